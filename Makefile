@@ -1,0 +1,83 @@
+# `make help` lists the targets. Everything runs in .venv, which the first target that needs it
+# creates. To use an existing environment (a Neuron instance): make test VENV=/path/to/venv
+
+VENV ?= .venv
+UV_VERSION := 0.13.8
+WORKERS ?= logical
+P ?= notebooks/add_torch
+
+PY := $(VENV)/bin/python
+READY := $(VENV)/.nki-book-ready
+
+# Notebooks print the same text every time, and run on this environment's kernel.
+export PYTHONHASHSEED := 0
+export JUPYTER_PREFER_ENV_PATH := 1
+export PYDEVD_DISABLE_FILE_VALIDATION := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help env book page test lint format notebooks lab bench doctor shots lock clean distclean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+env: $(READY) ## create or update .venv from requirements.txt
+
+ifeq ($(VENV),.venv)
+# The stamp holds the path it was made in: a moved or copied checkout installs itself again.
+ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
+.PHONY: $(READY)
+endif
+$(READY): requirements.txt pyproject.toml tools/bootstrap.sh
+	@tools/bootstrap.sh $(VENV) $(UV_VERSION)
+	@echo '$(CURDIR)' > $@
+else
+# Not ours: check it, change nothing in it.
+.PHONY: $(READY)
+$(READY):
+	@$(PY) -c 'import kernels, nkisim' || { \
+	  echo "error: $(PY) cannot import this checkout; run: $(PY) -m pip install -e '.[book,test]'" >&2; \
+	  exit 1; }
+endif
+
+book: $(READY) ## build and check the book: _build/html/index.html
+	@$(PY) tools/build_book.py
+
+page: $(READY) ## build one page: make page P=notebooks/add_torch
+	@$(PY) tools/build_book.py --page $(P)
+
+test: $(READY) ## run every test, and every notebook against its stored outputs
+	$(PY) -m pytest -n $(WORKERS) --dist loadscope \
+	  --nbval --nbval-current-env --nbval-cell-timeout 300 tests notebooks $(PYTEST_ARGS)
+
+lint: $(READY) ## check style and formatting
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+format: $(READY) ## fix style and formatting in place
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+notebooks: $(READY) ## execute notebooks/*.md and rewrite the .ipynb beside each
+	@$(PY) tools/notebooks.py
+
+lab: $(READY) ## open JupyterLab on the notebooks
+	$(PY) -m jupyter lab notebooks
+
+bench: $(READY) ## time the simulator against NumPy on this machine
+	$(PY) -m kernels.bench
+
+doctor: $(READY) ## say what this machine has and what will be used
+	@$(PY) -m kernels.doctor
+
+shots: $(READY) ## photograph every built page with Chromium, phone and desktop, light and dark
+	@$(PY) tools/screenshots.py
+
+lock: $(READY) ## resolve pyproject.toml anew into requirements.txt
+	@$(PY) tools/lock.py
+
+clean: ## remove what was built, keep .venv
+	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean ## remove .venv too
+	rm -rf .venv

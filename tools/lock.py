@@ -1,0 +1,46 @@
+"""Resolve pyproject.toml and its extras into requirements.txt, one set of pins for all platforms.
+
+`--universal` adds environment markers, so that Linux and macOS read the same file;
+`--fork-strategy fewest` keeps one version of each package over Python 3.11-3.13, so that stored
+notebook outputs do not depend on the interpreter. No package index is named in the result.
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+HEADER = """\
+# The exact environment of the book: every package of pyproject.toml and its extras, pinned.
+# Written by `make lock`; edit pyproject.toml instead. Works on Python 3.11-3.13.
+# torch_xla, triton and nvidia-* have markers: they exist for Linux on x86_64 only.
+"""
+
+
+def resolve(upgrade: bool) -> str:
+    """Return the resolved requirements, without the header.
+
+    Pins already in requirements.txt are kept unless `upgrade` is set.
+
+    Raises:
+        subprocess.CalledProcessError: if there is no solution; uv has printed why.
+    """
+    command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal"]
+    command += ["--fork-strategy", "fewest", "--python-version", "3.11", "--all-extras"]
+    command += ["--no-header", "--annotation-style", "line", "--output-file", "requirements.txt"]
+    command += ["--upgrade"] if upgrade else []
+    subprocess.run([*command, "pyproject.toml"], cwd=ROOT, check=True)
+    return (ROOT / "requirements.txt").read_text()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--upgrade", action="store_true", help="take the newest versions allowed")
+    pins = resolve(parser.parse_args().upgrade)
+    (ROOT / "requirements.txt").write_text(HEADER + pins)
+
+
+if __name__ == "__main__":
+    main()
