@@ -1,0 +1,225 @@
+"""The book's matplotlib style, and the display object that every figure becomes.
+
+A figure is inline SVG whose ink is ``currentColor``, so text and axes take the colour of the page
+around them and follow a switch between light and dark mode. Text stays text, so it can be
+searched and selected. The plain-text form is one sentence, equal in every run, so a stored
+notebook output changes only when its figure says something else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import io
+import re
+from contextlib import AbstractContextManager
+from typing import Any
+from xml.etree import ElementTree
+
+import matplotlib
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure as MatplotlibFigure
+
+# Okabe and Ito's palette: eight colours that the common forms of colour blindness keep apart
+# (https://jfly.uni-koeln.de/color/). Black is left out: it is the ink.
+COLORS = {
+    "blue": "#0072b2",
+    "orange": "#e69f00",
+    "green": "#009e73",
+    "purple": "#cc79a7",
+    "sky": "#56b4e9",
+    "vermillion": "#d55e00",
+    "yellow": "#f0e442",
+}
+
+# Black is the sentinel: matplotlib leaves a black fill out of the SVG and writes black strokes as
+# #000000, and both become currentColor. DARK and LIGHT stay as they are, for text on a fill.
+INK = "#000000"
+DARK = "#111111"
+LIGHT = "#ffffff"
+
+_STYLE: dict[str, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": INK,
+    "axes.facecolor": "none",
+    "axes.grid": False,
+    "axes.labelcolor": INK,
+    "axes.prop_cycle": cycler(color=list(COLORS.values())),
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "figure.facecolor": "none",
+    "font.family": "sans-serif",
+    "font.size": 11,
+    "grid.alpha": 0.25,
+    "grid.color": INK,
+    "legend.frameon": False,
+    "lines.linewidth": 2,
+    "savefig.facecolor": "none",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "nki-book",
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+_SVG = "http://www.w3.org/2000/svg"
+_XLINK = "http://www.w3.org/1999/xlink"
+ElementTree.register_namespace("", _SVG)
+
+# The theme of the rendered book puts HTML outputs on a light plate in dark mode. A figure that
+# follows the page needs no plate. The selector repeats the theme's, to weigh as much as it does.
+_CSS = (
+    "html[data-theme=dark] .bd-content div.cell_output .text_html:has(figure.nki-figure)"
+    "{background:transparent;color:inherit;padding:0}"
+    ".nki-figure{margin:1rem 0}"
+    ".nki-figure svg{display:block;width:100%;height:auto}"
+    ".nki-figure svg text{font-family:system-ui,'DejaVu Sans',sans-serif!important}"
+    ".nki-figure figcaption{font-size:.85em;opacity:.8;margin-top:.4rem}"
+)
+
+
+def style() -> AbstractContextManager[None]:
+    """Return a context in which new matplotlib artists take the book's style."""
+    return matplotlib.rc_context(_STYLE)
+
+
+def subplots(
+    rows: int = 1, cols: int = 1, *, size: tuple[float, float] = (6.4, 3.2), **kwargs: Any
+) -> tuple[MatplotlibFigure, Any]:
+    """Return a figure and its axes, as ``matplotlib.pyplot.subplots`` does, in the book's style.
+
+    The style is applied to the session (``matplotlib.rcParams``), so that lines and texts added
+    later have it too. The figure is not registered with pyplot: it is displayed once, by
+    :func:`show`, and freed with its last reference.
+
+    Args:
+        rows: rows of axes.
+        cols: columns of axes.
+        size: width and height in inches. A page shows at most 96 pixels an inch.
+        **kwargs: passed on to ``Figure.subplots``, such as ``sharey=True``.
+    """
+    matplotlib.rcParams.update(_STYLE)
+    figure = MatplotlibFigure(figsize=size, layout="constrained")
+    return figure, figure.subplots(rows, cols, **kwargs)
+
+
+class Figure:
+    """A figure ready for display: inline SVG in a browser, one line of text elsewhere.
+
+    Attributes:
+        alt: what the picture shows, for readers who cannot see it.
+        caption: text under the picture, or None.
+        svg: the picture, an ``<svg>`` element without width and height.
+    """
+
+    def __init__(self, svg: str, alt: str, caption: str | None, width: int) -> None:
+        self.svg = svg
+        self.alt = alt
+        self.caption = caption
+        self._width = width
+
+    def __repr__(self) -> str:
+        return f"Figure: {self.alt}"
+
+    def _repr_html_(self) -> str:
+        caption = f"<figcaption>{html.escape(self.caption)}</figcaption>" if self.caption else ""
+        return (
+            f'<figure class="nki-figure" style="max-width:{self._width}px">'
+            f"<style>{_CSS}</style>{self.svg}{caption}</figure>"
+        )
+
+
+def show(fig: MatplotlibFigure, alt: str, caption: str | None = None) -> Figure:
+    """Turn a matplotlib figure into the object that a notebook displays.
+
+    Black becomes the colour of the page's text, and backgrounds become transparent. Call it as
+    the last expression of a cell.
+
+    Args:
+        fig: a figure from :func:`subplots`, or any matplotlib figure.
+        alt: what the picture shows, in a sentence that does not change from run to run.
+        caption: text under the picture. What changes from run to run belongs here.
+
+    Raises:
+        ValueError: when ``alt`` is empty.
+    """
+    alt = " ".join(str(alt).split())
+    if not alt:
+        raise ValueError(
+            f"alt is {alt!r}: every figure needs a text that says what it shows. "
+            "Pass one, for example show(fig, alt='Bars: time of each add, by size')."
+        )
+    svg = _render(fig)
+    # Ids are unique on a page as long as two figures differ, and the same in every run.
+    prefix = "f" + hashlib.sha256(f"{alt}\n{svg}".encode()).hexdigest()[:10]
+    width = round(fig.get_figwidth() * 96)
+    return Figure(_inline(svg, alt, prefix), alt, caption, width)
+
+
+def text_color(fill: str) -> str:
+    """Return the text colour, DARK or LIGHT, that reads best on a fill.
+
+    The choice is by contrast ratio, as WCAG 2.1 defines it (https://www.w3.org/TR/WCAG21/).
+    """
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(fill)]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return LIGHT if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.056 else DARK
+
+
+def _render(fig: MatplotlibFigure) -> str:
+    fig.patch.set_alpha(0)
+    for axes in fig.axes:
+        _clear_background(axes)
+    FigureCanvasSVG(fig)
+    buffer = io.StringIO()
+    with style():
+        fig.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def _clear_background(axes: Axes) -> None:
+    axes.patch.set_alpha(0)
+    legend = axes.get_legend()
+    if legend is not None:
+        legend.get_frame().set_alpha(0)
+
+
+def _inline(svg: str, alt: str, prefix: str) -> str:
+    """Rewrite a matplotlib SVG document as an element that lives well inside a page."""
+    root = ElementTree.fromstring(svg)
+    for child in list(root):
+        # The metadata names the tool and its version. The global style sheet in the first defs
+        # would apply to every picture on the page: its two rules go on the root instead.
+        if child.tag == f"{{{_SVG}}}metadata":
+            root.remove(child)
+    for defs in root.iter(f"{{{_SVG}}}defs"):
+        for sheet in defs.findall(f"{{{_SVG}}}style"):
+            defs.remove(sheet)
+    for element in root.iter():
+        _rename_ids(element, prefix)
+        for name, value in element.attrib.items():
+            element.set(name, value.replace(INK, "currentColor"))
+    title = ElementTree.Element(f"{{{_SVG}}}title", {"id": f"{prefix}-title"})
+    title.text = alt
+    root.insert(0, title)
+    for name in ("width", "height", "version"):
+        root.attrib.pop(name, None)
+    root.set("role", "img")
+    root.set("aria-label", alt)
+    root.set("fill", "currentColor")
+    root.set("style", "stroke-linejoin:round;stroke-linecap:butt")
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _rename_ids(element: ElementTree.Element, prefix: str) -> None:
+    if "id" in element.attrib:
+        element.set("id", f"{prefix}-{element.get('id')}")
+    link = element.attrib.pop(f"{{{_XLINK}}}href", None)
+    if link is not None:
+        # An embedded raster image is a data address; every other link points inside the figure.
+        element.set("href", f"#{prefix}-{link[1:]}" if link.startswith("#") else link)
+    for name, value in element.attrib.items():
+        element.set(name, re.sub(r"url\(#", f"url(#{prefix}-", value))
