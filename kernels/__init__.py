@@ -1,0 +1,39 @@
+"""The book's NKI kernels, and what its notebooks share.
+
+Importing this package settles which backend runs the kernels: the Neuron SDK's ``neuronxcc.nki``
+where it is installed, else the CPU simulator ``nkisim`` under the same name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+
+
+def _sdk_is_installed() -> bool:
+    # PyPI's placeholder package `neuronxcc` has no `nki` in it, so the name alone proves nothing.
+    try:
+        return importlib.util.find_spec("neuronxcc.nki") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _choose_backend() -> tuple[str, str]:
+    """Make ``neuronxcc.nki`` importable; say who provides it and in which version."""
+    if _sdk_is_installed():
+        # An SDK that is there but does not import is an error to see, not one to work around.
+        importlib.import_module("neuronxcc.nki")
+        return "neuronxcc", str(getattr(importlib.import_module("neuronxcc"), "__version__", "?"))
+    import nkisim
+
+    nkisim.install()
+    return "nkisim", nkisim.__version__
+
+
+backend: str
+"""``"neuronxcc"`` (the Neuron SDK) or ``"nkisim"`` (this project's CPU simulator)."""
+
+backend_version: str
+"""Version of the backend's package."""
+
+backend, backend_version = _choose_backend()

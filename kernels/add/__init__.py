@@ -1,0 +1,19 @@
+"""Tensor addition, the first operator of the book.
+
+``nki_kernels`` holds the kernels and needs only NKI; ``reference`` the NumPy version; ``torch_op``
+and ``jax_op`` the differentiable operators, each importing its own framework only.
+"""
+
+from kernels.add.nki_kernels import (
+    nki_tensor_add,
+    nki_tensor_add_kernel,
+    nki_tensor_add_kernel_strict,
+    nki_tensor_add_two_cores,
+)
+
+__all__ = [
+    "nki_tensor_add",
+    "nki_tensor_add_kernel",
+    "nki_tensor_add_kernel_strict",
+    "nki_tensor_add_two_cores",
+]

@@ -1,0 +1,99 @@
+"""Tensor addition as a differentiable JAX function around the NKI kernel.
+
+A raw NKI kernel is a custom call, opaque to JAX. Three layers, inside out, teach JAX about it:
+``custom_partitioning`` (a sharded array stays sharded), ``custom_vmap`` (a batch is one launch) and
+``custom_vjp`` (the gradient).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+from jax.experimental.custom_partitioning import custom_partitioning
+
+from kernels.add.nki_kernels import nki_tensor_add
+
+
+@custom_partitioning
+def _partitioned_add(a: jax.Array, b: jax.Array) -> jax.Array:
+    return nki_tensor_add(a, b)
+
+
+def _result_sharding(mesh: Any, arg_shapes: Any, result_shape: Any) -> Any:
+    """Which sharding the sum takes, given that of its terms (used without Shardy)."""
+    return arg_shapes[0].sharding
+
+
+def _partition(mesh: Any, arg_shapes: Any, result_shape: Any) -> Any:
+    """Each device adds its own block with its own kernel. Addition needs no neighbour."""
+    sharding = result_shape.sharding
+    return mesh, nki_tensor_add, sharding, (sharding, sharding)
+
+
+_partitioned_add.def_partition(
+    partition=_partition,
+    infer_sharding_from_operands=_result_sharding,
+    sharding_rule="rows cols, rows cols -> rows cols",
+)
+
+
+@custom_vmap
+def _batchable_add(a: jax.Array, b: jax.Array) -> jax.Array:
+    return _partitioned_add(a, b)
+
+
+@_batchable_add.def_vmap
+def _add_batch(
+    batch_size: int, in_batched: list[bool], a: jax.Array, b: jax.Array
+) -> tuple[jax.Array, bool]:
+    """Put the batch in the rows: one kernel launch, whatever the batch size."""
+    a, b = (
+        x if batched else jnp.broadcast_to(x, (batch_size, *x.shape))
+        for x, batched in zip((a, b), in_batched, strict=True)
+    )
+    rows = _batchable_add(a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1]))
+    return rows.reshape(a.shape), True
+
+
+@jax.custom_vjp
+def add(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Add two matrices with the NKI kernel, differentiably.
+
+    Dimensions:
+        M: rows. N: columns. Any sizes of at least 1.
+
+    Args:
+        a: (M, N), float32, bfloat16 or float16.
+        b: (M, N), same dtype.
+
+    Returns:
+        (M, N), same dtype.
+
+    Raises:
+        TypeError, ValueError: as :func:`kernels.add.nki_kernels.nki_tensor_add`.
+
+    Notes:
+        Works under ``jit``, ``grad`` (reverse mode, any order) and ``vmap``. Under ``jit`` on
+        several devices a sharded array is added where it lies, with no all-gather.
+
+    Pseudocode:
+        forward:   c = a + b
+        backward:  grad_a = grad_b = grad_c
+    """
+    return _batchable_add(a, b)
+
+
+def _add_forward(a: jax.Array, b: jax.Array) -> tuple[jax.Array, None]:
+    """The sum, and nothing to keep: its gradient does not depend on its terms."""
+    return add(a, b), None
+
+
+def _add_backward(_: None, grad_c: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """dc/da = dc/db = 1, so both gradients are the incoming one."""
+    return grad_c, grad_c
+
+
+add.defvjp(_add_forward, _add_backward)
