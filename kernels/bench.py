@@ -30,6 +30,13 @@ from typing import Any
 
 import numpy as np
 
+import kernels
+
+_BACKENDS = {
+    "nkisim": "NKI kernels run on nkisim here: the simulator's time, not a NeuronCore's",
+    "neuronxcc": "NKI kernels run on the Neuron SDK here",
+}
+
 
 class Kind(StrEnum):
     """Where a time comes from. The value is the label that plots and tables print."""
@@ -272,9 +279,9 @@ def describe_machine() -> str:
 
 
 def describe_versions() -> dict[str, str]:
-    """Return the version of Python and of each relevant package that this process imported."""
-    versions = {"Python": platform.python_version()}
-    for name in ("numpy", "nkisim", "neuronxcc", "torch", "torch_xla", "jax"):
+    """Return the version of Python, of the NKI backend, and of each framework in use."""
+    versions = {"Python": platform.python_version(), kernels.backend: kernels.backend_version}
+    for name in ("numpy", "torch", "torch_xla", "jax"):
         version = getattr(sys.modules.get(name), "__version__", None)
         if version is not None:
             versions[name] = str(version)
@@ -282,18 +289,8 @@ def describe_versions() -> dict[str, str]:
 
 
 def describe_backend() -> str:
-    """Return a sentence on what runs NKI kernels in this process, or "" when nothing does."""
-    if "neuronxcc.nki" not in sys.modules:
-        return ""
-    if _is_simulated():
-        return "NKI kernels run on nkisim here: the simulator's time, not a NeuronCore's"
-    return "NKI kernels run on the Neuron SDK here"
-
-
-def _is_simulated() -> bool:
-    from kernels import backend
-
-    return backend() == "nkisim"
+    """Return a sentence on what runs NKI kernels in this process."""
+    return _BACKENDS[kernels.backend]
 
 
 def _ec2_instance_type() -> str:

@@ -1,0 +1,186 @@
+"""Benchmark records: what is counted, what is waited for, and that a number keeps its origin.
+
+No test here looks at how long something really takes: the clock is replaced where it matters.
+"""
+
+from __future__ import annotations
+
+import csv
+import gc
+import itertools
+import json
+import statistics
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels import bench
+from kernels.bench import Kind, Record, benchmark, interleave, published
+
+
+def record(samples=(1.0, 2.0, 3.0), **kwargs) -> Record:
+    return Record(**({"label": "x", "kind": Kind.HOST, "samples": samples, "how": "m"} | kwargs))
+
+
+def test_warm_up_calls_are_made_and_not_counted():
+    calls = []
+    result = benchmark(calls.append, 7, warmup=2, iters=5)
+    assert calls == [7] * 7
+    assert len(result.samples) == 5
+
+
+def test_samples_are_the_time_of_each_call(monkeypatch):
+    # The clock reads 0, 1, 3, 6, 10, ... so the timed calls take 1, 3 and 5 seconds.
+    clock = itertools.accumulate(itertools.count())
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: next(clock))
+    result = benchmark(lambda: None, iters=3)
+    assert result.samples == (1, 3, 5)
+    assert result.median == 3
+
+
+@given(st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=30))
+def test_statistics_agree_with_the_standard_library(samples):
+    result = record(tuple(samples))
+    assert result.median == pytest.approx(statistics.median(samples))
+    if len(samples) > 1:
+        fifths = statistics.quantiles(samples, n=5, method="inclusive")
+        assert (result.p20, result.p80) == pytest.approx((fifths[0], fifths[3]))
+
+
+def test_interleave_takes_turns_and_moves_the_order_on():
+    order = []
+    calls = {name: lambda name=name: order.append(name) for name in "abc"}
+    records = interleave(calls, warmup=1, iters=3)
+    assert "".join(order) == "abc" + "abc" + "bca" + "cab"
+    assert list(records) == ["a", "b", "c"]
+    assert all(records[name].label == name for name in records)
+
+
+def test_results_are_waited_for_wherever_they_are_nested():
+    class Pending:
+        waited = 0
+
+        def block_until_ready(self):
+            self.waited += 1
+
+        def devices(self):
+            return ()
+
+    first, second = Pending(), Pending()
+    benchmark(lambda: {"y": [first, (second, None)]}, warmup=2, iters=3)
+    assert (first.waited, second.waited) == (5, 5)
+
+
+def test_garbage_collection_is_off_while_timing_and_on_again_after_a_failure():
+    states = []
+    benchmark(lambda: states.append(gc.isenabled()), warmup=1, iters=2)
+    assert states == [True, False, False]
+
+    turns = itertools.count()
+
+    def fail_later():
+        if next(turns):
+            raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        benchmark(fail_later, warmup=1, iters=1)
+    assert gc.isenabled()
+
+
+def test_jax_arrays_are_measured_on_the_host():
+    jax = pytest.importorskip("jax")
+    x = jax.numpy.ones(8)
+    if x.devices().pop().platform != "cpu":
+        pytest.skip("jax has an accelerator here")
+    result = benchmark(jax.jit(lambda x: x + x), x, iters=2)
+    assert result.kind is Kind.HOST
+    assert result.versions["jax"] == jax.__version__
+
+
+def test_torch_tensors_are_measured_on_the_host():
+    torch = pytest.importorskip("torch")
+    result = benchmark(torch.add, torch.ones(8), torch.ones(8), iters=2)
+    assert result.kind is Kind.HOST
+
+
+def test_torch_xla_results_are_waited_for():
+    torch = pytest.importorskip("torch")
+    torch_xla = pytest.importorskip("torch_xla")
+    from torch_xla import runtime
+    from torch_xla.debug import metrics
+
+    if runtime.device_type() != "CPU":
+        pytest.skip("torch_xla has an accelerator here")
+    x = torch.ones(8, device=torch_xla.device())
+    metrics.clear_all()
+    result = benchmark(lambda: x + x, warmup=1, iters=4)
+    assert result.kind is Kind.HOST
+    executions = metrics.metric_data("ExecuteTime")[0]
+    assert executions == 5
+
+
+@pytest.mark.parametrize("name", ["warmup", "iters"])
+def test_at_least_one_call_of_each_sort(name):
+    with pytest.raises(ValueError, match=f"{name} is 0: it must be 1 or more"):
+        benchmark(lambda: None, **{name: 0})
+
+
+def test_interleave_needs_something_to_time():
+    with pytest.raises(ValueError, match="calls is empty"):
+        interleave({})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"samples": ()}, "no samples"), ({"unit": "ms"}, "in seconds"), ({"how": ""}, "how it was")],
+)
+def test_a_record_without_circumstances_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        record(**change)
+
+
+def test_a_record_prints_its_numbers_and_its_repr_does_not():
+    result = record((1e-6, 2e-6, 3e-6), date="2026-11-21", machine="an abacus")
+    assert str(result) == "x: 2 µs [1.4 µs to 2.6 µs] (measured: wall clock on CPU host)"
+    assert repr(result) == "Record('x', measured: wall clock on CPU host)"
+    assert "2 µs" in result._repr_html_()
+    assert "an abacus" in result._repr_html_()
+
+
+def test_a_published_number_names_its_source():
+    result = published("add", 19e-6, source="someone's notes")
+    assert result.origin == "published (someone's notes)"
+    assert result.median == result.p80 == 19e-6
+    with pytest.raises(ValueError, match="where it was published"):
+        published("add", 19e-6, source="")
+
+
+def test_circumstances_are_recorded():
+    result = benchmark(np.add, 1, 2, label="np", iters=1)
+    assert result.versions["numpy"] == np.__version__
+    assert result.machine
+    for part in (result.machine, result.date, "median of 1 calls after 3"):
+        assert part in result.caption
+
+
+def test_json_and_csv_hold_what_the_record_holds(tmp_path):
+    records = [record((1e-6, 3e-6), versions={"numpy": "2.0"}), published("y", 5e-6, source="s")]
+    bench.write_json(records, tmp_path / "r.json")
+    bench.write_csv(records, tmp_path / "r.csv")
+    loaded = json.loads((tmp_path / "r.json").read_text())
+    assert loaded[0]["samples"] == [1e-6, 3e-6]
+    assert (loaded[0]["kind"], loaded[1]["kind"]) == ("host", "published")
+    with open(tmp_path / "r.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["median"]) for row in rows] == [2e-6, 5e-6]
+    assert rows[0]["versions"] == "numpy=2.0"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(2.5, "2.5 s"), (1.234e-3, "1.23 ms"), (45e-6, "45 µs"), (7e-9, "7 ns"), (0.0, "0 ns")],
+)
+def test_times_read_well(seconds, text):
+    assert bench.format_seconds(seconds) == text
