@@ -47,7 +47,8 @@ page: $(READY) ## build one page: make page P=notebooks/add_torch
 
 test: $(READY) ## run every test, and every notebook against its stored outputs
 	$(PY) -m pytest -n $(WORKERS) --dist loadscope \
-	  --nbval --nbval-current-env --nbval-cell-timeout 300 tests notebooks $(PYTEST_ARGS)
+	  --nbval --nbval-current-env --nbval-cell-timeout 300 \
+	  --nbval-sanitize-with tools/nbval.ini tests notebooks $(PYTEST_ARGS)
 
 lint: $(READY) ## check style and formatting
 	$(PY) -m ruff check .

@@ -45,7 +45,7 @@ if [ -z "${UV_DEFAULT_INDEX:-}${UV_INDEX_URL:-}" ]; then
 fi
 
 export VIRTUAL_ENV="$PWD/$venv"
-say "installing the pinned packages of requirements.txt (about 5 GB unpacked on Linux x86_64)"
+say "installing the pinned packages of requirements.txt (about 8 GB unpacked on Linux x86_64)"
 "$venv/bin/uv" pip install --requirements requirements.txt
 say "installing this checkout (editable)"
 "$venv/bin/uv" pip install --quiet --no-deps --no-build-isolation --editable .

@@ -1,0 +1,120 @@
+"""Build the book into _build/html, then check the site. Exits non-zero on any warning or error.
+
+Only executed notebooks are reused between builds, and only while the code they run is the same:
+the execution cache is dropped when kernels/, nkisim/, requirements.txt or Python change, which
+jupyter-cache does not look at. Pages are always read and written anew, since an incremental
+Sphinx build forgets the warnings of pages it does not read. When no input changed at all, there
+is nothing to do.
+"""
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "_build"
+SITE = BUILD / "html"
+CACHE = BUILD / ".jupyter_cache"
+CACHE_KEY = CACHE / "nki-book-key"
+BUILT = BUILD / ".built"
+
+EXECUTED = ("kernels", "nkisim", "requirements.txt")
+RENDERED = (*EXECUTED, "book", "notebooks", "_config.yml", "_toc.yml", "tools")
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+    elif path.is_dir():
+        for child in sorted(path.iterdir()):
+            if child.name != "__pycache__" and not child.name.startswith("."):
+                yield from _files(child)
+
+
+def digest(names: tuple[str, ...], root: Path = ROOT) -> str:
+    """Return the sha256 of this Python and of every file in `names`, with its path."""
+    total = hashlib.sha256(sys.version.encode())
+    for name in names:
+        for file in _files(root / name):
+            content = hashlib.sha256(file.read_bytes()).hexdigest()
+            total.update(f"{file.relative_to(root).as_posix()}\0{content}\n".encode())
+    return total.hexdigest()
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def drop_stale_cache() -> None:
+    """Forget executed notebooks unless they ran the code that is here now."""
+    key = digest(EXECUTED)
+    if _read(CACHE_KEY) != key:
+        if CACHE.exists():
+            print("==> kernels, nkisim or requirements changed: executing every notebook", flush=True)
+        shutil.rmtree(CACHE, ignore_errors=True)
+        CACHE.mkdir(parents=True)
+        CACHE_KEY.write_text(key)
+
+
+def jupyter_book(*arguments: str) -> int:
+    """Run `jupyter-book build` and return its exit status."""
+    environment = os.environ | {"PYTHONHASHSEED": "0", "JUPYTER_PREFER_ENV_PATH": "1"}
+    if not sys.stdout.isatty():
+        environment["NO_COLOR"] = "1"
+    script = Path(sys.executable).with_name("jupyter-book")
+    command = [sys.executable, script, "build", ROOT, *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment).returncode
+
+
+def build_book(clean: bool) -> int:
+    """Build and check every page; return an exit status."""
+    if clean:
+        shutil.rmtree(BUILD, ignore_errors=True)
+    inputs = digest(RENDERED)
+    if _read(BUILT) == inputs and SITE.is_dir():
+        print(f"==> nothing changed: {(SITE / 'index.html').relative_to(ROOT)}")
+        return 0
+    BUILT.unlink(missing_ok=True)
+    drop_stale_cache()
+    for old in (SITE, BUILD / ".doctrees", BUILD / "jupyter_execute"):
+        shutil.rmtree(old, ignore_errors=True)
+    status = jupyter_book("-W", "-n", "--keep-going")
+    if status:
+        print("error: the book did not build cleanly, see the warnings above", file=sys.stderr)
+        return status
+    status = subprocess.run([sys.executable, ROOT / "tools/check_book.py", SITE]).returncode
+    if status == 0:
+        BUILT.write_text(inputs)
+    return status
+
+
+def build_page(page: str) -> int:
+    """Build one page of the book, with links to other pages left open; return an exit status."""
+    source = page.removesuffix(".md").removesuffix(".ipynb")
+    if not (ROOT / f"{source}.md").is_file():
+        print(f"error: no page {source}.md; name one as _toc.yml does", file=sys.stderr)
+        return 2
+    drop_stale_cache()
+    output = BUILD / "page"
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    toc = output / "_toc.yml"
+    toc.write_text(f"format: jb-book\nroot: {source}\n")
+    return jupyter_book("--toc", str(toc), "--path-output", str(output))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--page", help="build only this page, without failing on warnings")
+    parser.add_argument("--clean", action="store_true", help="reuse nothing, as CI does")
+    arguments = parser.parse_args()
+    return build_page(arguments.page) if arguments.page else build_book(arguments.clean)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
