@@ -1,0 +1,1 @@
+"""Diagrams of the prose pages, drawn with kernels.plots."""

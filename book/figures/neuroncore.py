@@ -1,0 +1,151 @@
+"""Diagrams of the page "The NeuronCore in ten minutes"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.patches import Rectangle
+
+from kernels.plots import COLORS, INK, Figure, arrow, box, note, show, subplots
+
+
+def core() -> Figure:
+    """Draw the engines and memories of one NeuronCore, and what data moves between them."""
+    fig, axes = _canvas(10, 6.2, size=(6.4, 4.2))
+    axes.add_patch(Rectangle((0.1, 1.9), 9.8, 4.2, fill=False, edgecolor=INK, linestyle="--"))
+    note(axes, 0.3, 5.8, "NeuronCore-v2")
+    for x, name, color in (
+        (0.3, "GpSimd\nEngine", "purple"),
+        (2.55, "Scalar\nEngine", "orange"),
+        (4.8, "Vector\nEngine", "green"),
+        (7.4, "Tensor\nEngine", "blue"),
+    ):
+        box(axes, x, 4.3, 1.9, 1.1, name, color=color)
+    box(axes, 0.3, 2.2, 5.7, 0.9, "SBUF, 24 MiB", color="sky")
+    box(axes, 7.4, 2.2, 2.3, 0.9, "PSUM, 2 MiB", color="yellow")
+    for x in (1.25, 3.5, 5.55):
+        arrow(axes, (x, 3.1), (x, 4.3), both=True)
+    arrow(axes, (5.85, 3.1), (7.5, 4.3))
+    arrow(axes, (8.7, 4.3), (8.7, 3.1))
+    arrow(axes, (7.6, 3.1), (6.5, 4.3), both=True)
+    box(axes, 0.3, 0.1, 5.7, 0.9, "HBM, 32 GiB for two cores")
+    arrow(axes, (3.15, 1.0), (3.15, 2.2), "16 DMA engines", both=True, offset=(1.5, 0))
+    return show(
+        fig,
+        "A NeuronCore-v2: GpSimd, Scalar and Vector Engine read and write SBUF (24 MiB). The "
+        "Tensor Engine reads SBUF and writes PSUM (2 MiB), which the Vector Engine reaches too. "
+        "16 DMA engines move data between SBUF and HBM, 32 GiB shared by two cores.",
+        "Numbers: published, AWS architecture guide. Scalar and GpSimd Engine reach PSUM as well.",
+    )
+
+
+def memories(sizes: Mapping[str, float]) -> Figure:
+    """Draw the size of each memory on a logarithmic axis.
+
+    Args:
+        sizes: size of each memory in bytes, by its name.
+    """
+    fig, axes = subplots(size=(6.4, 0.9 + 0.45 * len(sizes)))
+    colors = [COLORS["sky"], COLORS["yellow"], COLORS["green"], COLORS["purple"]]
+    for row, (size, color) in enumerate(zip(sizes.values(), colors, strict=False)):
+        axes.barh(row, size, height=0.55, color=color)
+        axes.text(size * 1.3, row, _binary(size), va="center")
+    axes.set_yticks(range(len(sizes)), list(sizes))
+    axes.invert_yaxis()
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(2**10, 2**40)
+    axes.set_xticks([2**10, 2**20, 2**30, 2**40], ["1 KiB", "1 MiB", "1 GiB", "1 TiB"])
+    axes.set_xlabel("size, logarithmic axis (published)")
+    listed = ", ".join(f"{name} {_binary(size)}" for name, size in sizes.items())
+    return show(fig, f"Bars of memory sizes on a logarithmic axis: {listed}.")
+
+
+def tile_in_sbuf(rows: int, bytes_a_row: int, partition_bytes: int) -> Figure:
+    """Draw a tile across the partitions of SBUF, to scale.
+
+    Args:
+        rows: size of the tile's partition axis.
+        bytes_a_row: bytes of the tile in each partition.
+        partition_bytes: bytes of a partition.
+    """
+    fig, axes = subplots(size=(6.4, 2.8))
+    kib = partition_bytes / 1024
+    axes.add_patch(Rectangle((0, 0), kib, 128, fill=False, edgecolor=INK, linewidth=1.5))
+    for partition in range(8, 128, 8):
+        axes.plot([0, kib], [partition, partition], color=INK, linewidth=0.6, alpha=0.3)
+    axes.add_patch(Rectangle((0, 0), bytes_a_row / 1024, rows, facecolor=COLORS["vermillion"]))
+    axes.annotate(
+        f"one tile: {rows} partitions,\n{bytes_a_row / 1024:g} KiB in each",
+        xy=(bytes_a_row / 1024, 48),
+        xytext=(24, 48),
+        va="center",
+        arrowprops={"arrowstyle": "-|>", "color": INK},
+    )
+    axes.set_xlim(-1, kib + 1)
+    axes.set_ylim(128, 0)
+    axes.set_yticks([0, 32, 64, 96, 127])
+    axes.set_xticks(range(0, int(kib) + 1, 32))
+    axes.set_xlabel("address in the partition, KiB (free axis)")
+    axes.set_ylabel("partition", rotation_mode="anchor")
+    return show(
+        fig,
+        f"SBUF as 128 partitions of {kib:g} KiB. A tile takes {bytes_a_row / 1024:g} KiB in each "
+        f"of {rows} partitions, a thin strip at the left edge.",
+        "To scale: a line stands for eight partitions.",
+    )
+
+
+def dma() -> Figure:
+    """Draw how rows of an HBM tensor become partitions of a tile."""
+    fig, axes = _canvas(10, 5.4, size=(6.4, 3.4))
+    palette = [COLORS[name] for name in ("blue", "orange", "green", "purple")]
+    note(axes, 0.0, 5.1, "HBM: rows one after the other")
+    note(axes, 6.3, 5.1, "SBUF: a row in each partition")
+    for row in range(4):
+        y = 3.9 - 1.2 * row
+        fill = palette[row]
+        box(axes, 0.0, y, 3.2, 0.8, f"row {row}: 2 KiB", color=fill, fontsize=10)
+        box(axes, 6.3, y, 3.4, 0.8, f"partition {row}", color=fill, fontsize=10)
+        arrow(axes, (3.2, y + 0.4), (6.3, y + 0.4), f"DMA engine {row}", offset=(0, 0.28))
+    return show(
+        fig,
+        "Four rows of a tensor in HBM, 2 KiB each. Each row goes through its own DMA engine to "
+        "its own partition of SBUF.",
+        "A tile of 128 rows is spread over 16 DMA engines in the same way. Which engine takes "
+        "which row is the hardware's business.",
+    )
+
+
+def bounds(seconds: Sequence[tuple[str, float]]) -> Figure:
+    """Draw lower bounds of time derived from published rates.
+
+    Args:
+        seconds: (name, lower bound in seconds) of each part of the work.
+    """
+    fig, axes = subplots(size=(6.4, 0.9 + 0.45 * len(seconds)))
+    for row, (_, bound) in enumerate(seconds):
+        axes.barh(
+            row, bound * 1e6, height=0.55, color=COLORS["purple"], hatch="\\\\", edgecolor=INK
+        )
+        axes.text(bound * 1e6 + 12, row, f"{bound * 1e6:.0f}", va="center")
+    axes.set_yticks(range(len(seconds)), [name for name, _ in seconds])
+    axes.set_xlim(0, 1.2e6 * max(bound for _, bound in seconds))
+    axes.invert_yaxis()
+    axes.set_xlabel("lower bound, µs (derived from published rates, not measured)")
+    listed = ", ".join(f"{name} {bound * 1e6:.0f} µs" for name, bound in seconds)
+    return show(fig, f"Bars of lower bounds derived from published rates: {listed}.")
+
+
+def _canvas(width: float, height: float, *, size: tuple[float, float]):
+    fig, axes = subplots(size=size)
+    axes.set_xlim(0, width)
+    axes.set_ylim(0, height)
+    axes.axis("off")
+    return fig, axes
+
+
+def _binary(size: float) -> str:
+    for exponent, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 2**exponent:
+            return f"{size / 2**exponent:g} {unit}"
+    return f"{size:g} B"
