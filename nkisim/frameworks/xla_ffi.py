@@ -265,9 +265,7 @@ def _with_output_arguments(
         return inputs
     by_input = {i: outputs[o] for o, i in program.aliases.items()}
     given = iter(inputs)
-    return [
-        by_input[i] if i in by_input else next(given) for i in range(len(program.inputs))
-    ]
+    return [by_input[i] if i in by_input else next(given) for i in range(len(program.inputs))]
 
 
 @functools.cache

@@ -1,0 +1,230 @@
+"""NKI kernels on PyTorch tensors.
+
+CPU tensors go to the simulator without a copy. torch_xla tensors are fetched to the host, run, and
+sent back, because torch_xla cannot register a custom-call target for its CPU client. Inside
+:func:`lowering` they become an HLO custom call instead, as the Neuron SDK does it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from nkisim.frameworks.base import FrameworkKernel, Lowered, map_leaves
+from nkisim.frameworks.xla_ffi import TARGET
+
+_NEURON_DTYPES: dict[torch.dtype, np.dtype] = {
+    torch.bool: np.dtype(np.bool_),
+    torch.uint8: np.dtype(np.uint8),
+    torch.uint16: np.dtype(np.uint16),
+    torch.uint32: np.dtype(np.uint32),
+    torch.int8: np.dtype(np.int8),
+    torch.int16: np.dtype(np.int16),
+    torch.int32: np.dtype(np.int32),
+    torch.float16: np.dtype(np.float16),
+    torch.float32: np.dtype(np.float32),
+    torch.bfloat16: np.dtype(ml_dtypes.bfloat16),
+    torch.float8_e5m2: np.dtype(ml_dtypes.float8_e5m2),
+}
+_TORCH_DTYPES = {neuron: dtype for dtype, neuron in _NEURON_DTYPES.items()}
+
+# What tensor.numpy() cannot convert travels as integers of the same size.
+_BITS = {torch.bfloat16: torch.int16, torch.float8_e5m2: torch.uint8}
+
+_INSTEAD = {
+    torch.float64: "The NeuronCore has no 64-bit types. Use x.to(torch.float32).",
+    torch.int64: "The NeuronCore has no 64-bit types. Use x.to(torch.int32).",
+    torch.uint64: "The NeuronCore has no 64-bit types. Use x.to(torch.uint32).",
+    torch.float8_e4m3fn: (
+        "PyTorch's float8_e4m3fn has no infinity and goes to 448; nl.float8_e4m3 has infinity and "
+        "goes to 240, so the same bits are other numbers. Use float8_e5m2 or bfloat16."
+    ),
+}
+
+
+class TorchKernel(FrameworkKernel):
+    """A NKI kernel seen from PyTorch."""
+
+    def is_framework_tensor(self, t: Any) -> bool:
+        return isinstance(t, torch.Tensor)
+
+    def map_framework_tensor(self, t: torch.Tensor) -> tuple[torch.Size, torch.dtype]:
+        return t.shape, t.dtype
+
+    def translate_to_neuron_dtype(self, _dtype: torch.dtype) -> np.dtype:
+        """Raises TypeError for a dtype that NKI does not have."""
+        try:
+            return _NEURON_DTYPES[_dtype]
+        except KeyError:
+            hint = _INSTEAD.get(_dtype, "Cast the tensor to one of them.")
+            raise TypeError(
+                f"kernel `{self.func_name}` got a tensor of {_dtype}. Kernels take "
+                f"{', '.join(str(dtype) for dtype in _NEURON_DTYPES)}. {hint}"
+            ) from None
+
+
+_lowering = contextvars.ContextVar("lowering", default=False)
+
+
+@contextlib.contextmanager
+def lowering() -> Iterator[None]:
+    """In this context, kernels on XLA tensors become HLO custom calls and are not run.
+
+    The tensors they return can be printed as HLO, not fetched: XLA's CPU client in torch_xla does
+    not know the target.
+    """
+    token = _lowering.set(True)
+    try:
+        yield
+    finally:
+        _lowering.reset(token)
+
+
+def call(kernel: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Run ``kernel(*args, **kwargs)`` on PyTorch tensors.
+
+    Args:
+        kernel: a :class:`nkisim.kernel.Kernel`.
+        args: positional arguments; at least one is a tensor. All tensors are on one device, the
+            CPU or an XLA device.
+        kwargs: keyword arguments.
+
+    Returns:
+        What the kernel returns, with PyTorch tensors on the device of the arguments. Arguments
+        that the kernel writes are changed in place.
+
+    Raises:
+        TypeError: a dtype NKI does not have, or NumPy arrays among the tensors.
+        ValueError: tensors on several devices, or on one that cannot run kernels.
+        nkisim.errors.KernelError: the kernel does what the hardware or compiler rejects.
+
+    Warns:
+        UserWarning: a tensor requires grad and autograd is recording.
+    """
+    name = kernel.__name__
+    map_leaves(lambda value: _refuse_numpy(name, value), (args, kwargs))
+    bridge = TorchKernel(kernel)
+    lowered = bridge.lower(args, kwargs)
+    device = _common_device(name, lowered.tensors)
+    _warn_of_lost_gradient(name, lowered.tensors)
+    if device.type == "xla" and _lowering.get():
+        results = _custom_call(bridge, lowered)
+    else:
+        results = _run(lowered, device)
+    return lowered.specialization.rebuild(results)
+
+
+def _refuse_numpy(name: str, value: Any) -> None:
+    if isinstance(value, np.ndarray):
+        raise TypeError(
+            f"kernel `{name}` got both PyTorch tensors and a NumPy array of shape {value.shape}. "
+            "Convert the array with torch.from_numpy(x), or the tensors with x.numpy()."
+        )
+
+
+def _common_device(name: str, tensors: Sequence[torch.Tensor]) -> torch.device:
+    devices = {tensor.device for tensor in tensors}
+    if len(devices) > 1:
+        raise ValueError(
+            f"kernel `{name}` got tensors on {', '.join(sorted(str(d) for d in devices))}. "
+            "All tensors of a call must be on one device. Move them with x.to(device)."
+        )
+    device = devices.pop()
+    if device.type not in ("cpu", "xla"):
+        raise ValueError(
+            f"kernel `{name}` got tensors on {device}. NKI kernels run on NeuronCores, which "
+            "PyTorch reaches as XLA devices, or here in a CPU simulator. Use x.cpu(), or "
+            "x.to(torch_xla.device())."
+        )
+    return device
+
+
+def _warn_of_lost_gradient(name: str, tensors: Sequence[torch.Tensor]) -> None:
+    # A warning and not an error, because on hardware the same call works too.
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        warnings.warn(
+            f"kernel `{name}` got a tensor that requires grad. Autograd cannot see into a NKI "
+            "kernel: its result does not require grad. Call the kernel in the forward of a "
+            "torch.autograd.Function and write its backward, or use torch.no_grad().",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _run(lowered: Lowered, device: torch.device) -> list[torch.Tensor]:
+    """Simulate, and write what the kernel writes in place back into the caller's tensors."""
+    program, tensors = lowered.specialization.program, lowered.tensors
+    inputs = [_to_numpy(tensor) for tensor in tensors]
+    outputs = [
+        inputs[program.aliases[i]] if i in program.aliases else np.empty(spec.shape, spec.dtype)
+        for i, spec in enumerate(program.outputs)
+    ]
+    program.run(inputs, outputs)
+    results = [_to_torch(output).to(device) for output in outputs]
+    for i, source in program.aliases.items():
+        tensor = tensors[source].detach()
+        # A contiguous CPU tensor shares the array's memory: the kernel wrote into it already.
+        if device.type == "cpu" and tensor.is_contiguous():
+            torch.autograd.graph.increment_version(tensor)
+        else:
+            tensor.copy_(results[i])
+        results[i] = tensors[source]
+    return results
+
+
+def _custom_call(bridge: TorchKernel, lowered: Lowered) -> list[torch.Tensor]:
+    """Put the kernel into the XLA graph as a custom call."""
+    import torch_xla
+
+    program, tensors = lowered.specialization.program, lowered.tensors
+    results = torch_xla._XLAC._xla_custom_call(
+        tensors,
+        TARGET,
+        [list(spec.shape) for spec in program.outputs],
+        [_torch_dtype(spec.dtype) for spec in program.outputs],
+        False,  # has_side_effect
+        bridge.backend_config(program),
+        0,  # api_version: unspecified, as the Neuron compiler expects
+        {},  # frontend attributes
+    )
+    for i, source in program.aliases.items():
+        tensors[source].detach().copy_(results[i])
+        results[i] = tensors[source]
+    return results
+
+
+def _torch_dtype(dtype: np.dtype) -> torch.dtype:
+    try:
+        return _TORCH_DTYPES[dtype]
+    except KeyError:
+        raise TypeError(
+            f"the kernel returns a tensor of {dtype}, which PyTorch does not have. Give the output "
+            f"one of {', '.join(str(d) for d in _TORCH_DTYPES)} with dtype= in nl.ndarray."
+        ) from None
+
+
+def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """A NumPy array of the tensor: the same memory if it is contiguous and on the CPU."""
+    host = tensor.detach().cpu().contiguous()
+    bits = _BITS.get(host.dtype)
+    if bits is None:
+        return host.numpy()
+    return host.view(bits).numpy().view(_NEURON_DTYPES[host.dtype])
+
+
+def _to_torch(array: np.ndarray) -> torch.Tensor:
+    """A CPU tensor over the array's memory."""
+    dtype = _torch_dtype(array.dtype)
+    bits = _BITS.get(dtype)
+    if bits is None:
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.view(f"i{array.itemsize}" if bits.is_signed else "u1")).view(
+        dtype
+    )
