@@ -55,7 +55,9 @@ def drop_stale_cache() -> None:
     key = digest(EXECUTED)
     if _read(CACHE_KEY) != key:
         if CACHE.exists():
-            print("==> kernels, nkisim or requirements changed: executing every notebook", flush=True)
+            print(
+                "==> kernels, nkisim or requirements changed: executing every notebook", flush=True
+            )
         shutil.rmtree(CACHE, ignore_errors=True)
         CACHE.mkdir(parents=True)
         CACHE_KEY.write_text(key)

@@ -1,0 +1,49 @@
+"""What every test shares: the copy under test, devices, and how nbval compares outputs."""
+
+from collections.abc import Container
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent
+
+
+class StoredOutputs(Container):
+    """What nbval leaves out of a comparison: all but the text that tools/notebooks.py stores."""
+
+    stored = ("data", "text/plain", "stdout")
+
+    def __contains__(self, key: object) -> bool:
+        return key not in self.stored
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """Have nbval compare stored kinds of output only: pictures and HTML are not in the files."""
+    collectors = yield
+    for collector in collectors:
+        if hasattr(collector, "skip_compare"):
+            collector.skip_compare = StoredOutputs()
+    return collectors
+
+
+def pytest_configure() -> None:
+    """Refuse to test another copy of the package than the checkout's."""
+    for name in ("kernels", "nkisim"):
+        spec = find_spec(name)
+        if spec and spec.origin and ROOT not in Path(spec.origin).resolve().parents:
+            raise pytest.UsageError(
+                f"tests of {ROOT} would import {name} from {spec.origin}; run `make test`, or "
+                f"install this checkout: pip install --no-deps -e {ROOT}"
+            )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what is marked `neuron` on a machine without a Neuron device."""
+    if any(Path("/dev").glob("neuron[0-9]*")):
+        return
+    skip = pytest.mark.skip(reason="needs a Neuron device (/dev/neuron0)")
+    for item in items:
+        if item.get_closest_marker("neuron"):
+            item.add_marker(skip)

@@ -1,0 +1,102 @@
+"""nbval, with this repository's settings, fails what has to fail and nothing else.
+
+A notebook is stored as `make notebooks` stores it, edited, and run as `make test` runs it.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import notebooks
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+HEADER = """\
+---
+kernelspec:
+  name: python3
+  display_name: Python 3
+---
+"""
+
+# Text, and then what differs in every run and is not compared: HTML, a picture, an address,
+# standard error.
+CELLS = [
+    "value = 41\nprint('value', value)",
+    "{'value': value}",
+    "print('gone')",
+    "assert value == 41",
+    "from IPython.display import HTML, display\ndisplay(HTML(f'<b>{id(object())}</b>'))",
+    "import matplotlib.pyplot as plt, os\nplt.plot(list(os.urandom(9)))\nplt.show()",
+    "object()",
+    "import sys, time\nprint(time.time(), file=sys.stderr)",
+]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The .ipynb of CELLS, as `make notebooks` stores it."""
+    source = tmp_path_factory.mktemp("pair") / "page.md"
+    blocks = [f"```{{code-cell}} python\n{cell}\n```\n" for cell in CELLS]
+    source.write_text("\n".join([HEADER, *blocks]))
+    notebooks.write_if_changed(notebooks.execute(source), source.with_suffix(".ipynb"))
+    return source.with_suffix(".ipynb")
+
+
+def run_nbval(notebook: Path) -> tuple[dict[int, str], str]:
+    """Run nbval on a notebook with the options of `make test` and the real conftest.py.
+
+    Returns the outcome of each cell (PASSED or FAILED), and the report.
+    """
+    makefile = (ROOT / "Makefile").read_text()
+    options = " ".join(re.findall(r"--nbval[\w-]*(?: (?:\d+|tools/[\w.]+))?", makefile)).split()
+    assert options[0] == "--nbval"
+    options = [str(ROOT / option) if "/" in option else option for option in options]
+    command = [sys.executable, "-m", "pytest", "-rA", "--color=no", "-p", "no:cacheprovider"]
+    command += ["-p", "conftest", "-c", ROOT / "pyproject.toml", *options, notebook]
+    run = subprocess.run(
+        command,
+        cwd=notebook.parent,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    outcomes = re.findall(r"^(PASSED|FAILED|ERROR) .*::Cell (\d+)", run.stdout, re.MULTILINE)
+    assert (run.returncode == 0) == all(word == "PASSED" for word, _ in outcomes)
+    return {int(cell): word for word, cell in outcomes}, run.stdout + run.stderr
+
+
+def test_an_unchanged_notebook_passes(pair: Path) -> None:
+    outcomes, report = run_nbval(pair)
+    assert outcomes == {cell: "PASSED" for cell in range(len(CELLS))}, report
+
+
+def test_changed_missing_and_raising_cells_fail(pair: Path) -> None:
+    notebook = nbformat.read(pair, as_version=4)
+    edits = ["print('value', 42)", "{'value': 42}", "pass", "assert value == 42"]
+    for cell, source in zip(notebook.cells, edits, strict=False):
+        cell.source = source if source != edits[0] else "value = 41\n" + source
+    path = pair.with_name("edited.ipynb")
+    nbformat.write(notebook, path)
+
+    outcomes, report = run_nbval(path)
+    expected = ["FAILED" if cell < len(edits) else "PASSED" for cell in range(len(CELLS))]
+    assert outcomes == dict(enumerate(expected)), report
+    assert "mismatch 'stdout'" in report
+    assert "mismatch 'text/plain'" in report
+    assert "Missing output fields" in report
+    assert "Cell execution caused an exception" in report
+
+
+def test_only_text_is_stored(pair: Path) -> None:
+    notebook = nbformat.read(pair, as_version=4)
+    stored = [output for cell in notebook.cells for output in cell.outputs]
+    kinds = {kind for output in stored for kind in output.get("data", {output.get("name"): 0})}
+    assert kinds == {"text/plain", "stdout"}
+    assert not re.search(r"at 0x[0-9a-f]", pair.read_text())
+    # nbval compares nothing for a cell without an execution count.
+    assert [cell.execution_count for cell in notebook.cells] == list(range(1, len(CELLS) + 1))
