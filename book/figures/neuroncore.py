@@ -35,7 +35,7 @@ def core() -> Figure:
         "A NeuronCore-v2: GpSimd, Scalar and Vector Engine read and write SBUF (24 MiB). The "
         "Tensor Engine reads SBUF and writes PSUM (2 MiB), which the Vector Engine reaches too. "
         "16 DMA engines move data between SBUF and HBM, 32 GiB shared by two cores.",
-        "Numbers: published, AWS architecture guide. Scalar and GpSimd Engine reach PSUM as well.",
+        "Numbers: published, AWS architecture guide. The Scalar Engine reaches PSUM as well.",
     )
 
 
@@ -96,23 +96,26 @@ def tile_in_sbuf(rows: int, bytes_a_row: int, partition_bytes: int) -> Figure:
 
 
 def dma() -> Figure:
-    """Draw how rows of an HBM tensor become partitions of a tile."""
+    """Draw how the rows of a 128x512 float32 tile travel from HBM to SBUF."""
     fig, axes = _canvas(10, 5.4, size=(6.4, 3.4))
-    palette = [COLORS[name] for name in ("blue", "orange", "green", "purple")]
     note(axes, 0.0, 5.1, "HBM: rows one after the other")
     note(axes, 6.3, 5.1, "SBUF: a row in each partition")
-    for row in range(4):
-        y = 3.9 - 1.2 * row
-        fill = palette[row]
-        box(axes, 0.0, y, 3.2, 0.8, f"row {row}: 2 KiB", color=fill, fontsize=10)
-        box(axes, 6.3, y, 3.4, 0.8, f"partition {row}", color=fill, fontsize=10)
-        arrow(axes, (3.2, y + 0.4), (6.3, y + 0.4), f"DMA engine {row}", offset=(0, 0.28))
+    for step, (engine, color) in enumerate(
+        ((0, "blue"), (1, "orange"), (2, "green"), (15, "purple"))
+    ):
+        y = 3.9 - 1.25 * step
+        rows = f"{8 * engine} to {8 * engine + 7}"
+        box(axes, 0.0, y, 3.2, 0.8, f"rows {rows}", color=color, fontsize=10)
+        box(axes, 6.3, y, 3.6, 0.8, f"partitions {rows}", color=color, fontsize=10)
+        arrow(axes, (3.2, y + 0.4), (6.3, y + 0.4), f"DMA engine {engine}", offset=(0, 0.28))
+    axes.text(4.75, 0.95, "...", ha="center", va="center")
     return show(
         fig,
-        "Four rows of a tensor in HBM, 2 KiB each. Each row goes through its own DMA engine to "
-        "its own partition of SBUF.",
-        "A tile of 128 rows is spread over 16 DMA engines in the same way. Which engine takes "
-        "which row is the hardware's business.",
+        "Rows 0 to 7 of a tensor in HBM go through DMA engine 0 to partitions 0 to 7 of SBUF, "
+        "rows 8 to 15 through engine 1 to partitions 8 to 15, and so on to engine 15 with rows "
+        "120 to 127.",
+        "A 128x512 float32 tile as the AWS architecture guide describes it: 16 transfers of 8 "
+        "rows. The compiler decides; a kernel says only nl.load.",
     )
 
 
