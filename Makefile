@@ -39,8 +39,8 @@ $(READY):
 	  exit 1; }
 endif
 
-book: $(READY) ## build and check the book: _build/html/index.html
-	@$(PY) tools/build_book.py
+book: $(READY) ## build and check the book: _build/html/index.html (CLEAN=1: from nothing)
+	@$(PY) tools/build_book.py $(if $(CLEAN),--clean)
 
 page: $(READY) ## build one page: make page P=notebooks/add_torch
 	@$(PY) tools/build_book.py --page $(P)

@@ -1,8 +1,8 @@
 """Build the book into _build/html, then check the site. Exits non-zero on any warning or error.
 
 Only executed notebooks are reused between builds, and only while the code they run is the same:
-the execution cache is dropped when kernels/, nkisim/, requirements.txt or Python change, which
-jupyter-cache does not look at. Pages are always read and written anew, since an incremental
+the execution cache is dropped when a module they import, requirements.txt or Python changes,
+which jupyter-cache does not look at. Pages are always read and written anew, since an incremental
 Sphinx build forgets the warnings of pages it does not read. When no input changed at all, there
 is nothing to do.
 """
@@ -23,7 +23,7 @@ CACHE = BUILD / ".jupyter_cache"
 CACHE_KEY = CACHE / "nki-book-key"
 BUILT = BUILD / ".built"
 
-EXECUTED = ("kernels", "nkisim", "requirements.txt")
+EXECUTED = ("kernels", "nkisim", "book/figures", "requirements.txt")
 RENDERED = (*EXECUTED, "book", "notebooks", "_config.yml", "_toc.yml", "tools")
 
 

@@ -1,0 +1,128 @@
+"""What the installed package needs and imports: NumPy and ml_dtypes, and nothing by surprise."""
+
+import email
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+HEAVY = ("torch", "torch_xla", "jax", "jaxlib", "matplotlib", "scipy", "IPython", "sphinx")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that `pip install .` would install, built without a network."""
+    out = tmp_path_factory.mktemp("wheel")
+    # From a copy: setuptools leaves build/ and egg-info behind in the tree it builds.
+    source = out / "source"
+    for name in ("kernels", "nkisim"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out]
+    run = subprocess.run([*command, source], capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return next(out.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def isolated(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the unpacked wheel and links to NumPy and ml_dtypes, and nothing else."""
+    site = tmp_path_factory.mktemp("site")
+    zipfile.ZipFile(wheel).extractall(site)
+    for name in ("numpy", "ml_dtypes"):
+        package = Path(__import__(name).__file__).parent
+        for part in (package, package.with_name(f"{name}.libs")):
+            if part.exists():
+                (site / part.name).symlink_to(part)
+    return site
+
+
+def run_isolated(site: Path, code: str) -> str:
+    """Run `code` in a Python that sees the standard library and `site` only."""
+    run = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.append({str(site)!r})\n{code}"],
+        cwd=site,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+def test_wheel_requires_numpy_and_ml_dtypes_only(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith("/METADATA"))
+        metadata = email.message_from_bytes(archive.read(name))
+    required = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
+    assert sorted(line.split(">")[0] for line in required) == ["ml_dtypes", "numpy"]
+    assert set(metadata.get_all("Provides-Extra")) == {"torch", "jax", "book", "test"}
+
+
+def test_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
+    sources = [path for name in ("kernels", "nkisim") for path in (ROOT / name).rglob("*.py")]
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    modules = {name for name in packed if name.endswith(".py")}
+    assert modules == {path.relative_to(ROOT).as_posix() for path in sources}
+    assert {name.split("/")[0] for name in packed} == {"kernels", "nkisim"}
+
+
+@pytest.mark.parametrize("package", ["nkisim", "kernels"])
+def test_import_from_the_wheel_needs_numpy_and_ml_dtypes_only(isolated: Path, package: str) -> None:
+    code = f"import {package}; print({package}.__file__)"
+    assert Path(run_isolated(isolated, code).strip()).is_relative_to(isolated)
+
+
+def test_a_kernel_runs_from_the_wheel(isolated: Path) -> None:
+    code = """
+import numpy as np
+from kernels.add import nki_tensor_add
+a = np.arange(6, dtype=np.float32).reshape(2, 3)
+assert np.array_equal(nki_tensor_add(a, a), 2 * a)
+print("same")
+"""
+    assert run_isolated(isolated, code).strip() == "same"
+
+
+@pytest.mark.parametrize("package", ["nkisim", "kernels"])
+def test_import_loads_no_framework(package: str) -> None:
+    code = f"import sys, {package}; print(*[name for name in {HEAVY} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == []
+
+
+def test_the_checkout_is_under_test() -> None:
+    import kernels
+    import nkisim
+
+    for package in (kernels, nkisim):
+        assert Path(package.__file__).resolve().is_relative_to(ROOT)
+
+
+def test_requirements_pin_every_package_exactly() -> None:
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    pins = [line.split("#")[0].split(";")[0].strip() for line in lines]
+    pins = [pin for pin in pins if pin]
+    assert len(pins) > 100
+    assert [pin for pin in pins if not pin.partition("==")[2]] == []
+    pinned = {pin.partition("==")[0].replace("_", "-").lower() for pin in pins}
+    declared = list(PYPROJECT["project"]["dependencies"])
+    for extra in PYPROJECT["project"]["optional-dependencies"].values():
+        declared += extra
+    names = {line.split(";")[0].split("=")[0].split(">")[0].split("[")[0] for line in declared}
+    assert {name.strip().replace("_", "-").lower() for name in names} <= pinned
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-neuron.txt", "pyproject.toml"])
+def test_no_package_index_is_named(name: str) -> None:
+    text = (ROOT / name).read_text()
+    options = [line for line in text.splitlines() if line.startswith(("-i", "--", "-f"))]
+    assert options == []
+    assert "://" not in text
