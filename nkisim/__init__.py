@@ -1,0 +1,26 @@
+"""nkisim: a CPU simulator of a NeuronCore that stands in for `neuronxcc.nki`.
+
+`nkisim.install()` makes `neuronxcc.nki` importable where the Neuron SDK is not installed. Importing
+nkisim costs a NumPy import and nothing more.
+"""
+
+from nkisim import ops as _ops  # noqa: F401  fills the table of instructions
+from nkisim.checking import CHECKS, checks
+from nkisim.errors import KernelError, NkiWarning
+from nkisim.install import install, sdk_installed
+from nkisim.kernel import Kernel
+from nkisim.program import Program, TensorSpec
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CHECKS",
+    "Kernel",
+    "KernelError",
+    "NkiWarning",
+    "Program",
+    "TensorSpec",
+    "checks",
+    "install",
+    "sdk_installed",
+]

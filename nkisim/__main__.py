@@ -1,0 +1,44 @@
+"""`python -m nkisim SCRIPT.py ...` and `python -m nkisim -m MODULE ...`: run any NKI program.
+
+The program runs unmodified, as under `python -m pdb`: with its own arguments, its own folder first
+on the path, and `__name__ == "__main__"`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+
+from nkisim.install import install, sdk_installed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m nkisim",
+        description="Run an NKI program on the CPU simulator, unmodified.",
+        usage="python -m nkisim [-m MODULE | SCRIPT.py] [ARGUMENTS ...]",
+    )
+    parser.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m")
+    parser.add_argument("target", help="script or module to run")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
+    options = parser.parse_args()
+
+    if not install() and sdk_installed():
+        print("nkisim: the Neuron SDK is installed; running on it", file=sys.stderr)
+    elif "PJRT_DEVICE" not in os.environ:
+        os.environ["PJRT_DEVICE"] = "CPU"  # what torch_xla runs on without a Neuron device
+    sys.argv = [options.target, *options.arguments]
+    if options.module:
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(options.target, run_name="__main__", alter_sys=True)
+        return
+    if not os.path.isfile(options.target):
+        parser.error(f"there is no file {options.target!r}; for a module use -m")
+    sys.path.insert(0, os.path.dirname(os.path.abspath(options.target)))
+    runpy.run_path(options.target, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

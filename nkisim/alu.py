@@ -1,0 +1,143 @@
+"""Elementwise arithmetic as the engines do it: fp32 inside, one rounding on the way out.
+
+`ALU` holds the operators that Vector, Scalar and GpSimd share. `bind` turns an operator and the
+operand types into one NumPy call that writes the result in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from nkisim.dtypes import BOOL, F32, FLOATS, INTEGERS, cast_into, compute_dtype
+from nkisim.errors import DTypeError
+
+
+@dataclass(frozen=True)
+class AluOp:
+    """An operator.
+
+    Attributes:
+        name: as in `nki.language`.
+        fn: the NumPy function; a ufunc where NumPy has one.
+        kind: "arith" (computed in fp32 or integers), "bits" (integers only), "compare" (gives
+            bool), "logic" (gives bool), or "float" (always computed in fp32).
+    """
+
+    name: str
+    fn: Callable
+    kind: str = "arith"
+
+
+def _rsqrt(x: np.ndarray) -> np.ndarray:
+    return np.reciprocal(np.sqrt(x))
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.reciprocal(1 + np.exp(-x))
+
+
+def _softplus(x: np.ndarray) -> np.ndarray:
+    return np.logaddexp(x, np.float32(0))
+
+
+def _relu(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, 0)
+
+
+def _silu(x: np.ndarray) -> np.ndarray:
+    return x * _sigmoid(x)
+
+
+def _unary_table() -> list[AluOp]:
+    plain = ["exp", "log", "sin", "cos", "tan", "tanh", "arctan", "sqrt"]
+    table = [AluOp(name, getattr(np, name), "float") for name in plain]
+    table += [
+        AluOp("rsqrt", _rsqrt, "float"),
+        AluOp("reciprocal", np.reciprocal, "float"),
+        AluOp("sigmoid", _sigmoid, "float"),
+        AluOp("softplus", _softplus, "float"),
+        AluOp("silu", _silu, "float"),
+        AluOp("relu", _relu),
+        AluOp("square", np.square),
+        AluOp("abs", np.absolute),
+        AluOp("negative", np.negative),
+        AluOp("sign", np.sign),
+        AluOp("floor", np.floor, "float"),
+        AluOp("ceil", np.ceil, "float"),
+        AluOp("trunc", np.trunc, "float"),
+        AluOp("invert", np.invert, "bits"),
+        AluOp("logical_not", np.logical_not, "logic"),
+    ]
+    return table
+
+
+def _binary_table() -> list[AluOp]:
+    arith = ["add", "subtract", "multiply", "maximum", "minimum", "power", "mod", "fmod"]
+    compare = ["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"]
+    table = [AluOp(name, getattr(np, name)) for name in arith]
+    table.append(AluOp("divide", np.divide, "float"))
+    table += [AluOp(name, getattr(np, name), "compare") for name in compare]
+    table += [AluOp(f"logical_{n}", getattr(np, f"logical_{n}"), "logic") for n in _LOGIC]
+    table += [AluOp(f"bitwise_{n}", getattr(np, f"bitwise_{n}"), "bits") for n in _LOGIC]
+    table += [AluOp(f"{n}_shift", getattr(np, f"{n}_shift"), "bits") for n in ("left", "right")]
+    return table
+
+
+_LOGIC = ("and", "or", "xor")
+ALU: dict[str, AluOp] = {op.name: op for op in _unary_table() + _binary_table()}
+
+
+def check_operand_types(name: str, dtypes: tuple[np.dtype, ...]) -> None:
+    """Raises DTypeError when a bit operation is given something that is not an integer."""
+    if ALU[name].kind != "bits":
+        return
+    for dt in dtypes:
+        if dt not in INTEGERS and dt != BOOL:
+            raise DTypeError(
+                f"{name} on a {dt} operand",
+                rule="bit operations treat elements as bit patterns and want integer types",
+                fix="reinterpret or convert the tile to an integer type first",
+            )
+
+
+def bind(name: str, out: np.dtype, ins: tuple[np.dtype, ...]) -> Callable[..., None]:
+    """`f(out_view, *in_views)` that computes operator `name` in the engine's precision.
+
+    Args:
+        name: key in ALU.
+        out: dtype of the output.
+        ins: dtypes of the operands, scalars included.
+    """
+    op = ALU[name]
+    fn = op.fn
+    if op.kind in ("compare", "logic"):
+        wide = compute_dtype(*ins)
+        direct = out == BOOL and all(dt == ins[0] for dt in ins)
+        return _into(fn) if direct and isinstance(fn, np.ufunc) else _via(fn, wide)
+    wide = F32 if op.kind == "float" else compute_dtype(*ins)
+    if wide == BOOL:
+        wide = np.dtype(np.uint8)
+    if isinstance(fn, np.ufunc) and (out == wide or (out in FLOATS and wide == F32)):
+        same = out == wide and all(dt == wide for dt in ins)
+        return _into(fn) if same else _rounding(fn, wide)
+    return _via(fn, wide)
+
+
+def _into(fn: np.ufunc) -> Callable[..., None]:
+    """Every operand already has the type that the engine computes in."""
+    if fn.nin == 2:
+        return lambda out, a, b: fn(a, b, out)
+    return lambda out, a: fn(a, out)
+
+
+def _rounding(fn: np.ufunc, wide: np.dtype) -> Callable[..., None]:
+    """NumPy converts blockwise to `wide`, computes, and rounds once into the output."""
+    return lambda out, *ins: fn(*ins, out, dtype=wide, casting="unsafe")
+
+
+def _via(fn: Callable, wide: np.dtype) -> Callable[..., None]:
+    """Compute in `wide`, then convert: for outputs of another kind, and for composed functions."""
+    return lambda out, *ins: cast_into(out, fn(*(np.asarray(x).astype(wide) for x in ins)))

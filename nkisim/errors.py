@@ -1,0 +1,150 @@
+"""What goes wrong in a kernel, said so that the reader can mend it.
+
+Every diagnosed error names the kernel line, the offending value, the rule it breaks and the fix.
+`locate` finds the kernel line: the innermost stack frame that is not the simulator's own code.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from types import CodeType
+from typing import NamedTuple
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+class Location(NamedTuple):
+    """A line of user source: the kernel line that an instruction or an error comes from."""
+
+    filename: str
+    lineno: int
+    function: str
+
+    @property
+    def text(self) -> str:
+        """The source line, stripped; empty when the source cannot be read."""
+        return linecache.getline(self.filename, self.lineno).strip()
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.filename)}:{self.lineno} in {self.function}"
+
+
+_locations: dict[tuple[CodeType, int], Location] = {}
+
+
+def locate() -> Location | None:
+    """The innermost frame outside `nkisim`: the user's kernel line. None when there is none."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    key = (frame.f_code, frame.f_lineno)
+    found = _locations.get(key)
+    if found is None:
+        found = Location(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        _locations[key] = found
+    return found
+
+
+class KernelError(Exception):
+    """A kernel does what hardware or the compiler would reject.
+
+    Args:
+        problem: what is wrong, with the offending value.
+        rule: the rule that is broken.
+        fix: what to change.
+        code: the name that AWS's error reference (`nki.errors`) gives it, where it has one.
+        location: the kernel line; found on the stack when not given.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        rule: str,
+        fix: str,
+        code: str | None = None,
+        location: Location | None = None,
+    ) -> None:
+        self.problem = problem
+        self.rule = rule
+        self.fix = fix
+        self.code = code
+        self.location = location or locate()
+        super().__init__(self.report())
+
+    def report(self) -> str:
+        """The whole message: problem, place, rule, fix."""
+        lines = [self.problem if self.code is None else f"{self.problem} [{self.code}]"]
+        if self.location is not None:
+            lines.append(f"  at:   {self.location}")
+            if self.location.text:
+                lines.append(f"        {self.location.text}")
+        lines += [f"  rule: {self.rule}", f"  fix:  {self.fix}"]
+        return "\n".join(lines)
+
+    def __reduce__(self):
+        return (_rebuild, (type(self), self.problem, self.rule, self.fix, self.code, self.location))
+
+
+def _rebuild(cls, problem, rule, fix, code, location):
+    return cls(problem, rule=rule, fix=fix, code=code, location=location)
+
+
+class OutOfBoundsError(KernelError, IndexError):
+    """An access pattern leaves its tensor."""
+
+
+class UninitializedReadError(KernelError):
+    """An instruction reads memory that nothing wrote."""
+
+
+class TileSizeError(KernelError, ValueError):
+    """A tile is larger than the memory or the instruction allows."""
+
+
+class MemorySpaceError(KernelError, TypeError):
+    """An operand lives in a memory that the instruction cannot reach."""
+
+
+class DTypeError(KernelError, TypeError):
+    """A data type that the hardware or the instruction does not have."""
+
+
+class ShapeError(KernelError, ValueError):
+    """Operand shapes that do not fit together."""
+
+
+class IndexingError(KernelError, TypeError):
+    """An index expression that has no access pattern."""
+
+
+class RaceError(KernelError):
+    """Two kernel instances touch the same memory, and at least one writes."""
+
+
+class ParameterError(KernelError, TypeError):
+    """A kernel argument is used, or passed, in a way that kernels do not allow."""
+
+
+class OutputError(KernelError, ValueError):
+    """A kernel output is missing, in the wrong memory, or never written."""
+
+
+class ControlFlowError(KernelError, TypeError):
+    """Python control flow depends on a value that is not known while tracing."""
+
+
+class UnsupportedError(KernelError, NotImplementedError):
+    """A documented feature that this simulator does not have yet."""
+
+
+class TraceContextError(KernelError, RuntimeError):
+    """An NKI function is called where no kernel is being traced."""
+
+
+class NkiWarning(UserWarning):
+    """A check that was turned down from an error, or something that is merely slow."""

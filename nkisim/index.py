@@ -1,0 +1,395 @@
+"""Index expressions: affine functions of tile coordinates, and the masks made from them.
+
+`nl.arange` and `nl.mgrid` do not hold arrays of indices. They hold, for each axis of the index,
+how fast the value grows along it. Indexing a tensor with them therefore gives a strided access
+pattern, which is what the hardware's address generators use and what NumPy can view at no cost.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from nkisim.errors import ControlFlowError, IndexingError, ShapeError
+
+Box = tuple[tuple[int, int], ...]
+
+
+def _as_int(value: object) -> int | None:
+    """`value` as a Python int if it is an integer (of any NumPy type), else None."""
+    if isinstance(value, bool | np.bool_):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """NumPy's broadcasting rule, as a plain tuple of ints. Raises ValueError if they clash."""
+    first = shapes[0]
+    if all(s == first for s in shapes[1:]):
+        return first
+    return np.broadcast_shapes(*shapes)
+
+
+class IndexTensor:
+    """`offset + sum(coefs[d] * i_d)` over the coordinates `i` of an index of shape `shape`.
+
+    Args:
+        shape: extents of the index.
+        coefs: growth along each axis; 0 along an axis of size 1.
+        offset: value at coordinate zero.
+    """
+
+    __slots__ = ("coefs", "offset", "shape")
+    __array_ufunc__ = None  # so that NumPy scalars on the left defer to our operators
+
+    def __init__(self, shape: tuple[int, ...], coefs: tuple[int, ...], offset: int = 0) -> None:
+        self.shape = shape
+        self.coefs = coefs
+        self.offset = offset
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def extremes(self) -> tuple[int, int]:
+        """The smallest and the largest value."""
+        low = high = self.offset
+        for size, coef in zip(self.shape, self.coefs, strict=True):
+            reach = coef * (size - 1)
+            if reach > 0:
+                high += reach
+            else:
+                low += reach
+        return low, high
+
+    def values(self) -> np.ndarray:
+        """The index as a dense array of shape `shape`."""
+        out = np.full(self.shape, self.offset, dtype=np.int64)
+        for axis, (size, coef) in enumerate(zip(self.shape, self.coefs, strict=True)):
+            if coef:
+                line = np.arange(size, dtype=np.int64) * coef
+                out += line.reshape((-1,) + (1,) * (self.ndim - axis - 1))
+        return out
+
+    def expand(self, shape: tuple[int, ...]) -> IndexTensor:
+        """The same index broadcast to `shape`."""
+        if shape == self.shape:
+            return self
+        pad = (0,) * (len(shape) - self.ndim)
+        return IndexTensor(shape, pad + self.coefs, self.offset)
+
+    def __getitem__(self, key: object) -> IndexTensor:
+        """Only new axes: `i[:, None]`, `i[None, :]`."""
+        keys = key if isinstance(key, tuple) else (key,)
+        if Ellipsis in keys:
+            at = keys.index(Ellipsis)
+            room = self.ndim - sum(k is not None for k in keys) + 1
+            keys = keys[:at] + (slice(None),) * room + keys[at + 1 :]
+        shape: list[int] = []
+        coefs: list[int] = []
+        axis = 0
+        for k in keys:
+            if k is None:
+                shape.append(1)
+                coefs.append(0)
+            elif isinstance(k, slice) and k == slice(None) and axis < self.ndim:
+                shape.append(self.shape[axis])
+                coefs.append(self.coefs[axis])
+                axis += 1
+            else:
+                raise IndexingError(
+                    f"an index tensor of shape {self.shape} cannot be indexed with {k!r}",
+                    rule="index tensors only take new axes: i[:, None] or i[None, :]",
+                    fix="build the range you want with nl.arange(start, stop)",
+                )
+        shape += self.shape[axis:]
+        coefs += self.coefs[axis:]
+        return IndexTensor(tuple(shape), tuple(coefs), self.offset)
+
+    def __setitem__(self, key: object, value: object) -> None:
+        raise IndexingError(
+            "an index tensor cannot be assigned to",
+            rule="nl.arange and nl.mgrid describe addresses; they are not memory",
+            fix="materialise it as a tile with nisa.iota first",
+            code="err_cannot_assign_to_index",
+        )
+
+    def __bool__(self) -> bool:
+        raise ControlFlowError(
+            "Python control flow depends on an index tensor",
+            rule="nl.arange and nl.mgrid stand for many values at once, so `if` cannot test them",
+            fix="pass the condition as mask= to the operation",
+            code="err_control_flow_condition_depending_on_arange",
+        )
+
+    def __iter__(self) -> Iterator:
+        raise ControlFlowError(
+            "Python iterates over an index tensor",
+            rule="nl.arange and nl.mgrid stand for many values at once",
+            fix="loop with nl.affine_range(n) instead",
+        )
+
+    def _combine(self, other: object, sign: int) -> IndexTensor:
+        number = _as_int(other)
+        if number is not None:
+            return IndexTensor(self.shape, self.coefs, self.offset + sign * number)
+        if not isinstance(other, IndexTensor):
+            return NotImplemented
+        try:
+            shape = broadcast_shapes(self.shape, other.shape)
+        except ValueError:
+            raise ShapeError(
+                f"index shapes {self.shape} and {other.shape} do not broadcast",
+                rule="index tensors follow NumPy's broadcasting rule",
+                fix="give each its own axis, e.g. nl.arange(128)[:, None] and "
+                "nl.arange(512)[None, :]",
+            ) from None
+        a, b = self.expand(shape), other.expand(shape)
+        coefs = tuple(x + sign * y for x, y in zip(a.coefs, b.coefs, strict=True))
+        return IndexTensor(shape, coefs, a.offset + sign * b.offset)
+
+    def __add__(self, other: object) -> IndexTensor:
+        return self._combine(other, 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: object) -> IndexTensor:
+        return self._combine(other, -1)
+
+    def __rsub__(self, other: object) -> IndexTensor:
+        return (-self)._combine(other, 1)
+
+    def __neg__(self) -> IndexTensor:
+        return self * -1
+
+    def __mul__(self, other: object) -> IndexTensor:
+        number = _as_int(other)
+        if number is None:
+            return self._not_affine("*", other)
+        return IndexTensor(self.shape, tuple(c * number for c in self.coefs), self.offset * number)
+
+    __rmul__ = __mul__
+
+    def _not_affine(self, op: str, other: object) -> IndexTensor:
+        raise IndexingError(
+            f"index {op} {type(other).__name__} is not an affine expression",
+            rule="addresses are sums of constants and multiples of nl.arange, nl.mgrid, "
+            "nl.program_id and loop indices",
+            fix="split the axis in two index axes instead, "
+            "e.g. 2 * nl.arange(n)[None, :, None] + nl.arange(2)[None, None, :]",
+        )
+
+    def __floordiv__(self, other: object) -> IndexTensor:
+        return self._not_affine("//", other)
+
+    def __mod__(self, other: object) -> IndexTensor:
+        return self._not_affine("%", other)
+
+    def __truediv__(self, other: object) -> IndexTensor:
+        return self._not_affine("/", other)
+
+    def _at_least(self, other: object, gap: int) -> Mask:
+        """The mask of `self - other >= gap`."""
+        difference = self._combine(other, -1)
+        if difference is NotImplemented:
+            return NotImplemented
+        return Mask((difference - gap,))
+
+    def __ge__(self, other: object) -> Mask:
+        return self._at_least(other, 0)
+
+    def __gt__(self, other: object) -> Mask:
+        return self._at_least(other, 1)
+
+    def __le__(self, other: object) -> Mask:
+        return (-self)._at_least(-other, 0)
+
+    def __lt__(self, other: object) -> Mask:
+        return (-self)._at_least(-other, 1)
+
+    def __eq__(self, other: object) -> Mask:
+        return (self >= other) & (self <= other)
+
+    def __ne__(self, other: object) -> Mask:
+        raise IndexingError(
+            "a mask cannot be made with !=",
+            rule="a mask is a conjunction of affine comparisons: <, <=, >, >=, ==",
+            fix="split the operation in two, one with < and one with >",
+        )
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        terms = [f"{c}*i{d}" for d, c in enumerate(self.coefs) if c]
+        if self.offset or not terms:
+            terms.append(str(self.offset))
+        return f"index{list(self.shape)}({' + '.join(terms)})"
+
+
+class Mask:
+    """A conjunction of affine conditions, each `index >= 0`."""
+
+    __slots__ = ("terms",)
+    __array_ufunc__ = None
+
+    def __init__(self, terms: tuple[IndexTensor, ...]) -> None:
+        self.terms = terms
+
+    def __and__(self, other: object) -> Mask:
+        if isinstance(other, Mask):
+            return Mask(self.terms + other.terms)
+        if isinstance(other, bool | np.bool_):
+            return self if other else Mask((IndexTensor((), (), -1),))
+        return NotImplemented
+
+    __rand__ = __and__
+
+    def __bool__(self) -> bool:
+        raise ControlFlowError(
+            "Python control flow depends on a mask",
+            rule="a mask stands for many conditions at once; `and`, `or` and `if` cannot test it",
+            fix="pass it as mask=, and join conditions with & instead of `and`",
+            code="err_control_flow_condition_depending_on_arange",
+        )
+
+    def restrict(self, shape: tuple[int, ...]) -> Restriction:
+        """What is left of a tile of `shape` where the mask is true.
+
+        Conditions on one axis shrink that axis's range. Conditions that couple axes (a triangle)
+        leave a dense boolean array over the shrunken box.
+
+        Raises:
+            ShapeError: the mask's own shape does not broadcast to `shape`.
+        """
+        low = [0] * len(shape)
+        high = list(shape)
+        coupled: list[IndexTensor] = []
+        for term in self.terms:
+            if not _broadcasts_to(term.shape, shape):
+                raise ShapeError(
+                    f"a mask of shape {term.shape} does not fit a tile of shape {shape}",
+                    rule="a mask is made from the index axes of the tile it masks",
+                    fix="build the mask from the same nl.arange / nl.mgrid axes as the tile",
+                )
+            wide = term.expand(shape)
+            axes = [d for d, c in enumerate(wide.coefs) if c and shape[d] > 1]
+            if not axes:
+                if wide.offset < 0:
+                    return Restriction(tuple((0, 0) for _ in shape), None)
+            elif len(axes) == 1:
+                d = axes[0]
+                c = wide.coefs[d]
+                if c > 0:  # offset + c*i >= 0
+                    low[d] = max(low[d], -(wide.offset // c))
+                else:
+                    high[d] = min(high[d], wide.offset // -c + 1)
+            else:
+                coupled.append(wide)
+        box = tuple((lo, max(lo, hi)) for lo, hi in zip(low, high, strict=True))
+        if not coupled:
+            return Restriction(box, None)
+        dense: np.ndarray | None = None
+        for term in coupled:
+            start = term.offset + sum(c * lo for c, (lo, _) in zip(term.coefs, box, strict=True))
+            sizes = tuple(hi - lo for lo, hi in box)
+            true = IndexTensor(sizes, term.coefs, start).values() >= 0
+            dense = true if dense is None else dense & true
+        return Restriction(box, None if dense.all() else dense)
+
+    def __repr__(self) -> str:
+        return " & ".join(f"({t!r} >= 0)" for t in self.terms)
+
+
+class Restriction(NamedTuple):
+    """A mask applied to a tile: the box that bounds it, and what is true within the box."""
+
+    box: Box
+    dense: np.ndarray | None  # bool, of the box's shape; None when the whole box is true
+
+    @property
+    def empty(self) -> bool:
+        return any(hi <= lo for lo, hi in self.box) or (
+            self.dense is not None and not self.dense.any()
+        )
+
+
+def _broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    if len(shape) > len(target):
+        return False
+    tail = target[len(target) - len(shape) :]
+    return all(s in (1, t) for s, t in zip(shape, tail, strict=True))
+
+
+class DynSlice(NamedTuple):
+    """`nl.ds(start, size)`: the range `start : start + size`."""
+
+    start: int | IndexTensor
+    size: int
+
+
+def arange(*args: int) -> IndexTensor:
+    """`arange(stop)` or `arange(start, stop)`: a one-axis index. Needs a new axis before use."""
+    numbers = [_as_int(a) for a in args]
+    if len(args) not in (1, 2) or None in numbers:
+        raise IndexingError(
+            f"nl.arange{args!r} is not a range of known integers",
+            rule="nl.arange(stop) or nl.arange(start, stop), with integers known while tracing",
+            fix="use shapes, loop indices and constants; multiply the index for a step: "
+            "2 * nl.arange(n)",
+        )
+    start, stop = (0, numbers[0]) if len(args) == 1 else numbers
+    size = max(0, stop - start)
+    return IndexTensor((size,), (1 if size != 1 else 0,), start)
+
+
+class MeshGrid(tuple):
+    """What `nl.mgrid[...]` gives: one dense index an axis, also by name (.p, .x, .y, .z, .w)."""
+
+    _NAMES = "pxyzw"
+
+    def __getattr__(self, name: str) -> IndexTensor:
+        at = MeshGrid._NAMES.find(name) if len(name) == 1 else -1
+        if 0 <= at < len(self):
+            return self[at]
+        raise AttributeError(f"a mesh grid of {len(self)} axes has no axis {name!r}")
+
+
+class MGrid:
+    """`nl.mgrid[0:P, 0:F]`: dense index tensors of one shape, as `numpy.mgrid` gives."""
+
+    def __getitem__(self, key: object) -> MeshGrid:
+        keys = key if isinstance(key, tuple) else (key,)
+        shape: list[int] = []
+        starts: list[int] = []
+        steps: list[int] = []
+        for k in keys:
+            ok = isinstance(k, slice) and k.stop is not None
+            start = _as_int(k.start or 0) if ok else None
+            stop = _as_int(k.stop) if ok else None
+            step = _as_int(1 if k.step is None else k.step) if ok else None
+            if start is None or stop is None or not step:
+                raise IndexingError(
+                    f"nl.mgrid[{k!r}] is not a range of known integers",
+                    rule="each axis of nl.mgrid is start:stop or start:stop:step, in integers "
+                    "known while tracing",
+                    fix="write nl.mgrid[0:128, 0:512]",
+                )
+            shape.append(len(range(start, stop, step)))
+            starts.append(start)
+            steps.append(step)
+        extents = tuple(shape)
+        return MeshGrid(
+            IndexTensor(
+                extents,
+                tuple(step if a == axis and extents[a] > 1 else 0 for a in range(len(extents))),
+                start,
+            )
+            for axis, (start, step) in enumerate(zip(starts, steps, strict=True))
+        )

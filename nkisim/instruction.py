@@ -1,0 +1,121 @@
+"""The hardware-level instruction: the one thing that numerics, checks, timing and profile consume.
+
+`OPCODES` is the table of what exists. An entry says which engine runs the opcode, which memories
+its operands may live in, and which NumPy function computes it, so adding an instruction is one
+entry and one function (`nkisim.ops`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from nkisim.errors import Location
+from nkisim.tensor import Tensor
+
+
+class Engine(Enum):
+    """What executes an instruction."""
+
+    TENSOR = "Tensor"
+    VECTOR = "Vector"
+    SCALAR = "Scalar"
+    GPSIMD = "GpSimd"
+    SYNC = "Sync"
+    DMA = "DMA"
+    HOST = "host"  # device_print: the simulator itself
+
+
+Operand = Tensor | int | float | bool | np.generic
+Bound = Callable[..., None]
+
+
+@dataclass(slots=True, eq=False)
+class Instruction:
+    """One instruction of one SPMD instance.
+
+    Attributes:
+        opcode: key in OPCODES.
+        engine: engine it runs on (chosen when the opcode leaves a choice).
+        outs: access patterns written.
+        ins: access patterns and scalars read.
+        attrs: compile-time settings, e.g. {"op": "add"}.
+        where: boolean array over the iteration domain for masks that are not boxes; else None.
+        program: number of the SPMD instance, row-major in the grid.
+        loops: the loop iterations it is in, outermost first, as (loop number, iteration).
+        location: the kernel line.
+    """
+
+    opcode: str
+    engine: Engine
+    outs: tuple[Tensor, ...]
+    ins: tuple[Operand, ...]
+    attrs: dict = field(default_factory=dict)
+    where: np.ndarray | None = None
+    program: int = 0
+    loops: tuple = ()
+    location: Location | None = None
+
+    @property
+    def spec(self) -> OpSpec:
+        return OPCODES[self.opcode]
+
+    @property
+    def label(self) -> str:
+        """Opcode and operation, e.g. `tensor_tensor(add)`."""
+        op = self.attrs.get("op")
+        return f"{self.opcode}({op})" if op else self.opcode
+
+    @property
+    def tiles_in(self) -> tuple[Tensor, ...]:
+        return tuple(x for x in self.ins if isinstance(x, Tensor))
+
+    def __str__(self) -> str:
+        outs = ", ".join(t.describe() for t in self.outs)
+        ins = ", ".join(t.describe() if isinstance(t, Tensor) else repr(t) for t in self.ins)
+        return f"{self.engine.value:7} {self.label:24} {outs} <- {ins}"
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """An entry of OPCODES.
+
+    Attributes:
+        name: the opcode.
+        engine: the engine that runs it unless the instruction says otherwise.
+        bind: given an instruction, the function `f(*outs, *tiles_in)` on NumPy views.
+        on_chip: whether every tile operand must be in SBUF or PSUM.
+        elementwise: each output element depends on the input elements at its own coordinates
+            only, so two instructions on neighbouring tiles equal one on both.
+        pure_copy: moves elements and, with equal dtypes, changes nothing.
+    """
+
+    name: str
+    engine: Engine
+    bind: Callable[[Instruction], Bound]
+    on_chip: bool = True
+    elementwise: bool = False
+    pure_copy: bool = False
+
+
+OPCODES: dict[str, OpSpec] = {}
+
+
+def opcode(
+    name: str,
+    engine: Engine,
+    *,
+    on_chip: bool = True,
+    elementwise: bool = False,
+    pure_copy: bool = False,
+) -> Callable[[Callable], Callable]:
+    """Enter an opcode in the table. Decorates its `bind(instruction) -> f(*outs, *tiles_in)`."""
+
+    def enter(bind: Callable) -> Callable:
+        OPCODES[name] = OpSpec(name, engine, bind, on_chip, elementwise, pure_copy)
+        return bind
+
+    return enter

@@ -1,0 +1,325 @@
+"""Kernels: what `@nki.jit` gives. Specialise, cache, run, or hand over to a framework's bridge."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nkisim import checking
+from nkisim.dtypes import as_dtype
+from nkisim.errors import OutputError, ParameterError, ShapeError
+from nkisim.grid import SINGLE, Grid
+from nkisim.guards import Guards
+from nkisim.program import Program, TensorSpec
+from nkisim.tensor import Tensor
+from nkisim.trace import Trace, Tracer, tracing
+
+MODES = ("auto", "jax", "torchxla", "baremetal", "benchmark", "simulation", "trace")
+_FRAMEWORKS = ("torch", "torch_xla", "jax", "jaxlib")
+
+
+class Kernel:
+    """An NKI kernel bound to a launch grid. `kernel[grid](*args)` launches it.
+
+    NumPy arrays in, NumPy arrays out; torch and JAX arrays go through the framework's bridge.
+    Called inside another kernel it is inlined.
+
+    Attributes:
+        func: the Python function.
+        mode: as given to `nki.jit`.
+        grid: the launch grid.
+    """
+
+    def __init__(
+        self, func: Callable, mode: str = "auto", grid: Grid = SINGLE, cache: dict | None = None
+    ) -> None:
+        if mode not in MODES:
+            raise ValueError(f"nki.jit mode {mode!r} is not one of {', '.join(MODES)}")
+        functools.update_wrapper(self, func)
+        self.func = func
+        self.mode = mode
+        self.grid = grid
+        self._cache: dict[Any, Specialization] = {} if cache is None else cache
+
+    def __getitem__(self, grid: object) -> Kernel:
+        return Kernel(self.func, self.mode, Grid.of(grid), self._cache)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if tracing():
+            return self.func(*args, **kwargs)
+        args, kwargs = self.bind(args, kwargs)
+        values = leaves((args, kwargs))
+        if any(type(v).__module__.partition(".")[0] in _FRAMEWORKS for v in values):
+            from nkisim import frameworks
+
+            return frameworks.bridge_for(values).call(self, args, kwargs)
+        return self.run(args, kwargs)
+
+    @functools.cached_property
+    def signature(self) -> inspect.Signature:
+        """The signature of `func`."""
+        return inspect.signature(self.func)
+
+    def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """The arguments in the order of the signature. Raises TypeError if they do not fit it."""
+        bound = self.signature.bind(*args, **kwargs)
+        return bound.args, bound.kwargs
+
+    def run(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Launch on NumPy arrays. Arguments that the kernel writes are changed in place."""
+        special = self.specialize(args, kwargs)
+        inputs = [v for v in leaves((args, kwargs)) if isinstance(v, np.ndarray)]
+        program = special.program
+        if not program.aliases:
+            return special.rebuild(program.run(inputs))
+        outputs = [np.empty(s.shape, s.dtype) for s in program.outputs]
+        for o, i in program.aliases.items():
+            given = inputs[i]
+            if not given.flags.writeable:
+                raise ParameterError(
+                    f"argument '{program.inputs[i].name}' is read-only, "
+                    f"but kernel {self.__name__} writes it",
+                    rule="an output argument is an array the kernel may write",
+                    fix="pass a writable array, e.g. np.array(x)",
+                )
+            outputs[o] = given if given.flags.c_contiguous else given.copy()
+        inputs_now = [
+            next((outputs[o] for o, i in program.aliases.items() if i == at), x)
+            for at, x in enumerate(inputs)
+        ]
+        program.run(inputs_now, outputs)
+        for o, i in program.aliases.items():
+            if outputs[o] is not inputs[i]:
+                inputs[i][...] = outputs[o]
+                outputs[o] = inputs[i]
+        return special.rebuild(outputs)
+
+    def specialize(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Specialization:
+        """The kernel traced for these arguments, from the cache when it was traced before.
+
+        Args:
+            args, kwargs: arrays or TensorSpecs for tensors; anything else is a constant. The
+                program's inputs are the tensors among them, in the order of `bind`.
+
+        Raises:
+            KernelError: the kernel breaks a rule.
+            TypeError: the arguments do not fit the function's signature.
+        """
+        args, kwargs = self.bind(args, kwargs)
+        key = self._key(args, kwargs)
+        found = self._cache.get(key) if key is not None else None
+        if found is not None and found.guards.hold():
+            return found
+        special = Specialization(self, args, kwargs)
+        if key is not None:
+            self._cache[key] = special
+        return special
+
+    def _key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Identity of a specialisation; None when a constant cannot be compared."""
+        key = (self.grid, checking.settings_key(), _signature((tuple(args), kwargs)))
+        try:
+            hash(key)
+        except TypeError:
+            return None
+        return key
+
+    def __repr__(self) -> str:
+        return f"<nki kernel {self.__name__}[{self.grid}]>"
+
+
+class Specialization:
+    """A kernel traced for one grid and one set of shapes, dtypes and constants.
+
+    Attributes:
+        kernel: the kernel.
+        program: what runs.
+        constants: the non-tensor arguments by parameter name, for `backend_config`.
+        guards: outside values the trace relies on.
+    """
+
+    def __init__(self, kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        self.kernel = kernel
+        self.guards = Guards(kernel.func)
+        bound = kernel.signature.bind(*args, **kwargs)
+        self.constants = {
+            name: value for name, value in bound.arguments.items() if not _holds_tensors(value)
+        }
+        names = _leaf_names(bound.arguments)
+        checker = checking.Checker()
+        tracer = Tracer(kernel.__name__, kernel.grid, checker)
+        count = 0
+
+        def declare(leaf: Any) -> Any:
+            nonlocal count
+            if not isinstance(leaf, np.ndarray | TensorSpec):
+                return leaf
+            name = names[count] if count < len(names) else f"argument {count}"
+            count += 1
+            return tracer.argument(name, tuple(leaf.shape), as_dtype(leaf.dtype, f"{name}.dtype"))
+
+        call_args, call_kwargs = map_leaves(declare, (tuple(args), dict(kwargs)))
+        trace = tracer.run(lambda: kernel.func(*call_args, **call_kwargs))
+        self._returned = self._check_result(trace, checker)
+        written = [
+            t
+            for t in trace.arguments
+            if t.buffer.number in trace.written_arguments
+            and all(t.buffer is not r.buffer for r in self._returned)
+        ]
+        self.program = Program(trace, [*self._returned, *written])
+
+    def _check_result(self, trace: Trace, checker: checking.Checker) -> list[Tensor]:
+        returned = [leaf for leaf in leaves(trace.result) if isinstance(leaf, Tensor)]
+        for leaf in returned:
+            if leaf.space.on_chip:
+                raise OutputError(
+                    f"kernel {self.kernel.__name__} returns {leaf.describe()}",
+                    rule="kernel outputs live in HBM; on-chip tiles are gone when it ends",
+                    fix="make an output with nl.ndarray(..., buffer=nl.shared_hbm), nl.store the "
+                    "tile into it and return that",
+                    location=leaf.buffer.location,
+                )
+            if not leaf.covers_buffer:
+                raise OutputError(
+                    f"kernel {self.kernel.__name__} returns a part of {leaf.describe()}",
+                    rule="a kernel returns whole tensors",
+                    fix="return the tensor, and slice the result outside the kernel",
+                    location=leaf.buffer.location,
+                )
+            checking.check_output(checker, leaf)
+        if returned:
+            self._check_parameters(trace)
+        return returned
+
+    def _check_parameters(self, trace: Trace) -> None:
+        """New-style kernels return their outputs and write only parameters marked as mutable."""
+        hints = getattr(self.kernel.func, "__annotations__", {})
+        for tensor in trace.arguments:
+            name = tensor.buffer.name
+            if tensor.buffer.number not in trace.written_arguments:
+                continue
+            if "mutable_tensor" not in str(hints.get(name, "")):
+                writer = next(
+                    i for i in trace.instructions if any(o.buffer is tensor.buffer for o in i.outs)
+                )
+                raise ParameterError(
+                    f"the kernel writes its parameter '{name}'",
+                    rule="parameters are immutable in a kernel that returns its outputs",
+                    fix="write to an nl.shared_hbm tensor, or annotate the parameter with "
+                    "nki.typing.mutable_tensor and return it",
+                    code="err_cannot_update_immutable_parameter",
+                    location=writer.location,
+                )
+
+    def rebuild(self, outputs: Sequence[Any]) -> Any:
+        """What the kernel returns, with `outputs` (in program order) in place of its tensors."""
+        rest = iter(outputs)
+        return map_leaves(
+            lambda leaf: next(rest) if isinstance(leaf, Tensor) else leaf,
+            self.program.trace.result,
+        )
+
+
+def as_kernel(func: Callable | Kernel, mode: str = "auto") -> Kernel:
+    """`func` as a Kernel; a Kernel is returned as it is."""
+    if isinstance(func, Kernel):
+        return func
+    if not callable(func):
+        raise ParameterError(
+            f"{func!r} is not a kernel",
+            rule="a kernel is a Python function",
+            fix="pass the function itself, decorated with @nki.jit or not",
+        )
+    return Kernel(func, mode)
+
+
+# -- nested arguments
+
+
+def map_leaves(fn: Callable[[Any], Any], value: Any) -> Any:
+    """`value` with `fn` applied to everything inside its tuples, lists, dicts and dataclasses."""
+    if isinstance(value, TensorSpec):
+        return fn(value)
+    if isinstance(value, tuple):
+        items = [map_leaves(fn, v) for v in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if isinstance(value, list):
+        return [map_leaves(fn, v) for v in value]
+    if isinstance(value, dict):
+        return {k: map_leaves(fn, v) for k, v in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changes = {
+            f.name: map_leaves(fn, getattr(value, f.name))
+            for f in dataclasses.fields(value)
+            if f.init
+        }
+        return dataclasses.replace(value, **changes)
+    return fn(value)
+
+
+def leaves(value: Any) -> list[Any]:
+    """Everything inside the tuples, lists, dicts and dataclasses of `value`, in order."""
+    found: list[Any] = []
+    _collect(value, found)
+    return found
+
+
+def _collect(value: Any, found: list[Any]) -> None:
+    if isinstance(value, TensorSpec) or not isinstance(value, tuple | list | dict):
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            for f in dataclasses.fields(value):
+                _collect(getattr(value, f.name), found)
+        else:
+            found.append(value)
+        return
+    for item in value.values() if isinstance(value, dict) else value:
+        _collect(item, found)
+
+
+def _holds_tensors(value: Any) -> bool:
+    return any(isinstance(v, np.ndarray | TensorSpec) for v in leaves(value))
+
+
+def _leaf_names(arguments: dict[str, Any]) -> list[str]:
+    """A name for each tensor leaf: the parameter's, with a number when it holds several."""
+    names: list[str] = []
+    for name, value in arguments.items():
+        count = sum(isinstance(v, np.ndarray | TensorSpec) for v in leaves(value))
+        names += [name] if count == 1 else [f"{name}[{i}]" for i in range(count)]
+    return names
+
+
+def _signature(value: Any) -> Any:
+    """A hashable description of arguments: shapes and dtypes of tensors, values of the rest."""
+    if isinstance(value, np.ndarray | TensorSpec):
+        return ("tensor", tuple(value.shape), value.dtype)
+    if isinstance(value, tuple | list):
+        return (type(value), tuple(_signature(v) for v in value))
+    if isinstance(value, dict):
+        return (dict, tuple((k, _signature(v)) for k, v in value.items()))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = ((f.name, _signature(getattr(value, f.name))) for f in dataclasses.fields(value))
+        return (type(value), tuple(parts))
+    return (type(value), value)
+
+
+def check_shapes(shape: Any) -> tuple[int, ...]:
+    """`shape` as a tuple of non-negative ints. Raises ShapeError."""
+    entries = shape if isinstance(shape, tuple | list) else (shape,)
+    try:
+        sizes = tuple(int(s.__index__()) for s in entries)
+    except (AttributeError, TypeError):
+        sizes = (-1,)
+    if any(s < 0 for s in sizes):
+        raise ShapeError(
+            f"shape {shape!r}",
+            rule="a shape is a tuple of non-negative integers known while tracing",
+            fix="compute it from the shapes of the arguments",
+        )
+    return sizes

@@ -1,0 +1,131 @@
+"""Memories of a NeuronCore and the buffers allocated in them.
+
+HBM is device memory, linear, reached only by DMA. SBUF and PSUM are on chip, two-dimensional: 128
+partitions, each with its own stretch of bytes (the free axes). A `Buffer` is one allocation; it
+holds no data. Data is bound to buffers when a traced program runs.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from math import prod
+
+import numpy as np
+
+from nkisim.errors import Location
+
+
+class Space(Enum):
+    """Where a buffer lives. `nl.sbuf`, `nl.psum`, `nl.hbm` and the rest are these."""
+
+    SBUF = "sbuf"
+    PSUM = "psum"
+    PRIVATE_HBM = "private_hbm"
+    SHARED_HBM = "shared_hbm"
+
+    @property
+    def on_chip(self) -> bool:
+        return self in (Space.SBUF, Space.PSUM)
+
+    @property
+    def label(self) -> str:
+        return "HBM" if not self.on_chip else self.value.upper()
+
+    def __repr__(self) -> str:
+        return f"nl.{self.value}"
+
+
+class Role(Enum):
+    """What a buffer is to the kernel: an argument, a tensor it made, or data fixed in the code."""
+
+    ARGUMENT = "argument"
+    LOCAL = "local"
+    CONSTANT = "constant"
+
+
+class Buffer:
+    """One allocation.
+
+    Attributes:
+        number: position in the program's list of buffers.
+        shape: extents as declared.
+        dtype: element type.
+        space: memory it lives in.
+        par_axis: the axis laid over partitions (on chip only).
+        name: for messages.
+        role: argument, local or constant.
+        program: the SPMD instance that made it; None for memory that all instances share.
+        loops: the loop iterations it was made in, outermost first.
+        location: the kernel line that made it.
+        data: the values of a CONSTANT.
+    """
+
+    __slots__ = (
+        "data",
+        "dtype",
+        "location",
+        "loops",
+        "name",
+        "number",
+        "par_axis",
+        "program",
+        "role",
+        "shape",
+        "space",
+        "strides",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        space: Space,
+        *,
+        name: str = "",
+        par_axis: int = 0,
+        role: Role = Role.LOCAL,
+        program: int | None = None,
+        loops: tuple = (),
+        location: Location | None = None,
+        data: np.ndarray | None = None,
+    ) -> None:
+        self.number = number
+        self.shape = shape
+        self.dtype = dtype
+        self.space = space
+        self.par_axis = par_axis
+        self.name = name
+        self.role = role
+        self.program = program
+        self.loops = loops
+        self.location = location
+        self.data = data
+        self.strides = c_strides(shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def partition_bytes(self) -> int:
+        """Bytes a partition of one tile takes (on chip): the axes behind the partition axis."""
+        return prod(self.shape[self.par_axis + 1 :]) * self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.space.label} {self.name or '#%d' % self.number} {self.dtype}{list(self.shape)}"
+        )
+
+
+def c_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides of `shape`, in elements."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * shape[axis + 1]
+    return tuple(strides)

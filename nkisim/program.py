@@ -1,0 +1,243 @@
+"""A traced kernel that can be run on data, many times, from several threads.
+
+Checks have run while tracing; running is a list of NumPy calls on views. On-chip and scratch
+buffers share storage by liveness, in a workspace that is kept between runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from nkisim.dtypes import FLOATS
+from nkisim.errors import ParameterError
+from nkisim.instruction import Instruction
+from nkisim.memory import Buffer, Role
+from nkisim.plan import Step, plan
+from nkisim.tensor import Tensor
+from nkisim.trace import Trace
+
+
+class TensorSpec(NamedTuple):
+    """Shape (tuple of ints) and dtype of a tensor that is not there yet."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    name: str = ""
+
+
+class Program:
+    """A specialised kernel.
+
+    Attributes:
+        trace: the instructions and where they come from.
+        inputs: the tensor arguments, in order.
+        outputs: what it returns, in order, then the arguments it writes in place.
+        aliases: index of an output -> index of the argument that holds it.
+    """
+
+    def __init__(self, trace: Trace, outputs: Sequence[Tensor]) -> None:
+        self.trace = trace
+        self._output_buffers = [t.buffer for t in outputs]
+        arguments = [t.buffer for t in trace.arguments]
+        self.inputs = tuple(TensorSpec(b.shape, b.dtype, b.name) for b in arguments)
+        self.outputs = tuple(TensorSpec(t.shape, t.dtype, t.buffer.name) for t in outputs)
+        self.aliases = {
+            o: arguments.index(b)
+            for o, b in enumerate(self._output_buffers)
+            if b.role is Role.ARGUMENT
+        }
+        self._poisoned = [
+            o for o, b in enumerate(self._output_buffers) if b.number in trace.partly_written
+        ]
+        self._workspaces: deque[_Workspace] = deque()
+
+    @property
+    def instructions(self) -> list[Instruction]:
+        return self.trace.instructions
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the instruction stream, the same in every process."""
+        sha = hashlib.sha256(f"{self.trace.name}|{self.trace.grid}".encode())
+        for spec in (*self.inputs, *self.outputs):
+            sha.update(f"|{spec.shape}{spec.dtype}".encode())
+        for instr in self.instructions:
+            operands = [_fingerprint(x) for x in (*instr.outs, *instr.ins)]
+            attrs = sorted(instr.attrs.items())
+            sha.update(f"|{instr.program}{instr.opcode}{attrs}{operands}".encode())
+            if instr.where is not None:
+                sha.update(np.packbits(instr.where).tobytes())
+        for buffer in self.trace.buffers:
+            if buffer.data is not None:
+                sha.update(buffer.data.tobytes())
+        return sha.hexdigest()
+
+    @cached_property
+    def _plan(self) -> _Layout:
+        keep = {b.number for b in self._output_buffers}
+        return _Layout(plan(self.trace, keep), self.trace, self._output_buffers)
+
+    def run(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
+    ) -> tuple[np.ndarray, ...]:
+        """Execute on data.
+
+        Args:
+            inputs: one array for each of `self.inputs`, of its shape and dtype.
+            outputs: arrays to fill, C-contiguous; made when not given. An output that aliases an
+                input starts as a copy of it, or is it when the same array is given for both.
+
+        Returns:
+            The outputs.
+
+        Raises:
+            ParameterError: the arrays do not match the specialisation.
+        """
+        layout = self._plan
+        sources = [_checked(a, s) for a, s in zip(inputs, self.inputs, strict=True)]
+        if outputs is None:
+            results = [np.empty(s.shape, s.dtype) for s in self.outputs]
+        else:
+            results = list(outputs)
+        for o, i in self.aliases.items():
+            if results[o] is not inputs[i]:
+                np.copyto(results[o], sources[i])
+        for o in self._poisoned:
+            results[o].fill(poison(results[o].dtype))
+        try:
+            workspace = self._workspaces.pop()
+        except IndexError:
+            workspace = _Workspace(layout)
+        table = workspace.table.copy()
+        bases = [_bytes(a) for a in sources] + [_bytes(a) for a in results]
+        for place, base, shape, dtype, offset, strides in layout.outside:
+            table[place] = np.ndarray(shape, dtype, bases[base], offset, strides)
+        with np.errstate(all="ignore"):
+            for fn, places in layout.calls:
+                fn(*[table[p] for p in places])
+        self._workspaces.append(workspace)
+        return tuple(results)
+
+
+class _Layout:
+    """Where each operand of each step lives: an outside array, a constant, or the workspace.
+
+    Attributes:
+        calls: (function, operand places) in order; places index the workspace's table.
+        outside: operands in arrays that differ from run to run: (place, array, shape, dtype,
+            byte offset, byte strides); inputs come first among the arrays, then outputs.
+        inside: operands in the workspace: (place, slot, shape, dtype, byte offset, byte strides).
+        slots: bytes of each workspace array.
+        constants: place -> view of constant data.
+    """
+
+    def __init__(self, steps: list[Step], trace: Trace, outputs: list[Buffer]) -> None:
+        self.calls: list[tuple[Callable, tuple[int, ...]]] = []
+        self.outside: list[tuple] = []
+        self.inside: list[tuple] = []
+        self.slots: list[int] = []
+        self.constants: list[tuple[int, np.ndarray]] = []
+        arguments = [t.buffer for t in trace.arguments]
+        self._arrays = {b.number: i for i, b in enumerate(arguments)}
+        for o, b in enumerate(outputs):
+            self._arrays[b.number] = len(arguments) + o
+        self._places: dict[tuple, int] = {}
+        slots = self._assign_slots(steps)
+        for step in steps:
+            fn = step.instr.spec.bind(step.instr)
+            tensors = (*step.outs, *step.tiles_in)
+            self.calls.append((fn, tuple(self._place(t, slots) for t in tensors)))
+        self.size = len(self._places)
+
+    def _assign_slots(self, steps: list[Step]) -> dict[int, int]:
+        """Storage for local buffers: a slot is free again after its buffer's last use."""
+        last: dict[int, int] = {}
+        for at, step in enumerate(steps):
+            for t in (*step.outs, *step.tiles_in):
+                last[t.buffer.number] = at
+        free: dict[int, list[int]] = {}
+        slots: dict[int, int] = {}
+        for at, step in enumerate(steps):
+            used = {t.buffer.number: t.buffer for t in (*step.outs, *step.tiles_in)}
+            for number, buffer in used.items():
+                if number in slots or number in self._arrays or buffer.data is not None:
+                    continue
+                spare = free.get(buffer.nbytes)
+                if spare:
+                    slots[number] = spare.pop()
+                else:
+                    slots[number] = len(self.slots)
+                    self.slots.append(buffer.nbytes)
+            for number, buffer in used.items():
+                if number in slots and last[number] == at:
+                    free.setdefault(buffer.nbytes, []).append(slots[number])
+        return slots
+
+    def _place(self, tensor: Tensor, slots: dict[int, int]) -> int:
+        number = tensor.buffer.number
+        item = tensor.dtype.itemsize
+        offset, strides = tensor.offset * item, tuple(s * item for s in tensor.strides)
+        home = slots.get(number, -1 - number)
+        key = (home, offset, strides, tensor.shape, tensor.dtype)
+        place = self._places.get(key)
+        if place is not None:
+            return place
+        place = self._places[key] = len(self._places)
+        view = (tensor.shape, tensor.dtype, offset, strides)
+        if number in slots:
+            self.inside.append((place, slots[number], *view))
+        elif number in self._arrays:
+            self.outside.append((place, self._arrays[number], *view))
+        else:
+            data = _bytes(tensor.buffer.data)
+            self.constants.append((place, np.ndarray(view[0], view[1], data, *view[2:])))
+        return place
+
+
+class _Workspace:
+    """The arrays that one run at a time may use."""
+
+    def __init__(self, layout: _Layout) -> None:
+        self.table: list[np.ndarray | None] = [None] * layout.size
+        # Zeroed so that elements a mask leaves undefined are at least the same in every run.
+        arrays = [np.zeros(n, np.uint8) for n in layout.slots]
+        for place, slot, shape, dtype, offset, strides in layout.inside:
+            self.table[place] = np.ndarray(shape, dtype, arrays[slot], offset, strides)
+        for place, view in layout.constants:
+            self.table[place] = view
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    """A flat byte view (ml_dtypes types have no buffer protocol of their own)."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def _checked(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
+    if array.shape != spec.shape or array.dtype != spec.dtype:
+        raise ParameterError(
+            f"argument '{spec.name}' is {array.dtype}{list(array.shape)}, "
+            f"but the program was traced for {spec.dtype}{list(spec.shape)}",
+            rule="a traced program is specialised to shapes and dtypes",
+            fix="call the kernel again, which traces a new specialisation",
+        )
+    return np.ascontiguousarray(array)
+
+
+def poison(dtype: np.dtype) -> object:
+    """What undefined memory is shown as: NaN, or the lowest integer."""
+    if dtype in FLOATS:
+        return np.nan
+    return True if dtype == np.bool_ else np.iinfo(dtype).min
+
+
+def _fingerprint(operand: object) -> str:
+    if isinstance(operand, Tensor):
+        t = operand
+        return f"{t.buffer.number}@{t.offset}{t.strides}{t.shape}{t.dtype}"
+    return f"{type(operand).__name__}:{operand!r}"

@@ -1,0 +1,235 @@
+"""Tracing: run the Python kernel once on tensors without data and write down its instructions.
+
+A kernel is specialised to its grid, shapes, dtypes and constants. Each SPMD instance is traced in
+turn; loop indices and program ids are plain integers, so loops come out unrolled, with a record of
+the iteration each instruction belongs to. Checks see every instruction as it is written down, so
+an error carries the traceback of the kernel line that caused it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nkisim.checking import Checker
+from nkisim.errors import RaceError, ShapeError, TraceContextError, locate
+from nkisim.grid import Grid
+from nkisim.index import Mask
+from nkisim.instruction import OPCODES, Engine, Instruction, Operand
+from nkisim.machine import TARGET, Machine
+from nkisim.memory import Buffer, Role, Space
+from nkisim.tensor import Tensor
+
+
+@dataclass
+class Trace:
+    """What tracing a kernel gives.
+
+    Attributes:
+        name: the kernel's name.
+        grid: the launch grid.
+        instructions: of all SPMD instances, instance by instance.
+        buffers: every allocation; `Buffer.number` is the position.
+        arguments: the tensor arguments, in order.
+        result: what the kernel returned, with Tensors at the leaves.
+        written_arguments: numbers of the argument buffers that the kernel writes.
+        partly_written: numbers of the HBM buffers with elements that nothing writes.
+        machine: the NeuronCore generation traced for.
+    """
+
+    name: str
+    grid: Grid
+    instructions: list[Instruction] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    arguments: list[Tensor] = field(default_factory=list)
+    result: Any = None
+    written_arguments: list[int] = field(default_factory=list)
+    partly_written: set[int] = field(default_factory=set)
+    machine: Machine = TARGET
+
+
+class Tracer:
+    """Records one kernel. `nl.*` and `nisa.*` functions find it through `current()`."""
+
+    def __init__(self, name: str, grid: Grid, checker: Checker, machine: Machine = TARGET) -> None:
+        self.trace = Trace(name, grid, machine=machine)
+        self.checker = checker
+        self.program = 0
+        self.loops: tuple[tuple[int, int], ...] = ()
+        self._loop_count = 0
+        self._shared: list[Tensor] = []
+        self._shared_seen = 0
+        checker.begin(self.trace)
+
+    # -- memory ---------------------------------------------------------------------------------
+
+    def argument(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+        """Declare a tensor argument: HBM that the caller has filled."""
+        tensor = self._allocate(
+            shape, dtype, Space.SHARED_HBM, name=name, role=Role.ARGUMENT, shared=True
+        )
+        self.trace.arguments.append(tensor)
+        return tensor
+
+    def constant(self, values: np.ndarray, name: str = "") -> Tensor:
+        """HBM that holds data known when the kernel is compiled."""
+        flat = np.ascontiguousarray(values)
+        return self._allocate(
+            flat.shape, flat.dtype, Space.SHARED_HBM, name=name, role=Role.CONSTANT, data=flat
+        )
+
+    def allocate(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        space: Space,
+        *,
+        name: str = "",
+        par_axis: int = 0,
+    ) -> Tensor:
+        """A new tensor. Shared HBM is one tensor for all SPMD instances: the n-th request of each
+        instance gets the n-th tensor."""
+        self.checker.on_allocate(shape, dtype, space, par_axis, name)
+        if space is not Space.SHARED_HBM:
+            return self._allocate(shape, dtype, space, name=name, par_axis=par_axis)
+        at = self._shared_seen
+        self._shared_seen += 1
+        if at == len(self._shared):
+            self._shared.append(self._allocate(shape, dtype, space, name=name, shared=True))
+        found = self._shared[at]
+        if found.shape != shape or found.dtype != dtype:
+            raise RaceError(
+                f"instance {self.program} declares shared HBM tensor {at} as {dtype}{list(shape)}, "
+                f"instance 0 as {found.dtype}{list(found.shape)}",
+                rule="shared_hbm tensors are common to all instances of the launch grid",
+                fix="give it a shape and dtype that do not depend on nl.program_id",
+            )
+        return found
+
+    def _allocate(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        space: Space,
+        shared: bool = False,
+        **more: Any,
+    ) -> Tensor:
+        buffer = Buffer(
+            len(self.trace.buffers),
+            shape,
+            dtype,
+            space,
+            program=None if shared else self.program,
+            loops=self.loops,
+            location=locate(),
+            **more,
+        )
+        self.trace.buffers.append(buffer)
+        return Tensor(buffer)
+
+    # -- instructions ---------------------------------------------------------------------------
+
+    def emit(
+        self,
+        opcode: str,
+        outs: tuple[Tensor, ...],
+        ins: tuple[Operand, ...] = (),
+        *,
+        mask: Mask | bool | None = None,
+        engine: Engine | None = None,
+        **attrs: Any,
+    ) -> None:
+        """Write down one instruction. All tile operands span the same iteration domain."""
+        where = None
+        if isinstance(mask, bool | np.bool_):
+            if not mask:
+                return
+        elif mask is not None:
+            if not isinstance(mask, Mask):
+                raise ShapeError(
+                    f"mask={mask!r} ({type(mask).__name__}) is not a mask",
+                    rule="masks are comparisons of nl.arange / nl.mgrid expressions, joined with &",
+                    fix="write e.g. mask=(i_p < rows) & (i_f < columns)",
+                )
+            domain = (outs + tuple(x for x in ins if isinstance(x, Tensor)))[0].shape
+            left = mask.restrict(domain)
+            if left.empty:
+                return
+            outs = tuple(t.restrict(left.box) for t in outs)
+            ins = tuple(x.restrict(left.box) if isinstance(x, Tensor) else x for x in ins)
+            where = left.dense
+        instr = Instruction(
+            opcode,
+            engine or OPCODES[opcode].engine,
+            outs,
+            ins,
+            attrs,
+            where,
+            self.program,
+            self.loops,
+            locate(),
+        )
+        self.checker.on_instruction(instr)
+        self.trace.instructions.append(instr)
+
+    # -- structure ------------------------------------------------------------------------------
+
+    def loop(self, indices: range) -> Iterator[int]:
+        """Iterate, recording which iteration each instruction belongs to."""
+        number = self._loop_count
+        self._loop_count += 1
+        outside = self.loops
+        try:
+            for i in indices:
+                self.loops = (*outside, (number, i))
+                yield i
+        finally:
+            self.loops = outside
+
+    def run(self, body: Callable[[], Any]) -> Trace:
+        """Trace `body` once for each SPMD instance."""
+        _stack().append(self)
+        try:
+            for program in range(self.trace.grid.size):
+                self.program = program
+                self.loops = ()
+                self._loop_count = self._shared_seen = 0
+                result = body()
+                if program == 0:
+                    self.trace.result = result
+            self.checker.finish()
+        finally:
+            _stack().pop()
+        return self.trace
+
+
+_local = threading.local()
+
+
+def _stack() -> list[Tracer]:
+    try:
+        return _local.stack
+    except AttributeError:
+        _local.stack = []
+        return _local.stack
+
+
+def tracing() -> bool:
+    """Whether a kernel is being traced in this thread."""
+    return bool(getattr(_local, "stack", None))
+
+
+def current() -> Tracer:
+    """The kernel being traced. Raises TraceContextError outside a kernel."""
+    stack = _stack()
+    if not stack:
+        raise TraceContextError(
+            "an NKI operation is called outside a kernel",
+            rule="nl.* and nisa.* describe instructions of a kernel that is being traced",
+            fix="put the code in a function decorated with @nki.jit and call that function",
+        )
+    return stack[-1]
