@@ -66,8 +66,6 @@ def drop_stale_cache() -> None:
 def jupyter_book(*arguments: str) -> int:
     """Run `jupyter-book build` and return its exit status."""
     environment = os.environ | {"PYTHONHASHSEED": "0", "JUPYTER_PREFER_ENV_PATH": "1"}
-    if not sys.stdout.isatty():
-        environment["NO_COLOR"] = "1"
     script = Path(sys.executable).with_name("jupyter-book")
     command = [sys.executable, script, "build", ROOT, *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment).returncode

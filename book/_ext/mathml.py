@@ -28,7 +28,7 @@ def visit_inline(translator: HTML5Translator, node: nodes.Element) -> None:
 
 def visit_block(translator: HTML5Translator, node: nodes.Element) -> None:
     identifier = f' id="{node["ids"][0]}"' if node["ids"] else ""
-    translator.body.append(f'<div class="math"{identifier}>{_mathml(node, "block")}</div>\n')
+    translator.body.append(f'<div class="math-block"{identifier}>{_mathml(node, "block")}</div>\n')
     raise nodes.SkipNode
 
 
