@@ -22,13 +22,14 @@ _LEGEND = 30
 
 # Of the book's figures (kernels.plots.COLORS): colours that colour-blind readers tell apart.
 _ORANGE, _BLUE = "#e69f00", "#56b4e9"
-# Kind: what the legend calls it, fill, outline.
+# What the legend calls it: fill, outline.
 _KINDS = {
-    "parameter": ("parameter", "none", "currentColor"),
-    "instruction": ("instruction", "rgba(128,128,128,.14)", "currentColor"),
-    "custom call": ("custom call", "rgba(230,159,0,.28)", _ORANGE),
-    "collective": ("collective", "rgba(86,180,233,.25)", _BLUE),
+    "parameter": ("none", "currentColor"),
+    "instruction": ("rgba(128,128,128,.14)", "currentColor"),
+    "custom call": ("rgba(230,159,0,.28)", _ORANGE),
+    "collective": ("rgba(86,180,233,.25)", _BLUE),
 }
+_RESULT = "result (ROOT)"
 _CSS = (
     "html[data-theme=dark] .bd-content div.cell_output .text_html:has(.nki-hlo-graph)"
     "{background:transparent;color:inherit;padding:0}"
@@ -170,7 +171,7 @@ def _svg(
     alt: str,
 ) -> str:
     kinds = [kind for kind in _KINDS if any(kind_of(i) == kind for i in instructions)]
-    legend_width = sum(len(kind) * _CHARACTER + 44 for kind in [*kinds, "result"])
+    legend_width = sum(_legend_step(kind) for kind in [*kinds, _RESULT])
     width = max(placed.width, legend_width) + 2 * _MARGIN
     shift = (width - placed.width) / 2
     height = max(placed.row) * _ROW + _BOX + _LEGEND + 2 * _MARGIN
@@ -203,7 +204,7 @@ def _box(instruction: Instruction, caption: tuple[str, str], x: float, y: float)
 
 
 def _rectangle(kind: str, x: float, y: float, width: float, height: float, is_root: bool) -> str:
-    _, fill, stroke = _KINDS[kind]
+    fill, stroke = _KINDS[kind]
     radius = height / 2 if kind == "parameter" else 4
     line = 3 if is_root else 1.3
     return (
@@ -241,15 +242,15 @@ def _edge(route: tuple[tuple[float, int], ...], shift: float) -> str:
     )
 
 
+def _legend_step(label: str) -> float:
+    return len(label) * _CHARACTER + 48
+
+
 def _legend(kinds: list[str], x: float, y: float) -> str:
     parts = []
-    for kind in [*kinds, "result"]:
-        is_root = kind == "result"
-        parts.append(_rectangle("instruction" if is_root else kind, x, y + 6, 22, 13, is_root))
-        label = "result (ROOT)" if is_root else _KINDS[kind][0]
-        parts.append(
-            f'<text x="{x + 28:.1f}" y="{y + 17:.1f}" text-anchor="start" font-size="12">'
-            f"{label}</text>"
-        )
-        x += len(label) * 7.3 + 48
+    for label in [*kinds, _RESULT]:
+        is_root = label == _RESULT
+        parts.append(_rectangle("instruction" if is_root else label, x, y + 6, 22, 13, is_root))
+        parts.append(f'<text x="{x + 28:.1f}" y="{y + 17:.1f}" text-anchor="start">{label}</text>')
+        x += _legend_step(label)
     return "".join(parts)

@@ -1,0 +1,602 @@
+"""kernels.hlo without a framework: the parser, what it finds, and how it shows."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+from xml.etree import ElementTree
+
+import ml_dtypes
+import numpy as np
+import pytest
+from bs4 import BeautifulSoup
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.hlo import HloModule, HloParseError, HloUnavailable, parse_module
+from kernels.hlo.calls import decode_backend_config
+from kernels.hlo.layers import layout
+from kernels.hlo.parse import (
+    DTYPE_BITS,
+    Computation,
+    Instruction,
+    ParsedModule,
+    Shape,
+    parse_shape,
+    split_top_level,
+    unquote,
+)
+from kernels.hlo.shorten import without_source
+
+CONFIG = {"func_name": "nki_tensor_add", "grid": [2, 2], "constants": {"note": "a, b) {"}}
+ENCODED = base64.b64encode(json.dumps(CONFIG, sort_keys=True).encode()).decode()
+
+# In torch_xla's style: percent signs, and the shape of every operand.
+TORCH_STYLE = f"""\
+HloModule IrToHlo.7, entry_computation_layout={{(f32[256,1024]{{1,0}}, f32[256,1024]{{1,0}})->(f32[256,1024]{{1,0}})}}
+
+ENTRY %IrToHlo.7 (p0.1: f32[256,1024], p1.2: f32[256,1024]) -> (f32[256,1024]) {{
+  %p1.2 = f32[256,1024]{{1,0}} parameter(1)
+  %p0.1 = f32[256,1024]{{1,0}} parameter(0)
+  %multiply.4 = f32[256,1024]{{1,0}} multiply(f32[256,1024]{{1,0}} %p1.2, f32[256,1024]{{1,0}} %p0.1)
+  %custom-call.3 = f32[256,1024]{{1,0}} custom-call(f32[256,1024]{{1,0}} %p1.2, f32[256,1024]{{1,0}} %p0.1), custom_call_target="AwsNeuronCustomNativeKernel", api_version=API_VERSION_UNSPECIFIED, backend_config="{ENCODED}"
+  %multiply.5 = f32[256,1024]{{1,0}} multiply(f32[256,1024]{{1,0}} %multiply.4, f32[256,1024]{{1,0}} %custom-call.3)
+  ROOT %tuple.6 = (f32[256,1024]{{1,0}}) tuple(f32[256,1024]{{1,0}} %multiply.5)
+}}
+"""  # noqa: E501
+
+# In the style of a module that JAX compiled for eight devices, with a bit of everything.
+COMPILED_STYLE = """\
+HloModule jit_step, is_scheduled=true, num_partitions=8, frontend_attributes={mesh="a, {b}"}
+
+FileNames
+1 "/somewhere/step.py"
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+
+%region_0.12 (x.1: bf16[], y.1: bf16[]) -> bf16[] {
+  %x.1 = bf16[] parameter(0)
+  %y.1 = bf16[] parameter(1)
+  ROOT %add.9 = bf16[] add(%x.1, %y.1), metadata={op_name="jit(step)/sum" source_file="/somewhere/step.py" source_line=4}
+}
+
+%fused_computation (param_0: bf16[16,128]) -> bf16[16,128] {
+  %param_0 = bf16[16,128]{1,0:T(8,128)(2,1)S(1)} parameter(0)
+  ROOT %tanh.1 = bf16[16,128]{1,0} tanh(%param_0)
+}, execution_thread="main"
+
+ENTRY %main.20_spmd (param.3: bf16[16,128], param.4: (s32[], pred[<=5])) -> (bf16[128,128], bf16[]) {
+  %param.3 = bf16[16,128]{1,0} parameter(0), sharding={devices=[8,1]<=[8]}, metadata={op_name="state[\\'w\\']"}
+  %param.4 = (s32[], pred[<=5]{0}) parameter(1)
+  %constant.5 = s32[2,2]{1,0} constant({
+    { 1, 2 },
+    { 3, 4 }
+  })
+  %constant.6 = bf16[] constant(-inf)
+  %fusion = bf16[16,128]{1,0} fusion(%param.3), kind=kLoop, calls=%fused_computation, backend_config={"outer_dimension_partitions":["2"]}
+  %all-gather-start.1 = (bf16[16,128]{1,0}, bf16[128,128]{1,0}) all-gather-start(%fusion), channel_id=1, replica_groups=[1,8]<=[8], dimensions={0}, use_global_device_ids=true
+  %all-gather-done.1 = bf16[128,128]{1,0} all-gather-done(%all-gather-start.1)
+  %reduce.2 = bf16[] reduce(%all-gather-done.1, %constant.6), dimensions={0,1}, to_apply=%region_0.12
+  %all-reduce.7 = bf16[] all-reduce(%reduce.2), channel_id=2, replica_groups={{0,1,2,3},{4,5,6,7}}, to_apply=%region_0.12
+  ROOT %tuple.9 = (bf16[128,128]{1,0}, /*index=1*/bf16[]) tuple(%all-gather-done.1, /*index=1*/%all-reduce.7)
+}
+"""  # noqa: E501
+
+
+def module(text: str, **keywords) -> HloModule:
+    return HloModule(text, origin="a test", **keywords)
+
+
+# Parser.
+
+
+def test_reads_torch_style_operands_with_shapes():
+    entry = parse_module(TORCH_STYLE).entry
+    assert [i.opcode for i in entry.instructions] == [
+        "parameter", "parameter", "multiply", "custom-call", "multiply", "tuple",
+    ]  # fmt: skip
+    call = entry["custom-call.3"]
+    assert call.operands == ("p1.2", "p0.1")
+    assert call.shape == Shape("f32", (256, 1024), "1,0")
+    assert (call.dtype, call.layout) == ("f32", "1,0")
+    assert call.attributes["custom_call_target"] == '"AwsNeuronCustomNativeKernel"'
+    assert entry.root.name == "tuple.6"
+    assert [p.name for p in entry.parameters] == ["p0.1", "p1.2"]
+
+
+def test_reads_every_oddity_of_a_compiled_module():
+    parsed = parse_module(COMPILED_STYLE)
+    assert parsed.attributes["num_partitions"] == "8"
+    assert parsed.attributes["frontend_attributes"] == '{mesh="a, {b}"}'
+    names = ["region_0.12", "fused_computation", "main.20_spmd"]
+    assert [c.name for c in parsed.computations] == names
+    region, fused, entry = parsed.computations
+    assert [c.is_entry for c in parsed.computations] == [False, False, True]
+    assert region.root.metadata == {
+        "op_name": "jit(step)/sum",
+        "source_file": "/somewhere/step.py",
+        "source_line": "4",
+    }
+    assert fused["param_0"].layout == "1,0:T(8,128)(2,1)S(1)"
+    assert entry["param.3"].op_name == "state['w']"
+    assert entry["param.4"].shape.elements[1] == Shape("pred", (5,), "0", dynamic=(True,))
+    assert entry["constant.5"].literal.split() == [
+        "{",
+        "{",
+        "1,",
+        "2",
+        "},",
+        "{",
+        "3,",
+        "4",
+        "}",
+        "}",
+    ]
+    assert entry["fusion"].called_computations == ("fused_computation",)
+    assert entry["all-reduce.7"].called_computations == ("region_0.12",)
+    assert entry.root.operands == ("all-gather-done.1", "all-reduce.7")
+    assert entry.operand_shapes(entry["reduce.2"]) == (
+        Shape("bf16", (128, 128), "1,0"),
+        Shape("bf16"),
+    )
+
+
+@pytest.mark.parametrize("text", [TORCH_STYLE, COMPILED_STYLE])
+def test_xla_reads_the_parsed_module_back_as_the_same(text):
+    """XLA's own parser is the judge: it gets the original and what we print of the parsed one."""
+    jaxlib = pytest.importorskip("jaxlib._jax")
+    # What this jaxlib prints or another prints, and this one does not read.
+    original = text.replace(" api_version=API_VERSION_UNSPECIFIED,", "")
+    if "FileNames" in text:
+        original = text[: text.index("FileNames")] + text[text.index("%region") :]
+    options = jaxlib.HloPrintOptions.canonical()
+
+    def through_xla(hlo: str) -> str:
+        return jaxlib.hlo_module_from_text(hlo).to_string(options)
+
+    assert through_xla(str(parse_module(original))) == through_xla(original)
+
+
+names = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_.\-]{0,10}", fullmatch=True)
+quoted = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), max_size=20)
+arrays = st.builds(
+    Shape,
+    st.sampled_from(sorted(DTYPE_BITS.keys() - {"token", "opaque"})),
+    st.lists(st.integers(0, 4096), max_size=4).map(tuple),
+    st.sampled_from([None, "0", "1,0", "1,0:T(8,128)(2,1)", "0:S(5)"]),
+)
+shapes = st.recursive(
+    arrays,
+    lambda inner: st.lists(inner, max_size=3).map(lambda e: Shape("tuple", elements=tuple(e))),
+    max_leaves=6,
+)
+values = st.one_of(
+    names,
+    quoted.map(lambda text: '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'),
+    st.sampled_from(["{0,1}", "{{0,1},{2,3}}", "[2,4]<=[4,2]T(1,0)", "{[0:2], [1:3:2]}", "b01f->"]),
+)
+
+
+@st.composite
+def computations(draw, name: str, is_entry: bool) -> Computation:
+    count = draw(st.integers(1, 6))
+    found: list[Instruction] = []
+    unique = draw(st.lists(names, min_size=count, max_size=count, unique=True))
+    for position, instruction in enumerate(unique):
+        attributes = draw(st.dictionaries(st.sampled_from(["a", "dims", "x.y"]), values))
+        kind = draw(st.sampled_from(["parameter", "constant", "add", "all-gather-start"]))
+        before = [i.name for i in found]
+        literal, operands = "", ()
+        if kind == "parameter":
+            literal = str(draw(st.integers(0, 99)))
+        elif kind == "constant":
+            literal = draw(st.sampled_from(["1", "-1.5e-07", "nan", "{ { 1, 2 }, { 3, 4 } }"]))
+        elif before:
+            operands = tuple(draw(st.lists(st.sampled_from(before), max_size=3)))
+        root = position == count - 1
+        shape = draw(shapes)
+        found.append(Instruction(instruction, kind, shape, operands, attributes, literal, root))
+    return Computation(name, tuple(found), is_entry)
+
+
+@st.composite
+def modules(draw) -> ParsedModule:
+    unique = draw(st.lists(names, min_size=1, max_size=3, unique=True))
+    entry = draw(st.integers(0, len(unique) - 1))
+    parts = tuple(draw(computations(name, i == entry)) for i, name in enumerate(unique))
+    return ParsedModule(draw(names), parts, draw(st.dictionaries(st.just("k"), values)))
+
+
+@settings(deadline=None)
+@given(modules())
+def test_parsing_what_was_printed_gives_the_same_module(parsed):
+    assert parse_module(str(parsed)) == parsed
+
+
+@given(shapes)
+def test_parsing_a_printed_shape_gives_the_same_shape(shape):
+    assert parse_shape(str(shape)) == shape
+
+
+@given(quoted)
+def test_unquote_undoes_quoting(text):
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("'", "\\'")
+    assert unquote(f'"{escaped}"') == text
+
+
+def test_unquote_reads_bytes_of_utf8():
+    assert unquote('"\\303\\251t\\xc3\\xa9\\n"') == "été\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ('a="x,y", b={1,2}, c=[3,4]', ['a="x,y"', "b={1,2}", "c=[3,4]"]),
+        (r'"a\",b",c', [r'"a\",b"', "c"]),
+        ("", []),
+    ],
+)
+def test_split_top_level(text, parts):
+    assert split_top_level(text) == parts
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ("hello", "line 1: expected 'HloModule'"),
+        (TORCH_STYLE.replace("ENTRY ", ""), "exactly one ENTRY"),
+        (TORCH_STYLE.replace("ROOT ", ""), "exactly one ROOT"),
+        (TORCH_STYLE.replace(" %multiply.4,", " %multiply.99,"), "operand 'multiply.99'"),
+        (TORCH_STYLE.replace("parameter(1)", "parameter(x)"), "line 4: expected a parameter num"),
+        (TORCH_STYLE.replace("f32[256,1024]{1,0} custom-call(", "f32[?,2] custom-call("), "'?'"),
+        (TORCH_STYLE.replace("tuple(f32", "tuple(f32{"), "line 9: expected brackets to match"),
+        (TORCH_STYLE.replace(f'{ENCODED}"', ENCODED), "line 7: expected a closing quote"),
+        (TORCH_STYLE.rstrip()[:-1], "an instruction or '}'"),
+        (TORCH_STYLE.replace("%p0.1 = ", "%p1.2 = "), "the name 'p1.2' only once"),
+    ],
+)
+def test_text_that_is_not_hlo_is_refused_with_a_place(broken, message):
+    assert broken != TORCH_STYLE
+    with pytest.raises(HloParseError) as caught:
+        parse_module(broken)
+    assert message in str(caught.value)
+
+
+NUMPY_DTYPES = {
+    "pred": np.bool_, "s8": np.int8, "u16": np.uint16, "s32": np.int32, "u64": np.uint64,
+    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
+    "c64": np.complex64, "f8e4m3fn": ml_dtypes.float8_e4m3fn, "f8e5m2": ml_dtypes.float8_e5m2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES)
+@pytest.mark.parametrize("dims", [(), (7,), (3, 5), (128, 0)])
+def test_nbytes_is_numpys(dtype, dims):
+    assert Shape(dtype, dims).nbytes == np.zeros(dims, NUMPY_DTYPES[dtype]).nbytes
+
+
+def test_nbytes_of_tuples_packed_types_and_unknown_ones():
+    assert parse_shape("(f32[2,3], (u8[5], token[]))").nbytes == 29
+    assert Shape("s4", (3,)).nbytes == 2
+    with pytest.raises(KeyError, match="f9"):
+        _ = Shape("f9", (2,)).nbytes
+
+
+# Custom calls and collectives.
+
+
+def test_custom_call_with_its_decoded_config():
+    (call,) = module(TORCH_STYLE).custom_calls
+    assert call.target == "AwsNeuronCustomNativeKernel"
+    assert call.config == CONFIG
+    assert call.kernel_name == "nki_tensor_add"
+    assert [s.dims for s in call.operand_shapes] == [(256, 1024)] * 2
+    assert call.result_shapes == (Shape("f32", (256, 1024), "1,0"),)
+    assert (call.name, call.computation) == ("custom-call.3", "IrToHlo.7")
+
+
+@pytest.mark.parametrize(
+    ("printed", "meaning"),
+    [
+        (f'"{ENCODED}"', CONFIG),
+        (f'{{config = "{ENCODED}"}}', CONFIG),
+        (f'{{config = "{ENCODED}", n = 3 : i64}}', {"config": CONFIG, "n": 3}),
+        (
+            "{uplo = 76 : ui8, eps = 1.0e-06 : f32, on = true}",
+            {"uplo": 76, "eps": 1e-6, "on": True},
+        ),
+        ('"{\\"a\\": 1}"', {"a": 1}),
+        ('{"known_trip_count":{"n":"3"}}', {"known_trip_count": {"n": "3"}}),
+        ('"abcd"', "abcd"),  # base64 of no JSON
+        ('"1234"', "1234"),
+        ('"{not json"', "{not json"),
+        ('{name = "lapack", mode = #mode<x>}', {"name": "lapack", "mode": "#mode<x>"}),
+        ("", None),
+    ],
+)
+def test_decode_backend_config(printed, meaning):
+    assert decode_backend_config(printed) == meaning
+
+
+def test_collectives_count_a_pair_once_and_know_their_bytes():
+    gather, reduce = module(COMPILED_STYLE).collectives
+    assert (gather.opcode, gather.group_size) == ("all-gather", 8)
+    assert (gather.operand_bytes, gather.result_bytes) == (16 * 128 * 2, 128 * 128 * 2)
+    assert gather.bytes_moved == 7 * 16 * 128 * 2  # each device passes on 7 of 8 shards
+    assert (reduce.opcode, reduce.group_size) == ("all-reduce", 4)
+    assert reduce.bytes_moved == 3  # 2 bytes, twice, 3/4 of them
+    assert "4 devices" in str(reduce)
+
+
+@pytest.mark.parametrize(
+    ("line", "size", "moved"),
+    [
+        ("f32[4] all-reduce(p), replica_groups={}, to_apply=r", 6, 2 * 16 * 5 / 6),
+        ("f32[2] reduce-scatter(p), replica_groups={{0,1}}, dimensions={0}", 2, 8),
+        ("f32[4] all-to-all(p), replica_groups={{0,1,2,3}}, dimensions={0}", 4, 12),
+        ("f32[4] collective-permute(p), source_target_pairs={{0,1},{1,2},{2,0}}", 3, 16),
+        ("(f32[4], f32[4], u32[]) collective-permute-start(p), source_target_pairs={{0,1}}", 2, 16),
+        ("f32[4] all-reduce-start(p), replica_groups={{0,1}}, to_apply=r", 2, 16),
+        ("f32[4] all-gather(p), replica_groups={{0},{1}}, dimensions={0}", 1, 0),
+    ],
+)
+def test_bytes_each_device_sends(line, size, moved):
+    text = (
+        "HloModule m, replica_count=2, num_partitions=3\n"
+        "r { x = f32[] parameter(0)\n y = f32[] parameter(1)\n ROOT a = f32[] add(x, y)\n}\n"
+        f"ENTRY e {{\n p = f32[4] parameter(0)\n ROOT c = {line}\n}}\n"
+    )
+    (found,) = module(text).collectives
+    assert found.group_size == size
+    assert found.bytes_moved == int(np.ceil(moved))
+
+
+def test_count_looks_into_every_computation():
+    compiled = module(COMPILED_STYLE)
+    assert compiled.count("tanh") == 1
+    assert compiled.count("parameter") == 5
+    assert compiled.count("custom-call") == 0
+
+
+# Short text.
+
+
+def test_short_text_of_the_tensor_add():
+    assert (
+        module(TORCH_STYLE, labels={0: "b", 1: "a"}).text(short=True)
+        == f"""\
+HloModule IrToHlo
+
+ENTRY IrToHlo (p0: f32[256,1024], p1: f32[256,1024]) -> (f32[256,1024]) {{
+  p1 = f32[256,1024] parameter(1) /*a*/
+  p0 = f32[256,1024] parameter(0) /*b*/
+  multiply.1 = f32[256,1024] multiply(p1, p0)
+  custom-call = f32[256,1024] custom-call(p1, p0), \
+custom_call_target="AwsNeuronCustomNativeKernel", backend_config="{ENCODED[:12]}…"
+  multiply.2 = f32[256,1024] multiply(multiply.1, custom-call)
+  ROOT tuple = (f32[256,1024]) tuple(multiply.2)
+}}
+"""
+    )
+
+
+def test_short_text_keeps_the_graph_and_drops_the_rest():
+    short = module(COMPILED_STYLE).text(short=True)
+    for gone in ("metadata", "/somewhere", "channel_id", "{1,0", "partitions", "%"):
+        assert gone not in short
+    for kept in ("to_apply=region_0", "calls=fused_computation", "dimensions={0,1}", "[1,8]<=[8]"):
+        assert kept in short
+    full, again = parse_module(COMPILED_STYLE), parse_module(short)
+    for before, after in zip(full.computations, again.computations, strict=True):
+        number = {i.name: n for n, i in enumerate(before.instructions)}
+        position = {i.name: n for n, i in enumerate(after.instructions)}
+        for old, new in zip(before.instructions, after.instructions, strict=True):
+            assert old.opcode == new.opcode
+            assert [number[o] for o in old.operands] == [position[o] for o in new.operands]
+
+
+def test_short_text_does_not_depend_on_ids():
+    other = TORCH_STYLE
+    for old, new in [("IrToHlo.7", "IrToHlo.91"), ("multiply.4", "multiply.12"), (".3", ".1007")]:
+        other = other.replace(old, new)
+    assert other != TORCH_STYLE
+    assert module(other).text(short=True) == module(TORCH_STYLE).text(short=True)
+
+
+def test_full_text_is_untouched_even_when_it_cannot_be_parsed():
+    assert str(module(COMPILED_STYLE)) == module(COMPILED_STYLE).text() == COMPILED_STYLE
+    strange = module("an HLO dialect of the future")
+    assert str(strange) == "an HLO dialect of the future"
+    with pytest.raises(HloParseError):
+        _ = strange.instructions
+
+
+def test_without_source_drops_paths_and_keeps_the_rest():
+    clean = without_source(COMPILED_STYLE)
+    assert "/somewhere" not in clean
+    assert "source_line" not in clean
+    assert 'metadata={op_name="jit(step)/sum"}' in clean
+    assert len(parse_module(clean).computations) == 3
+
+
+def test_labels_default_to_the_metadata():
+    assert module(COMPILED_STYLE).labels == {0: "state['w']"}
+
+
+def test_forms_that_do_not_exist_say_so():
+    hlo = module(TORCH_STYLE)
+    assert hlo.before is hlo
+    with pytest.raises(HloUnavailable, match="after optimisation"):
+        _ = hlo.after
+    with pytest.raises(HloUnavailable, match="StableHLO"):
+        _ = hlo.stablehlo
+
+
+# Notebook display.
+
+
+class Printer:
+    def text(self, text: str) -> None:
+        self.shown = text
+
+
+def test_plain_text_is_the_short_text_before_and_a_summary_after():
+    printer = Printer()
+    module(TORCH_STYLE)._repr_pretty_(printer, False)
+    assert printer.shown.startswith("HloModule IrToHlo\n")
+    compiled = module(COMPILED_STYLE, stage="after")
+    compiled._repr_pretty_(printer, False)
+    assert printer.shown == repr(compiled)
+    assert printer.shown.splitlines() == [
+        "HLO module jit_step, after optimisation",
+        "  all-gather-start: all-gather over 8 devices (bf16[16,128]) -> (bf16[128,128]), "
+        "28672 bytes sent by each",
+        "  all-reduce: all-reduce over 4 devices (bf16[]) -> (bf16[]), 3 bytes sent by each",
+    ]
+
+
+def test_html_highlights_the_custom_call_and_folds_the_rest():
+    page = BeautifulSoup(module(TORCH_STYLE, labels={1: "a<b>"})._repr_html_(), "html.parser")
+    (line,) = page.select(".nki-call")
+    assert "AwsNeuronCustomNativeKernel" in line.get_text()
+    assert [d.summary.get_text() for d in page.select("details")] == [
+        "backend_config of nki_tensor_add, decoded",
+        "full text (source paths left out)",
+    ]
+    config, full = page.select("details code")
+    assert json.loads(config.get_text()) == CONFIG
+    assert f'backend_config="{ENCODED}"' in full.get_text()
+    assert "/*a<b>*/" in page.select_one("pre").get_text()
+    assert page.find("b") is None  # the label is text, not markup
+    visible = page.select_one("pre").get_text()
+    shown = module(TORCH_STYLE, labels={1: "a<b>"}).text(short=True)
+    assert visible == shown.replace("\n", "")  # each line is a block of its own
+
+
+def test_html_marks_collectives_and_hides_source_paths():
+    html = module(COMPILED_STYLE)._repr_html_()
+    assert "/somewhere" not in html
+    page = BeautifulSoup(html, "html.parser")
+    assert [line.get_text().split()[0] for line in page.select(".nki-coll")] == [
+        "all-gather-start",
+        "all-reduce",
+    ]
+
+
+@pytest.mark.parametrize("colour", [":black", ":white", '"black', '"white', "#000", "#fff"])
+def test_html_and_graph_follow_the_page_colours(colour):
+    hlo = module(TORCH_STYLE)
+    assert colour not in hlo._repr_html_()
+    assert colour not in hlo.graph()._repr_html_()
+
+
+def test_side_by_side_shows_both():
+    pair = module(TORCH_STYLE).side_by_side(module(COMPILED_STYLE, stage="after"))
+    page = BeautifulSoup(pair._repr_html_(), "html.parser")
+    heads = [head.get_text() for head in page.select(".nki-hlo-pair .nki-head")]
+    assert heads == [
+        "HLO before XLA optimisation, 1 custom call (a test)",
+        "HLO after XLA optimisation, 2 collectives (a test)",
+    ]
+    assert "IrToHlo" in repr(pair)
+    assert "jit_step" in repr(pair)
+
+
+# Graph.
+
+
+def test_graph_draws_every_instruction_and_every_use():
+    graph = module(TORCH_STYLE, labels={0: "b", 1: "a"}).graph()
+    svg = ElementTree.fromstring(graph.svg)
+    space = "{http://www.w3.org/2000/svg}"
+    assert len(svg.findall(f"{space}g")) == 6
+    uses = 2 + 2 + 2 + 1
+    assert len(svg.findall(f"{space}path")) == len(svg.findall(f"{space}polygon")) == uses
+    texts = [text.text for text in svg.iter(f"{space}text")]
+    for expected in ("a", "b", "custom-call: nki_tensor_add", "result (ROOT)", "custom call"):
+        assert expected in texts
+    assert svg.get("role") == "img"
+    assert svg.get("aria-label") == graph.alt == (
+        "dataflow graph of IrToHlo in HLO module IrToHlo, 6 instructions: multiply.1 takes a, b; "
+        "custom-call (nki_tensor_add) takes a, b; "
+        "multiply.2 takes multiply.1, custom-call (nki_tensor_add); tuple takes multiply.2."
+    )  # fmt: skip
+    assert repr(graph) == f"Figure: {graph.alt}"
+
+
+def test_graph_keeps_everything_inside_the_picture():
+    for text in (TORCH_STYLE, COMPILED_STYLE):
+        svg = ElementTree.fromstring(module(text).graph().svg)
+        width, height = float(svg.get("width")), float(svg.get("height"))
+        for box in svg.iter("{http://www.w3.org/2000/svg}rect"):
+            x, y, w, h = (float(box.get(k)) for k in ("x", "y", "width", "height"))
+            assert x >= 0
+            assert y >= 0
+            assert x + w <= width
+            assert y + h <= height
+
+
+def test_graph_of_another_computation_and_of_a_fusion():
+    compiled = module(COMPILED_STYLE)
+    assert "fusion: tanh" in compiled.graph().svg
+    assert "add takes x, y" in compiled.graph("region_0.12").alt
+    assert "add takes x, y" in compiled.graph("%region_0.12").alt
+    with pytest.raises(KeyError, match="fused_computation"):
+        compiled.graph("nowhere")
+
+
+def test_graph_refuses_what_nobody_could_read():
+    with pytest.raises(ValueError, match=r"6 instructions.*more than 5.*max_nodes"):
+        module(TORCH_STYLE).graph(max_nodes=5)
+
+
+@st.composite
+def dags(draw):
+    count = draw(st.integers(1, 14))
+    widths = draw(st.lists(st.floats(10, 200), min_size=count, max_size=count))
+    pairs = [(a, b) for b in range(count) for a in range(b)]
+    edges = draw(st.lists(st.sampled_from(pairs), max_size=25)) if pairs else []
+    return widths, edges
+
+
+@settings(deadline=None)
+@given(dags())
+def test_layout_points_down_and_never_overlaps(graph):
+    widths, edges = graph
+    placed = layout(widths, edges, gap=24.0)
+    for source, target in edges:
+        route = placed.routes[source, target]
+        rows = [row for _, row in route]
+        assert rows == list(range(placed.row[source], placed.row[target] + 1))
+        assert len(rows) >= 2
+        assert (route[0][0], route[-1][0]) == (placed.x[source], placed.x[target])
+    for row in set(placed.row):
+        boxes = sorted((placed.x[n], widths[n]) for n in range(len(widths)) if placed.row[n] == row)
+        for (x0, w0), (x1, w1) in itertools.pairwise(boxes):
+            assert x1 - x0 >= (w0 + w1) / 2 + 24.0 - 1e-6
+    assert all(x - w / 2 >= -1e-6 for x, w in zip(placed.x, widths, strict=True))
+    assert all(x + w / 2 <= placed.width + 1e-6 for x, w in zip(placed.x, widths, strict=True))
+
+
+def test_layout_draws_a_tree_without_crossings():
+    # A complete binary tree, its leaves numbered so that the first order crosses everywhere.
+    edges = [(0, 8), (4, 8), (1, 9), (5, 9), (2, 10), (6, 10), (3, 11), (7, 11)]
+    edges += [(8, 12), (9, 12), (10, 13), (11, 13), (12, 14), (13, 14)]
+    placed = layout([40.0] * 15, edges)
+    for a, b in edges:
+        for c, d in edges:
+            if placed.row[a] == placed.row[c] and a != c and b != d:
+                assert (placed.x[a] < placed.x[c]) == (placed.x[b] < placed.x[d])
+
+
+def test_layout_places_a_constant_above_its_use():
+    edges = [(0, 2), (2, 3), (3, 4), (1, 4)]
+    assert layout([10.0] * 5, edges).row[1] == 0
+    assert layout([10.0] * 5, edges, sink_near_use=[1]).row == (0, 2, 1, 2, 3)
+
+
+def test_layout_refuses_a_cycle():
+    with pytest.raises(ValueError, match=r"edge \(2, 1\)"):
+        layout([1.0] * 3, [(2, 1)])
