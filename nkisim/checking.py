@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
@@ -19,12 +18,12 @@ from nkisim.errors import (
     IndexingError,
     KernelError,
     MemorySpaceError,
-    NkiWarning,
     OutOfBoundsError,
     OutputError,
     RaceError,
     TileSizeError,
     UninitializedReadError,
+    warn,
 )
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer, Role, Space
@@ -133,7 +132,7 @@ class Checker:
         if mode == "error":
             raise error
         if mode == "warn":
-            warnings.warn(NkiWarning(str(error)), stacklevel=3)
+            warn(error)
 
 
 # -- stateless checks: (instruction, trace) -> error or None
@@ -422,17 +421,12 @@ def check_output(checker: Checker, tensor: Tensor) -> None:
             ),
         )
     elif checker.modes["output"] != "off":
-        warnings.warn(
-            NkiWarning(
-                str(
-                    OutputError(
-                        f"{missing:,} of {size:,} elements of the output {tensor.describe()} are "
-                        "never written and hold garbage on hardware",
-                        rule="an output should be written everywhere",
-                        fix="check the launch grid and the masks of the stores",
-                        location=place,
-                    )
-                )
-            ),
-            stacklevel=2,
+        warn(
+            OutputError(
+                f"{missing:,} of {size:,} elements of the output {tensor.describe()} are never "
+                "written and hold garbage on hardware",
+                rule="an output should be written everywhere",
+                fix="check the launch grid and the masks of the stores",
+                location=place,
+            )
         )

@@ -98,8 +98,9 @@ def compute_dtype(*dtypes: np.dtype) -> np.dtype:
 def cast_into(out: np.ndarray, values: np.ndarray) -> None:
     """Write `values` into `out`, rounding once to `out`'s type.
 
-    Float to float rounds to nearest, ties to even. Float to integer drops the fraction, and values
-    that do not fit are clamped (NaN gives 0): NumPy leaves those undefined.
+    Float to float rounds to nearest, ties to even. The SDK documents no rule for float to integer:
+    here the fraction is dropped, as C and NumPy do, and values that do not fit are clamped (NaN
+    gives 0), where NumPy would leave them undefined.
     """
     if values.dtype.kind not in "iub" and out.dtype in INTEGERS:
         info = np.iinfo(out.dtype)

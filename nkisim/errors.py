@@ -9,6 +9,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+import warnings
 from types import CodeType
 from typing import NamedTuple
 
@@ -148,3 +149,9 @@ class TraceContextError(KernelError, RuntimeError):
 
 class NkiWarning(UserWarning):
     """A check that was turned down from an error, or something that is merely slow."""
+
+
+def warn(error: KernelError) -> None:
+    """Show `error` as a warning, placed at the kernel line."""
+    place = error.location or Location("<nki>", 1, "")
+    warnings.warn_explicit(str(error), NkiWarning, place.filename, place.lineno)

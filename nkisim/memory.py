@@ -118,9 +118,8 @@ class Buffer:
         return prod(self.shape[self.par_axis + 1 :]) * self.dtype.itemsize
 
     def __repr__(self) -> str:
-        return (
-            f"{self.space.label} {self.name or '#%d' % self.number} {self.dtype}{list(self.shape)}"
-        )
+        name = self.name or f"#{self.number}"
+        return f"{self.space.label} {name} {self.dtype}{list(self.shape)}"
 
 
 def c_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

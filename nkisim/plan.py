@@ -100,10 +100,11 @@ def _removable(step: Step, at: int, steps: list[Step], uses: _Uses, keep: set[in
     if len(uses.writes[buffer.number]) != 1 or out.base_shape != buffer.shape:
         return False
     readers = uses.reads[buffer.number]
-    if not readers or any(
-        t.buffer is buffer and (t.base_shape != buffer.shape or t.dtype != buffer.dtype)
+    if not readers or not all(
+        t.base_shape == buffer.shape and t.dtype == buffer.dtype and _inside(t, out)
         for r in readers
         for t in steps[r].tiles_in
+        if t.buffer is buffer
     ):
         return False
     return not _within(uses.writes[source.buffer.number], at, readers[-1])
@@ -179,6 +180,18 @@ def _apart(a: Tensor, b: Tensor) -> bool:
         if a_hi < b_lo or b_hi < a_lo:
             return True
     return False
+
+
+def _inside(t: Tensor, box: Tensor) -> bool:
+    """Whether `t` stays in the base coordinates of `box`, a box of the same buffer.
+
+    A whole tile may be computed on when a masked load has filled a part of it; the rest of the
+    tile has nothing behind it in the load's source.
+    """
+    return all(
+        start <= low and high < start + extent
+        for (low, high), start, extent in zip(_bounds(t), box.offsets, box.shape, strict=True)
+    )
 
 
 def _bounds(t: Tensor) -> list[tuple[int, int]]:

@@ -459,9 +459,12 @@ class Tensor:
     __hash__ = object.__hash__
 
     def describe(self) -> str:
-        """For messages: name, type, shape and memory."""
-        name = self.buffer.name or f"tile #{self.buffer.number}"
-        return f"'{name}' ({self.dtype}{list(self.shape)} in {self.space.label})"
+        """For messages: name, type, shape and memory, and which part when it is a part."""
+        buffer = self.buffer
+        kind = "tile" if buffer.space.on_chip else "tensor"
+        name = f"'{buffer.name}'" if buffer.name else f"{kind} #{buffer.number}"
+        whole = f"{name} ({buffer.dtype}{list(buffer.shape)} in {buffer.space.label})"
+        return whole if self.shape == buffer.shape else f"a {list(self.shape)} part of {whole}"
 
     __repr__ = describe
 

@@ -157,7 +157,8 @@ def _check_grid_axis(what: str, axis: int) -> None:
     grid = current().trace.grid
     if _as_int(axis) is None or not 0 <= axis < len(grid.shape):
         raise ParameterError(
-            f"nl.{what}({axis!r}) in a launch grid of {len(grid.shape)} dimensions",
+            f"nl.{what}({axis!r}) in a kernel launched "
+            + (f"on a {grid} grid" if grid.shape else "without a grid"),
             rule="the axis is one of the launch grid's dimensions",
             fix="launch with a grid, kernel[n, m](...), or drop the call",
         )
@@ -517,7 +518,7 @@ def _number(value: object) -> object:
         )
     if not np.isscalar(value) or isinstance(value, str | bytes | complex):
         raise DTypeError(
-            f"operand {value!r} ({type(value).__name__}) is neither a tile nor a number",
+            f"operand {_brief(value)} is neither a tile nor a number",
             rule="operands are on-chip tiles, Python numbers or NumPy scalars",
             fix="pass arrays as kernel arguments and nl.load them",
         )
@@ -527,10 +528,17 @@ def _number(value: object) -> object:
 def _require_tensor(what: str, x: object) -> None:
     if not isinstance(x, Tensor):
         raise ParameterError(
-            f"{what} is given {x!r} ({type(x).__name__})",
+            f"{what} is given {_brief(x)}",
             rule=f"{what} takes an NKI tensor",
             fix="pass a kernel argument, an nl.ndarray or a tile",
         )
+
+
+def _brief(x: object) -> str:
+    """An argument, short enough for a message."""
+    shape = getattr(x, "shape", None)
+    kind = type(x).__name__
+    return f"{x!r} ({kind})" if shape is None else f"a {kind} of shape {tuple(shape)}"
 
 
 def _require_on_chip(op: str, tile: Tensor) -> None:
