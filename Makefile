@@ -34,8 +34,8 @@ else
 # Not ours: check it, change nothing in it.
 .PHONY: $(READY)
 $(READY):
-	@$(PY) -c 'import kernels, nkisim' || { \
-	  echo "error: $(PY) cannot import this checkout; run: $(PY) -m pip install -e '.[book,test]'" >&2; \
+	@cd tools && $(abspath $(PY)) -c 'import kernels, nkisim' || { \
+	  echo "error: $(PY) cannot import this checkout; run: $(PY) -m pip install --no-deps -e ." >&2; \
 	  exit 1; }
 endif
 

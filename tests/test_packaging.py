@@ -1,6 +1,7 @@
 """What the installed package needs and imports: NumPy and ml_dtypes, and nothing by surprise."""
 
 import email
+import re
 import shutil
 import subprocess
 import sys
@@ -106,18 +107,39 @@ def test_the_checkout_is_under_test() -> None:
         assert Path(package.__file__).resolve().is_relative_to(ROOT)
 
 
-def test_requirements_pin_every_package_exactly() -> None:
-    lines = (ROOT / "requirements.txt").read_text().splitlines()
-    pins = [line.split("#")[0].split(";")[0].strip() for line in lines]
-    pins = [pin for pin in pins if pin]
-    assert len(pins) > 100
-    assert [pin for pin in pins if not pin.partition("==")[2]] == []
-    pinned = {pin.partition("==")[0].replace("_", "-").lower() for pin in pins}
+def pins(name: str) -> dict[str, str]:
+    """Return the pinned packages of a requirements file, by normalized name."""
+    found = {}
+    for line in (ROOT / name).read_text().splitlines():
+        requirement = line.split("#")[0].split(";")[0].strip()
+        if requirement:
+            package, exactly, version = requirement.partition("==")
+            assert exactly, f"{name}: {line!r} is not an exact pin"
+            found[normalized(package)] = version
+    return found
+
+
+def normalized(requirement: str) -> str:
+    """Return the name of the package that a requirement is for, as indexes spell it."""
+    return re.match(r"[\w.-]+", requirement)[0].replace("_", "-").lower()
+
+
+def test_requirements_pin_all_that_pyproject_names() -> None:
     declared = list(PYPROJECT["project"]["dependencies"])
     for extra in PYPROJECT["project"]["optional-dependencies"].values():
         declared += extra
-    names = {line.split(";")[0].split("=")[0].split(">")[0].split("[")[0] for line in declared}
-    assert {name.strip().replace("_", "-").lower() for name in names} <= pinned
+    pinned = pins("requirements.txt")
+    assert {normalized(requirement) for requirement in declared} <= set(pinned)
+    assert len(pinned) > 100  # with what those need in turn
+
+
+def test_neuron_requirements_have_the_same_tools() -> None:
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    tools = {normalized(requirement) for requirement in extras["book"] + extras["test"]}
+    everywhere, neuron = pins("requirements.txt"), pins("requirements-neuron.txt")
+    assert tools <= set(neuron)
+    shared = set(neuron) & set(everywhere)
+    assert {name: neuron[name] for name in shared} == {name: everywhere[name] for name in shared}
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-neuron.txt", "pyproject.toml"])
