@@ -91,18 +91,22 @@ def _short_html(module: HloModule) -> str:
             head, call, rest = line.partition(f" {opcode}(")
             rest = _COMMENT.sub(r'<span class="nki-note">\1</span>', rest)
             line = f'{head} <span class="nki-op">{opcode}</span>{call[len(opcode) + 1 :]}{rest}'
-        kind = {"custom-call": " nki-call"}.get(opcode, "")
+        kind = " nki-call" if opcode == "custom-call" else ""
         if opcode.removesuffix("-start") in COLLECTIVES:
             kind = " nki-coll"
-        lines.append(f'<span class="nki-line{kind}">{line}</span>')
+        lines.append(_line(line, kind))
     return f'<div class="nki-head">{html.escape(heading(module))}</div>{_pre("".join(lines))}'
 
 
 def _folded(title: str, text: str) -> str:
-    lines = "".join(
-        f'<span class="nki-line">{html.escape(line)}</span>' for line in text.split("\n")
-    )
+    lines = "".join(_line(html.escape(line)) for line in text.split("\n"))
     return f"<details><summary>{html.escape(title)}</summary>{_pre(lines)}</details>"
+
+
+def _line(content: str, kind: str = "") -> str:
+    # The newline shows where a viewer drops the style sheet; at the end of a block it takes no
+    # space.
+    return f'<span class="nki-line{kind}">{content}\n</span>'
 
 
 def _pre(content: str) -> str:

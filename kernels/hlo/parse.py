@@ -335,9 +335,8 @@ class _Parser:
                 continue
             if char in _CLOSING:
                 depth.append(_CLOSING[char])
-            elif depth and char in ")]}":
-                if char != depth.pop():
-                    self.fail(f"brackets to match before {char!r}")
+            elif depth and char in ")]}" and char != depth.pop():
+                self.fail(f"brackets to match before {char!r}")
             self.pos += 1
         if depth:
             self.fail(f"{depth[-1]!r}", at=start)
