@@ -11,7 +11,7 @@ from kernels.plots import COLORS, INK, Figure, arrow, box, note, show, subplots
 
 def core() -> Figure:
     """Draw the engines and memories of one NeuronCore, and what data moves between them."""
-    fig, axes = _canvas(10, 6.2, size=(6.4, 4.2))
+    fig, axes = _canvas(10, 6.2, size=(5.6, 3.9))
     axes.add_patch(Rectangle((0.1, 1.9), 9.8, 4.2, fill=False, edgecolor=INK, linestyle="--"))
     note(axes, 0.3, 5.8, "NeuronCore-v2")
     for x, name, color in (
@@ -45,7 +45,7 @@ def memories(sizes: Mapping[str, float]) -> Figure:
     Args:
         sizes: size of each memory in bytes, by its name.
     """
-    fig, axes = subplots(size=(6.4, 0.9 + 0.45 * len(sizes)))
+    fig, axes = subplots(size=(5.6, 0.9 + 0.45 * len(sizes)))
     colors = [COLORS["sky"], COLORS["yellow"], COLORS["green"], COLORS["purple"]]
     for row, (size, color) in enumerate(zip(sizes.values(), colors, strict=False)):
         axes.barh(row, size, height=0.55, color=color)
@@ -68,7 +68,7 @@ def tile_in_sbuf(rows: int, bytes_a_row: int, partition_bytes: int) -> Figure:
         bytes_a_row: bytes of the tile in each partition.
         partition_bytes: bytes of a partition.
     """
-    fig, axes = subplots(size=(6.4, 2.8))
+    fig, axes = subplots(size=(5.6, 2.8))
     kib = partition_bytes / 1024
     axes.add_patch(Rectangle((0, 0), kib, 128, fill=False, edgecolor=INK, linewidth=1.5))
     for partition in range(8, 128, 8):
@@ -77,7 +77,7 @@ def tile_in_sbuf(rows: int, bytes_a_row: int, partition_bytes: int) -> Figure:
     axes.annotate(
         f"one tile: {rows} partitions,\n{bytes_a_row / 1024:g} KiB in each",
         xy=(bytes_a_row / 1024, 48),
-        xytext=(24, 48),
+        xytext=(28, 48),
         va="center",
         arrowprops={"arrowstyle": "-|>", "color": INK},
     )
@@ -97,7 +97,7 @@ def tile_in_sbuf(rows: int, bytes_a_row: int, partition_bytes: int) -> Figure:
 
 def dma() -> Figure:
     """Draw how the rows of a 128x512 float32 tile travel from HBM to SBUF."""
-    fig, axes = _canvas(10, 5.4, size=(6.4, 3.4))
+    fig, axes = _canvas(10, 5.4, size=(5.6, 3.2))
     note(axes, 0.0, 5.1, "HBM: rows one after the other")
     note(axes, 6.3, 5.1, "SBUF: a row in each partition")
     for step, (engine, color) in enumerate(
@@ -125,7 +125,7 @@ def bounds(seconds: Sequence[tuple[str, float]]) -> Figure:
     Args:
         seconds: (name, lower bound in seconds) of each part of the work.
     """
-    fig, axes = subplots(size=(6.4, 0.9 + 0.45 * len(seconds)))
+    fig, axes = subplots(size=(5.6, 0.9 + 0.45 * len(seconds)))
     for row, (_, bound) in enumerate(seconds):
         axes.barh(
             row, bound * 1e6, height=0.55, color=COLORS["purple"], hatch="\\\\", edgecolor=INK

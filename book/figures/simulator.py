@@ -7,15 +7,15 @@ from kernels.plots import Figure, arrow, box, note, show, subplots
 
 def flow() -> Figure:
     """Draw what happens between a kernel's source and its results."""
-    fig, axes = subplots(size=(6.4, 3.3))
+    fig, axes = subplots(size=(5.6, 3.3))
     axes.set_xlim(0, 10)
     axes.set_ylim(0, 5.2)
     axes.axis("off")
     box(axes, 0.0, 3.9, 2.5, 1.1, "kernel\n(Python)")
     box(axes, 3.9, 3.9, 2.5, 1.1, "instructions", color="blue")
     arrow(axes, (2.5, 4.45), (3.9, 4.45), "trace", offset=(0, 0.3))
-    note(axes, 6.6, 4.65, "shapes, dtypes and grid")
-    note(axes, 6.6, 4.25, "fixed; kept for later calls")
+    note(axes, 6.6, 4.65, "for these shapes,", fontsize=9)
+    note(axes, 6.6, 4.2, "dtypes and this grid", fontsize=9)
     for x, name, result, color in (
         (0.0, "check", "diagnostics:\nbounds, memory,\nshapes, dtypes", "vermillion"),
         (3.65, "execute", "outputs:\nNumPy on real\ndata", "green"),

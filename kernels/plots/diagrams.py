@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from kernels.plots.figure import COLORS, INK, Figure, show, subplots, text_color
+from kernels.plots.figure import COLORS, INK, WIDTH, Figure, show, subplots, text_color
 
 
 def box(
@@ -123,7 +123,7 @@ def memory_bar(
         if not size >= 0:
             raise ValueError(f"part {part!r} has size {size!r}: a size is zero or more.")
     used = sum(parts.values())
-    fig, axes = subplots(size=(6.4, 1.5))
+    fig, axes = subplots(size=(WIDTH, 1.5))
     start = 0.0
     for (part, size), color in zip(parts.items(), _cycle(len(parts)), strict=True):
         axes.barh(0, size, left=start, height=0.6, color=color, label=f"{part}: {size:g}")

@@ -41,6 +41,10 @@ INK = "#000000"
 DARK = "#111111"
 LIGHT = "#ffffff"
 
+# Inches, at 96 pixels an inch: narrow enough that an 11 point label can still be read when a phone
+# shows the figure at two thirds of its size.
+WIDTH = 5.6
+
 _STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": INK,
@@ -74,10 +78,11 @@ ElementTree.register_namespace("", _SVG)
 _CSS = (
     "html[data-theme=dark] .bd-content div.cell_output .text_html:has(figure.nki-figure)"
     "{background:transparent;color:inherit;padding:0}"
-    ".nki-figure{margin:1rem 0}"
+    "figure.nki-figure{margin:.5rem 0!important;padding:0}"
     ".nki-figure svg{display:block;width:100%;height:auto}"
     ".nki-figure svg text{font-family:system-ui,'DejaVu Sans',sans-serif!important}"
-    ".nki-figure figcaption{font-size:.85em;opacity:.8;margin-top:.4rem}"
+    "figure.nki-figure figcaption{color:inherit!important;font-size:.85em!important;"
+    "font-weight:400!important;text-align:left!important;margin:.4rem 0 0!important}"
 )
 
 
@@ -87,7 +92,7 @@ def style() -> AbstractContextManager[None]:
 
 
 def subplots(
-    rows: int = 1, cols: int = 1, *, size: tuple[float, float] = (6.4, 3.2), **kwargs: Any
+    rows: int = 1, cols: int = 1, *, size: tuple[float, float] = (WIDTH, 3.0), **kwargs: Any
 ) -> tuple[MatplotlibFigure, Any]:
     """Return a figure and its axes, as ``matplotlib.pyplot.subplots`` does, in the book's style.
 

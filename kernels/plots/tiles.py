@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
-from kernels.plots.figure import COLORS, INK, Figure, show, subplots, text_color
+from kernels.plots.figure import COLORS, INK, WIDTH, Figure, show, subplots, text_color
 
 Tile = tuple[int, int, int, int, Hashable]
 
@@ -47,8 +47,8 @@ def tile_grid(
     """
     rows, cols = shape
     # The picture keeps the array's proportions, between 1:1 and 4:1, so that labels fit.
-    height = 0.8 + 5.4 * min(max(rows / max(cols, 1), 0.25), 0.8)
-    fig, axes = subplots(size=(6.4, height))
+    height = 0.8 + 4.7 * min(max(rows / max(cols, 1), 0.25), 0.8)
+    fig, axes = subplots(size=(WIDTH, height))
     owners = draw_tiles(axes, shape, tiles, owner=owner)
     if not axes.texts and 1 < len(owners) <= _MAX_LEGEND:
         handles = [Patch(color=color, label=owner(key)) for key, color in owners.items()]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from matplotlib.patches import Patch
 
 from kernels.bench import Kind, Record
-from kernels.plots.figure import COLORS, INK, Figure, show, subplots
+from kernels.plots.figure import COLORS, INK, WIDTH, Figure, show, subplots
 
 _LOOK = {
     Kind.HOST: (COLORS["blue"], ""),
@@ -42,7 +42,7 @@ def timing(records: Sequence[Record], *, alt: str | None = None) -> Figure:
     largest = max(record.p80 for record in records)
     scale, unit = next((s for s in _SCALES if largest >= s[0]), _SCALES[-1])
 
-    fig, axes = subplots(size=(6.4, 1.1 + 0.5 * len(records)))
+    fig, axes = subplots(size=(WIDTH, 1.1 + 0.5 * len(records)))
     for row, record in enumerate(records):
         color, hatch = _LOOK[record.kind]
         look = {"color": color, "hatch": hatch, "edgecolor": INK, "linewidth": 0.8}
