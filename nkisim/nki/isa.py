@@ -7,7 +7,8 @@ from typing import Any
 
 from nkisim.index import Mask
 from nkisim.instruction import Engine
-from nkisim.nki import language as nl
+from nkisim.lowering.elementwise import elementwise, operator_name
+from nkisim.lowering.movement import copy
 from nkisim.tensor import Tensor
 
 
@@ -59,8 +60,8 @@ def tensor_tensor(
     Returns:
         An SBUF tile of the operands' shape.
     """
-    return nl.elementwise(
-        nl.operator_name(op),
+    return elementwise(
+        operator_name(op),
         data1,
         data2,
         dtype=dtype,
@@ -78,4 +79,4 @@ def tensor_copy(
     **kwargs: Any,
 ) -> Tensor:
     """Copy an on-chip tile into a new SBUF tile, converting to `dtype` if given."""
-    return nl.copy(src, mask=mask, dtype=dtype, engine=_ENGINES.get(engine))
+    return copy(src, mask=mask, dtype=dtype, engine=_ENGINES.get(engine))

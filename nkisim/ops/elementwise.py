@@ -1,9 +1,4 @@
-"""The instructions: for each opcode, the NumPy call that computes it.
-
-A `bind` function receives an instruction and returns `f(*outs, *tiles_in)`, to be called on NumPy
-views every time the program runs. Whatever can be decided from types and attributes is decided
-once, in `bind`.
-"""
+"""Elementwise instructions of the Vector, Scalar and GpSimd Engines."""
 
 from __future__ import annotations
 
@@ -12,23 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from nkisim import alu
-from nkisim.dtypes import F32, FLOATS, cast_into, weak_scalar_dtype
+from nkisim.dtypes import F32, cast_into, weak_scalar_dtype
 from nkisim.instruction import Engine, Instruction, opcode
+from nkisim.ops.masking import masked
 from nkisim.tensor import Tensor
-
-
-def masked(instr: Instruction, fn: Callable) -> Callable:
-    """`fn` with `instr.where` applied: elements outside the mask keep their old value."""
-    where = instr.where
-    if where is None:
-        return fn
-
-    def write_where(out: np.ndarray, *ins: np.ndarray) -> None:
-        result = np.empty_like(out)
-        fn(result, *ins)
-        np.copyto(out, result, where=where)
-
-    return write_where
 
 
 def _scalar(value: object) -> np.generic:
@@ -59,18 +41,6 @@ opcode("tensor_scalar", Engine.VECTOR, elementwise=True)(_elementwise)
 opcode("activation", Engine.SCALAR, elementwise=True)(_elementwise)
 
 
-def _copy(instr: Instruction) -> Callable:
-    out, src = instr.outs[0].dtype, instr.ins[0].dtype
-    if out != src and src in FLOATS and out not in FLOATS:
-        return masked(instr, cast_into)
-    return masked(instr, lambda o, x: np.copyto(o, x, casting="unsafe"))
-
-
-opcode("tensor_copy", Engine.VECTOR, elementwise=True, pure_copy=True)(_copy)
-opcode("dma_copy", Engine.DMA, on_chip=False, elementwise=True, pure_copy=True)(_copy)
-opcode("partition_broadcast", Engine.TENSOR, elementwise=True, pure_copy=True)(_copy)
-
-
 @opcode("memset", Engine.VECTOR, elementwise=True)
 def _memset(instr: Instruction) -> Callable:
     value = np.empty((), instr.outs[0].dtype)
@@ -89,14 +59,3 @@ def _select(instr: Instruction) -> Callable:
         )
     number = np.float32(y)
     return masked(instr, lambda out, c, a: cast_into(out, np.where(c != 0, a.astype(F32), number)))
-
-
-@opcode("device_print", Engine.HOST, on_chip=False)
-def _device_print(instr: Instruction) -> Callable:
-    prefix = instr.attrs["prefix"]
-
-    def show(x: np.ndarray) -> None:
-        values = x.astype(np.float32) if x.dtype.kind == "V" else x
-        print(f"{prefix}{np.array2string(values, separator=', ', threshold=64)}", flush=True)
-
-    return show

@@ -1,0 +1,1 @@
+"""From calls in a kernel to instructions: what the functions of nki.language and nki.isa do."""

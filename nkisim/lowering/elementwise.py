@@ -1,0 +1,233 @@
+"""Elementwise mathematics: one instruction a call, by way of `elementwise`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nkisim import alu
+from nkisim.dtypes import BOOL, F32, FLOATS, INTEGERS, as_dtype, promote, weak_scalar_dtype
+from nkisim.errors import ParameterError, ShapeError
+from nkisim.index import Mask, broadcast_shapes
+from nkisim.instruction import Engine
+from nkisim.lowering.memory import ndarray
+from nkisim.lowering.operands import number, require_on_chip, require_tensor, spread
+from nkisim.tensor import Tensor, provide_operations
+from nkisim.trace import current
+
+
+def elementwise(
+    op: str,
+    *operands: Tensor | float,
+    out: Tensor | None = None,
+    dtype: Any = None,
+    mask: Mask | None = None,
+    engine: Engine | None = None,
+) -> Tensor:
+    """Lower one elementwise operator. All of the functions below come here.
+
+    Args:
+        op: key in `nkisim.alu.ALU`.
+        *operands: on-chip tiles, or numbers; at least one tile.
+        out: tile to write; a new SBUF tile when None.
+        dtype: output type; by NKI type promotion when None.
+        mask: where to compute.
+        engine: engine to run on; the documented choice when None.
+    """
+    values = [x if isinstance(x, Tensor) else number(x) for x in operands]
+    tiles = [x for x in values if isinstance(x, Tensor)]
+    if not tiles:
+        raise ShapeError(
+            f"nl.{op} of numbers only",
+            rule="at least one operand is a tile",
+            fix="compute it in Python",
+        )
+    try:
+        shape = broadcast_shapes(*(t.shape for t in tiles))
+    except ValueError:
+        raise ShapeError(
+            f"nl.{op} of " + " and ".join(t.describe() for t in tiles),
+            rule="operand shapes follow NumPy's broadcasting rule",
+            fix="load tiles of one shape, or index with new axes",
+        ) from None
+    types = tuple(x.dtype if isinstance(x, Tensor) else weak_scalar_dtype(x) for x in values)
+    alu.check_operand_types(op, types)
+    for tile in tiles:
+        require_on_chip(op, tile)
+    if out is None:
+        result = as_dtype(dtype) if dtype is not None else _result_dtype(op, types)
+        out = ndarray(shape, result)
+    elif out.shape != shape:
+        raise ShapeError(
+            f"result of shape {shape} into {out.describe()}",
+            rule="an in-place operation keeps the shape of its left operand",
+            fix="broadcast the right operand, not the left",
+        )
+    opcode = _opcode(op, values, shape)
+    ins = tuple(spread(x, shape) if isinstance(x, Tensor) else x for x in values)
+    chosen = engine or _engine(op, opcode, types)
+    current().emit(opcode, (out,), ins, mask=mask, engine=chosen, op=op)
+    return out
+
+
+def _opcode(op: str, values: list, shape: tuple[int, ...]) -> str:
+    """Which instruction carries the operator: one tile, a tile and a number a lane, or two."""
+    if alu.ALU[op].kind == "float" and len(values) == 1:
+        return "activation"
+    if len(values) == 1:
+        return "tensor_scalar"
+    vectors = [
+        isinstance(x, Tensor) and x.shape[1:] == (1,) * (len(x.shape) - 1) != shape[1:]
+        for x in values
+    ]
+    numbers = [not isinstance(x, Tensor) for x in values]
+    return "tensor_scalar" if any(numbers) or any(vectors) else "tensor_tensor"
+
+
+def _engine(op: str, opcode: str, types: tuple[np.dtype, ...]) -> Engine | None:
+    """Power and 32-bit integer arithmetic run on GpSimd (nisa.tensor_tensor, SDK 2.26)."""
+    wide_int = all(t in INTEGERS for t in types) and any(t.itemsize == 4 for t in types)
+    if op == "power" or (op in ("add", "subtract", "multiply") and wide_int):
+        return Engine.GPSIMD
+    return None
+
+
+def _result_dtype(op: str, types: tuple[np.dtype, ...]) -> np.dtype:
+    kind = alu.ALU[op].kind
+    if kind in ("compare", "logic"):
+        return BOOL
+    result = functools.reduce(promote, types)
+    if kind == "float" and result not in FLOATS:
+        return F32
+    return np.dtype(np.uint8) if result == BOOL and kind == "arith" else result
+
+
+def where(
+    condition: Tensor,
+    x: Tensor,
+    y: Tensor | float,
+    *,
+    dtype: Any = None,
+    mask: Mask | None = None,
+    **kwargs: Any,
+) -> Tensor:
+    """`x` where `condition` is not zero, else `y`. Tiles of one shape; `y` may be a number."""
+    for tile in (condition, x):
+        require_tensor("nl.where", tile)
+        require_on_chip("where", tile)
+    shape = broadcast_shapes(*(t.shape for t in (condition, x, y) if isinstance(t, Tensor)))
+    kind = y.dtype if isinstance(y, Tensor) else weak_scalar_dtype(number(y))
+    out = ndarray(shape, promote(x.dtype, kind) if dtype is None else dtype)
+    ins = tuple(spread(t, shape) if isinstance(t, Tensor) else t for t in (condition, x, y))
+    current().emit("select", (out,), ins, mask=mask)
+    return out
+
+
+def _unary(name: str, doc: str) -> Callable:
+    def function(x, *, dtype=None, mask=None, **kwargs):
+        return elementwise(name, x, dtype=dtype, mask=mask)
+
+    return _named(function, name, doc)
+
+
+def _binary(name: str, doc: str) -> Callable:
+    def function(x, y, *, dtype=None, mask=None, **kwargs):
+        return elementwise(name, x, y, dtype=dtype, mask=mask)
+
+    return _named(function, name, doc)
+
+
+def _named(function: Callable, name: str, doc: str) -> Callable:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = (
+        f"{doc}\n\n    Operands are on-chip tiles, first axis partitions (<= 128), or numbers; "
+        "shapes broadcast.\n    Output dtype by NKI type promotion, or `dtype`. Only elements "
+        "under `mask` are computed.\n    "
+    )
+    return function
+
+
+_UNARY = {
+    "abs": "Absolute value.",
+    "arctan": "Inverse tangent.",
+    "ceil": "Round up.",
+    "cos": "Cosine.",
+    "exp": "e to the x.",
+    "floor": "Round down.",
+    "invert": "Bitwise not, of integers.",
+    "log": "Natural logarithm.",
+    "logical_not": "Logical not.",
+    "negative": "-x.",
+    "reciprocal": "1 / x.",
+    "relu": "max(x, 0).",
+    "rsqrt": "1 / sqrt(x).",
+    "sigmoid": "1 / (1 + exp(-x)).",
+    "sign": "-1, 0 or 1 by sign.",
+    "silu": "x * sigmoid(x).",
+    "sin": "Sine.",
+    "softplus": "log(1 + exp(x)).",
+    "sqrt": "Square root.",
+    "square": "x * x.",
+    "tan": "Tangent.",
+    "tanh": "Hyperbolic tangent.",
+    "trunc": "Round toward zero.",
+}
+_BINARY = {
+    "add": "x + y.",
+    "bitwise_and": "Bitwise and, of integers.",
+    "bitwise_or": "Bitwise or, of integers.",
+    "bitwise_xor": "Bitwise exclusive or, of integers.",
+    "divide": "x / y.",
+    "equal": "x == y, as bool.",
+    "fmod": "Remainder with the sign of x.",
+    "greater": "x > y, as bool.",
+    "greater_equal": "x >= y, as bool.",
+    "left_shift": "x << y, of integers.",
+    "less": "x < y, as bool.",
+    "less_equal": "x <= y, as bool.",
+    "logical_and": "Logical and, as bool.",
+    "logical_or": "Logical or, as bool.",
+    "logical_xor": "Logical exclusive or, as bool.",
+    "maximum": "The larger of x and y.",
+    "minimum": "The smaller of x and y.",
+    "mod": "Remainder with the sign of y.",
+    "multiply": "x * y.",
+    "not_equal": "x != y, as bool.",
+    "power": "x to the y.",
+    "right_shift": "x >> y, of integers.",
+    "subtract": "x - y.",
+}
+FUNCTIONS = {name: _unary(name, doc) for name, doc in _UNARY.items()}
+FUNCTIONS |= {name: _binary(name, doc) for name, doc in _BINARY.items()}
+_NAMES = {fn: name for name, fn in FUNCTIONS.items()}
+
+
+def operator_name(op: Any) -> str:
+    """The ALU operator that `op` (an nl function, or NumPy's function of that name) stands for.
+
+    Raises:
+        ParameterError: no engine has such an operator.
+    """
+    name = _NAMES.get(op) if callable(op) else None
+    if name is None:
+        name = {"true_divide": "divide", "remainder": "mod"}.get(
+            getattr(op, "__name__", ""), getattr(op, "__name__", "")
+        )
+    if name not in alu.ALU:
+        raise ParameterError(
+            f"op={op!r} is not an operator of the engines",
+            rule="operators are " + ", ".join(sorted(alu.ALU)),
+            fix="pass an nki.language function, e.g. op=nl.add",
+        )
+    return name
+
+
+def _assign_op(op: str, target: Tensor, value: Tensor | float) -> None:
+    """`target op= value`, in place."""
+    elementwise(op, target, value, out=target)
+
+
+provide_operations(FUNCTIONS | {"assign_op": _assign_op})

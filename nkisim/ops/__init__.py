@@ -1,0 +1,10 @@
+"""The instructions: for each opcode, the NumPy call that computes it.
+
+A `bind` function receives an instruction and returns `f(*outs, *tiles_in)`, to be called on NumPy
+views every time the program runs. Whatever can be decided from types and attributes is decided
+once, in `bind`. Importing this package fills `nkisim.instruction.OPCODES`.
+"""
+
+from nkisim.ops import elementwise, movement
+
+__all__ = ["elementwise", "movement"]

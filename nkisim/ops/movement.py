@@ -1,0 +1,34 @@
+"""Instructions that move data: DMA, copies, and the simulator's own print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nkisim.dtypes import FLOATS, cast_into
+from nkisim.instruction import Engine, Instruction, opcode
+from nkisim.ops.masking import masked
+
+
+def _copy(instr: Instruction) -> Callable:
+    out, src = instr.outs[0].dtype, instr.ins[0].dtype
+    if out != src and src in FLOATS and out not in FLOATS:
+        return masked(instr, cast_into)
+    return masked(instr, lambda o, x: np.copyto(o, x, casting="unsafe"))
+
+
+opcode("tensor_copy", Engine.VECTOR, elementwise=True, pure_copy=True)(_copy)
+opcode("dma_copy", Engine.DMA, on_chip=False, elementwise=True, pure_copy=True)(_copy)
+opcode("partition_broadcast", Engine.TENSOR, elementwise=True, pure_copy=True)(_copy)
+
+
+@opcode("device_print", Engine.HOST, on_chip=False)
+def _device_print(instr: Instruction) -> Callable:
+    prefix = instr.attrs["prefix"]
+
+    def show(x: np.ndarray) -> None:
+        values = x.astype(np.float32) if x.dtype.kind == "V" else x
+        print(f"{prefix}{np.array2string(values, separator=', ', threshold=64)}", flush=True)
+
+    return show
