@@ -1,0 +1,44 @@
+"""What README.md, CONTRIBUTING.md and the pages say about this repository is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES = sorted((ROOT / "book").glob("*.md")) + sorted((ROOT / "notebooks").glob("*.md"))
+TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def code(text: str) -> str:
+    """Return the code blocks and inline code of a Markdown text."""
+    blocks = re.findall(r"^( *)(`{3,})[^\n]*\n(.*?)^\1\2", text, re.MULTILINE | re.DOTALL)
+    return "\n".join([block[2] for block in blocks] + re.findall(r"`([^`\n]+)`", text))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS + PAGES, ids=name)
+def test_make_targets_exist(document: Path) -> None:
+    commands = re.findall(r"^(?:\S+ )?make ([^#\n]*)", code(document.read_text()), re.MULTILINE)
+    named = {word for command in commands for word in command.split() if re.match(r"[a-z]+$", word)}
+    assert named <= TARGETS
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_links_and_paths_exist(document: Path) -> None:
+    text = document.read_text()
+    links = re.findall(r"\]\(([^)#:]+)\)", text)
+    paths = re.findall(r"(?<![\w/.])(?:book|kernels|nkisim|notebooks|tests|tools)/[\w./]*", text)
+    named = {path.rstrip(".") for path in [*links, *paths] if "NAME" not in path}
+    there = {path for path in named if (ROOT / path).exists() or (ROOT / f"{path}.md").exists()}
+    assert named - there == set()
+
+
+def test_every_target_is_explained() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    explained = set(re.findall(r"^([a-z]+):[^\n]*## \S", makefile, re.MULTILINE))
+    assert explained == TARGETS
