@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from importlib.machinery import PathFinder
 
 
 def _sdk_is_installed() -> bool:
-    # PyPI's placeholder package `neuronxcc` has no `nki` in it, so the name alone proves nothing.
-    try:
-        return importlib.util.find_spec("neuronxcc.nki") is not None
-    except ModuleNotFoundError:
-        return False
+    """Whether there is a ``neuronxcc`` with ``nki`` in it. Imports nothing.
+
+    PyPI has an empty placeholder called ``neuronxcc``, so the name alone proves nothing.
+    """
+    spec = importlib.util.find_spec("neuronxcc")
+    folders = spec and spec.submodule_search_locations
+    return bool(folders) and PathFinder.find_spec("neuronxcc.nki", folders) is not None
 
 
 def _choose_backend() -> tuple[str, str]:

@@ -129,13 +129,13 @@ def bind(name: str, out: np.dtype, ins: tuple[np.dtype, ...]) -> Callable[..., N
 def _into(fn: np.ufunc) -> Callable[..., None]:
     """Every operand already has the type that the engine computes in."""
     if fn.nin == 2:
-        return lambda out, a, b: fn(a, b, out)
-    return lambda out, a: fn(a, out)
+        return lambda out, a, b: fn(a, b, out=out)
+    return lambda out, a: fn(a, out=out)
 
 
 def _rounding(fn: np.ufunc, wide: np.dtype) -> Callable[..., None]:
     """NumPy converts blockwise to `wide`, computes, and rounds once into the output."""
-    return lambda out, *ins: fn(*ins, out, dtype=wide, casting="unsafe")
+    return lambda out, *ins: fn(*ins, out=out, dtype=wide, casting="unsafe")
 
 
 def _via(fn: Callable, wide: np.dtype) -> Callable[..., None]:

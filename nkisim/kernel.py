@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nkisim import checking
+from nkisim import checking, frameworks
 from nkisim.dtypes import as_dtype
 from nkisim.errors import OutputError, ParameterError, ShapeError
 from nkisim.grid import SINGLE, Grid
@@ -20,7 +20,6 @@ from nkisim.tensor import Tensor
 from nkisim.trace import Trace, Tracer, tracing
 
 MODES = ("auto", "jax", "torchxla", "baremetal", "benchmark", "simulation", "trace")
-_FRAMEWORKS = ("torch", "torch_xla", "jax", "jaxlib")
 
 
 class Kernel:
@@ -53,11 +52,9 @@ class Kernel:
         if tracing():
             return self.func(*args, **kwargs)
         args, kwargs = self.bind(args, kwargs)
-        values = leaves((args, kwargs))
-        if any(type(v).__module__.partition(".")[0] in _FRAMEWORKS for v in values):
-            from nkisim import frameworks
-
-            return frameworks.bridge_for(values).call(self, args, kwargs)
+        bridge = frameworks.bridge_for(leaves((args, kwargs)))
+        if bridge is not None:
+            return bridge.call(self, args, kwargs)
         return self.run(args, kwargs)
 
     @functools.cached_property

@@ -6,27 +6,20 @@ the traced program and the ``backend_config`` string that the HLO custom call ca
 
 from __future__ import annotations
 
+import base64
+import json
+import re
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from nkisim.kernel import Kernel, Specialization, TensorSpec
+from nkisim.kernel import Specialization, as_kernel, leaves, map_leaves
+from nkisim.program import Program, TensorSpec
 
-_configs: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-
-
-class Lowered(NamedTuple):
-    """A kernel specialised to one call's arguments.
-
-    Attributes:
-        specialization: the traced program, and how its outputs become the kernel's result.
-        tensors: the framework's tensors, in the order of ``specialization.program.inputs``.
-    """
-
-    specialization: Specialization
-    tensors: list[Any]
+# For each specialisation, its backend_config by func_name.
+_configs: weakref.WeakKeyDictionary[Specialization, dict[str, str]] = weakref.WeakKeyDictionary()
 
 
 class FrameworkKernel:
@@ -51,7 +44,7 @@ class FrameworkKernel:
         grid: Sequence[Any] = (),
         enable_cache: bool = True,
     ) -> None:
-        kernel = func if isinstance(func, Kernel) else Kernel(func)
+        kernel = as_kernel(func)
         self.kernel = kernel[tuple(grid)] if grid else kernel
         self.func_name = func_name or kernel.__name__
         self.enable_cache = enable_cache
@@ -68,27 +61,29 @@ class FrameworkKernel:
         """The NumPy or ml_dtypes dtype of a framework's dtype."""
         raise NotImplementedError(f"{type(self).__name__} must define translate_to_neuron_dtype")
 
-    def lower(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Lowered:
+    def specialize(
+        self, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Specialization, list[Any]]:
         """Trace the kernel for these arguments, or find the trace of an equal call.
+
+        Returns:
+            The specialised kernel, and the framework's tensors among the arguments in the order
+            of ``program.inputs``.
 
         Raises:
             nkisim.errors.KernelError: the kernel does what the hardware or compiler rejects.
         """
-        tensor_of: dict[int, Any] = {}
+        args, kwargs = self.kernel.bind(args, kwargs)
+        abstract_args, abstract_kwargs = map_leaves(self._abstract, (args, kwargs))
+        specialization = self.kernel.specialize(abstract_args, abstract_kwargs)
+        tensors = [value for value in leaves((args, kwargs)) if self.is_framework_tensor(value)]
+        return specialization, tensors
 
-        def describe(value: Any) -> Any:
-            if not self.is_framework_tensor(value):
-                return value
-            shape, dtype = self.map_framework_tensor(value)
-            spec = TensorSpec(tuple(shape), self.translate_to_neuron_dtype(dtype))
-            tensor_of[id(spec)] = value
-            return spec
-
-        specialization = self.kernel.specialize(
-            tuple(map_leaves(describe, value) for value in args),
-            {name: map_leaves(describe, value) for name, value in kwargs.items()},
-        )
-        return Lowered(specialization, [tensor_of[id(spec)] for spec in specialization.inputs])
+    def _abstract(self, value: Any) -> Any:
+        if not self.is_framework_tensor(value):
+            return value
+        shape, dtype = self.map_framework_tensor(value)
+        return TensorSpec(tuple(shape), self.translate_to_neuron_dtype(dtype))
 
     def dump_config(self, *args: Any, **kwargs: Any) -> tuple[str, list[str], list[str]]:
         """What the custom call of ``kernel(*args, **kwargs)`` carries.
@@ -97,19 +92,50 @@ class FrameworkKernel:
             The backend_config (base64 of a JSON object), the names of the program's input tensors
             and those of its outputs.
         """
-        program = self.lower(args, kwargs).specialization.program
+        specialization, _ = self.specialize(args, kwargs)
+        program = specialization.program
         return (
-            self.backend_config(program),
+            self.backend_config(specialization),
             [spec.name for spec in program.inputs],
-            [spec.name for spec in program.outputs],
+            _output_names(program),
         )
 
+    def backend_config(self, specialization: Specialization) -> str:
+        """The string a custom call carries: base64 of a JSON object that describes the program.
 
-def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
-    """Apply ``function`` to everything inside (nested) tuples, lists and dicts."""
-    if isinstance(value, dict):
-        return {key: map_leaves(function, item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        items = [map_leaves(function, item) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return function(value)
+        Its fields: ``func_name``; ``grid``, the instances along each axis; ``inputs`` and
+        ``outputs``, each a list of [name, shape, dtype]; ``constants``, the other arguments;
+        ``instructions``, how many; ``digest``, which identifies the instruction stream.
+        """
+        cached = _configs.setdefault(specialization, {})
+        if not (self.enable_cache and self.func_name in cached):
+            cached[self.func_name] = self._make_config(specialization)
+        return cached[self.func_name]
+
+    def _make_config(self, specialization: Specialization) -> str:
+        program = specialization.program
+        fields = {
+            "func_name": self.func_name,
+            "grid": list(specialization.kernel.grid.shape),
+            "inputs": [[spec.name, spec.shape, spec.dtype.name] for spec in program.inputs],
+            "outputs": [
+                [name, spec.shape, spec.dtype.name]
+                for name, spec in zip(_output_names(program), program.outputs, strict=True)
+            ],
+            "constants": specialization.constants,
+            "instructions": len(program.instructions),
+            "digest": program.digest,
+        }
+        text = json.dumps(fields, sort_keys=True, default=_describe)
+        return base64.b64encode(text.encode()).decode()
+
+
+def _output_names(program: Program) -> list[str]:
+    """Names of the outputs; one that the kernel left unnamed is called by its position."""
+    return [spec.name or f"output{i}" for i, spec in enumerate(program.outputs)]
+
+
+def _describe(constant: Any) -> str:
+    """Text for a constant that JSON does not have, the same in every process."""
+    name = getattr(constant, "__qualname__", None)
+    return name or re.sub(r" at 0x[0-9a-f]+", "", repr(constant))

@@ -15,8 +15,8 @@ import numpy as np
 
 from nkisim import dtypes
 from nkisim.frameworks import xla_ffi
-from nkisim.frameworks.base import FrameworkKernel, Lowered
-from nkisim.kernel import TensorSpec
+from nkisim.frameworks.base import FrameworkKernel
+from nkisim.kernel import Specialization
 
 
 class JaxKernel(FrameworkKernel):
@@ -56,8 +56,7 @@ def call(kernel: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         nkisim.errors.KernelError: the kernel does what the hardware or compiler rejects.
     """
     bridge = JaxKernel(kernel)
-    lowered = bridge.lower(args, kwargs)
-    specialization = lowered.specialization
+    specialization, tensors = bridge.specialize(args, kwargs)
     program = specialization.program
     returned = jax.tree.leaves(specialization.rebuild(list(range(len(program.outputs)))))
     for output, source in program.aliases.items():
@@ -69,7 +68,7 @@ def call(kernel: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
                 "call jax_neuronx.nki_call(kernel, *inputs, out_shape=...)."
             )
     aliases = {source: output for output, source in program.aliases.items()}
-    return specialization.rebuild(_custom_call(bridge, lowered, lowered.tensors, aliases))
+    return specialization.rebuild(_custom_call(bridge, specialization, tensors, aliases))
 
 
 def nki_call(
@@ -102,9 +101,9 @@ def nki_call(
         return call(bridge.kernel, args, kwargs)
     leaves, structure = jax.tree.flatten(out_shape)
     outputs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
-    lowered = bridge.lower((*args, *outputs), kwargs)
-    program = lowered.specialization.program
-    is_output = [isinstance(tensor, jax.ShapeDtypeStruct) for tensor in lowered.tensors]
+    specialization, tensors = bridge.specialize((*args, *outputs), kwargs)
+    program = specialization.program
+    is_output = [isinstance(tensor, jax.ShapeDtypeStruct) for tensor in tensors]
     written = {source: output for output, source in program.aliases.items()}
     for source, spec in enumerate(program.inputs):
         if is_output[source] and source not in written:
@@ -118,17 +117,20 @@ def nki_call(
                 f"kernel `{bridge.func_name}` writes its input `{spec.name}`. JAX arrays cannot be "
                 "changed in place. Write to an output argument and list it in out_shape."
             )
-    operands = [t for t, output in zip(lowered.tensors, is_output, strict=True) if not output]
-    results = _custom_call(bridge, lowered, operands, {})
+    operands = [t for t, output in zip(tensors, is_output, strict=True) if not output]
+    results = _custom_call(bridge, specialization, operands, {})
     in_order = [results[written[i]] for i, output in enumerate(is_output) if output]
     return jax.tree.unflatten(structure, in_order)
 
 
 def _custom_call(
-    bridge: JaxKernel, lowered: Lowered, operands: Sequence[Any], aliases: dict[int, int]
+    bridge: JaxKernel,
+    specialization: Specialization,
+    operands: Sequence[Any],
+    aliases: dict[int, int],
 ) -> list[jax.Array]:
     """One XLA custom call. ``aliases`` maps operands to the outputs that replace them."""
-    program = lowered.specialization.program
+    program = specialization.program
     xla_ffi.register()
     xla_ffi.add_program(program)
     for operand in operands:
@@ -139,7 +141,7 @@ def _custom_call(
         vmap_method="sequential",
         input_output_aliases=aliases,
     )
-    config = bridge.backend_config(program)
+    config = bridge.backend_config(specialization)
 
     def run(*tensors: Any) -> list[jax.Array]:
         return foreign_call(*tensors, config=config)

@@ -17,8 +17,10 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from nkisim.frameworks.base import FrameworkKernel, Lowered, map_leaves
+from nkisim.frameworks.base import FrameworkKernel
 from nkisim.frameworks.xla_ffi import TARGET
+from nkisim.kernel import Specialization, leaves
+from nkisim.program import Program
 
 _NEURON_DTYPES: dict[torch.dtype, np.dtype] = {
     torch.bool: np.dtype(np.bool_),
@@ -108,25 +110,26 @@ def call(kernel: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     Warns:
         UserWarning: a tensor requires grad and autograd is recording.
     """
-    name = kernel.__name__
-    map_leaves(lambda value: _refuse_numpy(name, value), (args, kwargs))
     bridge = TorchKernel(kernel)
-    lowered = bridge.lower(args, kwargs)
-    device = _common_device(name, lowered.tensors)
-    _warn_of_lost_gradient(name, lowered.tensors)
+    _refuse_numpy(bridge.func_name, leaves((args, kwargs)))
+    specialization, tensors = bridge.specialize(args, kwargs)
+    device = _common_device(bridge.func_name, tensors)
+    _warn_of_lost_gradient(bridge.func_name, tensors)
     if device.type == "xla" and _lowering.get():
-        results = _custom_call(bridge, lowered)
+        results = _custom_call(bridge, specialization, tensors)
     else:
-        results = _run(lowered, device)
-    return lowered.specialization.rebuild(results)
+        results = _run(specialization.program, tensors, device)
+    return specialization.rebuild(results)
 
 
-def _refuse_numpy(name: str, value: Any) -> None:
-    if isinstance(value, np.ndarray):
-        raise TypeError(
-            f"kernel `{name}` got both PyTorch tensors and a NumPy array of shape {value.shape}. "
-            "Convert the array with torch.from_numpy(x), or the tensors with x.numpy()."
-        )
+def _refuse_numpy(name: str, values: Sequence[Any]) -> None:
+    for value in values:
+        if isinstance(value, np.ndarray):
+            raise TypeError(
+                f"kernel `{name}` got both PyTorch tensors and a NumPy array of shape "
+                f"{value.shape}. Convert the array with torch.from_numpy(x), or the tensors with "
+                "x.numpy()."
+            )
 
 
 def _common_device(name: str, tensors: Sequence[torch.Tensor]) -> torch.device:
@@ -158,9 +161,10 @@ def _warn_of_lost_gradient(name: str, tensors: Sequence[torch.Tensor]) -> None:
         )
 
 
-def _run(lowered: Lowered, device: torch.device) -> list[torch.Tensor]:
+def _run(
+    program: Program, tensors: Sequence[torch.Tensor], device: torch.device
+) -> list[torch.Tensor]:
     """Simulate, and write what the kernel writes in place back into the caller's tensors."""
-    program, tensors = lowered.specialization.program, lowered.tensors
     inputs = [_to_numpy(tensor) for tensor in tensors]
     outputs = [
         inputs[program.aliases[i]] if i in program.aliases else np.empty(spec.shape, spec.dtype)
@@ -179,18 +183,20 @@ def _run(lowered: Lowered, device: torch.device) -> list[torch.Tensor]:
     return results
 
 
-def _custom_call(bridge: TorchKernel, lowered: Lowered) -> list[torch.Tensor]:
+def _custom_call(
+    bridge: TorchKernel, specialization: Specialization, tensors: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
     """Put the kernel into the XLA graph as a custom call."""
     import torch_xla
 
-    program, tensors = lowered.specialization.program, lowered.tensors
+    program = specialization.program
     results = torch_xla._XLAC._xla_custom_call(
         tensors,
         TARGET,
         [list(spec.shape) for spec in program.outputs],
         [_torch_dtype(spec.dtype) for spec in program.outputs],
         False,  # has_side_effect
-        bridge.backend_config(program),
+        bridge.backend_config(specialization),
         0,  # api_version: unspecified, as the Neuron compiler expects
         {},  # frontend attributes
     )
@@ -225,6 +231,4 @@ def _to_torch(array: np.ndarray) -> torch.Tensor:
     bits = _BITS.get(dtype)
     if bits is None:
         return torch.from_numpy(array)
-    return torch.from_numpy(array.view(f"i{array.itemsize}" if bits.is_signed else "u1")).view(
-        dtype
-    )
+    return torch.from_numpy(array.view(_NEURON_DTYPES[bits])).view(dtype)

@@ -25,6 +25,7 @@ import ml_dtypes
 import numpy as np
 
 from nkisim.errors import KernelError
+from nkisim.program import Program, poison
 
 TARGET = "AwsNeuronCustomNativeKernel"
 """Name of the custom-call target that the Neuron compiler gives a NKI kernel."""
@@ -160,7 +161,7 @@ _DTYPES: dict[int, np.dtype] = {
 # --- traced programs, found by digest -------------------------------------------------------------
 
 # Entries are never removed: an executable that XLA compiled may be called at any later time.
-_programs: dict[str, Any] = {}
+_programs: dict[str, Program] = {}
 
 
 class CustomCallError(RuntimeError):
@@ -176,11 +177,11 @@ class CustomCallError(RuntimeError):
         self.code = code
 
 
-def add_program(program: Any) -> None:
+def add_program(program: Program) -> None:
     """Make a traced program callable from XLA by its digest.
 
     Args:
-        program: a :class:`nkisim.program.Program`.
+        program: what tracing a kernel gave.
     """
     _programs[program.digest] = program
 
@@ -197,7 +198,7 @@ def _digest(config: bytes) -> str:
         ) from error
 
 
-def _find_program(config: bytes) -> Any:
+def _find_program(config: bytes) -> Program:
     digest = _digest(config)
     try:
         return _programs[digest]
@@ -254,7 +255,7 @@ def _execute(frame: _CallFrame) -> None:
 
 
 def _with_output_arguments(
-    program: Any, inputs: list[np.ndarray], outputs: list[np.ndarray]
+    program: Program, inputs: list[np.ndarray], outputs: list[np.ndarray]
 ) -> list[np.ndarray]:
     """Insert the arguments a kernel only writes, which XLA does not pass as operands.
 
@@ -264,6 +265,8 @@ def _with_output_arguments(
     if len(inputs) == len(program.inputs):
         return inputs
     by_input = {i: outputs[o] for o, i in program.aliases.items()}
+    for array in by_input.values():
+        array.fill(poison(array.dtype))  # XLA's memory is not initialised
     given = iter(inputs)
     return [by_input[i] if i in by_input else next(given) for i in range(len(program.inputs))]
 

@@ -1,0 +1,60 @@
+"""Fixtures that several test folders share. Importing ``kernels`` settles the NKI backend."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kernels  # noqa: F401  (makes neuronxcc.nki importable for every test)
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def run_python(tmp_path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run Python in a fresh process, in an empty directory, with this checkout importable.
+
+    Called as ``run_python(code)`` or ``run_python("-m", "module", ...)``; ``env`` adds environment
+    variables and ``path`` folders in front of the import path. Returns the completed process,
+    whatever its exit code, unless ``check`` (the default) demands 0.
+    """
+
+    def run(
+        *command: str, env: dict[str, str] | None = None, path: tuple = (), check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        if len(command) == 1:
+            # A file and not -c: error messages quote the source line.
+            script = tmp_path / "script.py"
+            script.write_text(textwrap.dedent(command[0]))
+            command = (str(script),)
+        folders = [*map(str, path), str(ROOT), os.environ.get("PYTHONPATH", "")]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, folders)),
+            **(env or {}),
+        }
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        if check and done.returncode:
+            pytest.fail(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    return run
+
+
+@pytest.fixture
+def eight_devices() -> dict[str, str]:
+    """Environment in which JAX sees eight CPU devices."""
+    return {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}

@@ -1,0 +1,246 @@
+"""NKI kernels called on PyTorch tensors."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import warnings
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import neuronxcc.nki as nki  # noqa: E402
+import neuronxcc.nki.language as nl  # noqa: E402
+
+from nkisim.errors import KernelError  # noqa: E402
+from nkisim.shims.torch_neuronx import nki_jit  # noqa: E402
+
+
+@nki.jit
+def twice(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    nl.store(out, value=nl.add(tile, tile))
+    return out
+
+
+@nki.jit
+def to_dtype(x, dtype):
+    out = nl.ndarray(x.shape, dtype=dtype, buffer=nl.shared_hbm)
+    nl.store(out, value=nl.load(x))
+    return out
+
+
+@nki_jit
+def add_into(a, b, out):
+    nl.store(out, value=nl.load(a) + nl.load(b))
+
+
+@nki.jit
+def increment(x: nki.typing.mutable_tensor):
+    nl.store(x, value=nl.load(x) + 1.0)
+    return x
+
+
+X = torch.arange(12.0).reshape(3, 4)
+
+DTYPES = [
+    torch.uint8,
+    torch.uint16,
+    torch.uint32,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.float16,
+    torch.float32,
+    torch.bfloat16,
+    torch.float8_e5m2,
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_dtypes(dtype):
+    x = X.to(dtype)
+    out = twice(x)
+    assert out.dtype == dtype
+    expected = (x.to(torch.float32) * 2).to(dtype)
+    assert torch.equal(out.to(torch.float32), expected.to(torch.float32))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "message"),
+    [
+        (torch.float64, r"torch\.float32\)"),
+        (torch.int64, r"torch\.int32\)"),
+        (torch.complex64, "Cast"),
+        (torch.float8_e4m3fn, "240"),
+    ],
+)
+def test_dtypes_that_nki_does_not_have(dtype, message):
+    with pytest.raises(TypeError, match=rf"(?s)`twice`.*{message}"):
+        twice(X.to(dtype))
+
+
+def test_output_dtype_that_pytorch_does_not_have():
+    with pytest.raises(TypeError, match="float8_e4m3, which PyTorch does not have"):
+        to_dtype(X, dtype=nl.float8_e4m3)
+
+
+def test_output_dtype_differs_from_input():
+    assert torch.equal(to_dtype(X, dtype=nl.bfloat16), X.bfloat16())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_output_argument_is_written_in_place(dtype):
+    a, out = X.to(dtype), torch.zeros(3, 4, dtype=dtype)
+    assert add_into(a, a, out) is None
+    assert torch.equal(out, 2 * a)
+
+
+def test_output_argument_that_is_a_view():
+    base = torch.zeros(6, 8)
+    add_into(X, X, base[::2, 1::2])
+    assert torch.equal(base[::2, 1::2], 2 * X)
+    base[::2, 1::2] = 0
+    assert not base.any()
+
+
+def test_returned_argument_is_the_argument():
+    x = X.clone()
+    assert increment(x) is x
+    assert torch.equal(x, X + 1)
+
+
+def test_writing_in_place_is_known_to_autograd():
+    """Autograd refuses to use a tensor that changed after it was saved."""
+    w = torch.ones(3, 4, requires_grad=True)
+    x = X.clone()
+    loss = (w * x).sum()
+    increment(x)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_cpu_tensors_are_not_copied(monkeypatch):
+    seen = []
+    from nkisim.program import Program
+
+    run = Program.run
+
+    def spy(self, inputs, outputs=None):
+        seen.extend(array.ctypes.data for array in inputs)
+        return run(self, inputs, outputs)
+
+    monkeypatch.setattr(Program, "run", spy)
+    for dtype in (torch.float32, torch.bfloat16, torch.float8_e5m2):
+        x = X.to(dtype)
+        twice(x)
+        assert seen.pop() == x.data_ptr()
+
+
+def test_lost_gradient_is_warned_of():
+    x = X.clone().requires_grad_()
+    with pytest.warns(UserWarning, match=r"`twice`.*torch\.autograd\.Function") as caught:
+        out = twice(x)
+    assert caught[0].filename == __file__
+    assert not out.requires_grad
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error")
+        twice(x)
+
+
+def test_refused_devices():
+    with pytest.raises(ValueError, match=r"on meta\..*x\.cpu\(\)"):
+        twice(X.to("meta"))
+    with pytest.raises(ValueError, match="on cpu, meta"):
+        add_into(X, X.to("meta"), X)
+
+
+def test_numpy_among_tensors_is_refused():
+    with pytest.raises(TypeError, match=r"NumPy array of shape \(3, 4\)"):
+        add_into(X, X.numpy(), X)
+
+
+def test_kernel_errors_reach_the_user():
+    with pytest.raises(KernelError, match=r"(?s)256.*test_torch_bridge\.py:\d+ in twice.*fix:"):
+        twice(torch.ones(256, 4))
+
+
+def test_parameter_subclass():
+    with torch.no_grad():
+        assert torch.equal(twice(torch.nn.Parameter(X)), 2 * X)
+
+
+def test_a_dtype_among_numpy_arguments_does_not_make_it_a_torch_call():
+    """Only tensors choose the framework, not whatever else comes from it."""
+
+    @nki.jit
+    def first(x, hint):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, value=nl.load(x))
+        return out
+
+    out = first(X.numpy(), torch.float32)
+    assert isinstance(out, np.ndarray)
+
+
+class TestXla:
+    """On torch_xla's CPU client."""
+
+    @pytest.fixture
+    def device(self):
+        return pytest.importorskip("torch_xla").device()
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32], ids=str)
+    def test_eager(self, device, dtype):
+        out = twice(X.to(dtype).to(device))
+        assert out.device.type == "xla"
+        assert torch.equal(out.cpu(), 2 * X.to(dtype))
+
+    def test_output_argument(self, device):
+        a, out = X.to(device), torch.zeros(3, 4, device=device)
+        add_into(a, a, out)
+        assert torch.equal(out.cpu(), 2 * X)
+
+    def test_refused_devices(self, device):
+        with pytest.raises(ValueError, match="on cpu, xla:0"):
+            add_into(X, X.to(device), X)
+
+    def test_lowering_emits_a_custom_call(self, device):
+        import torch_xla
+
+        from nkisim.frameworks.torch import lowering
+
+        x = X.to(device).to(torch.bfloat16)
+        with lowering():
+            y = twice(x)
+        assert y.dtype == torch.bfloat16
+        hlo = torch_xla._XLAC._get_xla_tensors_hlo([y * y])
+        (line,) = [line for line in hlo.splitlines() if "custom-call(" in line]
+        assert 'custom_call_target="AwsNeuronCustomNativeKernel"' in line
+        assert "bf16[3,4]" in line
+        (config,) = re.findall(r'backend_config="([^"]*)"', line)
+        fields = json.loads(base64.b64decode(config))
+        assert fields["func_name"] == "twice"
+        assert fields["outputs"] == [["output0", [3, 4], "bfloat16"]]
+
+    def test_lowering_of_an_output_argument(self, device):
+        import torch_xla
+
+        from nkisim.frameworks.torch import lowering
+
+        a, out = X.to(device), torch.zeros(3, 4, device=device)
+        with lowering():
+            add_into(a, a, out)
+        hlo = torch_xla._XLAC._get_xla_tensors_hlo([out])
+        assert hlo.count("custom-call(") == 1
+
+    def test_lowering_ends_with_its_context(self, device):
+        from nkisim.frameworks.torch import lowering
+
+        with lowering():
+            pass
+        assert torch.equal(twice(X.to(device)).cpu(), 2 * X)

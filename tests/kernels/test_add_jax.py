@@ -1,0 +1,197 @@
+"""The add operator in JAX: values, transforms, gradients, sharding over eight devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+from jax.test_util import check_grads  # noqa: E402
+
+from kernels.add import nki_tensor_add, nki_tensor_add_two_cores  # noqa: E402
+from kernels.add.jax_op import add  # noqa: E402
+
+DTYPES = [jnp.float32, jnp.float16, jnp.bfloat16]
+
+
+def pair(shape=(129, 513), dtype=jnp.float32):
+    return tuple(jax.random.normal(jax.random.key(i), shape, dtype) for i in (0, 1))
+
+
+def assert_equal(actual, expected):
+    assert actual.dtype == expected.dtype
+    np.testing.assert_array_equal(np.asarray(actual), np.asarray(expected))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("caller", [nki_tensor_add, nki_tensor_add_two_cores, add])
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_values(transform, caller, dtype):
+    a, b = pair(dtype=dtype)
+    assert_equal(transform(caller)(a, b), a + b)
+
+
+def test_numpy_arrays_among_jax_arrays():
+    a, b = pair((4, 4))
+    assert_equal(add(a, np.asarray(b)), a + b)
+    assert_equal(nki_tensor_add(np.asarray(a), b), a + b)
+
+
+def expression(plus):
+    return lambda a, b: (a * b * plus(a, b)).sum()
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_gradient_equals_jax(transform):
+    a, b = pair()
+    ours = transform(jax.grad(expression(add), argnums=(0, 1)))(a, b)
+    theirs = jax.grad(expression(jnp.add), argnums=(0, 1))(a, b)
+    for x, y in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
+
+
+def test_gradient_equals_finite_differences():
+    """Addition is linear: with inputs and step on a grid of 1/64, float32 loses nothing."""
+    a, b = (jnp.clip(jnp.round(x * 64) / 64, -4, 4) for x in pair((3, 5)))
+    check_grads(add, (a, b), order=2, modes=["rev"], eps=0.125, atol=1e-5, rtol=1e-5)
+
+
+def test_check_grads_settings_find_a_wrong_gradient():
+    @jax.custom_vjp
+    def wrong_add(a, b):
+        return nki_tensor_add(a, b)
+
+    wrong_add.defvjp(lambda a, b: (wrong_add(a, b), None), lambda _, g: (g, 1.01 * g))
+    with pytest.raises(AssertionError):
+        check_grads(
+            wrong_add, pair((3, 5)), order=1, modes=["rev"], eps=0.125, atol=1e-5, rtol=1e-5
+        )
+
+
+@pytest.mark.parametrize("in_axes", [(0, 0), (1, 2), (0, None), (None, 1)])
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_vmap(transform, in_axes):
+    a, b = (x[0] if axis is None else x for x, axis in zip(pair((3, 3, 3)), in_axes, strict=True))
+    assert_equal(
+        transform(jax.vmap(add, in_axes))(a, b),
+        jax.vmap(jnp.add, in_axes)(a, b),
+    )
+
+
+def test_nested_vmap():
+    a, b = pair((2, 3, 4, 5))
+    assert_equal(jax.vmap(jax.vmap(add))(a, b), a + b)
+
+
+def test_vmap_is_one_launch():
+    """A batch becomes more rows of one kernel, not a loop of kernels."""
+    a, b = pair((7, 3, 5))
+    hlo = jax.jit(jax.vmap(add)).lower(a, b).compile().as_text()
+    assert hlo.count('custom_call_target="AwsNeuronCustomNativeKernel"') == 1
+    assert "while" not in hlo
+    assert "f32[21,5]" in hlo
+
+
+def test_vmap_of_the_raw_kernel_is_a_loop():
+    a, b = pair((7, 3, 5))
+    assert_equal(jax.vmap(nki_tensor_add)(a, b), a + b)
+
+
+@pytest.mark.parametrize("order", ["vmap of grad", "grad of vmap"])
+def test_vmap_and_grad(order):
+    a, b = pair((4, 3, 5))
+
+    def gradient(plus):
+        if order == "vmap of grad":
+            return jax.vmap(jax.grad(expression(plus)))(a, b)
+        return jax.grad(lambda a, b: jax.vmap(expression(plus))(a, b).sum())(a, b)
+
+    np.testing.assert_allclose(gradient(add), gradient(jnp.add), rtol=1e-5, atol=1e-5)
+
+
+def test_gradient_of_the_raw_kernel_is_refused():
+    for transform in (lambda f: f, jax.jit):
+        with pytest.raises(TypeError, match=r"`nki_tensor_add_kernel` .*jax\.custom_vjp"):
+            jax.grad(transform(expression(nki_tensor_add)))(*pair((4, 4)))
+
+
+def test_remat_and_scan():
+    a, b = pair((4, 4))
+
+    def step(carry, _):
+        return jax.checkpoint(add)(carry, b), None
+
+    assert_equal(jax.jit(lambda a: jax.lax.scan(step, a, length=3)[0])(a), a + b + b + b)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda b: b[:2], ValueError, r"\(4, 4\) and b_input \(2, 4\)"),
+        (lambda b: b.astype(jnp.bfloat16), TypeError, "float32 and b_input bfloat16"),
+        (lambda b: b[None], ValueError, "3 dimensions"),
+        (lambda b: b[:0], ValueError, "no elements"),
+    ],
+)
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_refused_inputs(transform, change, error, message):
+    a, b = pair((4, 4))
+    with pytest.raises(error, match=message):
+        transform(add)(a, change(b))
+
+
+def test_eight_devices_add_where_the_data_lies(run_python, eight_devices):
+    """The operator needs no all-gather; the raw kernel does, which shows the check can fail."""
+    run_python(
+        """
+        import numpy as np
+        import jax
+        import jax.numpy as jnp
+        from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+        from kernels.add import nki_tensor_add
+        from kernels.add.jax_op import add
+
+        assert len(jax.devices()) == 8
+        a, b = (jax.random.normal(jax.random.key(i), (256, 1024)) for i in (0, 1))
+
+        def compiled(function, mesh, spec, spec_b):
+            shardings = NamedSharding(mesh, spec), NamedSharding(mesh, spec_b)
+            x, y = (jax.device_put(v, s) for v, s in zip((a, b), shardings))
+            f = jax.jit(function)
+            out = f(x, y)
+            np.testing.assert_array_equal(out, a + b)
+            return f.lower(x, y).compile().as_text(), out.sharding
+
+        line = Mesh(np.array(jax.devices()), ("x",))
+        plane = Mesh(np.array(jax.devices()).reshape(4, 2), ("x", "y"))
+        cases = [
+            (line, P("x", None), P("x", None), "f32[32,1024]"),
+            (line, P(None, "x"), P(None, "x"), "f32[256,128]"),
+            (plane, P("x", "y"), P("x", "y"), "f32[64,512]"),
+            (plane, P("y", "x"), P("y", "x"), "f32[128,256]"),
+            (line, P("x", None), P(), "f32[32,1024]"),
+        ]
+        for mesh, spec, spec_b, block in cases:
+            hlo, sharding = compiled(add, mesh, spec, spec_b)
+            calls = [l for l in hlo.splitlines() if "AwsNeuronCustomNativeKernel" in l]
+            assert len(calls) == 1 and block in calls[0], (spec, calls)
+            assert "all-gather" not in hlo, spec
+            assert sharding.is_equivalent_to(NamedSharding(mesh, spec), 2), (spec, sharding)
+            raw, _ = compiled(nki_tensor_add, mesh, spec, spec_b)
+            assert "all-gather" in raw, spec
+
+        # The gradient and a batch stay sharded as well.
+        sharding = NamedSharding(line, P("x", None))
+        x, y = (jax.device_put(v, sharding) for v in (a, b))
+        g = jax.jit(jax.grad(lambda a, b: (a * b * add(a, b)).sum()))
+        np.testing.assert_allclose(g(x, y), 2 * a * b + b * b, rtol=1e-5, atol=1e-5)
+        assert "all-gather" not in g.lower(x, y).compile().as_text()
+
+        # One call on each of the eight devices, at the same time.
+        each = jax.pmap(add)(a.reshape(8, 32, 1024), b.reshape(8, 32, 1024))
+        np.testing.assert_array_equal(each.reshape(a.shape), a + b)
+        """,
+        env=eight_devices,
+    )

@@ -1,0 +1,73 @@
+"""Which backend ``import kernels`` picks, each time in a fresh process."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+import kernels
+
+# Just enough of an SDK for `import kernels.add` to succeed.
+FAKE_SDK = {
+    "neuronxcc/__init__.py": "__version__ = '2.0.fake'\n",
+    "neuronxcc/nki/__init__.py": "def jit(func=None, **kwargs):\n    return func\n",
+    "neuronxcc/nki/language.py": "",
+}
+
+
+@pytest.fixture
+def sdk(tmp_path):
+    """A folder to put on the path; call with the files it should hold."""
+
+    def write(files):
+        for name, text in files.items():
+            path = tmp_path / "sdk" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(textwrap.dedent(text))
+        return tmp_path / "sdk"
+
+    return write
+
+
+PRINT_BACKEND = """
+    import sys
+    import kernels.add
+    simulator = sorted(name for name in sys.modules if name.split(".")[0] == "nkisim")
+    print(kernels.backend, kernels.backend_version, len(simulator) > 0)
+"""
+
+
+def test_simulator_without_an_sdk(run_python):
+    assert run_python(PRINT_BACKEND).stdout.split() == ["nkisim", kernels.backend_version, "True"]
+
+
+def test_sdk_is_used_and_nothing_of_nkisim_is_imported(run_python, sdk):
+    done = run_python(PRINT_BACKEND, path=(sdk(FAKE_SDK),))
+    assert done.stdout.split() == ["neuronxcc", "2.0.fake", "False"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "raise RuntimeError('placeholder: install from elsewhere')"], ids=["empty", "loud"]
+)
+def test_a_placeholder_is_not_an_sdk(run_python, sdk, text):
+    done = run_python(PRINT_BACKEND, path=(sdk({"neuronxcc/__init__.py": text}),))
+    assert done.stdout.split()[0] == "nkisim"
+
+
+def test_a_broken_sdk_is_an_error(run_python, sdk):
+    broken = {**FAKE_SDK, "neuronxcc/nki/__init__.py": "import a_library_that_is_not_there"}
+    done = run_python(PRINT_BACKEND, path=(sdk(broken),), check=False)
+    assert done.returncode != 0
+    assert "a_library_that_is_not_there" in done.stderr
+
+
+def test_simulator_that_was_installed_before(run_python):
+    code = """
+        import nkisim
+        nkisim.install()
+        import neuronxcc.nki
+        import kernels
+        print(kernels.backend)
+    """
+    assert run_python(code).stdout.split() == ["nkisim"]
