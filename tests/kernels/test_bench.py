@@ -184,3 +184,25 @@ def test_json_and_csv_hold_what_the_record_holds(tmp_path):
 )
 def test_times_read_well(seconds, text):
     assert bench.format_seconds(seconds) == text
+
+
+def test_the_command_compares_the_simulated_add_with_numpy(tmp_path, capsys):
+    assert bench.main(["--iters", "2", "--json", str(tmp_path / "r.json")]) == 0
+    printed = capsys.readouterr().out
+    records = json.loads((tmp_path / "r.json").read_text())
+    assert [len(r["samples"]) for r in records] == [2, 2, 2, 2]
+    assert {r["kind"] for r in records} <= {"host", "device"}
+    for numpy_add, kernel in (records[:2], records[2:]):
+        assert "NumPy" in numpy_add["label"]
+        assert "nki_tensor_add" in kernel["label"]
+        assert f"{kernel['median'] / numpy_add['median']:.2f} (target" in printed
+
+
+def test_a_simulated_time_says_that_it_is_the_simulators():
+    import kernels
+
+    if kernels.backend != "nkisim":
+        pytest.skip("the Neuron SDK runs the kernels here")
+    result = benchmark(lambda: None, iters=1)
+    assert "the simulator's time, not a NeuronCore's" in result.caption
+    assert result.versions["nkisim"] == kernels.backend_version
