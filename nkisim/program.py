@@ -38,22 +38,23 @@ class Program:
         trace: the instructions and where they come from.
         inputs: the tensor arguments, in order.
         outputs: what it returns, in order, then the arguments it writes in place.
+        output_buffers: the buffer behind each output.
         aliases: index of an output -> index of the argument that holds it.
     """
 
     def __init__(self, trace: Trace, outputs: Sequence[Tensor]) -> None:
         self.trace = trace
-        self._output_buffers = [t.buffer for t in outputs]
+        self.output_buffers = [t.buffer for t in outputs]
         arguments = [t.buffer for t in trace.arguments]
         self.inputs = tuple(TensorSpec(b.shape, b.dtype, b.name) for b in arguments)
         self.outputs = tuple(TensorSpec(t.shape, t.dtype, t.buffer.name) for t in outputs)
         self.aliases = {
             o: arguments.index(b)
-            for o, b in enumerate(self._output_buffers)
+            for o, b in enumerate(self.output_buffers)
             if b.role is Role.ARGUMENT
         }
         self._poisoned = [
-            o for o, b in enumerate(self._output_buffers) if b.number in trace.partly_written
+            o for o, b in enumerate(self.output_buffers) if b.number in trace.partly_written
         ]
         self._workspaces: deque[_Workspace] = deque()
 
@@ -80,8 +81,8 @@ class Program:
 
     @cached_property
     def _plan(self) -> _Layout:
-        keep = {b.number for b in self._output_buffers}
-        return _Layout(plan(self.trace, keep), self.trace, self._output_buffers)
+        keep = {b.number for b in self.output_buffers}
+        return _Layout(plan(self.trace, keep), self.trace, self.output_buffers)
 
     def run(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
