@@ -228,7 +228,9 @@ def _merge_neighbours(steps: list[Step]) -> list[Step]:
 def _join(a: Step, b: Step) -> Step | None:
     """One step on the joined tiles of two, or None when they are not neighbours."""
     x, y = a.instr, b.instr
-    if x.opcode != y.opcode or not x.spec.elementwise or x.attrs != y.attrs:
+    if x.opcode != y.opcode or not x.spec.elementwise or x.attrs.keys() != y.attrs.keys():
+        return None
+    if not all(_same_constant(v, y.attrs[k]) for k, v in x.attrs.items()):
         return None
     if x.where is not None or y.where is not None or len(a.ins) != len(b.ins):
         return None
@@ -237,7 +239,7 @@ def _join(a: Step, b: Step) -> Step | None:
     for p, q in zip(a.ins, b.ins, strict=True):
         if isinstance(p, Tensor) != isinstance(q, Tensor):
             return None
-        if not isinstance(p, Tensor) and (type(p) is not type(q) or p != q):
+        if not isinstance(p, Tensor) and not _same_constant(p, q):
             return None
     axis = _joint(a.outs[0], b.outs[0])
     if axis is None:
@@ -254,6 +256,11 @@ def _join(a: Step, b: Step) -> Step | None:
             p = _stretch(p, q, axis)
         ins.append(p)
     return Step(x, outs, tuple(ins))
+
+
+def _same_constant(p: object, q: object) -> bool:
+    """Whether two scalars or settings are one and the same: 0.0 is neither -0.0 nor 0."""
+    return type(p) is type(q) and p == q and (p != 0 or repr(p) == repr(q))
 
 
 def _joint(a: Tensor, b: Tensor) -> int | None:

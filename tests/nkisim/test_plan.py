@@ -1,0 +1,365 @@
+"""The plan's rewrites never change a result.
+
+`naive` executes a trace as written: one NumPy call an instruction, on separate arrays, operands
+copied first. Whatever Program.run does to be fast must give the same bytes.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, event, given, reject, settings
+from hypothesis import strategies as st
+
+import nkisim
+from nkisim.dtypes import bfloat16
+from nkisim.kernel import Kernel
+from nkisim.memory import Role
+from nkisim.nki import language as nl
+from nkisim.plan import plan
+from nkisim.program import poison
+from nkisim.views import view_of
+
+
+def naive(program, inputs):
+    """Outputs of `program`, computed with no rewrite and no shared storage."""
+    arrays = {}
+    for buffer in program.trace.buffers:
+        if buffer.role is Role.CONSTANT:
+            arrays[buffer.number] = buffer.data.copy()
+        else:
+            arrays[buffer.number] = np.full(buffer.shape, poison(buffer.dtype), buffer.dtype)
+    for tensor, value in zip(program.trace.arguments, inputs, strict=True):
+        arrays[tensor.buffer.number][...] = value
+    flat = {number: a.reshape(-1) for number, a in arrays.items()}
+    with np.errstate(all="ignore"):
+        for instr in program.instructions:
+            outs = [view_of(flat[t.buffer.number], t) for t in instr.outs]
+            ins = [view_of(flat[t.buffer.number], t).copy() for t in instr.tiles_in]
+            instr.spec.bind(instr)(*outs, *ins)
+    return [
+        arrays[number].reshape(spec.shape)
+        for number, spec in zip(_output_numbers(program), program.outputs, strict=True)
+    ]
+
+
+def _output_numbers(program):
+    """Buffers of the outputs: what the kernel returned, then the arguments it wrote."""
+    trace = program.trace
+    result = trace.result if isinstance(trace.result, tuple) else (trace.result,)
+    numbers = [t.buffer.number for t in result if t is not None]
+    return numbers + [n for n in trace.written_arguments if n not in numbers]
+
+
+def same_as_naive(kernel, *arrays):
+    """Run both ways, twice (the workspace of the first run is dirty in the second)."""
+    program = kernel.specialize(arrays, {}).program
+    expected = naive(program, arrays)
+    for _ in range(2):
+        results = program.run(list(arrays))
+        assert len(results) == len(expected)
+        for got, want in zip(results, expected, strict=True):
+            # Bytes, not values: 0.0 and -0.0 differ, NaN equals itself.
+            assert got.tobytes() == want.tobytes(), f"\n{got}\n{want}"
+    return program
+
+
+# -- random kernels
+
+ROWS, COLS = 10, 24
+BINARY = ["add", "subtract", "multiply", "maximum", "minimum"]
+UNARY = ["negative", "abs", "square"]
+SCALARS = [0, 1, 0.0, -0.0, 2.0, -1.5, True, np.float32(0.5), np.int32(3)]
+
+
+@st.composite
+def recipes(draw):
+    """A kernel as data: a list of operations on HBM tensors and tiles of one shape (p, f).
+
+    Steps repeat along the columns, so that neighbours arise that the plan may join, and slide by
+    a program id, so that instances read and overwrite one another's work.
+    """
+    p, f = draw(st.integers(1, 4)), draw(st.integers(1, 6))
+    # The same offset and step come up often: aligned tiles are what the rewrites look for.
+    column = st.integers(0, 3).map(lambda k: k * f) | st.integers(0, COLS - f)
+    step = st.sampled_from([f, f, 0, 1, 2 * f])
+    place = st.tuples(st.integers(0, ROWS - p), column, step)
+    mask = st.none() | st.tuples(st.integers(0, p), st.integers(0, f), st.integers(0, p + f))
+    tile = st.integers(0, 5)
+    span = st.tuples(st.integers(0, f - 1), st.integers(0, f - 1), st.integers(1, f))
+    operation = st.one_of(
+        st.tuples(st.just("load"), st.sampled_from("xyzo"), place, mask),
+        st.tuples(st.just("load"), st.sampled_from("xy"), place, st.none()),
+        st.tuples(st.just("store"), st.sampled_from("zo"), place, tile),
+        st.tuples(st.just("store"), st.sampled_from("zo"), place, tile),
+        st.tuples(st.just("binary"), st.sampled_from(BINARY), tile, tile),
+        st.tuples(st.just("scalar"), st.sampled_from(BINARY), tile, st.sampled_from(SCALARS)),
+        st.tuples(st.just("unary"), st.sampled_from(UNARY), tile),
+        st.tuples(st.just("inplace"), st.sampled_from(BINARY), tile, tile),
+        st.tuples(st.just("part"), tile, tile, span),
+        st.tuples(st.just("fill"), tile, span, st.sampled_from(SCALARS)),
+        st.tuples(st.just("copy"), tile),
+        st.tuples(st.just("sweep"), st.sampled_from("xyz"), st.sampled_from("zo"), place, place),
+    )
+    return {
+        "tile": (p, f),
+        "grid": draw(st.sampled_from([(), (2,), (2, 2)])),
+        "slide": draw(st.sampled_from([0, 1, f])),
+        "repeat": draw(st.integers(1, 3)),
+        "body": draw(st.lists(operation, min_size=2, max_size=9)),
+        "dtypes": draw(
+            st.sampled_from(
+                [(np.float32,) * 3, (np.int32,) * 3, (np.float32, bfloat16, np.float32)]
+            )
+        ),
+    }
+
+
+def kernel_of(recipe):
+    """The kernel that a recipe describes. Tiles are (tensor, mask parts) pairs."""
+    p, f = recipe["tile"]
+
+    def body(x, y, z):
+        out = nl.ndarray(z.shape, z.dtype, buffer=nl.shared_hbm)
+        hbm = {"x": x, "y": y, "z": z, "o": out}
+        shift = sum(nl.program_id(a) for a in range(nl.program_ndim())) * recipe["slide"]
+        ip, jf = nl.arange(p)[:, None], nl.arange(f)[None, :]
+        tiles = [(nl.zeros((p, f), np.float32), ())]
+
+        def region(name, place, j=0):
+            row, column, step = place
+            return hbm[name][row + ip, column + shift + j * step + jf]
+
+        def condition(parts):
+            mask = None
+            for rows, columns, diagonal in parts:
+                one = (ip < rows) & (jf < columns) & (ip + jf < diagonal)
+                mask = one if mask is None else mask & one
+            return mask
+
+        def perform(op, j):
+            kind, *rest = op
+            pick = lambda i: tiles[-1 - i % len(tiles)]  # noqa: E731  recent tiles first
+            if kind == "load":
+                name, place, mask = rest
+                parts = () if mask is None else (mask,)
+                tiles.append((nl.load(region(name, place, j), mask=condition(parts)), parts))
+            elif kind == "store":
+                name, place, at = rest
+                tile, parts = pick(at)
+                nl.store(region(name, place, j), tile, mask=condition(parts))
+            elif kind == "binary":
+                (a, m), (b, n) = pick(rest[1]), pick(rest[2])
+                tiles.append((getattr(nl, rest[0])(a, b), m + n))
+            elif kind == "scalar":
+                a, m = pick(rest[1])
+                tiles.append((getattr(nl, rest[0])(a, rest[2]), m))
+            elif kind == "unary":
+                a, m = pick(rest[1])
+                tiles.append((getattr(nl, rest[0])(a), m))
+            elif kind == "inplace":
+                at = -1 - rest[1] % len(tiles)
+                (a, m), (b, n) = tiles[at], pick(rest[2])
+                a[...] = getattr(nl, rest[0])(a, b)
+                tiles[at] = (a, m + n)
+            elif kind == "part":  # a (possibly overlapping) move between column ranges
+                (a, m), (b, n) = pick(rest[0]), pick(rest[1])
+                to, start, width = rest[2]
+                width = min(width, f - to, f - start)
+                if m or n:
+                    return  # which elements are defined would move, too
+                a[:, to : to + width] = b[:, start : start + width]
+            elif kind == "fill":
+                (a, _), (start, _, width), value = pick(rest[0]), rest[1], rest[2]
+                a[:, start : min(f, start + width)] = value
+            elif kind == "copy":
+                a, m = pick(rest[0])
+                tiles.append((nl.copy(a), m))
+            elif kind == "sweep":  # load, compute, store: what tutorial kernels do
+                source, target, here, there = rest
+                nl.store(region(target, there, j), nl.load(region(source, here, j)) + 1)
+
+        for op in recipe["body"]:
+            for j in range(recipe["repeat"]):
+                perform(op, j)
+        nl.store(region("o", (0, 0, 0)), tiles[-1][0], mask=condition(tiles[-1][1]))
+        return out, z
+
+    body.__annotations__["z"] = "mutable_tensor"
+    kernel = Kernel(body)
+    return kernel[recipe["grid"]] if recipe["grid"] else kernel
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(recipes(), st.integers(0, 2**32 - 1))
+@pytest.mark.filterwarnings("ignore::nkisim.NkiWarning")
+def test_random_kernels_run_as_written(recipe, seed):
+    rng = np.random.default_rng(seed)
+    arrays = [rng.integers(-9, 10, (ROWS, COLS)).astype(t) for t in recipe["dtypes"]]
+    try:
+        # Instances run one after the other here, so even races have one right answer.
+        with nkisim.checks(race="off"):
+            program = kernel_of(recipe).specialize(arrays, {}).program
+    except nkisim.KernelError as error:
+        event(type(error).__name__)
+        reject()
+    expected = naive(program, arrays)
+    steps = plan(program.trace, set(_output_numbers(program)))
+    event("rewritten" if len(steps) < len(program.instructions) else "as written")
+    for _ in range(2):
+        for got, want in zip(program.run(arrays), expected, strict=True):
+            assert got.tobytes() == want.tobytes(), f"\n{got}\n{want}"
+
+
+# -- the rewrites take place (or the property above would hold for nothing)
+
+
+def tiled_add(a, b):
+    out = nl.ndarray(a.shape, a.dtype, buffer=nl.shared_hbm)
+    i, j = nl.program_id(0), nl.program_id(1)
+    ix = i * 128 + nl.arange(128)[:, None]
+    iy = j * 512 + nl.arange(512)[None, :]
+    nl.store(out[ix, iy], nl.load(a[ix, iy]) + nl.load(b[ix, iy]))
+    return out
+
+
+def test_a_tiled_add_becomes_one_call():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 512, 1024)).astype(np.float32)
+    program = same_as_naive(Kernel(tiled_add)[4, 2], a, b)
+    assert len(program.instructions) == 4 * 2 * 4
+    assert len(plan(program.trace, {program.trace.result.buffer.number})) == 1
+    np.testing.assert_array_equal(program.run([a, b])[0], a + b)
+
+
+def test_a_load_is_not_forwarded_past_a_later_write_of_its_source():
+    @Kernel
+    def shift(x):
+        t = nl.load(x[0:4, 0:8])
+        nl.store(x[0:4, 0:8], nl.zeros((4, 8), np.float32))
+        nl.store(x[0:4, 8:16], t)  # the old values, not the zeros
+
+    x = np.arange(64, dtype=np.float32).reshape(4, 16)
+    same_as_naive(shift, x)
+    want = x[:, 0:8].copy()
+    shift(x)
+    np.testing.assert_array_equal(x[:, 8:16], want)
+    assert not x[:, 0:8].any()
+
+
+def test_a_store_is_not_hoisted_over_a_read_of_its_target():
+    @Kernel
+    def swap_in(x):
+        new = nl.load(x[0:4, 0:8]) * 2
+        old = nl.load(x[0:4, 8:16]) + 1
+        nl.store(x[0:4, 8:16], new)
+        nl.store(x[0:4, 0:8], old)
+
+    x = np.arange(64, dtype=np.float32).reshape(4, 16)
+    same_as_naive(swap_in, x)
+
+
+def test_in_place_chains_that_slide_along_a_tile_are_not_joined():
+    # Each step reads what the step before it wrote: joined, it would read the old values.
+    @Kernel
+    def prefix(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        t = nl.load(x)
+        for j in nl.sequential_range(1, 16):
+            t[:, j : j + 1] = t[:, j : j + 1] + t[:, j - 1 : j]
+        nl.store(out, t)
+        return out
+
+    x = np.arange(64, dtype=np.float32).reshape(4, 16)
+    same_as_naive(prefix, x)
+    np.testing.assert_array_equal(prefix(x), np.cumsum(x, axis=1))
+
+
+@pytest.mark.parametrize(("first", "second"), [(0.0, -0.0), (-0.0, 0.0), (0, -0.0), (1, True)])
+def test_scalars_that_are_equal_but_not_the_same_are_not_joined(first, second):
+    # 0.0 == -0.0, but 1 / x tells them apart.
+    @Kernel
+    def fill(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        t = nl.ndarray(x.shape, x.dtype)
+        t[:, 0:4] = first
+        t[:, 4:8] = second
+        s = nl.ndarray(x.shape, x.dtype)
+        y = nl.load(x)
+        s[:, 0:4] = nl.multiply(y[:, 0:4], first)
+        s[:, 4:8] = nl.multiply(y[:, 4:8], second)
+        nl.store(out, t + s)
+        return out
+
+    x = np.ones((2, 8), np.float32)
+    program = same_as_naive(fill, x)
+    got = program.run([x])[0]
+    want = np.repeat([2.0 * first, 2.0 * second], 4).astype(np.float32)
+    np.testing.assert_array_equal(np.signbit(got[0]), np.signbit(want))
+    np.testing.assert_array_equal(got[0], want)
+
+
+def test_a_tile_read_by_two_stores_is_kept():
+    @Kernel
+    def twice(x):
+        a = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        b = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        t = nl.load(x) * 3
+        nl.store(a, t)
+        t[...] = t + 1
+        nl.store(b, t)
+        return a, b
+
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    same_as_naive(twice, x)
+    a, b = twice(x)
+    np.testing.assert_array_equal(a, x * 3)
+    np.testing.assert_array_equal(b, x * 3 + 1)
+
+
+# -- size
+
+
+def many_tiles(x, n):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(n):
+        part = slice(i, i + 1)
+        # Stored in the opposite order of loading: nothing to join, so every step stays.
+        nl.store(out[:, n - 1 - i : n - i], nl.load(x[:, part]) * 2 + i)
+    return out
+
+
+def test_planning_is_not_quadratic(monkeypatch):
+    """Touches of a buffer, counted: twice the instructions, about twice the work."""
+    from nkisim import plan as module
+
+    counts = []
+    for n in (1000, 2000):
+        program = Kernel(many_tiles).specialize((np.zeros((2, n), np.float32), n), {}).program
+        touched = 0
+
+        def counted(step, _get=module.Step.tiles_in.fget):
+            nonlocal touched
+            touched += 1
+            return _get(step)
+
+        monkeypatch.setattr(module.Step, "tiles_in", property(counted))
+        plan(program.trace, {program.trace.result.buffer.number})
+        monkeypatch.undo()
+        counts.append(touched)
+    assert counts[1] < 3 * counts[0]
+
+
+def test_twenty_thousand_instructions():
+    n = 5000
+    x = np.arange(2 * n, dtype=np.float32).reshape(2, n)
+    tracemalloc.start()
+    program = Kernel(many_tiles).specialize((x, n), {}).program
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(program.instructions) == 20_000
+    assert used / len(program.instructions) < 1024
+    want = (x * 2 + np.arange(n, dtype=np.float32))[:, ::-1]
+    np.testing.assert_array_equal(program.run([x])[0], want)
