@@ -29,7 +29,10 @@ class Location(NamedTuple):
         return linecache.getline(self.filename, self.lineno).strip()
 
     def __str__(self) -> str:
-        return f"{os.path.basename(self.filename)}:{self.lineno} in {self.function}"
+        folder, name = os.path.split(self.filename)
+        if "ipykernel_" in folder:  # the file that IPython invents for a notebook cell
+            return f"this notebook cell, line {self.lineno} in {self.function}"
+        return f"{name}:{self.lineno} in {self.function}"
 
 
 _locations: dict[tuple[CodeType, int], Location] = {}

@@ -65,8 +65,12 @@ class Instruction:
 
     @property
     def label(self) -> str:
-        """Opcode and operation, e.g. `tensor_tensor(add)`."""
+        """What it does, for messages: `tensor_tensor(add)`, or `load` for a DMA from HBM."""
         op = self.attrs.get("op")
+        if self.opcode == "dma_copy":
+            source, target = self.ins[0].space.on_chip, self.outs[0].space.on_chip
+            if source != target:
+                return "store" if source else "load"
         return f"{self.opcode}({op})" if op else self.opcode
 
     @property
