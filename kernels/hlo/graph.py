@@ -19,6 +19,7 @@ _BOX = 44  # px, height: two lines of text
 _ROW = 84  # px from row to row
 _MARGIN = 8
 _LEGEND = 30
+_SHRINK = 0.75  # a narrow page scales the drawing down to this, then scrolls
 
 # Of the book's figures (kernels.plots.COLORS): colours that colour-blind readers tell apart.
 _ORANGE, _BLUE = "#e69f00", "#56b4e9"
@@ -31,10 +32,10 @@ _KINDS = {
 }
 _RESULT = "result (ROOT)"
 _CSS = (
-    "html[data-theme=dark] .bd-content div.cell_output .text_html:has(.nki-hlo-graph)"
+    "html[data-theme=dark] .bd-content div.cell_output .text_html:has(figure.nki-hlo-graph)"
     "{background:transparent;color:inherit;padding:0}"
-    ".nki-hlo-graph{margin:1rem 0;overflow-x:auto}"
-    ".nki-hlo-graph svg{display:block;margin:auto}"
+    ".nki-hlo-graph{margin:1rem 0;max-width:100%;overflow-x:auto}"
+    ".nki-hlo-graph svg{display:block;margin:auto;max-width:100%;height:auto}"
 )
 
 

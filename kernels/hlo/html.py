@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # in dark mode; its selector repeats the theme's, to weigh as much. Orange and blue are those of
 # the book's figures.
 CSS = (
-    "html[data-theme=dark] .bd-content div.cell_output .text_html:has(.nki-hlo)"
+    "html[data-theme=dark] .bd-content div.cell_output .text_html:has(div.nki-hlo)"
     "{background:transparent;color:inherit;padding:0}"
     ".nki-hlo{color:inherit;margin:1rem 0;min-width:0}"
     ".nki-hlo .nki-head{font-size:.85em;opacity:.8;margin-bottom:.3rem}"

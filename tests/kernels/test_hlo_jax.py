@@ -107,6 +107,19 @@ def test_abstract_arguments_need_no_data():
     assert {str(p.shape.without_layout()) for p in hlo.entry.parameters} == {"bf16[1048576,65536]"}
 
 
+def test_tracers_are_arguments_too():
+    seen = []
+
+    @jax.jit
+    def outer(x):
+        seen.append(jax_hlo(jnp.tanh, x))
+        return x
+
+    outer(jnp.ones((3, 4)))
+    assert [p.shape.dims for p in seen[0].entry.parameters] == [(3, 4)]
+    assert seen[0].count("tanh") == 1
+
+
 def test_tuples_loops_and_linear_algebra_parse_after_optimisation():
     def fn(x):
         y = jax.lax.fori_loop(0, 3, lambda i, v: v @ v * i, x)

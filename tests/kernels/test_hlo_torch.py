@@ -198,3 +198,22 @@ def test_missing_packages_are_named(run_python, missing, said):
     )
     assert said in done.stdout
     assert "nki-book[torch]" in done.stdout
+
+
+def test_next_to_the_sdk_nothing_of_the_simulator_is_imported(run_python, tmp_path):
+    """A made-up SDK: the package is all that torch_hlo needs to know."""
+    nki = tmp_path / "sdk" / "neuronxcc" / "nki"
+    nki.mkdir(parents=True)
+    for folder in (nki.parent, nki):
+        (folder / "__init__.py").write_text("__version__ = '2.23'\n")
+    done = run_python(
+        """
+        import sys, torch, kernels
+        from kernels.hlo import jax_hlo, torch_hlo
+        print(kernels.backend)
+        print(torch_hlo(lambda a: a * a, torch.ones(2)).count("multiply"))
+        print([name for name in sys.modules if name.startswith("nkisim")])
+        """,
+        path=(tmp_path / "sdk",),
+    )
+    assert done.stdout.splitlines() == ["neuronxcc", "1", "[]"]
