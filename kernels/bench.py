@@ -113,10 +113,9 @@ class Record:
         if self.kind in (Kind.PUBLISHED, Kind.MODELLED):
             return f"{self.label}: {self.origin}."
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
-        parts = [f"{self.kind}; {self.how}; {self.machine}; {versions}; {self.date}."]
-        if self.backend:
-            parts.append(f"{self.backend}.")
-        return " ".join(parts)
+        parts = [str(self.kind), self.how, self.machine, versions, self.date, self.backend]
+        text = "; ".join(part for part in parts if part)
+        return f"{text[0].upper()}{text[1:]}."
 
     def as_dict(self) -> dict[str, Any]:
         """Return every field and the three statistics as JSON-ready values."""

@@ -199,6 +199,15 @@ def test_circumstances_are_in_the_caption_and_not_in_the_plain_text():
         assert circumstance not in repr(figure)
 
 
+def test_samples_far_beyond_the_medians_are_counted_and_not_drawn():
+    calm = host_record("calm")
+    wild = Record(label="wild", kind=Kind.HOST, samples=(1e-6, 1e-6, 9e-3, 8e-3, 1e-6), how="m")
+    figure = plots.timing([calm, wild])
+    assert "time, µs" in figure.svg
+    assert ">2 beyond<" in figure.svg
+    assert figure.svg.count("beyond") == 1
+
+
 def test_timing_needs_a_record():
     with pytest.raises(ValueError, match="records is empty"):
         plots.timing([])
