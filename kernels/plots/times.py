@@ -70,7 +70,7 @@ def timing(records: Sequence[Record], *, alt: str | None = None) -> Figure:
 
 
 def _draw(axes: Axes, row: int, record: Record, scale: float, end: float) -> None:
-    """Draw one record; `scale` is the axis unit in seconds, `end` the end of the axis in seconds."""
+    """Draw one record; `scale` is the unit of the axis and `end` its end, both in seconds."""
     color, hatch = _LOOK[record.kind]
     look = {"color": color, "hatch": hatch, "edgecolor": INK, "linewidth": 0.8}
     axes.barh(row, record.median / scale, height=0.55, **look)
