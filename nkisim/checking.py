@@ -150,12 +150,13 @@ def check_bounds(instr: Instruction, trace: Trace) -> KernelError | None:
         if out is None:
             continue
         axis, low, high, size = out
-        if instr.where is not None:
+        where = instr.where_of(tensor)
+        if where is not None:
             values = np.full(tensor.shape, tensor.offsets[axis], dtype=np.int64)
             for d, c in enumerate(tensor.coefs[axis]):
                 line = np.arange(tensor.shape[d], dtype=np.int64) * c
                 values += line.reshape((-1,) + (1,) * (tensor.ndim - d - 1))
-            inside = values[instr.where]
+            inside = values[where]
             low, high = int(inside.min()), int(inside.max())
             if low >= 0 and high < size:
                 continue
@@ -242,6 +243,11 @@ def check_allocation(
     return None
 
 
+def _all_of(missing: np.ndarray, where: np.ndarray | None) -> bool:
+    """Whether every element that an operation touches is missing."""
+    return int(missing.sum()) == (missing.size if where is None else int(where.sum()))
+
+
 def _too_many_partitions(what: str, size: int, pmax: int) -> TileSizeError:
     return TileSizeError(
         f"{what} has a partition axis of {size}",
@@ -274,17 +280,20 @@ class MemoryState:
         self.reported: set[int] = set()
 
     def on_instruction(self, instr: Instruction) -> None:
-        undefined = None
-        for tensor in instr.tiles_in:
-            if self.check_races and tensor.buffer.program is None:
-                self._race(instr, tensor, "reads")
-            bad = self._undefined(instr, tensor)
-            if bad is not None:
-                undefined = bad if undefined is None else undefined | bad
-        for tensor in instr.outs:
-            if self.check_races and tensor.buffer.program is None:
-                self._race(instr, tensor, "writes")
-            self._define(instr, tensor, undefined)
+        tiles = instr.tiles_in
+        missing = [self._undefined(instr, tensor) for tensor in tiles]
+        undefined: list[np.ndarray | None] = [None] * len(instr.outs)
+        if any(m is not None for m in missing):
+            undefined = self._flow(instr, tiles, missing)
+        if self.check_races:
+            for tensor in tiles:
+                if tensor.buffer.program is None:
+                    self._race(instr, tensor, "reads")
+            for tensor in instr.outs:
+                if tensor.buffer.program is None:
+                    self._race(instr, tensor, "writes")
+        for tensor, unknown in zip(instr.outs, undefined, strict=True):
+            self._define(instr, tensor, unknown)
 
     def _undefined(self, instr: Instruction, tensor: Tensor) -> np.ndarray | None:
         """Elements of an operand that nothing wrote; None when all are defined."""
@@ -298,15 +307,32 @@ class MemoryState:
             missing = np.ones(tensor.shape, bool)
         else:
             missing = ~view_of(known.reshape(-1), tensor)
-        if instr.where is not None:
-            missing &= instr.where
-        if not missing.any():
-            return None
-        stays = instr.spec.elementwise and all(t.space.on_chip for t in instr.outs)
-        needed = missing.size if instr.where is None else int(instr.where.sum())
-        if (missing.sum() == needed or not stays) and buffer.number not in self.reported:
-            self._report_read(instr, tensor, missing)
-        return missing
+        where = instr.where_of(tensor)
+        if where is not None:
+            missing &= where
+        return missing if missing.any() else None
+
+    def _flow(
+        self, instr: Instruction, tiles: tuple[Tensor, ...], missing: list[np.ndarray | None]
+    ) -> list[np.ndarray | None]:
+        """Undefined elements of the outputs. Reports when there is no use in computing on."""
+        flow = instr.spec.flow
+        stays = flow is not None and all(t.space.on_chip for t in instr.outs)
+        undefined = flow(instr, missing) if flow is not None else [None] * len(instr.outs)
+        useless = any(
+            u is not None and _all_of(u, instr.where_of(t))
+            for t, u in zip(instr.outs, undefined, strict=True)
+        )
+        for tensor, m in zip(tiles, missing, strict=True):
+            if m is None or tensor.buffer.number in self.reported:
+                continue
+            if (
+                not stays
+                or _all_of(m, instr.where_of(tensor))
+                or (useless and not instr.spec.elementwise)
+            ):
+                self._report_read(instr, tensor, m)
+        return undefined
 
     def _report_read(self, instr: Instruction, tensor: Tensor, missing: np.ndarray) -> None:
         if not self.check_reads:
@@ -338,7 +364,8 @@ class MemoryState:
             return
         if known is None and undefined is None:
             return
-        if known is False and undefined is None and instr.where is None and tensor.covers_buffer:
+        whole = undefined is None and instr.where_of(tensor) is None
+        if known is False and whole and tensor.covers_buffer:
             self.defined[number] = None
             return
         if known is False or known is None:
@@ -348,10 +375,11 @@ class MemoryState:
         view = view_of(known, tensor)
         before = int(view.sum())
         fresh = True if undefined is None else ~undefined
-        if instr.where is None:
+        where = instr.where_of(tensor)
+        if where is None:
             view[...] = fresh
         else:
-            np.copyto(view, fresh, where=instr.where)
+            np.copyto(view, fresh, where=where)
         self.remaining[number] -= int(view.sum()) - before
         if self.remaining[number] == 0:
             self.defined[number] = None
@@ -366,8 +394,9 @@ class MemoryState:
             owner = self.owners[number] = np.full(tensor.buffer.size, -1, np.int32)
         view = view_of(owner, tensor)
         clash = (view >= 0) & (view != instr.program)
-        if instr.where is not None:
-            clash &= instr.where
+        where = instr.where_of(tensor)
+        if where is not None:
+            clash &= where
         if clash.any():
             index = tuple(int(i) for i in np.argwhere(clash)[0])
             other = self.trace.grid.coordinates(int(view[index]))
@@ -385,10 +414,10 @@ class MemoryState:
                 ),
             )
         if verb == "writes":
-            if instr.where is None:
+            if where is None:
                 view[...] = instr.program
             else:
-                np.copyto(view, instr.program, where=instr.where)
+                np.copyto(view, instr.program, where=where)
 
     def finish(self) -> None:
         """Note the buffers that are defined in part; used to poison what outputs leave open."""

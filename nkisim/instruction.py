@@ -31,6 +31,8 @@ class Engine(Enum):
 
 Operand = Tensor | int | float | bool | np.generic
 Bound = Callable[..., None]
+Missing = list[np.ndarray | None]
+Flow = Callable[["Instruction", Missing], Missing]
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +46,8 @@ class Instruction:
         ins: access patterns and scalars read.
         attrs: compile-time settings, e.g. {"op": "add"}.
         where: boolean array over the iteration domain for masks that are not boxes; else None.
+            Operands of the domain's shape are masked by it.
+        where_out: the same for outputs that have another shape than the domain (reductions).
         program: number of the SPMD instance, row-major in the grid.
         loops: the loop iterations it is in, outermost first, as (loop number, iteration).
         location: the kernel line.
@@ -55,6 +59,7 @@ class Instruction:
     ins: tuple[Operand, ...]
     attrs: dict = field(default_factory=dict)
     where: np.ndarray | None = None
+    where_out: np.ndarray | None = None
     program: int = 0
     loops: tuple = ()
     location: Location | None = None
@@ -77,6 +82,13 @@ class Instruction:
     def tiles_in(self) -> tuple[Tensor, ...]:
         return tuple(x for x in self.ins if isinstance(x, Tensor))
 
+    def where_of(self, tensor: Tensor) -> np.ndarray | None:
+        """Which elements of the operand `tensor` are touched; None for all of them."""
+        for where in (self.where, self.where_out):
+            if where is not None and where.shape == tensor.shape:
+                return where
+        return None
+
     def __str__(self) -> str:
         outs = ", ".join(t.describe() for t in self.outs)
         ins = ", ".join(t.describe() if isinstance(t, Tensor) else repr(t) for t in self.ins)
@@ -95,6 +107,9 @@ class OpSpec:
         elementwise: each output element depends on the input elements at its own coordinates
             only, so two instructions on neighbouring tiles equal one on both.
         pure_copy: moves elements and, with equal dtypes, changes nothing.
+        flow: which output elements are undefined, given those of the inputs:
+            `flow(instruction, missing) -> missing of each output`, boolean arrays or None for
+            fully defined. An opcode without one refuses undefined inputs.
     """
 
     name: str
@@ -103,6 +118,7 @@ class OpSpec:
     on_chip: bool = True
     elementwise: bool = False
     pure_copy: bool = False
+    flow: Flow | None = None
 
 
 OPCODES: dict[str, OpSpec] = {}
@@ -115,11 +131,38 @@ def opcode(
     on_chip: bool = True,
     elementwise: bool = False,
     pure_copy: bool = False,
+    flow: Flow | None = None,
 ) -> Callable[[Callable], Callable]:
     """Enter an opcode in the table. Decorates its `bind(instruction) -> f(*outs, *tiles_in)`."""
+    if elementwise:
+        flow = _flow_elementwise
 
     def enter(bind: Callable) -> Callable:
-        OPCODES[name] = OpSpec(name, engine, bind, on_chip, elementwise, pure_copy)
+        OPCODES[name] = OpSpec(name, engine, bind, on_chip, elementwise, pure_copy, flow)
         return bind
 
     return enter
+
+
+def _flow_elementwise(instr: Instruction, missing: Missing) -> Missing:
+    union = None
+    for m in missing:
+        if m is not None:
+            union = m if union is None else union | m
+    return [union] * len(instr.outs)
+
+
+def flow_by_axis(instr: Instruction, missing: Missing) -> Missing:
+    """For outputs whose axes are the inputs' or differ in extent: an output element is undefined
+    when any input element is that shares its coordinates on the axes of equal extent."""
+    found: Missing = []
+    for out in instr.outs:
+        union = None
+        for m in missing:
+            if m is None:
+                continue
+            axes = tuple(d for d, n in enumerate(m.shape) if n != out.shape[d])
+            spread = np.broadcast_to(m.any(axis=axes, keepdims=True), out.shape)
+            union = spread if union is None else union | spread
+        found.append(union)
+    return found

@@ -145,6 +145,8 @@ def _forward_destinations(steps: list[Step], keep: set[int]) -> list[Step]:
         if (
             len(writer.outs) != 1
             or writer.instr.where is not None
+            or writer.instr.where_out is not None
+            or not _may_write_into(writer, target)
             or not (source.is_box and written.is_box)
             or source.base_shape != written.base_shape
             or source.offsets != written.offsets
@@ -154,10 +156,20 @@ def _forward_destinations(steps: list[Step], keep: set[int]) -> list[Step]:
             continue
         steps[writers[0]] = Step(writer.instr, (target,), writer.ins)
         moved = uses.writes[target.buffer.number]
-        moved.remove(at)
+        del moved[bisect_left(moved, at)]
         moved.insert(bisect_left(moved, writers[0]), writers[0])
         gone.add(at)
     return [s for at, s in enumerate(steps) if at not in gone]
+
+
+def _may_write_into(writer: Step, target: Tensor) -> bool:
+    """Whether a step computes the same when its output may overlap its inputs.
+
+    Elementwise steps do; the others read elements after they have written some.
+    """
+    return writer.instr.spec.elementwise or all(
+        t.buffer is not target.buffer for t in writer.tiles_in
+    )
 
 
 def _touched_between(steps: list[Step], uses: _Uses, target: Tensor, first: int, last: int) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from nkisim.checking import Checker
 from nkisim.errors import RaceError, ShapeError, TraceContextError, locate
 from nkisim.grid import Grid
-from nkisim.index import Mask
+from nkisim.index import Mask, Restriction
 from nkisim.instruction import OPCODES, Engine, Instruction, Operand
 from nkisim.machine import TARGET, Machine
 from nkisim.memory import Buffer, Role, Space
@@ -140,23 +140,19 @@ class Tracer:
         ins: tuple[Operand, ...] = (),
         *,
         mask: Mask | bool | None = None,
+        where: np.ndarray | None = None,
+        where_out: np.ndarray | None = None,
         engine: Engine | None = None,
         **attrs: Any,
     ) -> None:
-        """Write down one instruction. All tile operands span the same iteration domain."""
-        where = None
-        if isinstance(mask, bool | np.bool_):
-            if not mask:
-                return
-        elif mask is not None:
-            if not isinstance(mask, Mask):
-                raise ShapeError(
-                    f"mask={mask!r} ({type(mask).__name__}) is not a mask",
-                    rule="masks are comparisons of nl.arange / nl.mgrid expressions, joined with &",
-                    fix="write e.g. mask=(i_p < rows) & (i_f < columns)",
-                )
+        """Write down one instruction.
+
+        With `mask`, all tile operands span the same iteration domain. Instructions whose operands
+        have other axes cut them down themselves (`restriction`) and pass `where`.
+        """
+        if mask is not None:
             domain = (outs + tuple(x for x in ins if isinstance(x, Tensor)))[0].shape
-            left = mask.restrict(domain)
+            left = restriction(mask, domain)
             if left.empty:
                 return
             outs = tuple(t.restrict(left.box) for t in outs)
@@ -169,6 +165,7 @@ class Tracer:
             ins,
             attrs,
             where,
+            where_out,
             self.program,
             self.loops,
             locate(),
@@ -205,6 +202,25 @@ class Tracer:
         finally:
             _stack().pop()
         return self.trace
+
+
+def restriction(mask: Mask | bool | None, shape: tuple[int, ...]) -> Restriction:
+    """What `mask` leaves of an iteration domain of `shape`.
+
+    Raises:
+        ShapeError: `mask` is not a mask, or its shape does not broadcast to `shape`.
+    """
+    if mask is None or (isinstance(mask, bool | np.bool_) and mask):
+        return Restriction(tuple((0, n) for n in shape), None)
+    if isinstance(mask, bool | np.bool_):
+        return Restriction(((0, 0),) * len(shape), None)
+    if not isinstance(mask, Mask):
+        raise ShapeError(
+            f"mask={mask!r} ({type(mask).__name__}) is not a mask",
+            rule="masks are comparisons of nl.arange / nl.mgrid expressions, joined with &",
+            fix="write e.g. mask=(i_p < rows) & (i_f < columns)",
+        )
+    return mask.restrict(shape)
 
 
 _local = threading.local()
