@@ -77,7 +77,8 @@ def add(a: jax.Array, b: jax.Array) -> jax.Array:
 
     Notes:
         Works under ``jit``, ``grad`` (reverse mode, any order) and ``vmap``. Under ``jit`` on
-        several devices a sharded array is added where it lies, with no all-gather.
+        several devices a sharded array is added where it lies, with no all-gather; without
+        ``jit`` it is gathered first.
 
     Pseudocode:
         forward:   c = a + b

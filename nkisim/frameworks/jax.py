@@ -16,7 +16,7 @@ import numpy as np
 from nkisim import dtypes
 from nkisim.frameworks import xla_ffi
 from nkisim.frameworks.base import FrameworkKernel
-from nkisim.kernel import Specialization
+from nkisim.kernel import Kernel, Specialization
 
 
 class JaxKernel(FrameworkKernel):
@@ -37,11 +37,11 @@ class JaxKernel(FrameworkKernel):
         return dtypes.as_dtype(_dtype, f"kernel `{self.func_name}` got a tensor whose dtype")
 
 
-def call(kernel: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def call(kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Call ``kernel(*args, **kwargs)`` on JAX arrays or tracers.
 
     Args:
-        kernel: a :class:`nkisim.kernel.Kernel`.
+        kernel: the kernel, bound to its grid.
         args: positional arguments; at least one is a JAX array.
         kwargs: keyword arguments.
 

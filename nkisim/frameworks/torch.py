@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ import torch
 
 from nkisim.frameworks.base import FrameworkKernel
 from nkisim.frameworks.xla_ffi import TARGET
-from nkisim.kernel import Specialization, leaves
+from nkisim.kernel import Kernel, Specialization, leaves
 from nkisim.program import Program
 
 _NEURON_DTYPES: dict[torch.dtype, np.dtype] = {
@@ -89,11 +90,11 @@ def lowering() -> Iterator[None]:
         _lowering.reset(token)
 
 
-def call(kernel: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def call(kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Run ``kernel(*args, **kwargs)`` on PyTorch tensors.
 
     Args:
-        kernel: a :class:`nkisim.kernel.Kernel`.
+        kernel: the kernel, bound to its grid.
         args: positional arguments; at least one is a tensor. All tensors are on one device, the
             CPU or an XLA device.
         kwargs: keyword arguments.
@@ -110,11 +111,20 @@ def call(kernel: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     Warns:
         UserWarning: a tensor requires grad and autograd is recording.
     """
+    values = leaves((args, kwargs))
+    _refuse_numpy(kernel.__name__, values)
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    device = _common_device(kernel.__name__, tensors)
+    _warn_of_lost_gradient(kernel.__name__, tensors)
+    # torch.compile would translate the simulator's NumPy calls into PyTorch ones.
+    # The test for _dynamo spares other programs the seconds that importing it takes.
+    simulate = torch.compiler.disable(_call) if "torch._dynamo" in sys.modules else _call
+    return simulate(kernel, args, kwargs, device)
+
+
+def _call(kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any], device: torch.device) -> Any:
     bridge = TorchKernel(kernel)
-    _refuse_numpy(bridge.func_name, leaves((args, kwargs)))
     specialization, tensors = bridge.specialize(args, kwargs)
-    device = _common_device(bridge.func_name, tensors)
-    _warn_of_lost_gradient(bridge.func_name, tensors)
     if device.type == "xla" and _lowering.get():
         results = _custom_call(bridge, specialization, tensors)
     else:

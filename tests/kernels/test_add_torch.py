@@ -134,6 +134,17 @@ def test_vmap_of_grad():
     torch.testing.assert_close(ours, torch.vmap(torch.func.grad(loss(torch.add)))(a, b))
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_torch_compile(backend):
+    """The compiler leaves the kernel alone and compiles what is around it."""
+    function = torch.compile(lambda a, b: a * b * add(a, b), backend=backend)
+    a, b = pair()
+    assert torch.equal(function(a, b), a * b * (a + b))
+    a.requires_grad_()
+    function(a, b).sum().backward()
+    torch.testing.assert_close(a.grad, 2 * a.detach() * b + b * b)
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
