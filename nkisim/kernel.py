@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import inspect
@@ -19,6 +20,8 @@ from nkisim.program import Program, TensorSpec
 from nkisim.tensor import Tensor
 from nkisim.trace import Trace, Tracer, tracing
 
+_TENSORS = (np.ndarray, TensorSpec)
+_CONTAINERS = (tuple, list, dict)
 MODES = ("auto", "jax", "torchxla", "baremetal", "benchmark", "simulation", "trace")
 
 
@@ -32,21 +35,37 @@ class Kernel:
         func: the Python function.
         mode: as given to `nki.jit`.
         grid: the launch grid.
+        signature: the signature of `func`.
     """
 
-    def __init__(
-        self, func: Callable, mode: str = "auto", grid: Grid = SINGLE, cache: dict | None = None
-    ) -> None:
+    def __init__(self, func: Callable, mode: str = "auto") -> None:
         if mode not in MODES:
             raise ValueError(f"nki.jit mode {mode!r} is not one of {', '.join(MODES)}")
         functools.update_wrapper(self, func)
         self.func = func
         self.mode = mode
-        self.grid = grid
-        self._cache: dict[Any, Specialization] = {} if cache is None else cache
+        self.grid = SINGLE
+        self.signature = inspect.signature(func)
+        kinds = [p.kind for p in self.signature.parameters.values()]
+        plain = all(k is inspect.Parameter.POSITIONAL_OR_KEYWORD for k in kinds)
+        self._positional = len(kinds) if plain else -1
+        # Shared by the copies of this kernel that are bound to launch grids.
+        self._cache: dict[Any, Specialization] = {}
+        self._launches: dict[Any, Kernel] = {}
 
     def __getitem__(self, grid: object) -> Kernel:
-        return Kernel(self.func, self.mode, Grid.of(grid), self._cache)
+        try:
+            bound = self._launches.get(grid)
+        except TypeError:  # a list; Grid.of takes it or explains
+            return self._on(Grid.of(grid))
+        if bound is None:
+            bound = self._launches[grid] = self._on(Grid.of(grid))
+        return bound
+
+    def _on(self, grid: Grid) -> Kernel:
+        bound = copy.copy(self)
+        bound.grid = grid
+        return bound
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if tracing():
@@ -57,13 +76,10 @@ class Kernel:
             return bridge.call(self, args, kwargs)
         return self.run(args, kwargs)
 
-    @functools.cached_property
-    def signature(self) -> inspect.Signature:
-        """The signature of `func`."""
-        return inspect.signature(self.func)
-
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """The arguments in the order of the signature. Raises TypeError if they do not fit it."""
+        if not kwargs and len(args) == self._positional:
+            return tuple(args), {}  # nothing to reorder, and `Signature.bind` is slow
         bound = self.signature.bind(*args, **kwargs)
         return bound.args, bound.kwargs
 
@@ -154,7 +170,7 @@ class Specialization:
 
         def declare(leaf: Any) -> Any:
             nonlocal count
-            if not isinstance(leaf, np.ndarray | TensorSpec):
+            if not isinstance(leaf, _TENSORS):
                 return leaf
             name = names[count] if count < len(names) else f"argument {count}"
             count += 1
@@ -268,7 +284,10 @@ def leaves(value: Any) -> list[Any]:
 
 
 def _collect(value: Any, found: list[Any]) -> None:
-    if isinstance(value, TensorSpec) or not isinstance(value, tuple | list | dict):
+    if isinstance(value, np.ndarray):  # the common case, on the path of every launch
+        found.append(value)
+        return
+    if isinstance(value, TensorSpec) or not isinstance(value, _CONTAINERS):
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             for f in dataclasses.fields(value):
                 _collect(getattr(value, f.name), found)
@@ -280,23 +299,23 @@ def _collect(value: Any, found: list[Any]) -> None:
 
 
 def _holds_tensors(value: Any) -> bool:
-    return any(isinstance(v, np.ndarray | TensorSpec) for v in leaves(value))
+    return any(isinstance(v, _TENSORS) for v in leaves(value))
 
 
 def _leaf_names(arguments: dict[str, Any]) -> list[str]:
     """A name for each tensor leaf: the parameter's, with a number when it holds several."""
     names: list[str] = []
     for name, value in arguments.items():
-        count = sum(isinstance(v, np.ndarray | TensorSpec) for v in leaves(value))
+        count = sum(isinstance(v, _TENSORS) for v in leaves(value))
         names += [name] if count == 1 else [f"{name}[{i}]" for i in range(count)]
     return names
 
 
 def _signature(value: Any) -> Any:
     """A hashable description of arguments: shapes and dtypes of tensors, values of the rest."""
-    if isinstance(value, np.ndarray | TensorSpec):
+    if isinstance(value, _TENSORS):
         return ("tensor", tuple(value.shape), value.dtype)
-    if isinstance(value, tuple | list):
+    if isinstance(value, (tuple, list)):
         return (type(value), tuple(_signature(v) for v in value))
     if isinstance(value, dict):
         return (dict, tuple((k, _signature(v)) for k, v in value.items()))
