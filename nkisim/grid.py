@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from nkisim.errors import ParameterError
-from nkisim.index import _as_int
+from nkisim.index import as_int
 
 MAX_CORES = 2  # logical NeuronCores that share HBM and can be named with nl.nc (Trn2)
 
@@ -18,7 +18,7 @@ class NeuronCores:
     count: int
 
     def __post_init__(self) -> None:
-        if _as_int(self.count) is None or not 1 <= self.count <= MAX_CORES:
+        if as_int(self.count) is None or not 1 <= self.count <= MAX_CORES:
             raise ParameterError(
                 f"nl.nc({self.count!r})",
                 rule=f"a kernel is launched on 1 to {MAX_CORES} NeuronCores that share HBM",
@@ -125,7 +125,7 @@ def _dimension(entry: object) -> int | NeuronCores | SpmdDim:
         for part in entry.parts:
             _dimension(part)
         return entry
-    number = _as_int(entry)
+    number = as_int(entry)
     if number is None or number < 1:
         raise ParameterError(
             f"launch grid entry {entry!r}",

@@ -18,7 +18,7 @@ from nkisim.errors import ControlFlowError, IndexingError, ShapeError
 Box = tuple[tuple[int, int], ...]
 
 
-def _as_int(value: object) -> int | None:
+def as_int(value: object) -> int | None:
     """`value` as a Python int if it is an integer (of any NumPy type), else None."""
     if isinstance(value, bool | np.bool_):
         return None
@@ -137,7 +137,7 @@ class IndexTensor:
         )
 
     def _combine(self, other: object, sign: int) -> IndexTensor:
-        number = _as_int(other)
+        number = as_int(other)
         if number is not None:
             return IndexTensor(self.shape, self.coefs, self.offset + sign * number)
         if not isinstance(other, IndexTensor):
@@ -170,7 +170,7 @@ class IndexTensor:
         return self * -1
 
     def __mul__(self, other: object) -> IndexTensor:
-        number = _as_int(other)
+        number = as_int(other)
         if number is None:
             return self._not_affine("*", other)
         return IndexTensor(self.shape, tuple(c * number for c in self.coefs), self.offset * number)
@@ -336,7 +336,7 @@ class DynSlice(NamedTuple):
 
 def arange(*args: int) -> IndexTensor:
     """`arange(stop)` or `arange(start, stop)`: a one-axis index. Needs a new axis before use."""
-    numbers = [_as_int(a) for a in args]
+    numbers = [as_int(a) for a in args]
     if len(args) not in (1, 2) or None in numbers:
         raise IndexingError(
             f"nl.arange{args!r} is not a range of known integers",
@@ -371,9 +371,9 @@ class MGrid:
         steps: list[int] = []
         for k in keys:
             ok = isinstance(k, slice) and k.stop is not None
-            start = _as_int(k.start or 0) if ok else None
-            stop = _as_int(k.stop) if ok else None
-            step = _as_int(1 if k.step is None else k.step) if ok else None
+            start = as_int(k.start or 0) if ok else None
+            stop = as_int(k.stop) if ok else None
+            step = as_int(1 if k.step is None else k.step) if ok else None
             if start is None or stop is None or not step:
                 raise IndexingError(
                     f"nl.mgrid[{k!r}] is not a range of known integers",

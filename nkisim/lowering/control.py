@@ -7,7 +7,7 @@ from typing import Any
 
 from nkisim.errors import ParameterError
 from nkisim.grid import NeuronCores, SpmdDim
-from nkisim.index import _as_int
+from nkisim.index import as_int
 from nkisim.trace import current, tracing
 
 
@@ -50,7 +50,7 @@ def program_ndim() -> int:
 
 def _check_grid_axis(what: str, axis: int) -> None:
     grid = current().trace.grid
-    if _as_int(axis) is None or not 0 <= axis < len(grid.shape):
+    if as_int(axis) is None or not 0 <= axis < len(grid.shape):
         raise ParameterError(
             f"nl.{what}({axis!r}) in a kernel launched "
             + (f"on a {grid} grid" if grid.shape else "without a grid"),
@@ -60,7 +60,7 @@ def _check_grid_axis(what: str, axis: int) -> None:
 
 
 def _loop(name: str, args: tuple) -> Iterator[int]:
-    numbers = [_as_int(a) for a in args]
+    numbers = [as_int(a) for a in args]
     if not 1 <= len(args) <= 3 or None in numbers or numbers[2:] == [0]:
         raise ParameterError(
             f"nl.{name}{args!r}",

@@ -1,0 +1,223 @@
+"""Access patterns: a buffer and the affine map from view coordinates into it.
+
+What an instruction receives is an offset and, for each view axis, a (stride, size) pair: what the
+hardware's address generators use, and what NumPy can view at no cost. Coordinates are kept for
+each declared axis (the base), so bounds are checked against those and not against flat addresses.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from nkisim.memory import Buffer, Space, c_strides
+
+Coefs = tuple[tuple[int, ...], ...]
+
+# Access patterns repeat across the thousands of instructions of a trace: keep one copy of each.
+_interned: dict = {}
+_identities: dict[int, Coefs] = {}
+
+
+def intern(value: tuple) -> tuple:
+    """The one copy of `value`."""
+    return _interned.setdefault(value, value)
+
+
+def identity(n: int) -> Coefs:
+    """The coefficients of a view that is its base."""
+    found = _identities.get(n)
+    if found is None:
+        rows = (tuple(int(i == j) for j in range(n)) for i in range(n))
+        found = _identities[n] = intern(tuple(rows))
+    return found
+
+
+class AccessPattern:
+    """A view of a buffer.
+
+    Attributes:
+        buffer: the memory behind it.
+        shape: extents of the view.
+        dtype: element type.
+        base_shape: the axes that `offsets` and `coefs` refer to: the buffer's, or those of a
+            reshape or a reinterpretation. On chip, the block axes and the partition axis of the
+            buffer stay as they are; only free axes are recast.
+        offsets: for each base axis, the coordinate at view coordinate zero.
+        coefs: for each base axis, how its coordinate grows along each view axis.
+    """
+
+    __slots__ = ("base_shape", "buffer", "coefs", "dtype", "offsets", "shape")
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        shape: tuple[int, ...] | None = None,
+        base_shape: tuple[int, ...] | None = None,
+        offsets: tuple[int, ...] | None = None,
+        coefs: Coefs | None = None,
+        dtype: np.dtype | None = None,
+    ) -> None:
+        self.buffer = buffer
+        self.base_shape = buffer.shape if base_shape is None else base_shape
+        self.shape = self.base_shape if shape is None else intern(shape)
+        self.dtype = buffer.dtype if dtype is None else dtype
+        n = len(self.base_shape)
+        self.offsets = (0,) * n if offsets is None else offsets
+        self.coefs = intern(identity(n) if coefs is None else coefs)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes an element."""
+        return self.dtype.itemsize
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def space(self) -> Space:
+        """The memory it is in."""
+        return self.buffer.space
+
+    @property
+    def name(self) -> str:
+        return self.buffer.name
+
+    @property
+    def offset(self) -> int:
+        """Address of the first element, in elements from the start of the buffer."""
+        return sum(o * s for o, s in zip(self.offsets, self._base_strides(), strict=True))
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """For each view axis, the distance between neighbours, in elements."""
+        base = self._base_strides()
+        return tuple(
+            sum(row[d] * s for row, s in zip(self.coefs, base, strict=True))
+            for d in range(self.ndim)
+        )
+
+    def _base_strides(self) -> tuple[int, ...]:
+        if self.base_shape is self.buffer.shape:
+            return self.buffer.strides
+        return c_strides(self.base_shape)
+
+    @property
+    def covers_buffer(self) -> bool:
+        """Whether the view is the whole buffer, in order."""
+        return self.size == self.buffer.size and self.is_box and not any(self.offsets)
+
+    @property
+    def is_box(self) -> bool:
+        """Whether the view is a box of base coordinates, axis for axis, with unit steps."""
+        n = len(self.base_shape)
+        return self.ndim == n and (
+            self.coefs == identity(n)
+            or all(
+                c == (axis == d) or extent == 1
+                for axis, row in enumerate(self.coefs)
+                for d, (c, extent) in enumerate(zip(row, self.shape, strict=True))
+            )
+        )
+
+    @property
+    def start_partition(self) -> int:
+        """The partition of the first element (on chip)."""
+        return self.offsets[self.buffer.par_axis]
+
+    def bounds(self) -> list[tuple[int, int]]:
+        """For each base axis, the lowest and highest coordinate. The view is not empty."""
+        out = []
+        for low, row in zip(self.offsets, self.coefs, strict=True):
+            high = low
+            for c, extent in zip(row, self.shape, strict=True):
+                if c > 0:
+                    high += c * (extent - 1)
+                elif c < 0:
+                    low += c * (extent - 1)
+            out.append((low, high))
+        return out
+
+    def escape(self) -> tuple[int, int, int, int] | None:
+        """The first base axis whose coordinates leave it: (axis, lowest, highest, size)."""
+        if 0 in self.shape:
+            return None
+        for axis, (size, low, row) in enumerate(
+            zip(self.base_shape, self.offsets, self.coefs, strict=True)
+        ):
+            high = low
+            for c, extent in zip(row, self.shape, strict=True):
+                if c > 0:
+                    high += c * (extent - 1)
+                elif c < 0:
+                    low += c * (extent - 1)
+            if low < 0 or high >= size:
+                return axis, low, high, size
+        return None
+
+    def coordinates(self, index: tuple[int, ...]) -> tuple[int, ...]:
+        """The base coordinates of the view's element `index`."""
+        return tuple(
+            o + sum(c * int(i) for c, i in zip(row, index, strict=True))
+            for o, row in zip(self.offsets, self.coefs, strict=True)
+        )
+
+    # -- views of views -------------------------------------------------------------------------
+
+    def view_as(self, shape: tuple[int, ...], offsets: tuple[int, ...], coefs: Coefs):
+        """Another view of the same base."""
+        return type(self)(self.buffer, shape, self.base_shape, offsets, coefs, self.dtype)
+
+    def restrict(self, box: tuple[tuple[int, int], ...]):
+        """The part of the view inside `box`, a (low, high) range for each view axis."""
+        shape = tuple(hi - lo for lo, hi in box)
+        if shape == self.shape:
+            return self
+        offsets = tuple(
+            o + sum(c * lo for c, (lo, _) in zip(row, box, strict=True))
+            for o, row in zip(self.offsets, self.coefs, strict=True)
+        )
+        return self.view_as(shape, offsets, self.coefs)
+
+    def compose(self, view: AccessPattern):
+        """`view` (of a box that this pattern's coordinates span) expressed in this buffer.
+
+        `view` must have been made against base axes that are this pattern's axes.
+        """
+        offsets = tuple(
+            o + sum(c * v for c, v in zip(row, view.offsets, strict=True))
+            for o, row in zip(self.offsets, self.coefs, strict=True)
+        )
+        coefs = tuple(
+            tuple(
+                sum(c * inner[d] for c, inner in zip(row, view.coefs, strict=True))
+                for d in range(view.ndim)
+            )
+            for row in self.coefs
+        )
+        return self.view_as(view.shape, offsets, coefs)
+
+    def same_elements(self, other: AccessPattern) -> bool:
+        """Whether both name the same elements in the same order."""
+        return (
+            self.buffer is other.buffer
+            and self.shape == other.shape
+            and self.base_shape == other.base_shape
+            and self.offsets == other.offsets
+            and self.coefs == other.coefs
+        )
+
+    def describe(self) -> str:
+        """For messages: name, type, shape and memory, and which part when it is a part."""
+        buffer = self.buffer
+        kind = "tile" if buffer.space.on_chip else "tensor"
+        name = f"'{buffer.name}'" if buffer.name else f"{kind} #{buffer.number}"
+        whole = f"{name} ({buffer.dtype}{list(buffer.shape)} in {buffer.space.label})"
+        return whole if self.shape == buffer.shape else f"a {list(self.shape)} part of {whole}"

@@ -1,0 +1,222 @@
+"""What `tensor[key]` means: integers, slices, index tensors, masks and tiles, to access patterns.
+
+Everything but a tile composes affine maps. A tile as an index is indirect access, which only some
+operations take: it gives an `IndirectTensor`.
+"""
+
+from __future__ import annotations
+
+from nkisim.access import AccessPattern
+from nkisim.errors import IndexingError, OutOfBoundsError, ShapeError
+from nkisim.index import DynSlice, IndexTensor, Mask, as_int, broadcast_shapes
+from nkisim.indirect import DynamicIndex, IndirectTensor, indirect_view
+
+
+def index(target: AccessPattern, key: object) -> AccessPattern | IndirectTensor:
+    """The view `target[key]`.
+
+    Raises:
+        IndexingError: too many indices, or an index that has no access pattern.
+        ShapeError: index tensors that do not broadcast.
+    """
+    if isinstance(key, Mask):
+        return _masked_operand(target, key)
+    several = isinstance(key, tuple) and not isinstance(key, DynSlice)
+    axes = _expand(target, key if several else (key,))
+    kinds = {type(k) for k in axes}
+    if DynamicIndex in kinds:
+        return indirect_view(target, axes)
+    if IndexTensor in kinds:
+        return advanced(target, axes)
+    return _basic(target, axes)
+
+
+def _masked_operand(target: AccessPattern, mask: Mask) -> AccessPattern:
+    """`tile[mask]`: the box of the tile where the mask is true (operand masking)."""
+    left = mask.restrict(target.shape)
+    if left.dense is not None:
+        raise IndexingError(
+            f"{target.describe()} is indexed with a mask that is not a box: {mask!r}",
+            rule="an operand mask bounds each axis by itself, as i_p < 64 or i_f < 256",
+            fix="mask the operation instead, with mask=",
+        )
+    return target.restrict(left.box)
+
+
+def _expand(target: AccessPattern, key: tuple) -> list:
+    """The key with `...` written out, one entry an axis (and None for each new axis)."""
+    axes: list = []
+    named = sum(k is not None and k is not Ellipsis for k in key)
+    if named > target.ndim or sum(k is Ellipsis for k in key) > 1:
+        raise IndexingError(
+            f"{named} indices for {target.describe()}, which has {target.ndim} axes",
+            rule="at most one index an axis, and at most one `...`",
+            fix="drop the indices that are too many",
+        )
+    for k in key:
+        if k is Ellipsis:
+            axes += [slice(None)] * (target.ndim - named)
+        else:
+            axes.append(_check(target, k))
+    return axes + [slice(None)] * (target.ndim - sum(k is not None for k in axes))
+
+
+def _check(target: AccessPattern, k: object) -> object:
+    """One entry of a key: unchanged, or an int, or a DynamicIndex."""
+    if k is None or isinstance(k, IndexTensor | slice | DynamicIndex):
+        return k
+    if isinstance(k, DynSlice):
+        return DynamicIndex.of_slice(k) if isinstance(k.start, AccessPattern) else k
+    if isinstance(k, AccessPattern):
+        return DynamicIndex.of(k)
+    number = as_int(k)
+    if number is not None:
+        return number
+    raise IndexingError(
+        f"{target.describe()} cannot be indexed with {k!r} ({type(k).__name__})",
+        rule="indices are integers, slices, nl.ds, nl.arange / nl.mgrid expressions, tiles of "
+        "integers, None or ...",
+        fix="convert the index to one of these",
+    )
+
+
+def _basic(target: AccessPattern, axes: list) -> AccessPattern:
+    """Integers, slices and new axes: each view axis comes from one axis, or from none."""
+    shape: list[int] = []
+    starts: list[int] = []
+    sources: list[tuple[int, int] | None] = []  # for each new axis: (axis it walks, step)
+    nested = target.shape is not target.base_shape
+    axis = 0
+    for k in axes:
+        if k is None:
+            shape.append(1)
+            sources.append(None)
+            continue
+        start, size, step = bounds_of(target, k, axis)
+        if nested and size != 0:
+            _check_inside(target, axis, start, start + ((size or 1) - 1) * step)
+        starts.append(start)
+        if size is not None:
+            shape.append(size)
+            sources.append((axis, step))
+        axis += 1
+    offsets = tuple(
+        o + sum(c * s for c, s in zip(row, starts, strict=True))
+        for o, row in zip(target.offsets, target.coefs, strict=True)
+    )
+    coefs = tuple(
+        tuple(0 if src is None else row[src[0]] * src[1] for src in sources) for row in target.coefs
+    )
+    return target.view_as(tuple(shape), offsets, coefs)
+
+
+def _check_inside(target: AccessPattern, axis: int, low: int, high: int) -> None:
+    """A part of a part stays in it. What leaves the whole tensor is reported when it is used,
+    for a mask may still cut it off; here the elements exist, but are not the part's."""
+    size = target.shape[axis]
+    if low < 0 or high >= size:
+        raise OutOfBoundsError(
+            f"axis {axis} of {target.describe()} is indexed at {high if high >= size else low}, "
+            f"but its size is {size}",
+            rule=f"coordinates lie in 0..{size - 1} on this axis",
+            fix="index the part inside its own shape, or the whole tensor directly",
+        )
+
+
+def bounds_of(target: AccessPattern, k: object, axis: int) -> tuple[int, int | None, int]:
+    """(start, size, step) of a basic index; size None for an integer, which drops the axis."""
+    extent = target.shape[axis]
+    if isinstance(k, int):
+        return k, None, 1
+    if isinstance(k, DynSlice):
+        start, size = as_int(k.start), as_int(k.size)
+        if start is None or size is None or size < 0:
+            raise IndexingError(
+                f"nl.ds({k.start!r}, {k.size!r}) is not a range of known integers",
+                rule="the size of nl.ds is an integer known while tracing; its start is one too, "
+                "or a tile of one integer",
+                fix="use shapes, loop indices and constants",
+            )
+        return start, size, 1
+    given = (k.start, k.stop, k.step)
+    parts = [None if p is None else as_int(p) for p in given]
+    if any(p is None and q is not None for p, q in zip(parts, given, strict=True)):
+        raise IndexingError(
+            f"slice {k!r} of {target.describe()} has bounds that are not known integers",
+            rule="slice bounds are integers known while tracing",
+            fix="for an index expression use nl.arange: t[start + nl.arange(n)[:, None], ...]",
+        )
+    start, stop, step = parts[0] or 0, parts[1], 1 if parts[2] is None else parts[2]
+    if step < 1:
+        raise IndexingError(
+            f"slice step {step} of {target.describe()}",
+            rule="slice steps are positive",
+            fix="walk backwards with an index: (n - 1) - nl.arange(n)[None, :]",
+        )
+    stop = extent if stop is None else stop
+    start += extent if start < 0 else 0
+    stop += extent if stop < 0 else 0
+    return start, max(0, -((start - stop) // step)), step
+
+
+def advanced(target: AccessPattern, axes: list) -> AccessPattern:
+    """Index tensors, with integers and slices beside them, by NumPy's rules."""
+    tensors = [k for k in axes if isinstance(k, IndexTensor)]
+    try:
+        block = broadcast_shapes(*(i.shape for i in tensors))
+    except ValueError:
+        raise ShapeError(
+            f"index shapes {[i.shape for i in tensors]} do not broadcast",
+            rule="index tensors follow NumPy's broadcasting rule",
+            fix="give each its own axis: nl.arange(128)[:, None], nl.arange(512)[None, :]",
+        ) from None
+    kept = [d for d, k in enumerate(axes) if k is None or isinstance(k, slice | DynSlice)]
+    if len(block) < 2 and not kept:
+        raise IndexingError(
+            f"{target.describe()} is indexed with 1-D nl.arange",
+            rule="a tile has at least two axes: partition and free",
+            fix="add an axis, e.g. nl.arange(64)[:, None], or slice: t[0:64, 0]",
+            code="err_1d_arange_not_supported",
+        )
+    # NumPy puts the broadcast block where the index tensors stand if they stand together,
+    # and in front if a slice parts them.
+    fixed = [d for d in range(len(axes)) if d not in kept]
+    together = fixed == list(range(fixed[0], fixed[-1] + 1))
+    at = sum(d < fixed[0] for d in kept) if together else 0
+    ndim = len(block) + len(kept)
+    places = {d: i if i < at else i + len(block) for i, d in enumerate(kept)}
+
+    shape = [0] * ndim
+    shape[at : at + len(block)] = block
+    starts: list[int] = []
+    growth: list[list[int]] = []  # for each own axis, its growth along each view axis
+    axis = 0
+    for d, k in enumerate(axes):
+        if k is None:
+            shape[places[d]] = 1
+            continue
+        row = [0] * ndim
+        if isinstance(k, IndexTensor):
+            wide = k.expand(block)
+            starts.append(wide.offset)
+            row[at : at + len(block)] = wide.coefs
+        else:
+            start, size, step = bounds_of(target, k, axis)
+            starts.append(start)
+            if size is not None:
+                shape[places[d]] = size
+                row[places[d]] = step
+        growth.append(row)
+        axis += 1
+    offsets = tuple(
+        o + sum(c * s for c, s in zip(row, starts, strict=True))
+        for o, row in zip(target.offsets, target.coefs, strict=True)
+    )
+    coefs = tuple(
+        tuple(
+            sum(c * g[v] for c, g in zip(row, growth, strict=True)) if shape[v] > 1 else 0
+            for v in range(ndim)
+        )
+        for row in target.coefs
+    )
+    return target.view_as(tuple(shape), offsets, coefs)
