@@ -195,6 +195,14 @@ class IndexTensor:
     def __truediv__(self, other: object) -> IndexTensor:
         return self._not_affine("/", other)
 
+    def __pow__(self, other: object) -> IndexTensor:
+        return self._not_affine("**", other)
+
+    __rfloordiv__ = __floordiv__
+    __rmod__ = __mod__
+    __rtruediv__ = __truediv__
+    __rpow__ = __pow__
+
     def _at_least(self, other: object, gap: int) -> Mask:
         """The mask of `self - other >= gap`."""
         difference = self._combine(other, -1)
@@ -250,6 +258,23 @@ class Mask:
         return NotImplemented
 
     __rand__ = __and__
+
+    def __or__(self, other: object) -> Mask:
+        return self._not_a_conjunction("|")
+
+    __ror__ = __or__
+    __xor__ = __rxor__ = __or__
+
+    def __invert__(self) -> Mask:
+        return self._not_a_conjunction("~")
+
+    def _not_a_conjunction(self, op: str) -> Mask:
+        raise IndexingError(
+            f"a mask is combined with {op}",
+            rule="a mask is a conjunction of affine comparisons, joined with &",
+            fix="split the operation in two with a mask each, or turn the comparison around",
+            code="err_unsupported_expression_in_mask",
+        )
 
     def __bool__(self) -> bool:
         raise ControlFlowError(

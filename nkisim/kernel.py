@@ -205,7 +205,7 @@ class Specialization:
                     fix="return the tensor, and slice the result outside the kernel",
                     location=leaf.buffer.location,
                 )
-            checking.check_output(checker, leaf)
+            checker.on_output(leaf)
         if returned:
             self._check_parameters(trace)
         return returned

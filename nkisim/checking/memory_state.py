@@ -1,0 +1,194 @@
+"""What has been written, and by which SPMD instance: uninitialised reads, races, outputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nkisim.errors import RaceError, UninitializedReadError
+from nkisim.instruction import Instruction
+from nkisim.memory import Buffer, Role
+from nkisim.tensor import Tensor
+from nkisim.views import view_of
+
+if TYPE_CHECKING:
+    from nkisim.checking.checker import Checker
+    from nkisim.trace import Trace
+
+
+def _all_of(missing: np.ndarray, where: np.ndarray | None) -> bool:
+    """Whether every element that an operation touches is missing."""
+    return int(missing.sum()) == (missing.size if where is None else int(where.sum()))
+
+
+class MemoryState:
+    """Which elements of each buffer are defined, and which SPMD instance wrote them.
+
+    A tile that a masked load fills in part may be computed on as a whole, as on hardware: the
+    result is undefined where the operand was. The error comes when undefined elements would leave
+    the chip, or when nothing that is read was ever written.
+    """
+
+    def __init__(self, checker: Checker, trace: Trace) -> None:
+        self.checker = checker
+        self.trace = trace
+        self.check_reads = checker.modes["uninitialized"] != "off"
+        self.check_races = checker.modes["race"] != "off" and trace.grid.size > 1
+        self.defined: dict[int, np.ndarray | None] = {}  # None: every element
+        self.remaining: dict[int, int] = {}  # undefined elements of the arrays above
+        self.owners: dict[int, np.ndarray] = {}
+        self.reported: set[int] = set()
+
+    def on_instruction(self, instr: Instruction) -> None:
+        tiles = instr.tiles_in
+        missing = [self._undefined(instr, tensor) for tensor in tiles]
+        undefined: list[np.ndarray | None] = [None] * len(instr.outs)
+        if any(m is not None for m in missing):
+            undefined = self._flow(instr, tiles, missing)
+        if self.check_races:
+            for tensor in tiles:
+                if tensor.buffer.program is None:
+                    self._race(instr, tensor, "reads")
+            for tensor in instr.outs:
+                if tensor.buffer.program is None:
+                    self._race(instr, tensor, "writes")
+        for tensor, unknown in zip(instr.outs, undefined, strict=True):
+            self._define(instr, tensor, unknown)
+
+    def _undefined(self, instr: Instruction, tensor: Tensor) -> np.ndarray | None:
+        """Elements of an operand that nothing wrote; None when all are defined."""
+        buffer = tensor.buffer
+        if buffer.role is not Role.LOCAL:
+            return None
+        known = self.defined.get(buffer.number, False)
+        if known is None or 0 in tensor.shape:
+            return None
+        if known is False:
+            missing = np.ones(tensor.shape, bool)
+        else:
+            missing = ~view_of(known.reshape(-1), tensor)
+        where = instr.where_of(tensor)
+        if where is not None:
+            missing &= where
+        return missing if missing.any() else None
+
+    def _flow(
+        self, instr: Instruction, tiles: tuple[Tensor, ...], missing: list[np.ndarray | None]
+    ) -> list[np.ndarray | None]:
+        """Undefined elements of the outputs. Reports when there is no use in computing on."""
+        flow = instr.spec.flow
+        stays = flow is not None and all(t.space.on_chip for t in instr.outs)
+        undefined = flow(instr, missing) if flow is not None else [None] * len(instr.outs)
+        useless = any(
+            u is not None and _all_of(u, instr.where_of(t))
+            for t, u in zip(instr.outs, undefined, strict=True)
+        )
+        for tensor, m in zip(tiles, missing, strict=True):
+            if m is None or tensor.buffer.number in self.reported:
+                continue
+            if (
+                not stays
+                or _all_of(m, instr.where_of(tensor))
+                or (useless and not instr.spec.elementwise)
+            ):
+                self._report_read(instr, tensor, m)
+        return undefined
+
+    def _report_read(self, instr: Instruction, tensor: Tensor, missing: np.ndarray) -> None:
+        if not self.check_reads:
+            return
+        self.reported.add(tensor.buffer.number)
+        index = tuple(int(i) for i in np.argwhere(missing)[0])
+        where = list(tensor.coordinates(index))
+        made = tensor.buffer.location
+        count = int(missing.sum())
+        self.checker.report(
+            "uninitialized",
+            UninitializedReadError(
+                f"{instr.label} reads {count:,} of {missing.size:,} elements of "
+                f"{tensor.describe()} that nothing wrote, the first at {where}"
+                + (f"; the tensor was made at {made}" if made else ""),
+                rule="fresh memory holds whatever was there before; only written elements may "
+                "be read or stored",
+                fix="write the elements first, or give this operation the mask that the write had",
+            ),
+        )
+
+    def _define(self, instr: Instruction, tensor: Tensor, undefined: np.ndarray | None) -> None:
+        buffer = tensor.buffer
+        number = buffer.number
+        known = self.defined.get(number, False)
+        if buffer.role is not Role.LOCAL:
+            if number not in self.trace.written_arguments:
+                self.trace.written_arguments.append(number)
+            return
+        if known is None and undefined is None:
+            return
+        whole = undefined is None and instr.where_of(tensor) is None
+        if known is False and whole and tensor.covers_buffer:
+            self.defined[number] = None
+            return
+        if known is False or known is None:
+            state = np.full(buffer.size, known is None)
+            self.defined[number] = known = state
+            self.remaining[number] = 0 if state.size and state[0] else buffer.size
+        view = view_of(known, tensor)
+        before = int(view.sum())
+        fresh = True if undefined is None else ~undefined
+        where = instr.where_of(tensor)
+        if where is None:
+            view[...] = fresh
+        else:
+            np.copyto(view, fresh, where=where)
+        self.remaining[number] -= int(view.sum()) - before
+        if self.remaining[number] == 0:
+            self.defined[number] = None
+
+    def _race(self, instr: Instruction, tensor: Tensor, verb: str) -> None:
+        """Shared HBM touched by two instances, at least one writing."""
+        number = tensor.buffer.number
+        owner = self.owners.get(number)
+        if owner is None:
+            if verb == "reads":
+                return
+            owner = self.owners[number] = np.full(tensor.buffer.size, -1, np.int32)
+        view = view_of(owner, tensor)
+        clash = (view >= 0) & (view != instr.program)
+        where = instr.where_of(tensor)
+        if where is not None:
+            clash &= where
+        if clash.any():
+            index = tuple(int(i) for i in np.argwhere(clash)[0])
+            other = self.trace.grid.coordinates(int(view[index]))
+            mine = self.trace.grid.coordinates(instr.program)
+            self.checker.report(
+                "race",
+                RaceError(
+                    f"instance {mine} {verb} {int(clash.sum()):,} elements of {tensor.describe()} "
+                    f"that instance {other} writes, the first at "
+                    f"{list(tensor.coordinates(index))}",
+                    rule="instances of a launch grid run in no promised order: what one writes, "
+                    "no other may write or read",
+                    fix="make each instance's offset depend on nl.program_id of every grid axis, "
+                    "and its tile no larger than the step between offsets",
+                ),
+            )
+        if verb == "writes":
+            if where is None:
+                view[...] = instr.program
+            else:
+                np.copyto(view, instr.program, where=where)
+
+    def finish(self) -> None:
+        """Note the buffers that are defined in part; used to poison what outputs leave open."""
+        for buffer in self.trace.buffers:
+            if buffer.role is Role.LOCAL and self.defined.get(buffer.number, False) is not None:
+                self.trace.partly_written.add(buffer.number)
+
+    def missing_part(self, buffer: Buffer) -> tuple[int, int]:
+        """(elements that nothing wrote, all elements) of a buffer."""
+        known = self.defined.get(buffer.number, False)
+        if known is None or buffer.role is not Role.LOCAL:
+            return 0, buffer.size
+        return (buffer.size if known is False else int((~known).sum())), buffer.size

@@ -1,0 +1,137 @@
+"""Checks of one instruction or one allocation by itself: `(what, trace) -> error or None`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nkisim.errors import (
+    IndexingError,
+    KernelError,
+    MemorySpaceError,
+    OutOfBoundsError,
+    TileSizeError,
+)
+from nkisim.instruction import Instruction
+from nkisim.memory import Space
+from nkisim.tensor import Tensor
+
+if TYPE_CHECKING:
+    from nkisim.trace import Trace
+
+
+def _operands(instr: Instruction) -> Iterator[Tensor]:
+    yield from instr.outs
+    yield from instr.tiles_in
+
+
+def check_bounds(instr: Instruction, trace: Trace) -> KernelError | None:
+    """Every coordinate of every operand lies in its tensor, where the mask is true."""
+    for tensor in _operands(instr):
+        out = tensor.escape()
+        if out is None:
+            continue
+        axis, low, high, size = out
+        where = instr.where_of(tensor)
+        if where is not None:
+            values = np.full(tensor.shape, tensor.offsets[axis], dtype=np.int64)
+            for d, c in enumerate(tensor.coefs[axis]):
+                line = np.arange(tensor.shape[d], dtype=np.int64) * c
+                values += line.reshape((-1,) + (1,) * (tensor.ndim - d - 1))
+            inside = values[where]
+            low, high = int(inside.min()), int(inside.max())
+            if low >= 0 and high < size:
+                continue
+        reached = f"{high}" if high >= size else f"{low}"
+        return OutOfBoundsError(
+            f"{instr.label}: axis {axis} of {tensor.describe()} is reached at {reached}, "
+            f"but its size is {size}",
+            rule=f"coordinates lie in 0..{size - 1} on this axis, wherever the mask is true",
+            fix=f"mask the edge, e.g. mask=(index < {size}), or launch fewer tiles"
+            if high >= size
+            else "start the index at 0 or above",
+        )
+    return None
+
+
+def check_memory(instr: Instruction, trace: Trace) -> KernelError | None:
+    """Engines read and write SBUF and PSUM only; DMA moves data to and from HBM."""
+    if not instr.spec.on_chip:
+        return None
+    for tensor in _operands(instr):
+        if not tensor.space.on_chip:
+            return MemorySpaceError(
+                f"{instr.label} on the {instr.engine.value} Engine is given {tensor.describe()}",
+                rule="compute engines reach SBUF and PSUM only; HBM is reached by DMA",
+                fix="nl.load the tensor into SBUF before computing, and nl.store the result",
+            )
+    return None
+
+
+def check_tiles(instr: Instruction, trace: Trace) -> KernelError | None:
+    """On-chip operands have their partition axis first, and not more partitions than exist."""
+    pmax = trace.machine.partitions
+    for tensor in _operands(instr):
+        if not tensor.space.on_chip or tensor.base_shape is not tensor.buffer.shape:
+            continue
+        if tensor.shape[0] > pmax:
+            return _too_many_partitions(tensor.describe(), tensor.shape[0], pmax)
+        par = tensor.buffer.par_axis
+        for axis, row in enumerate(tensor.coefs):
+            for d, c in enumerate(row):
+                if c and tensor.shape[d] > 1 and (axis == par) != (d == 0):
+                    return IndexingError(
+                        f"{instr.label}: axis {d} of a view of {tensor.describe()} walks its "
+                        f"axis {axis}, but its partition axis is {par}",
+                        rule="the first axis of a tile walks partitions, the others walk the "
+                        "free axes",
+                        fix="index so that the partition axis comes first, e.g. "
+                        "t[nl.arange(128)[:, None], nl.arange(512)[None, :]]",
+                        code="err_failed_to_infer_tile_from_local_tensor",
+                    )
+    return None
+
+
+def check_allocation(
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    space: Space,
+    par_axis: int,
+    name: str,
+    trace: Trace,
+) -> KernelError | None:
+    """A tile fits 128 partitions and the bytes of one partition."""
+    if not space.on_chip:
+        return None
+    what = f"{name + ': ' if name else ''}a {dtype}{list(shape)} tile in {space.label}"
+    machine = trace.machine
+    if len(shape) < 2:
+        return TileSizeError(
+            f"{what} has {len(shape)} axes",
+            rule="on-chip memory is two-dimensional: a partition axis and at least one free axis",
+            fix="declare (partitions, elements), e.g. (128, 1)",
+        )
+    if shape[par_axis] > machine.partitions:
+        return _too_many_partitions(what, shape[par_axis], machine.partitions)
+    need = int(np.prod(shape[par_axis + 1 :], dtype=np.int64)) * dtype.itemsize
+    room = machine.psum_bank_bytes if space is Space.PSUM else machine.sbuf_usable_bytes
+    if need > room:
+        unit = "a PSUM bank" if space is Space.PSUM else "SBUF"
+        return TileSizeError(
+            f"{what} needs {need:,} bytes a partition",
+            rule=f"{unit} of {machine.name} gives a tile {room:,} bytes a partition",
+            fix="cut the free axes in smaller tiles, or use a narrower dtype",
+        )
+    return None
+
+
+def _too_many_partitions(what: str, size: int, pmax: int) -> TileSizeError:
+    return TileSizeError(
+        f"{what} has a partition axis of {size}",
+        rule=f"the partition axis (the first) is at most {pmax}: SBUF and PSUM have {pmax} "
+        "partitions",
+        fix=f"cut the axis in tiles of {pmax} (nl.tile_size.pmax) with a loop or a launch grid",
+        code="err_num_partition_exceed_arch_limit",
+    )

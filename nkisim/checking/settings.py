@@ -1,0 +1,79 @@
+"""Which checks run, and whether what they find is an error, a warning, or passed over."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Literal
+
+Mode = Literal["error", "warn", "off"]
+_MODES = ("error", "warn", "off")
+
+CHECKS = {
+    "bounds": "an access pattern stays inside its tensor",
+    "tile": "tiles fit the partitions and bytes of their memory, partition axis first",
+    "memory": "operands live in a memory the instruction reaches",
+    "partition": "engines reach partitions from 0, 32, 64 or 96 on",
+    "uninitialized": "nothing is read before it is written",
+    "race": "SPMD instances do not write what another one writes or reads",
+    "output": "every output is written",
+    "scope": "a tile is used in the loop iteration that made it",
+    "loop": "iterations of affine_range do not depend on one another",
+    "sbuf": "the tiles alive at any time fit SBUF",
+    "psum": "the tiles alive at any time fit PSUM",
+    "accumulation": "a PSUM tile is read after its last matmul, and accumulated by matmuls only",
+    "placement": "tiles placed by hand fit, and do not overlap while both are alive",
+}
+
+# The compiler mends these at a price: it moves a tile to an allowed partition, or spills to HBM.
+_WARNED = ("partition", "sbuf")
+
+
+def _from_environment() -> dict[str, Mode]:
+    text = os.environ.get("NKISIM_CHECKS", "")
+    settings = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+    return _validated({k.strip(): v.strip() for k, v in settings.items()})
+
+
+def _validated(settings: dict[str, str]) -> dict[str, Mode]:
+    for name, mode in settings.items():
+        if name not in CHECKS or mode not in _MODES:
+            raise ValueError(
+                f"unknown check setting {name}={mode!r}: "
+                f"checks are {', '.join(CHECKS)}; modes are {', '.join(_MODES)}"
+            )
+    return settings
+
+
+_settings: dict[str, Mode] = {
+    name: "warn" if name in _WARNED else "error" for name in CHECKS
+} | _from_environment()
+
+
+def settings_key() -> tuple[str, ...]:
+    """The current modes, in the order of CHECKS: part of a specialisation's identity."""
+    return tuple(_settings[name] for name in CHECKS)
+
+
+@contextlib.contextmanager
+def checks(**modes: Mode) -> Iterator[None]:
+    """Turn checks to "error", "warn" or "off" inside a `with` block.
+
+    Args:
+        **modes: check name (see CHECKS) to mode.
+
+    Raises:
+        ValueError: no such check or mode.
+    """
+    before = dict(_settings)
+    _settings.update(_validated(modes))
+    try:
+        yield
+    finally:
+        _settings.update(before)
+
+
+def current_modes() -> dict[str, Mode]:
+    """Check name to mode, now."""
+    return dict(_settings)
