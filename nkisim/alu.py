@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nkisim import activations
 from nkisim.dtypes import BOOL, F32, FLOATS, INTEGERS, cast_into, compute_dtype
 from nkisim.errors import DTypeError
 
@@ -31,36 +32,13 @@ class AluOp:
     kind: str = "arith"
 
 
-def _rsqrt(x: np.ndarray) -> np.ndarray:
-    return np.reciprocal(np.sqrt(x))
-
-
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return np.reciprocal(1 + np.exp(-x))
-
-
-def _softplus(x: np.ndarray) -> np.ndarray:
-    return np.logaddexp(x, np.float32(0))
-
-
-def _relu(x: np.ndarray) -> np.ndarray:
-    return np.maximum(x, 0)
-
-
-def _silu(x: np.ndarray) -> np.ndarray:
-    return x * _sigmoid(x)
-
-
 def _unary_table() -> list[AluOp]:
+    composed = {name: getattr(activations, name) for name in activations.__all__}
     plain = ["exp", "log", "sin", "cos", "tan", "tanh", "arctan", "sqrt"]
     table = [AluOp(name, getattr(np, name), "float") for name in plain]
     table += [
-        AluOp("rsqrt", _rsqrt, "float"),
         AluOp("reciprocal", np.reciprocal, "float"),
-        AluOp("sigmoid", _sigmoid, "float"),
-        AluOp("softplus", _softplus, "float"),
-        AluOp("silu", _silu, "float"),
-        AluOp("relu", _relu),
+        AluOp("relu", activations.relu),
         AluOp("square", np.square),
         AluOp("abs", np.absolute),
         AluOp("negative", np.negative),
@@ -71,6 +49,7 @@ def _unary_table() -> list[AluOp]:
         AluOp("invert", np.invert, "bits"),
         AluOp("logical_not", np.logical_not, "logic"),
     ]
+    table += [AluOp(name, fn, "float") for name, fn in composed.items() if name != "relu"]
     return table
 
 
@@ -88,6 +67,30 @@ def _binary_table() -> list[AluOp]:
 
 _LOGIC = ("and", "or", "xor")
 ALU: dict[str, AluOp] = {op.name: op for op in _unary_table() + _binary_table()}
+
+# What nisa instructions take as op=: the tables of supported math operators and of activation
+# functions (NKI API common fields, SDK 2.26). `divide`, for one, is no operator of an engine.
+BITVEC = frozenset(
+    {"invert", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"}
+)
+UNARY_ALU = frozenset({"invert", "logical_not", "rsqrt", "reciprocal", "abs"})
+ALU_OPERATORS = (
+    BITVEC
+    | UNARY_ALU
+    | {"add", "subtract", "multiply", "maximum", "minimum", "power"}
+    | {"equal", "not_equal", "greater_equal", "greater", "less_equal", "less"}
+    | {"logical_and", "logical_or", "logical_xor"}
+)
+REDUCTIONS = frozenset(
+    {"bitwise_and", "bitwise_or", "bitwise_xor", "add", "subtract", "multiply"}
+    | {"maximum", "minimum", "logical_and", "logical_or", "logical_xor"}
+)
+ACTIVATIONS = frozenset(
+    {"copy", "square", "sigmoid", "relu", "gelu", "gelu_dx", "gelu_apprx_tanh", "tanh", "exp"}
+    | {"gelu_apprx_sigmoid", "silu", "silu_dx", "softplus", "mish", "erf", "erf_dx", "log"}
+    | {"sin", "arctan", "sqrt", "rsqrt", "reciprocal", "sign", "abs"}
+)
+COMPARISONS = frozenset({"equal", "less", "less_equal", "greater", "greater_equal"})
 
 
 def check_operand_types(name: str, dtypes: tuple[np.dtype, ...]) -> None:
@@ -140,4 +143,6 @@ def _rounding(fn: np.ufunc, wide: np.dtype) -> Callable[..., None]:
 
 def _via(fn: Callable, wide: np.dtype) -> Callable[..., None]:
     """Compute in `wide`, then convert: for outputs of another kind, and for composed functions."""
-    return lambda out, *ins: cast_into(out, fn(*(np.asarray(x).astype(wide) for x in ins)))
+    return lambda out, *ins: cast_into(
+        out, fn(*(np.asarray(x).astype(wide, copy=False) for x in ins))
+    )

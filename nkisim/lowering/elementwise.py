@@ -14,7 +14,9 @@ from nkisim.errors import ParameterError, ShapeError
 from nkisim.index import Mask, broadcast_shapes
 from nkisim.instruction import Engine
 from nkisim.lowering.memory import ndarray
-from nkisim.lowering.operands import number, require_on_chip, require_tensor, spread
+from nkisim.lowering.movement import copy
+from nkisim.lowering.operands import as_tile, number, require_on_chip, require_tensor, spread
+from nkisim.memory import Space
 from nkisim.tensor import Tensor, provide_operations
 from nkisim.trace import current
 
@@ -37,7 +39,7 @@ def elementwise(
         mask: where to compute.
         engine: engine to run on; the documented choice when None.
     """
-    values = [x if isinstance(x, Tensor) else number(x) for x in operands]
+    values = [_operand(op, x) for x in operands]
     tiles = [x for x in values if isinstance(x, Tensor)]
     if not tiles:
         raise ShapeError(
@@ -55,12 +57,10 @@ def elementwise(
         ) from None
     types = tuple(x.dtype if isinstance(x, Tensor) else weak_scalar_dtype(x) for x in values)
     alu.check_operand_types(op, types)
-    for tile in tiles:
-        require_on_chip(op, tile)
     if out is None:
         result = as_dtype(dtype) if dtype is not None else _result_dtype(op, types)
         out = ndarray(shape, result)
-    elif out.shape != shape:
+    elif as_tile(out).shape != shape:
         raise ShapeError(
             f"result of shape {shape} into {out.describe()}",
             rule="an in-place operation keeps the shape of its left operand",
@@ -69,8 +69,23 @@ def elementwise(
     opcode = _opcode(op, values, shape)
     ins = tuple(spread(x, shape) if isinstance(x, Tensor) else x for x in values)
     chosen = engine or _engine(op, opcode, types)
-    current().emit(opcode, (out,), ins, mask=mask, engine=chosen, op=op)
+    if opcode == "activation":
+        ins = (*ins, 1.0, 0.0)  # scale and bias
+    if chosen is Engine.GPSIMD and engine is None:  # which cannot reach PSUM
+        ins = tuple(_in_sbuf(x) for x in ins)
+    current().emit(opcode, (as_tile(out),), ins, mask=mask, engine=chosen, op=op)
     return out
+
+
+def _operand(op: str, x: object) -> Tensor | float:
+    if not isinstance(x, Tensor):
+        return number(x)
+    require_on_chip(op, x)
+    return as_tile(x)
+
+
+def _in_sbuf(x: Tensor | float) -> Tensor | float:
+    return copy(x) if isinstance(x, Tensor) and x.space is Space.PSUM else x
 
 
 def _opcode(op: str, values: list, shape: tuple[int, ...]) -> str:
@@ -140,6 +155,24 @@ def _binary(name: str, doc: str) -> Callable:
     return _named(function, name, doc)
 
 
+def _comparison(name: str, doc: str) -> Callable:
+    def function(x, y, *, dtype=bool, mask=None, **kwargs):
+        return elementwise(name, x, y, dtype=dtype, mask=mask)
+
+    return _named(function, name, doc)
+
+
+def _remainder(name: str, doc: str) -> Callable:
+    def function(x, y, dtype=None, mask=None, **kwargs):
+        return elementwise(name, x, y, dtype=dtype, mask=mask)
+
+    return _named(function, name, doc)
+
+
+def _logical_not(x, *, dtype=bool, mask=None, **kwargs):
+    return elementwise("logical_not", x, dtype=dtype, mask=mask)
+
+
 def _named(function: Callable, name: str, doc: str) -> Callable:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = (
@@ -155,11 +188,17 @@ _UNARY = {
     "arctan": "Inverse tangent.",
     "ceil": "Round up.",
     "cos": "Cosine.",
+    "erf": "Error function.",
+    "erf_dx": "Derivative of erf.",
     "exp": "e to the x.",
     "floor": "Round down.",
     "invert": "Bitwise not, of integers.",
+    "gelu": "x times the normal distribution function of x.",
+    "gelu_apprx_sigmoid": "gelu as x * sigmoid(1.702 x).",
+    "gelu_apprx_tanh": "gelu with tanh in place of erf.",
+    "gelu_dx": "Derivative of gelu.",
     "log": "Natural logarithm.",
-    "logical_not": "Logical not.",
+    "mish": "x * tanh(softplus(x)).",
     "negative": "-x.",
     "reciprocal": "1 / x.",
     "relu": "max(x, 0).",
@@ -167,6 +206,7 @@ _UNARY = {
     "sigmoid": "1 / (1 + exp(-x)).",
     "sign": "-1, 0 or 1 by sign.",
     "silu": "x * sigmoid(x).",
+    "silu_dx": "Derivative of silu.",
     "sin": "Sine.",
     "softplus": "log(1 + exp(x)).",
     "sqrt": "Square root.",
@@ -181,41 +221,61 @@ _BINARY = {
     "bitwise_or": "Bitwise or, of integers.",
     "bitwise_xor": "Bitwise exclusive or, of integers.",
     "divide": "x / y.",
+    "left_shift": "x << y, of integers.",
+    "maximum": "The larger of x and y.",
+    "minimum": "The smaller of x and y.",
+    "multiply": "x * y.",
+    "power": "x to the y.",
+    "right_shift": "x >> y, of integers.",
+    "subtract": "x - y.",
+}
+_COMPARISON = {
     "equal": "x == y, as bool.",
-    "fmod": "Remainder with the sign of x.",
     "greater": "x > y, as bool.",
     "greater_equal": "x >= y, as bool.",
-    "left_shift": "x << y, of integers.",
     "less": "x < y, as bool.",
     "less_equal": "x <= y, as bool.",
     "logical_and": "Logical and, as bool.",
     "logical_or": "Logical or, as bool.",
     "logical_xor": "Logical exclusive or, as bool.",
-    "maximum": "The larger of x and y.",
-    "minimum": "The smaller of x and y.",
-    "mod": "Remainder with the sign of y.",
-    "multiply": "x * y.",
     "not_equal": "x != y, as bool.",
-    "power": "x to the y.",
-    "right_shift": "x >> y, of integers.",
-    "subtract": "x - y.",
+}
+_REMAINDER = {
+    "fmod": "Remainder with the sign of x.",
+    "mod": "Remainder with the sign of y.",
 }
 FUNCTIONS = {name: _unary(name, doc) for name, doc in _UNARY.items()}
 FUNCTIONS |= {name: _binary(name, doc) for name, doc in _BINARY.items()}
+FUNCTIONS |= {name: _comparison(name, doc) for name, doc in _COMPARISON.items()}
+FUNCTIONS |= {name: _remainder(name, doc) for name, doc in _REMAINDER.items()}
+FUNCTIONS["logical_not"] = _named(_logical_not, "logical_not", "Logical not, as bool.")
 _NAMES = {fn: name for name, fn in FUNCTIONS.items()}
 
 
+# Other functions that stand for an operator: NumPy's names for it, and its reductions.
+_ALIASES = {
+    "true_divide": "divide",
+    "remainder": "mod",
+    "absolute": "abs",
+    "amax": "maximum",
+    "max": "maximum",
+    "amin": "minimum",
+    "min": "minimum",
+    "sum": "add",
+    "prod": "multiply",
+}
+
+
 def operator_name(op: Any) -> str:
-    """The ALU operator that `op` (an nl function, or NumPy's function of that name) stands for.
+    """The operator that `op` (an nl function, or NumPy's function of that name) stands for.
 
     Raises:
         ParameterError: no engine has such an operator.
     """
     name = _NAMES.get(op) if callable(op) else None
     if name is None:
-        name = {"true_divide": "divide", "remainder": "mod"}.get(
-            getattr(op, "__name__", ""), getattr(op, "__name__", "")
-        )
+        name = getattr(op, "__name__", "")
+        name = _ALIASES.get(name, name)
     if name not in alu.ALU:
         raise ParameterError(
             f"op={op!r} is not an operator of the engines",

@@ -9,7 +9,7 @@ from nkisim.index import Mask
 from nkisim.instruction import Engine
 from nkisim.kernel import check_shapes
 from nkisim.lowering.memory import full, ndarray
-from nkisim.lowering.operands import derived_name, fit, number, require_tensor, spread
+from nkisim.lowering.operands import as_tile, derived_name, fit, number, require_tensor, spread
 from nkisim.memory import Space
 from nkisim.tensor import Tensor, provide_operations
 from nkisim.trace import current
@@ -128,6 +128,7 @@ def _assign(target: Tensor, value: Tensor | float) -> None:
             rule="HBM is read by DMA",
             fix="nl.load it first",
         )
+    target = as_tile(target)
     current().emit("tensor_copy", (target,), (fit(value, target, "assignment"),))
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
-from nkisim.index import IndexTensor
+from nkisim.index import IndexTensor, Restriction
 from nkisim.lowering.memory import ndarray
+from nkisim.memory import Space
 from nkisim.tensor import Tensor
 from nkisim.trace import current
 
@@ -72,6 +75,8 @@ def fit(value: Tensor, target: Tensor, what: str) -> Tensor:
     """`value` broadcast to the shape of `target`."""
     if value.shape == target.shape:
         return value
+    if value.space.on_chip:
+        value = as_tile(value)
     try:
         return spread(value, target.shape)
     except ShapeError:
@@ -85,3 +90,129 @@ def fit(value: Tensor, target: Tensor, what: str) -> Tensor:
 def derived_name(src: Tensor) -> str:
     """A name for a tile that holds part of `src`, for messages."""
     return f"{src.name}_tile" if src.name else ""
+
+
+def as_tile(x: Tensor) -> Tensor:
+    """`x` with at least a partition and a free axis.
+
+    `t[:, 3]` is a column, (partitions, 1), and `t[0]` of a two-dimensional tile a row, (1, free).
+    """
+    while x.ndim < 2:
+        walks = x.coefs[x.buffer.par_axis] if x.base_shape is x.buffer.shape else (1,)
+        column = x.ndim == 0 or walks[0] != 0 or x.shape[0] == 1
+        x = x.expand_dims(x.ndim if column else 0)
+    return x
+
+
+def require_tile(what: str, x: object) -> Tensor:
+    """`x` as an on-chip tile with a partition and a free axis.
+
+    Raises:
+        ParameterError: `x` is not a tensor.
+        MemorySpaceError: `x` is in HBM.
+    """
+    require_tensor(what, x)
+    if not x.space.on_chip:
+        raise MemorySpaceError(
+            f"{what} is given {x.describe()}",
+            rule="compute engines reach SBUF and PSUM only; HBM is reached by DMA",
+            fix="nl.load the tensor into SBUF first",
+        )
+    return as_tile(x)
+
+
+def lane_operand(what: str, x: object, domain: Tensor) -> Tensor | float:
+    """A number, or a (partitions, 1) tile spread over the free axes of `domain`.
+
+    Raises:
+        ShapeError: a tile that does not have one element a partition.
+    """
+    if not isinstance(x, Tensor):
+        return number(x)
+    vector = require_tile(what, x)
+    if vector.shape[0] != domain.shape[0] or vector.size != domain.shape[0]:
+        raise ShapeError(
+            f"{what} is {vector.describe()}, for data of shape {domain.shape}",
+            rule=f"it is a number or a tile of shape ({domain.shape[0]}, 1): one element for each "
+            "partition of the data",
+            fix="index one column of the tile, or use nisa.tensor_tensor for a whole tile",
+        )
+    return lane_view(vector, domain).broadcast_to(domain.shape)
+
+
+def lane_view(vector: Tensor, domain: Tensor) -> Tensor:
+    """A tile with one element a partition, with as many axes as `domain`."""
+    while vector.ndim > domain.ndim:
+        vector = vector[..., 0]
+    while vector.ndim < domain.ndim:
+        vector = vector.expand_dims(vector.ndim)
+    return vector
+
+
+def lane_result(what: str, x: object, domain: Tensor) -> Tensor:
+    """A (partitions, 1) tile that an instruction writes one element a partition into."""
+    vector = require_tile(what, x)
+    if vector.shape[0] != domain.shape[0] or vector.size != domain.shape[0]:
+        raise ShapeError(
+            f"{what} is {vector.describe()}, for data of shape {domain.shape}",
+            rule=f"it is a tile of shape ({domain.shape[0]}, 1): one element a partition",
+            fix=f"declare nl.ndarray(({domain.shape[0]}, 1), dtype=nl.float32)",
+        )
+    return lane_view(vector, domain)
+
+
+def narrow(x: Tensor, left: Restriction, axes: tuple[int, ...] | None = None) -> Tensor:
+    """The part of `x` that a restriction of the iteration domain leaves.
+
+    Args:
+        x: an operand whose leading axes are the domain's.
+        left: what a mask leaves of the domain.
+        axes: the axes that `x` shares with the domain; all when None.
+    """
+    if axes is None:
+        return x.restrict(left.box)
+    box = tuple(left.box[d] if d in axes else (0, n) for d, n in enumerate(x.shape))
+    return x.restrict(box)
+
+
+def same_shape(what: str, a: Tensor, b: Tensor) -> None:
+    """Raises ShapeError unless two tiles have equal partitions and elements a partition."""
+    if a.shape != b.shape:
+        raise ShapeError(
+            f"{what} of {a.describe()} and {b.describe()}",
+            rule="the tiles have the same partitions and the same elements a partition",
+            fix="index both with the same axes; for one element a partition use nisa.tensor_scalar",
+        )
+
+
+def not_both_in_psum(what: str, a: object, b: object) -> None:
+    """Raises MemorySpaceError when two operands are both in PSUM."""
+    if all(isinstance(x, Tensor) and x.space is Space.PSUM for x in (a, b)):
+        raise MemorySpaceError(
+            f"{what} of {a.describe()} and {b.describe()}, both in PSUM",
+            rule="an engine reads at most one of the two from PSUM",
+            fix="copy one into SBUF first, with nisa.tensor_copy",
+        )
+
+
+def one_of(what: str, name: str, allowed: frozenset[str] | set[str]) -> str:
+    """`name`. Raises ParameterError unless it is among `allowed`."""
+    if name not in allowed:
+        raise ParameterError(
+            f"{what}: operator {name}",
+            rule="this instruction has the operators " + ", ".join(sorted(allowed)),
+            fix="pass one of these, as an nki.language or NumPy function",
+        )
+    return name
+
+
+def require_elements(what: str, x: Tensor, low: int, high: int) -> int:
+    """Elements a partition of `x`. Raises ShapeError unless they lie in low..high."""
+    n = prod(x.shape[1:])
+    if not low <= n <= high:
+        raise ShapeError(
+            f"{what} of {x.describe()}: {n} elements a partition",
+            rule=f"{low} to {high} elements a partition",
+            fix="cut the tile along its free axes, or pad it",
+        )
+    return n

@@ -39,6 +39,8 @@ from nkisim.lowering.memory import (
     zeros_like,
 )
 from nkisim.lowering.movement import broadcast_to, copy, device_print, expand_dims, load, store
+from nkisim.lowering.normalize import rms_norm, softmax
+from nkisim.lowering.reduce import all, max, mean, min, prod, sum, var
 from nkisim.machine import TARGET
 from nkisim.memory import Space
 
@@ -67,6 +69,7 @@ class tile_size:
 __all__ = [
     *FUNCTIONS,
     "affine_range",
+    "all",
     "arange",
     "bfloat16",
     "bool_",
@@ -86,26 +89,34 @@ __all__ = [
     "int32",
     "int8",
     "load",
+    "max",
+    "mean",
     "mgrid",
+    "min",
     "nc",
     "ndarray",
     "num_programs",
     "ones",
     "par_dim",
     "private_hbm",
+    "prod",
     "program_id",
     "program_ndim",
     "psum",
+    "rms_norm",
     "sbuf",
     "sequential_range",
     "shared_hbm",
+    "softmax",
     "spmd_dim",
     "static_range",
     "store",
+    "sum",
     "tile_size",
     "uint16",
     "uint32",
     "uint8",
+    "var",
     "where",
     "zeros",
     "zeros_like",

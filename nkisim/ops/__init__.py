@@ -5,6 +5,6 @@ views every time the program runs. Whatever can be decided from types and attrib
 once, in `bind`. Importing this package fills `nkisim.instruction.OPCODES`.
 """
 
-from nkisim.ops import elementwise, movement
+from nkisim.ops import chain, elementwise, movement, reduce
 
-__all__ = ["elementwise", "movement"]
+__all__ = ["chain", "elementwise", "movement", "reduce"]

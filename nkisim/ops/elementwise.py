@@ -38,7 +38,6 @@ def _elementwise(instr: Instruction) -> Callable:
 
 opcode("tensor_tensor", Engine.VECTOR, elementwise=True)(_elementwise)
 opcode("tensor_scalar", Engine.VECTOR, elementwise=True)(_elementwise)
-opcode("activation", Engine.SCALAR, elementwise=True)(_elementwise)
 
 
 @opcode("memset", Engine.VECTOR, elementwise=True)

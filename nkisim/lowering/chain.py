@@ -1,0 +1,118 @@
+"""Instructions of two steps, and those that reduce their result on the side.
+
+tensor_scalar does (data op0 operand0) op1 operand1, activation does op(data * scale + bias).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nkisim import alu
+from nkisim.errors import ParameterError
+from nkisim.index import Mask
+from nkisim.instruction import Engine
+from nkisim.lowering.operands import lane_operand, lane_view, narrow, one_of
+from nkisim.tensor import Tensor
+from nkisim.trace import current, restriction
+
+Steps = tuple[tuple[str, bool], ...]  # (operator, whether its operands are swapped)
+
+
+def chain(
+    opcode: str,
+    out: Tensor,
+    *,
+    x: Tensor,
+    steps: Steps,
+    rest: tuple,
+    mask: Mask | None = None,
+    engine: Engine | None = None,
+    **attrs: Any,
+) -> None:
+    """Write down (x op0 rest[0]) op1 rest[1]; a tile of `rest` has x's shape or one element a
+    partition."""
+    operands = tuple(
+        r if isinstance(r, Tensor) and r.shape == x.shape else lane_operand(f"operand{i}", r, x)
+        for i, r in enumerate(rest)
+    )
+    current().emit(
+        opcode, (out,), (x, *operands), mask=mask, engine=engine, op=_spell(steps), steps=steps,
+        **attrs,
+    )  # fmt: skip
+
+
+def _spell(steps: Steps) -> str:
+    return ", ".join(name for name, _ in steps)
+
+
+def with_reductions(
+    opcode: str,
+    out: Tensor,
+    ins: tuple,
+    *,
+    reduce_op: str,
+    reductions: tuple[Tensor, ...],
+    mask: Mask | None,
+    before: Tensor | None = None,
+    **attrs: Any,
+) -> None:
+    """Write down an elementwise instruction that also reduces its result over all free axes.
+
+    Args:
+        opcode: an opcode whose outputs are the result and its reductions.
+        out: the result.
+        ins: operands, tiles spread over out's shape.
+        reduce_op: the reduction.
+        reductions: (partitions, 1) tiles that receive it.
+        mask: which elements are computed and count.
+        before: what was accumulated before, to reduce on from.
+    """
+    left = restriction(mask, out.shape)
+    if left.empty:
+        return
+    seen = None
+    if left.dense is not None:
+        seen = left.dense.any(axis=tuple(range(1, out.ndim)), keepdims=True)
+        if not seen.all():
+            raise ParameterError(
+                "a reduction under a mask that leaves some partitions empty",
+                rule="every partition of the result has at least one element",
+                fix="mask whole partitions with a condition on the partition index alone",
+            )
+    vectors = tuple(narrow(lane_view(r, out), left, (0,)) for r in reductions)
+    operands = tuple(narrow(x, left) if isinstance(x, Tensor) else x for x in ins)
+    if before is not None:
+        operands += (narrow(lane_view(before, out), left, (0,)),)
+        attrs["accumulate"] = True
+    current().emit(
+        opcode,
+        (narrow(out, left), *vectors),
+        operands,
+        where=left.dense,
+        reduce_op=reduce_op,
+        **attrs,
+    )
+
+
+def activate(
+    op: str,
+    x: Tensor,
+    out: Tensor,
+    *,
+    scale: Tensor | float = 1.0,
+    bias: Tensor | float = 0.0,
+    mask: Mask | None = None,
+    reduce_op: str = "add",
+    reductions: tuple[Tensor, ...] = (),
+    before: Tensor | None = None,
+) -> None:
+    """Write down op(x * scale + bias) on the Scalar Engine, with reductions if asked for."""
+    one_of("nisa.activation", op, alu.ACTIVATIONS)
+    ins = (x, lane_operand("scale", scale, x), lane_operand("bias", bias, x))
+    if not reductions:
+        current().emit("activation", (out,), ins, mask=mask, op=op)
+        return
+    with_reductions(
+        "activation_reduce", out, ins, reduce_op=reduce_op, reductions=reductions, mask=mask,
+        before=before, op=op,
+    )  # fmt: skip

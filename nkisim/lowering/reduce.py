@@ -1,0 +1,219 @@
+"""Reductions along free axes, and the functions made of them: mean, variance, softmax, RMSNorm."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from nkisim import alu
+from nkisim.dtypes import BOOL, F32, FLOATS, INTEGERS, as_dtype
+from nkisim.errors import DTypeError, ParameterError
+from nkisim.index import IndexTensor, Mask, as_int
+from nkisim.lowering.elementwise import elementwise
+from nkisim.lowering.memory import ndarray
+from nkisim.lowering.operands import narrow, require_tile
+from nkisim.tensor import Tensor
+from nkisim.trace import current, restriction
+
+
+def free_axes(what: str, axis: object, x: Tensor) -> tuple[int, ...]:
+    """`axis` as a tuple of the axes to reduce.
+
+    Raises:
+        ParameterError: not integers, the partition axis, or not the last axes in a row.
+    """
+    given = axis if isinstance(axis, tuple | list) else (axis,)
+    numbers = [as_int(a) for a in given]
+    if numbers and None not in numbers:
+        axes = tuple(sorted(a + x.ndim if a < 0 else a for a in numbers))
+        if axes == tuple(range(x.ndim - len(axes), x.ndim)) and 0 not in axes:
+            return axes
+    last = ", ".join(str(list(range(i, x.ndim))) for i in range(x.ndim - 1, 0, -1))
+    raise ParameterError(
+        f"{what}: axis={axis!r} of {x.describe()}",
+        rule="an engine reduces the last free axes, in a row, and never axis 0, which lies across "
+        f"partitions; of this tile: {last}",
+        fix="permute the axes in the index (an access pattern costs nothing), or reduce axis 0 "
+        "with nisa.tensor_partition_reduce or a matmul with ones",
+    )
+
+
+def reduce(
+    what: str,
+    op: str,
+    x: Tensor,
+    axis: Any,
+    *,
+    dtype: Any = None,
+    mask: Mask | None = None,
+    keepdims: bool = False,
+    negate: bool = False,
+) -> Tensor:
+    """Lower one reduction along free axes. Vector Engine, fp32 inside.
+
+    Args:
+        what: the function called, for messages.
+        op: an operator of `alu.REDUCTIONS`.
+        x: on-chip tile.
+        axis: the last axes of x, an int or several.
+        dtype: of the result; x's when None.
+        mask: which elements of x count.
+        keepdims: keep reduced axes, with extent 1.
+        negate: multiply the result by -1.
+
+    Returns:
+        An SBUF tile without the reduced axes; (partitions, 1) when no free axis is left.
+    """
+    x = require_tile(what, x)
+    axes = free_axes(what, axis, x)
+    result = x.dtype if dtype is None else as_dtype(dtype)
+    if op in alu.BITVEC:
+        check_integers(what, x.dtype, result)
+        if negate:
+            raise ParameterError(
+                f"{what}: negate=True with {op}",
+                rule="only arithmetic results can be negated",
+                fix="drop negate",
+            )
+    kept = x.shape[: axes[0]]
+    shape = kept + (1,) * len(axes) if keepdims else kept if len(kept) > 1 else (*kept, 1)
+    out = ndarray(shape, result)
+    view = out
+    while view.ndim < x.ndim:
+        view = view.expand_dims(view.ndim)
+    emit_reduction("tensor_reduce", op, view, x, axes, mask, negate=negate)
+    return out
+
+
+def emit_reduction(
+    opcode: str,
+    op: str,
+    out: Tensor,
+    x: Tensor,
+    axes: tuple[int, ...],
+    mask: Mask | None,
+    **attrs: Any,
+) -> None:
+    """Write down a reduction of `x` over `axes` into `out`, which has extent 1 on them."""
+    left = restriction(mask, x.shape)
+    if left.empty:
+        return
+    kept = tuple(d for d in range(x.ndim) if d not in axes)
+    seen = None if left.dense is None else left.dense.any(axis=axes, keepdims=True)
+    current().emit(
+        opcode,
+        (narrow(out, left, kept),),
+        (narrow(x, left),),
+        where=left.dense,
+        where_out=None if seen is None or seen.all() else seen,
+        op=op,
+        axes=axes,
+        **attrs,
+    )
+
+
+def check_integers(what: str, *dtypes: np.dtype) -> None:
+    """Raises DTypeError unless all types are integers, as bit operations want them."""
+    for dt in dtypes:
+        if dt not in INTEGERS and dt != BOOL:
+            raise DTypeError(
+                f"{what}: a bit operation with a {dt} operand or result",
+                rule="bit operations treat elements as bit patterns: integer types in and out",
+                fix="convert the tile to an integer type, or pass an integer dtype",
+            )
+
+
+def float_type(x: Tensor, dtype: Any) -> np.dtype:
+    if dtype is not None:
+        return as_dtype(dtype)
+    return x.dtype if x.dtype in FLOATS else F32
+
+
+def _count(x: Tensor, axes: tuple[int, ...], mask: Mask | None, what: str) -> int:
+    """How many elements each output of a reduction is made from."""
+    left = restriction(mask, x.shape)
+    if left.dense is not None:
+        raise ParameterError(
+            f"{what} under a mask that couples axes: outputs have unequal numbers of elements",
+            rule="the mean divides by one number",
+            fix="sum under the mask and divide by a tile of counts",
+        )
+    return math.prod(hi - lo for d, (lo, hi) in enumerate(left.box) if d in axes)
+
+
+def mean(x, axis, *, dtype=None, mask=None, keepdims=False, **kwargs):
+    """Arithmetic mean along free axes. fp32 for integer tiles."""
+    x = require_tile("nl.mean", x)
+    n = _count(x, free_axes("nl.mean", axis, x), mask, "nl.mean")
+    total = reduce("nl.mean", "add", x, axis, dtype=F32, mask=mask, keepdims=keepdims)
+    if n == 0:
+        return total
+    return elementwise(
+        "multiply", total, 1.0 / n, dtype=float_type(x, dtype), mask=kept_mask(mask, x, total)
+    )
+
+
+def kept_mask(mask: Mask | bool | None, x: Tensor, result: Tensor) -> Mask | bool | None:
+    """A mask on the elements of `x`, as one on a result that has x's leading axes.
+
+    Of a mask that couples axes only the bounding box counts.
+    """
+    left = restriction(mask, x.shape)
+    if left.empty:
+        return False
+    terms: list[IndexTensor] = []
+    shape = result.shape
+    for d, ((low, high), n) in enumerate(zip(left.box, shape, strict=False)):
+        if n == x.shape[d] and (low, high) != (0, n):
+            index = IndexTensor(
+                tuple(n if a == d else 1 for a in range(len(shape))),
+                tuple(int(a == d) for a in range(len(shape))),
+            )
+            terms += [index - low, (high - 1) - index]
+    return Mask(tuple(terms)) if terms else None
+
+
+def var(x, axis, *, dtype=None, mask=None, **kwargs):
+    """Variance (of the population) along free axes, in fp32."""
+    x = require_tile("nl.var", x)
+    axes = free_axes("nl.var", axis, x)
+    n = _count(x, axes, mask, "nl.var")
+    center = mean(x, axis, dtype=F32, mask=mask, keepdims=True)
+    apart = elementwise("subtract", x, center, dtype=F32, mask=mask)
+    squares = elementwise("square", apart, mask=mask)
+    total = reduce("nl.var", "add", squares, axis, mask=mask)
+    if n == 0:
+        return total
+    return elementwise(
+        "multiply", total, 1.0 / n, dtype=float_type(x, dtype), mask=kept_mask(mask, x, total)
+    )
+
+
+# These names hide Python's from here on, so they stand last.
+
+
+def max(x, axis, *, dtype=None, mask=None, keepdims=False, **kwargs):
+    """Maximum along free axes."""
+    return reduce("nl.max", "maximum", x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
+
+
+def min(x, axis, *, dtype=None, mask=None, keepdims=False, **kwargs):
+    """Minimum along free axes."""
+    return reduce("nl.min", "minimum", x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
+
+
+def sum(x, axis, *, dtype=None, mask=None, keepdims=False, **kwargs):
+    """Sum along free axes, in fp32."""
+    return reduce("nl.sum", "add", x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
+
+
+def prod(x, axis, *, dtype=None, mask=None, keepdims=False, **kwargs):
+    """Product along free axes, in fp32."""
+    return reduce("nl.prod", "multiply", x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
+
+
+def all(x, axis, *, dtype=bool, mask=None, **kwargs):
+    """Whether every element along free axes is non-zero."""
+    return reduce("nl.all", "logical_and", x, axis, dtype=dtype, mask=mask)
