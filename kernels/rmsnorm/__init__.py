@@ -1,0 +1,19 @@
+"""RMSNorm, forward and backward.
+
+``nki_kernels`` holds the kernels and needs only NKI; ``reference`` the NumPy version; ``torch_op``
+and ``jax_op`` the differentiable operators, each importing its own framework only.
+"""
+
+from kernels.rmsnorm.nki_kernels import (
+    nki_rms_norm,
+    nki_rms_norm_backward,
+    nki_rms_norm_backward_kernel,
+    nki_rms_norm_kernel,
+)
+
+__all__ = [
+    "nki_rms_norm",
+    "nki_rms_norm_backward",
+    "nki_rms_norm_backward_kernel",
+    "nki_rms_norm_kernel",
+]

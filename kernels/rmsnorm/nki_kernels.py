@@ -1,0 +1,363 @@
+"""RMSNorm as NKI kernels, forward and backward, and the callers that launch them.
+
+Both kernels see a matrix: a row is what is normalised, 128 rows are a tile, one a partition. They
+loop over the tiles inside one launch, so that the weight is loaded and spread over the partitions
+once. Along a row, work goes in chunks, so that SBUF holds rows of up to 16384 elements.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+TILE_ROWS = 128
+"""Rows of a tile: the partition axis of SBUF has 128 partitions (``nl.tile_size.pmax``)."""
+
+CHUNK = 2048
+"""Elements of a row that one instruction of the forward kernel takes. At 4 bytes that is 8 KiB a
+partition: above the 4 KiB at which a DMA is efficient, and small beside the rows."""
+
+BACKWARD_CHUNK = 1024
+"""The same for the backward kernel, which has four intermediate tiles in flight."""
+
+MAX_COLS = 16384
+"""Longest row. In float32 the input and the weight then take 128 KiB of the 176 KiB that a kernel
+may use in each partition of SBUF."""
+
+RESIDENT_BYTES = 128 * 1024
+"""Bytes a partition that the backward kernel may fill with rows of x, grad_y and weight. When they
+need more, x is loaded twice instead of being kept."""
+
+DTYPES = ("float32", "bfloat16", "float16")
+"""Element types that the RMSNorm kernels take."""
+
+
+@nki.jit
+def nki_rms_norm_kernel(x_input, weight, eps):
+    """Normalise each row of a matrix by its root mean square.
+
+    Dimensions:
+        M: rows, at least 1. N: elements of a row, 1 to 16384. No multiple of anything.
+
+    Args:
+        x_input: (M, N) in HBM; float32, bfloat16 or float16.
+        weight: (1, N) in HBM; any of these dtypes.
+        eps: a number, known while compiling.
+
+    Returns:
+        y_output: (M, N) in HBM, dtype of ``x_input``.
+        invvar_output: (M, 1) float32 in HBM, what the backward pass needs.
+
+    Notes:
+        Launch without a grid. Statistics and products are float32; each output element is rounded
+        once. The Scalar Engine squares and sums, the Vector Engine scales, so that both work while
+        DMA moves the next tile.
+
+    Pseudocode:
+        for 128 rows at a time:
+            invvar = rsqrt(sum(x * x) / N + eps)
+            y = x * invvar * weight
+    """
+    n_rows, n_cols = x_input.shape
+    y_output = nl.ndarray(x_input.shape, dtype=x_input.dtype, buffer=nl.shared_hbm)
+    invvar_output = nl.ndarray((n_rows, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+
+    width = min(CHUNK, n_cols)
+    n_chunks = _ceil_div(n_cols, width)
+    i_row = nl.arange(TILE_ROWS)[:, None]
+    i_col = nl.arange(n_cols)[None, :]
+    i_chunk = nl.arange(width)[None, :]
+    i_one = nl.arange(1)[None, :]
+
+    weight_tile = nl.broadcast_to(nl.load(weight), shape=(TILE_ROWS, n_cols))
+    # An activation computes op(data * scale + bias). Its bias is a vector, one a partition.
+    eps_tile = nl.full((TILE_ROWS, 1), eps, dtype=nl.float32, buffer=nl.sbuf)
+
+    for tile in nl.affine_range(_ceil_div(n_rows, TILE_ROWS)):
+        rows = tile * TILE_ROWS + i_row
+        in_rows = rows < n_rows
+        x_tile = nl.load(x_input[rows, i_col], mask=in_rows)
+
+        square_sums = nl.ndarray((TILE_ROWS, n_chunks), dtype=nl.float32, buffer=nl.sbuf)
+        for chunk in nl.affine_range(n_chunks):
+            cols = chunk * width + i_chunk
+            nisa.activation_reduce(
+                op=nl.square,
+                data=x_tile[i_row, cols],
+                reduce_op=nl.add,
+                reduce_res=square_sums[i_row, chunk + i_one],
+                dtype=nl.float32,
+                mask=in_rows & (cols < n_cols),
+            )
+        total = nl.sum(square_sums, axis=1, keepdims=True, mask=in_rows)
+        invvar = nisa.activation(
+            op=nl.rsqrt, data=total, bias=eps_tile, scale=1 / n_cols, mask=in_rows
+        )
+        nl.store(invvar_output[rows, i_one], value=invvar, mask=in_rows)
+
+        for chunk in nl.affine_range(n_chunks):
+            cols = chunk * width + i_chunk
+            inside = in_rows & (cols < n_cols)
+            y_chunk = nisa.scalar_tensor_tensor(
+                data=x_tile[i_row, cols],
+                op0=nl.multiply,
+                operand0=invvar,
+                op1=nl.multiply,
+                operand1=weight_tile[i_row, cols],
+                dtype=y_output.dtype,
+                mask=inside,
+            )
+            nl.store(y_output[rows, cols], value=y_chunk, mask=inside)
+
+    return y_output, invvar_output
+
+
+@nki.jit
+def nki_rms_norm_backward_kernel(grad_y, x_input, weight, invvar):
+    """The gradients of :func:`nki_rms_norm_kernel` for ``x_input`` and ``weight``.
+
+    Dimensions:
+        M: rows, at least 1. N: elements of a row, 1 to 16384. No multiple of anything.
+
+    Args:
+        grad_y: (M, N) in HBM, gradient of the loss for ``y_output``; dtype of ``x_input``.
+        x_input: (M, N) in HBM; float32, bfloat16 or float16.
+        weight: (1, N) in HBM; any of these dtypes.
+        invvar: (M, 1) float32 in HBM, ``invvar_output`` of the forward pass.
+
+    Returns:
+        grad_x: (M, N) in HBM, dtype of ``x_input``.
+        grad_weight: (N, 1) float32 in HBM, summed over the M rows. It is not rounded to the dtype
+            of ``weight``, because it may be one term of a sum over devices.
+
+    Notes:
+        Launch without a grid. The sum over rows crosses partitions, which only the Tensor Engine
+        does fast: a matmul adds up 128 rows of 128 columns. Its result has one column a partition,
+        so grad_weight takes N / 128 elements of each partition, however many rows there are. The
+        matmul weighs each row by its invvar on the way.
+
+    Pseudocode:
+        for 128 rows at a time:
+            xg = x * grad_y
+            grad_weight += transpose(xg) @ invvar
+            dot = sum(xg * weight)
+            grad_x = grad_y * invvar * weight - x * dot * invvar**3 / N
+    """
+    n_rows, n_cols = x_input.shape
+    grad_x = nl.ndarray(x_input.shape, dtype=x_input.dtype, buffer=nl.shared_hbm)
+    grad_weight = nl.ndarray((n_cols, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+
+    width = min(BACKWARD_CHUNK, n_cols)
+    n_chunks = _ceil_div(n_cols, width)
+    block = min(TILE_ROWS, n_cols)
+    blocks_in_chunk = _ceil_div(width, block)
+    n_blocks = _ceil_div(n_cols, block)
+    keep_x = n_cols * (2 * x_input.itemsize + weight.itemsize) <= RESIDENT_BYTES
+    i_row = nl.arange(TILE_ROWS)[:, None]
+    i_col = nl.arange(n_cols)[None, :]
+    i_chunk = nl.arange(width)[None, :]
+    i_one = nl.arange(1)[None, :]
+    i_lane = nl.arange(block)[:, None]
+    i_block = nl.arange(block)[None, :]
+
+    weight_tile = nl.broadcast_to(nl.load(weight), shape=(TILE_ROWS, n_cols))
+    weight_sums = nl.zeros((block, n_blocks), dtype=nl.float32, buffer=nl.sbuf)
+
+    # Sequential: each tile adds to weight_sums.
+    for tile in nl.sequential_range(_ceil_div(n_rows, TILE_ROWS)):
+        rows = tile * TILE_ROWS + i_row
+        in_rows = rows < n_rows
+        r = nl.load(invvar[rows, i_one], mask=in_rows)
+        grad_tile = nl.load(grad_y[rows, i_col], mask=in_rows)
+        if keep_x:
+            x_tile = nl.load(x_input[rows, i_col], mask=in_rows)
+
+        dots = nl.ndarray((TILE_ROWS, n_chunks), dtype=nl.float32, buffer=nl.sbuf)
+        tile_sums = nl.ndarray((block, n_blocks), dtype=nl.float32, buffer=nl.psum)
+        for chunk in nl.affine_range(n_chunks):
+            cols = chunk * width + i_chunk
+            inside = in_rows & (cols < n_cols)
+            x_chunk = x_tile[i_row, cols] if keep_x else nl.load(x_input[rows, cols], mask=inside)
+            xg = nl.multiply(x_chunk, grad_tile[i_row, cols], dtype=nl.float32, mask=inside)
+            xgw = nl.multiply(xg, weight_tile[i_row, cols], dtype=nl.float32, mask=inside)
+            dots[i_row, chunk + i_one] = nl.sum(xgw, axis=1, keepdims=True, mask=inside)
+
+            for part in nl.affine_range(blocks_in_chunk):
+                in_chunk = part * block + i_block
+                number = chunk * blocks_in_chunk + part
+                in_block = number * block + i_block < n_cols
+                tile_sums[i_lane, number + i_one] = nisa.nc_matmul(
+                    xg[i_row, in_chunk], r, mask=in_rows & in_block
+                )
+        weight_sums[...] = nl.add(weight_sums, tile_sums)
+
+        dot = nl.sum(dots, axis=1, keepdims=True, mask=in_rows)
+        r_squared = nl.multiply(r, r, mask=in_rows)
+        factor = nisa.scalar_tensor_tensor(
+            data=dot,
+            op0=nl.multiply,
+            operand0=-1 / n_cols,
+            op1=nl.multiply,
+            operand1=nl.multiply(r_squared, r, mask=in_rows),
+            mask=in_rows,
+        )
+        for chunk in nl.affine_range(n_chunks):
+            cols = chunk * width + i_chunk
+            inside = in_rows & (cols < n_cols)
+            x_chunk = x_tile[i_row, cols] if keep_x else nl.load(x_input[rows, cols], mask=inside)
+            direct = nisa.scalar_tensor_tensor(
+                data=grad_tile[i_row, cols],
+                op0=nl.multiply,
+                operand0=r,
+                op1=nl.multiply,
+                operand1=weight_tile[i_row, cols],
+                dtype=nl.float32,
+                mask=inside,
+            )
+            both = nisa.scalar_tensor_tensor(
+                data=x_chunk,
+                op0=nl.multiply,
+                operand0=factor,
+                op1=nl.add,
+                operand1=direct,
+                dtype=grad_x.dtype,
+                mask=inside,
+            )
+            nl.store(grad_x[rows, cols], value=both, mask=inside)
+
+    for number in nl.affine_range(n_blocks):
+        elements = number * block + i_lane
+        nl.store(
+            grad_weight[elements, i_one],
+            value=weight_sums[i_lane, number + i_one],
+            mask=elements < n_cols,
+        )
+    return grad_x, grad_weight
+
+
+def nki_rms_norm(x: Any, weight: Any, eps: float = 1e-5) -> tuple[Any, Any]:
+    """Normalise over the last axes of an array with :func:`nki_rms_norm_kernel`.
+
+    Dimensions:
+        weight.shape: the axes that are normalised, together of 1 to 16384 elements.
+        "...": any number of axes before them, together of at least 1 row.
+
+    Args:
+        x: (..., *weight.shape), float32, bfloat16 or float16. A NumPy array, a PyTorch tensor (CPU
+            or XLA) or a JAX array.
+        weight: the scale of each element; any of these dtypes, framework and device of ``x``.
+        eps: added to the mean square of a row.
+
+    Returns:
+        y: (..., *weight.shape), dtype of ``x``.
+        invvar: (...), float32: ``1 / sqrt(mean(x**2) + eps)`` of each row.
+
+    Raises:
+        TypeError: not an array, or a dtype that the kernel does not take.
+        ValueError: shapes that do not fit, rows longer than 16384, or no elements.
+    """
+    lead, n_cols = _rows_and_cols(x, weight)
+    y, invvar = nki_rms_norm_kernel(
+        x.reshape((-1, n_cols)), weight.reshape((1, n_cols)), float(eps)
+    )
+    return y.reshape(tuple(x.shape)), invvar.reshape(lead)
+
+
+def nki_rms_norm_backward(grad_y: Any, x: Any, weight: Any, invvar: Any) -> tuple[Any, Any]:
+    """The gradients of :func:`nki_rms_norm`, with :func:`nki_rms_norm_backward_kernel`.
+
+    Args:
+        grad_y: gradient of the loss for y; shape and dtype of ``x``.
+        x, weight: as in the forward pass.
+        invvar: what the forward pass returned.
+
+    Returns:
+        grad_x: shape and dtype of ``x``.
+        grad_weight: shape of ``weight``, float32, summed over all rows.
+
+    Raises:
+        TypeError, ValueError: as :func:`nki_rms_norm`; also when ``grad_y`` or ``invvar`` do not
+            fit ``x``.
+    """
+    lead, n_cols = _rows_and_cols(x, weight)
+    for name, array, shape, dtype in (
+        ("grad_y", grad_y, tuple(x.shape), _dtype_name(x)),
+        ("invvar", invvar, lead, "float32"),
+    ):
+        if tuple(array.shape) != shape or _dtype_name(array) != dtype:
+            raise ValueError(
+                f"{name} is {_dtype_name(array)} of shape {tuple(array.shape)}, and should be "
+                f"{dtype} of shape {shape}, as in the forward pass. Pass what it returned."
+            )
+    grad_x, grad_weight = nki_rms_norm_backward_kernel(
+        grad_y.reshape((-1, n_cols)),
+        x.reshape((-1, n_cols)),
+        weight.reshape((1, n_cols)),
+        invvar.reshape((-1, 1)),
+    )
+    return grad_x.reshape(tuple(x.shape)), grad_weight.reshape(tuple(weight.shape))
+
+
+def _ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _dtype_name(array: Any) -> str:
+    """``torch.bfloat16`` and NumPy's ``bfloat16`` have one name here."""
+    return str(array.dtype).removeprefix("torch.")
+
+
+def leading_shape(x: Any, weight: Any) -> tuple[int, ...]:
+    """Check that ``weight`` fits the last axes of ``x``; return the shape of the axes before them.
+
+    Args:
+        x, weight: as in :func:`nki_rms_norm`, or with no rows.
+
+    Raises:
+        TypeError: not an array, or a dtype that the kernels do not take.
+        ValueError: shapes that do not fit, or rows of no elements or more than 16384.
+    """
+    for name, array in (("x", x), ("weight", weight)):
+        if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+            raise TypeError(
+                f"{name} is a {type(array).__name__}. Pass a NumPy array, a PyTorch tensor or a "
+                "JAX array."
+            )
+        if _dtype_name(array) not in DTYPES:
+            raise TypeError(
+                f"{name} is {_dtype_name(array)}. The RMSNorm kernels take {', '.join(DTYPES)}. "
+                "Cast it first."
+            )
+    shape, axes = tuple(x.shape), tuple(weight.shape)
+    if not axes:
+        raise ValueError(
+            "weight has shape (): no axis to normalise. Its shape names the last axes of x, for "
+            "example (x.shape[-1],)."
+        )
+    if shape[-len(axes) :] != axes:
+        raise ValueError(
+            f"weight has shape {axes} and x {shape}. The last axes of x, which are normalised, "
+            "must be those of weight."
+        )
+    n_cols = math.prod(axes)
+    if not 1 <= n_cols <= MAX_COLS:
+        raise ValueError(
+            f"weight has shape {axes}: rows of {n_cols} elements. The kernels keep whole rows in "
+            f"SBUF, and take 1 to {MAX_COLS} elements. Normalise over fewer axes."
+        )
+    return shape[: len(shape) - len(axes)]
+
+
+def _rows_and_cols(x: Any, weight: Any) -> tuple[tuple[int, ...], int]:
+    """The leading shape, which must have rows, and the length of a row."""
+    lead = leading_shape(x, weight)
+    if 0 in lead:
+        raise ValueError(
+            f"x has shape {tuple(x.shape)}: no rows. A launch has at least one. Skip the call for "
+            "empty arrays."
+        )
+    return lead, math.prod(weight.shape)

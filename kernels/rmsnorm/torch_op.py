@@ -1,0 +1,151 @@
+"""RMSNorm as a differentiable PyTorch operator and module around the NKI kernels.
+
+A raw NKI kernel is opaque to autograd. :class:`RmsNormFunction` ties the forward kernel to the
+backward one, and gives both a batching rule for ``torch.func.vmap``. :class:`RMSNorm` replaces
+``torch.nn.RMSNorm`` in a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from kernels.rmsnorm.nki_kernels import leading_shape, nki_rms_norm, nki_rms_norm_backward
+
+
+class RmsNormFunction(torch.autograd.Function):
+    """``(y, invvar)`` of x, with the NKI kernel. Call it through :func:`rms_norm`."""
+
+    @staticmethod
+    def forward(
+        x: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run the kernel. Autograd is off in here."""
+        return nki_rms_norm(x, weight, eps)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        """Keep what the backward kernel reads: x, the weight, and invvar."""
+        x, weight, _ = inputs
+        _, invvar = output
+        ctx.mark_non_differentiable(invvar)
+        ctx.save_for_backward(x, weight, invvar)
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: torch.Tensor, _: Any) -> tuple[torch.Tensor, torch.Tensor, None]:
+        """One launch gives both gradients. That of the weight is rounded to its dtype here."""
+        x, weight, invvar = ctx.saved_tensors
+        grad_x, grad_weight = RmsNormBackwardFunction.apply(grad_y, x, weight, invvar)
+        return grad_x, grad_weight.to(weight.dtype), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
+        """A batch of x is more rows: one launch. A batch of weights is one launch an element."""
+        x, weight, eps = inputs
+        if in_dims[1] is not None:
+            return _map(RmsNormFunction.apply, info.batch_size, in_dims, inputs)
+        return RmsNormFunction.apply(x.movedim(in_dims[0], 0), weight, eps), (0, 0)
+
+
+class RmsNormBackwardFunction(torch.autograd.Function):
+    """``(grad_x, grad_weight)`` of grad_y, x, weight and invvar, with the NKI kernel."""
+
+    @staticmethod
+    def forward(*inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run the kernel."""
+        return nki_rms_norm_backward(*inputs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        """Keep nothing: there is no second derivative."""
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        """Raises NotImplementedError."""
+        raise NotImplementedError(
+            "rms_norm is differentiated twice, and its NKI kernels have no second derivative. "
+            "Use torch.nn.functional.rms_norm where you need one."
+        )
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
+        """One launch for each element of the batch: each has a weight gradient of its own."""
+        return _map(RmsNormBackwardFunction.apply, info.batch_size, in_dims, inputs)
+
+
+def _map(
+    function: Any, size: int, dims: tuple[int | None, ...], inputs: Sequence[Any]
+) -> tuple[tuple[torch.Tensor, ...], tuple[int, ...]]:
+    """Call a function for each element of a batch and stack what it returns."""
+    results = [
+        function(*(x if d is None else x.select(d, i) for x, d in zip(inputs, dims, strict=True)))
+        for i in range(size)
+    ]
+    stacked = tuple(torch.stack(parts) for parts in zip(*results, strict=True))
+    return stacked, (0,) * len(stacked)
+
+
+def rms_norm(
+    input: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
+) -> torch.Tensor:
+    """``torch.nn.functional.rms_norm`` with the NKI kernels, differentiable once.
+
+    Dimensions:
+        normalized_shape: the axes that are normalised, together of 1 to 16384 elements.
+
+    Args:
+        input: (..., *normalized_shape), float32, bfloat16 or float16, on the CPU or an XLA device.
+        normalized_shape: shape of the last axes of ``input``.
+        weight: the scales, of shape ``normalized_shape`` and any of these dtypes; ones when None.
+        eps: added to the mean square; ``torch.finfo(input.dtype).eps`` when None.
+
+    Returns:
+        Shape and dtype of ``input``.
+
+    Raises:
+        TypeError: another dtype, such as integers (PyTorch raises NotImplementedError) or float64
+            (which PyTorch takes and a NeuronCore does not have).
+        ValueError: shapes that do not fit (PyTorch raises RuntimeError), or rows longer than 16384.
+
+    Notes:
+        As in PyTorch, NaN and infinity in a row make NaN of it, and no rows give no rows. Works
+        under ``torch.func`` (``grad``, ``vmap``) and ``torch.no_grad``.
+
+    Pseudocode:
+        invvar = rsqrt(mean(input**2) + eps)
+        forward:   y = input * invvar * weight
+        backward:  g = grad_y * weight
+                   grad_input = invvar * (g - y_hat * mean(g * y_hat)), y_hat = input * invvar
+                   grad_weight = sum over rows of grad_y * y_hat
+    """
+    shape = tuple(normalized_shape)
+    if weight is None:
+        weight = torch.ones(shape, dtype=input.dtype, device=input.device)
+    elif tuple(weight.shape) != shape:
+        raise ValueError(
+            f"weight has shape {tuple(weight.shape)} and normalized_shape is {shape}. "
+            "They must be equal."
+        )
+    if 0 in leading_shape(input, weight):  # no rows: nothing to launch
+        return input.clone()
+    if eps is None:
+        eps = torch.finfo(input.dtype).eps
+    y, _ = RmsNormFunction.apply(input, weight, eps)
+    return y
+
+
+class RMSNorm(torch.nn.RMSNorm):
+    """``torch.nn.RMSNorm`` with the NKI kernels: same arguments, same parameters, same checkpoints.
+
+    Raises:
+        TypeError, ValueError: when called, as :func:`rms_norm`.
+    """
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise x of shape (..., *normalized_shape); the result has its shape and dtype."""
+        return rms_norm(x, self.normalized_shape, self.weight, self.eps)
