@@ -88,8 +88,9 @@ class IndexTensor:
     def __getitem__(self, key: object) -> IndexTensor:
         """Only new axes: `i[:, None]`, `i[None, :]`."""
         keys = key if isinstance(key, tuple) else (key,)
-        if Ellipsis in keys:
-            at = keys.index(Ellipsis)
+        dots = [at for at, k in enumerate(keys) if k is Ellipsis]
+        if dots:
+            at = dots[0]
             room = self.ndim - sum(k is not None for k in keys) + 1
             keys = keys[:at] + (slice(None),) * room + keys[at + 1 :]
         shape: list[int] = []
@@ -99,7 +100,7 @@ class IndexTensor:
             if k is None:
                 shape.append(1)
                 coefs.append(0)
-            elif isinstance(k, slice) and k == slice(None) and axis < self.ndim:
+            elif _is_whole(k) and axis < self.ndim:
                 shape.append(self.shape[axis])
                 coefs.append(self.coefs[axis])
                 axis += 1
@@ -338,11 +339,34 @@ class Restriction(NamedTuple):
     box: Box
     dense: np.ndarray | None  # bool, of the box's shape; None when the whole box is true
 
+    def tightened(self) -> Restriction:
+        """The same with the smallest box."""
+        if self.dense is None or not self.dense.any():
+            return self
+        inner, part = bounding_box(self.dense)
+        box = tuple((lo + a, lo + b) for (lo, _), (a, b) in zip(self.box, inner, strict=True))
+        return Restriction(box, None if part.all() else part)
+
     @property
     def empty(self) -> bool:
         return any(hi <= lo for lo, hi in self.box) or (
             self.dense is not None and not self.dense.any()
         )
+
+
+def bounding_box(true: np.ndarray) -> tuple[Box, np.ndarray]:
+    """The smallest box that holds every true element (there is one), and the part inside it."""
+    box = []
+    for axis in range(true.ndim):
+        others = tuple(d for d in range(true.ndim) if d != axis)
+        (at,) = np.nonzero(true.any(axis=others))
+        box.append((int(at[0]), int(at[-1]) + 1))
+    return tuple(box), true[tuple(slice(lo, hi) for lo, hi in box)]
+
+
+def _is_whole(key: object) -> bool:
+    """Whether `key` is `:`. By identity: what compares with an index tensor is a mask."""
+    return isinstance(key, slice) and key.start is key.stop is key.step is None
 
 
 def _broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:

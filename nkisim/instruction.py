@@ -107,6 +107,7 @@ class OpSpec:
         elementwise: each output element depends on the input elements at its own coordinates
             only, so two instructions on neighbouring tiles equal one on both.
         pure_copy: moves elements and, with equal dtypes, changes nothing.
+        partial: writes only some of the elements that its outputs name; which ones, data decides.
         flow: which output elements are undefined, given those of the inputs:
             `flow(instruction, missing) -> missing of each output`, boolean arrays or None for
             fully defined. An opcode without one refuses undefined inputs.
@@ -119,6 +120,7 @@ class OpSpec:
     elementwise: bool = False
     pure_copy: bool = False
     flow: Flow | None = None
+    partial: bool = False
 
 
 OPCODES: dict[str, OpSpec] = {}
@@ -132,13 +134,14 @@ def opcode(
     elementwise: bool = False,
     pure_copy: bool = False,
     flow: Flow | None = None,
+    partial: bool = False,
 ) -> Callable[[Callable], Callable]:
     """Enter an opcode in the table. Decorates its `bind(instruction) -> f(*outs, *tiles_in)`."""
     if elementwise:
         flow = _flow_elementwise
 
     def enter(bind: Callable) -> Callable:
-        OPCODES[name] = OpSpec(name, engine, bind, on_chip, elementwise, pure_copy, flow)
+        OPCODES[name] = OpSpec(name, engine, bind, on_chip, elementwise, pure_copy, flow, partial)
         return bind
 
     return enter
@@ -153,16 +156,25 @@ def _flow_elementwise(instr: Instruction, missing: Missing) -> Missing:
 
 
 def flow_by_axis(instr: Instruction, missing: Missing) -> Missing:
-    """For outputs whose axes are the inputs' or differ in extent: an output element is undefined
-    when any input element is that shares its coordinates on the axes of equal extent."""
-    found: Missing = []
-    for out in instr.outs:
-        union = None
-        for m in missing:
-            if m is None:
-                continue
-            axes = tuple(d for d, n in enumerate(m.shape) if n != out.shape[d])
-            spread = np.broadcast_to(m.any(axis=axes, keepdims=True), out.shape)
-            union = spread if union is None else union | spread
-        found.append(union)
-    return found
+    """For outputs that reduce or replace free axes: an output element is undefined when any input
+    element is that shares its coordinates on the axes of equal extent. Inputs with another number
+    of axes share the partition only."""
+    return [_spread_missing(out.shape, missing) for out in instr.outs]
+
+
+def _spread_missing(shape: tuple[int, ...], missing: Missing) -> np.ndarray | None:
+    union = None
+    for m in missing:
+        if m is None:
+            continue
+        if m.ndim != len(shape):
+            m = m.reshape(m.shape[0], -1).any(axis=1).reshape((-1,) + (1,) * (len(shape) - 1))
+        axes = tuple(d for d, n in enumerate(m.shape) if n != shape[d])
+        spread = np.broadcast_to(m.any(axis=axes, keepdims=True), shape)
+        union = spread if union is None else union | spread
+    return union
+
+
+def flow_first(instr: Instruction, missing: Missing) -> Missing:
+    """As `flow_by_axis` for the first output; the others hold state that is always defined."""
+    return [_spread_missing(instr.outs[0].shape, missing), *[None] * (len(instr.outs) - 1)]

@@ -16,6 +16,7 @@ from nkisim.dtypes import as_dtype
 from nkisim.errors import OutputError, ParameterError, ShapeError
 from nkisim.grid import SINGLE, Grid
 from nkisim.guards import Guards
+from nkisim.machine import TARGET, Machine
 from nkisim.program import Program, TensorSpec
 from nkisim.tensor import Tensor
 from nkisim.trace import Trace, Tracer, tracing
@@ -35,15 +36,19 @@ class Kernel:
         func: the Python function.
         mode: as given to `nki.jit`.
         grid: the launch grid.
+        machine: the NeuronCore generation it is traced for.
+        options: names of the nki.compiler decorators that were put on it.
         signature: the signature of `func`.
     """
 
-    def __init__(self, func: Callable, mode: str = "auto") -> None:
+    def __init__(self, func: Callable, mode: str = "auto", machine: Machine = TARGET) -> None:
         if mode not in MODES:
             raise ValueError(f"nki.jit mode {mode!r} is not one of {', '.join(MODES)}")
         functools.update_wrapper(self, func)
         self.func = func
         self.mode = mode
+        self.machine = machine
+        self.options: frozenset[str] = frozenset()
         self.grid = SINGLE
         self.signature = inspect.signature(func)
         kinds = [p.kind for p in self.signature.parameters.values()]
@@ -67,14 +72,32 @@ class Kernel:
         bound.grid = grid
         return bound
 
+    def with_options(self, *names: str) -> Kernel:
+        """This kernel with decorators of nki.compiler on it."""
+        changed = copy.copy(self)
+        changed.options = self.options | set(names)
+        changed._cache, changed._launches = {}, {}
+        return changed
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if tracing():
-            return self.func(*args, **kwargs)
+            return self._inline(args, kwargs)
         args, kwargs = self.bind(args, kwargs)
         bridge = frameworks.bridge_for(leaves((args, kwargs)))
         if bridge is not None:
             return bridge.call(self, args, kwargs)
         return self.run(args, kwargs)
+
+    def _inline(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The kernel called from another kernel."""
+        if self.grid is not SINGLE:
+            raise ParameterError(
+                f"kernel {self.__name__}[{self.grid}] is launched on a grid inside a kernel",
+                rule="a kernel called from another kernel becomes a part of it, and has no grid",
+                fix=f"call {self.__name__}(...) without a grid, in a loop if need be",
+                code="err_nested_kernel_with_spmd_grid",
+            )
+        return self.func(*args, **kwargs)
 
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """The arguments in the order of the signature. Raises TypeError if they do not fit it."""
@@ -165,7 +188,8 @@ class Specialization:
         }
         names = _leaf_names(bound.arguments)
         checker = checking.Checker()
-        tracer = Tracer(kernel.__name__, kernel.grid, checker)
+        tracer = Tracer(kernel.__name__, kernel.grid, checker, kernel.machine)
+        tracer.direct = "force_auto_alloc" not in kernel.options
         count = 0
 
         def declare(leaf: Any) -> Any:
@@ -239,7 +263,7 @@ class Specialization:
         )
 
 
-def as_kernel(func: Callable | Kernel, mode: str = "auto") -> Kernel:
+def as_kernel(func: Callable | Kernel, mode: str = "auto", machine: Machine = TARGET) -> Kernel:
     """`func` as a Kernel; a Kernel is returned as it is."""
     if isinstance(func, Kernel):
         return func
@@ -249,7 +273,7 @@ def as_kernel(func: Callable | Kernel, mode: str = "auto") -> Kernel:
             rule="a kernel is a Python function",
             fix="pass the function itself, decorated with @nki.jit or not",
         )
-    return Kernel(func, mode)
+    return Kernel(func, mode, machine)
 
 
 # -- nested arguments

@@ -29,6 +29,10 @@ class Machine:
     gemm_stationary_fmax: int
     gemm_moving_fmax: int
     bn_stats_fmax: int
+    # AWS names these two without their values; these are the ones in the KLR tracer
+    # (leanprover/KLR), a secondary source.
+    sbuf_min_align: int = 1
+    psum_min_align: int = 4
 
     @property
     def sbuf_usable_bytes(self) -> int:
@@ -65,3 +69,6 @@ GEN3 = Machine(
 )
 
 TARGET = GEN2  # trn1 and inf2, the instances this project is about
+
+# Names of instances, as nki.jit(platform_target=...) takes them.
+PLATFORMS = {"trn1": GEN2, "inf2": GEN2, "trn2": GEN3}

@@ -7,6 +7,8 @@ holds no data. Data is bound to buffers when a traced program runs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from math import prod
 
@@ -35,6 +37,21 @@ class Space(Enum):
         return f"nl.{self.value}"
 
 
+@dataclass(frozen=True)
+class Allocation:
+    """Where a tensor is to live, and how: `nl.ndarray(..., buffer=ncc.sbuf.alloc(f))`.
+
+    Attributes:
+        space: SBUF or PSUM.
+        place: for direct allocation, a function of (block index, partitions, bytes a partition)
+            that gives (start partition, byte address) in SBUF, or (bank, start partition, byte
+            address) in PSUM. None when the compiler allocates.
+    """
+
+    space: Space
+    place: Callable[[tuple[int, ...], int, int], tuple[int, ...]] | None = None
+
+
 class Role(Enum):
     """What a buffer is to the kernel: an argument, a tensor it made, or data fixed in the code."""
 
@@ -58,6 +75,7 @@ class Buffer:
         loops: the loop iterations it was made in, outermost first.
         location: the kernel line that made it.
         data: the values of a CONSTANT.
+        place: where the kernel puts its tiles, when it allocates directly (see Allocation).
     """
 
     __slots__ = (
@@ -68,6 +86,7 @@ class Buffer:
         "name",
         "number",
         "par_axis",
+        "place",
         "program",
         "role",
         "shape",
@@ -89,6 +108,7 @@ class Buffer:
         loops: tuple = (),
         location: Location | None = None,
         data: np.ndarray | None = None,
+        place: Callable | None = None,
     ) -> None:
         self.number = number
         self.shape = shape
@@ -101,6 +121,7 @@ class Buffer:
         self.loops = loops
         self.location = location
         self.data = data
+        self.place = place
         self.strides = c_strides(shape)
 
     @property
@@ -111,6 +132,11 @@ class Buffer:
     @property
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
+
+    @property
+    def tiles(self) -> int:
+        """Number of tiles (on chip): the product of the block axes."""
+        return prod(self.shape[: self.par_axis])
 
     @property
     def partition_bytes(self) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 
 from nkisim.checking import Checker
 from nkisim.errors import RaceError, ShapeError, TraceContextError, locate
+from nkisim.folding import fold_assignments
 from nkisim.grid import Grid
 from nkisim.index import Mask, Restriction
 from nkisim.instruction import OPCODES, Engine, Instruction, Operand
@@ -63,6 +64,10 @@ class Tracer:
         self._loop_count = 0
         self._shared: list[Tensor] = []
         self._shared_seen = 0
+        self._identities: dict[tuple[int, np.dtype], Tensor] = {}
+        self.direct = True  # whether tiles go where the kernel places them
+        self._hidden: dict[tuple[int, str], Tensor] = {}
+        self._absorbed: dict[int, tuple[int, Instruction]] = {}
         checker.begin(self.trace)
 
     # -- memory ---------------------------------------------------------------------------------
@@ -82,6 +87,15 @@ class Tracer:
             flat.shape, flat.dtype, Space.SHARED_HBM, name=name, role=Role.CONSTANT, data=flat
         )
 
+    def identity(self, n: int, dtype: np.dtype) -> Tensor:
+        """The (n, n) identity matrix of `dtype`, one in a program."""
+        found = self._identities.get((n, dtype))
+        if found is None:
+            found = self._identities[n, dtype] = self.constant(
+                np.identity(n, np.uint8).astype(dtype), "identity"
+            )
+        return found
+
     def allocate(
         self,
         shape: tuple[int, ...],
@@ -90,12 +104,20 @@ class Tracer:
         *,
         name: str = "",
         par_axis: int = 0,
+        place: Callable | None = None,
     ) -> Tensor:
         """A new tensor. Shared HBM is one tensor for all SPMD instances: the n-th request of each
         instance gets the n-th tensor."""
         self.checker.on_allocate(shape, dtype, space, par_axis, name)
         if space is not Space.SHARED_HBM:
-            return self._allocate(shape, dtype, space, name=name, par_axis=par_axis)
+            return self._allocate(
+                shape,
+                dtype,
+                space,
+                name=name,
+                par_axis=par_axis,
+                place=place if self.direct else None,
+            )
         at = self._shared_seen
         self._shared_seen += 1
         if at == len(self._shared):
@@ -131,6 +153,18 @@ class Tracer:
         self.trace.buffers.append(buffer)
         return Tensor(buffer)
 
+    def hidden(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+        """State of this instance's hardware that no kernel declares, such as accumulators."""
+        key = (self.program, name)
+        if key not in self._hidden:
+            tensor = self._hidden[key] = self._allocate(shape, dtype, Space.SBUF, name=name)
+            tensor.buffer.loops = ()  # it outlives the loop that first uses it
+        return self._hidden[key]
+
+    def has_hidden(self, name: str) -> bool:
+        """Whether this instance has used the hidden state `name`."""
+        return (self.program, name) in self._hidden
+
     # -- instructions ---------------------------------------------------------------------------
 
     def emit(
@@ -158,6 +192,10 @@ class Tracer:
             outs = tuple(t.restrict(left.box) for t in outs)
             ins = tuple(x.restrict(left.box) if isinstance(x, Tensor) else x for x in ins)
             where = left.dense
+        if self._absorbed:
+            for x in ins:
+                if isinstance(x, Tensor) and x.buffer.number in self._absorbed:
+                    self._restore(x.buffer.number)
         instr = Instruction(
             opcode,
             engine or OPCODES[opcode].engine,
@@ -172,6 +210,25 @@ class Tracer:
         )
         self.checker.on_instruction(instr)
         self.trace.instructions.append(instr)
+
+    def absorb(self, value: Tensor, target: Tensor, attrs: dict) -> None:
+        """Replace the last instruction, which wrote `value`, by one that works on `target`.
+
+        The replacement reads and writes `target`. Should `value` be read later, the instruction
+        that made it comes back in its place.
+        """
+        last = self.trace.instructions.pop()
+        at = len(self.trace.instructions)
+        self.emit(last.opcode, (target,), (*last.ins, target), engine=last.engine, **attrs)
+        self._absorbed[value.buffer.number] = (at, last)
+
+    def _restore(self, number: int) -> None:
+        """Write down again, in its old place, an instruction that was absorbed."""
+        at, instr = self._absorbed.pop(number)
+        self.trace.instructions.insert(at, instr)
+        self._absorbed = {
+            n: (place + (place >= at), other) for n, (place, other) in self._absorbed.items()
+        }
 
     # -- structure ------------------------------------------------------------------------------
 
@@ -198,6 +255,7 @@ class Tracer:
                 result = body()
                 if program == 0:
                     self.trace.result = result
+            self.trace.instructions = fold_assignments(self.trace.instructions)
             self.checker.finish()
         finally:
             _stack().pop()
@@ -220,7 +278,7 @@ def restriction(mask: Mask | bool | None, shape: tuple[int, ...]) -> Restriction
             rule="masks are comparisons of nl.arange / nl.mgrid expressions, joined with &",
             fix="write e.g. mask=(i_p < rows) & (i_f < columns)",
         )
-    return mask.restrict(shape)
+    return mask.restrict(shape).tightened()
 
 
 _local = threading.local()

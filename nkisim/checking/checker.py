@@ -10,6 +10,7 @@ from nkisim.checking.memory_state import MemoryState
 from nkisim.checking.patterns import check_allocation, check_bounds, check_memory, check_tiles
 from nkisim.checking.settings import current_modes
 from nkisim.errors import KernelError, OutputError, warn
+from nkisim.index import Restriction
 from nkisim.instruction import Instruction
 from nkisim.memory import Space
 from nkisim.tensor import Tensor
@@ -51,6 +52,10 @@ class Checker:
             error = check_allocation(shape, dtype, space, par_axis, name, self.trace)
             if error is not None:
                 self.report("tile", error)
+
+    def defined_part(self, tensor: Tensor) -> Restriction | None:
+        """The part of a tile that something wrote; None when it is all, or nothing."""
+        return self._memory_state.defined_part(tensor)
 
     def on_output(self, tensor: Tensor) -> None:
         """An HBM tensor that the kernel returns has been written."""

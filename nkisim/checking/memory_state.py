@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nkisim.errors import RaceError, UninitializedReadError
+from nkisim.index import Restriction, bounding_box
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer, Role
 from nkisim.tensor import Tensor
@@ -39,6 +40,7 @@ class MemoryState:
         self.remaining: dict[int, int] = {}  # undefined elements of the arrays above
         self.owners: dict[int, np.ndarray] = {}
         self.reported: set[int] = set()
+        self.scattered: set[int] = set()
 
     def on_instruction(self, instr: Instruction) -> None:
         tiles = instr.tiles_in
@@ -46,7 +48,8 @@ class MemoryState:
         undefined: list[np.ndarray | None] = [None] * len(instr.outs)
         if any(m is not None for m in missing):
             undefined = self._flow(instr, tiles, missing)
-        if self.check_races:
+        # Which elements a tile's indices touch, data decides: races cannot be told from here.
+        if self.check_races and "walked" not in instr.attrs:
             for tensor in tiles:
                 if tensor.buffer.program is None:
                     self._race(instr, tensor, "reads")
@@ -125,6 +128,8 @@ class MemoryState:
             return
         if known is None and undefined is None:
             return
+        if instr.spec.partial:
+            self.scattered.add(number)
         whole = undefined is None and instr.where_of(tensor) is None
         if known is False and whole and tensor.covers_buffer:
             self.defined[number] = None
@@ -185,6 +190,18 @@ class MemoryState:
         for buffer in self.trace.buffers:
             if buffer.role is Role.LOCAL and self.defined.get(buffer.number, False) is not None:
                 self.trace.partly_written.add(buffer.number)
+        self.trace.partly_written |= self.scattered
+
+    def defined_part(self, tensor: Tensor) -> Restriction | None:
+        """The part of a tile that something wrote; None when it is all, or nothing."""
+        known = self.defined.get(tensor.buffer.number, False)
+        if known is None or known is False or tensor.buffer.role is not Role.LOCAL:
+            return None
+        inside = view_of(known, tensor)
+        if inside.all() or not inside.any():
+            return None
+        box, part = bounding_box(inside)
+        return Restriction(box, None if part.all() else part.copy())
 
     def missing_part(self, buffer: Buffer) -> tuple[int, int]:
         """(elements that nothing wrote, all elements) of a buffer."""

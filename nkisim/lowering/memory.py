@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from nkisim.dtypes import as_dtype
-from nkisim.errors import MemorySpaceError
-from nkisim.index import DynSlice
+from nkisim.errors import MemorySpaceError, ShapeError
+from nkisim.index import DynSlice, as_int
 from nkisim.kernel import check_shapes
-from nkisim.memory import Space
+from nkisim.memory import Allocation, Buffer, Space
 from nkisim.tensor import Tensor
 from nkisim.trace import current
 
@@ -31,7 +33,7 @@ def ndarray(
     shape: tuple[int, ...],
     dtype: Any,
     *,
-    buffer: Space | None = None,
+    buffer: Space | Allocation | None = None,
     name: str = "",
     **kwargs: Any,
 ) -> Tensor:
@@ -40,29 +42,45 @@ def ndarray(
     Args:
         shape: extents; on chip the first, or the one marked by par_dim, is the partition axis.
         dtype: element type.
-        buffer: nl.sbuf (when None), nl.psum, nl.private_hbm, nl.hbm or nl.shared_hbm.
+        buffer: nl.sbuf (when None), nl.psum, nl.private_hbm, nl.hbm or nl.shared_hbm, or an
+            allocation of nki.compiler, e.g. ncc.sbuf.mod_alloc(base_addr=0).
         name: for messages and listings.
 
     Raises:
         TileSizeError: more than 128 partitions, or more bytes than a partition has.
         DTypeError: the NeuronCore has no such type.
     """
-    space = Space.SBUF if buffer is None else buffer
-    if not isinstance(space, Space):
-        raise MemorySpaceError(
-            f"buffer={buffer!r}",
-            rule="tensors live in nl.sbuf, nl.psum, nl.private_hbm (nl.hbm) or nl.shared_hbm",
-            fix="pass one of these",
-        )
+    where = _allocation(buffer)
     entries = shape if isinstance(shape, tuple | list) else (shape,)
     marked = [axis for axis, s in enumerate(entries) if isinstance(s, _PartitionDim)]
     return current().allocate(
         check_shapes(shape),
         as_dtype(dtype),
-        space,
+        where.space,
         name=name,
+        place=where.place,
         par_axis=marked[0] if marked else 0,
     )
+
+
+def _allocation(buffer: object) -> Allocation:
+    """What `buffer=` stands for. Raises MemorySpaceError when it is no memory."""
+    if buffer is None:
+        return _SBUF
+    if isinstance(buffer, Allocation):
+        return buffer
+    if isinstance(buffer, Buffer):  # `buffer=other.buffer`: where another tensor lives
+        return Allocation(buffer.space)
+    if isinstance(buffer, Space):
+        return Allocation(buffer)
+    raise MemorySpaceError(
+        f"buffer={buffer!r}",
+        rule="tensors live in nl.sbuf, nl.psum, nl.private_hbm (nl.hbm) or nl.shared_hbm",
+        fix="pass one of these, or an allocation of nki.compiler",
+    )
+
+
+_SBUF = Allocation(Space.SBUF)
 
 
 def full(
@@ -70,7 +88,7 @@ def full(
     fill_value: float,
     dtype: Any,
     *,
-    buffer: Space | None = None,
+    buffer: Space | Allocation | None = None,
     name: str = "",
     **kwargs: Any,
 ) -> Tensor:
@@ -79,7 +97,15 @@ def full(
     Raises:
         MemorySpaceError: `buffer` is in HBM.
     """
-    if isinstance(buffer, Space) and not buffer.on_chip:
+    where = _allocation(buffer)
+    if where.place is not None:
+        raise MemorySpaceError(
+            f"a tensor placed by hand ({where.space.label}) with an initial value",
+            rule="a kernel that allocates directly creates its tiles empty",
+            fix="create it with nl.ndarray and assign: t[...] = nisa.memset(shape, value, dtype)",
+            code="err_tensor_creation_on_scratchpad_with_init_value_not_supported",
+        )
+    if not where.space.on_chip:
         raise MemorySpaceError(
             f"a tensor in {buffer!r} with an initial value",
             rule="HBM tensors are created empty: only DMA writes HBM",
@@ -95,7 +121,7 @@ def zeros(
     shape: tuple[int, ...],
     dtype: Any,
     *,
-    buffer: Space | None = None,
+    buffer: Space | Allocation | None = None,
     name: str = "",
     **kwargs: Any,
 ) -> Tensor:
@@ -107,7 +133,7 @@ def ones(
     shape: tuple[int, ...],
     dtype: Any,
     *,
-    buffer: Space | None = None,
+    buffer: Space | Allocation | None = None,
     name: str = "",
     **kwargs: Any,
 ) -> Tensor:
@@ -127,3 +153,27 @@ def zeros_like(
 ) -> Tensor:
     """A tensor of zeros of `a`'s shape, and dtype unless given."""
     return zeros(a.shape, a.dtype if dtype is None else dtype, buffer=buffer, name=name)
+
+
+def shared_constant(constant: np.ndarray, dtype: Any = None, **kwargs: Any) -> Tensor:
+    """An HBM tensor of data known when the kernel is compiled. Load it before use.
+
+    Args:
+        constant: the values.
+        dtype: element type; the array's when None.
+    """
+    values = np.asarray(constant)
+    target = as_dtype(values.dtype if dtype is None else dtype, "constant")
+    return current().constant(values.astype(target))
+
+
+def shared_identity_matrix(n: int, dtype: Any = np.uint8, **kwargs: Any) -> Tensor:
+    """An (n, n) identity matrix in HBM. Calls with one n and dtype give one tensor."""
+    size = as_int(n)
+    if size is None or size < 1:
+        raise ShapeError(
+            f"nl.shared_identity_matrix({n!r})",
+            rule="n is a positive integer",
+            fix="use n=128 for a transpose on the Tensor Engine",
+        )
+    return current().identity(size, as_dtype(dtype))

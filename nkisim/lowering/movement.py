@@ -4,39 +4,47 @@ from __future__ import annotations
 
 from typing import Any
 
-from nkisim.errors import MemorySpaceError
+import numpy as np
+
+from nkisim.dtypes import as_dtype
+from nkisim.errors import IndexingError, MemorySpaceError, ParameterError, ShapeError
 from nkisim.index import Mask
+from nkisim.indirect import IndirectTensor
 from nkisim.instruction import Engine
 from nkisim.kernel import check_shapes
+from nkisim.lowering.gather import gather, scatter
 from nkisim.lowering.memory import full, ndarray
 from nkisim.lowering.operands import as_tile, derived_name, fit, number, require_tensor, spread
 from nkisim.memory import Space
 from nkisim.tensor import Tensor, provide_operations
-from nkisim.trace import current
+from nkisim.trace import current, restriction
 
 
 def load(src: Tensor, *, mask: Mask | None = None, dtype: Any = None, **kwargs: Any) -> Tensor:
     """DMA a region of HBM into a new SBUF tile.
 
     Args:
-        src: HBM view of shape (partitions <= 128, free...).
+        src: HBM view of shape (partitions <= 128, free...). Rows may be picked by a tile of
+            integers, `x[index_tile, nl.arange(512)[None, :]]`.
         mask: which elements to load; the rest of the tile is undefined.
         dtype: type of the tile; the DMA converts. The source's when None.
 
     Returns:
-        An SBUF tile of `src`'s shape.
+        An SBUF tile of `src`'s shape; (1, 1) for a single element.
 
     Raises:
         MemorySpaceError: `src` is on chip.
         TileSizeError: more than 128 partitions.
+        IndexingError: an index tile that picks along a free axis.
+        IndexError: when run, an index tile reaches outside of the tensor.
     """
+    if isinstance(src, IndirectTensor):
+        _require_hbm("nl.load from", src, "nisa.tensor_copy_dynamic_src")
+        return gather(_rows_only("nl.load", src), mask=mask, dtype=dtype)
     require_tensor("nl.load", src)
-    if src.space.on_chip:
-        raise MemorySpaceError(
-            f"nl.load from {src.describe()}",
-            rule="nl.load moves data from HBM to SBUF",
-            fix="use the tile directly, or copy it with nl.copy",
-        )
+    _require_hbm("nl.load from", src, "nl.copy")
+    if src.ndim == 0:
+        src = as_tile(src)
     tile = ndarray(src.shape, src.dtype if dtype is None else dtype, name=derived_name(src))
     current().emit("dma_copy", (tile,), (src,), mask=mask)
     return tile
@@ -46,32 +54,78 @@ def store(dst: Tensor, value: Tensor | float, *, mask: Mask | None = None, **kwa
     """DMA an on-chip tile, or a number, into a region of HBM, converting to its type.
 
     Args:
-        dst: HBM view.
+        dst: HBM view. Rows may be picked by a tile of integers.
         value: tile whose shape broadcasts to `dst`'s, or a number.
         mask: which elements to store; the others keep their value.
 
     Raises:
         MemorySpaceError: `dst` is on chip, or `value` is in HBM.
         ShapeError: the shapes do not fit.
+        IndexingError: an index tile that picks along a free axis.
+        IndexError: when run, an index tile reaches outside of the tensor.
     """
+    if isinstance(dst, IndirectTensor):
+        _require_hbm("nl.store to", dst, "nisa.tensor_copy_dynamic_dst")
+        value = _storable(value, dst, mask)
+        scatter(_rows_only("nl.store", dst), _fitted("nl.store", value, dst), mask=mask)
+        return
     require_tensor("nl.store", dst)
-    if dst.space.on_chip:
-        raise MemorySpaceError(
-            f"nl.store to {dst.describe()}",
-            rule="nl.store moves data from SBUF to HBM",
-            fix="assign on-chip tiles with tile[...] = value",
-        )
+    _require_hbm("nl.store to", dst, "an assignment, tile[...] = value")
+    if dst.ndim == 0:
+        dst = as_tile(dst)
+    value = _storable(value, dst, mask)
+    current().emit("dma_copy", (dst,), (fit(value, dst, "nl.store"),), mask=mask)
+
+
+def _storable(value: object, dst: Tensor | IndirectTensor, mask: Mask | None) -> Tensor:
+    """`value` as an SBUF tile."""
     if not isinstance(value, Tensor):
-        value = full(dst.shape, number(value), dst.dtype)
+        return full(dst.shape, number(value), dst.dtype)
     if not value.space.on_chip:
         raise MemorySpaceError(
             f"nl.store of {value.describe()}",
             rule="nl.store writes on-chip tiles; a kernel moves HBM data through SBUF",
-            fix="nl.load it first",
+            fix="nl.load it first, or use nisa.dma_copy",
         )
     if value.space is Space.PSUM:  # DMA reads SBUF, so the tile goes there first
-        value = copy(value, mask=mask)
-    current().emit("dma_copy", (dst,), (fit(value, dst, "nl.store"),), mask=mask)
+        return copy(value, mask=mask)
+    return value
+
+
+def _require_hbm(what: str, x: Tensor | IndirectTensor, instead: str) -> None:
+    if x.space.on_chip:
+        raise MemorySpaceError(
+            f"{what} {x.describe()}",
+            rule="nl.load and nl.store move data between HBM and SBUF",
+            fix=f"between on-chip tiles use {instead}",
+            code="err_unsupported_memory",
+        )
+
+
+def _rows_only(what: str, x: IndirectTensor) -> IndirectTensor:
+    """`x`, whose index tiles pick whole rows. Raises IndexingError otherwise."""
+    wide = [t for t in x.tiles if t.size > 1 and t.size != t.shape[0]]
+    if x.free or wide:
+        raise IndexingError(
+            f"{what} of {x.describe()}: the index tile picks along a free axis",
+            rule="an index tile picks rows: it has shape (n, 1) and indexes the partition axis, "
+            "or it is one number that indexes an axis before it",
+            fix="index with nl.arange(n)[:, None] and nl.arange(m)[None, :] (not nl.mgrid), and "
+            "put the tile where the partition axis is",
+            code="err_indirect_indices_free_dim",
+        )
+    return x
+
+
+def _fitted(what: str, value: Tensor, dst: IndirectTensor) -> Tensor:
+    try:
+        return value if value.shape == dst.shape else value.broadcast_to(dst.shape)
+    except ShapeError:
+        raise ShapeError(
+            f"{what}: {value.describe()} does not fit {dst.describe()} of shape {dst.shape}",
+            rule="the value's shape equals the target's, or broadcasts to it",
+            fix="index the target with the same tile axes as the value",
+        ) from None
 
 
 def copy(
@@ -84,9 +138,150 @@ def copy(
 ) -> Tensor:
     """Copy an on-chip tile into a new SBUF tile, converting to `dtype` if given."""
     require_tensor("nl.copy", src)
+    src = as_tile(src)
     tile = ndarray(src.shape, src.dtype if dtype is None else dtype, name=derived_name(src))
     current().emit("tensor_copy", (tile,), (src,), mask=mask, engine=engine)
     return tile
+
+
+def dma_copy(
+    dst: Tensor | IndirectTensor,
+    src: Tensor | IndirectTensor,
+    *,
+    mask: Mask | None = None,
+    accumulate: bool = False,
+    skip: bool = False,
+) -> None:
+    """Lower nisa.dma_copy.
+
+    Args:
+        dst, src: HBM or SBUF, of one shape; either may be indexed with tiles.
+        mask: which elements to move.
+        accumulate: add to `dst` instead of overwriting it.
+        skip: leave out the elements whose index is out of range; else they are an error.
+    """
+    for name, x in (("dst", dst), ("src", src)):
+        if not isinstance(x, IndirectTensor):
+            require_tensor(f"nisa.dma_copy {name}", x)
+        if x.space is Space.PSUM:
+            raise MemorySpaceError(
+                f"nisa.dma_copy {name} is {x.describe()}",
+                rule="DMA moves data between HBM and SBUF",
+                fix="copy the PSUM tile into SBUF with nisa.tensor_copy",
+                code="err_unsupported_memory",
+            )
+    if isinstance(src, IndirectTensor):
+        if not isinstance(dst, IndirectTensor) and not accumulate:
+            gather(src, out=_same_shape(dst, src.shape), mask=mask, skip=skip)
+            return
+        src = gather(src, mask=mask, skip=skip)
+    if isinstance(dst, IndirectTensor):
+        value = _fitted("nisa.dma_copy", src, dst)
+        scatter(dst, value, mask=mask, skip=skip, accumulate=accumulate)
+        return
+    value = src if src.shape == dst.shape else _same_shape(src, dst.shape)
+    if accumulate:
+        current().emit("dma_accumulate", (dst,), (dst, value), mask=mask)
+    else:
+        current().emit("dma_copy", (dst,), (value,), mask=mask)
+
+
+def _same_shape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`x` with axes `shape`; a DMA sees elements in order, so equal sizes will do."""
+    if x.shape == shape:
+        return x
+    if x.size != int(np.prod(shape)):
+        raise ShapeError(
+            f"nisa.dma_copy between {x.describe()} and shape {shape}",
+            rule="source and destination have the same number of elements",
+            fix="index both with the same tile axes",
+        )
+    return x.reshape(shape)
+
+
+TRANSPOSES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+
+
+def dma_transpose(
+    what: str,
+    src: Tensor,
+    *,
+    axes: tuple[int, ...] | None = None,
+    mask: Mask | None = None,
+    dtype: Any = None,
+) -> Tensor:
+    """Transpose through DMA into a new SBUF tile.
+
+    Args:
+        what: the API function, for messages.
+        src: HBM or SBUF, 2 to 4 axes.
+        axes: the permutation, one of TRANSPOSES; by the number of axes when None.
+        mask: which elements of `src` to move.
+        dtype: type of the tile; the source's when None.
+    """
+    if isinstance(src, IndirectTensor):
+        raise IndexingError(
+            f"{what} of {src.describe()}",
+            rule=f"{what} takes no index tiles",
+            fix="gather with nl.load or nisa.dma_copy first, then transpose the tile",
+            code="err_indirect_indices_are_not_supported_with_nki_api",
+        )
+    require_tensor(what, src)
+    if src.ndim not in TRANSPOSES or src.space is Space.PSUM:
+        raise ShapeError(
+            f"{what} of {src.describe()} with {src.ndim} axes",
+            rule=f"{what} takes an HBM or SBUF tensor of 2, 3 or 4 axes",
+            fix="reshape it, or copy a PSUM tile into SBUF first",
+        )
+    order = TRANSPOSES[src.ndim]
+    if axes is not None and tuple(axes) != order:
+        raise ParameterError(
+            f"{what}: axes={tuple(axes)} of {src.describe()}",
+            rule="the permutation is " + ", ".join(f"{v} for {k}-D" for k, v in TRANSPOSES.items()),
+            fix=f"pass axes={order}, or leave it out",
+        )
+    kind = src.dtype if dtype is None else as_dtype(dtype)
+    tile = ndarray(tuple(src.shape[d] for d in order), kind, name=derived_name(src))
+    out, where = tile, None
+    if mask is not None:
+        left = restriction(mask, src.shape)
+        if left.empty:
+            return tile
+        src = src.restrict(left.box)
+        out = tile.restrict(tuple(left.box[d] for d in order))
+        where = None if left.dense is None else left.dense.transpose(order)
+    current().emit("dma_transpose", (out,), (src,), where_out=where, axes=order)
+    return tile
+
+
+def load_transpose2d(
+    src: Tensor, *, mask: Mask | None = None, dtype: Any = None, **kwargs: Any
+) -> Tensor:
+    """DMA a two-dimensional region of HBM into SBUF, transposed.
+
+    Args:
+        src: HBM view (free, partitions <= 128).
+        mask: which elements of `src` to load.
+        dtype: type of the tile; the source's when None.
+
+    Returns:
+        An SBUF tile (partitions, free).
+
+    Raises:
+        ShapeError: `src` has not two axes.
+        MemorySpaceError: `src` is on chip.
+        IndexingError: `src` is indexed with a tile.
+    """
+    if not isinstance(src, IndirectTensor):
+        require_tensor("nl.load_transpose2d", src)
+        _require_hbm("nl.load_transpose2d from", src, "nisa.nc_transpose")
+        if src.ndim != 2:
+            raise ShapeError(
+                f"nl.load_transpose2d of {src.describe()} with {src.ndim} axes",
+                rule="it transposes two axes",
+                fix="index the others with integers",
+            )
+    return dma_transpose("nl.load_transpose2d", src, mask=mask, dtype=dtype)
 
 
 def broadcast_to(src: Tensor, *, shape: tuple[int, ...], **kwargs: Any) -> Tensor:
@@ -112,13 +307,26 @@ def device_print(prefix: str, x: Tensor, *, mask: Mask | None = None, **kwargs: 
 
 
 def _assign(target: Tensor, value: Tensor | float) -> None:
-    """`target[...] = value` for on-chip tiles."""
+    """`target[...] = value` for on-chip tiles.
+
+    An operation that ran under a mask defines a part of its result; only that part is assigned,
+    as it would be if the operation wrote into the target, which on hardware it does.
+    """
+    if isinstance(target, IndirectTensor) or isinstance(value, IndirectTensor):
+        raise IndexingError(
+            "a tile indexed with another tile is assigned",
+            rule="indices known only at run time need an instruction that takes them",
+            fix="use nisa.tensor_copy_dynamic_src(data[..., index, ...]) for reading, and "
+            "nisa.tensor_copy_dynamic_dst(dst=..., src=...) for writing",
+            code="err_copy_dynamic_indirect_indices_not_natively_supported",
+        )
     if not target.space.on_chip:
         raise MemorySpaceError(
             f"assignment to {target.describe()}",
             rule="HBM is written by DMA",
             fix="use nl.store(tensor[...], value)",
         )
+    target = as_tile(target)
     if not isinstance(value, Tensor):
         current().emit("memset", (target,), value=number(value))
         return
@@ -128,8 +336,21 @@ def _assign(target: Tensor, value: Tensor | float) -> None:
             rule="HBM is read by DMA",
             fix="nl.load it first",
         )
-    target = as_tile(target)
-    current().emit("tensor_copy", (target,), (fit(value, target, "assignment"),))
+    if value.size > target.size:
+        raise ShapeError(
+            f"{value.describe()} is assigned to {target.describe()}, which is smaller",
+            rule="the target of an assignment has the value's shape, or a larger one that the "
+            "value broadcasts to",
+            fix="index the part of the value that is meant, or assign to a larger part",
+            code="err_store_dst_shape_smaller_than_other_shape",
+        )
+    if value.ndim != target.ndim and value.size == target.size:
+        value = as_tile(value).reshape(target.shape)
+    value, where = fit(value, target, "assignment"), None
+    left = current().checker.defined_part(value)
+    if left is not None:
+        target, value, where = target.restrict(left.box), value.restrict(left.box), left.dense
+    current().emit("tensor_copy", (target,), (value,), where=where, assign=True)
 
 
 provide_operations({"copy": copy, "assign": _assign})

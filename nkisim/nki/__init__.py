@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nkisim.errors import UnsupportedError
+from nkisim.errors import ParameterError, UnsupportedError
 from nkisim.kernel import as_kernel
+from nkisim.machine import PLATFORMS
 from nkisim.nki import compiler, isa, language, typing
 from nkisim.tensor import Tensor as tensor
 
@@ -38,7 +39,8 @@ def jit(func: Callable | None = None, mode: str = "auto", **kwargs: Any) -> Any:
         func: the kernel function.
         mode: "auto" takes the framework of the arguments. The other documented modes are accepted
             and behave the same here, since every one runs on the simulator.
-        **kwargs: compiler options of the SDK; ignored, as there is no compiler.
+        **kwargs: platform_target="trn1", "inf2" or "trn2" chooses the NeuronCore generation.
+            Other compiler options of the SDK are ignored, as there is no compiler.
 
     Returns:
         A Kernel: `kernel(*args)` or, on a launch grid, `kernel[grid](*args)`.
@@ -46,7 +48,19 @@ def jit(func: Callable | None = None, mode: str = "auto", **kwargs: Any) -> Any:
     Raises:
         ValueError: no such mode.
     """
-    return _decorator(mode, func)
+    target = kwargs.get("platform_target")
+    if target is None:
+        return _decorator(mode, func)
+    if target not in PLATFORMS:
+        raise ParameterError(
+            f"nki.jit(platform_target={target!r})",
+            rule="kernels are compiled for " + ", ".join(PLATFORMS),
+            fix="pass one of these, or nothing",
+        )
+    machine = PLATFORMS[target]
+    return (
+        (lambda f: as_kernel(f, mode, machine)) if func is None else as_kernel(func, mode, machine)
+    )
 
 
 def trace(func: Callable | None = None, **kwargs: Any) -> Any:

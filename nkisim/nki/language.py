@@ -28,6 +28,8 @@ from nkisim.lowering.control import (
     static_range,
 )
 from nkisim.lowering.elementwise import FUNCTIONS, where
+from nkisim.lowering.gather import atomic_rmw, gather_flattened
+from nkisim.lowering.matmul import matmul, transpose
 from nkisim.lowering.memory import (
     ds,
     empty_like,
@@ -35,12 +37,24 @@ from nkisim.lowering.memory import (
     ndarray,
     ones,
     par_dim,
+    shared_constant,
+    shared_identity_matrix,
     zeros,
     zeros_like,
 )
-from nkisim.lowering.movement import broadcast_to, copy, device_print, expand_dims, load, store
+from nkisim.lowering.movement import (
+    broadcast_to,
+    copy,
+    device_print,
+    expand_dims,
+    load,
+    load_transpose2d,
+    store,
+)
 from nkisim.lowering.normalize import rms_norm, softmax
+from nkisim.lowering.random import dropout, rand, random_seed
 from nkisim.lowering.reduce import all, max, mean, min, prod, sum, var
+from nkisim.lowering.types import bfp16, finfo, fp32, static_cast, tfloat32
 from nkisim.machine import TARGET
 from nkisim.memory import Space
 
@@ -64,6 +78,15 @@ class tile_size:
     gemm_moving_fmax = TARGET.gemm_moving_fmax
     bn_stats_fmax = TARGET.bn_stats_fmax
     total_available_sbuf_size = TARGET.sbuf_usable_bytes
+    sbuf_min_align = TARGET.sbuf_min_align
+    psum_min_align = TARGET.psum_min_align
+
+
+class constants:
+    """Alignments by the names that the direct allocation guide uses."""
+
+    sbuf_min_align = TARGET.sbuf_min_align
+    psum_min_align = TARGET.psum_min_align
 
 
 __all__ = [
@@ -71,24 +94,33 @@ __all__ = [
     "affine_range",
     "all",
     "arange",
+    "atomic_rmw",
     "bfloat16",
+    "bfp16",
     "bool_",
+    "constants",
     "broadcast_to",
     "copy",
     "device_print",
+    "dropout",
     "ds",
     "empty_like",
     "expand_dims",
+    "finfo",
     "float16",
     "float32",
     "float8_e4m3",
     "float8_e5m2",
+    "fp32",
     "full",
+    "gather_flattened",
     "hbm",
     "int16",
     "int32",
     "int8",
     "load",
+    "load_transpose2d",
+    "matmul",
     "max",
     "mean",
     "mgrid",
@@ -103,16 +135,23 @@ __all__ = [
     "program_id",
     "program_ndim",
     "psum",
+    "rand",
+    "random_seed",
     "rms_norm",
     "sbuf",
     "sequential_range",
+    "shared_constant",
     "shared_hbm",
+    "shared_identity_matrix",
     "softmax",
     "spmd_dim",
+    "static_cast",
     "static_range",
     "store",
     "sum",
+    "tfloat32",
     "tile_size",
+    "transpose",
     "uint16",
     "uint32",
     "uint8",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nkisim.dtypes import FLOATS, cast_into
-from nkisim.instruction import Engine, Instruction, opcode
+from nkisim.instruction import Engine, Instruction, Missing, opcode
 from nkisim.ops.masking import masked
 
 
@@ -21,6 +21,28 @@ def _copy(instr: Instruction) -> Callable:
 opcode("tensor_copy", Engine.VECTOR, elementwise=True, pure_copy=True)(_copy)
 opcode("dma_copy", Engine.DMA, on_chip=False, elementwise=True, pure_copy=True)(_copy)
 opcode("partition_broadcast", Engine.TENSOR, elementwise=True, pure_copy=True)(_copy)
+
+
+def _flow_transpose(instr: Instruction, missing: Missing) -> Missing:
+    source = missing[0]
+    return [None if source is None else source.transpose(instr.attrs["axes"])]
+
+
+@opcode("dma_transpose", Engine.DMA, on_chip=False, flow=_flow_transpose)
+def _dma_transpose(instr: Instruction) -> Callable:
+    axes, where = instr.attrs["axes"], instr.where_out
+    out, src = instr.outs[0].dtype, instr.ins[0].dtype
+    to_integer = out != src and src in FLOATS and out not in FLOATS
+
+    def run(o: np.ndarray, x: np.ndarray) -> None:
+        values = x.transpose(axes)
+        if to_integer:
+            whole = np.empty(values.shape, out)
+            cast_into(whole, values)
+            values = whole
+        np.copyto(o, values, casting="unsafe", where=True if where is None else where)
+
+    return run
 
 
 @opcode("device_print", Engine.HOST, on_chip=False)

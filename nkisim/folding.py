@@ -1,0 +1,85 @@
+"""Assignments as the compiler sees them: the instruction writes its result where it is assigned.
+
+`t[i] = nl.load(x)` traces as a load into a tile of its own and a copy of that into `t[i]`. No such
+copy exists on hardware. Once the whole kernel is traced, and it is known that nothing else reads
+the tile, the load is made to write `t[i]` and the copy goes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+
+import numpy as np
+
+from nkisim.dtypes import F32, FLOATS
+from nkisim.instruction import Instruction
+from nkisim.memory import Role, Space
+from nkisim.tensor import Tensor
+
+
+def fold_assignments(instructions: list[Instruction]) -> list[Instruction]:
+    """The instructions without the copies that assignments left behind. Changes their writers."""
+    if not any("assign" in i.attrs for i in instructions):
+        return instructions
+    touches: dict[int, list[int]] = defaultdict(list)
+    for at, instr in enumerate(instructions):
+        for number in {t.buffer.number for t in (*instr.outs, *instr.tiles_in)}:
+            touches[number].append(at)
+    gone: set[int] = set()
+    for at, copy in enumerate(instructions):
+        if copy.attrs.pop("assign", False) is not True:
+            continue
+        value, target = copy.ins[0], copy.outs[0]
+        positions = touches[value.buffer.number]
+        if len(positions) != 2 or positions[1] != at:
+            continue
+        writer = instructions[positions[0]]
+        if not _writes_only(writer, value, copy) or not _may_write(writer, value, target):
+            continue
+        between = touches[target.buffer.number]
+        first = bisect_right(between, positions[0])
+        if first != bisect_left(between, at):
+            continue
+        writer.outs = (target,)
+        moved = bisect_left(between, at)
+        reads_it = moved and between[moved - 1] == positions[0]
+        between[moved : moved + 1] = [] if reads_it else [positions[0]]
+        gone.add(at)
+    return [i for at, i in enumerate(instructions) if at not in gone]
+
+
+def _writes_only(writer: Instruction, value: Tensor, copy: Instruction) -> bool:
+    """Whether `writer` makes exactly what `copy` moves, in the same iteration."""
+    return (
+        value.buffer.role is Role.LOCAL
+        and len(writer.outs) == 1
+        and not writer.spec.partial
+        and all(t.buffer is not value.buffer for t in writer.tiles_in)
+        and writer.outs[0].same_elements(value)
+        and _same_mask(writer.where_of(value), copy.where_of(value))
+        and writer.loops == copy.loops
+        and writer.program == copy.program
+    )
+
+
+def _same_mask(a: np.ndarray | None, b: np.ndarray | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return a is b or bool(np.array_equal(a, b))
+
+
+def _may_write(writer: Instruction, value: Tensor, target: Tensor) -> bool:
+    """Whether the engine of `writer` can write `target`, with the same result."""
+    spaces = (value.space, target.space)
+    if spaces not in ((Space.SBUF, Space.SBUF), (Space.PSUM, Space.PSUM), _INTO_PSUM):
+        return False
+    if spaces == _INTO_PSUM and not writer.spec.on_chip:
+        return False
+    # Engines compute in fp32 and convert on the way out, and DMA converts: one rounding, not two.
+    if value.dtype != target.dtype and not (value.dtype == F32 and target.dtype in FLOATS):
+        return False
+    return writer.spec.elementwise or all(t.buffer is not target.buffer for t in writer.tiles_in)
+
+
+_INTO_PSUM = (Space.SBUF, Space.PSUM)
