@@ -13,6 +13,7 @@ from nkisim.dtypes import BOOL, F32, FLOATS, INTEGERS, as_dtype, promote, weak_s
 from nkisim.errors import ParameterError, ShapeError
 from nkisim.index import Mask, broadcast_shapes
 from nkisim.instruction import Engine
+from nkisim.lowering.matmul import absorb_product
 from nkisim.lowering.memory import ndarray
 from nkisim.lowering.movement import copy
 from nkisim.lowering.operands import as_tile, number, require_on_chip, require_tensor, spread
@@ -287,6 +288,8 @@ def operator_name(op: Any) -> str:
 
 def _assign_op(op: str, target: Tensor, value: Tensor | float) -> None:
     """`target op= value`, in place."""
+    if op == "add" and isinstance(value, Tensor) and absorb_product(target, value):
+        return
     elementwise(op, target, value, out=target)
 
 

@@ -44,9 +44,7 @@ def _softmax_rows(x: Tensor, top: Tensor, result: np.dtype, mask: Mask | None) -
     activate("exp", x, power, bias=low, reductions=(total,), mask=mask)
     scale = elementwise("reciprocal", total, mask=kept_mask(mask, x, total))
     out = ndarray(x.shape, result)
-    chain(
-        "tensor_scalar_chain", out, x=power, steps=(("multiply", False),), rest=(scale,), mask=mask
-    )
+    chain("tensor_scalar", out, x=power, steps=(("multiply", False),), rest=(scale,), mask=mask)
     return out
 
 
@@ -74,7 +72,7 @@ def rms_norm(x, w, axis, n, epsilon=1e-06, *, dtype=None, compute_dtype=None, ma
     part = kept_mask(mask, x, total)
     scale = ndarray(total.shape, F32)
     chain(
-        "tensor_scalar_chain",
+        "tensor_scalar",
         scale,
         x=total,
         steps=(("multiply", False), ("add", False)),

@@ -5,6 +5,28 @@ views every time the program runs. Whatever can be decided from types and attrib
 once, in `bind`. Importing this package fills `nkisim.instruction.OPCODES`.
 """
 
-from nkisim.ops import chain, elementwise, movement, reduce
+from nkisim.ops import (
+    chain,
+    elementwise,
+    gather,
+    matmul,
+    movement,
+    random,
+    reduce,
+    search,
+    select,
+    statistics,
+)
 
-__all__ = ["chain", "elementwise", "movement", "reduce"]
+__all__ = [
+    "chain",
+    "elementwise",
+    "gather",
+    "matmul",
+    "movement",
+    "random",
+    "reduce",
+    "search",
+    "select",
+    "statistics",
+]

@@ -10,6 +10,7 @@ import numpy as np
 from nkisim import alu
 from nkisim.dtypes import F32, cast_into
 from nkisim.instruction import Engine, Instruction, flow_by_axis, opcode
+from nkisim.ops.elementwise import elementwise
 from nkisim.ops.float32 import operator, scratch, write
 from nkisim.ops.reduce import reducer
 from nkisim.tensor import Tensor
@@ -82,9 +83,16 @@ def _bits(instr: Instruction) -> Callable:
     return run
 
 
-@opcode("tensor_scalar_chain", Engine.VECTOR, elementwise=True)
+@opcode("scalar_tensor_tensor", Engine.VECTOR, elementwise=True)
+@opcode("tensor_scalar", Engine.VECTOR, elementwise=True)
+@opcode("tensor_tensor", Engine.VECTOR, elementwise=True)
 def _tensor_scalar(instr: Instruction) -> Callable:
-    """(data op0 operand0) op1 operand1, the operands numbers, one a partition, or tiles."""
+    """(data op0 operand0) op1 operand1, the operands numbers, one a partition, or tiles.
+
+    Without `attrs["steps"]`, one operator over the inputs in their order, by type promotion.
+    """
+    if "steps" not in instr.attrs:
+        return elementwise(instr)
     if instr.attrs["steps"][0][0] in alu.BITVEC:
         return _bits(instr)
     compute = _chain(instr)

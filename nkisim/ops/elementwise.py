@@ -18,7 +18,7 @@ def _scalar(value: object) -> np.generic:
     return np.asarray(value, weak_scalar_dtype(value))[()]
 
 
-def _elementwise(instr: Instruction) -> Callable:
+def elementwise(instr: Instruction) -> Callable:
     """Operator `attrs["op"]` over tiles and scalars, in the order of `instr.ins`."""
     fixed = [None if isinstance(x, Tensor) else _scalar(x) for x in instr.ins]
     dtypes = tuple(x.dtype if s is None else s.dtype for x, s in zip(instr.ins, fixed, strict=True))
@@ -36,8 +36,7 @@ def _elementwise(instr: Instruction) -> Callable:
     return masked(instr, with_scalars)
 
 
-opcode("tensor_tensor", Engine.VECTOR, elementwise=True)(_elementwise)
-opcode("tensor_scalar", Engine.VECTOR, elementwise=True)(_elementwise)
+opcode("reciprocal", Engine.VECTOR, elementwise=True)(elementwise)
 
 
 @opcode("memset", Engine.VECTOR, elementwise=True)

@@ -1,82 +1,112 @@
-"""`neuronxcc.nki.isa`: one function an instruction. Most of it is still to come."""
+"""`neuronxcc.nki.isa`: one function an instruction.
+
+The functions check what the documentation asks of their operands and write the instruction down;
+`nkisim.ops` computes it.
+"""
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Any
+from nkisim.nki.isa.constants import (
+    dge_mode,
+    dma_engine,
+    engine,
+    fp32,
+    get_nc_version,
+    gpsimd_engine,
+    nc_version,
+    oob_mode,
+    reduce_cmd,
+    scalar_engine,
+    tensor_engine,
+    unknown_engine,
+    vector_engine,
+)
+from nkisim.nki.isa.elementwise import (
+    activation,
+    activation_reduce,
+    memset,
+    reciprocal,
+    scalar_tensor_tensor,
+    tensor_copy,
+    tensor_scalar,
+    tensor_scalar_reduce,
+    tensor_tensor,
+)
+from nkisim.nki.isa.matmul import nc_matmul, nc_transpose
+from nkisim.nki.isa.movement import (
+    dma_copy,
+    dma_transpose,
+    local_gather,
+    tensor_copy_dynamic_dst,
+    tensor_copy_dynamic_src,
+)
+from nkisim.nki.isa.random import dropout
+from nkisim.nki.isa.reduce import (
+    bn_aggr,
+    bn_stats,
+    tensor_partition_reduce,
+    tensor_reduce,
+    tensor_tensor_scan,
+)
+from nkisim.nki.isa.search import (
+    max8,
+    nc_find_index8,
+    nc_match_replace8,
+    nc_stream_shuffle,
+    sequence_bounds,
+)
+from nkisim.nki.isa.select import (
+    affine_select,
+    iota,
+    range_select,
+    select_reduce,
+    tensor_copy_predicated,
+)
 
-from nkisim.index import Mask
-from nkisim.instruction import Engine
-from nkisim.lowering.elementwise import elementwise, operator_name
-from nkisim.lowering.movement import copy
-from nkisim.tensor import Tensor
-
-
-class engine(Enum):
-    """The engine that an instruction is asked to run on."""
-
-    tensor = 1
-    vector = 5
-    scalar = 2
-    gpsimd = 3
-    dma = 4
-    unknown = 0
-
-
-tensor_engine = engine.tensor
-vector_engine = engine.vector
-scalar_engine = engine.scalar
-gpsimd_engine = engine.gpsimd
-dma_engine = engine.dma
-unknown_engine = engine.unknown
-
-_ENGINES = {
-    engine.vector: Engine.VECTOR,
-    engine.scalar: Engine.SCALAR,
-    engine.gpsimd: Engine.GPSIMD,
-}
-
-
-def tensor_tensor(
-    data1: Tensor,
-    data2: Tensor,
-    op: Any,
-    *,
-    dtype: Any = None,
-    mask: Mask | None = None,
-    engine: engine = engine.unknown,
-    **kwargs: Any,
-) -> Tensor:
-    """`op(data1, data2)`, element by element, on the Vector or GpSimd Engine.
-
-    Args:
-        data1, data2: on-chip tiles of one shape, (partitions <= 128, free...).
-        op: a binary operator: an `nki.language` function or the NumPy function of that name.
-        dtype: output type; the promoted input type when None.
-        mask: where to compute.
-        engine: the engine to use; the Vector Engine when unknown, except for power and 32-bit
-            integer arithmetic, which GpSimd runs.
-
-    Returns:
-        An SBUF tile of the operands' shape.
-    """
-    return elementwise(
-        operator_name(op),
-        data1,
-        data2,
-        dtype=dtype,
-        mask=mask,
-        engine=_ENGINES.get(engine),
-    )
-
-
-def tensor_copy(
-    src: Tensor,
-    *,
-    mask: Mask | None = None,
-    dtype: Any = None,
-    engine: engine = engine.unknown,
-    **kwargs: Any,
-) -> Tensor:
-    """Copy an on-chip tile into a new SBUF tile, converting to `dtype` if given."""
-    return copy(src, mask=mask, dtype=dtype, engine=_ENGINES.get(engine))
+__all__ = [
+    "activation",
+    "activation_reduce",
+    "affine_select",
+    "bn_aggr",
+    "bn_stats",
+    "dge_mode",
+    "dma_copy",
+    "dma_engine",
+    "dma_transpose",
+    "dropout",
+    "engine",
+    "fp32",
+    "get_nc_version",
+    "gpsimd_engine",
+    "iota",
+    "local_gather",
+    "max8",
+    "memset",
+    "nc_find_index8",
+    "nc_match_replace8",
+    "nc_matmul",
+    "nc_stream_shuffle",
+    "nc_transpose",
+    "nc_version",
+    "oob_mode",
+    "range_select",
+    "reciprocal",
+    "reduce_cmd",
+    "scalar_engine",
+    "scalar_tensor_tensor",
+    "select_reduce",
+    "sequence_bounds",
+    "tensor_copy",
+    "tensor_copy_dynamic_dst",
+    "tensor_copy_dynamic_src",
+    "tensor_copy_predicated",
+    "tensor_engine",
+    "tensor_partition_reduce",
+    "tensor_reduce",
+    "tensor_scalar",
+    "tensor_scalar_reduce",
+    "tensor_tensor",
+    "tensor_tensor_scan",
+    "unknown_engine",
+    "vector_engine",
+]

@@ -1,0 +1,326 @@
+"""The Tensor Engine's two jobs: matrix products and transposes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nkisim.dtypes import F32, FLOATS, as_dtype
+from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError, TileSizeError
+from nkisim.index import IndexTensor, Mask, as_int
+from nkisim.instruction import Engine, Instruction
+from nkisim.lowering.memory import ndarray
+from nkisim.lowering.movement import copy
+from nkisim.lowering.operands import require_tile
+from nkisim.memory import Space
+from nkisim.tensor import Tensor
+from nkisim.trace import current, restriction
+
+_VECTOR_TRANSPOSE_MAX = 32
+_PE_STEP = 32
+
+
+def _operand(what: str, name: str, x: object, limit: int) -> Tensor:
+    """One operand of a matmul, checked by itself."""
+    tile = require_tile(f"{what}: {name}", x)
+    if tile.space is not Space.SBUF:
+        raise MemorySpaceError(
+            f"{what}: {name} is {tile.describe()}",
+            rule="the Tensor Engine reads SBUF and writes PSUM",
+            fix="copy the tile into SBUF first, with nl.copy",
+        )
+    if tile.dtype not in FLOATS:
+        raise DTypeError(
+            f"{what}: {name} is {tile.describe()}",
+            rule="the Tensor Engine multiplies float8_e4m3, float8_e5m2, bfloat16, float16 and "
+            "float32",
+            fix="convert the tile, e.g. nl.copy(tile, dtype=nl.bfloat16)",
+        )
+    partitions = current().trace.machine.partitions
+    if tile.shape[0] > partitions:
+        raise TileSizeError(
+            f"{what}: {name} is {tile.describe()}",
+            rule=f"the contraction axis lies on partitions: at most {partitions}",
+            fix="cut the contraction in tiles and accumulate with += into a PSUM tile",
+        )
+    if (n := prod(tile.shape[1:])) > limit:
+        raise TileSizeError(
+            f"{what}: {name} is {tile.describe()}, {n} elements a partition",
+            rule=f"the {name} operand has at most {limit} elements a partition",
+            fix="cut it in tiles, with a loop",
+        )
+    return tile
+
+
+def nc_matmul(
+    what: str,
+    stationary: Tensor,
+    moving: Tensor,
+    *,
+    mask: Mask | bool | None = None,
+    double_row: bool = False,
+    **hints: Any,
+) -> Tensor:
+    """Lower stationary.T @ moving into a new fp32 PSUM tile.
+
+    Args:
+        what: the function called, for messages.
+        stationary: SBUF tile (K <= 128, M <= 128).
+        moving: SBUF tile (K, N <= 512); N may be several axes.
+        mask: conditions on axis 0 (the contraction) and on axis 1 of either operand.
+        double_row: operands are fp8 of shape (K, 2, M) and (K, 2, N): 2 * K rows are contracted.
+        **hints: attributes of the instruction.
+    """
+    machine = current().trace.machine
+    rows = 2 if double_row else 1
+    a = _operand(what, "stationary", stationary, rows * machine.gemm_stationary_fmax)
+    b = _operand(what, "moving", moving, rows * machine.gemm_moving_fmax)
+    if a.shape[0] != b.shape[0]:
+        raise ShapeError(
+            f"{what} of {a.describe()} and {b.describe()}: contraction of {a.shape[0]} with "
+            f"{b.shape[0]}",
+            rule="both operands have the contraction axis on partitions, with one size",
+            fix="transpose the operand whose contraction axis is free (nisa.nc_transpose)",
+        )
+    if double_row:
+        _check_double_row(what, a, b)
+        hints["rows"] = 2
+    shape = (prod(a.shape[rows:]), *b.shape[rows:])
+    out = ndarray(shape, F32, buffer=Space.PSUM)
+    cut = _cut(what, a, b, mask, rows)
+    if cut is None:
+        return out
+    (k, m, n) = cut
+    left = out
+    if mask is not None and mask is not True:
+        full = ((0, s) for s in b.shape[1:])
+        columns = (n,) if b.ndim == 2 else tuple(full)
+        a = a.restrict((k, m))
+        b = b.restrict((k, *columns))
+        left = out.restrict((m, *columns))
+    current().emit("nc_matmul", (left,), (a, b), **{k: v for k, v in hints.items() if v})
+    return out
+
+
+def _check_double_row(what: str, a: Tensor, b: Tensor) -> None:
+    for name, x in (("stationary", a), ("moving", b)):
+        if x.dtype.itemsize != 1 or x.ndim != 3 or x.shape[1] != 2:
+            raise ShapeError(
+                f"{what} in a double-row mode: {name} is {x.describe()}",
+                rule="both operands are fp8 of shape (partitions, 2, free)",
+                fix="lay the two rows of a partition side by side, or drop perf_mode",
+            )
+
+
+def _cut(
+    what: str, a: Tensor, b: Tensor, mask: Mask | bool | None, rows: int
+) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]] | None:
+    """The ranges of contraction, stationary and moving columns that a mask leaves."""
+    k, m, n = (0, a.shape[0]), (0, a.shape[-1]), (0, b.shape[-1])
+    if mask is None or isinstance(mask, bool | np.bool_):
+        return None if mask is not None and not mask else (k, m, n)
+    if a.ndim != 2 or b.ndim != 2 or rows != 1:
+        raise ShapeError(
+            f"{what}: a mask with operands of more than two axes",
+            rule="masks of a matmul are on the two axes of either operand",
+            fix="mask the loads, or slice the operands",
+        )
+    for term in mask.terms:
+        walked = [d for d, c in enumerate(term.coefs) if c and term.shape[d] > 1]
+        size = term.shape[walked[0]] if walked else 0
+        if not walked:
+            if term.offset < 0:
+                return None
+        elif walked == [0] and term.ndim == 2 and size == a.shape[0]:
+            k = _narrowed(k, term, 0)
+        elif walked == [1] and term.ndim == 2 and size in (a.shape[1], b.shape[1]):
+            if a.shape[1] == b.shape[1]:
+                raise ParameterError(
+                    f"{what}: it is open whether the mask is on the columns of the stationary or "
+                    f"of the moving operand, which both have {size}",
+                    rule="masks are told apart by the extents of their axes",
+                    fix="slice the operand instead, or mask its load",
+                )
+            if size == a.shape[1]:
+                m = _narrowed(m, term, 1)
+            else:
+                n = _narrowed(n, term, 1)
+        else:
+            raise ShapeError(
+                f"{what}: a mask of shape {term.shape} for operands {a.shape} and {b.shape}",
+                rule="masks of a matmul are conditions on one axis of one operand",
+                fix="build the mask from the index axes of the operands",
+            )
+    return None if any(low >= high for low, high in (k, m, n)) else (k, m, n)
+
+
+def _narrowed(at: tuple[int, int], term: IndexTensor, axis: int) -> tuple[int, int]:
+    line = (term.shape[axis],)
+    mask = Mask((IndexTensor(line, (term.coefs[axis],), term.offset),))
+    ((low, high),) = mask.restrict(line).box
+    return max(at[0], low), min(at[1], high)
+
+
+def check_pe_tile(
+    what: str, position: Sequence[int], size: Sequence[int], stationary: Tensor, gen2: bool
+) -> None:
+    """Rules of tile_position and tile_size, which give a matmul a part of the PE array.
+
+    Raises:
+        ParameterError: a rule is broken.
+    """
+    problem = None
+    numbers = [as_int(v) for v in (*position, *size)]
+    if bool(position) != bool(size):
+        problem, rule = "one without the other", "both are given, or neither"
+    elif not position:
+        return
+    elif len(position) != 2 or len(size) != 2 or None in numbers:
+        problem, rule = "not two pairs of integers", "each is (row, column), in integers"
+    elif any(v % _PE_STEP or v < 0 for v in numbers):
+        problem, rule = "not multiples of 32", "rows and columns are multiples of 32"
+    elif size[0] < stationary.shape[0] or size[1] < prod(stationary.shape[1:]):
+        problem = f"smaller than the stationary tile {stationary.shape}"
+        rule = "tile_size covers the partitions and the free axis of the stationary tile"
+    elif position[0] + size[0] > 128 or position[1] + size[1] > 128:
+        problem, rule = "outside the array", "the PE array has 128 rows and 128 columns"
+    elif gen2 and _PE_STEP in size:
+        problem, rule = "32 rows or columns", "on NeuronCore-v2 neither size is 32"
+    if problem:
+        raise ParameterError(
+            f"{what}: tile_position={tuple(position)}, tile_size={tuple(size)}: {problem}",
+            rule=rule,
+            fix="use e.g. tile_position=(0, 0), tile_size=(64, 64); (128, 128) is the whole array",
+        )
+
+
+def nc_transpose(
+    what: str,
+    data: Tensor,
+    *,
+    dtype: Any = None,
+    mask: Mask | bool | None = None,
+    engine: Engine | None = None,
+) -> Tensor:
+    """Lower a transpose of partitions and free axes.
+
+    Args:
+        what: the function called, for messages.
+        data: tile (P, F...): at most 128 x 128 in SBUF (Tensor), or 32 x 32 (Vector).
+        dtype: of the result; another than data's costs one more instruction.
+        mask: which elements of data to move.
+        engine: Tensor or Vector; when None, Vector for what fits and Tensor for the rest.
+
+    Returns:
+        A tile (F, P): in PSUM from the Tensor Engine, in SBUF from the Vector Engine.
+    """
+    data = require_tile(what, data)
+    rows, columns = data.shape[0], prod(data.shape[1:])
+    small = max(rows, columns) <= _VECTOR_TRANSPOSE_MAX
+    if engine is None:
+        engine = Engine.VECTOR if small else Engine.TENSOR
+    limit = _VECTOR_TRANSPOSE_MAX if engine is Engine.VECTOR else current().trace.machine.partitions
+    if max(rows, columns) > limit:
+        raise TileSizeError(
+            f"{what} of {data.describe()}: {rows} partitions, {columns} elements a partition",
+            rule=f"the {engine.value} Engine transposes at most {limit} by {limit}",
+            fix="cut the tile in blocks" + ("" if limit == 128 else ", or use the Tensor Engine"),
+        )
+    if engine is Engine.TENSOR and data.space is not Space.SBUF:
+        raise MemorySpaceError(
+            f"{what} of {data.describe()} on the Tensor Engine",
+            rule="the Tensor Engine reads SBUF and writes PSUM",
+            fix="copy the tile into SBUF first, with nl.copy",
+        )
+    space = Space.PSUM if engine is Engine.TENSOR else Space.SBUF
+    out = ndarray((columns, rows), data.dtype, buffer=space)
+    source, target = data, out
+    if mask is not None:
+        left = restriction(mask, data.shape)
+        if left.empty:
+            return out
+        if left.dense is not None or data.ndim != 2:
+            raise ShapeError(
+                f"{what}: a mask that couples axes, or on more than two axes",
+                rule="a transpose is masked by ranges of its two axes",
+                fix="mask the load of the tile, or what reads the result",
+            )
+        source, target = data.restrict(left.box), out.restrict(left.box[::-1])
+    current().emit("nc_transpose", (target,), (source,), engine=engine)
+    if dtype is not None and as_dtype(dtype) != data.dtype:
+        return copy(out, dtype=dtype)
+    return out
+
+
+def absorb_product(target: Tensor, value: Tensor) -> bool:
+    """Turn `target += value` into accumulation in PSUM, if `value` has just come from a matmul.
+
+    The Tensor Engine adds to what a PSUM tile holds; no other engine is needed. The matmul that
+    made `value` is replaced, and comes back if `value` is read after all.
+    """
+    tracer = current()
+    last: Instruction | None = tracer.trace.instructions[-1] if tracer.trace.instructions else None
+    if (
+        last is None
+        or last.opcode != "nc_matmul"
+        or last.attrs.get("accumulate")
+        or last.outs[0].buffer is not value.buffer
+        or not value.covers_buffer
+        or target.space is not Space.PSUM
+        or target.dtype != F32
+        or target.shape != value.shape
+        or last.outs[0].shape != value.shape
+    ):
+        return False
+    tracer.absorb(value, target, attrs={**last.attrs, "accumulate": True})
+    return True
+
+
+# -- nki.language
+
+
+def matmul(
+    x: Tensor, y: Tensor, *, transpose_x: bool = False, mask: Mask | None = None, **kwargs: Any
+) -> Tensor:
+    """x @ y, or x.T @ y with `transpose_x`, on the Tensor Engine, fp32 inside.
+
+    Args:
+        x: SBUF tile (M <= 128, K <= 128), or (K, M) with transpose_x, which saves a transpose.
+        y: SBUF tile (K, N <= 512).
+        mask: as for nisa.nc_matmul.
+
+    Returns:
+        A float32 PSUM tile (M, N).
+    """
+    what = "nl.matmul"
+    if not transpose_x:
+        x = _operand(what, "x", x, current().trace.machine.gemm_stationary_fmax)
+        x = copy(nc_transpose(what, x, engine=Engine.TENSOR))
+    return nc_matmul(what, x, y, mask=mask)
+
+
+def transpose(x: Tensor, *, dtype: Any = None, mask: Mask | None = None, **kwargs: Any) -> Tensor:
+    """Swap the two axes of a tile.
+
+    Args:
+        x: tile (P <= 128, F <= 128), of two axes.
+        dtype: of the result; x's when None.
+        mask: which elements of x to move.
+
+    Returns:
+        A tile (F, P): in SBUF up to 32 by 32 (Vector Engine), else in PSUM (Tensor Engine).
+    """
+    what = "nl.transpose"
+    x = require_tile(what, x)
+    if x.ndim != 2:
+        raise ShapeError(
+            f"{what} of {x.describe()} with {x.ndim} axes",
+            rule="nl.transpose swaps partitions and one free axis: two axes",
+            fix="index the tile to two axes, or permute free axes in an access pattern",
+        )
+    if x.space is Space.PSUM and max(x.shape) > _VECTOR_TRANSPOSE_MAX:
+        x = copy(x)
+    return nc_transpose(what, x, dtype=dtype, mask=mask)
