@@ -257,6 +257,8 @@ def _join(a: Step, b: Step) -> Step | None:
     if axis is None:
         return None
     outs = (_stretch(a.outs[0], b.outs[0], axis),)
+    if not _distinct(outs[0]):  # windows that meet, written one after the other
+        return None
     ins: list[Operand] = []
     for p, q in zip(a.ins, b.ins, strict=True):
         if isinstance(p, Tensor):
@@ -298,6 +300,21 @@ def _continues(a: Tensor, b: Tensor, axis: int) -> bool:
 
 def _same_access(a: Tensor, b: Tensor) -> bool:
     return a.buffer is b.buffer and a.offsets == b.offsets and a.coefs == b.coefs
+
+
+def _distinct(t: Tensor) -> bool:
+    """Whether the elements of a view are surely all different ones.
+
+    On each base axis every step must be larger than all smaller ones together can reach.
+    """
+    for row in t.coefs:
+        reach = 0
+        for c, n in sorted((abs(c), n) for c, n in zip(row, t.shape, strict=True) if c and n > 1):
+            if c <= reach:
+                return False
+            reach += c * (n - 1)
+    moved = [any(row[d] for row in t.coefs) for d in range(t.ndim)]
+    return all(m or n == 1 for m, n in zip(moved, t.shape, strict=True))
 
 
 def _stretch(a: Tensor, b: Tensor, axis: int) -> Tensor:

@@ -326,6 +326,24 @@ def test_in_place_chains_that_slide_along_a_tile_are_not_joined():
     np.testing.assert_array_equal(prefix(x), np.cumsum(x, axis=1))
 
 
+def test_windows_that_meet_are_not_joined():
+    """Windows of 3 rows every 3, then of 2 rows after them: as one pattern of 5 rows every 3,
+    two windows would write one row."""
+
+    def spread(a):
+        out = nl.ndarray((128, 12), a.dtype, buffer=nl.shared_hbm)
+        tile, total = nl.load(a), nl.zeros((128, 12), nl.float32)
+        for first, width in ((0, 3), (3, 2)):
+            p, window, row = nl.mgrid[0:128, 0:3, 0:width]
+            rows = first + 3 * window + row
+            total[p, rows] = nl.add(total[p, rows], tile[p, window])
+        nl.store(out, total)
+        return out
+
+    a = np.arange(128 * 3, dtype=np.float32).reshape(128, 3)
+    same_as_naive(Kernel(spread), a)
+
+
 @pytest.mark.parametrize(("first", "second"), [(0.0, -0.0), (-0.0, 0.0), (0, -0.0), (1, True)])
 def test_scalars_that_are_equal_but_not_the_same_are_not_joined(first, second):
     # 0.0 == -0.0, but 1 / x tells them apart.
