@@ -36,6 +36,8 @@ def reshape(view: AccessPattern, shape: tuple[int, ...]) -> AccessPattern:
             rule="the partition axis is laid over physical partitions and keeps its size",
             fix="reshape the free axes only, or load the tensor again in the other shape",
         )
+    if not view.ndim:  # one element: every axis of the new shape has size 1
+        return view.view_as(shape, view.offsets, ((0,) * len(shape),) * len(view.coefs))
     columns = _split(view.shape, _columns(view.coefs, view.ndim), shape)
     if columns is not None:
         coefs = tuple(tuple(c[r] for c in columns) for r in range(len(view.coefs)))
@@ -94,7 +96,7 @@ def _split(
     Matches groups of old and new axes of equal size from the left; within a group the old axes
     must walk evenly. None when they do not.
     """
-    zero = (0,) * len(steps[0]) if steps else ()
+    zero = (0,) * len(steps[0])
     axes = [(n, s) for n, s in zip(old, steps, strict=True) if n != 1]
     out: list[tuple[int, ...]] = []
     at = 0
