@@ -128,15 +128,15 @@ def _fitted(what: str, value: Tensor, dst: IndirectTensor) -> Tensor:
         ) from None
 
 
-def copy(
-    src: Tensor,
-    *,
-    mask: Mask | None = None,
-    dtype: Any = None,
-    engine: Engine | None = None,
-    **kwargs: Any,
-) -> Tensor:
+def copy(src: Tensor, *, mask: Mask | None = None, dtype: Any = None, **kwargs: Any) -> Tensor:
     """Copy an on-chip tile into a new SBUF tile, converting to `dtype` if given."""
+    return copy_with(None, src, mask=mask, dtype=dtype)
+
+
+def copy_with(
+    engine: Engine | None, src: Tensor, *, mask: Mask | None = None, dtype: Any = None
+) -> Tensor:
+    """`copy` on a given engine; the Vector Engine when None."""
     require_tensor("nl.copy", src)
     src = as_tile(src)
     tile = ndarray(src.shape, src.dtype if dtype is None else dtype, name=derived_name(src))

@@ -16,7 +16,7 @@ from nkisim.kernel import check_shapes
 from nkisim.lowering import chain as lowering
 from nkisim.lowering.elementwise import operator_name
 from nkisim.lowering.memory import ndarray
-from nkisim.lowering.movement import copy
+from nkisim.lowering.movement import copy_with
 from nkisim.lowering.operands import (
     lane_result,
     not_both_in_psum,
@@ -469,7 +469,7 @@ def tensor_copy(
             rule="the GpSimd Engine cannot access PSUM",
             fix="use the Vector or the Scalar Engine",
         )
-    return copy(src, mask=mask, dtype=dtype, engine=runs_on)
+    return copy_with(runs_on, src, mask=mask, dtype=dtype)
 
 
 def memset(
