@@ -1,0 +1,452 @@
+"""Generalized IoU (GIOU) as NKI kernels, forward and backward, and the callers that launch them.
+
+The strict kernels take boxes in whole tiles, as the article does whose kernel the book starts
+from; the general kernels take any number of boxes. A GIOU depends on one pair of boxes only, so
+the general kernels see a flat list of pairs and cut it where it suits the machine.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+PARTITIONS = 128
+"""Partitions of SBUF, the most rows a tile can have (``nl.tile_size.pmax``)."""
+
+STRICT_BOXES = 128
+"""Boxes a partition in a tile of the strict kernels: 512 coordinates, as in the article."""
+
+TILE_BOXES = 512
+"""Boxes a partition in a full tile of the general kernels. The coordinates of a partition are then
+8 KiB in float32, one contiguous piece of HBM, and all tiles in flight take well under half of
+SBUF."""
+
+DTYPES = ("float32", "bfloat16", "float16")
+"""Element types that the GIOU kernels take. They compute in float32, whatever they are given."""
+
+
+# -- whole tiles
+
+
+@nki.jit
+def nki_giou_kernel_strict(preds, targets):
+    """GIOU of boxes that are whole numbers of tiles; the output is returned.
+
+    Dimensions:
+        B: batch, a multiple of 128. N: boxes in each, a multiple of 128.
+
+    Args:
+        preds: (B, 4 N) float32 in HBM: x1, y1, x2, y2 of box after box.
+        targets: (B, 4 N) float32 in HBM.
+
+    Returns:
+        (B, N) float32 in HBM.
+
+    Notes:
+        Launch without a grid. The structure, and where epsilon stands, follow the kernel of
+        C. Rand, "On the Programmability of AWS Trainium and Inferentia" (2024): widths and heights
+        are held at 0, denominators at 1e-5, the enclosing area only where it divides.
+
+    Pseudocode:
+        for 128 samples and 128 boxes at a time:
+            giou = I / max(U, 1e-5) - (C - U) / max(C, 1e-5)
+    """
+    batch, coordinates = preds.shape
+    scores = nl.ndarray((batch, coordinates // 4), dtype=preds.dtype, buffer=nl.shared_hbm)
+    for m in nl.affine_range(batch // PARTITIONS):
+        for n in nl.affine_range(coordinates // (4 * STRICT_BOXES)):
+            _strict_tile(preds, targets, scores, m, n)
+    return scores
+
+
+def nki_giou_strict_into(preds, targets, scores):
+    """The strict kernel in the older spelling: the output is an argument, written in place.
+
+    A plain function, to be decorated with ``nki.trace`` (for ``nki.simulate_kernel``) or
+    ``torch_neuronx.nki_jit`` (for PyTorch).
+
+    Args:
+        preds, targets: as for :func:`nki_giou_kernel_strict`.
+        scores: (B, N) float32 in HBM, overwritten.
+    """
+    batch, coordinates = preds.shape
+    for m in nl.affine_range(batch // PARTITIONS):
+        for n in nl.affine_range(coordinates // (4 * STRICT_BOXES)):
+            _strict_tile(preds, targets, scores, m, n)
+
+
+def _strict_tile(preds, targets, scores, m, n):
+    """128 samples from m * 128 on, 128 boxes from n * 128 on."""
+    eps = 1e-5
+    i_p = nl.arange(PARTITIONS)[:, None]
+    i_c = nl.arange(4 * STRICT_BOXES)[None, :]
+    i_f = nl.arange(STRICT_BOXES)[None, :]
+    rows = m * PARTITIONS + i_p
+
+    p = nl.load(preds[rows, n * 4 * STRICT_BOXES + i_c])
+    t = nl.load(targets[rows, n * 4 * STRICT_BOXES + i_c])
+    # Every fourth element, from 0, 1, 2 and 3 on.
+    px1, py1 = p[i_p, 4 * i_f], p[i_p, 4 * i_f + 1]
+    px2, py2 = p[i_p, 4 * i_f + 2], p[i_p, 4 * i_f + 3]
+    tx1, ty1 = t[i_p, 4 * i_f], t[i_p, 4 * i_f + 1]
+    tx2, ty2 = t[i_p, 4 * i_f + 2], t[i_p, 4 * i_f + 3]
+
+    overlap_w = nl.maximum(nl.minimum(px2, tx2) - nl.maximum(px1, tx1), 0)
+    overlap_h = nl.maximum(nl.minimum(py2, ty2) - nl.maximum(py1, ty1), 0)
+    intersection = overlap_w * overlap_h
+    union = (px2 - px1) * (py2 - py1) + (tx2 - tx1) * (ty2 - ty1) - intersection
+
+    hull_w = nl.maximum(nl.maximum(px2, tx2) - nl.minimum(px1, tx1), 0)
+    hull_h = nl.maximum(nl.maximum(py2, ty2) - nl.minimum(py1, ty1), 0)
+    hull = hull_w * hull_h
+
+    giou = intersection / nl.maximum(union, eps) - (hull - union) / nl.maximum(hull, eps)
+    nl.store(scores[rows, n * STRICT_BOXES + i_f], value=giou)
+
+
+# -- any number of boxes
+
+
+@nki.jit
+def nki_giou_kernel(boxes1, boxes2, eps, clamp):
+    """GIOU of any number of pairs of boxes.
+
+    Dimensions:
+        N: pairs of boxes, at least 1, no multiple of anything.
+
+    Args:
+        boxes1: (N, 4) in HBM: x1, y1, x2, y2; float32, bfloat16 or float16.
+        boxes2: (N, 4) in HBM, any of these dtypes.
+        eps: a number, known while compiling.
+        clamp: a bool, known while compiling: see :func:`nki_giou`.
+
+    Returns:
+        (N,) float32 in HBM.
+
+    Notes:
+        Launch without a grid. One instance loops over the tiles, since their number and shape
+        follow from N: full tiles of 128 partitions x 512 boxes, one of 128 x fewer, and at most
+        127 boxes that are left over, one in each partition. Each partition of a tile holds
+        neighbouring boxes, one contiguous piece of HBM. No tile needs a mask.
+
+    Pseudocode:
+        for each tile of pairs:
+            I, U, C = areas of intersection, union and enclosing box
+            giou = I / (U + eps) - (C - U) / (C + eps)
+    """
+    n_boxes = boxes1.shape[0]
+    scores = nl.ndarray((n_boxes,), dtype=nl.float32, buffer=nl.shared_hbm)
+
+    full = n_boxes // (PARTITIONS * TILE_BOXES)
+    fewer = n_boxes % (PARTITIONS * TILE_BOXES) // PARTITIONS
+    left = n_boxes % PARTITIONS
+    for tile in nl.affine_range(full):
+        first = tile * PARTITIONS * TILE_BOXES
+        _giou_tile(boxes1, boxes2, scores, first, PARTITIONS, TILE_BOXES, eps, clamp)
+    if fewer:
+        first = full * PARTITIONS * TILE_BOXES
+        _giou_tile(boxes1, boxes2, scores, first, PARTITIONS, fewer, eps, clamp)
+    if left:
+        _giou_tile(boxes1, boxes2, scores, n_boxes - left, left, 1, eps, clamp)
+    return scores
+
+
+@nki.jit
+def nki_giou_backward_kernel(grad, boxes1, boxes2, eps, clamp, both):
+    """Gradients of GIOU with respect to the boxes.
+
+    Dimensions:
+        N: pairs of boxes, at least 1.
+
+    Args:
+        grad: (N,) float32 in HBM, the gradient of the loss with respect to each GIOU.
+        boxes1: (N, 4) in HBM; float32, bfloat16 or float16.
+        boxes2: (N, 4) in HBM, any of these dtypes.
+        eps, clamp: as for :func:`nki_giou_kernel`.
+        both: a bool, known while compiling: whether ``boxes2`` needs a gradient as well.
+
+    Returns:
+        (N, 4) in HBM, dtype of ``boxes1``; with ``both`` a second one, dtype of ``boxes2``.
+
+    Notes:
+        Launch without a grid; tiles as in :func:`nki_giou_kernel`. Nothing is kept from the
+        forward pass: computing the areas again costs less than storing and loading them would.
+
+    Pseudocode:
+        for each tile of pairs:
+            dU = grad * (1 / (C + eps) - I / (U + eps)**2)
+            dI = grad / (U + eps) - dU
+            dC = -grad * (U + eps) / (C + eps)**2
+            each corner: sum over the three areas that it bounds
+    """
+    n_boxes = boxes1.shape[0]
+    grad1 = nl.ndarray(boxes1.shape, dtype=boxes1.dtype, buffer=nl.shared_hbm)
+    grads = (grad1,)
+    if both:
+        grads = (grad1, nl.ndarray(boxes2.shape, dtype=boxes2.dtype, buffer=nl.shared_hbm))
+
+    full = n_boxes // (PARTITIONS * TILE_BOXES)
+    fewer = n_boxes % (PARTITIONS * TILE_BOXES) // PARTITIONS
+    left = n_boxes % PARTITIONS
+    for tile in nl.affine_range(full):
+        first = tile * PARTITIONS * TILE_BOXES
+        _backward_tile(grad, boxes1, boxes2, grads, first, PARTITIONS, TILE_BOXES, eps, clamp)
+    if fewer:
+        first = full * PARTITIONS * TILE_BOXES
+        _backward_tile(grad, boxes1, boxes2, grads, first, PARTITIONS, fewer, eps, clamp)
+    if left:
+        _backward_tile(grad, boxes1, boxes2, grads, n_boxes - left, left, 1, eps, clamp)
+    return grads
+
+
+def _load_boxes(boxes, first, rows, cols):
+    """A float32 tile (rows, cols, 4) of the boxes from `first` on, `cols` in each partition."""
+    i_p, i_f, i_c = nl.mgrid[0:rows, 0:cols, 0:4]
+    return nl.load(boxes[first + i_p * cols + i_f, i_c], dtype=nl.float32)
+
+
+def _sides(p, q):
+    """Width and height of the overlap, negative where the boxes are apart, and of the hull.
+
+    The hull is the smallest box that encloses both.
+    """
+    gap_w = nl.minimum(p[:, :, 2], q[:, :, 2]) - nl.maximum(p[:, :, 0], q[:, :, 0])
+    gap_h = nl.minimum(p[:, :, 3], q[:, :, 3]) - nl.maximum(p[:, :, 1], q[:, :, 1])
+    hull_w = nl.maximum(p[:, :, 2], q[:, :, 2]) - nl.minimum(p[:, :, 0], q[:, :, 0])
+    hull_h = nl.maximum(p[:, :, 3], q[:, :, 3]) - nl.minimum(p[:, :, 1], q[:, :, 1])
+    return gap_w, gap_h, hull_w, hull_h
+
+
+def _width_height(box):
+    return box[:, :, 2] - box[:, :, 0], box[:, :, 3] - box[:, :, 1]
+
+
+def _denominator(area, eps, clamp):
+    return nl.maximum(area, eps) if clamp else area + eps
+
+
+def _passes(value, limit, clamp):
+    """1 where the gradient passes a value that is held at `limit` or more, else 0.
+
+    At the limit itself torch.clamp passes it. torchvision's overlap does not.
+    """
+    compare = nl.greater_equal if clamp else nl.greater
+    return compare(value, limit, dtype=nl.float32)
+
+
+def _giou_tile(boxes1, boxes2, scores, first, rows, cols, eps, clamp):
+    """GIOU of rows * cols pairs from `first` on."""
+    p = _load_boxes(boxes1, first, rows, cols)
+    q = _load_boxes(boxes2, first, rows, cols)
+
+    gap_w, gap_h, hull_w, hull_h = _sides(p, q)
+    if clamp:
+        hull_w, hull_h = nl.maximum(hull_w, 0), nl.maximum(hull_h, 0)
+    (p_w, p_h), (q_w, q_h) = _width_height(p), _width_height(q)
+    intersection = nl.maximum(gap_w, 0) * nl.maximum(gap_h, 0)
+    union = p_w * p_h + q_w * q_h - intersection
+    hull = hull_w * hull_h
+
+    union_under, hull_under = _denominator(union, eps, clamp), _denominator(hull, eps, clamp)
+    empty = (hull_under if clamp else hull) - union
+    giou = intersection / union_under - empty / hull_under
+
+    i_p, i_f = nl.mgrid[0:rows, 0:cols]
+    nl.store(scores[first + i_p * cols + i_f], value=giou)
+
+
+def _backward_tile(grad, boxes1, boxes2, grads, first, rows, cols, eps, clamp):
+    """Gradients of rows * cols pairs from `first` on, into `grads`: one tensor, or one a side."""
+    i_p, i_f = nl.mgrid[0:rows, 0:cols]
+    g = nl.load(grad[first + i_p * cols + i_f])
+    p = _load_boxes(boxes1, first, rows, cols)
+    q = _load_boxes(boxes2, first, rows, cols)
+
+    # The forward pass again.
+    gap_w, gap_h, hull_w, hull_h = _sides(p, q)
+    overlap_w, overlap_h = nl.maximum(gap_w, 0), nl.maximum(gap_h, 0)
+    held_w, held_h = hull_w, hull_h
+    if clamp:
+        held_w, held_h = nl.maximum(hull_w, 0), nl.maximum(hull_h, 0)
+    (p_w, p_h), (q_w, q_h) = p_size, q_size = _width_height(p), _width_height(q)
+    intersection = overlap_w * overlap_h
+    union = p_w * p_h + q_w * q_h - intersection
+    hull = held_w * held_h
+    union_under, hull_under = _denominator(union, eps, clamp), _denominator(hull, eps, clamp)
+
+    # From a GIOU to the three areas. A larger hull always lowers it: `to_hull` is what it costs.
+    per_union, per_hull = g / union_under, g / hull_under
+    from_iou = per_union * (intersection / union_under)
+    to_hull = per_hull * ((union if clamp else union_under) / hull_under)
+    if clamp:
+        from_iou = from_iou * _passes(union, eps, clamp)
+        to_hull = to_hull * _passes(hull, eps, clamp)
+    to_union = per_hull - from_iou
+    to_overlap = per_union - to_union
+
+    # From the areas to widths and heights.
+    to_overlap_w = to_overlap * overlap_h * _passes(gap_w, 0, clamp)
+    to_overlap_h = to_overlap * overlap_w * _passes(gap_h, 0, clamp)
+    to_hull_w, to_hull_h = to_hull * held_h, to_hull * held_w
+    if clamp:
+        to_hull_w = to_hull_w * _passes(hull_w, 0, clamp)
+        to_hull_h = to_hull_h * _passes(hull_h, 0, clamp)
+
+    # From those to the corners. Of a maximum, the larger gets all; equal ones get half each.
+    larger = (nl.greater(p, q, dtype=nl.float32) + nl.greater_equal(p, q, dtype=nl.float32)) * 0.5
+    smaller = 1.0 - larger
+    shared = to_union, to_overlap_w, to_overlap_h, to_hull_w, to_hull_h
+    _store_corners(grads[0], first, p_size, larger, smaller, *shared)
+    if len(grads) == 2:
+        _store_corners(grads[1], first, q_size, smaller, larger, *shared)
+
+
+def _store_corners(
+    out, first, size, larger, smaller, to_union, to_overlap_w, to_overlap_h, to_hull_w, to_hull_h
+):
+    """Gradient of one side's corners. `larger` is where its coordinate is the larger of the two.
+
+    Its low corner bounds the overlap where it is the larger, and the hull where it is the smaller;
+    its high corner the other way round.
+    """
+    width, height = size
+    rows, cols = width.shape
+    to_width, to_height = to_union * height, to_union * width
+    tile = nl.ndarray((rows, cols, 4), dtype=out.dtype, buffer=nl.sbuf)
+    tile[:, :, 0] = smaller[:, :, 0] * to_hull_w - larger[:, :, 0] * to_overlap_w - to_width
+    tile[:, :, 1] = smaller[:, :, 1] * to_hull_h - larger[:, :, 1] * to_overlap_h - to_height
+    tile[:, :, 2] = smaller[:, :, 2] * to_overlap_w - larger[:, :, 2] * to_hull_w + to_width
+    tile[:, :, 3] = smaller[:, :, 3] * to_overlap_h - larger[:, :, 3] * to_hull_h + to_height
+    i_p, i_f, i_c = nl.mgrid[0:rows, 0:cols, 0:4]
+    nl.store(out[first + i_p * cols + i_f, i_c], value=tile)
+
+
+# -- callers
+
+
+def nki_giou(boxes1: Any, boxes2: Any, eps: float = 1e-7, *, clamp: bool = False) -> Any:
+    """Generalized IoU of each box with its partner, by :func:`nki_giou_kernel`.
+
+    Dimensions:
+        Any leading axes, such as (batch, n). The last axis is x1, y1, x2, y2.
+
+    Args:
+        boxes1: (..., 4); float32, bfloat16 or float16. A NumPy array, a PyTorch tensor (CPU or
+            XLA) or a JAX array.
+        boxes2: (..., 4), same shape, framework and device; any of these dtypes.
+        eps: keeps denominators from zero; a number of at least 0. Another value is another kernel.
+        clamp: False: add ``eps`` to both denominators, as torchvision's
+            ``ops.generalized_box_iou_loss`` does. True: hold both denominators at ``eps`` or
+            more, and widths and heights at 0 or more, as ``torch_giou`` of Rand's article does.
+
+    Returns:
+        (...), float32. Empty when the boxes are.
+
+    Raises:
+        TypeError: not arrays, dtypes that the kernel does not take, or ``eps`` is no number.
+        ValueError: the last axis is not 4, shapes that differ, or a negative ``eps``.
+
+    Notes:
+        Boxes are not checked for x1 <= x2 and y1 <= y2; the values of those that are not follow
+        the definition. A NaN coordinate makes the GIOU of its own pair NaN.
+    """
+    eps, clamp = _check(boxes1, boxes2, eps), bool(clamp)
+    leading = tuple(boxes1.shape[:-1])
+    if 0 in leading:
+        return _no_scores(boxes1)
+    return nki_giou_kernel(boxes1.reshape(-1, 4), boxes2.reshape(-1, 4), eps, clamp).reshape(
+        leading
+    )
+
+
+def nki_giou_backward(
+    grad: Any,
+    boxes1: Any,
+    boxes2: Any,
+    eps: float = 1e-7,
+    *,
+    clamp: bool = False,
+    both: bool = True,
+) -> tuple[Any, ...]:
+    """Gradients of ``(grad * nki_giou(boxes1, boxes2)).sum()``.
+
+    Args:
+        grad: (...), float32: gradient of the loss with respect to each GIOU.
+        boxes1, boxes2, eps, clamp: as for :func:`nki_giou`.
+        both: whether the gradient for ``boxes2`` is wanted as well. Targets rarely need one.
+
+    Returns:
+        The gradient for ``boxes1`` in its shape and dtype; with ``both``, that for ``boxes2``
+        after it.
+
+    Raises:
+        TypeError, ValueError: as :func:`nki_giou`, and for a ``grad`` of another shape or dtype.
+
+    Notes:
+        Where coordinates are equal, max and min pass half of the gradient to each, as
+        ``torch.maximum`` and ``jax.numpy.maximum`` do. Boxes that only touch do not overlap, as in
+        torchvision's code; with ``clamp`` the gradient passes there, as in ``torch.clamp``.
+    """
+    eps, clamp = _check(boxes1, boxes2, eps), bool(clamp)
+    leading = tuple(boxes1.shape[:-1])
+    if tuple(grad.shape) != leading:
+        raise ValueError(
+            f"grad has shape {tuple(grad.shape)} for boxes of shape {tuple(boxes1.shape)}: there "
+            f"is one GIOU a pair. Pass a gradient of shape {leading}."
+        )
+    if _dtype_name(grad) != "float32":
+        raise TypeError(f"grad is {_dtype_name(grad)}: GIOUs are float32. Cast the gradient first.")
+    if 0 in leading:
+        return (boxes1 * 1, boxes2 * 1) if both else (boxes1 * 1,)
+    grads = nki_giou_backward_kernel(
+        grad.reshape(-1), boxes1.reshape(-1, 4), boxes2.reshape(-1, 4), eps, clamp, bool(both)
+    )
+    return tuple(g.reshape(tuple(boxes1.shape)) for g in grads)
+
+
+def _dtype_name(array: Any) -> str:
+    """``torch.bfloat16`` and NumPy's ``bfloat16`` have one name here."""
+    return str(array.dtype).removeprefix("torch.")
+
+
+def _no_scores(boxes: Any) -> Any:
+    """An empty float32 array of the framework of `boxes`, without their last axis."""
+    scores = boxes.sum(-1)
+    return scores.float() if hasattr(scores, "float") else scores.astype("float32")
+
+
+def _check(boxes1: Any, boxes2: Any, eps: Any) -> float:
+    """Refuse what the kernels cannot take, before anything is traced; return eps as a float."""
+    for name, boxes in (("boxes1", boxes1), ("boxes2", boxes2)):
+        if not hasattr(boxes, "shape") or not hasattr(boxes, "dtype"):
+            raise TypeError(
+                f"{name} is a {type(boxes).__name__}. Pass a NumPy array, a PyTorch tensor or a "
+                "JAX array."
+            )
+        if len(boxes.shape) == 0 or boxes.shape[-1] != 4:
+            raise ValueError(
+                f"{name} has shape {tuple(boxes.shape)}. The last axis of boxes is x1, y1, x2, y2, "
+                "so it has 4 elements. Reshape or slice first."
+            )
+        if _dtype_name(boxes) not in DTYPES:
+            raise TypeError(
+                f"{name} is {_dtype_name(boxes)}. The GIOU kernels take {', '.join(DTYPES)}, and "
+                "a NeuronCore has no float64. Cast the boxes first."
+            )
+    if tuple(boxes1.shape) != tuple(boxes2.shape):
+        raise ValueError(
+            f"boxes1 has shape {tuple(boxes1.shape)} and boxes2 {tuple(boxes2.shape)}. Each box "
+            "has one partner, and the kernel does not broadcast. Expand one to the other's shape, "
+            "or match predictions with targets first."
+        )
+    if isinstance(eps, bool) or not isinstance(eps, int | float):
+        raise TypeError(
+            f"eps is a {type(eps).__name__}. It is compiled into the kernel, so it must be a "
+            "Python number."
+        )
+    if not (eps >= 0 and math.isfinite(eps)):
+        raise ValueError(f"eps is {eps}. It keeps denominators from zero: pass 0 or a bit more.")
+    return float(eps)
