@@ -8,7 +8,6 @@ sent back, because torch_xla cannot register a custom-call target for its CPU cl
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -73,7 +72,9 @@ class TorchKernel(FrameworkKernel):
             ) from None
 
 
-_lowering = contextvars.ContextVar("lowering", default=False)
+# The lowering() contexts that are open, of the whole process: autograd runs the backward pass of XLA
+# tensors in a thread of its own, which sees no context variable.
+_lowering: list[object] = []
 
 
 @contextlib.contextmanager
@@ -83,11 +84,12 @@ def lowering() -> Iterator[None]:
     The tensors they return can be printed as HLO, not fetched: XLA's CPU client in torch_xla does
     not know the target.
     """
-    token = _lowering.set(True)
+    context = object()
+    _lowering.append(context)
     try:
         yield
     finally:
-        _lowering.reset(token)
+        _lowering.remove(context)
 
 
 def call(kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -125,7 +127,7 @@ def call(kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 def _call(kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any], device: torch.device) -> Any:
     bridge = TorchKernel(kernel)
     specialization, tensors = bridge.specialize(args, kwargs)
-    if device.type == "xla" and _lowering.get():
+    if device.type == "xla" and _lowering:
         results = _custom_call(bridge, specialization, tensors)
     else:
         results = _run(specialization.program, tensors, device)

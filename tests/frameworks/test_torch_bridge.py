@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import re
 import warnings
@@ -11,6 +12,11 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+with contextlib.suppress(ImportError):
+    import torch_xla
+
+    # Before any backward pass: autograd knows only the devices that exist when it first runs.
+    torch_xla.device()
 
 import neuronxcc.nki as nki  # noqa: E402
 import neuronxcc.nki.language as nl  # noqa: E402
@@ -244,3 +250,24 @@ class TestXla:
         with lowering():
             pass
         assert torch.equal(twice(X.to(device)).cpu(), 2 * X)
+
+    def test_lowering_reaches_the_backward_pass(self, device):
+        """Autograd runs it in a thread of its own for XLA tensors."""
+        import torch_xla
+
+        from nkisim.frameworks.torch import lowering
+
+        class Twice(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x + x
+
+            @staticmethod
+            def backward(ctx, grad):
+                return twice(grad)
+
+        x = X.to(device).requires_grad_()
+        with lowering():
+            Twice.apply(x).sum().backward()
+        hlo = torch_xla._XLAC._get_xla_tensors_hlo([x.grad])
+        assert hlo.count("custom-call(") == 1
