@@ -130,6 +130,22 @@ class RaceError(KernelError):
     """Two kernel instances touch the same memory, and at least one writes."""
 
 
+class ScopeError(KernelError):
+    """A tile is used outside of the loop iteration that made it."""
+
+
+class LoopError(KernelError):
+    """Iterations of an affine_range loop depend on one another."""
+
+
+class PlacementError(KernelError, ValueError):
+    """A tile placed by hand is at an illegal address, or overwrites another that is alive."""
+
+
+class AccumulationError(KernelError):
+    """Matmuls accumulate in PSUM in a way that the Tensor Engine does not."""
+
+
 class ParameterError(KernelError, TypeError):
     """A kernel argument is used, or passed, in a way that kernels do not allow."""
 

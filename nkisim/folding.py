@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,11 +18,15 @@ from nkisim.instruction import Instruction
 from nkisim.memory import Role, Space
 from nkisim.tensor import Tensor
 
+if TYPE_CHECKING:
+    from nkisim.trace import Trace
 
-def fold_assignments(instructions: list[Instruction]) -> list[Instruction]:
-    """The instructions without the copies that assignments left behind. Changes their writers."""
+
+def fold_assignments(trace: Trace) -> None:
+    """Take the copies that assignments left behind out of a trace, and change their writers."""
+    instructions = trace.instructions
     if not any("assign" in i.attrs for i in instructions):
-        return instructions
+        return
     touches: dict[int, list[int]] = defaultdict(list)
     for at, instr in enumerate(instructions):
         for number in {t.buffer.number for t in (*instr.outs, *instr.tiles_in)}:
@@ -31,8 +36,11 @@ def fold_assignments(instructions: list[Instruction]) -> list[Instruction]:
         if copy.attrs.pop("assign", False) is not True:
             continue
         value, target = copy.ins[0], copy.outs[0]
+        trace.assigned.add(value.buffer.number)
         positions = touches[value.buffer.number]
         if len(positions) != 2 or positions[1] != at:
+            if len(positions) > 2:
+                trace.assigned.discard(value.buffer.number)
             continue
         writer = instructions[positions[0]]
         if not _writes_only(writer, value, copy) or not _may_write(writer, value, target):
@@ -46,7 +54,7 @@ def fold_assignments(instructions: list[Instruction]) -> list[Instruction]:
         reads_it = moved and between[moved - 1] == positions[0]
         between[moved : moved + 1] = [] if reads_it else [positions[0]]
         gone.add(at)
-    return [i for at, i in enumerate(instructions) if at not in gone]
+    trace.instructions = [i for at, i in enumerate(instructions) if at not in gone]
 
 
 def _writes_only(writer: Instruction, value: Tensor, copy: Instruction) -> bool:

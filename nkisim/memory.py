@@ -11,10 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from nkisim.errors import Location
+
+if TYPE_CHECKING:
+    from nkisim.access import AccessPattern
 
 
 class Space(Enum):
@@ -52,6 +56,21 @@ class Allocation:
     place: Callable[[tuple[int, ...], int, int], tuple[int, ...]] | None = None
 
 
+class Placed(NamedTuple):
+    """Where a tile is: its first partition, how many, and bytes in each from an address on."""
+
+    start: int
+    partitions: int
+    address: int
+    size: int
+
+    def __str__(self) -> str:
+        return (
+            f"partitions {self.start}..{self.start + self.partitions - 1}, "
+            f"bytes {self.address}..{self.address + self.size - 1}"
+        )
+
+
 class Role(Enum):
     """What a buffer is to the kernel: an argument, a tensor it made, or data fixed in the code."""
 
@@ -76,6 +95,7 @@ class Buffer:
         location: the kernel line that made it.
         data: the values of a CONSTANT.
         place: where the kernel puts its tiles, when it allocates directly (see Allocation).
+        placed: for each tile, where that is.
     """
 
     __slots__ = (
@@ -87,6 +107,7 @@ class Buffer:
         "number",
         "par_axis",
         "place",
+        "placed",
         "program",
         "role",
         "shape",
@@ -122,6 +143,7 @@ class Buffer:
         self.location = location
         self.data = data
         self.place = place
+        self.placed: list[Placed] = []
         self.strides = c_strides(shape)
 
     @property
@@ -154,3 +176,11 @@ def c_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     for axis in range(len(shape) - 2, -1, -1):
         strides[axis] = strides[axis + 1] * shape[axis + 1]
     return tuple(strides)
+
+
+def block_of(view: AccessPattern) -> int:
+    """Which tile of an on-chip tensor a view is in: its block index, counted row-major."""
+    at = 0
+    for size, o in zip(view.base_shape[: view.buffer.par_axis], view.offsets, strict=False):
+        at = at * size + o
+    return at

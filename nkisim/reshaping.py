@@ -26,6 +26,8 @@ def reshape(view: AccessPattern, shape: tuple[int, ...]) -> AccessPattern:
     shape = _filled(view, shape)
     if shape == view.shape:
         return view
+    if view.size == 0:
+        return view.view_as(shape, view.offsets, tuple((0,) * len(shape) for _ in view.coefs))
     partition = view.buffer.par_axis
     fixed = partition + 1 if view.space.on_chip else 0
     if view.covers_buffer and shape[:fixed] == view.shape[:fixed]:

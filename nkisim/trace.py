@@ -11,12 +11,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nkisim.checking import Checker
-from nkisim.errors import RaceError, ShapeError, TraceContextError, locate
+from nkisim.errors import Location, RaceError, ShapeError, TraceContextError, locate
 from nkisim.folding import fold_assignments
 from nkisim.grid import Grid
 from nkisim.index import Mask, Restriction
@@ -24,6 +24,13 @@ from nkisim.instruction import OPCODES, Engine, Instruction, Operand
 from nkisim.machine import TARGET, Machine
 from nkisim.memory import Buffer, Role, Space
 from nkisim.tensor import Tensor
+
+
+class Loop(NamedTuple):
+    """One execution of a loop: which iterator it uses, and its kernel line."""
+
+    kind: str
+    location: Location | None
 
 
 @dataclass
@@ -39,6 +46,9 @@ class Trace:
         result: what the kernel returned, with Tensors at the leaves.
         written_arguments: numbers of the argument buffers that the kernel writes.
         partly_written: numbers of the HBM buffers with elements that nothing writes.
+        loops: every loop execution; instructions and buffers name them by position.
+        hidden: numbers of the buffers that stand for state of the hardware.
+        assigned: numbers of the buffers that only passed a result on to where it was assigned.
         machine: the NeuronCore generation traced for.
     """
 
@@ -50,6 +60,9 @@ class Trace:
     result: Any = None
     written_arguments: list[int] = field(default_factory=list)
     partly_written: set[int] = field(default_factory=set)
+    loops: list[Loop] = field(default_factory=list)
+    hidden: set[int] = field(default_factory=set)
+    assigned: set[int] = field(default_factory=set)
     machine: Machine = TARGET
 
 
@@ -61,7 +74,6 @@ class Tracer:
         self.checker = checker
         self.program = 0
         self.loops: tuple[tuple[int, int], ...] = ()
-        self._loop_count = 0
         self._shared: list[Tensor] = []
         self._shared_seen = 0
         self._identities: dict[tuple[int, np.dtype], Tensor] = {}
@@ -151,6 +163,8 @@ class Tracer:
             **more,
         )
         self.trace.buffers.append(buffer)
+        if buffer.place is not None:
+            self.checker.on_place(buffer)
         return Tensor(buffer)
 
     def hidden(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
@@ -159,6 +173,7 @@ class Tracer:
         if key not in self._hidden:
             tensor = self._hidden[key] = self._allocate(shape, dtype, Space.SBUF, name=name)
             tensor.buffer.loops = ()  # it outlives the loop that first uses it
+            self.trace.hidden.add(tensor.buffer.number)
         return self._hidden[key]
 
     def has_hidden(self, name: str) -> bool:
@@ -232,10 +247,10 @@ class Tracer:
 
     # -- structure ------------------------------------------------------------------------------
 
-    def loop(self, indices: range) -> Iterator[int]:
+    def loop(self, indices: range, kind: str) -> Iterator[int]:
         """Iterate, recording which iteration each instruction belongs to."""
-        number = self._loop_count
-        self._loop_count += 1
+        number = len(self.trace.loops)
+        self.trace.loops.append(Loop(kind, locate()))
         outside = self.loops
         try:
             for i in indices:
@@ -251,11 +266,11 @@ class Tracer:
             for program in range(self.trace.grid.size):
                 self.program = program
                 self.loops = ()
-                self._loop_count = self._shared_seen = 0
+                self._shared_seen = 0
                 result = body()
                 if program == 0:
                     self.trace.result = result
-            self.trace.instructions = fold_assignments(self.trace.instructions)
+            fold_assignments(self.trace)
             self.checker.finish()
         finally:
             _stack().pop()

@@ -6,13 +6,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nkisim.checking.accumulation import check_accumulation
+from nkisim.checking.capacity import check_capacity
+from nkisim.checking.loops import check_affine_loops
 from nkisim.checking.memory_state import MemoryState
-from nkisim.checking.patterns import check_allocation, check_bounds, check_memory, check_tiles
+from nkisim.checking.patterns import (
+    check_allocation,
+    check_bounds,
+    check_memory,
+    check_start_partition,
+    check_tiles,
+)
+from nkisim.checking.placement import check_placement, place_tiles
+from nkisim.checking.scope import check_scope
 from nkisim.checking.settings import current_modes
 from nkisim.errors import KernelError, OutputError, warn
 from nkisim.index import Restriction
 from nkisim.instruction import Instruction
-from nkisim.memory import Space
+from nkisim.memory import Buffer, Space
 from nkisim.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -24,6 +35,7 @@ class Checker:
 
     def __init__(self) -> None:
         self.modes = current_modes()
+        self._warned: set[tuple[str, object]] = set()
 
     def begin(self, trace: Trace) -> None:
         """Start on an empty trace."""
@@ -33,6 +45,8 @@ class Checker:
             "bounds": check_bounds,
             "memory": check_memory,
             "tile": check_tiles,
+            "partition": check_start_partition,
+            "scope": check_scope,
         }
         self._stages = [
             (name, check) for name, check in stages.items() if self.modes[name] != "off"
@@ -84,14 +98,30 @@ class Checker:
                 )
             )
 
+    def on_place(self, buffer: Buffer) -> None:
+        """A tensor whose tiles the kernel places."""
+        buffer.placed = place_tiles(buffer, self.trace.machine)
+
     def finish(self) -> None:
-        """All instances are traced."""
+        """All instances are traced: check what only the whole stream shows."""
         self._memory_state.finish()
+        whole = {
+            "loop": check_affine_loops,
+            "accumulation": check_accumulation,
+            "placement": check_placement,
+            "sbuf": lambda trace: check_capacity(trace, Space.SBUF),
+            "psum": lambda trace: check_capacity(trace, Space.PSUM),
+        }
+        for name, check in whole.items():
+            if self.modes[name] != "off":
+                for error in check(self.trace):
+                    self.report(name, error)
 
     def report(self, name: str, error: KernelError) -> None:
-        """Raise, warn or drop, as the mode of check `name` says."""
+        """Raise, warn (once a kernel line) or drop, as the mode of check `name` says."""
         mode = self.modes[name]
         if mode == "error":
             raise error
-        if mode == "warn":
+        if mode == "warn" and (name, error.location) not in self._warned:
+            self._warned.add((name, error.location))
             warn(error)

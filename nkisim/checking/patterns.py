@@ -74,7 +74,7 @@ def check_tiles(instr: Instruction, trace: Trace) -> KernelError | None:
     """On-chip operands have their partition axis first, and not more partitions than exist."""
     pmax = trace.machine.partitions
     for tensor in _operands(instr):
-        if not tensor.space.on_chip or tensor.base_shape is not tensor.buffer.shape:
+        if not tensor.space.on_chip or not tensor.shape:
             continue
         if tensor.shape[0] > pmax:
             return _too_many_partitions(tensor.describe(), tensor.shape[0], pmax)
@@ -135,3 +135,30 @@ def _too_many_partitions(what: str, size: int, pmax: int) -> TileSizeError:
         fix=f"cut the axis in tiles of {pmax} (nl.tile_size.pmax) with a loop or a launch grid",
         code="err_num_partition_exceed_arch_limit",
     )
+
+
+def allowed_starts(partitions: int) -> tuple[int, ...]:
+    """Partitions where an access to this many of them may start (architecture guide, SDK 2.26)."""
+    if partitions > 64:
+        return (0,)
+    return (0, 64) if partitions > 32 else (0, 32, 64, 96)
+
+
+def check_start_partition(instr: Instruction, trace: Trace) -> KernelError | None:
+    """Engines read and write from partition 0, 32, 64 or 96 on."""
+    if not instr.spec.on_chip:
+        return None
+    for tensor in _operands(instr):
+        start = tensor.start_partition
+        if not start or not tensor.space.on_chip or start in allowed_starts(tensor.shape[0]):
+            continue
+        count = tensor.shape[0]
+        return TileSizeError(
+            f"{instr.label} reaches {count} partitions of {tensor.describe()} from partition "
+            f"{start} on",
+            rule=f"an engine reaches {count} partitions from one of {allowed_starts(count)} on; "
+            "the compiler moves the data for other starts, or refuses",
+            fix="lay the data out so that it starts there, put it along a free axis, or move it "
+            "with a DMA",
+        )
+    return None

@@ -1,0 +1,76 @@
+"""Accumulation in PSUM: the Tensor Engine adds to what a tile holds, in fp32, until it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from nkisim.dtypes import F32
+from nkisim.errors import AccumulationError
+from nkisim.instruction import Engine, Instruction
+from nkisim.memory import Space, block_of
+from nkisim.tensor import Tensor
+
+if TYPE_CHECKING:
+    from nkisim.trace import Trace
+
+
+def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
+    """Each PSUM tile that is read in the middle of its accumulation, once."""
+    reads: dict[tuple[int, int], dict[tuple, tuple[Instruction, Tensor]]] = {}
+    reported: set[tuple[int, int]] = set()
+    for instr in trace.instructions:
+        accumulates = bool(instr.attrs.get("accumulate"))
+        for t in instr.outs:
+            if t.space is not Space.PSUM:
+                continue
+            key = (t.buffer.number, block_of(t))
+            if not accumulates:
+                reads.pop(key, None)  # written afresh: a new accumulation
+                continue
+            early = _overlapping(reads.get(key), t)
+            if early is not None and key not in reported:
+                reported.add(key)
+                yield _read_early(instr, t, early)
+            elif t.buffer.dtype != F32 and key not in reported:
+                reported.add(key)
+                yield _not_fp32(instr, t)
+        if instr.engine is Engine.TENSOR:
+            continue
+        for t in instr.tiles_in:
+            if t.space is Space.PSUM and not any(t.same_elements(o) for o in instr.outs):
+                key = (t.buffer.number, block_of(t))
+                reads.setdefault(key, {})[tuple(t.bounds())] = (instr, t)
+
+
+def _overlapping(reads: dict | None, t: Tensor) -> Instruction | None:
+    mine = t.bounds()
+    for bounds, (instr, other) in (reads or {}).items():
+        if other.base_shape == t.base_shape and all(
+            a_lo <= b_hi and b_lo <= a_hi
+            for (a_lo, a_hi), (b_lo, b_hi) in zip(bounds, mine, strict=True)
+        ):
+            return instr
+    return None
+
+
+def _read_early(instr: Instruction, t: Tensor, early: Instruction) -> AccumulationError:
+    at = f" at {early.location}" if early.location else ""
+    return AccumulationError(
+        f"{instr.label} goes on accumulating into {t.describe()} after {early.label}{at} has "
+        "read it",
+        rule="a group of accumulating matmuls ends before another engine reads the tile: until "
+        "then it holds a partial sum, and reading may end the group",
+        fix="read the tile after the loop that accumulates into it, or zero it before "
+        "accumulating again",
+        location=instr.location,
+    )
+
+
+def _not_fp32(instr: Instruction, t: Tensor) -> AccumulationError:
+    return AccumulationError(
+        f"{instr.label} accumulates into {t.describe()} of {t.buffer.dtype}",
+        rule="the Tensor Engine accumulates in fp32",
+        fix="declare the PSUM tile with dtype=nl.float32, and convert when copying it to SBUF",
+        location=instr.location,
+    )

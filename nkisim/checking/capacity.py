@@ -1,0 +1,80 @@
+"""What is alive at once fits the chip.
+
+A tile lives from its first write to its last use. Tiles on fewer partitions than all share their
+bytes with others, so they count for the quarters of the memory that they occupy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from nkisim.errors import TileSizeError
+from nkisim.memory import Buffer, Space, block_of
+
+if TYPE_CHECKING:
+    from nkisim.trace import Trace
+
+_QUARTER = 32  # partitions
+
+
+def check_capacity(trace: Trace, space: Space) -> Iterator[TileSizeError]:
+    """The moment of the largest overflow of `space`, if there is one."""
+    machine = trace.machine
+    room = (machine.sbuf_usable_bytes if space is Space.SBUF else machine.psum_bytes) * 4
+    first: dict[tuple[int, int], int] = {}
+    last: dict[tuple[int, int], int] = {}
+    for at, instr in enumerate(trace.instructions):
+        for t in (*instr.outs, *instr.tiles_in):
+            if t.space is space and t.buffer.place is None:
+                key = (t.buffer.number, block_of(t))
+                first.setdefault(key, at)
+                last[key] = at
+    change = [0] * (len(trace.instructions) + 1)
+    for key, at in first.items():
+        size = _size(trace.buffers[key[0]])
+        change[at] += size
+        change[last[key] + 1] -= size
+    used = worst = worst_at = 0
+    for at, delta in enumerate(change):
+        used += delta
+        if used > worst:
+            worst, worst_at = used, at
+    if worst <= room:
+        return
+    alive = [k for k, at in first.items() if at <= worst_at <= last[k]]
+    yield _error(trace, space, worst, room, worst_at, alive)
+
+
+def _size(buffer: Buffer) -> int:
+    """Bytes a partition of a tile, times the quarters of the partitions it occupies."""
+    quarters = -(-buffer.shape[buffer.par_axis] // _QUARTER)
+    return buffer.partition_bytes * quarters
+
+
+def _error(trace, space, worst, room, at, alive) -> TileSizeError:
+    tiles: dict[int, int] = {}
+    for number, _ in alive:
+        tiles[number] = tiles.get(number, 0) + 1
+    largest = sorted(tiles, key=lambda n: -tiles[n] * _size(trace.buffers[n]))[:3]
+    listing = "; ".join(
+        f"{tiles[n]} x {trace.buffers[n]!r}"
+        + (f" from {trace.buffers[n].location}" if trace.buffers[n].location else "")
+        for n in largest
+    )
+    if space is Space.SBUF:
+        consequence = (
+            "the compiler spills the rest to HBM and loads it again, which is slow"
+        )
+        fix = "load tiles where they are used, make them smaller or narrower, or loop over blocks"
+    else:
+        consequence = "matmul results have nowhere else to go"
+        fix = "copy results to SBUF before the next matmuls, or make the tiles smaller"
+    return TileSizeError(
+        f"{len(alive):,} tiles alive at once need {worst // 4:,} bytes a partition of "
+        f"{space.label}; the largest: {listing}",
+        rule=f"{space.label} of {trace.machine.name} has {room // 4:,} bytes a partition for a "
+        f"kernel; {consequence}",
+        fix=fix,
+        location=trace.instructions[at].location,
+    )

@@ -1,0 +1,157 @@
+"""Iterations of affine_range run in any order, or at once: none may need another's result.
+
+The check keeps, for each element of a tensor that such a loop writes and that was made outside of
+it, the iteration that wrote it last, in program order and once more in reverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nkisim.errors import LoopError
+from nkisim.instruction import Instruction
+from nkisim.memory import Buffer
+from nkisim.tensor import Tensor
+from nkisim.views import view_of
+
+if TYPE_CHECKING:
+    from nkisim.trace import Trace
+
+Path = tuple[tuple[int, int], ...]
+
+# Operators whose order of application does not matter: `t op= x` may be done in any order.
+_ASSOCIATIVE = frozenset(
+    {"add", "multiply", "maximum", "minimum", "logical_and", "logical_or", "logical_xor"}
+    | {"bitwise_and", "bitwise_or", "bitwise_xor"}
+)
+
+
+def check_affine_loops(trace: Trace) -> Iterator[LoopError]:
+    """Each tensor that has a dependence between iterations of an affine_range loop, once."""
+    affine = {n for n, loop in enumerate(trace.loops) if loop.kind == "affine_range"}
+    if not affine:
+        return
+    accesses = _accesses(trace, affine)
+    for number, uses in accesses.items():
+        buffer = trace.buffers[number]
+        found = _first_clash(buffer, uses, affine, "after")
+        if found is None and any(not writes for _, _, writes in uses):
+            found = _first_clash(buffer, uses[::-1], affine, "before")
+        if found is not None:
+            yield found
+
+
+def _accesses(trace: Trace, affine: set[int]) -> dict[int, list[tuple[Instruction, Tensor, bool]]]:
+    """For each tensor that an affine loop outside of which it was made writes, all its uses."""
+    written: set[int] = set()
+    for instr in trace.instructions:
+        for t in instr.outs:
+            inside = len(t.buffer.loops)
+            if any(n in affine for n, _ in instr.loops[inside:]):
+                written.add(t.buffer.number)
+    written -= trace.hidden
+    uses: dict[int, list[tuple[Instruction, Tensor, bool]]] = {}
+    for instr in trace.instructions:
+        if "walked" in instr.attrs:
+            continue  # which elements an index tile touches is not known here
+        for t, writes in (*((t, False) for t in instr.tiles_in), *((t, True) for t in instr.outs)):
+            if t.buffer.number in written and t.dtype.itemsize == t.buffer.dtype.itemsize:
+                uses.setdefault(t.buffer.number, []).append((instr, t, writes))
+    return uses
+
+
+def _first_clash(
+    buffer: Buffer, uses: list[tuple[Instruction, Tensor, bool]], affine: set[int], order: str
+) -> LoopError | None:
+    owner = np.full(buffer.size, -1, np.int32)  # 2 * writing instruction's path + accumulates
+    paths: dict[Path, int] = {}
+    known: list[tuple[Path, Instruction]] = []
+    for instr, tensor, writes in uses:
+        if 0 in tensor.shape:
+            continue
+        accumulates = _accumulates(instr, tensor)
+        number = paths.setdefault(instr.loops, len(known))
+        if number == len(known):
+            known.append((instr.loops, instr))
+        mine = 2 * number + accumulates
+        view, where = view_of(owner, tensor), instr.where_of(tensor)
+        first = int(view.flat[0])
+        seen = {first} if (view == first).all() else set(np.unique(view).tolist())
+        for other in seen - {-1, mine}:
+            if accumulates and other & 1:
+                continue
+            path, writer = known[other // 2]
+            level = _parted(path, instr.loops, affine)
+            if level is None or level < len(buffer.loops):
+                continue
+            hit = view == other
+            if where is not None:
+                hit &= where
+            if hit.any():
+                index = tuple(int(i) for i in np.argwhere(hit)[0])
+                place = list(tensor.coordinates(index))
+                return _error(instr, tensor, writes, writer, path, level, place, order)
+        if writes:
+            if where is None:
+                view[...] = mine
+            else:
+                np.copyto(view, mine, where=where)
+    return None
+
+
+def _parted(a: Path, b: Path, affine: set[int]) -> int | None:
+    """The level at which two instructions are in different iterations of one affine loop."""
+    for level, (p, q) in enumerate(zip(a, b, strict=False)):
+        if p != q:
+            return level if p[0] == q[0] and p[0] in affine else None
+    return None
+
+
+def _accumulates(instr: Instruction, tensor: Tensor) -> bool:
+    """Whether `tensor` is the accumulator of an update that may be done in any order."""
+    if instr.attrs.get("accumulate") or instr.opcode == "dma_accumulate":
+        return any(tensor.same_elements(t) for t in instr.outs)
+    return (
+        instr.attrs.get("op") in _ASSOCIATIVE
+        and instr.spec.elementwise
+        and tensor.same_elements(instr.outs[0])
+        and any(tensor.same_elements(t) for t in instr.tiles_in)
+    )
+
+
+def _error(
+    instr: Instruction,
+    tensor: Tensor,
+    writes: bool,
+    writer: Instruction,
+    path: Path,
+    level: int,
+    place: list[int],
+    order: str,
+) -> LoopError:
+    mine, theirs = instr.loops[level][1], path[level][1]
+    at = f" at {writer.location}" if writer.location else ""
+    where = f"element {place} of {tensor.describe()}"
+    if writes:
+        return LoopError(
+            f"iterations {theirs} and {mine} of an nl.affine_range loop both write {where}; the "
+            f"other write is{at}",
+            rule="iterations of affine_range may run at once: each writes elements of its own, "
+            "unless they add up (a matmul or += into one accumulator)",
+            fix="index the destination with the loop index, or loop with nl.sequential_range",
+            code="err_unexpected_output_dependencies",
+            location=instr.location,
+        )
+    then = "has written" if order == "after" else "writes later"
+    return LoopError(
+        f"{instr.label} in iteration {mine} of an nl.affine_range loop reads {where}, which "
+        f"iteration {theirs} {then}{at}",
+        rule="iterations of affine_range may run in any order: none reads what another writes",
+        fix="loop with nl.sequential_range, where each iteration sees what the ones before it "
+        "wrote",
+        code="err_unexpected_output_dependencies",
+        location=instr.location,
+    )
