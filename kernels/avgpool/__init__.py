@@ -1,0 +1,20 @@
+"""Average pooling, the second operator of the book.
+
+``geometry`` says where windows lie and cuts images into tiles; ``nki_kernels`` holds the kernels
+and needs only NKI; ``reference`` the NumPy version; ``torch_op`` and ``jax_op`` the differentiable
+operators, each importing its own framework only.
+"""
+
+from kernels.avgpool.nki_kernels import (
+    nki_avg_pool2d,
+    nki_avg_pool2d_backward_kernel,
+    nki_avg_pool2d_kernel,
+    nki_avg_pool2d_kernel_strict,
+)
+
+__all__ = [
+    "nki_avg_pool2d",
+    "nki_avg_pool2d_backward_kernel",
+    "nki_avg_pool2d_kernel",
+    "nki_avg_pool2d_kernel_strict",
+]

@@ -1,0 +1,144 @@
+"""Average pooling as a differentiable JAX function around the NKI kernels.
+
+A raw NKI kernel is a custom call, opaque to JAX. Three layers, inside out, teach JAX about it:
+``custom_partitioning`` (images and channels stay on their devices), ``custom_vmap`` (a batch is
+more channels) and ``custom_vjp`` (the gradient). Pooling is linear, so the backward function is
+the transpose of the forward one, and the other way round.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import NamedSharding, PartitionSpec
+
+from kernels.avgpool.geometry import Pooling, pooling
+from kernels.avgpool.nki_kernels import pool, unpool
+
+
+def _over_planes(launch: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
+    """A launch on (planes, height, width), with rules for sharding and for ``vmap``.
+
+    Planes, the channels of all images, are independent of one another: each device pools its own.
+    Height and width are gathered if they are sharded, since windows cross the borders.
+    """
+
+    @custom_partitioning
+    def partitioned(planes: jax.Array) -> jax.Array:
+        return launch(planes)
+
+    def by_plane(mesh: Any, x: Any) -> NamedSharding:
+        spec = x.sharding.spec
+        return NamedSharding(mesh, PartitionSpec(spec[0] if len(spec) else None, None, None))
+
+    def infer(mesh: Any, args: Any, result: Any) -> NamedSharding:
+        """The result's sharding, given the argument's (used without Shardy)."""
+        return by_plane(mesh, args[0])
+
+    def partition(mesh: Any, args: Any, result: Any) -> Any:
+        sharding = by_plane(mesh, result)
+        return mesh, launch, sharding, (sharding,)
+
+    partitioned.def_partition(
+        partition=partition,
+        infer_sharding_from_operands=infer,
+        sharding_rule="planes h w -> planes y x",
+    )
+
+    @custom_vmap
+    def batchable(planes: jax.Array) -> jax.Array:
+        return partitioned(planes)
+
+    @batchable.def_vmap
+    def batch(size: int, batched: list[bool], planes: jax.Array) -> tuple[jax.Array, bool]:
+        """Put the batch in the planes: one kernel launch, whatever the batch size."""
+        out = batchable(planes.reshape(-1, *planes.shape[-2:]))
+        return out.reshape(*planes.shape[:-2], *out.shape[-2:]), True
+
+    return batchable
+
+
+@functools.cache
+def _pool(settings: Pooling) -> Callable[[jax.Array], jax.Array]:
+    return _over_planes(lambda planes: pool(planes, settings))
+
+
+@functools.cache
+def _unpool(settings: Pooling, size: tuple[int, int]) -> Callable[[jax.Array], jax.Array]:
+    return _over_planes(lambda planes: unpool(planes, size, settings))
+
+
+def _apply(function: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
+    """Call a function of planes on (C, H, W) or (N, C, H, W)."""
+    out = function(x.reshape(-1, *x.shape[-2:]))
+    return out.reshape(*x.shape[:-2], *out.shape[-2:])
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _forward(x: jax.Array, settings: Pooling) -> jax.Array:
+    return _apply(_pool(settings), x)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def _backward(grad_out: jax.Array, size: tuple[int, int], settings: Pooling) -> jax.Array:
+    return _apply(_unpool(settings, size), grad_out)
+
+
+# What a backward pass needs is sizes, which are static. An array of no elements in that shape
+# carries them through jit.
+_forward.defvjp(
+    lambda x, settings: (_forward(x, settings), jnp.empty((0, *x.shape[-2:]))),
+    lambda settings, kept, grad: (_backward(grad, kept.shape[1:], settings),),
+)
+_backward.defvjp(
+    lambda grad_out, size, settings: (_backward(grad_out, size, settings), None),
+    lambda size, settings, _, grad: (_forward(grad, settings),),
+)
+
+
+def avg_pool2d(
+    x: jax.Array,
+    kernel_size: int | tuple[int, int],
+    stride: int | tuple[int, int] | None = None,
+    padding: int | tuple[int, int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> jax.Array:
+    """Average pooling with the NKI kernels, differentiably.
+
+    Dimensions:
+        N: images, any number. C: channels. H, W: height and width. At least 1.
+
+    Args:
+        x: (N, C, H, W) or (C, H, W), float32, bfloat16 or float16. Channels come first.
+        kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override: Python
+            numbers, with the meaning that ``torch.nn.functional.avg_pool2d`` gives them. JAX has no
+            average pooling; ``jax.lax.reduce_window`` sums, and leaves the division to you.
+
+    Returns:
+        (N, C, out_H, out_W) or (C, out_H, out_W), same dtype. No images give no images.
+
+    Raises:
+        TypeError: a dtype that the kernels do not take, or a size that is not an integer.
+        ValueError: another rank, sizes out of range, a window larger than the image.
+
+    Notes:
+        Works under ``jit``, ``grad`` (reverse mode, any order) and ``vmap``. Under ``jit`` on
+        several devices, images and channels are pooled where they lie, with no all-gather; height
+        and width are gathered first.
+
+    Pseudocode:
+        forward:   out = sum of each window / count
+        backward:  grad_x = sum of grad_out / count over the windows that an element lies in
+    """
+    settings = pooling(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    if x.ndim == 4 and x.shape[0] == 0:  # no images: nothing to launch
+        return jnp.zeros((*x.shape[:2], *settings.out_size(*x.shape[2:])), x.dtype)
+    return _forward(x, settings)
