@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import nbformat
-import notebooks
 import pytest
+
+import notebooks
 
 ROOT = Path(__file__).resolve().parent.parent
 

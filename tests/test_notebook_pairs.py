@@ -6,9 +6,10 @@ from pathlib import Path
 
 import jupytext
 import nbformat
-import notebooks
 import pytest
 import yaml
+
+import notebooks
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted((ROOT / "notebooks").glob("*.md"))
