@@ -353,7 +353,7 @@ def nki_giou(boxes1: Any, boxes2: Any, eps: float = 1e-7, *, clamp: bool = False
         Boxes are not checked for x1 <= x2 and y1 <= y2; the values of those that are not follow
         the definition. A NaN coordinate makes the GIOU of its own pair NaN.
     """
-    eps, clamp = _check(boxes1, boxes2, eps), bool(clamp)
+    eps, clamp = check_arguments(boxes1, boxes2, eps), bool(clamp)
     leading = tuple(boxes1.shape[:-1])
     if 0 in leading:
         return _no_scores(boxes1)
@@ -390,7 +390,7 @@ def nki_giou_backward(
         ``torch.maximum`` and ``jax.numpy.maximum`` do. Boxes that only touch do not overlap, as in
         torchvision's code; with ``clamp`` the gradient passes there, as in ``torch.clamp``.
     """
-    eps, clamp = _check(boxes1, boxes2, eps), bool(clamp)
+    eps, clamp = check_arguments(boxes1, boxes2, eps), bool(clamp)
     leading = tuple(boxes1.shape[:-1])
     if tuple(grad.shape) != leading:
         raise ValueError(
@@ -418,7 +418,7 @@ def _no_scores(boxes: Any) -> Any:
     return scores.float() if hasattr(scores, "float") else scores.astype("float32")
 
 
-def _check(boxes1: Any, boxes2: Any, eps: Any) -> float:
+def check_arguments(boxes1: Any, boxes2: Any, eps: Any) -> float:
     """Refuse what the kernels cannot take, before anything is traced; return eps as a float."""
     for name, boxes in (("boxes1", boxes1), ("boxes2", boxes2)):
         if not hasattr(boxes, "shape") or not hasattr(boxes, "dtype"):

@@ -1,0 +1,223 @@
+"""Generalized IoU as a differentiable JAX function around the NKI kernels, and the loss.
+
+A raw NKI kernel is a custom call, opaque to JAX. Three layers, inside out, teach JAX about it:
+``custom_partitioning`` (sharded boxes stay where they are), ``custom_vmap`` (a batch is one launch)
+and ``custom_vjp`` (the gradient). ``eps`` and ``clamp`` are compiled into the kernels, so each pair
+of them has its own layers.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import NamedSharding, PartitionSpec
+
+from kernels.giou.nki_kernels import check_arguments, nki_giou, nki_giou_backward
+
+
+def _by_pair(mesh: Any, sharding: Any, ndim: int) -> NamedSharding:
+    """Pairs lie where `sharding` has them along its first axis; coordinates are never split."""
+    pairs = sharding.spec[0] if len(sharding.spec) else None
+    return NamedSharding(mesh, PartitionSpec(pairs, *(None,) * (ndim - 1)))
+
+
+def _shardable(function: Callable, n_inputs: int, ranks: tuple[int, ...], rule: str) -> Callable:
+    """Let each device work on its own pairs. No pair needs another.
+
+    Args:
+        function: takes arrays whose first axis is that of the pairs, and returns such.
+        n_inputs: how many of `ranks` are inputs; the others are outputs.
+        ranks: number of axes of each array.
+        rule: the same for Shardy.
+    """
+    partitioned = custom_partitioning(function)
+    outputs = ranks[n_inputs:]
+
+    def of_outputs(mesh: Any, sharding: Any) -> Any:
+        found = tuple(_by_pair(mesh, sharding, ndim) for ndim in outputs)
+        return found if len(found) > 1 else found[0]
+
+    def infer(mesh: Any, arg_shapes: Any, result_shape: Any) -> Any:
+        return of_outputs(mesh, arg_shapes[0].sharding)
+
+    def partition(mesh: Any, arg_shapes: Any, result_shape: Any) -> Any:
+        sharding = jax.tree.leaves(result_shape)[0].sharding
+        arguments = tuple(_by_pair(mesh, sharding, ndim) for ndim in ranks[:n_inputs])
+        return mesh, function, of_outputs(mesh, sharding), arguments
+
+    partitioned.def_partition(
+        partition=partition, infer_sharding_from_operands=infer, sharding_rule=rule
+    )
+    return partitioned
+
+
+def _batchable(function: Callable, flatten: Callable) -> Callable:
+    """Let ``vmap`` add a leading axis to all arrays, still one launch."""
+
+    @custom_vmap
+    def batchable(*arrays: jax.Array) -> Any:
+        return flatten(function, *arrays)
+
+    @batchable.def_vmap
+    def rule(size: int, in_batched: list[bool], *arrays: jax.Array) -> Any:
+        arrays = tuple(
+            x if batched else jnp.broadcast_to(x, (size, *x.shape))
+            for x, batched in zip(arrays, in_batched, strict=True)
+        )
+        result = batchable(*arrays)
+        return result, jax.tree.map(lambda _: True, result)
+
+    return batchable
+
+
+def _differentiable_no_further(function: Callable) -> Callable:
+    """Let a second derivative fail with a sentence that says so."""
+    guarded = jax.custom_jvp(function)
+
+    @guarded.defjvp
+    def refuse(primals: Any, tangents: Any) -> None:
+        raise NotImplementedError(
+            "the second derivative of GIOU was asked for, and there is no NKI kernel for it. "
+            "Differentiate once, or write the loss with jax.numpy."
+        )
+
+    return guarded
+
+
+def _flat_forward(function: Callable, boxes1: jax.Array, boxes2: jax.Array) -> jax.Array:
+    scores = function(boxes1.reshape(-1, 4), boxes2.reshape(-1, 4))
+    return scores.reshape(boxes1.shape[:-1])
+
+
+def _flat_backward(function: Callable, grad: jax.Array, *boxes: jax.Array) -> Any:
+    grads = function(grad.reshape(-1), *(x.reshape(-1, 4) for x in boxes))
+    return jax.tree.map(lambda g: g.reshape(boxes[0].shape), grads)
+
+
+@functools.cache
+def _operator(eps: float, clamp: bool) -> Callable:
+    """The differentiable GIOU of one definition."""
+    settings = {"eps": eps, "clamp": clamp}
+    forward = _batchable(
+        _shardable(lambda p, q: nki_giou(p, q, **settings), 2, (2, 2, 1), "pair c, pair c -> pair"),
+        _flat_forward,
+    )
+    backward_both = _batchable(
+        _shardable(
+            lambda g, p, q: nki_giou_backward(g, p, q, **settings),
+            3,
+            (1, 2, 2, 2, 2),
+            "pair, pair c, pair c -> pair c, pair c",
+        ),
+        _flat_backward,
+    )
+    backward_one = _batchable(
+        _shardable(
+            lambda g, p, q: nki_giou_backward(g, p, q, both=False, **settings)[0],
+            3,
+            (1, 2, 2, 2),
+            "pair, pair c, pair c -> pair c",
+        ),
+        _flat_backward,
+    )
+
+    backward_both = _differentiable_no_further(backward_both)
+    backward_one = _differentiable_no_further(backward_one)
+
+    @jax.custom_vjp
+    def operator(boxes1: jax.Array, boxes2: jax.Array) -> jax.Array:
+        return forward(boxes1, boxes2)
+
+    def keep(boxes1: Any, boxes2: Any) -> tuple[jax.Array, Any]:
+        """Keep the boxes, and in the residuals' structure, which of them need a gradient."""
+        needed = tuple(() if boxes.perturbed else None for boxes in (boxes1, boxes2))
+        return operator(boxes1.value, boxes2.value), (boxes1.value, boxes2.value, needed)
+
+    def gradients(residuals: Any, grad: Any) -> tuple[jax.Array | None, jax.Array | None]:
+        boxes1, boxes2, needed = residuals
+        if needed == ((), ()):
+            return backward_both(grad, boxes1, boxes2)
+        if needed == ((), None):
+            return backward_one(grad, boxes1, boxes2), None
+        return None, backward_one(grad, boxes2, boxes1)  # GIOU is symmetric
+
+    operator.defvjp(keep, gradients, symbolic_zeros=True)
+    return operator
+
+
+def giou(
+    boxes1: jax.Array, boxes2: jax.Array, eps: float = 1e-7, *, clamp: bool = False
+) -> jax.Array:
+    """Generalized IoU of each box with its partner by NKI kernels, differentiably.
+
+    Dimensions:
+        Any leading axes, such as (batch, n). The last axis is x1, y1, x2, y2.
+
+    Args:
+        boxes1: (..., 4), float32, bfloat16, float16 or an integer type. Integers are taken to
+            float32, as torchvision does.
+        boxes2: (..., 4), same shape; any of these dtypes.
+        eps, clamp: as for :func:`kernels.giou.nki_kernels.nki_giou`; Python values, not traced.
+
+    Returns:
+        (...), float32, also for 16-bit boxes, as torchvision's loss.
+
+    Raises:
+        TypeError, ValueError: as :func:`kernels.giou.nki_kernels.nki_giou`.
+        NotImplementedError: in a second derivative.
+
+    Notes:
+        Works under ``jit``, ``grad`` (reverse mode, once) and ``vmap``. Gradients have the dtype
+        of their boxes. Under ``jit`` on several devices boxes sharded along their first axis are
+        worked on where they lie. ``jax.numpy.clip`` splits a gradient at its limit where
+        ``torch.clamp`` passes it; with ``clamp`` this operator does as PyTorch.
+
+    Pseudocode:
+        forward:   I / (U + eps) - (C - U) / (C + eps)
+        backward:  see nki_giou_backward_kernel
+    """
+    boxes1, boxes2 = _floating(boxes1), _floating(boxes2)
+    eps = check_arguments(boxes1, boxes2, eps)
+    if 0 in boxes1.shape:
+        return jnp.zeros(boxes1.shape[:-1], jnp.float32)
+    return _operator(eps, bool(clamp))(boxes1, boxes2)
+
+
+def generalized_box_iou_loss(
+    boxes1: jax.Array, boxes2: jax.Array, reduction: str = "none", eps: float = 1e-7
+) -> jax.Array:
+    """The loss ``1 - GIOU``, defined as ``torchvision.ops.generalized_box_iou_loss``.
+
+    Args:
+        boxes1: (..., 4) predictions, as for :func:`giou`.
+        boxes2: (..., 4) targets.
+        reduction: "none", "mean" or "sum".
+        eps: added to both denominators.
+
+    Returns:
+        (...) float32 with ``reduction="none"``, otherwise a scalar. The mean of no boxes is 0.
+
+    Raises:
+        TypeError, ValueError: as :func:`giou`, and for another reduction.
+    """
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"reduction is {reduction!r}. It is one of 'none', 'mean' and 'sum'.")
+    loss = 1 - giou(boxes1, boxes2, eps)
+    if reduction == "none":
+        return loss
+    # The sum of nothing is 0; its mean would be NaN.
+    return loss.sum() if reduction == "sum" or loss.size == 0 else loss.mean()
+
+
+def _floating(boxes: Any) -> Any:
+    """Integers as float32; anything else as it is, for the kernel's caller to judge."""
+    integers = hasattr(boxes, "dtype") and (
+        jnp.issubdtype(boxes.dtype, jnp.integer) or boxes.dtype == jnp.bool_
+    )
+    return jnp.asarray(boxes, jnp.float32) if integers else boxes
