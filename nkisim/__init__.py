@@ -6,7 +6,9 @@ nkisim costs a NumPy import and nothing more.
 
 from nkisim import ops as _ops  # noqa: F401  fills the table of instructions
 from nkisim.checking import CHECKS, checks
+from nkisim.debugging import values
 from nkisim.errors import KernelError, NkiWarning
+from nkisim.explaining import Explanation, explain
 from nkisim.install import install, sdk_installed
 from nkisim.kernel import Kernel
 from nkisim.program import Program, TensorSpec
@@ -15,12 +17,15 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CHECKS",
+    "Explanation",
     "Kernel",
     "KernelError",
     "NkiWarning",
     "Program",
     "TensorSpec",
     "checks",
+    "explain",
     "install",
     "sdk_installed",
+    "values",
 ]

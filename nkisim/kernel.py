@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nkisim import checking, frameworks
+from nkisim import annotations, checking, debugging, frameworks
 from nkisim.dtypes import as_dtype
 from nkisim.errors import OutputError, ParameterError, ShapeError
 from nkisim.grid import SINGLE, Grid
@@ -72,6 +72,11 @@ class Kernel:
         bound.grid = grid
         return bound
 
+    @functools.cached_property
+    def body(self) -> Callable:
+        """The function that is traced: `func` with its annotated shapes checked."""
+        return annotations.with_checked_variables(self.func)
+
     def with_options(self, *names: str) -> Kernel:
         """This kernel with decorators of nki.compiler on it."""
         changed = copy.copy(self)
@@ -97,7 +102,7 @@ class Kernel:
                 fix=f"call {self.__name__}(...) without a grid, in a loop if need be",
                 code="err_nested_kernel_with_spmd_grid",
             )
-        return self.func(*args, **kwargs)
+        return self.body(*args, **kwargs)
 
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """The arguments in the order of the signature. Raises TypeError if they do not fit it."""
@@ -158,6 +163,8 @@ class Kernel:
 
     def _key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Identity of a specialisation; None when a constant cannot be compared."""
+        if debugging.wanted(self.func):
+            return None
         key = (self.grid, checking.settings_key(), _signature((tuple(args), kwargs)))
         try:
             hash(key)
@@ -190,6 +197,10 @@ class Specialization:
         checker = checking.Checker()
         tracer = Tracer(kernel.__name__, kernel.grid, checker, kernel.machine)
         tracer.direct = "force_auto_alloc" not in kernel.options
+        tensors = [v for v in leaves((args, kwargs)) if isinstance(v, _TENSORS)]
+        if all(isinstance(v, np.ndarray) for v in tensors):
+            tracer.data = tensors
+        annotations.check_parameters(kernel.func, bound.arguments)
         count = 0
 
         def declare(leaf: Any) -> Any:
@@ -201,8 +212,10 @@ class Specialization:
             return tracer.argument(name, tuple(leaf.shape), as_dtype(leaf.dtype, f"{name}.dtype"))
 
         call_args, call_kwargs = map_leaves(declare, (tuple(args), dict(kwargs)))
-        trace = tracer.run(lambda: kernel.func(*call_args, **call_kwargs))
-        self._returned = self._check_result(trace, checker)
+        trace = tracer.run(lambda: kernel.body(*call_args, **call_kwargs))
+        tracer.data = None
+        self._returned: list[Tensor] = []
+        self._check_result(trace, checker)
         written = [
             t
             for t in trace.arguments
@@ -211,8 +224,10 @@ class Specialization:
         ]
         self.program = Program(trace, [*self._returned, *written])
 
-    def _check_result(self, trace: Trace, checker: checking.Checker) -> list[Tensor]:
-        returned = [leaf for leaf in leaves(trace.result) if isinstance(leaf, Tensor)]
+    def _check_result(self, trace: Trace, checker: checking.Checker) -> None:
+        self._returned = returned = [
+            leaf for leaf in leaves(trace.result) if isinstance(leaf, Tensor)
+        ]
         for leaf in returned:
             if leaf.space.on_chip:
                 raise OutputError(
@@ -232,27 +247,36 @@ class Specialization:
             checker.on_output(leaf)
         if returned:
             self._check_parameters(trace)
-        return returned
 
     def _check_parameters(self, trace: Trace) -> None:
         """New-style kernels return their outputs and write only parameters marked as mutable."""
-        hints = getattr(self.kernel.func, "__annotations__", {})
+        hints = annotations.parameter_hints(self.kernel.func)
         for tensor in trace.arguments:
             name = tensor.buffer.name
             if tensor.buffer.number not in trace.written_arguments:
                 continue
-            if "mutable_tensor" not in str(hints.get(name, "")):
-                writer = next(
-                    i for i in trace.instructions if any(o.buffer is tensor.buffer for o in i.outs)
-                )
+            mutable = getattr(hints.get(name), "mutable", False)
+            if mutable and any(t.buffer is tensor.buffer for t in self._returned):
+                continue
+            writer = next(
+                i for i in trace.instructions if any(o.buffer is tensor.buffer for o in i.outs)
+            )
+            if mutable:
                 raise ParameterError(
-                    f"the kernel writes its parameter '{name}'",
-                    rule="parameters are immutable in a kernel that returns its outputs",
-                    fix="write to an nl.shared_hbm tensor, or annotate the parameter with "
-                    "nki.typing.mutable_tensor and return it",
-                    code="err_cannot_update_immutable_parameter",
+                    f"the kernel writes its mutable parameter '{name}' and does not return it",
+                    rule="a mutable parameter is one of the outputs, so it is returned",
+                    fix=f"add {name} to the return statement",
+                    code="err_mutable_parameter_not_returned",
                     location=writer.location,
                 )
+            raise ParameterError(
+                f"the kernel writes its parameter '{name}'",
+                rule="parameters are immutable in a kernel that returns its outputs",
+                fix="write to an nl.shared_hbm tensor, or annotate the parameter with "
+                "nki.typing.mutable_tensor and return it",
+                code="err_cannot_update_immutable_parameter",
+                location=writer.location,
+            )
 
     def rebuild(self, outputs: Sequence[Any]) -> Any:
         """What the kernel returns, with `outputs` (in program order) in place of its tensors."""

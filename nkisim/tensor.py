@@ -147,7 +147,10 @@ class Tensor(AccessPattern):
 
     __hash__ = object.__hash__
 
-    __repr__ = AccessPattern.describe
+    def __repr__(self) -> str:
+        from nkisim.debugging import show  # which runs programs, which are made of tensors
+
+        return show(self)
 
 
 # Operators call the functions of `nkisim.nki.language`, which is built on this module. It hands

@@ -77,6 +77,7 @@ class Tracer:
         self._shared: list[Tensor] = []
         self._shared_seen = 0
         self._identities: dict[tuple[int, np.dtype], Tensor] = {}
+        self.data: list[np.ndarray] | None = None  # the arguments, when they have values
         self.direct = True  # whether tiles go where the kernel places them
         self._hidden: dict[tuple[int, str], Tensor] = {}
         self._absorbed: dict[int, tuple[int, Instruction]] = {}

@@ -63,9 +63,7 @@ def _error(trace, space, worst, room, at, alive) -> TileSizeError:
         for n in largest
     )
     if space is Space.SBUF:
-        consequence = (
-            "the compiler spills the rest to HBM and loads it again, which is slow"
-        )
+        consequence = "the compiler spills the rest to HBM and loads it again, which is slow"
         fix = "load tiles where they are used, make them smaller or narrower, or loop over blocks"
     else:
         consequence = "matmul results have nowhere else to go"

@@ -71,6 +71,10 @@ class Checker:
         """The part of a tile that something wrote; None when it is all, or nothing."""
         return self._memory_state.defined_part(tensor)
 
+    def partly_written(self) -> set[int]:
+        """Numbers of the tensors that hold elements nothing wrote, so far."""
+        return self._memory_state.partly_written()
+
     def on_output(self, tensor: Tensor) -> None:
         """An HBM tensor that the kernel returns has been written."""
         missing, size = self._memory_state.missing_part(tensor.buffer)

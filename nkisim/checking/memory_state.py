@@ -185,12 +185,18 @@ class MemoryState:
             else:
                 np.copyto(view, instr.program, where=where)
 
+    def partly_written(self) -> set[int]:
+        """Numbers of the local buffers that are not, or not surely, written everywhere."""
+        open_ = {
+            b.number
+            for b in self.trace.buffers
+            if b.role is Role.LOCAL and self.defined.get(b.number, False) is not None
+        }
+        return open_ | self.scattered
+
     def finish(self) -> None:
         """Note the buffers that are defined in part; used to poison what outputs leave open."""
-        for buffer in self.trace.buffers:
-            if buffer.role is Role.LOCAL and self.defined.get(buffer.number, False) is not None:
-                self.trace.partly_written.add(buffer.number)
-        self.trace.partly_written |= self.scattered
+        self.trace.partly_written |= self.partly_written()
 
     def defined_part(self, tensor: Tensor) -> Restriction | None:
         """The part of a tile that something wrote; None when it is all, or nothing."""

@@ -14,7 +14,7 @@ from nkisim.errors import (
     OutOfBoundsError,
     TileSizeError,
 )
-from nkisim.instruction import Instruction
+from nkisim.instruction import Engine, Instruction
 from nkisim.memory import Space
 from nkisim.tensor import Tensor
 
@@ -57,10 +57,17 @@ def check_bounds(instr: Instruction, trace: Trace) -> KernelError | None:
 
 
 def check_memory(instr: Instruction, trace: Trace) -> KernelError | None:
-    """Engines read and write SBUF and PSUM only; DMA moves data to and from HBM."""
+    """Engines read and write SBUF and PSUM only, GpSimd SBUF only; DMA moves data to and from
+    HBM."""
     if not instr.spec.on_chip:
         return None
     for tensor in _operands(instr):
+        if instr.engine is Engine.GPSIMD and tensor.space is Space.PSUM:
+            return MemorySpaceError(
+                f"{instr.label} on the GpSimd Engine is given {tensor.describe()}",
+                rule="the GpSimd Engine cannot access PSUM",
+                fix="copy the tile into SBUF first, with nl.copy",
+            )
         if not tensor.space.on_chip:
             return MemorySpaceError(
                 f"{instr.label} on the {instr.engine.value} Engine is given {tensor.describe()}",

@@ -1,0 +1,104 @@
+"""`nkisim.explain`: the instructions of a kernel beside the source lines that they come from."""
+
+from __future__ import annotations
+
+import html
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from nkisim.errors import Location
+from nkisim.instruction import Instruction
+from nkisim.kernel import as_kernel
+from nkisim.program import Program
+from nkisim.tensor import Tensor
+
+Row = tuple[str, str, str, str, int]  # engine, instruction, written, read, bytes
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A kernel's instruction list. Prints as text; a notebook shows it as a table.
+
+    Attributes:
+        name: the kernel and its launch grid.
+        lines: for each kernel line, in the order of first use, its instructions: each kind once,
+            with how often it runs. A row is (engine, instruction, written, read, bytes).
+        count: instructions in all.
+    """
+
+    name: str
+    lines: tuple[tuple[Location | None, tuple[tuple[Row, int], ...]], ...]
+    count: int
+
+    def __str__(self) -> str:
+        out = [f"{self.name}: {self.count:,} instructions"]
+        for place, rows in self.lines:
+            out.append(f"{place.lineno:5}  {place.text}" if place else "    ?")
+            for (engine, label, written, read, size), times in rows:
+                often = f"{times:,} x " if times > 1 else ""
+                arrow = f"{written} <- {read}" if written and read else written or read
+                out.append(f"         {often}{engine} {label}: {arrow} ({size:,} bytes)")
+        return "\n".join(out)
+
+    def _repr_html_(self) -> str:
+        head = ("line", "times", "engine", "instruction", "writes", "reads", "bytes")
+        body = []
+        for place, rows in self.lines:
+            text = html.escape(place.text) if place else ""
+            number = place.lineno if place else ""
+            body.append(f'<tr><td>{number}</td><td colspan="6"><code>{text}</code></td></tr>')
+            for (engine, label, written, read, size), times in rows:
+                cells = (f"{times:,}", engine, label, written, read, f"{size:,}")
+                row = "".join(f"<td>{html.escape(c)}</td>" for c in cells)
+                body.append(f"<tr><td></td>{row}</tr>")
+        titles = "".join(f'<th scope="col">{h}</th>' for h in head)
+        caption = html.escape(f"{self.name}: {self.count:,} instructions")
+        return (
+            f"<table><caption>{caption}</caption><thead><tr>{titles}</tr></thead>"
+            f"<tbody>{''.join(body)}</tbody></table>"
+        )
+
+
+def explain(kernel: Any, *args: Any, **kwargs: Any) -> Explanation:
+    """The instructions that `kernel(*args, **kwargs)` runs, beside its source lines.
+
+    The kernel is traced, not run. Shapes of operands are those that the instruction touches; bytes
+    are what it writes.
+
+    Args:
+        kernel: a function, a kernel, or a kernel bound to a grid.
+        *args, **kwargs: its arguments; a TensorSpec may stand for a tensor.
+
+    Raises:
+        KernelError: the kernel breaks a rule.
+    """
+    kernel = as_kernel(kernel)
+    program = kernel.specialize(args, kwargs).program
+    name = kernel.__name__ + (f"[{kernel.grid}]" if kernel.grid.shape else "")
+    return explain_program(program, name)
+
+
+def explain_program(program: Program, name: str) -> Explanation:
+    """The same for a program that is already traced."""
+    lines: dict[Location | None, Counter[Row]] = {}
+    for instr in program.instructions:
+        lines.setdefault(instr.location, Counter())[_row(instr)] += 1
+    return Explanation(
+        name,
+        tuple((place, tuple(rows.items())) for place, rows in lines.items()),
+        len(program.instructions),
+    )
+
+
+def _row(instr: Instruction) -> Row:
+    size = sum(t.size * t.itemsize for t in instr.outs)
+    written = ", ".join(_operand(t) for t in instr.outs)
+    return instr.engine.value, instr.label, written, ", ".join(map(_operand, instr.ins)), size
+
+
+def _operand(x: object) -> str:
+    if not isinstance(x, Tensor):
+        return repr(x)
+    name = f" {x.name}" if x.name else ""
+    return f"{x.dtype}{list(x.shape)} {x.space.label}{name}"
