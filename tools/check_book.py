@@ -19,13 +19,13 @@ from bs4 import BeautifulSoup
 # Text that a rendered page never shows: each is markup that did not parse.
 MARKUP = {
     "a MyST role or directive": re.compile(r"\{[a-z][\w:+-]*\}\s*`|`{3,}|~{3,}\{"),
-    "a colon fence": re.compile(r"^\s*:{3,}", re.MULTILINE),
+    "a colon fence": re.compile(r":{3,}"),
     "a formula": re.compile(r"\$\$|\\(?:frac|begin|mathrm|cdot|sqrt)\b"),
     "a Markdown link": re.compile(r"\[[^\]\n]+\]\([^)\n]+\)"),
-    "a Markdown heading": re.compile(r"^#{2,6} ", re.MULTILINE),
+    "a Markdown heading": re.compile(r"(?<!\S)#{2,6} "),
     "bold Markdown": re.compile(r"\*\*[^*\s][^*\n]*\*\*"),
     "a substitution": re.compile(r"\{\{.*?\}\}"),
-    "a directive option": re.compile(r"^:(?:alt|name|width|label|tags|class):", re.MULTILINE),
+    "a directive option": re.compile(r"(?<!\S):(?:alt|name|width|label|tags|class):"),
 }
 
 # Elements that load something when the page opens, and the attribute that says from where.
@@ -139,6 +139,8 @@ def check_article(page: BeautifulSoup) -> Iterator[str]:
         tag.replace_with(" ")
     for tag in prose.find_all(class_=["cell_output", "headerlink"]):
         tag.decompose()
+    for tag in prose.find_all(["p", "li", "dt", "dd", "th", "td", "div", "figcaption"]):
+        tag.append("\n")
     text = prose.get_text()
     if len(text.split()) < 5:
         yield "the page has no text"

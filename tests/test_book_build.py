@@ -1,0 +1,197 @@
+"""The build of the book cannot pass when a page is broken, nor show an old result."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import build_book
+import check_book
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+PAGE = """\
+---
+jupytext:
+  text_representation:
+    extension: .md
+    format_name: myst
+kernelspec:
+  name: python3
+  display_name: Python 3
+---
+
+# A page with a few words
+
+Text, a formula $a_i$ and LINK.
+
+```{code-cell} ipython3
+import sys
+sys.path.insert(0, "..")
+from kernels import value
+print(f"the value is {value}")
+```
+"""
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Path:
+    """A book of one executed page, with this repository's tools and configuration."""
+    shutil.copytree(ROOT / "tools", tmp_path / "tools")
+    for folder in ("_ext", "_static"):
+        shutil.copytree(ROOT / "book" / folder, tmp_path / "book" / folder)
+    shutil.copy(ROOT / "_config.yml", tmp_path)
+    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: book/page\n")
+    (tmp_path / "book/references.bib").write_text("")
+    (tmp_path / "book/page.md").write_text(PAGE.replace("LINK", "no link"))
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels/__init__.py").write_text("value = 41\n")
+    return tmp_path
+
+
+def build(book: Path) -> tuple[int, str]:
+    """Run the tool behind `make book`; return its exit status and what it printed."""
+    command = [sys.executable, "tools/build_book.py"]
+    run = subprocess.run(command, cwd=book, capture_output=True, text=True)
+    return run.returncode, run.stdout + run.stderr
+
+
+def test_a_broken_page_fails_every_time(book: Path) -> None:
+    page = book / "book/page.md"
+    page.write_text(PAGE.replace("LINK", "[a link](nowhere.md)"))
+    for _ in range(2):
+        status, report = build(book)
+        assert status != 0, report
+        assert "nowhere.md" in report
+
+    page.write_text(PAGE.replace("LINK", "no link").replace("print(", "assert not ("))
+    status, report = build(book)
+    assert status != 0, report
+    assert "AssertionError" in report
+
+
+def test_results_are_those_of_the_code_that_is_there(book: Path) -> None:
+    site = book / "_build/html/book/page.html"
+    status, report = build(book)
+    assert status == 0, report
+    assert "the value is 41" in site.read_text()
+    assert "<math" in site.read_text()
+
+    status, report = build(book)
+    assert (status, "nothing changed" in report) == (0, True), report
+
+    (book / "kernels/__init__.py").write_text("value = 42\n")
+    status, report = build(book)
+    assert status == 0, report
+    assert "the value is 42" in site.read_text()
+
+
+def test_digest_sees_content_names_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "kernels"
+    (folder / "__pycache__").mkdir(parents=True)
+    module = folder / "a.py"
+    seen = set()
+
+    def changed() -> bool:
+        digest = build_book.digest(("kernels", "missing"), tmp_path)
+        new = digest not in seen
+        seen.add(digest)
+        return new
+
+    assert changed()
+    module.write_text("1")
+    assert changed()
+    module.write_text("2")
+    assert changed()
+    module.rename(folder / "b.py")
+    assert changed()
+    (folder / "__pycache__/a.pyc").write_text("1")
+    assert not changed()
+
+
+# The check of the site, one defect at a time.
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Callable[[str], list[str]]:
+    """Write a site with `body` in its article; return what the check says about the page."""
+
+    def run(body: str) -> list[str]:
+        (tmp_path / "other.html").write_text(
+            '<article id="top">Another page with five words</article>'
+        )
+        (tmp_path / "picture.png").write_bytes(b"")
+        (tmp_path / "index.html").write_text(
+            f'<main><article id="here"><p>Some words on a page.</p>{body}</article></main>'
+        )
+        return check_book.check(check_book.Site(tmp_path)).get(tmp_path / "index.html", [])
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '<a href="other.html#top">page</a> <a href="#here">here</a>',
+        '<a href="https://example.org/">links may leave the site</a>',
+        '<img src="picture.png" alt="A line">',
+        '<svg aria-label="A line"></svg><svg><title>A line</title></svg>',
+        '<svg aria-hidden="true"></svg>',
+        "<pre>**a** {ref}`x` $$ [a](b)</pre><code>:::</code>",
+        '<div class="cell_output">arrays[0](1) and ::: are output</div>',
+        "<math><mi>x</mi></math>",
+        "for x in a[1:2] and f(x)[0], a {set} of 3 * 4 ** 2",
+    ],
+)
+def test_a_good_page_has_no_findings(check: Callable[[str], list[str]], body: str) -> None:
+    assert check(body) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "finding"),
+    [
+        ('<a href="gone.html">page</a>', "broken link 'gone.html'"),
+        ('<a href="other.html#gone">page</a>', "no such anchor: 'other.html#gone'"),
+        ('<a href="#gone">page</a>', "no such anchor: '#gone'"),
+        ('<img src="gone.png" alt="A line">', "<img> loads a missing file"),
+        ('<img src="picture.png">', "has no alt text"),
+        ('<img src="picture.png" alt="../picture.png">', "file name for alt text"),
+        ("<svg></svg>", "<svg> has no aria-label"),
+        ('<script src="https://cdn.example.org/a.js"></script>', "<script> loads from the network"),
+        ('<script src="//cdn.example.org/a.js"></script>', "<script> loads from the network"),
+        ('<link rel="stylesheet" href="https://example.org/a.css">', "<link> loads from the net"),
+        ('<img src="https://example.org/a.png" alt="A">', "<img> loads from the network"),
+        ("<style>@import 'https://example.org/a.css';</style>", "a style loads from the network"),
+        ('<p style="background: url(//example.org/a.png)">a</p>', "a style loads from the network"),
+        ("<p>See {ref}`there`</p>", "a MyST role or directive did not render"),
+        ("<p>```{figure} a.png</p>", "a MyST role or directive did not render"),
+        ("<p>## A heading</p>", "a Markdown heading did not render"),
+        ("<p>{{ name }}</p>", "a substitution did not render"),
+        ("<p>:::{note}</p>", "a colon fence did not render"),
+        ("<p>the sum $$a + b$$</p>", "a formula did not render"),
+        (r"<p>\frac{a}{b}</p>", "a formula did not render"),
+        ("<p>[the text](page.md)</p>", "a Markdown link did not render"),
+        ("<p>a **bold** word</p>", "bold Markdown did not render"),
+        ("<p>\n:alt: A line\n</p>", "a directive option did not render"),
+        ('<div class="system-message">Unknown role</div>', "an error of the parser"),
+        ('<div class="output">Traceback (most recent call last)</div>', "shows a traceback"),
+    ],
+)
+def test_a_defect_is_found(check: Callable[[str], list[str]], body: str, finding: str) -> None:
+    found = check(body)
+    assert len(found) == 1, found
+    assert finding in found[0]
+
+
+def test_a_style_sheet_that_loads_a_font_is_found(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("<article>A page of five words</article>")
+    sheet = tmp_path / "a.css"
+    sheet.write_text("@font-face { src: url('https://fonts.example.org/a.woff2'); }")
+    assert list(check_book.check(check_book.Site(tmp_path))) == [sheet]
+
+
+def test_a_site_without_a_front_page_is_found(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("<article>A page of five words</article>")
+    assert list(check_book.check(check_book.Site(tmp_path))) == [tmp_path / "index.html"]
