@@ -1,0 +1,229 @@
+"""What an instruction costs on a compute engine: cycle formulas over its operands.
+
+The formulas are those of the `nki.isa` docstrings (SDK 2.26), with the constants of
+`nkisim.timing`. N is the number of elements a partition. Two times come out: `busy`, after which
+the engine starts its next instruction, and `done`, after which others see the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from nkisim.dtypes import F32, bfloat16, float16
+from nkisim.instruction import Engine, Instruction
+from nkisim.memory import Space
+from nkisim.tensor import Tensor
+from nkisim.timing import EngineTiming, Timing
+
+_BF16_FAST = frozenset({"add", "multiply", "subtract"})
+_BF16_REDUCE = frozenset({"add", "maximum"})
+BF16 = np.dtype(bfloat16)
+_HALF = (BF16, np.dtype(float16))
+
+
+class Cost(NamedTuple):
+    """Times of one instruction, in nanoseconds.
+
+    Attributes:
+        busy: until the engine starts the next instruction.
+        done: until the result is visible.
+        data: the part of `busy` that grows with the elements.
+        cycles: engine cycles an element; 0 where that means nothing.
+        strided: whether a wide innermost stride holds the instruction up.
+    """
+
+    busy: float
+    done: float
+    data: float
+    cycles: float = 0.0
+    strided: bool = False
+
+
+class Operand(NamedTuple):
+    """What the formulas look at in an operand."""
+
+    n: int  # elements a partition
+    rows: int
+    dtype: object
+    space: Space
+    stride: int  # bytes between neighbours on the innermost free axis; 0 when there is one element
+
+
+def operand(t: Tensor, space: Space) -> Operand:
+    """A tile operand, in the memory that the compiler chose for it."""
+    stride = 0
+    for d in range(t.ndim - 1, 0, -1):
+        if t.shape[d] > 1:
+            stride = abs(t.strides[d]) * t.itemsize
+            break
+    return Operand(prod(t.shape[1:]), t.shape[0], t.dtype, space, stride)
+
+
+def tensor_cost(
+    instr: Instruction, ins: tuple[Operand, ...], out: Operand, timing: Timing
+) -> Cost:
+    """A matmul or transpose on the Tensor Engine."""
+    pe = timing.tensor
+    if instr.opcode == "nc_transpose":
+        columns = max(ins[0].rows, min(pe.min_columns, ins[0].n))
+        dtype = ins[0].dtype
+    else:
+        rows = instr.attrs.get("rows", 1)
+        stationary, moving = ins[0], ins[1]
+        columns = max(moving.n // rows, min(pe.min_columns, stationary.n // rows))
+        dtype = F32 if F32 in (stationary.dtype, moving.dtype) else moving.dtype
+    passes = pe.fp32_passes if dtype == F32 else 1
+    return passes_cost(columns, passes, timing)
+
+
+def passes_cost(columns: int, passes: int, timing: Timing) -> Cost:
+    """`passes` passes of `columns` moving columns through the array."""
+    pe = timing.tensor
+    data = passes * columns / pe.ghz
+    busy = data + passes * pe.pass_ns
+    return Cost(busy, busy + pe.latency_ns, data)
+
+
+def cost(
+    instr: Instruction,
+    engine: Engine,
+    ins: tuple[Operand, ...],
+    outs: tuple[Operand, ...],
+    timing: Timing,
+    opcode: str = "",
+) -> Cost:
+    """An instruction on the Vector, Scalar or GpSimd Engine.
+
+    Args:
+        instr: the instruction.
+        opcode: when another than the instruction's, which the compiler adds to it.
+        engine: the one of the three that runs it.
+        ins, outs: its tile operands.
+        timing: the table of the generation.
+    """
+    rate = {Engine.VECTOR: timing.vector, Engine.SCALAR: timing.scalar}.get(engine, timing.gpsimd)
+    n = max(o.n for o in (*ins, *outs))
+    cycles, extra = 1.0, 0.0
+    formula = _FORMULAS.get(opcode or instr.opcode)
+    if formula is not None:
+        cycles, extra = formula(instr, ins, outs, timing)
+    if (opcode or instr.opcode) == "reciprocal":
+        return reciprocal(engine, ins[0], outs[0], timing)
+    if engine is Engine.GPSIMD and instr.attrs.get("op") in ("rsqrt", "sqrt"):
+        cycles = timing.gpsimd_rsqrt_cycles
+    return _of(n, cycles, extra, (*ins, *outs), rate, timing)
+
+
+def reciprocal(engine: Engine, data: Operand, out: Operand, timing: Timing) -> Cost:
+    """A reciprocal: a table on Scalar, iterations on Vector."""
+    rate = timing.scalar if engine is Engine.SCALAR else timing.vector
+    cycles = 1.0 if engine is Engine.SCALAR else timing.reciprocal_cycles
+    return _of(data.n, cycles, 0.0, (data, out), rate, timing)
+
+
+def _of(
+    n: int,
+    cycles: float,
+    extra: float,
+    operands: tuple[Operand, ...],
+    rate: EngineTiming,
+    timing: Timing,
+) -> Cost:
+    data = n * cycles / rate.ghz
+    strided = False
+    if n > 1 and any(o.stride >= timing.wide_stride_bytes for o in operands):
+        slow = 2 * n / timing.interface_ghz
+        strided = slow > data
+        data = max(data, slow)
+    busy = data + (rate.issue_cycles + extra) / rate.ghz
+    done = data + (rate.latency_cycles + extra) / rate.ghz
+    return Cost(busy, done, data, cycles, strided)
+
+
+Formula = Callable[[Instruction, tuple, tuple, Timing], tuple[float, float]]
+
+
+def _two_inputs(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -> tuple:
+    if len(ins) < 2:
+        return 1.0, 0.0
+    in_psum = sum(o.space is Space.PSUM for o in ins)
+    if in_psum == 1:
+        return 1.0, 0.0
+    op = instr.attrs.get("op") or instr.attrs["steps"][0][0]
+    if timing.bf16_pairs and op in _BF16_FAST and _all_bf16((*ins, *outs)):
+        return 1.0, 0.0
+    return timing.two_input_cycles, 0.0
+
+
+def _all_bf16(operands: tuple[Operand, ...]) -> bool:
+    return all(
+        o.dtype == BF16 and o.space is Space.SBUF and o.stride in (0, BF16.itemsize)
+        for o in operands
+    )
+
+
+def _chained(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -> tuple:
+    tiles = [o for o in ins if o.stride]  # the others are one element a lane
+    if len(tiles) < 2:
+        return 1.0, 0.0
+    names = tuple(name for name, _ in instr.attrs["steps"])
+    fast = names == ("subtract", "multiply") and tiles[0].n % 2 == 0
+    if timing.bf16_pairs and fast and all(o.dtype == BF16 for o in tiles):
+        return 1.0, 0.0
+    return timing.two_input_cycles, 0.0
+
+
+def _reduction(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -> tuple:
+    fast = instr.attrs["op"] in _BF16_REDUCE and all(o.dtype == BF16 for o in (*ins, *outs))
+    return (0.5 if fast and timing.bf16_pairs else 1.0), 0.0
+
+
+def _across_partitions(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -> tuple:
+    return float(max(1, ins[0].rows // 8)), 0.0  # a core of GpSimd serves 16 partitions, serially
+
+
+def _with_sum(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -> tuple:
+    return 1.0, timing.accumulator_cycles
+
+
+def _fill(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -> tuple:
+    zero = instr.attrs.get("value") == 0 and outs[0].dtype in _HALF
+    return (0.5 if zero else 1.0), 0.0
+
+
+def _predicated(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -> tuple:
+    one = sum(o.space is Space.PSUM for o in ins) == 1
+    return (1.0 if one else timing.two_input_cycles), 0.0
+
+
+def _dynamic(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -> tuple:
+    return 1.0, max(0.0, timing.dynamic_cycles - outs[0].n)
+
+
+def _local_gather(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -> tuple:
+    each = instr.attrs.get("num_elem_per_idx", 1)
+    per_cycle = ((28 + 4 * each) / (4 * each)) / min(4 / outs[0].dtype.itemsize, each)
+    return 1 / per_cycle, 0.0
+
+
+_FORMULAS: dict[str, Formula] = {
+    "tensor_tensor": _two_inputs,
+    "scalar_tensor_tensor": _chained,
+    "tensor_tensor_scan": lambda i, ins, outs, t: (t.scan_cycles, 0.0),
+    "tensor_reduce": _reduction,
+    "tensor_partition_reduce": _across_partitions,
+    "activation_reduce": _with_sum,
+    "tensor_scalar_reduce": _with_sum,
+    "memset": _fill,
+    "select": lambda i, ins, outs, t: (t.select_cycles, 0.0),
+    "tensor_copy_predicated": _predicated,
+    "select_reduce": _predicated,
+    "bn_aggr": lambda i, ins, outs, t: (t.bn_aggr_cycles, 0.0),
+    "tensor_copy_dynamic_src": _dynamic,
+    "tensor_copy_dynamic_dst": _dynamic,
+    "local_gather": _local_gather,
+}

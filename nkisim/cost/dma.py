@@ -1,0 +1,177 @@
+"""DMA transfers: from access patterns to descriptors, and from those to time.
+
+A descriptor moves one run of elements that is contiguous on both sides, and within one partition
+on chip. The runs of a transfer are dealt out over the DMA engines by partition.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+from nkisim.instruction import Instruction
+from nkisim.tensor import Tensor
+from nkisim.timing import DmaTiming
+
+_GATHERS = frozenset({"dma_gather", "dma_scatter", "dma_scatter_add"})
+
+
+class Transfer(NamedTuple):
+    """What a DMA instruction asks of the queues.
+
+    Attributes:
+        engine_ns: time that each of its DMA engines is busy.
+        engines: how many DMA engines it uses.
+        latency_ns: from the last byte's turn to the semaphore.
+        nbytes: bytes moved, counted once.
+        hbm_bytes: bytes read from or written to HBM.
+        run_bytes: bytes of a descriptor.
+        descriptors: how many.
+        indirect: whether GpSimd writes the descriptors while the kernel runs.
+    """
+
+    engine_ns: float
+    engines: int
+    latency_ns: float
+    nbytes: int
+    hbm_bytes: int
+    run_bytes: int
+    descriptors: int
+    indirect: bool
+
+
+def transfer(instr: Instruction, timing: DmaTiming) -> Transfer:
+    """The cost of a DMA instruction."""
+    out = instr.outs[0]
+    if instr.opcode in _GATHERS:
+        return _indirect(instr, timing)
+    sources = [x for x in instr.ins if isinstance(x, Tensor)]
+    source = sources[-1]
+    if instr.opcode == "dma_transpose":
+        return _transpose(out, source, timing)
+    accumulates = len(sources) > 1  # dma_accumulate reads its destination too
+    run, hbm_run, partitions = runs(out, source)
+    item = max(out.itemsize, source.itemsize)
+    moved = _time(out, source, out.size, run, hbm_run * item, partitions, item, timing)
+    if not accumulates:
+        return moved
+    return moved._replace(engine_ns=2 * moved.engine_ns, hbm_bytes=2 * moved.hbm_bytes)
+
+
+def runs(out: Tensor, source: Tensor) -> tuple[int, int, int]:
+    """(elements of a descriptor, elements contiguous in HBM, partitions on chip or 0)."""
+    shape = out.shape
+    sides = [(t.strides, _partition_axis(t)) for t in (out, source)]
+    run, joined = 1, True
+    hbm_run = 1
+    hbm_strides = next((t.strides for t in (out, source) if not t.space.on_chip), None)
+    hbm_joined = hbm_strides is not None
+    for d in range(len(shape) - 1, -1, -1):
+        extent = shape[d]
+        if extent == 1:
+            continue
+        if joined and all(strides[d] == run and d != axis for strides, axis in sides):
+            run *= extent
+        else:
+            joined = False
+        if hbm_joined and hbm_strides[d] == hbm_run:
+            hbm_run *= extent
+        else:
+            hbm_joined = False
+    partitions = 0
+    for t, (_, axis) in zip((out, source), sides, strict=True):
+        if t.space.on_chip:
+            partitions = max(partitions, shape[axis] if axis >= 0 else 1)
+    return run, max(hbm_run, run), partitions
+
+
+def _partition_axis(t: Tensor) -> int:
+    """The view axis that walks over partitions; -1 when none does."""
+    if not t.space.on_chip:
+        return -1
+    if t.base_shape is t.buffer.shape or len(t.base_shape) > t.buffer.par_axis:
+        row = t.coefs[t.buffer.par_axis]
+        for d, c in enumerate(row):
+            if c:
+                return d
+    return -1
+
+
+def _time(
+    out: Tensor,
+    source: Tensor,
+    size: int,
+    run: int,
+    hbm_run_bytes: int,
+    partitions: int,
+    item: int,
+    timing: DmaTiming,
+) -> Transfer:
+    to_hbm, from_hbm = not out.space.on_chip, not source.space.on_chip
+    descriptors = max(1, size // max(run, 1))
+    run_bytes = run * item
+    if partitions:
+        engines = min(partitions, timing.engines, descriptors)
+    else:  # HBM to HBM: long runs are cut
+        pieces = max(1, run_bytes // 4096)
+        descriptors, run_bytes = descriptors * pieces, -(-run_bytes // pieces)
+        engines = min(timing.engines, descriptors)
+    each = (
+        timing.load_descriptor_ns + run_bytes / timing.load_rate
+        if from_hbm
+        else timing.store_descriptor_ns + run_bytes / timing.store_rate
+    )
+    if to_hbm and hbm_run_bytes < timing.write_granule:
+        each += timing.scattered_write_ns
+    latency = timing.load_latency_ns if from_hbm else timing.store_latency_ns
+    nbytes = size * item
+    return Transfer(
+        each * -(-descriptors // engines),
+        engines,
+        latency + timing.semaphore_ns,
+        nbytes,
+        nbytes * (to_hbm + from_hbm),
+        run_bytes,
+        descriptors,
+        False,
+    )
+
+
+def _transpose(out: Tensor, source: Tensor, timing: DmaTiming) -> Transfer:
+    nbytes = out.size * out.itemsize
+    engines = min(timing.engines, max(1, out.shape[0]))
+    row = prod(out.shape[1:]) * out.itemsize
+    rows = -(-out.shape[0] // engines)
+    each = timing.load_descriptor_ns + row / (timing.load_rate * timing.transpose_factor)
+    return Transfer(
+        each * rows,
+        engines,
+        timing.load_latency_ns + timing.semaphore_ns,
+        nbytes,
+        nbytes * (not source.space.on_chip),
+        row,
+        out.shape[0],
+        False,
+    )
+
+
+def _indirect(instr: Instruction, timing: DmaTiming) -> Transfer:
+    """One descriptor an index: the elements that it picks are taken as contiguous."""
+    tiles = [x for x in instr.ins if isinstance(x, Tensor)]
+    out, region = instr.outs[0], tiles[0]
+    moved = out if instr.opcode == "dma_gather" else tiles[-2 if len(tiles) > 2 else 0]
+    if instr.opcode != "dma_gather":
+        moved = tiles[1] if instr.opcode == "dma_scatter_add" else tiles[0]
+    picks = max((t.size for t in tiles if t.dtype.kind in "iu" and t is not moved), default=1)
+    run = max(1, moved.size // picks)
+    found = _time(
+        out,
+        region if instr.opcode == "dma_gather" else moved,
+        moved.size,
+        run,
+        run * moved.itemsize,
+        moved.shape[0] if moved.space.on_chip else 0,
+        moved.itemsize,
+        timing,
+    )
+    return found._replace(indirect=True)

@@ -1,0 +1,369 @@
+"""When each task runs: in-order engines, DMA queues, semaphores, ports and finite memory.
+
+The model compiler orders each engine's instructions well: of those that are ready, an engine
+takes the first in program order. An instruction is ready when its inputs are, when what it
+overwrites has been read, and when there is room on chip for what it makes. Everything is
+deterministic, and takes O(n log n) steps for n tasks.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from nkisim.cost.allocation import Pool, capacities, lifetimes
+from nkisim.cost.regions import ORDER, READ, RESULT, Regions
+from nkisim.cost.tasks import Work
+from nkisim.instruction import Engine
+from nkisim.machine import Machine
+from nkisim.memory import Space
+from nkisim.timing import Timing
+
+ENGINES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC)
+_TENSOR, _VECTOR, _SCALAR, _GPSIMD, _SYNC = range(5)
+_RING = 3  # a dependence on an earlier transfer of the same DMA instruction
+
+
+@dataclass
+class Schedule:
+    """Times of the tasks of one core, in nanoseconds from the start of its first instruction.
+
+    Attributes:
+        start, end, done: a task occupies its engine from start to end; others see its result
+            at done.
+        engine: position in ENGINES.
+        queue_start, queue_end: when a transfer occupies its DMA engines; equal otherwise.
+        queue_busy: nanoseconds that each DMA engine is busy.
+        cause: the task whose end let this one start; -1 for none.
+        why: in one word: "data", "read", "engine", "port", "memory", "ring" or "start".
+        span: nanoseconds to the last result.
+    """
+
+    start: list[float]
+    end: list[float]
+    done: list[float]
+    engine: list[int]
+    queue_start: list[float]
+    queue_end: list[float]
+    queue_busy: list[float]
+    cause: list[int]
+    why: list[str]
+    span: float = 0.0
+    first_queue: list[int] = field(default_factory=list)
+
+
+def assign_engines(work: Work) -> list[int]:
+    """The engine of each task: a free choice goes to the engine with less to do in all."""
+    index = {e: at for at, e in enumerate(ENGINES)}
+    load = [0.0] * len(ENGINES)
+    for task in work.tasks:
+        if len(task.costs) == 1:
+            engine, found = task.costs[0]
+            load[index[engine]] += found.busy
+    chosen = []
+    for task in work.tasks:
+        if len(task.costs) == 1:
+            chosen.append(index[task.costs[0][0]])
+            continue
+        options = [(load[index[e]] + c.busy, at, index[e]) for at, (e, c) in enumerate(task.costs)]
+        total, at, engine = min(options)
+        load[engine] = total
+        chosen.append(engine)
+        work.choices[f"{task.label} on {ENGINES[engine].value}"] += 1
+    return chosen
+
+
+def dependences(work: Work, in_flight: int) -> tuple[list[list[tuple[int, int]]], list[int]]:
+    """(followers of each task with the kind of dependence, number of tasks each waits for)."""
+    tasks = work.tasks
+    read: set[int] = set()
+    written: set[int] = set()
+    for task in tasks:
+        read.update(n for n, _ in task.reads)
+        written.update(n for n, _ in task.writes)
+    tracked = read & written
+    hbm = {n for n, space in work.spaces.items() if not space.on_chip}
+    tracked |= {n for n in written if work.spaces[n].on_chip}
+    regions: dict[int, Regions] = defaultdict(Regions)
+    followers: list[list[tuple[int, int]]] = [[] for _ in tasks]
+    waits_for = [0] * len(tasks)
+    rings: dict[tuple, list[int]] = defaultdict(list)
+    for at, task in enumerate(tasks):
+        waits: dict[int, int] = {}
+        for number, t in task.reads:
+            if number in tracked:
+                regions[number].read(t, at, waits)
+        for number, t in task.writes:
+            if number in tracked:
+                regions[number].write(t, at, waits)
+        waits.pop(at, None)
+        if task.accumulates:
+            for before, kind in waits.items():
+                if kind == RESULT and tasks[before].instr.opcode == "nc_matmul":
+                    waits[before] = ORDER
+        if task.transfer is not None:
+            source = task.reads[0][0] if task.reads else -1
+            far = source if source in hbm else task.writes[0][0] if task.writes else -1
+            ring = rings[id(task.instr.location), task.label, far if far in hbm else None]
+            if len(ring) >= in_flight:
+                waits.setdefault(ring[-in_flight], _RING)
+            ring.append(at)
+        waits_for[at] = len(waits)
+        for before, kind in waits.items():
+            followers[before].append((at, kind))
+    return followers, waits_for
+
+
+def schedule(work: Work, machine: Machine, timing: Timing) -> Schedule:
+    """Run the tasks of one core on its engines."""
+    return _Run(work, machine, timing).run()
+
+
+class _Run:
+    def __init__(self, work: Work, machine: Machine, timing: Timing) -> None:
+        self.work = work
+        self.timing = timing
+        n = len(work.tasks)
+        self.engine = assign_engines(work)
+        self.costs = [
+            task.costs[0][1]
+            if len(task.costs) == 1
+            else next(c for e, c in task.costs if e is ENGINES[chosen])
+            for task, chosen in zip(work.tasks, self.engine, strict=True)
+        ]
+        self.followers, self.waits = dependences(work, timing.dma.in_flight)
+        self.ready_at = [0.0] * n
+        self.ready_by = [-1] * n
+        self.ready_why = ["start"] * n
+        queues = timing.dma.engines
+        self.out = Schedule(
+            [0.0] * n, [0.0] * n, [0.0] * n, self.engine, [0.0] * n, [0.0] * n,
+            [0.0] * queues, [-1] * n, ["start"] * n, first_queue=[0] * n,
+        )  # fmt: skip
+        self.queue_free = [0.0] * queues
+        self.waiting: list[list] = [[] for _ in ENGINES]
+        self.ready: list[list] = [[] for _ in ENGINES]
+        self.free = [0.0] * len(ENGINES)
+        self.last = [-1] * len(ENGINES)
+        self.wakes: list[tuple[float, int]] = []
+        self.next_wake = [float("inf")] * len(ENGINES)
+        self.port = {"sbuf": (0.0, -1), "psum": (0.0, -1)}
+        self.table = ""
+        self._set_up_memory(machine)
+
+    def _set_up_memory(self, machine: Machine) -> None:
+        """Pools, and the order in which buffers get their memory."""
+        work = self.work
+        self.pools = {s: Pool(c) for s, c in capacities(machine).items()}
+        self.queue = {s: lifetimes(work, s) for s in self.pools}
+        self.front = dict.fromkeys(self.pools, 0)
+        self.left: dict[int, int] = defaultdict(int)
+        self.touches: list[tuple[int, ...]] = []
+        for task in work.tasks:
+            numbers = tuple({n for n, _ in (*task.reads, *task.writes) if n in work.sizes})
+            self.touches.append(numbers)
+            for n in numbers:
+                self.left[n] += 1
+        self.released: dict[int, float] = defaultdict(float)
+        for lives in self.queue.values():
+            for life in lives:
+                self.waits[life.first] += 1
+
+    def run(self) -> Schedule:
+        for at, count in enumerate(self.waits):
+            if count == 0:
+                self._enqueue(at)
+        for space in self.pools:
+            self._allocate(space)
+        issued = self._drain()
+        while issued < len(self.out.start) and self._overcommit():
+            issued += self._drain()
+        if issued != len(self.out.start):
+            raise RuntimeError(
+                f"the scheduler ran {issued} of {len(self.out.start)} tasks: "
+                "this is a fault of the cost model; please report the kernel"
+            )
+        self.out.span = max(self.out.done, default=0.0)
+        return self.out
+
+    def _drain(self) -> int:
+        """Issue tasks until none is ready. Returns how many."""
+        wakes, next_wake = self.wakes, self.next_wake
+        issued = 0
+        while wakes:
+            now, e = heapq.heappop(wakes)
+            if now < self.free[e]:
+                self._wake(e, now)
+                continue
+            next_wake[e] = float("inf")
+            waiting, ready = self.waiting[e], self.ready[e]
+            while waiting and waiting[0][0] <= now:
+                heapq.heappush(ready, heapq.heappop(waiting)[1])
+            if not ready:
+                if waiting:
+                    self._wake(e, waiting[0][0])
+                continue
+            at = ready[0]
+            opens, holder = self._port(e, at)
+            if opens > now:
+                self.ready_at[at], self.ready_by[at] = opens, holder
+                self.ready_why[at] = "port"
+                self._wake(e, opens)
+                continue
+            heapq.heappop(ready)
+            self._issue(at, e, now)
+            issued += 1
+            self._wake(e, self.free[e])
+        return issued
+
+    def _overcommit(self) -> bool:
+        """Give memory that is not there, where one point of the program needs more than there is.
+
+        SBUF is spilled before scheduling; this is for PSUM, which the compiler would not accept.
+        """
+        pending = [
+            (lives[self.front[space]].first, space.value, space)
+            for space, lives in self.queue.items()
+            if self.front[space] < len(lives)
+        ]
+        if not pending:
+            return False
+        _, _, space = min(pending)
+        life = self.queue[space][self.front[space]]
+        self.pools[space].free += life.nbytes
+        self.work.choices[f"more {space.label} used than there is"] += 1
+        self._allocate(space)
+        return True
+
+    def _wake(self, e: int, time: float) -> None:
+        time = max(time, self.free[e])
+        if time < self.next_wake[e]:
+            self.next_wake[e] = time
+            heapq.heappush(self.wakes, (time, e))
+
+    def _enqueue(self, at: int) -> None:
+        """A task has all that it waits for."""
+        e, time = self.engine[at], self.ready_at[at]
+        heapq.heappush(self.waiting[e], (time, at))
+        self._wake(e, time)
+
+    def _arrive(self, at: int, time: float, by: int, why: str) -> None:
+        """One of the things that a task waits for comes at `time`."""
+        if time > self.ready_at[at]:
+            self.ready_at[at] = time
+            self.ready_by[at] = by
+            self.ready_why[at] = why
+        self.waits[at] -= 1
+        if self.waits[at] == 0:
+            self._enqueue(at)
+
+    def _port(self, e: int, at: int) -> tuple[float, int]:
+        """When the memory ports that a task needs are free, and who holds them until then."""
+        if not self.timing.shared_port or e in (_TENSOR, _SYNC):
+            return 0.0, -1
+        opens = (0.0, -1)
+        if e != _SCALAR:
+            opens = max(opens, self._held("sbuf", e))
+        if e != _GPSIMD and self.work.tasks[at].psum:
+            opens = max(opens, self._held("psum", e))
+        return opens
+
+    def _held(self, port: str, e: int) -> tuple[float, int]:
+        until, holder = self.port[port]
+        return (0.0, -1) if holder < 0 or self.engine[holder] == e else (until, holder)
+
+    def _issue(self, at: int, e: int, now: float) -> None:
+        out, task, found = self.out, self.work.tasks[at], self.costs[at]
+        out.start[at] = now
+        if now <= self.ready_at[at] or self.last[e] < 0:
+            out.cause[at], out.why[at] = self.ready_by[at], self.ready_why[at]
+        else:
+            out.cause[at], out.why[at] = self.last[e], "engine"
+        extra = 0.0
+        if task.table and task.table != self.table:
+            self.table = task.table
+            extra = self.timing.table_load_ns
+        end = now + found.busy + extra
+        if task.transfer is None:
+            done = now + found.done + extra
+            if self.timing.shared_port and e in (_VECTOR, _SCALAR, _GPSIMD):
+                held = now + extra + found.data
+                if e != _SCALAR:
+                    self.port["sbuf"] = max(self.port["sbuf"], (held, at))
+                if task.psum and e != _GPSIMD:
+                    self.port["psum"] = max(self.port["psum"], (held, at))
+            read = end
+        else:
+            read, done = self._transfer(at, end)
+        out.end[at] = self.free[e] = end
+        out.done[at] = done
+        self.last[e] = at
+        self._tell(at, e, end, read, done, task.transfer is not None)
+        self._release(at, max(read, done))
+
+    def _transfer(self, at: int, triggered: float) -> tuple[float, float]:
+        """Occupy DMA engines; returns when the source has been read, and when all is done."""
+        moved, dma, out = self.work.tasks[at].transfer, self.timing.dma, self.out
+        begin = triggered + dma.start_ns
+        free = self.queue_free
+        count, busy = moved.engines, moved.engine_ns
+        if count == len(free):
+            chosen = range(count)
+        elif count == 1:
+            chosen = (min(range(len(free)), key=free.__getitem__),)
+        else:
+            chosen = sorted(range(len(free)), key=free.__getitem__)[:count]
+        first, last = float("inf"), 0.0
+        for q in chosen:
+            start = free[q] if free[q] > begin else begin
+            free[q] = start + busy
+            out.queue_busy[q] += busy
+            if start < first:
+                first = start
+            if free[q] > last:
+                last = free[q]
+        out.queue_start[at], out.queue_end[at] = first, last
+        out.first_queue[at] = chosen[0]
+        return last, last + moved.latency_ns
+
+    def _tell(self, at: int, e: int, end: float, read: float, done: float, dma: bool) -> None:
+        """Pass on what followers wait for."""
+        timing = self.timing
+        for follower, kind in self.followers[at]:
+            if dma:
+                hop = timing.dma.wake_ns
+            else:
+                hop = 0.0 if self.engine[follower] == e else timing.semaphore_ns
+            if kind == RESULT:
+                self._arrive(follower, done + hop, at, "data")
+            elif kind == READ:
+                self._arrive(follower, read + hop, at, "read")
+            elif kind == ORDER:
+                self._arrive(follower, end, at, "data")
+            else:
+                self._arrive(follower, done, at, "ring")
+
+    def _release(self, at: int, time: float) -> None:
+        """Give back the memory of tiles that nothing touches any more."""
+        for n in self.touches[at]:
+            self.left[n] -= 1
+            self.released[n] = max(self.released[n], time)
+            if self.left[n] == 0:
+                space = self.work.spaces[n]
+                pool = self.pools[space]
+                size = min(self.work.sizes[n], pool.capacity)
+                pool.give_back(self.released[n], size, at)
+                self._allocate(space)
+
+    def _allocate(self, space: Space) -> None:
+        """Give memory to the next buffers in program order, as far as there is any."""
+        lives, pool = self.queue[space], self.pools[space]
+        front = self.front[space]
+        while front < len(lives):
+            granted = pool.take(lives[front].nbytes)
+            if granted is None:
+                break
+            self._arrive(lives[front].first, granted[0], granted[1], "memory")
+            front += 1
+        self.front[space] = front

@@ -1,0 +1,249 @@
+"""What the cost model knows about time: one table a NeuronCore generation.
+
+Each number carries where it comes from:
+
+* [A] AWS Neuron SDK 2.26 documentation: the architecture guide of the generation.
+* [I] the same: cost formulas in the docstrings of `nki.isa`.
+* [P] the same: the NKI performance guide and its figures.
+* [BW] the same, later releases: the DMA bandwidth guide and the DMA overview.
+* [N] decoded hardware traces (NTFF files) that students of Stanford's CS149 published.
+* [V] the inf2.xlarge microbenchmark suite of triton-viz.
+* [C] per-instruction profiles on trn2 of allenkchau/trainium-kernel-fusion.
+* [fit] set here, to agree with published kernel latencies; the sources leave it open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EngineTiming:
+    """A compute engine that processes one element a lane and cycle.
+
+    Attributes:
+        ghz: clock, in cycles a nanosecond.
+        issue_cycles: cycles between two instructions beyond those that their elements take.
+        latency_cycles: cycles from the start of an instruction until others see its result,
+            beyond those that its elements take.
+    """
+
+    ghz: float
+    issue_cycles: float
+    latency_cycles: float
+
+
+@dataclass(frozen=True)
+class TensorTiming:
+    """The Tensor Engine.
+
+    Attributes:
+        ghz: clock of the array.
+        pass_ns: time of one pass beyond that of its moving columns.
+        latency_ns: from the last column in to the result in PSUM.
+        fp32_passes: passes over an fp32 operand; other types take one.
+        min_columns: fewer moving columns take as long as this many, or as the stationary ones.
+        tflops: dense bf16 peak.
+    """
+
+    ghz: float
+    pass_ns: float
+    latency_ns: float
+    fp32_passes: int
+    min_columns: int
+    tflops: float
+
+
+@dataclass(frozen=True)
+class DmaTiming:
+    """The DMA engines of one NeuronCore.
+
+    Attributes:
+        engines: how many, each with a queue.
+        load_rate, store_rate: bytes a nanosecond and engine, from HBM and to HBM or within SBUF.
+        load_descriptor_ns, store_descriptor_ns: time for each contiguous run beyond its bytes.
+        scattered_write_ns: more for a run in HBM that is shorter than `write_granule` bytes and
+            does not continue the one before it, which is read, changed and written back.
+        write_granule: see above.
+        transpose_factor: rate of a DMA transpose against a copy.
+        trigger_ns: time of the instruction that starts a transfer, on the engine that issues it.
+        start_ns: from the trigger to the first activity of the queue.
+        load_latency_ns, store_latency_ns: from the last byte's turn to its arrival.
+        semaphore_ns: for the queue to signal the end.
+        wake_ns: from that signal to the start of an engine that waits for it.
+        in_flight: transfers that one instruction of the kernel's text has under way at a time.
+        indirect_ns: time for GpSimd to write the descriptors of a transfer whose addresses
+            are in a tile.
+    """
+
+    engines: int
+    load_rate: float
+    store_rate: float
+    load_descriptor_ns: float
+    store_descriptor_ns: float
+    scattered_write_ns: float
+    write_granule: int
+    transpose_factor: float
+    trigger_ns: float
+    start_ns: float
+    load_latency_ns: float
+    store_latency_ns: float
+    semaphore_ns: float
+    wake_ns: float
+    in_flight: int
+    indirect_ns: float
+
+
+@dataclass(frozen=True)
+class Timing:
+    """All of a generation.
+
+    Attributes:
+        vector, scalar, gpsimd, tensor, dma: the engines.
+        semaphore_ns: from the end of one engine's instruction to the start of another's.
+        two_input_cycles: cycles an element of a Vector instruction with two tile inputs.
+        scan_cycles: the same for tensor_tensor_scan.
+        select_cycles: the same for a select, which is a copy and a predicated copy.
+        reciprocal_cycles: the same for a reciprocal on Vector.
+        bn_aggr_cycles: cycles for each element of bn_aggr.
+        accumulator_cycles: to read an accumulator out, after a reduction on the side.
+        dynamic_cycles: least for an instruction whose address is in a register.
+        gpsimd_rsqrt_cycles: cycles an element of rsqrt on GpSimd.
+        wide_stride_bytes: an innermost stride of this and more halves the memory interface.
+        interface_ghz: elements a lane and nanosecond of the memory interface.
+        bf16_pairs: whether two-input bf16 instructions in SBUF run at one cycle an element.
+        shared_port: whether Vector and GpSimd exclude each other from SBUF, and Vector and
+            Scalar from PSUM.
+        table_load_ns: for Scalar to load the table of another activation function.
+        before_ns, after_ns: launch overhead before the first and after the last instruction.
+        hbm_gb_per_s: of one core, for the roofline.
+    """
+
+    vector: EngineTiming
+    scalar: EngineTiming
+    gpsimd: EngineTiming
+    tensor: TensorTiming
+    dma: DmaTiming
+    semaphore_ns: float
+    two_input_cycles: float
+    scan_cycles: float
+    select_cycles: float
+    reciprocal_cycles: float
+    bn_aggr_cycles: float
+    accumulator_cycles: float
+    dynamic_cycles: float
+    gpsimd_rsqrt_cycles: float
+    wide_stride_bytes: int
+    interface_ghz: float
+    bf16_pairs: bool
+    shared_port: bool
+    table_load_ns: float
+    before_ns: float
+    after_ns: float
+    hbm_gb_per_s: float
+
+
+V2 = Timing(
+    # [A] clock. [I] MIN_II is about 64 cycles. [N][P] durations of fp32 tensor_tensor of 1000,
+    # 2000 and 8192 elements fit 238 + 2.02 N cycles.
+    vector=EngineTiming(ghz=1.12, issue_cycles=64, latency_cycles=238),
+    # [A] clock. [V] exp of 2048 elements: 88 ns beyond the elements when independent, 158 ns in a
+    # dependent chain.
+    scalar=EngineTiming(ghz=1.4, issue_cycles=123, latency_cycles=221),
+    # [A] clock. [I] "150 + N" of iota and affine_select. No source for the latency: Vector's.
+    gpsimd=EngineTiming(ghz=1.4, issue_cycles=150, latency_cycles=238),
+    tensor=TensorTiming(
+        ghz=2.8,  # [A]
+        pass_ns=26,  # [P] matmul starts 26 ns after its weights; [V] 209 ns for 512 columns
+        latency_ns=173,  # [P] a matmul of 128 columns takes 219 ns
+        fp32_passes=4,  # [I]
+        min_columns=64,  # [I]
+        tflops=91.75,  # profiler constant
+    ),
+    dma=DmaTiming(
+        engines=16,  # [A]
+        load_rate=17.0,  # [BW][N]; the architecture guide's 27 GiB/s was never measured
+        store_rate=17.9,  # [N] 17.4-19.0
+        # [V] reads: 128 B runs at 2.55 B/ns an engine, 2 KiB at 13.0; [N] 8000 B at 17. [fit]
+        load_descriptor_ns=25,
+        store_descriptor_ns=10,  # [V] writes: 128 B runs at 6.6 B/ns an engine. [fit]
+        scattered_write_ns=79,  # [V] stride-2 stores of 4 B; [N] 4 B semaphore writes take 90 ns
+        write_granule=64,  # [fit]
+        transpose_factor=0.58,  # [V] 114.6 against 198.2 GB/s
+        trigger_ns=81,  # [N]
+        start_ns=279,  # [N]
+        load_latency_ns=600,  # [N]
+        store_latency_ns=350,  # [N]
+        semaphore_ns=91,  # [N]
+        wake_ns=155,  # [N] 151-164
+        in_flight=2,  # [fit]
+        indirect_ns=1000,  # [V] 2267 ns a dependent indexed load, less the latency of a load
+    ),
+    semaphore_ns=30,  # [N] 27-33
+    two_input_cycles=2,  # [I][N]
+    scan_cycles=2,  # [I]
+    select_cycles=3,  # [I] tensor_copy and tensor_copy_predicated
+    reciprocal_cycles=8,  # [I]
+    bn_aggr_cycles=13 / 3,  # [I]
+    accumulator_cycles=64,  # [I][P]
+    dynamic_cycles=600,  # [I]
+    gpsimd_rsqrt_cycles=4,  # [I]
+    wide_stride_bytes=16,  # [A]
+    interface_ghz=1.4,  # [A]
+    bf16_pairs=True,  # [I]
+    shared_port=True,  # [A]
+    table_load_ns=368,  # [P] profile of the exp kernel
+    before_ns=10_900,  # [N]
+    after_ns=4_700,  # [N]
+    hbm_gb_per_s=410,  # profiler constant
+)
+
+V3 = Timing(
+    # [C][N3] tensor_tensor fp32: 152 + N cycles at 0.96 GHz. Issue: no source, v2's.
+    vector=EngineTiming(ghz=0.96, issue_cycles=64, latency_cycles=152),
+    scalar=EngineTiming(ghz=1.2, issue_cycles=143, latency_cycles=157),  # [C]
+    gpsimd=EngineTiming(ghz=1.2, issue_cycles=150, latency_cycles=238),  # [A]; the rest as v2
+    tensor=TensorTiming(
+        ghz=2.4,  # [A]
+        pass_ns=2,  # [C] 215 ns for 512 columns, 55 for 128
+        latency_ns=163,  # [C] 379 ns for 512 columns
+        fp32_passes=4,  # [C] two passes at half rate
+        min_columns=64,  # [I]
+        tflops=79,  # [A]
+    ),
+    dma=DmaTiming(
+        engines=16,  # [A]
+        load_rate=23.1,  # decoded trn2 traces
+        store_rate=22.5,  # decoded trn2 traces
+        load_descriptor_ns=10,  # [BW] 2 KiB runs take 97 ns
+        store_descriptor_ns=10,  # no source: as loads
+        scattered_write_ns=79,  # no source: as v2
+        write_granule=64,  # no source: as v2
+        transpose_factor=0.9,  # [A]
+        trigger_ns=81,  # no source: as v2
+        start_ns=1000,  # [BW] 0.74-1.0 us
+        load_latency_ns=0,  # within start_ns
+        store_latency_ns=240,  # [BW] completion 0.33 us after the data
+        semaphore_ns=91,  # no source: as v2
+        wake_ns=300,  # [BW]
+        in_flight=2,  # as v2
+        indirect_ns=1000,  # as v2
+    ),
+    semaphore_ns=36,  # [C] 33-38
+    two_input_cycles=1,  # decoded trn2 traces
+    scan_cycles=2,  # no source: as v2
+    select_cycles=2,  # no source
+    reciprocal_cycles=8,  # [C]
+    bn_aggr_cycles=13 / 3,  # [I]
+    accumulator_cycles=64,  # [I]
+    dynamic_cycles=600,  # [I]
+    gpsimd_rsqrt_cycles=4,  # [I]
+    wide_stride_bytes=16,  # as v2
+    interface_ghz=1.2,  # as v2
+    bf16_pairs=True,  # [A]
+    shared_port=False,  # [A]
+    table_load_ns=1283,  # [C]
+    before_ns=10_000,  # total less active time 12.4-12.8 us
+    after_ns=2_600,
+    hbm_gb_per_s=716,  # profiler constant
+)
