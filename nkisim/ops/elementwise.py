@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nkisim import alu
-from nkisim.dtypes import F32, cast_into, weak_scalar_dtype
+from nkisim.dtypes import cast_into, compute_dtype, weak_scalar_dtype
 from nkisim.instruction import Engine, Instruction, opcode
 from nkisim.ops.masking import masked
 from nkisim.tensor import Tensor
@@ -48,12 +48,13 @@ def _memset(instr: Instruction) -> Callable:
 
 @opcode("select", Engine.VECTOR, elementwise=True)
 def _select(instr: Instruction) -> Callable:
-    """condition ? x : y, on tiles; y may be a scalar."""
-    y = instr.ins[2]
-    if isinstance(y, Tensor):
-        return masked(
-            instr,
-            lambda out, c, a, b: cast_into(out, np.where(c != 0, a.astype(F32), b.astype(F32))),
-        )
-    number = np.float32(y)
-    return masked(instr, lambda out, c, a: cast_into(out, np.where(c != 0, a.astype(F32), number)))
+    """condition ? x : y, on tiles; y may be a scalar. What is chosen keeps its bits."""
+    x, y = instr.ins[1:]
+    number = None if isinstance(y, Tensor) else _scalar(y)
+    wide = compute_dtype(x.dtype, y.dtype if number is None else number.dtype)
+
+    def run(out: np.ndarray, c: np.ndarray, a: np.ndarray, *b: np.ndarray) -> None:
+        other = b[0] if number is None else number
+        cast_into(out, np.where(c != 0, a.astype(wide), other.astype(wide)))
+
+    return masked(instr, run)
