@@ -53,6 +53,17 @@ def _unary_table() -> list[AluOp]:
     return table
 
 
+def _integer_power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x ** y in integers that wrap around; negative powers, which NumPy refuses, in fp64."""
+    whole = np.power(x, np.maximum(y, 0))
+    if (y >= 0).all():
+        return whole
+    fraction = np.power(x.astype(np.float64), y)
+    rounded = np.empty_like(whole)
+    cast_into(rounded, fraction)
+    return np.where(y >= 0, whole, rounded)
+
+
 def _binary_table() -> list[AluOp]:
     arith = ["add", "subtract", "multiply", "maximum", "minimum", "power", "mod", "fmod"]
     compare = ["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"]
@@ -66,6 +77,7 @@ def _binary_table() -> list[AluOp]:
 
 
 _LOGIC = ("and", "or", "xor")
+_OF_TRUTH_VALUES = frozenset({"invert", "bitwise_and", "bitwise_or", "bitwise_xor"})
 ALU: dict[str, AluOp] = {op.name: op for op in _unary_table() + _binary_table()}
 
 # What nisa instructions take as op=: the tables of supported math operators and of activation
@@ -94,7 +106,8 @@ COMPARISONS = frozenset({"equal", "less", "less_equal", "greater", "greater_equa
 
 
 def check_operand_types(name: str, dtypes: tuple[np.dtype, ...]) -> None:
-    """Raises DTypeError when a bit operation is given something that is not an integer."""
+    """Raises DTypeError when a bit operation is given something that is not an integer, or
+    integers that no common type holds."""
     if ALU[name].kind != "bits":
         return
     for dt in dtypes:
@@ -104,6 +117,12 @@ def check_operand_types(name: str, dtypes: tuple[np.dtype, ...]) -> None:
                 rule="bit operations treat elements as bit patterns and want integer types",
                 fix="reinterpret or convert the tile to an integer type first",
             )
+    if compute_dtype(*dtypes) == F32:
+        raise DTypeError(
+            f"{name} of " + " and ".join(map(str, dtypes)),
+            rule="there is no 64-bit integer to hold both types",
+            fix="reinterpret one of the tiles in the type of the other",
+        )
 
 
 def bind(name: str, out: np.dtype, ins: tuple[np.dtype, ...]) -> Callable[..., None]:
@@ -121,8 +140,10 @@ def bind(name: str, out: np.dtype, ins: tuple[np.dtype, ...]) -> Callable[..., N
         direct = out == BOOL and all(dt == ins[0] for dt in ins)
         return _into(fn) if direct and isinstance(fn, np.ufunc) else _via(fn, wide)
     wide = F32 if op.kind == "float" else compute_dtype(*ins)
-    if wide == BOOL:
+    if wide == BOOL and name not in _OF_TRUTH_VALUES:
         wide = np.dtype(np.uint8)
+    if name == "power" and wide != F32:
+        fn = _integer_power
     if isinstance(fn, np.ufunc) and (out == wide or (out in FLOATS and wide == F32)):
         same = out == wide and all(dt == wide for dt in ins)
         return _into(fn) if same else _rounding(fn, wide)

@@ -57,14 +57,15 @@ def weak_scalar_dtype(value: object) -> np.dtype:
     """The type a Python or NumPy scalar brings to promotion.
 
     Python scalars are weak: bool, int and float count as uint8, int32 and float32. NumPy scalars
-    keep their own type, but 64-bit ones count as their 32-bit kin, which is what exists.
+    keep their own type, but 64-bit ones count as their 32-bit kin, which is what exists. An int
+    that only uint32 can hold counts as that.
     """
     if isinstance(value, (bool, np.bool_)):
         return np.dtype(uint8)
     if isinstance(value, np.generic) and value.dtype in SUPPORTED:
         return value.dtype
     if isinstance(value, (int, np.integer)):
-        return np.dtype(int32)
+        return np.dtype(int32 if value < 2**31 else uint32)
     return F32
 
 

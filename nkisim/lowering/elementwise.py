@@ -56,6 +56,8 @@ def elementwise(
             rule="operand shapes follow NumPy's broadcasting rule",
             fix="load tiles of one shape, or index with new axes",
         ) from None
+    if alu.ALU[op].kind == "bits":
+        values = _bit_patterns(values, tiles)
     types = tuple(x.dtype if isinstance(x, Tensor) else weak_scalar_dtype(x) for x in values)
     alu.check_operand_types(op, types)
     if out is None:
@@ -83,6 +85,14 @@ def _operand(op: str, x: object) -> Tensor | float:
         return number(x)
     require_on_chip(op, x)
     return as_tile(x)
+
+
+def _bit_patterns(values: list, tiles: list[Tensor]) -> list:
+    """`values` with Python integers as uint32 beside a uint32 tile: int32, what they are by
+    promotion, has no common type with it."""
+    if not any(t.dtype == np.uint32 for t in tiles):
+        return values
+    return [np.uint32(x % 2**32) if type(x) is int else x for x in values]
 
 
 def _in_sbuf(x: Tensor | float) -> Tensor | float:

@@ -15,7 +15,7 @@ from nkisim.trace import current
 
 
 def number(value: object) -> object:
-    """`value`, a Python or NumPy number. Raises DTypeError for anything else."""
+    """`value`, a Python or NumPy number of at most 32 bits. Raises DTypeError for anything else."""
     if isinstance(value, IndexTensor):
         raise DTypeError(
             "an index tensor is used as data",
@@ -27,6 +27,12 @@ def number(value: object) -> object:
             f"operand {brief(value)} is neither a tile nor a number",
             rule="operands are on-chip tiles, Python numbers or NumPy scalars",
             fix="pass arrays as kernel arguments and nl.load them",
+        )
+    if isinstance(value, int | np.integer) and not -(2**31) <= value < 2**32:
+        raise DTypeError(
+            f"operand {value} has more than 32 bits",
+            rule="integers have 32 bits at most: -2**31..2**31-1, or 0..2**32-1 without sign",
+            fix="pass a float, or compute in two halves",
         )
     return value
 
