@@ -351,29 +351,27 @@ def _is_torch_tensor(value: Any) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare the simulated tensor add, in 128x512 tiles, with NumPy's ``a + b``."""
+    """Compare simulated kernels, forward and after their first call, with plain NumPy."""
     parser = argparse.ArgumentParser(prog="python -m kernels.bench", description=main.__doc__)
     parser.add_argument("--iters", type=int, default=30, help="timed rounds (default %(default)s)")
     parser.add_argument("--json", metavar="FILE", help="also write every sample as JSON")
     parser.add_argument("--csv", metavar="FILE", help="also write one line a record as CSV")
     options = parser.parse_args(argv)
 
-    from kernels.add import nki_tensor_add
+    from kernels.bench_cases import cases
 
-    rng = np.random.default_rng(0)
     records: list[Record] = []
-    for rows, cols, target in ((4096, 4096, 2.0), (256, 1024, 4.0)):
-        a, b = (rng.standard_normal((rows, cols), dtype=np.float32) for _ in range(2))
-        plain = f"NumPy a + b, {rows}x{cols} float32"
-        kernel = f"nki_tensor_add, {rows}x{cols} float32"
-        calls = {plain: lambda a=a, b=b: a + b, kernel: lambda a=a, b=b: nki_tensor_add(a, b)}
-        if not np.array_equal(calls[kernel](), a + b):
-            raise RuntimeError(f"nki_tensor_add differs from a + b on {rows}x{cols} float32.")
+    for case in cases():
+        plain, kernel = (f"{name}, {case.what}" for name in case.names)
+        calls = {plain: case.plain, kernel: case.kernel}
+        expected, actual = (next(iter(_leaves(call()))) for call in calls.values())
+        if not np.allclose(actual, expected, rtol=case.rtol, atol=case.atol):
+            raise RuntimeError(f"{kernel} differs from {plain}.")
         pair = interleave(calls, iters=options.iters)
         ratio = pair[kernel].median / pair[plain].median
-        verdict = "met" if ratio <= target else "missed"
+        verdict = "met" if ratio <= case.target else "missed"
         print(f"{pair[plain]}\n{pair[kernel]}")
-        print(f"ratio of the medians: {ratio:.2f} (target: at most {target:g}, {verdict})\n")
+        print(f"ratio of the medians: {ratio:.2f} (target: at most {case.target:g}, {verdict})\n")
         records.extend(pair.values())
     print(records[0].caption)
     if options.json:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from kernels import bench
 from kernels.bench import Kind, Record, benchmark, interleave, published
+from kernels.bench_cases import Case
 
 
 def record(samples=(1.0, 2.0, 3.0), **kwargs) -> Record:
@@ -186,16 +187,25 @@ def test_times_read_well(seconds, text):
     assert bench.format_seconds(seconds) == text
 
 
-def test_the_command_compares_the_simulated_add_with_numpy(tmp_path, capsys):
+def test_the_command_compares_simulated_kernels_with_numpy(tmp_path, capsys):
     assert bench.main(["--iters", "2", "--json", str(tmp_path / "r.json")]) == 0
     printed = capsys.readouterr().out
     records = json.loads((tmp_path / "r.json").read_text())
-    assert [len(r["samples"]) for r in records] == [2, 2, 2, 2]
+    assert {len(r["samples"]) for r in records} == {2}
     assert {r["kind"] for r in records} <= {"host", "device"}
-    for numpy_add, kernel in (records[:2], records[2:]):
-        assert "NumPy" in numpy_add["label"]
-        assert "nki_tensor_add" in kernel["label"]
-        assert f"{kernel['median'] / numpy_add['median']:.2f} (target" in printed
+    for plain, kernel in zip(records[::2], records[1::2], strict=True):
+        assert "NumPy" in plain["label"]
+        assert f"{kernel['median'] / plain['median']:.2f} (target" in printed
+    operators = {r["label"].split(",")[0] for r in records[1::2]}
+    assert {"nki_tensor_add", "nki_rms_norm"} <= operators
+
+
+def test_the_command_refuses_to_time_a_wrong_result(monkeypatch):
+    ones = np.ones(3, np.float32)
+    wrong = Case("3 float32", ("NumPy", "kernel"), lambda: ones, lambda: (1.01 * ones, 0), 1.0)
+    monkeypatch.setattr("kernels.bench_cases.cases", lambda: [wrong])
+    with pytest.raises(RuntimeError, match="kernel, 3 float32 differs from NumPy, 3 float32"):
+        bench.main(["--iters", "1"])
 
 
 def test_a_simulated_time_says_that_it_is_the_simulators():
