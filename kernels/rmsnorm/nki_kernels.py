@@ -178,7 +178,8 @@ def nki_rms_norm_backward_kernel(grad_y, x_input, weight, invvar):
 
         dots = nl.ndarray((TILE_ROWS, n_chunks), dtype=nl.float32, buffer=nl.sbuf)
         tile_sums = nl.ndarray((block, n_blocks), dtype=nl.float32, buffer=nl.psum)
-        for chunk in nl.affine_range(n_chunks):
+        # Unrolled: the last chunk may have fewer blocks.
+        for chunk in nl.static_range(n_chunks):
             cols = chunk * width + i_chunk
             inside = in_rows & (cols < n_cols)
             x_chunk = x_tile[i_row, cols] if keep_x else nl.load(x_input[rows, cols], mask=inside)
@@ -186,9 +187,10 @@ def nki_rms_norm_backward_kernel(grad_y, x_input, weight, invvar):
             xgw = nl.multiply(xg, weight_tile[i_row, cols], dtype=nl.float32, mask=inside)
             dots[i_row, chunk + i_one] = nl.sum(xgw, axis=1, keepdims=True, mask=inside)
 
-            for part in nl.affine_range(blocks_in_chunk):
+            first_block = chunk * blocks_in_chunk
+            for part in nl.affine_range(min(blocks_in_chunk, n_blocks - first_block)):
                 in_chunk = part * block + i_block
-                number = chunk * blocks_in_chunk + part
+                number = first_block + part
                 in_block = number * block + i_block < n_cols
                 tile_sums[i_lane, number + i_one] = nisa.nc_matmul(
                     xg[i_row, in_chunk], r, mask=in_rows & in_block
