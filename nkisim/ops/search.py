@@ -82,7 +82,7 @@ def _match_replace8(instr: Instruction) -> Callable:
 def _stream_shuffle(instr: Instruction) -> Callable:
     """dst[i] = src[shuffle[i]] within each quadrant of 32 partitions."""
     targets, sources = (list(x) for x in instr.attrs["moves"])
-    where = None if instr.where is None else instr.where[targets]
+    where = None if instr.where_out is None else instr.where_out[targets]
 
     def run(dst: np.ndarray, src: np.ndarray, *_: np.ndarray) -> None:
         moved = src[sources]

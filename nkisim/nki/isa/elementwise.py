@@ -18,6 +18,7 @@ from nkisim.lowering.elementwise import operator_name
 from nkisim.lowering.memory import ndarray
 from nkisim.lowering.movement import copy_with
 from nkisim.lowering.operands import (
+    lane_operand,
     lane_result,
     not_both_in_psum,
     number,
@@ -168,6 +169,7 @@ def tensor_scalar(
             elif not isinstance(operand, int | np.integer):
                 check_integers(what, np.dtype(np.float32))
     _check_tensor_scalar_engine(what, runs_on, names, bits)
+    operands = tuple(lane_operand(f"{what}: operand{i}", x, data) for i, x in enumerate(operands))
     out = ndarray(data.shape, result)
     lowering.chain(
         "tensor_scalar", out, x=data, steps=steps, rest=operands, mask=mask, engine=runs_on
@@ -290,7 +292,7 @@ def tensor_scalar_reduce(
     lowering.with_reductions(
         "tensor_scalar_reduce",
         out,
-        (data, lowering.lane_operand("operand0", operands[0], data)),
+        (data, lane_operand("operand0", operands[0], data)),
         reduce_op=reduction,
         reductions=(res,),
         mask=mask,

@@ -14,6 +14,7 @@ from nkisim.index import IndexTensor, Mask, as_int
 from nkisim.lowering.chain import with_reductions
 from nkisim.lowering.elementwise import operator_name
 from nkisim.lowering.memory import ndarray
+from nkisim.lowering.movement import copy
 from nkisim.lowering.operands import (
     lane_operand,
     lane_result,
@@ -25,7 +26,7 @@ from nkisim.lowering.operands import (
     same_shape,
 )
 from nkisim.lowering.registers import accumulate
-from nkisim.memory import c_strides
+from nkisim.memory import Space, c_strides
 from nkisim.nki.isa.constants import fp32, get_nc_version, nc_version, reduce_cmd
 from nkisim.tensor import Tensor
 from nkisim.trace import current, restriction
@@ -82,7 +83,8 @@ def affine_select(
     Args:
         pred: one comparison of index expressions over the tile's axes, such as `i_q >= i_k`; an
             index expression stands for `expression > 0`.
-        on_true_tile: SBUF tile of a float or an 8- or 16-bit integer type.
+        on_true_tile: tile of a float or an 8- or 16-bit integer type. From PSUM, which the GpSimd
+            Engine cannot read, it is copied into SBUF first.
         on_false_value: the number, in float32.
         mask: which elements to write.
         dtype: of the result; the tile's when None.
@@ -122,6 +124,8 @@ def affine_select(
     out = ndarray(tile.shape, result)
     if left.empty:
         return out
+    if tile.space is Space.PSUM:  # where GpSimd cannot read; the compiler adds a copy, too
+        tile = copy(tile, mask=mask)
     terms = []
     for term in pred.terms:
         wide = term.expand(tile.shape)

@@ -1,0 +1,538 @@
+"""tensor_tensor, tensor_scalar, activation and their kin against NumPy in double precision."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from nkisim.errors import DTypeError, KernelError, MemorySpaceError, ParameterError, ShapeError
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+FLOATS = [np.dtype(np.float32), np.dtype(np.float16), BF16]
+few = settings(max_examples=25, deadline=None)
+
+
+def numbers(shape, dtype=np.float32, low=-3.0, high=3.0, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.uniform(low, high, shape).astype(dtype)
+
+
+def tolerance(dtype):
+    return {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1.6e-2}[np.dtype(dtype).name]
+
+
+def close(got, wanted, dtype=np.float32):
+    tol = tolerance(dtype)
+    np.testing.assert_allclose(got.astype(float), wanted, rtol=tol, atol=tol)
+
+
+ARITHMETIC = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+}
+shapes = hnp.array_shapes(min_dims=2, max_dims=4, min_side=1, max_side=9)
+
+
+@pytest.mark.parametrize("name", sorted(ARITHMETIC))
+@given(shape=shapes, a=st.sampled_from(FLOATS), b=st.sampled_from(FLOATS), numpy_op=st.booleans())
+@few
+def test_tensor_tensor(name, shape, a, b, numpy_op, compute):
+    x, y = numbers(shape, a), np.round(numbers(shape, b, seed=1))
+    op = getattr(np if numpy_op else nl, name)
+    got = compute(lambda s, t: nisa.tensor_tensor(s, t, op), x, y)
+    wide = np.float32 if a != b else a
+    assert got.dtype == wide
+    close(got, ARITHMETIC[name](x.astype(float), y.astype(float)), wide)
+
+
+def test_power_runs_on_gpsimd_and_so_does_integer_addition(compute):
+    x, y = numbers((4, 8), low=0.5), numbers((4, 8))
+    close(compute(lambda s, t: nisa.tensor_tensor(s, t, nl.power), x, y), x.astype(float) ** y)
+    big = np.array([[2**24 + 1, -(2**30)]], np.int32)
+    got = compute(lambda s, t: nisa.tensor_tensor(s, t, nl.add), big, np.ones_like(big))
+    np.testing.assert_array_equal(got, big + 1)  # exact: not through fp32
+
+
+@pytest.mark.parametrize("name", ["bitwise_and", "bitwise_or", "bitwise_xor", "left_shift"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint32])
+def test_bit_operations(name, dtype, compute):
+    rng = np.random.default_rng(2)
+    x, y = rng.integers(0, 100, (5, 7)).astype(dtype), rng.integers(0, 5, (5, 7)).astype(dtype)
+    got = compute(lambda s, t: nisa.tensor_tensor(s, t, getattr(np, name)), x, y)
+    np.testing.assert_array_equal(got, getattr(np, name)(x, y))
+    by_scalar = compute(lambda s: nisa.tensor_scalar(s, getattr(np, name), 3), x)
+    np.testing.assert_array_equal(by_scalar, getattr(np, name)(x, dtype(3)))
+
+
+@given(
+    shape=shapes,
+    dtype=st.sampled_from(FLOATS),
+    out=st.sampled_from(FLOATS),
+    names=st.lists(
+        st.sampled_from(["add", "subtract", "multiply", "maximum", "less"]), min_size=1, max_size=2
+    ),
+    vector=st.tuples(st.booleans(), st.booleans()),
+    reverse=st.tuples(st.booleans(), st.booleans()),
+)
+@few
+def test_tensor_scalar(shape, dtype, out, names, vector, reverse, compute):
+    x = numbers(shape, dtype)
+    lanes = (shape[0], 1)
+    values = [numbers(lanes, seed=i + 3) if v else 0.75 - i for i, v in enumerate(vector)]
+
+    def body(t, *vectors):
+        rest = iter(vectors)
+        first, second = (next(rest) if v else values[i] for i, v in enumerate(vector))
+        two = len(names) == 2
+        return nisa.tensor_scalar(
+            t,
+            getattr(nl, names[0]),
+            first,
+            reverse[0],
+            getattr(np, names[1]) if two else None,
+            second if two else None,
+            reverse[1],
+            dtype=out,
+        )
+
+    got = compute(body, x, *(v for v, is_vector in zip(values, vector, strict=True) if is_vector))
+    wanted = x.astype(float)
+    for i, name in enumerate(names):
+        operand = values[i]
+        if vector[i]:
+            operand = operand.reshape((shape[0],) + (1,) * (len(shape) - 1)).astype(float)
+        pair = (operand, wanted) if reverse[i] else (wanted, operand)
+        wanted = ARITHMETIC[name](*pair).astype(float)
+    close(got, np.broadcast_to(wanted, shape), out)
+    assert got.dtype == out
+
+
+def test_one_rounding_at_the_end(compute):
+    x = np.full((1, 4), 1 + 2**-7, BF16)
+    got = compute(
+        lambda t: nisa.tensor_scalar(t, nl.multiply, 1 + 2**-8, op1=nl.subtract, operand1=1.0), x
+    )
+    exact = (1 + 2**-7) * (1 + 2**-8) - 1  # rounding the product to bf16 would lose the last bits
+    np.testing.assert_array_equal(got, np.full((1, 4), exact, BF16))
+
+
+def test_operators_of_one_argument_ignore_their_operand(compute):
+    x = numbers((3, 5), low=0.2)
+    got = compute(lambda t: nisa.tensor_scalar(t, nl.add, 1.0, op1=nl.rsqrt, operand1=0.0), x)
+    close(got, 1 / np.sqrt(x.astype(float) + 1))
+    close(compute(lambda t: nisa.tensor_scalar(-t, nl.abs, 0.0), x), x)
+
+
+@given(
+    rows=st.integers(1, 9),
+    columns=st.integers(1, 9),
+    reverse=st.tuples(st.booleans(), st.booleans()),
+    vector=st.booleans(),
+)
+@few
+def test_scalar_tensor_tensor(rows, columns, reverse, vector, compute):
+    x, y = numbers((rows, columns)), numbers((rows, columns), seed=1)
+    v = numbers((rows, 1), seed=2)
+
+    def body(a, b, c):
+        return nisa.scalar_tensor_tensor(
+            data=a, op0=nl.subtract, operand0=c if vector else 0.5, op1=np.multiply, operand1=b,
+            reverse0=reverse[0], reverse1=reverse[1],
+        )  # fmt: skip
+
+    first = x.astype(float) - (v if vector else 0.5)
+    close(compute(body, x, y, v), (-first if reverse[0] else first) * y)
+
+
+def test_in_place_on_an_operand(compute):
+    """The result goes over the second operand, which the first step must not disturb."""
+    x, y = numbers((8, 16)), numbers((8, 16), seed=1)
+
+    def body(a, b):
+        b[...] = nisa.scalar_tensor_tensor(
+            data=a, op0=nl.multiply, operand0=2.0, op1=nl.subtract, operand1=b
+        )
+        return b
+
+    close(compute(body, x, y), 2.0 * x.astype(float) - y)
+
+
+@pytest.mark.parametrize("op", ["add", "subtract", "multiply", "max", "min"])
+@pytest.mark.parametrize("shape", [(6, 10), (5, 3, 4)])
+def test_tensor_scalar_reduce(op, shape, compute):
+    x = numbers(shape)
+
+    def body(t):
+        res = nl.ndarray((shape[0], 1), dtype=nl.float32)
+        out = nisa.tensor_scalar_reduce(
+            data=t, op0=nl.multiply, operand0=0.5, reduce_op=getattr(nl, op), reduce_res=res
+        )
+        return out, res
+
+    out, res = compute(body, x)
+    close(out, x.astype(float) / 2)
+    rows = x.astype(float).reshape(shape[0], -1) / 2
+    reduce = {
+        "add": lambda r: r.sum(1),
+        "subtract": lambda r: r[:, 0] - r[:, 1:].sum(1),
+        "multiply": lambda r: r.prod(1),
+        "max": lambda r: r.max(1),
+        "min": lambda r: r.min(1),
+    }[op]
+    close(res[:, 0], reduce(rows))
+
+
+@given(
+    shape=shapes,
+    dtype=st.sampled_from(FLOATS),
+    scale=st.sampled_from([1.0, -0.5, "vector"]),
+    bias=st.sampled_from([None, np.float32, np.float16, BF16]),
+)
+@few
+def test_activation_scale_and_bias(shape, dtype, scale, bias, compute):
+    x = numbers(shape, dtype)
+    by, plus = numbers((shape[0], 1), seed=4), numbers((shape[0], 1), bias or np.float32, seed=5)
+
+    def body(t, s, b):
+        return nisa.activation(
+            np.tanh,
+            t,
+            scale=s if scale == "vector" else scale,
+            bias=None if bias is None else b,
+        )
+
+    lanes = (shape[0],) + (1,) * (len(shape) - 1)
+    inner = x.astype(float) * (by.reshape(lanes).astype(float) if scale == "vector" else scale)
+    if bias is not None:
+        inner = inner + plus.reshape(lanes).astype(float)
+    got = compute(body, x, by, plus)
+    assert got.dtype == dtype
+    close(got, np.tanh(inner), dtype)
+
+
+def test_activation_accumulates_over_calls(compute):
+    x = numbers((7, 12))
+
+    def body(t):
+        res = nl.ndarray((7, 1), dtype=nl.float32)
+        nisa.activation(
+            nl.exp, t[:, 0:4], reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce
+        )
+        nisa.activation(nl.exp, t[:, 4:8], reduce_op=np.add, reduce_cmd=nisa.reduce_cmd.reduce)
+        nisa.activation(
+            nl.exp, t[:, 8:12], reduce_op=nl.add, reduce_res=res, reduce_cmd=nisa.reduce_cmd.reduce
+        )
+        return res
+
+    close(compute(body, x), np.exp(x.astype(float)).sum(1, keepdims=True))
+
+
+def test_activation_reduce_sums_what_was_not_yet_rounded(compute):
+    x = np.full((2, 512), 1 / 3, BF16)
+
+    def body(t):
+        res = nl.ndarray((2, 1), dtype=nl.float32)
+        out = nisa.activation_reduce(nl.square, t, reduce_op=nl.add, reduce_res=res, scale=1.5)
+        return out, res
+
+    out, res = compute(body, x)
+    exact = (1.5 * float(x[0, 0])) ** 2
+    np.testing.assert_allclose(res, 512 * exact, rtol=1e-6)
+    assert abs(float(out[0, 0]) - exact) > 1e-6 * exact  # the tile itself is rounded to bf16
+
+
+def test_reset_clears_the_accumulators(compute):
+    x = numbers((3, 4))
+
+    def body(t):
+        res = nl.ndarray((3, 1), dtype=nl.float32)
+        nisa.activation(nl.copy, t, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce)
+        nisa.activation(nl.copy, t, reduce_cmd=nisa.reduce_cmd.reset, reduce_res=res)
+        return res
+
+    np.testing.assert_array_equal(compute(body, x), np.zeros((3, 1)))
+
+
+def test_accumulating_without_a_reset_is_refused(compute):
+    def body(t):
+        res = nl.ndarray((3, 1), dtype=nl.float32)
+        nisa.activation(
+            nl.exp, t, reduce_op=nl.add, reduce_res=res, reduce_cmd=nisa.reduce_cmd.reduce
+        )
+        return res
+
+    with pytest.raises(KernelError, match="accumulators"):
+        compute(body, numbers((3, 4)))
+
+
+@pytest.mark.parametrize("coupled", [False, True])
+def test_masks_leave_the_rest_alone(coupled, compute):
+    x = numbers((8, 16))
+    i, j = np.mgrid[0:8, 0:16]
+    inside = (j <= i) if coupled else (i < 5) & (j >= 3)
+
+    def mask():
+        p, f = nl.arange(8)[:, None], nl.arange(16)[None, :]
+        return (f <= p) if coupled else (p < 5) & (f >= 3)
+
+    bodies = {
+        "tensor_tensor": (lambda t: nisa.tensor_tensor(t, t, nl.add, mask=mask()), 2.0 * x),
+        "tensor_scalar": (
+            lambda t: nisa.tensor_scalar(
+                t, nl.add, 1.0, op1=nl.multiply, operand1=2.0, mask=mask()
+            ),
+            2.0 * (x + 1.0),
+        ),
+        "activation": (lambda t: nisa.activation(nl.exp, t, scale=0.5, mask=mask()), np.exp(x / 2)),
+        "reciprocal": (lambda t: nisa.reciprocal(t, mask=mask()), 1 / x),
+        "tensor_copy": (lambda t: nisa.tensor_copy(t, mask=mask()), x),
+        "memset": (lambda t: nisa.memset((8, 16), 2.5, nl.float32, mask=mask()), 0 * x + 2.5),
+        "scalar_tensor_tensor": (
+            lambda t: nisa.scalar_tensor_tensor(
+                data=t, op0=nl.add, operand0=1.0, op1=nl.multiply, operand1=t, mask=mask()
+            ),
+            (x + 1.0) * x,
+        ),
+    }
+    for body, wanted in bodies.values():
+        close(compute(body, x, mask=mask), np.where(inside, wanted, 77))
+
+
+def test_memset_has_any_type(compute):
+    for dtype in (nl.float32, nl.bfloat16, nl.int8, nl.uint32):
+        got = compute(lambda dtype=dtype: nisa.memset((3, 2, 4), 5, dtype))
+        assert got.dtype == np.dtype(dtype)
+        assert (got.astype(int) == 5).all()
+
+
+X, Y = numbers((4, 8)), numbers((4, 6))
+INTEGERS = np.ones((4, 8), np.int32)
+
+
+def psum(t):
+    tile = nl.ndarray(t.shape, dtype=t.dtype, buffer=nl.psum)
+    tile[...] = nl.copy(t)
+    return tile
+
+
+def vector(value=1.0, dtype=nl.float32, rows=4):
+    return nl.full((rows, 1), value, dtype=dtype)
+
+
+ADD, AND = nl.add, nl.bitwise_and
+REFUSED = {
+    "shapes": (lambda t, u: nisa.tensor_tensor(t, u, ADD), ShapeError, "same partitions"),
+    "both in psum": (
+        lambda t, u: nisa.tensor_tensor(psum(t), psum(t), ADD),
+        MemorySpaceError,
+        "both in PSUM",
+    ),
+    "bits of floats": (lambda t, u: nisa.tensor_tensor(t, t, AND), DTypeError, "bit patterns"),
+    "no such operator": (
+        lambda t, u: nisa.tensor_tensor(t, t, np.divide),
+        ParameterError,
+        "operator divide",
+    ),
+    "activation as operator": (
+        lambda t, u: nisa.tensor_tensor(t, t, nl.exp),
+        ParameterError,
+        "operator exp",
+    ),
+    "scalar engine": (
+        lambda t, u: nisa.tensor_tensor(t, t, ADD, engine=nisa.scalar_engine),
+        ParameterError,
+        "vector or",
+    ),
+    "gpsimd on psum": (
+        lambda t, u: nisa.tensor_tensor(psum(t), t, nl.power),
+        MemorySpaceError,
+        "GpSimd",
+    ),
+    "op1 alone": (
+        lambda t, u: nisa.tensor_scalar(t, ADD, 1.0, op1=ADD),
+        ParameterError,
+        "operand1",
+    ),
+    "operand1 alone": (
+        lambda t, u: nisa.tensor_scalar(t, ADD, 1.0, operand1=2.0),
+        ParameterError,
+        "without op1",
+    ),
+    "mixed kinds": (
+        lambda t, u: nisa.tensor_scalar(t, ADD, 1, op1=AND, operand1=1),
+        ParameterError,
+        "both are arithmetic",
+    ),
+    "bits of a float operand": (
+        lambda t, u: nisa.tensor_scalar(nl.copy(t, dtype=nl.int32), AND, 1.5),
+        DTypeError,
+        "bit patterns",
+    ),
+    "wide operand": (
+        lambda t, u: nisa.tensor_scalar(t, ADD, t),
+        ShapeError,
+        "one element for each",
+    ),
+    "operand of other partitions": (
+        lambda t, u: nisa.tensor_scalar(t, ADD, vector(rows=3)),
+        ShapeError,
+        "one element for each",
+    ),
+    "tensor_scalar on gpsimd": (
+        lambda t, u: nisa.tensor_scalar(t, ADD, 1.0, engine=nisa.gpsimd_engine),
+        ParameterError,
+        "rsqrt only",
+    ),
+    "tensor_scalar on scalar engine": (
+        lambda t, u: nisa.tensor_scalar(t, ADD, 1.0, engine=nisa.scalar_engine),
+        ParameterError,
+        "NeuronCore-v3",
+    ),
+    "three axes": (
+        lambda t, u: nisa.scalar_tensor_tensor(
+            data=t.reshape((4, 2, 4)), op0=ADD, operand0=1.0, op1=ADD, operand1=t.reshape((4, 2, 4))
+        ),
+        ShapeError,
+        "two axes",
+    ),
+    "operand1 of other shape": (
+        lambda t, u: nisa.scalar_tensor_tensor(data=t, op0=ADD, operand0=1.0, op1=ADD, operand1=u),
+        ShapeError,
+        "same partitions",
+    ),
+    "data and operand1 in psum": (
+        lambda t, u: nisa.scalar_tensor_tensor(
+            data=psum(t), op0=ADD, operand0=1.0, op1=ADD, operand1=psum(t)
+        ),
+        MemorySpaceError,
+        "both in PSUM",
+    ),
+    "reverse0": (
+        lambda t, u: nisa.tensor_scalar_reduce(
+            data=t, op0=ADD, operand0=1.0, reduce_op=ADD, reduce_res=vector(), reverse0=True
+        ),
+        ParameterError,
+        "reverse0",
+    ),
+    "bit operator with reduction": (
+        lambda t, u: nisa.tensor_scalar_reduce(
+            data=t, op0=AND, operand0=1, reduce_op=ADD, reduce_res=vector()
+        ),
+        ParameterError,
+        "operator bitwise_and",
+    ),
+    "reduction by less": (
+        lambda t, u: nisa.tensor_scalar_reduce(
+            data=t, op0=ADD, operand0=1, reduce_op=nl.less, reduce_res=vector()
+        ),
+        ParameterError,
+        "reduce_op",
+    ),
+    "wide reduce_res": (
+        lambda t, u: nisa.tensor_scalar_reduce(
+            data=t, op0=ADD, operand0=1.0, reduce_op=ADD, reduce_res=t
+        ),
+        ShapeError,
+        "one element a partition",
+    ),
+    "no activation": (lambda t, u: nisa.activation(nl.add, t), ParameterError, "operator add"),
+    "number as bias": (lambda t, u: nisa.activation(nl.exp, t, bias=1.0), ParameterError, "bias"),
+    "integer bias": (
+        lambda t, u: nisa.activation(nl.exp, t, bias=vector(1, nl.int32)),
+        DTypeError,
+        "bias is float32",
+    ),
+    "bf16 scale": (
+        lambda t, u: nisa.activation(nl.exp, t, scale=vector(1, nl.bfloat16)),
+        DTypeError,
+        "scale tile is float32",
+    ),
+    "reciprocal with a bias": (
+        lambda t, u: nisa.activation(nl.reciprocal, t, bias=vector()),
+        ParameterError,
+        "takes no bias",
+    ),
+    "reduction by max": (
+        lambda t, u: nisa.activation_reduce(nl.exp, t, reduce_op=nl.max, reduce_res=vector()),
+        ParameterError,
+        "addition only",
+    ),
+    "reduce_cmd without reduce_op": (
+        lambda t, u: nisa.activation(nl.exp, t, reduce_cmd=nisa.reduce_cmd.reset_reduce),
+        ParameterError,
+        "without reduce_op",
+    ),
+    "reduce_res while idle": (
+        lambda t, u: nisa.activation(nl.exp, t, reduce_op=ADD, reduce_res=vector()),
+        ParameterError,
+        "idle",
+    ),
+    "copy from psum on gpsimd": (
+        lambda t, u: nisa.tensor_copy(psum(t), engine=nisa.gpsimd_engine),
+        MemorySpaceError,
+        "GpSimd",
+    ),
+    "memset of a tile": (
+        lambda t, u: nisa.memset((4, 8), t, nl.float32),
+        ParameterError,
+        "known while tracing",
+    ),
+    "memset on the scalar engine": (
+        lambda t, u: nisa.memset((4, 8), 1, nl.float32, engine=nisa.scalar_engine),
+        ParameterError,
+        "vector or",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", sorted(REFUSED))
+def test_refused(case, compute):
+    body, error, message = REFUSED[case]
+    with pytest.raises(error, match=message):
+        compute(body, X, Y)
+
+
+def test_hbm_operands_are_refused():
+    import neuronxcc.nki as nki
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nisa.tensor_scalar(x, nl.add, 1.0))
+        return out
+
+    with pytest.raises(MemorySpaceError, match=r"nl\.load"):
+        kernel(X)
+
+
+def test_the_target_decides_what_is_allowed(compute):
+    got = compute(
+        lambda t: nisa.tensor_scalar(
+            t, nl.multiply, 2.0, op1=ADD, operand1=1.0, engine=nisa.scalar_engine
+        ),
+        X,
+        target="trn2",
+    )
+    close(got, 2.0 * X + 1)
+    seen = []
+    compute(lambda t: (seen.append(nisa.get_nc_version()), t)[1], X)
+    compute(lambda t: (seen.append(nisa.get_nc_version()), t)[1], X, target="trn2")
+    assert seen == [nisa.nc_version.gen2, nisa.nc_version.gen3]

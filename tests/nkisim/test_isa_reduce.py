@@ -1,0 +1,417 @@
+"""Reductions, scans and statistics against NumPy in double precision."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from nkisim.errors import (
+    DTypeError,
+    KernelError,
+    MemorySpaceError,
+    ParameterError,
+    ShapeError,
+    UninitializedReadError,
+)
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+FLOATS = [np.dtype(np.float32), np.dtype(np.float16), BF16]
+few = settings(max_examples=30, deadline=None)
+shapes = hnp.array_shapes(min_dims=2, max_dims=3, min_side=1, max_side=40) | hnp.array_shapes(
+    min_dims=4, max_dims=5, min_side=1, max_side=8
+)
+
+
+def numbers(shape, dtype=np.float32, seed=0):
+    return np.random.default_rng(seed).uniform(-1.5, 1.5, shape).astype(dtype)
+
+
+def close(got, wanted, dtype=np.float32):
+    tol = {"float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}[np.dtype(dtype).name]
+    np.testing.assert_allclose(got.astype(float), wanted, rtol=tol, atol=tol)
+
+
+OPERATORS = {
+    "add": (nl.add, np.sum),
+    "multiply": (np.multiply, np.prod),
+    "max": (np.max, np.max),
+    "min": (nl.min, np.min),
+    "maximum": (nl.maximum, np.max),
+}
+
+
+def free_axes(shape, count):
+    return tuple(range(max(1, len(shape) - count), len(shape)))
+
+
+def reduced(shape, axes, keepdims):
+    kept = shape[: axes[0]]
+    if keepdims:
+        return kept + (1,) * len(axes)
+    return kept if len(kept) > 1 else (*kept, 1)
+
+
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+@given(
+    shape=shapes,
+    count=st.integers(1, 4),
+    dtype=st.sampled_from(FLOATS),
+    out=st.sampled_from([None, *FLOATS]),
+    keepdims=st.booleans(),
+    negate=st.booleans(),
+)
+@few
+def test_tensor_reduce(name, shape, count, dtype, out, keepdims, negate, compute):
+    x = numbers(shape, dtype)
+    axes = free_axes(shape, count)
+    op, reference = OPERATORS[name]
+    got = compute(
+        lambda t: nisa.tensor_reduce(op, t, axes, dtype=out, keepdims=keepdims, negate=negate), x
+    )
+    wanted = reference(x.astype(float), axis=axes).reshape(reduced(shape, axes, keepdims))
+    kind = dtype if out is None else out
+    assert got.dtype == kind
+    assert got.shape == wanted.shape
+    close(got, -wanted if negate else wanted, kind)
+
+
+def test_bf16_sums_are_made_in_fp32(compute):
+    x = np.full((2, 1000), 1.0, BF16)  # a bf16 sum would stop at 256
+    np.testing.assert_array_equal(
+        compute(lambda t: nl.sum(t, axis=1, dtype=nl.float32), x), [[1000]] * 2
+    )
+
+
+def test_subtraction_goes_from_left_to_right(compute):
+    x = numbers((3, 4, 5))
+    got = compute(lambda t: nisa.tensor_reduce(np.subtract, t, axis=[1, 2]), x)
+    rows = x.astype(float).reshape(3, -1)
+    close(got[:, 0], rows[:, 0] - rows[:, 1:].sum(1))
+    masked = compute(
+        lambda t: nisa.tensor_reduce(
+            np.subtract, t, axis=1, mask=nl.arange(20)[None, :] >= nl.arange(3)[:, None]
+        ),
+        rows.astype(np.float32),
+    )
+    close(masked[:, 0], [row[i] - row[i + 1 :].sum() for i, row in enumerate(rows)])
+
+
+@given(
+    window=st.tuples(st.integers(1, 18), st.integers(1, 6)),
+    counts=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    name=st.sampled_from(sorted(OPERATORS)),
+)
+@few
+def test_pooling_access_patterns(window, counts, name, compute):
+    """Five axes made by nl.mgrid from two, the last two reduced: average pooling's pattern."""
+    (p, q), (h, w) = window, counts
+    x = numbers((6, h * p, w * q))
+    op, reference = OPERATORS[name]
+
+    def body(t):
+        i0, i1, i2, i3, i4 = nl.mgrid[0:6, 0:h, 0:w, 0:p, 0:q]
+        return nisa.tensor_reduce(op, t[i0, p * i1 + i3, q * i2 + i4], axis=[3, 4])
+
+    wanted = reference(x.astype(float).reshape(6, h, p, w, q), axis=(2, 4))
+    close(compute(body, x), wanted)
+
+
+@pytest.mark.parametrize("name", ["bitwise_and", "bitwise_or", "bitwise_xor"])
+def test_bit_reductions(name, compute):
+    x = np.random.default_rng(1).integers(0, 2**16, (5, 3, 6)).astype(np.uint16)
+    op = getattr(np, name)
+    got = compute(lambda t: nisa.tensor_reduce(op, t, axis=[1, 2]), x)
+    np.testing.assert_array_equal(got[:, 0], op.reduce(x.reshape(5, -1), axis=1))
+
+
+def test_logical_reductions(compute):
+    x = (np.random.default_rng(1).uniform(size=(20, 3)) > 0.4).astype(np.float32)
+    got = compute(lambda t: nl.all(t, axis=1), x)
+    assert got.dtype == np.bool_
+    np.testing.assert_array_equal(got[:, 0], x.all(1))
+    any_of = compute(lambda t: nisa.tensor_reduce(nl.logical_or, t, axis=1, dtype=nl.float32), x)
+    np.testing.assert_array_equal(any_of[:, 0], x.any(1))
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "min", "prod", "mean", "var"])
+@given(shape=shapes, count=st.integers(1, 4), dtype=st.sampled_from(FLOATS))
+@few
+def test_language_reductions(name, shape, count, dtype, compute):
+    x = numbers(shape, dtype)
+    axes = free_axes(shape, count)
+    got = compute(lambda t: getattr(nl, name)(t, axis=axes), x)
+    wanted = getattr(np, name)(x.astype(float), axis=axes).reshape(reduced(shape, axes, False))
+    close(got, wanted, dtype)
+
+
+def test_mean_of_integers_is_a_float(compute):
+    x = np.arange(12, dtype=np.int32).reshape(3, 4)
+    got = compute(lambda t: nl.mean(t, axis=1, keepdims=True), x)
+    assert got.dtype == np.float32
+    close(got, x.mean(1, keepdims=True))
+
+
+@given(
+    rows=st.integers(1, 12),
+    columns=st.integers(1, 12),
+    box=st.booleans(),
+    name=st.sampled_from(["add", "max", "min", "multiply"]),
+    data=st.data(),
+)
+@few
+def test_masks(rows, columns, box, name, data, compute):
+    """Only what the mask leaves counts, and results of nothing are not written."""
+    x = numbers((rows, columns))
+    a, b = data.draw(st.integers(0, rows)), data.draw(st.integers(0, columns))
+    i, j = np.mgrid[0:rows, 0:columns]
+    inside = (i < a) & (j >= b) if box else j + a >= i + b
+    op, reference = OPERATORS[name]
+
+    def mask():
+        p, f = nl.arange(rows)[:, None], nl.arange(columns)[None, :]
+        return (p < a) & (f >= b) if box else f + a >= p + b
+
+    seen = inside.any(axis=1)
+
+    def where():
+        # The rows with anything in them are a range, from the top or from the bottom.
+        p = nl.arange(rows)[:, None]
+        full = np.flatnonzero(seen)
+        return (p >= int(full[0])) & (p <= int(full[-1])) if full.size else False
+
+    got = compute(lambda t: nisa.tensor_reduce(op, t, axis=1, mask=mask()), x, mask=where)
+    wanted = [
+        reference(r[m]) if m.any() else 77 for r, m in zip(x.astype(float), inside, strict=True)
+    ]
+    close(got[:, 0], wanted)
+
+
+def test_undefined_rows_stay_rows(compute):
+    x = numbers((8, 6))
+
+    def body(t, stored):
+        part = nl.ndarray((8, 6), dtype=nl.float32)
+        part[0:5, :] = nl.copy(t[0:5, :])
+        return nl.sum(part, axis=1)[0:stored, :]
+
+    close(compute(lambda t: body(t, 5), x)[:, 0], x[:5].astype(float).sum(1))
+    with pytest.raises(UninitializedReadError):
+        compute(lambda t: body(t, 6), x)
+
+
+@pytest.mark.parametrize("op", ["add", "max"])
+@pytest.mark.parametrize("shape", [(128, 9), (5, 3, 4), (1, 7)])
+def test_partition_reduce(op, shape, compute):
+    x = numbers(shape)
+    got = compute(lambda t: nisa.tensor_partition_reduce(getattr(nl, op), t), x)
+    reference = {"add": np.sum, "max": np.max}[op]
+    close(got, reference(x.astype(float), axis=0, keepdims=True))
+
+
+def test_partition_reduce_of_bits(compute):
+    x = np.random.default_rng(1).integers(0, 256, (9, 5)).astype(np.uint8)
+    got = compute(lambda t: nisa.tensor_partition_reduce(np.bitwise_or, t), x)
+    np.testing.assert_array_equal(got[0], np.bitwise_or.reduce(x, axis=0))
+
+
+SCAN = {"multiply": np.multiply, "add": np.add, "subtract": np.subtract, "maximum": np.maximum}
+
+
+@given(
+    rows=st.integers(1, 9),
+    columns=st.integers(1, 20),
+    names=st.tuples(st.sampled_from(sorted(SCAN)), st.sampled_from(sorted(SCAN))),
+    reverse=st.tuples(st.booleans(), st.booleans()),
+    vector=st.booleans(),
+    dtype=st.sampled_from(FLOATS),
+)
+@few
+def test_scan(rows, columns, names, reverse, vector, dtype, compute):
+    a, b = numbers((rows, columns)), numbers((rows, columns), seed=1)
+    a, b = a.astype(dtype), b.astype(dtype)
+    start = numbers((rows, 1), seed=2)
+
+    def body(x, y, v):
+        ops = getattr(nl, names[0]), getattr(np, names[1])
+        return nisa.tensor_tensor_scan(x, y, v if vector else 0.5, *ops, *reverse)
+
+    state = start[:, 0].astype(float) if vector else np.full(rows, 0.5)
+    wanted = np.empty((rows, columns))
+    for i in range(columns):
+        left, right = a[:, i].astype(float), state
+        state = SCAN[names[0]](*((right, left) if reverse[0] else (left, right)))
+        left, right = state, b[:, i].astype(float)
+        state = SCAN[names[1]](*((right, left) if reverse[1] else (left, right)))
+        wanted[:, i] = state
+    got = compute(body, a, b, start)
+    assert got.dtype == dtype
+    size = np.maximum(np.abs(wanted).max(axis=1, keepdims=True), 1)
+    close(got / size.astype(np.float32), wanted / size, dtype)
+
+
+def test_scan_in_place(compute):
+    a, b = numbers((4, 10)), numbers((4, 10), seed=1)
+
+    def body(x, y):
+        x[...] = nisa.tensor_tensor_scan(x, y, 0.0, nl.multiply, nl.add)
+        return x
+
+    state, wanted = np.zeros(4), np.empty((4, 10))
+    for i in range(10):
+        state = wanted[:, i] = a[:, i] * state + b[:, i]
+    close(compute(body, a, b), wanted)
+
+
+@given(rows=st.integers(1, 9), columns=st.integers(1, 512), dtype=st.sampled_from(FLOATS))
+@few
+def test_bn_stats(rows, columns, dtype, compute):
+    x = numbers((rows, columns), dtype)
+    stats = compute(lambda t: nisa.bn_stats(t, dtype=nl.float32), x)
+    for at, part in ((0, x[:, 0::2]), (3, x[:, 1::2])):
+        n = part.shape[1]
+        assert (stats[:, at] == n).all()
+        if n:
+            close(stats[:, at + 1], part.astype(float).mean(1))
+            close(stats[:, at + 2], part.astype(float).var(1) * n)
+    moments = compute(lambda t: nisa.bn_aggr(nisa.bn_stats(t, dtype=nl.float32)), x)
+    close(moments[:, 0], x.astype(float).mean(1))
+    close(moments[:, 1], x.astype(float).var(1))
+
+
+def test_bn_aggr_merges_tiles_far_from_zero(compute):
+    x = numbers((4, 1300)) * 0.01 + 100  # sum of squares minus square of sum would lose everything
+
+    def body(t):
+        stats = nl.ndarray((4, 3, 6), dtype=nl.float32)
+        for i, (low, high) in enumerate(((0, 512), (512, 1024), (1024, 1300))):
+            stats[:, i, :] = nisa.bn_stats(t[:, low:high])
+        return nisa.bn_aggr(stats)
+
+    got = compute(body, x)
+    np.testing.assert_allclose(got[:, 0], x.astype(float).mean(1), rtol=1e-6)
+    np.testing.assert_allclose(got[:, 1], x.astype(float).var(1), rtol=1e-3)
+
+
+@given(shape=shapes, count=st.integers(1, 4), dtype=st.sampled_from(FLOATS))
+@few
+def test_softmax(shape, count, dtype, compute):
+    x = numbers(shape, dtype) * 8
+    axes = free_axes(shape, count)
+    got = compute(lambda t: nl.softmax(t, axis=axes), x)
+    power = np.exp(x.astype(float) - x.astype(float).max(axis=axes, keepdims=True))
+    assert got.dtype == dtype
+    close(got, power / power.sum(axis=axes, keepdims=True), dtype)
+
+
+@given(rows=st.integers(1, 9), columns=st.integers(1, 40), dtype=st.sampled_from(FLOATS))
+@few
+def test_rms_norm(rows, columns, dtype, compute):
+    x, w = numbers((rows, columns), dtype), numbers((1, columns), dtype, seed=1)
+    got = compute(lambda t, g: nl.rms_norm(t, g, axis=1, n=columns, epsilon=1e-5), x, w)
+    y = x.astype(float)
+    wanted = y / np.sqrt((y * y).mean(1, keepdims=True) + 1e-5) * w.astype(float)
+    assert got.dtype == dtype
+    close(got, wanted, dtype)
+
+
+def test_masked_composites(compute):
+    x = numbers((9, 12))
+
+    def mask():
+        return (nl.arange(9)[:, None] < 6) & (nl.arange(12)[None, :] < 10)
+
+    y = x[:6, :10].astype(float)
+    power = np.exp(y - y.max(1, keepdims=True))
+    soft = compute(lambda t: nl.softmax(t, axis=1, mask=mask()), x, mask=mask)
+    close(soft[:6, :10], power / power.sum(1, keepdims=True))
+
+    def rows():
+        return nl.arange(9)[:, None] < 6
+
+    for name in ("mean", "var"):
+        got = compute(lambda t, n=name: getattr(nl, n)(t, axis=1, mask=mask()), x, mask=rows)
+        close(got[:6, 0], getattr(np, name)(y, axis=1))
+        assert (got[6:] == 77).all()
+
+
+def psum(t):
+    tile = nl.ndarray(t.shape, dtype=t.dtype, buffer=nl.psum)
+    tile[...] = nl.copy(t)
+    return tile
+
+
+def scan(t, u=None, **kwargs):
+    arguments = {"initial": 0.0, "op0": nl.add, "op1": nl.add} | kwargs
+    return nisa.tensor_tensor_scan(t, t if u is None else u, **arguments)
+
+
+X = numbers((4, 6, 5))
+REFUSED = {
+    "partition axis": (lambda t: nl.sum(t, axis=0), ParameterError, "never axis 0"),
+    "middle axis": (
+        lambda t: nisa.tensor_reduce(nl.add, t, axis=1),
+        ParameterError,
+        r"last free axes.*\[1, 2\]",
+    ),
+    "gap": (lambda t: nl.max(t, axis=[0, 2]), ParameterError, "never axis 0"),
+    "no axis": (lambda t: nl.max(t, axis=None), ParameterError, "axis=None"),
+    "not an operator": (
+        lambda t: nisa.tensor_reduce(nl.less, t, axis=2),
+        ParameterError,
+        "operator less",
+    ),
+    "bits of floats": (
+        lambda t: nisa.tensor_reduce(nl.bitwise_and, t, axis=2),
+        DTypeError,
+        "bit patterns",
+    ),
+    "negated bits": (
+        lambda t: nisa.tensor_reduce(nl.bitwise_or, nl.copy(t, dtype=nl.int8), axis=2, negate=True),
+        ParameterError,
+        "negate",
+    ),
+    "partitions by product": (
+        lambda t: nisa.tensor_partition_reduce(nl.multiply, t),
+        ParameterError,
+        "operator multiply",
+    ),
+    "partitions of psum": (
+        lambda t: nisa.tensor_partition_reduce(nl.add, psum(t)),
+        MemorySpaceError,
+        "GpSimd",
+    ),
+    "scan of two shapes": (lambda t: scan(t, t[:, 0:3, :]), ShapeError, "same partitions"),
+    "scan in psum": (lambda t: scan(psum(t), psum(t)), MemorySpaceError, "both in PSUM"),
+    "scan of bits": (lambda t: scan(t, op0=nl.bitwise_or), ParameterError, "operator bitwise_or"),
+    "wide initial": (lambda t: scan(t, initial=t), ShapeError, "one element for each"),
+    "long bn_stats": (
+        lambda t: nisa.bn_stats(nl.zeros((4, 513), dtype=nl.float32)),
+        ShapeError,
+        "1 to 512",
+    ),
+    "bn_aggr of pairs": (lambda t: nisa.bn_aggr(t[:, 0, 0:4]), ShapeError, "multiple of 3"),
+    "masked statistics": (
+        lambda t: nisa.bn_stats(t[:, 0, :], mask=nl.arange(5)[None, :] < 3),
+        ParameterError,
+        "range of partitions",
+    ),
+    "rms_norm by nothing": (lambda t: nl.rms_norm(t, t, axis=2, n=0), ParameterError, "n=0"),
+    "all elements undefined": (
+        lambda t: nl.sum(nl.ndarray((4, 6), dtype=nl.float32), axis=1),
+        KernelError,
+        "nothing wrote",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", sorted(REFUSED))
+def test_refused(case, compute):
+    body, error, message = REFUSED[case]
+    with pytest.raises(error, match=message):
+        compute(body, X)

@@ -1,0 +1,601 @@
+"""Selection, search, shuffling and random numbers against NumPy."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nkisim.errors import (
+    DTypeError,
+    IndexingError,
+    MemorySpaceError,
+    ParameterError,
+    ShapeError,
+)
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+few = settings(max_examples=30, deadline=None)
+LOWEST = np.float32(nl.fp32.min)
+
+
+def numbers(shape, dtype=np.float32, seed=0):
+    return np.random.default_rng(seed).uniform(-2, 2, shape).astype(dtype)
+
+
+def grid(rows, columns):
+    return nl.arange(rows)[:, None], nl.arange(columns)[None, :]
+
+
+coefficient = st.integers(-3, 3)
+
+
+@given(
+    rows=st.integers(1, 20),
+    columns=st.integers(1, 20),
+    a=coefficient,
+    b=coefficient,
+    c=coefficient,
+    comparison=st.sampled_from(["<", "<=", ">", ">=", "=="]),
+    dtype=st.sampled_from(["float32", "bfloat16", "int16"]),
+)
+@few
+def test_affine_select(rows, columns, a, b, c, comparison, dtype, compute):
+    kind = BF16 if dtype == "bfloat16" else np.dtype(dtype)
+    x = (numbers((rows, columns)) * 50).astype(kind)
+    compare = {
+        "<": lambda u, v: u < v,
+        "<=": lambda u, v: u <= v,
+        ">": lambda u, v: u > v,
+        ">=": lambda u, v: u >= v,
+        "==": lambda u, v: u == v,
+    }[comparison]
+
+    def body(t):
+        p, f = grid(rows, columns)
+        return nisa.affine_select(compare(a * p + c, b * f), t, -100.0)
+
+    i, j = np.mgrid[0:rows, 0:columns]
+    np.testing.assert_array_equal(
+        compute(body, x), np.where(compare(a * i + c, b * j), x, np.asarray(-100.0, kind))
+    )
+
+
+def test_affine_select_from_psum_under_a_mask_into_another_type(compute):
+    x = numbers((16, 16))
+
+    def where():
+        p, f = grid(16, 16)
+        return (p >= 0) & (f < 10)
+
+    def body(t):
+        tile = nl.ndarray((16, 16), dtype=nl.float32, buffer=nl.psum)
+        tile[...] = nl.copy(t)
+        p, f = grid(16, 16)
+        return nisa.affine_select(p >= f, tile, -9984.0, dtype=nl.bfloat16, mask=where())
+
+    i, j = np.mgrid[0:16, 0:16]
+    wanted = np.where(i >= j, x, -9984.0).astype(BF16)
+    got = compute(body, x, mask=where)
+    np.testing.assert_array_equal(got, np.where(j < 10, wanted, np.asarray(77, BF16)))
+
+
+@given(
+    rows=st.integers(1, 20), columns=st.integers(1, 20), a=coefficient, b=coefficient, c=coefficient
+)
+@few
+def test_iota(rows, columns, a, b, c, compute):
+    def body():
+        p, f = grid(rows, columns)
+        return tuple(nisa.iota(a * p + b * f + c, dtype=t) for t in (nl.int32, nl.bfloat16))
+
+    i, j = np.mgrid[0:rows, 0:columns]
+    whole, rounded = compute(body)
+    if rows == 1 or columns == 1 or (a and b):
+        whole = whole[: (a * i + b * j + c).shape[0]]
+    np.testing.assert_array_equal(np.broadcast_to(whole, (rows, columns)), a * i + b * j + c)
+    np.testing.assert_array_equal(rounded, whole.astype(BF16))
+
+
+COMPARE = {
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "equal": np.equal,
+}
+
+
+@given(
+    shape=st.sampled_from([(5, 12), (3, 4, 6), (1, 1)]),
+    names=st.tuples(st.sampled_from(sorted(COMPARE)), st.sampled_from(sorted(COMPARE))),
+    start=st.integers(0, 10),
+    dtype=st.sampled_from([np.dtype(np.float32), BF16]),
+)
+@few
+def test_range_select(shape, names, start, dtype, compute):
+    x = numbers(shape, dtype)
+    low = np.random.default_rng(1).integers(0, 12, (shape[0], 1)).astype(np.float32)
+    high = low + 6
+
+    def body(t, a, b):
+        res = nl.ndarray((shape[0], 1), dtype=nl.float32)
+        out = nisa.range_select(
+            on_true_tile=t, comp_op0=getattr(np, names[0]), comp_op1=getattr(nl, names[1]),
+            bound0=a, bound1=b, range_start=start, dtype=nl.float32,
+            reduce_cmd=nisa.reduce_cmd.reset_reduce, reduce_res=res, reduce_op=np.max,
+        )  # fmt: skip
+        return out, res
+
+    out, res = compute(body, x, low, high, target="trn2")
+    index = start + np.arange(x[0].size)
+    chosen = COMPARE[names[0]](index, low) & COMPARE[names[1]](index, high)
+    wanted = np.where(chosen.reshape(shape), x.astype(np.float32), LOWEST)
+    np.testing.assert_array_equal(out, wanted)
+    np.testing.assert_array_equal(res[:, 0], wanted.reshape(shape[0], -1).max(1))
+
+
+@given(
+    shape=st.sampled_from([(5, 12), (3, 4, 6)]),
+    kind=st.sampled_from([np.int8, np.uint8, np.int16, np.uint16]),
+    reverse=st.booleans(),
+    vector=st.booleans(),
+)
+@few
+def test_select_reduce(shape, kind, reverse, vector, compute):
+    x, other = numbers(shape), numbers((shape[0], 1), seed=1)
+    predicate = np.random.default_rng(2).integers(0, 3, shape).astype(kind)
+
+    def body(t, p, v):
+        dst = nl.ndarray(shape, dtype=nl.float32)
+        res = nl.ndarray((shape[0], 1), dtype=nl.float32)
+        nisa.select_reduce(
+            dst=dst, predicate=p, on_true=t, on_false=v if vector else -1.5, reverse_pred=reverse,
+            reduce_cmd=nisa.reduce_cmd.reset_reduce, reduce_res=res,
+        )  # fmt: skip
+        return dst, res
+
+    dst, res = compute(body, x, predicate, other)
+    chosen = (predicate == 0) if reverse else (predicate != 0)
+    lanes = (shape[0],) + (1,) * (len(shape) - 1)
+    wanted = np.where(chosen, x, other.reshape(lanes) if vector else np.float32(-1.5))
+    np.testing.assert_array_equal(dst, wanted)
+    np.testing.assert_array_equal(res[:, 0], wanted.reshape(shape[0], -1).max(1))
+
+
+def test_the_maximum_goes_on_over_calls(compute):
+    x = numbers((4, 12))
+    ones = np.ones((4, 12), np.uint8)
+
+    def body(t, p):
+        dst = nl.ndarray((4, 12), dtype=nl.float32)
+        res = nl.ndarray((4, 1), dtype=nl.float32)
+        for i in range(3):
+            cut = slice(4 * i, 4 * i + 4)
+            nisa.select_reduce(
+                dst=dst[:, cut], predicate=p[:, cut], on_true=t[:, cut], on_false=0.0,
+                reduce_cmd=nisa.reduce_cmd.reduce if i else nisa.reduce_cmd.reset_reduce,
+                reduce_res=res if i == 2 else None,
+            )  # fmt: skip
+        return res
+
+    np.testing.assert_array_equal(compute(body, x, ones)[:, 0], x.max(1))
+
+
+@given(
+    kind=st.sampled_from([np.uint8, np.uint16, np.uint32, np.bool_]),
+    reverse=st.booleans(),
+    scalar=st.booleans(),
+    masked=st.booleans(),
+)
+@few
+def test_tensor_copy_predicated(kind, reverse, scalar, masked, compute):
+    x, y = numbers((6, 9)), numbers((6, 9), seed=1)
+    predicate = np.random.default_rng(2).integers(0, 2, (6, 9)).astype(kind)
+
+    def body(a, b, p):
+        i, j = grid(6, 9)
+        nisa.tensor_copy_predicated(
+            src=0.25 if scalar else a, dst=b, predicate=p, reverse_pred=reverse,
+            mask=j <= i if masked else None,
+        )  # fmt: skip
+        return b
+
+    chosen = (predicate == 0) if reverse else (predicate != 0)
+    if masked:
+        i, j = np.mgrid[0:6, 0:9]
+        chosen &= j <= i
+    wanted = np.where(chosen, np.float32(0.25) if scalar else x, y)
+    np.testing.assert_array_equal(compute(body, x, y, predicate), wanted)
+
+
+@given(shape=st.sampled_from([(3, 8), (5, 40), (2, 3, 4), (1, 2, 2, 2, 2)]), ties=st.booleans())
+@few
+def test_the_eight_largest(shape, ties, compute):
+    x = numbers(shape)
+    if ties:
+        x = np.round(x)
+    rows = x.reshape(shape[0], -1)
+    got = compute(lambda t: nisa.max8(src=t), x)
+    np.testing.assert_array_equal(got, -np.sort(-rows, axis=1)[:, :8])
+    index = compute(lambda t: nisa.nc_find_index8(data=t, vals=nisa.max8(src=t)), x)
+    assert index.dtype == np.uint32
+    for row, places, values in zip(rows, index, got, strict=True):
+        np.testing.assert_array_equal(places, [np.flatnonzero(row == v)[0] for v in values])
+
+
+@given(shape=st.sampled_from([(3, 8), (5, 40), (2, 3, 4)]), ties=st.booleans())
+@few
+def test_match_replace(shape, ties, compute):
+    x = np.round(numbers(shape)) if ties else numbers(shape)
+
+    def body(t):
+        index = nl.ndarray((shape[0], 8), dtype=nl.uint32)
+        vals = nisa.max8(src=t)
+        out = nisa.nc_match_replace8(data=t, vals=vals, imm=float("-inf"), dst_idx=index)
+        return out, index, vals
+
+    out, index, vals = compute(body, x)
+    rows = x.reshape(shape[0], -1).copy()
+    for i in range(shape[0]):
+        for j in range(8):
+            at = np.flatnonzero(rows[i] == vals[i, j])[0]
+            assert index[i, j] == at
+            rows[i, at] = -np.inf
+    np.testing.assert_array_equal(out.reshape(rows.shape), rows)
+
+
+def test_search_under_masks(compute):
+    x = numbers((4, 20))
+
+    def body(t):
+        _p, f = grid(4, 20)
+        return nisa.max8(src=t, mask=f >= 5)
+
+    np.testing.assert_array_equal(compute(body, x), -np.sort(-x[:, 5:], axis=1)[:, :8])
+
+    def places(t, vals):
+        _p, f = grid(4, 20)
+        return nisa.nc_find_index8(data=t, vals=vals, mask=f >= 5)
+
+    wanted = np.arange(19, 11, -1)
+    got = compute(places, np.repeat(x[:, :10], 2, axis=1), np.repeat(x[:, 9:5:-1], 2, axis=1))
+    np.testing.assert_array_equal(got, np.tile(wanted // 2 * 2, (4, 1)))
+
+
+@given(
+    entries=st.lists(st.integers(0, 31) | st.just(255), min_size=32, max_size=32),
+    partitions=st.sampled_from([32, 64, 96, 128]),
+)
+@few
+def test_stream_shuffle(entries, partitions, compute):
+    x, y = numbers((partitions, 3)), numbers((partitions, 3), seed=1)
+
+    def body(a, b):
+        nisa.nc_stream_shuffle(a, b, entries)
+        return b
+
+    wanted = y.copy()
+    for start in range(0, partitions, 32):
+        for i, source in enumerate(entries):
+            if source != 255:
+                wanted[start + i] = x[start + source]
+    np.testing.assert_array_equal(compute(body, x, y), wanted)
+
+
+def test_stream_shuffle_under_a_mask(compute):
+    x = numbers((32, 6))
+
+    def body(a):
+        _p, f = grid(32, 6)
+        nisa.nc_stream_shuffle(a, a, list(range(31, -1, -1)), mask=f < 4)
+        return a
+
+    wanted = x.copy()
+    wanted[:, :4] = x[::-1, :4]
+    np.testing.assert_array_equal(compute(body, x), wanted)
+
+
+@given(runs=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 6)), min_size=1, max_size=8))
+@few
+def test_sequence_bounds(runs, compute):
+    ids = np.concatenate([[value] * length for value, length in runs])
+    got = compute(lambda t: nisa.sequence_bounds(segment_ids=t), ids[None].astype(np.int32))
+    n = len(ids)
+    for i, value in enumerate(ids):
+        first = last = i
+        while first and ids[first - 1] == value:
+            first -= 1
+        while last < n and ids[last] == value:
+            last += 1
+        assert tuple(got[0, :, i]) == ((first, last) if value else (n, -1))
+
+
+def test_random_numbers(compute):
+    def body():
+        nl.random_seed(7)
+        a = nl.rand((128, 500))
+        b = nl.rand((128, 500))
+        nl.random_seed(7)
+        return a, b, nl.rand((128, 500))
+
+    a, b, again = compute(body)
+    assert a.dtype == np.float32
+    assert (a >= 0).all()
+    assert (a < 1).all()
+    assert abs(a.mean() - 0.5) < 0.01
+    assert abs(a.std() - 12**-0.5) < 0.01
+    assert np.array_equal(a, again)
+    assert (a != b).mean() > 0.99
+    np.testing.assert_array_equal(compute(body)[0], a)
+
+
+def test_the_seed_may_be_an_argument():
+    @nki.jit
+    def kernel(seed):
+        out = nl.ndarray((2, 300), dtype=nl.float32, buffer=nl.shared_hbm)
+        nl.random_seed(nl.load(seed))
+        nl.store(out, nl.rand((2, 300)))
+        return out
+
+    one, two = (kernel(np.array([[n]], np.int32)) for n in (1, 2))
+    assert (one != two).mean() > 0.99
+    np.testing.assert_array_equal(kernel(np.array([[1]], np.int32)), one)
+
+
+def test_every_instance_draws_its_own():
+    @nki.jit
+    def kernel():
+        out = nl.ndarray((2, 4, 100), dtype=nl.float32, buffer=nl.shared_hbm)
+        nl.store(out[nl.program_id(0)], nl.rand((4, 100)))
+        return out
+
+    first, second = kernel[2]()
+    assert (first != second).mean() > 0.99
+
+
+@pytest.mark.parametrize("api", ["isa", "language"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
+def test_dropout(api, dtype, compute):
+    kind = BF16 if dtype == "bfloat16" else np.dtype(dtype)
+    x = (np.abs(numbers((4, 4000))) * 20 + 1).astype(kind)
+    rates = np.array([[0.0], [0.2], [0.7], [1.0]], np.float32)
+    function = nisa.dropout if api == "isa" else nl.dropout
+    got = compute(lambda t, p: function(t, p), x, rates)
+    assert got.dtype == kind
+    assert ((got == 0) | (got == x)).all()
+    np.testing.assert_allclose((got == 0).mean(1), rates[:, 0], atol=0.03)
+    np.testing.assert_array_equal(got[0], x[0])
+    assert (got[3] == 0).all()
+    half = compute(lambda t: function(t, 0.5), x)
+    np.testing.assert_allclose((half == 0).mean(), 0.5, atol=0.02)
+
+
+def psum(t):
+    tile = nl.ndarray(t.shape, dtype=t.dtype, buffer=nl.psum)
+    tile[...] = nl.copy(t)
+    return tile
+
+
+def lane(value=0.0, dtype=nl.float32, rows=4):
+    return nl.full((rows, 1), value, dtype=dtype)
+
+
+def bits(t, dtype=nl.uint8):
+    return nl.zeros(t.shape, dtype=dtype)
+
+
+def select(t, **kwargs):
+    arguments = {"dst": t, "predicate": bits(t), "on_true": t, "on_false": 0.0} | kwargs
+    nisa.select_reduce(**arguments)
+    return t
+
+
+def within(t, **kwargs):
+    arguments = {
+        "on_true_tile": t,
+        "comp_op0": np.greater_equal,
+        "comp_op1": np.less,
+        "bound0": lane(),
+        "bound1": lane(),
+    } | kwargs
+    return nisa.range_select(**arguments)
+
+
+def predicated(t, **kwargs):
+    nisa.tensor_copy_predicated(**({"src": t, "dst": t, "predicate": bits(t)} | kwargs))
+    return t
+
+
+def shuffled(t, **kwargs):
+    tile = nl.zeros((64, 4), dtype=nl.float32)
+    arguments = {"src": tile, "dst": tile, "shuffle_mask": list(range(32))} | kwargs
+    nisa.nc_stream_shuffle(**arguments)
+    return t
+
+
+def replaced(t, **kwargs):
+    arguments = {"data": t, "vals": t[:, 0:8], "imm": 0.0} | kwargs
+    return nisa.nc_match_replace8(**arguments)
+
+
+def joined():
+    p, f = grid(4, 16)
+    return (p < 2) & (f < 3)
+
+
+X = numbers((4, 16))
+REFUSED = {
+    "two comparisons": (
+        lambda t: nisa.affine_select(joined(), t, 0.0),
+        ParameterError,
+        "one comparison",
+    ),
+    "predicate of a tile": (
+        lambda t: nisa.affine_select(t, t, 0.0),
+        ParameterError,
+        "known while tracing",
+    ),
+    "affine_select of int32": (
+        lambda t: nisa.affine_select(grid(4, 16)[1] < 3, bits(t, nl.int32), 0.0),
+        DTypeError,
+        "8- or 16-bit",
+    ),
+    "tile as false value": (
+        lambda t: nisa.affine_select(grid(4, 16)[1] < 3, t, t),
+        ParameterError,
+        "is a number",
+    ),
+    "predicate of another shape": (
+        lambda t: nisa.affine_select(grid(4, 8)[1] < 3, t, 0.0),
+        ShapeError,
+        "does not fit",
+    ),
+    "iota of a number": (lambda t: nisa.iota(3, nl.int32), ParameterError, r"nl\.arange"),
+    "iota of one axis": (
+        lambda t: nisa.iota(nl.arange(3), nl.int32),
+        ParameterError,
+        "add an axis",
+    ),
+    "predicate type": (
+        lambda t: select(t, predicate=bits(t, nl.int32)),
+        DTypeError,
+        "its type is one of",
+    ),
+    "on_true type": (
+        lambda t: select(t, on_true=bits(t, nl.int32)),
+        DTypeError,
+        "int32",
+    ),
+    "on_true and predicate in psum": (
+        lambda t: select(t, on_true=psum(t), predicate=psum(bits(t))),
+        MemorySpaceError,
+        "both in PSUM",
+    ),
+    "integer reduce_res": (
+        lambda t: select(t, reduce_res=lane(0, nl.int32), reduce_cmd=nisa.reduce_cmd.reset_reduce),
+        DTypeError,
+        "reduce_res",
+    ),
+    "reduction by add": (lambda t: select(t, reduce_op=np.add), ParameterError, "max only"),
+    "select of two shapes": (lambda t: select(t, on_true=t[:, 0:8]), ShapeError, "same partitions"),
+    "predicate of signed integers": (
+        lambda t: predicated(t, predicate=bits(t, nl.int8)),
+        DTypeError,
+        "its type is one of",
+    ),
+    "two types": (
+        lambda t: predicated(t, src=nl.copy(t, dtype=nl.bfloat16)),
+        DTypeError,
+        "one type",
+    ),
+    "src and predicate in psum": (
+        lambda t: predicated(t, src=psum(t), predicate=psum(bits(t))),
+        MemorySpaceError,
+        "both in PSUM",
+    ),
+    "few elements": (lambda t: nisa.max8(src=t[:, 0:7]), ShapeError, "8 to 16384"),
+    "many elements": (
+        lambda t: nisa.max8(src=nl.zeros((4, 16385), dtype=nl.bfloat16)),
+        ShapeError,
+        "8 to 16384",
+    ),
+    "nine values": (
+        lambda t: nisa.nc_find_index8(data=t, vals=t[:, 0:9]),
+        ShapeError,
+        "exactly 8",
+    ),
+    "index type": (
+        lambda t: nisa.nc_find_index8(data=t, vals=t[:, 0:8], dtype=nl.int32),
+        DTypeError,
+        "uint16 or uint32",
+    ),
+    "seven values": (lambda t: replaced(t, vals=t[:, 0:7]), ShapeError, "exactly 8"),
+    "tile as imm": (lambda t: replaced(t, imm=t), ParameterError, "known while tracing"),
+    "dst_idx type": (lambda t: replaced(t, dst_idx=t[:, 0:8]), ShapeError, "uint16 or uint32"),
+    "short shuffle": (lambda t: shuffled(t, shuffle_mask=[0] * 31), ParameterError, "32 integers"),
+    "shuffle beyond": (
+        lambda t: shuffled(t, shuffle_mask=[32] + [0] * 31),
+        ParameterError,
+        "from 0 to 31",
+    ),
+    "shuffle into another type": (
+        lambda t: shuffled(t, dst=nl.zeros((64, 4), dtype=nl.bfloat16)),
+        DTypeError,
+        "one type",
+    ),
+    "shuffle into another width": (
+        lambda t: shuffled(t, dst=nl.zeros((64, 5), dtype=nl.float32)),
+        ShapeError,
+        "same elements",
+    ),
+    "shuffle from partition 16": (
+        lambda t: shuffled(t, src=nl.zeros((64, 4), dtype=nl.float32)[16:48, :]),
+        IndexingError,
+        "start at partition",
+    ),
+    "segments of floats": (
+        lambda t: nisa.sequence_bounds(segment_ids=bits(t[0:1, :], nl.bfloat16)),
+        DTypeError,
+        "float32 or int32",
+    ),
+    "segments on partitions": (
+        lambda t: nisa.sequence_bounds(segment_ids=t),
+        ShapeError,
+        "one partition",
+    ),
+    "range_select on gen2": (lambda t: within(t), ParameterError, "NeuronCore-v3"),
+    "random integers": (lambda t: nl.rand((4, 4), dtype=nl.int32), DTypeError, "floating point"),
+    "seed of 33 bits": (lambda t: nl.random_seed(2**32), ParameterError, "32-bit"),
+    "probability of 2": (lambda t: nisa.dropout(t, 2.0), ParameterError, "between 0 and 1"),
+    "dropout of integers into floats": (
+        lambda t: nisa.dropout(bits(t, nl.int32), 0.5, dtype=nl.float32),
+        DTypeError,
+        "integers stay",
+    ),
+    "integer probability": (
+        lambda t: nisa.dropout(t, lane(0, nl.int32)),
+        DTypeError,
+        "floating point",
+    ),
+}
+REFUSED_ON_TRN2 = {
+    "bound type": (lambda t: within(t, bound0=lane(0, nl.bfloat16)), DTypeError, "float32"),
+    "wide bound": (lambda t: within(t, bound1=t), ShapeError, "one element for each"),
+    "integer tile": (
+        lambda t: within(bits(t, nl.int8)),
+        DTypeError,
+        "floating point",
+    ),
+    "not_equal": (
+        lambda t: within(t, comp_op0=np.not_equal),
+        ParameterError,
+        "operator not_equal",
+    ),
+    "other false value": (
+        lambda t: within(t, on_false_value=0.0),
+        ParameterError,
+        "lowest float32",
+    ),
+    "large start": (lambda t: within(t, range_start=2**24), ParameterError, r"2\*\*24"),
+    "reduction by min": (lambda t: within(t, reduce_op=np.min), ParameterError, "max only"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(REFUSED))
+def test_refused(case, compute):
+    body, error, message = REFUSED[case]
+    with pytest.raises(error, match=message):
+        compute(body, X)
+
+
+@pytest.mark.parametrize("case", sorted(REFUSED_ON_TRN2))
+def test_refused_on_trn2(case, compute):
+    body, error, message = REFUSED_ON_TRN2[case]
+    with pytest.raises(error, match=message):
+        compute(body, X, target="trn2")
