@@ -58,6 +58,14 @@ OVERFLOW = """
 """
 
 
+# Fonts are there, and the sidebars have slid to where they belong.
+SETTLED = """
+document.fonts.ready
+  .then(() => Promise.allSettled(document.getAnimations().map(a => a.finished)))
+  .then(() => true)
+"""
+
+
 class Browser:
     """One headless Chromium with one tab. Use as a context manager."""
 
@@ -107,22 +115,21 @@ class Browser:
                     raise RuntimeError(f"{method}: {message['error']['message']}")
                 return message["result"]
 
+    def _resize(self, width: int, height: int) -> None:
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.call("Emulation.setDeviceMetricsOverride", **metrics)
+
     def open(self, url: str, width: int, height: int, mode: str) -> None:
         """Load `url` and wait until it and its pictures are there."""
         self.events.clear()
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=width < 600,
-        )
-        scheme = {"name": "prefers-color-scheme", "value": mode}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        self._resize(width, height)
+        features = {"prefers-color-scheme": mode, "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in features.items()]
+        self.call("Emulation.setEmulatedMedia", features=features)
         self.call("Page.navigate", url=url)
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._receive()
-        self.evaluate("document.fonts.ready.then(() => true)")
+        self.evaluate(SETTLED)
 
     def evaluate(self, expression: str) -> Any:
         answer = self.call(
@@ -135,8 +142,10 @@ class Browser:
     def screenshot(self, path: Path, width: int) -> None:
         """Write the whole page, not only the window, as PNG."""
         height = self.evaluate("document.scrollingElement.scrollHeight")
-        clip = {"x": 0, "y": 0, "width": width, "height": min(height, MAX_HEIGHT), "scale": 1}
-        shot = self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
+        # A window as tall as the page: capturing beyond the window shifts what is fixed in it.
+        self._resize(width, min(height, MAX_HEIGHT))
+        self.evaluate(SETTLED)
+        shot = self.call("Page.captureScreenshot")
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def complaints(self) -> list[str]:
