@@ -1,0 +1,307 @@
+"""The GIOU operator in JAX: values, transforms, gradients, sharding over eight devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+from jax.test_util import check_grads  # noqa: E402
+
+from kernels.giou import nki_giou, nki_giou_backward, reference  # noqa: E402
+from kernels.giou.jax_op import generalized_box_iou_loss, giou  # noqa: E402
+
+DTYPES = [jnp.float32, jnp.float16, jnp.bfloat16]
+TRANSFORMS = pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
+
+
+def jnp_giou(boxes1, boxes2, eps=1e-7):
+    """GIOU by torchvision's definition in jax.numpy, differentiated by JAX."""
+    boxes1, boxes2 = (b.astype(jnp.float32) for b in (boxes1, boxes2))
+    low1, high1, low2, high2 = boxes1[..., :2], boxes1[..., 2:], boxes2[..., :2], boxes2[..., 2:]
+    sides = jnp.minimum(high1, high2) - jnp.maximum(low1, low2)
+    inter = jnp.where((sides > 0).all(-1), sides.prod(-1), 0)
+    union = (high1 - low1).prod(-1) + (high2 - low2).prod(-1) - inter
+    hull = (jnp.maximum(high1, high2) - jnp.minimum(low1, low2)).prod(-1)
+    return inter / (union + eps) - (hull - union) / (hull + eps)
+
+
+def pairs(shape=(6, 40), dtype=jnp.float32, seed=0, image=256.0):
+    rng = np.random.default_rng(seed)
+    return tuple(jnp.asarray(reference.random_boxes(rng, shape, image), dtype) for _ in "ab")
+
+
+def weighted(function):
+    """A loss in which each GIOU counts differently."""
+
+    def loss(a, b):
+        scores = function(a, b)
+        return (scores * jnp.linspace(-1, 2, scores.size).reshape(scores.shape)).sum()
+
+    return loss
+
+
+def assert_close(actual, expected, rtol=1e-4, atol=1e-7):
+    for x, y in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_allclose(np.float32(x), np.float32(y), rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("caller", [nki_giou, giou])
+@TRANSFORMS
+def test_values(transform, caller, dtype):
+    a, b = pairs(dtype=dtype)
+    scores = transform(caller)(a, b)
+    assert scores.dtype == jnp.float32
+    assert_close(scores, jnp_giou(a, b), rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(scores, reference.giou(np.asarray(a), np.asarray(b)))
+    clamped = transform(lambda a, b: caller(a, b, 1e-5, clamp=True))(a, b)
+    expected = reference.giou(np.asarray(a), np.asarray(b), 1e-5, clamp=True)
+    np.testing.assert_array_equal(clamped, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("argnums", [0, 1, (0, 1)])
+@TRANSFORMS
+def test_gradient_equals_jax(transform, argnums, dtype):
+    a, b = pairs(dtype=dtype)
+    ours = transform(jax.grad(weighted(giou), argnums))(a, b)
+    theirs = jax.grad(weighted(jnp_giou), argnums)(a, b)
+    # A 16-bit result may round to a neighbour.
+    assert_close(ours, theirs, rtol=max(1e-4, 2 * float(jnp.finfo(dtype).eps)))
+
+
+CORNERS = st.tuples(*[st.integers(0, 6)] * 4).map(
+    lambda c: (min(c[0], c[2]), min(c[1], c[3]), max(c[0], c[2]), max(c[1], c[3]))
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(CORNERS, CORNERS), min_size=4, max_size=4))
+def test_gradient_where_coordinates_are_equal(boxes):
+    """jax.numpy.maximum splits the gradient of equal operands, and so does the kernel."""
+    a, b = (jnp.array([pair[side] for pair in boxes], jnp.float32) for side in (0, 1))
+    eps = 0.125  # boxes without area divide by it alone
+    ours = jax.grad(weighted(lambda a, b: giou(a, b, eps)), (0, 1))(a, b)
+    theirs = jax.grad(weighted(lambda a, b: jnp_giou(a, b, eps)), (0, 1))(a, b)
+    assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def smooth_pairs():
+    """Overlapping, contained and disjoint boxes, no two coordinates closer than half a pixel."""
+    a = [[0, 0, 4, 5], [1, 1, 3, 2], [0, 0, 2, 2], [2, 1, 6, 4]]
+    b = [[1, 2, 6, 7], [0, 0, 5, 6], [4, 3, 7, 6], [0.5, 2, 4, 3]]
+    return jnp.array(a, jnp.float32), jnp.array(b, jnp.float32)
+
+
+# The step goes 1/64 in a random direction of unit variance, so no two coordinates change order.
+# The curvature of these GIOUs is below 1, which puts a central difference off by some 1e-4, and
+# float32 adds 1e-6 / step.
+CHECK = {"order": 1, "modes": ["rev"], "eps": 1 / 64, "atol": 2e-3, "rtol": 2e-3}
+
+
+def test_gradient_equals_finite_differences():
+    check_grads(giou, smooth_pairs(), **CHECK)
+
+
+def test_check_grads_settings_find_a_wrong_gradient():
+    @jax.custom_vjp
+    def wrong(a, b):
+        return nki_giou(a, b)
+
+    def backward(boxes, grad):
+        first, second = nki_giou_backward(grad, *boxes)
+        return first, 1.05 * second
+
+    wrong.defvjp(lambda a, b: (wrong(a, b), (a, b)), backward)
+    with pytest.raises(AssertionError):
+        check_grads(wrong, smooth_pairs(), **CHECK)
+
+
+def test_only_the_gradient_asked_for_is_computed():
+    a, b = pairs()
+
+    def results(argnums):
+        hlo = jax.jit(jax.grad(weighted(giou), argnums)).lower(a, b).compile().as_text()
+        calls = [line for line in hlo.splitlines() if "AwsNeuronCustomNativeKernel" in line]
+        return [line.split(" custom-call(")[0].count("f32[240,4]") for line in calls]
+
+    # A gradient does not need the scores, so XLA drops the forward call.
+    assert results(0) == [1]
+    assert results(1) == [1]
+    assert results((0, 1)) == [2]
+
+
+def test_second_derivative_and_forward_mode_are_refused():
+    a, b = pairs((3,))
+    first = jax.grad(lambda a: giou(a, b).sum())
+    with pytest.raises(NotImplementedError, match="second derivative of GIOU"):
+        jax.grad(lambda a: first(a).sum())(a)
+    with pytest.raises(TypeError, match="forward-mode"):
+        jax.jvp(lambda a: giou(a, b), (a,), (a,))
+
+
+@pytest.mark.parametrize("in_axes", [(0, 0), (1, 2), (0, None), (None, 1)])
+@TRANSFORMS
+def test_vmap(transform, in_axes):
+    a, b = pairs((3, 3, 3))
+    a, b = (
+        x[0] if axis is None else jnp.moveaxis(x, 0, axis)
+        for x, axis in zip((a, b), in_axes, strict=True)
+    )
+    expected = jax.vmap(jnp_giou, in_axes)(a, b)
+    assert_close(transform(jax.vmap(giou, in_axes))(a, b), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("in_axes", [(0, 0), (0, None)])
+@pytest.mark.parametrize("argnums", [0, 1, (0, 1)])
+def test_vmap_of_grad(in_axes, argnums):
+    a, b = pairs((4, 5))
+    b = b if in_axes[1] is not None else b[0]
+
+    def per_sample(function):
+        return jax.vmap(jax.grad(weighted(function), argnums), in_axes)(a, b)
+
+    assert_close(per_sample(giou), per_sample(jnp_giou))
+
+
+def test_vmap_is_one_launch():
+    a, b = pairs((7, 3))
+    gradient = jax.vmap(jax.value_and_grad(lambda a, b: giou(a, b).sum()))
+    hlo = jax.jit(gradient).lower(a, b).compile().as_text()
+    assert hlo.count('custom_call_target="AwsNeuronCustomNativeKernel"') == 2
+    assert "while" not in hlo
+
+
+def test_remat_stop_gradient_and_scan():
+    a, b = pairs((3,), image=9.0)
+
+    def descend(function):
+        def step(boxes, _):
+            def loss(boxes):
+                fixed = jax.lax.stop_gradient(boxes) + 1
+                return -(function(boxes, b) + 0.1 * function(fixed, b + boxes)).sum()
+
+            return boxes - jax.grad(jax.checkpoint(loss))(boxes), None
+
+        return jax.jit(lambda a: jax.lax.scan(step, a, length=5)[0])(a)
+
+    assert_close(descend(giou), descend(jnp_giou), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [jnp.int32, jnp.uint8])
+def test_integer_boxes_become_float32_as_in_torchvision(dtype):
+    a, b = (jnp.round(x).clip(0, 255).astype(dtype) for x in pairs())
+    assert_close(giou(a, b), jnp_giou(a, b), rtol=0, atol=1e-6)
+
+
+def test_numpy_boxes_among_jax_boxes():
+    a, b = pairs()
+    assert_close(giou(a, np.asarray(b)), giou(a, b), rtol=0, atol=0)
+
+
+def test_nan_stays_in_its_pair():
+    a, b = pairs((5,))
+    scores = giou(a.at[2, 1].set(jnp.nan), b)
+    np.testing.assert_array_equal(jnp.isnan(scores), jnp.arange(5) == 2)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_loss(reduction):
+    a, b = pairs()
+    theirs = 1 - jnp_giou(a, b)
+    expected = {"none": theirs, "mean": theirs.mean(), "sum": theirs.sum()}[reduction]
+    assert_close(generalized_box_iou_loss(a, b, reduction), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_loss_of_no_boxes():
+    none = jnp.empty((0, 4), jnp.bfloat16)
+    assert giou(none, none).shape == (0,)
+    value, grad = jax.value_and_grad(lambda a: generalized_box_iou_loss(a, none, "mean"))(none)
+    assert value == 0
+    assert (grad.shape, grad.dtype) == (none.shape, none.dtype)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda b: b[:2], ValueError, "does not broadcast"),
+        (lambda b: b[..., :2], ValueError, "4 elements"),
+        (lambda b: b.astype(jnp.float8_e5m2), TypeError, "boxes2 is float8_e5m2"),
+        (lambda b: b.astype(jnp.complex64), TypeError, "boxes2 is complex64"),
+        (lambda b: 1.0, TypeError, "boxes2 is a float"),
+    ],
+)
+def test_refused_inputs(change, error, message):
+    a, b = pairs()
+    with pytest.raises(error, match=message):
+        giou(a, change(b))
+
+
+def test_traced_eps_is_refused():
+    a, b = pairs()
+    with pytest.raises(TypeError, match="compiled into the kernel"):
+        jax.jit(giou)(a, b, 1e-7)
+
+
+def test_refused_reduction():
+    with pytest.raises(ValueError, match="reduction is 'average'"):
+        generalized_box_iou_loss(*pairs(), "average")
+
+
+def test_eight_devices_work_where_the_boxes_lie(run_python, eight_devices):
+    """The operator needs no all-gather; the raw kernel does, which shows the check can fail."""
+    run_python(
+        """
+        import numpy as np
+        import jax
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+        from kernels.giou import nki_giou, reference
+        from kernels.giou.jax_op import generalized_box_iou_loss, giou
+
+        rng = np.random.default_rng(0)
+        a, b = (reference.random_boxes(rng, (64, 33)) for _ in "ab")
+        mesh = Mesh(np.array(jax.devices()), ("x",))
+        assert mesh.size == 8
+        by_sample = NamedSharding(mesh, P("x", None, None))
+
+        def compiled(function, spec=by_sample):
+            x, y = jax.device_put((a, b), spec)
+            f = jax.jit(function)
+            text = f.lower(x, y).compile().as_text()
+            calls = [l for l in text.splitlines() if "AwsNeuronCustomNativeKernel" in l]
+            found = [c for c in ("all-gather", "all-to-all", "collective-permute", "all-reduce")
+                     if f" {c}(" in text or f" {c}-start(" in text]
+            return f(x, y), calls, found
+
+        scores, calls, collectives = compiled(giou)
+        np.testing.assert_array_equal(scores, reference.giou(a, b))
+        assert scores.sharding.is_equivalent_to(NamedSharding(mesh, P("x", None)), 2)
+        assert len(calls) == 1 and "f32[264]" in calls[0] and collectives == []
+        assert compiled(nki_giou)[2] == ["all-gather"]
+
+        # The mean needs one all-reduce; boxes and gradients stay where they are.
+        def loss(a, b):
+            return generalized_box_iou_loss(a, b, "mean")
+
+        weight = np.full((64, 33), -1 / (64 * 33), np.float32)
+        expected = reference.giou_backward(weight, a, b)
+        for argnums in ((0,), (0, 1)):
+            (value, grads), calls, collectives = compiled(jax.value_and_grad(loss, argnums))
+            np.testing.assert_allclose(value, 1 - reference.giou(a, b).mean(), rtol=1e-5)
+            for grad, right in zip(grads, expected):
+                np.testing.assert_allclose(grad, right, rtol=1e-4, atol=1e-9)
+                assert grad.sharding.is_equivalent_to(by_sample, 3)
+            assert len(calls) == 2 and collectives == ["all-reduce"], collectives
+
+        # Coordinates dealt to different devices have to meet; the result is right all the same.
+        split = NamedSharding(Mesh(mesh.devices.reshape(2, 4), ("x", "c")), P("x", None, "c"))
+        np.testing.assert_array_equal(compiled(giou, split)[0], reference.giou(a, b))
+        """,
+        env=eight_devices,
+    )
