@@ -19,7 +19,7 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
 from kernels.avgpool.geometry import Pooling, pooling
-from kernels.avgpool.nki_kernels import pool, unpool
+from kernels.avgpool.nki_kernels import check, pool, unpool
 
 
 def _over_planes(launch: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
@@ -141,4 +141,5 @@ def avg_pool2d(
     settings = pooling(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
     if x.ndim == 4 and x.shape[0] == 0:  # no images: nothing to launch
         return jnp.zeros((*x.shape[:2], *settings.out_size(*x.shape[2:])), x.dtype)
+    check("x", x)
     return _forward(x, settings)

@@ -364,7 +364,7 @@ def nki_avg_pool2d(
 
 def pool(x: Any, settings: Pooling) -> Any:
     """:func:`nki_avg_pool2d` with validated settings."""
-    _check("x", x)
+    check("x", x)
     out_size = settings.out_size(*x.shape[-2:])
     planes = x.reshape(-1, *x.shape[-2:])
     return nki_avg_pool2d_kernel(planes, *_constants(settings)).reshape(*x.shape[:-2], *out_size)
@@ -384,7 +384,7 @@ def unpool(grad_out: Any, size: tuple[int, int], settings: Pooling) -> Any:
     Raises:
         TypeError, ValueError: as :func:`nki_avg_pool2d`.
     """
-    _check("grad_out", grad_out)
+    check("grad_out", grad_out)
     planes = grad_out.reshape(-1, *grad_out.shape[-2:])
     grad_in = nki_avg_pool2d_backward_kernel(planes, *size, *_constants(settings))
     return grad_in.reshape(*grad_out.shape[:-2], *size)
@@ -402,8 +402,16 @@ def _constants(settings: Pooling) -> tuple[Any, ...]:
     )
 
 
-def _check(name: str, array: Any) -> None:
-    """Refuse what the kernels cannot pool, before anything is traced."""
+def check(name: str, array: Any) -> None:
+    """Refuse what the kernels cannot pool, before anything is traced.
+
+    Args:
+        name: of the array, for messages.
+        array: wants 3 or 4 axes, elements, and one of DTYPES.
+
+    Raises:
+        TypeError, ValueError: it is something else.
+    """
     if not hasattr(array, "shape") or not hasattr(array, "dtype"):
         raise TypeError(
             f"{name} is a {type(array).__name__}. Pass a NumPy array, a PyTorch tensor or a JAX "

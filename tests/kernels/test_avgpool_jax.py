@@ -1,0 +1,212 @@
+"""Average pooling in JAX: against reduce_window, under transforms, and over eight devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+from hypothesis import assume, given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from jax.test_util import check_grads  # noqa: E402
+
+from kernels.avgpool import nki_avg_pool2d  # noqa: E402
+from kernels.avgpool.jax_op import avg_pool2d  # noqa: E402
+
+# XLA adds in float32 too, in another order, and rounds once: see test_avgpool.py.
+TOLERANCE = {
+    jnp.float32: {"rtol": 2e-6, "atol": 5e-6},
+    jnp.float16: {"rtol": 2**-10, "atol": 1e-6},
+    jnp.bfloat16: {"rtol": 2**-7, "atol": 1e-6},
+}
+
+
+def image(*shape, dtype=jnp.float32):
+    return jax.random.normal(jax.random.key(0), shape, dtype)
+
+
+def windowed(x, kernel, stride=None, padding=(0, 0), ceil_mode=False, include=True):
+    """Average pooling as JAX users write it: two window sums, of the image and of ones."""
+    kernel, stride = (kernel, stride or kernel)
+    pads, ones = [], jnp.ones((1,) * (x.ndim - 2) + x.shape[-2:])
+    for size, k, s, p in zip(x.shape[-2:], kernel, stride, padding, strict=True):
+        beyond = (size + 2 * p - k) % s
+        # Ceil mode: one window more, unless it starts in the padding after the image.
+        windows = (size + 2 * p - k) // s + 1
+        more = ceil_mode and beyond and windows * s < size + p
+        pads.append((p, p + (s - beyond if more else 0)))
+    if include:  # the padding counts, what ceil mode adds does not
+        sides = [(0, 0)] * (x.ndim - 2) + [(p, p) for p in padding]
+        ones = jnp.pad(ones, sides, constant_values=1.0)
+        spare = [(0, high - p) for (_, high), p in zip(pads, padding, strict=True)]
+    else:
+        spare = pads
+
+    def sums(x, pads):
+        lead = x.ndim - 2
+        window, steps = (1,) * lead + tuple(kernel), (1,) * lead + tuple(stride)
+        return jax.lax.reduce_window(x, 0.0, jax.lax.add, window, steps, [(0, 0)] * lead + pads)
+
+    return sums(x, pads) / sums(ones, spare)
+
+
+@st.composite
+def arguments(draw):
+    kernel = draw(st.tuples(st.integers(1, 7), st.integers(1, 7)))
+    stride = draw(st.none() | st.tuples(st.integers(1, 8), st.integers(1, 8)))
+    padding = tuple(draw(st.integers(0, k // 2)) for k in kernel)
+    return kernel, stride, padding, draw(st.booleans()), draw(st.booleans())
+
+
+@settings(max_examples=12, deadline=None)  # XLA compiles the reference for each
+@given(
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 17), st.integers(1, 17)),
+    window=arguments(),
+)
+def test_equals_reduce_window(shape, window):
+    """Values and gradients."""
+    kernel, _, padding, *_ = window
+    fits = (n + 2 * p >= k for n, p, k in zip(shape[2:], padding, kernel, strict=True))
+    assume(all(fits))
+    x = image(*shape)
+    ours, pull_ours = jax.vjp(lambda x: avg_pool2d(x, *window), x)
+    expected, pull_expected = jax.vjp(lambda x: windowed(x, *window), x)
+    np.testing.assert_allclose(ours, expected, **TOLERANCE[jnp.float32])
+    grad = image(*ours.shape)
+    np.testing.assert_allclose(pull_ours(grad)[0], pull_expected(grad)[0], **TOLERANCE[jnp.float32])
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_dtypes(dtype, transform):
+    """In 16 bits the sums of the reference are taken in float32, as the kernel takes them."""
+    x = image(130, 9, 11, dtype=dtype)
+    wide = x.astype(jnp.float32)
+    window = (3, 3), (2, 2), (1, 1)
+    out, pull = jax.vjp(transform(lambda x: avg_pool2d(x, *window)), x)
+    expected, pull_expected = jax.vjp(lambda x: windowed(x, *window), wide)
+    assert out.dtype == dtype
+    pairs = (out, expected), (pull(out)[0], pull_expected(out.astype(jnp.float32))[0])
+    for actual, exact in pairs:
+        assert actual.dtype == dtype
+        as_wide = [np.asarray(v.astype(dtype), np.float32) for v in (actual, exact)]
+        np.testing.assert_allclose(*as_wide, **TOLERANCE[dtype])
+
+
+def test_gradient_equals_finite_differences():
+    """Pooling is linear: on a grid of 1/64, with windows of 2x2 and 4x2, float32 loses nothing."""
+    x = jnp.round(image(2, 5, 6) * 64) / 64
+    options = {"order": 2, "modes": ["rev"], "eps": 0.125, "atol": 1e-5, "rtol": 1e-5}
+    for window in (2,), (2, 1, 1), ((4, 2), (3, 1), (2, 0), True):
+        check_grads(lambda x, w=window: avg_pool2d(x, *w), (x,), **options)
+
+
+def test_check_grads_settings_find_a_wrong_gradient():
+    @jax.custom_vjp
+    def wrong(x):
+        return avg_pool2d(x, 2)
+
+    wrong.defvjp(
+        lambda x: (wrong(x), None),
+        lambda _, g: (g.repeat(2, 1).repeat(2, 2) / 4.01,),
+    )
+    with pytest.raises(AssertionError):
+        check_grads(
+            wrong, (image(1, 4, 4),), order=1, modes=["rev"], eps=0.125, atol=1e-5, rtol=1e-5
+        )
+
+
+def test_second_derivative():
+    def twice(f):
+        first = jax.grad(lambda x: (f(x, (3, 3), (2, 2), (1, 1)) ** 3).sum())
+        return jax.grad(lambda x: (first(x) ** 2).sum())
+
+    x = image(2, 7, 8)
+    np.testing.assert_allclose(twice(avg_pool2d)(x), twice(windowed)(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("axis", [0, 2, -1])
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_vmap(transform, axis):
+    x = image(3, 4, 6, 5)
+    pool = lambda f: jax.vmap(lambda x: f(x, (2, 2)), axis)  # noqa: E731
+    np.testing.assert_allclose(
+        transform(pool(avg_pool2d))(x), pool(windowed)(x), **TOLERANCE[jnp.float32]
+    )
+
+
+def test_vmap_is_one_launch():
+    """A batch becomes more channels of one kernel, forward and backward."""
+    gradient = jax.vmap(jax.grad(lambda x: (avg_pool2d(x, 2) ** 2).sum()))
+    hlo = jax.jit(gradient).lower(image(7, 3, 6, 6)).compile().as_text()
+    assert hlo.count('custom_call_target="AwsNeuronCustomNativeKernel"') == 2
+    assert "while" not in hlo
+    assert "f32[21,6,6]" in hlo
+
+
+def test_gradient_of_the_raw_kernel_is_refused():
+    with pytest.raises(TypeError, match=r"`nki_avg_pool2d_kernel` .*jax\.custom_vjp"):
+        jax.grad(lambda x: nki_avg_pool2d(x, 2).sum())(image(1, 4, 4))
+
+
+def test_no_images():
+    assert avg_pool2d(jnp.zeros((0, 3, 4, 4)), 2).shape == (0, 3, 2, 2)
+
+
+def test_special_values():
+    x = image(1, 6, 6).at[0, 0, 0].set(jnp.inf).at[0, 2, 2].set(jnp.nan)
+    np.testing.assert_allclose(avg_pool2d(x, 2), windowed(x, (2, 2)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("x", "window", "error", "message"),
+    [
+        (jnp.ones((1, 4, 4)), (0,), ValueError, "kernel_size is 0"),
+        (jnp.ones((1, 4, 4)), (9,), ValueError, "no window fits"),
+        (jnp.ones((4, 4)), (2,), ValueError, "2 dimensions"),
+        (jnp.ones((1, 4, 4), jnp.int32), (2,), TypeError, "int32"),
+    ],
+)
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_refused_inputs(transform, x, window, error, message):
+    with pytest.raises(error, match=message):
+        transform(lambda x: avg_pool2d(x, *window))(x)
+
+
+def test_a_traced_window_is_refused():
+    with pytest.raises(TypeError, match="known before the kernel is compiled"):
+        jax.jit(avg_pool2d)(image(1, 4, 4), 2)
+
+
+def test_images_stay_on_their_devices(run_python):
+    """Eight devices: sharded images and channels cost no collective, sharded rows a gather."""
+    run_python(
+        """
+        import jax, jax.numpy as jnp, numpy as np
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+        from kernels.avgpool.jax_op import avg_pool2d
+
+        x = jax.random.normal(jax.random.key(0), (8, 16, 10, 16))
+        expected = avg_pool2d(x, 3, 2, 1)
+        loss = lambda x: (avg_pool2d(x, 3, 2, 1) ** 2).sum()
+        gradient = jax.grad(loss)(x)
+        mesh = Mesh(np.array(jax.devices()), ("d",))
+        for spec, gathers in ((P("d"), False), (P(None, None, None, "d"), True)):
+            sharded = jax.device_put(x, NamedSharding(mesh, spec))
+            forward = jax.jit(lambda x: avg_pool2d(x, 3, 2, 1))
+            out = forward(sharded)
+            np.testing.assert_allclose(out, expected, rtol=1e-6)
+            hlo = forward.lower(sharded).compile().as_text()
+            assert ("all-gather" in hlo) == gathers, spec
+            if not gathers:
+                assert out.sharding.is_equivalent_to(NamedSharding(mesh, spec), 4)
+                assert "f32[16,10,16]" in hlo
+            backward = jax.jit(jax.grad(loss))
+            np.testing.assert_allclose(backward(sharded), gradient, rtol=1e-6, atol=1e-7)
+            hlo = backward.lower(sharded).compile().as_text()
+            assert ("all-gather" in hlo) == gathers, spec
+        """,
+        env={"XLA_FLAGS": "--xla_force_host_platform_device_count=8"},
+    )

@@ -1,0 +1,236 @@
+"""Average pooling in PyTorch: values, gradients, transforms and devices, against PyTorch's own."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+with contextlib.suppress(ImportError):
+    import torch_xla
+
+    # Before any backward pass: autograd knows only the devices that exist when it first runs.
+    torch_xla.device()
+
+from hypothesis import assume, given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from kernels.avgpool.torch_op import avg_pool2d  # noqa: E402
+from kernels.hlo import torch_hlo  # noqa: E402
+
+theirs = torch.nn.functional.avg_pool2d
+
+# PyTorch adds in float32 as well, in another order, and rounds once: see test_avgpool.py.
+TOLERANCE = {
+    torch.float32: {"rtol": 2e-6, "atol": 5e-6},
+    torch.float16: {"rtol": 2**-10, "atol": 1e-6},
+    torch.bfloat16: {"rtol": 2**-7, "atol": 1e-6},
+}
+DTYPES = list(TOLERANCE)
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, **TOLERANCE[expected.dtype])
+
+
+def image(*shape, dtype=torch.float32):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+
+
+@st.composite
+def arguments(draw):
+    kernel = draw(st.tuples(st.integers(1, 7), st.integers(1, 7)))
+    stride = draw(st.none() | st.tuples(st.integers(1, 8), st.integers(1, 8)))
+    padding = tuple(draw(st.integers(0, k // 2)) for k in kernel)
+    divisor = draw(st.none() | st.sampled_from([1, 3, -2]))
+    return kernel, stride, padding, draw(st.booleans()), draw(st.booleans()), divisor
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 17), st.integers(1, 17)),
+    window=arguments(),
+)
+def test_equals_pytorch(shape, window):
+    """Values and gradients, and the shapes that are refused."""
+    x, y = (image(*shape).requires_grad_() for _ in "xy")
+    try:
+        expected = theirs(x, *window)
+    except RuntimeError:
+        with pytest.raises(ValueError, match="no window fits"):
+            avg_pool2d(y, *window)
+        assume(False)
+    out = avg_pool2d(y, *window)
+    close(out, expected)
+    grad = image(*out.shape)
+    out.backward(grad)
+    expected.backward(grad)
+    close(y.grad, x.grad)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("window", [(2,), (3, 2, 1), ((2, 5), (3, 4), (1, 2), True, False)])
+def test_dtypes(window, dtype):
+    """Gradients of windows that overlap: PyTorch adds them up in the dtype of the result, the
+    kernel in float32. So in 16 bits the kernel is compared with PyTorch's float32 gradient."""
+    x = image(130, 9, 11, dtype=dtype).requires_grad_()
+    out = avg_pool2d(x, *window)
+    close(out, theirs(x, *window))
+    out.backward(out.detach())
+    exact = x.detach().float().requires_grad_()
+    theirs(exact, *window).backward(out.detach().float())
+    close(x.grad, exact.grad.to(dtype))
+
+
+def test_gradient_equals_finite_differences():
+    """gradcheck wants float64, which NKI does not have.
+
+    Pooling is linear. With inputs on a grid of 1/64, a step of 1/8 and windows of 2x2 and 4x2, no
+    sum and no division rounds, and gradcheck can be strict.
+    """
+    x = image(2, 5, 6).mul(64).round().div(64).requires_grad_()
+    options = {"eps": 0.125, "atol": 1e-6, "rtol": 0, "nondet_tol": 0}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*not a double precision.*")
+        for window in (2,), (2, 1, 1), ((4, 2), (3, 1), (2, 0), True):
+            assert torch.autograd.gradcheck(lambda x, w=window: avg_pool2d(x, *w), x, **options)
+            assert torch.autograd.gradgradcheck(lambda x, w=window: avg_pool2d(x, *w), x, **options)
+
+
+def test_gradcheck_settings_find_a_wrong_gradient():
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return avg_pool2d(x, 2)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad.repeat_interleave(2, 1).repeat_interleave(2, 2) / 4.01
+
+    x = image(1, 4, 4).mul(64).round().div(64).requires_grad_()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*not a double precision.*")
+        assert not torch.autograd.gradcheck(
+            Wrong.apply, x, eps=0.125, atol=1e-6, rtol=0, raise_exception=False
+        )
+
+
+def test_second_derivative():
+    x, y = (image(2, 7, 8).requires_grad_() for _ in "xy")
+    for z, f in ((x, avg_pool2d), (y, theirs)):
+        (first,) = torch.autograd.grad(f(z, 3, 2, 1).pow(3).sum(), z, create_graph=True)
+        first.pow(2).sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)
+
+
+@pytest.mark.parametrize("in_dim", [0, 1, -1])
+def test_vmap(in_dim):
+    x = image(3, 4, 6, 6, 5)
+    ours = torch.vmap(lambda x: avg_pool2d(x, 2), in_dim)(x)
+    close(ours, torch.vmap(lambda x: theirs(x, 2), in_dim)(x))
+
+
+def test_vmap_of_grad_is_two_launches(monkeypatch):
+    import kernels.avgpool.torch_op as module
+
+    shapes = []
+    for name in ("pool", "unpool"):
+        launch = getattr(module, name)
+        monkeypatch.setattr(
+            module, name, lambda x, *a, f=launch: shapes.append(tuple(x.shape)) or f(x, *a)
+        )
+    x = image(5, 2, 7, 7)
+    loss = lambda f: lambda x: (f(x, 3, 2, 1) ** 2).sum()  # noqa: E731
+    ours = torch.vmap(torch.func.grad(loss(avg_pool2d)))(x)
+    torch.testing.assert_close(ours, torch.vmap(torch.func.grad(loss(theirs)))(x))
+    assert shapes == [(10, 7, 7), (10, 4, 4)]
+
+
+def test_no_grad_and_layouts():
+    x = image(2, 3, 8, 8)
+    with torch.no_grad():
+        assert not avg_pool2d(x.requires_grad_(), 2).requires_grad
+    turned = x.detach().transpose(1, 3)
+    close(avg_pool2d(turned, 2), theirs(turned, 2))
+    last = x.detach().to(memory_format=torch.channels_last)
+    close(avg_pool2d(last, 2), theirs(last, 2))
+
+
+def test_no_images():
+    x = torch.zeros(0, 3, 4, 4, requires_grad=True)
+    assert avg_pool2d(x, 2).shape == theirs(x, 2).shape
+
+
+def test_special_values():
+    x = image(1, 6, 6)
+    x[0, 0, 0], x[0, 2, 2], x[0, 4, 4], x[0, 4, 5] = torch.inf, torch.nan, torch.inf, -torch.inf
+    torch.testing.assert_close(avg_pool2d(x, 2), theirs(x, 2), equal_nan=True)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_torch_compile(backend):
+    x = image(2, 6, 6).requires_grad_()
+    function = torch.compile(lambda x: (avg_pool2d(x, 2) ** 2).sum(), backend=backend)
+    function(x).backward()
+    y = x.detach().clone().requires_grad_()
+    (theirs(y, 2) ** 2).sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)
+
+
+@pytest.mark.parametrize(
+    ("window", "message"),
+    [
+        ((0,), "kernel_size is 0"),
+        ((2, 0), "stride is 0"),
+        ((2, 1, 2), "at most half"),
+        ((9,), "no window fits"),
+        (((1, 2, 3),), "3 numbers"),
+        ((2, 2, 0, False, True, 0), "divisor_override is 0"),
+    ],
+)
+def test_refused_where_pytorch_refuses(window, message):
+    x = image(1, 4, 4)
+    with pytest.raises(RuntimeError):
+        theirs(x, *window)
+    with pytest.raises(ValueError, match=message):
+        avg_pool2d(x, *window)
+
+
+def test_types_that_only_the_cpu_pools():
+    for dtype in (torch.float64, torch.int64):
+        x = torch.ones(1, 4, 4, dtype=dtype)
+        theirs(x, 2)
+        with pytest.raises(TypeError, match=f"x is {str(dtype)[6:]}"):
+            avg_pool2d(x, 2)
+
+
+class TestXla:
+    """torch_xla tensors on its CPU client."""
+
+    @pytest.fixture
+    def device(self):
+        return pytest.importorskip("torch_xla").device()
+
+    def test_values_and_gradient(self, device):
+        x, y = image(2, 3, 9, 9).to(device).requires_grad_(), image(2, 3, 9, 9).requires_grad_()
+        out = avg_pool2d(x, 3, 2, 1)
+        assert out.device.type == "xla"
+        (out**2).sum().backward()
+        (theirs(y, 3, 2, 1) ** 2).sum().backward()
+        close(out.detach().cpu(), theirs(y, 3, 2, 1).detach())
+        torch.testing.assert_close(x.grad.cpu(), y.grad)
+
+    def test_hlo(self, device):
+        """Forward and backward are one custom call each."""
+
+        def step(x):
+            loss = (avg_pool2d(x, 3, 2, 1) ** 2).sum()
+            return loss, *torch.autograd.grad(loss, x)
+
+        calls = torch_hlo(step, image(3, 9, 9).requires_grad_()).custom_calls
+        assert [c.config["func_name"] for c in calls] == [
+            "nki_avg_pool2d_kernel",
+            "nki_avg_pool2d_backward_kernel",
+        ]
