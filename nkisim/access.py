@@ -205,9 +205,10 @@ class AccessPattern:
         return self.view_as(view.shape, offsets, coefs)
 
     def same_elements(self, other: AccessPattern) -> bool:
-        """Whether both name the same elements in the same order."""
+        """Whether both name the same elements, as the same type, in the same order."""
         return (
             self.buffer is other.buffer
+            and self.dtype == other.dtype
             and self.shape == other.shape
             and self.base_shape == other.base_shape
             and self.offsets == other.offsets

@@ -100,8 +100,8 @@ class IndirectTensor:
             as the view's or 1.
         affines: for each dynamic index, what is added to the tile, in the same form.
         shape: extents of the view.
-        free: whether an index tile picks on a free axis: it varies from row to row while an axis
-            before it varies too.
+        free: whether an index tile picks along a free axis: an axis before the one it indexes
+            varies too, or its own index spans the free axis, as one made with nl.mgrid does.
     """
 
     __array_ufunc__ = None
@@ -202,6 +202,7 @@ def indirect_view(target: AccessPattern, axes: list) -> IndirectTensor:
 
     static: list[tuple[int, list[int]]] = []  # for each own axis: start and growth along the view
     dynamic: list[tuple[int, AccessPattern, IndexTensor]] = []
+    dense = False
     axis = 0
     for d, k in enumerate(axes):
         if k is None:
@@ -215,6 +216,9 @@ def indirect_view(target: AccessPattern, axes: list) -> IndirectTensor:
                 affine = IndexTensor(tuple(shape), tuple(row), k.affine.offset)
             else:
                 affine = _placed_index(k.affine.expand(block), at, ndim)
+                dense |= k.tile.size > max(k.tile.shape[:1], default=1) and not any(
+                    row[-1] for row in k.tile.coefs
+                )
             dynamic.append((axis, _placed_tile(k, block, at, ndim), affine))
             row = [0] * ndim
         elif isinstance(k, IndexTensor):
@@ -230,10 +234,16 @@ def indirect_view(target: AccessPattern, axes: list) -> IndirectTensor:
                 row[places[d]] = step
         static.append((start, row))
         axis += 1
-    return _assemble(target, tuple(shape), static, dynamic)
+    return _assemble(target, tuple(shape), static, dynamic, dense)
 
 
-def _assemble(target, shape, static, dynamic) -> IndirectTensor:
+def _assemble(
+    target: AccessPattern,
+    shape: tuple[int, ...],
+    static: list[tuple[int, list[int]]],
+    dynamic: list[tuple[int, AccessPattern, IndexTensor]],
+    dense: bool,
+) -> IndirectTensor:
     ndim = len(shape)
     if ndim == 0:
         shape, ndim = (1, 1), 2
@@ -270,7 +280,9 @@ def _assemble(target, shape, static, dynamic) -> IndirectTensor:
         )
         for _, _, i in dynamic
     )
-    free = any(t.size > 1 and any(any(row) for _, row in static[:a]) for a, t, _ in dynamic)
+    free = dense or any(
+        t.size > 1 and any(any(row) for _, row in static[:a]) for a, t, _ in dynamic
+    )
     return IndirectTensor(region, walked, tiles, affines, shape, free)
 
 

@@ -62,10 +62,11 @@ class _Uses:
 
 
 def _plain_copy(step: Step) -> bool:
-    """Whether the step moves elements unchanged, under no mask."""
+    """Whether the step moves elements unchanged, under no mask, each as what it was stored as."""
     if not step.instr.spec.pure_copy or step.instr.where is not None:
         return False
-    return step.outs[0].dtype == step.ins[0].dtype == step.outs[0].buffer.dtype
+    out, source = step.outs[0], step.ins[0]
+    return out.dtype == source.dtype == out.buffer.dtype == source.buffer.dtype
 
 
 def _within(positions: list[int], after: int, upto: int) -> range:
@@ -289,6 +290,8 @@ def _joint(a: Tensor, b: Tensor) -> int | None:
 
 def _continues(a: Tensor, b: Tensor, axis: int) -> bool:
     if a.buffer is not b.buffer or a.coefs != b.coefs or a.base_shape != b.base_shape:
+        return False
+    if a.dtype != b.dtype:
         return False
     if any(d != axis and m != n for d, (m, n) in enumerate(zip(a.shape, b.shape, strict=True))):
         return False

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nkisim.checking import Checker
-from nkisim.errors import Location, RaceError, ShapeError, TraceContextError, locate
+from nkisim.errors import Location, RaceError, ScopeError, ShapeError, TraceContextError, locate
 from nkisim.folding import fold_assignments
 from nkisim.grid import Grid
 from nkisim.index import Mask, Restriction
@@ -131,6 +131,8 @@ class Tracer:
                 par_axis=par_axis,
                 place=place if self.direct else None,
             )
+        if self.loops:
+            self.checker.report("scope", _shared_in_a_loop(shape, dtype))
         at = self._shared_seen
         self._shared_seen += 1
         if at == len(self._shared):
@@ -276,6 +278,15 @@ class Tracer:
         finally:
             _stack().pop()
         return self.trace
+
+
+def _shared_in_a_loop(shape: tuple[int, ...], dtype: np.dtype) -> ScopeError:
+    return ScopeError(
+        f"a {dtype}{list(shape)} tensor in shared HBM is made in a loop",
+        rule="shared_hbm tensors are made at the top level of the kernel",
+        fix="make it before the loop; scratch tensors go to nl.private_hbm",
+        code="err_shared_hbm_must_in_kernel_level",
+    )
 
 
 def restriction(mask: Mask | bool | None, shape: tuple[int, ...]) -> Restriction:
