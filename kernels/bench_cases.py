@@ -43,6 +43,7 @@ def cases() -> Iterator[Case]:
 
     yield from _add_cases(normal)
     yield from _rmsnorm_cases(normal)
+    yield from _giou_cases(rng)
 
 
 def _add_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
@@ -73,3 +74,16 @@ def _rmsnorm_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
             rtol=2e-6,
             atol=2e-6,
         )
+
+
+def _giou_cases(rng: np.random.Generator) -> Iterator[Case]:
+    from kernels.giou import nki_giou, reference
+
+    boxes1, boxes2 = (reference.random_boxes(rng, (1024, 256)) for _ in range(2))
+    yield Case(
+        "1024x256x4 float32",
+        ("NumPy GIOU", "nki_giou"),
+        lambda: reference.giou(boxes1, boxes2),
+        lambda: nki_giou(boxes1, boxes2),
+        1.5,
+    )

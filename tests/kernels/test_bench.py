@@ -197,7 +197,7 @@ def test_the_command_compares_simulated_kernels_with_numpy(tmp_path, capsys):
         assert "NumPy" in plain["label"]
         assert f"{kernel['median'] / plain['median']:.2f} (target" in printed
     operators = {r["label"].split(",")[0] for r in records[1::2]}
-    assert {"nki_tensor_add", "nki_rms_norm"} <= operators
+    assert {"nki_tensor_add", "nki_rms_norm", "nki_giou"} <= operators
 
 
 def test_the_command_refuses_to_time_a_wrong_result(monkeypatch):
