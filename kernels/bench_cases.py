@@ -42,6 +42,7 @@ def cases() -> Iterator[Case]:
         return rng.standard_normal(shape, dtype=np.float32)
 
     yield from _add_cases(normal)
+    yield from _avgpool_cases(normal)
     yield from _rmsnorm_cases(normal)
     yield from _giou_cases(rng)
 
@@ -57,6 +58,26 @@ def _add_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
             lambda a=a, b=b: a + b,
             lambda a=a, b=b: nki_tensor_add(a, b),
             target,
+        )
+
+
+def _avgpool_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
+    """Beside both ways to write it in NumPy: the tutorial's, and the faster one."""
+    from kernels.avgpool import nki_avg_pool2d, reference
+
+    x = normal(128, 112, 112)
+    for name, plain in (
+        ("NumPy reshape and mean", reference.mean_of_blocks),
+        ("NumPy sum of strided slices", reference.mean_of_slices),
+    ):
+        yield Case(
+            "128x112x112 float32, window 2",
+            (name, f"nki_avg_pool2d beside {name}"),
+            lambda plain=plain: plain(x, 2),
+            lambda: nki_avg_pool2d(x, 2),
+            target=1.0,
+            rtol=2e-6,
+            atol=2e-6,
         )
 
 

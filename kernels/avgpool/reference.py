@@ -29,6 +29,20 @@ def mean_of_blocks(x: np.ndarray, pool_size: int) -> np.ndarray:
     return x.reshape(channels, height // k, k, width // k, k).mean(axis=(2, 4))
 
 
+def mean_of_slices(x: np.ndarray, pool_size: int) -> np.ndarray:
+    """The same, as a sum of strided slices: NumPy's reductions are slow along short axes.
+
+    Arguments and result as :func:`mean_of_blocks`.
+    """
+    k = pool_size
+    total = x[:, ::k, ::k].copy()
+    for place in range(1, k * k):
+        down, across = divmod(place, k)
+        total += x[:, down::k, across::k]
+    total /= k * k
+    return total
+
+
 def avg_pool2d(x: np.ndarray, kernel_size: Any, *args: Any, **kwargs: Any) -> np.ndarray:
     """Average pooling in float64, rounded once to the input dtype.
 
