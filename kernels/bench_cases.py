@@ -66,16 +66,16 @@ def _avgpool_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
     from kernels.avgpool import nki_avg_pool2d, reference
 
     x = normal(128, 112, 112)
-    for name, plain in (
-        ("NumPy reshape and mean", reference.mean_of_blocks),
-        ("NumPy sum of strided slices", reference.mean_of_slices),
+    for name, plain, target in (
+        ("NumPy reshape and mean", reference.mean_of_blocks, 1.0),
+        ("NumPy sum of strided slices", reference.mean_of_slices, 1.5),
     ):
         yield Case(
             "128x112x112 float32, window 2",
             (name, f"nki_avg_pool2d beside {name}"),
             lambda plain=plain: plain(x, 2),
             lambda: nki_avg_pool2d(x, 2),
-            target=1.0,
+            target,
             rtol=2e-6,
             atol=2e-6,
         )
