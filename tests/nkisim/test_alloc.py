@@ -1,0 +1,188 @@
+"""Tiles placed by hand with nki.compiler: addresses, rotation, overlap."""
+
+from __future__ import annotations
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.compiler as ncc
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nkisim
+from nkisim.errors import MemorySpaceError, ParameterError, PlacementError
+
+X = np.random.default_rng(0).standard_normal((4, 128, 64)).astype(np.float32)
+
+
+@given(
+    st.integers(0, 1000),
+    st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    st.data(),
+)
+def test_mod_alloc_rotates_over_its_places(base, counts, data):
+    idx = tuple(data.draw(st.integers(0, 9)) for _ in counts)
+    place = ncc.sbuf.mod_alloc(base_addr=base, num_free_tiles=tuple(counts)).place
+    want = np.ravel_multi_index([i % n for i, n in zip(idx, counts, strict=True)], counts)
+    assert place(idx, 128, 100) == (0, base + want * 100)
+    place = ncc.sbuf.mod_alloc(base_addr=base, num_par_tiles=tuple(counts)).place
+    assert place(idx, 32, 100) == (32 * want, base)
+    place = ncc.psum.mod_alloc(base_bank=1, num_bank_tiles=tuple(counts)).place
+    assert place(idx, 128, 2048) == (1 + want, 0, 0)
+
+
+def copy_kernel(buffer, loops_apart=False):
+    """Copies X through four placed tiles: load and store in one loop, or in two."""
+
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tiles = nl.ndarray((4, nl.par_dim(128), 64), dtype=x.dtype, buffer=buffer)
+        if loops_apart:
+            for i in nl.affine_range(4):
+                tiles[i] = nl.load(x[i])
+            for i in nl.affine_range(4):
+                nl.store(out[i], tiles[i])
+        else:
+            for i in nl.affine_range(4):
+                tiles[i] = nl.load(x[i])
+                nl.store(out[i], tiles[i])
+        return out
+
+    return kernel
+
+
+def rotating(places):
+    return ncc.sbuf.mod_alloc(base_addr=0, num_free_tiles=(places,))
+
+
+def test_two_places_are_enough_for_tiles_that_take_turns():
+    kernel = nki.jit(copy_kernel(rotating(2)))
+    np.testing.assert_array_equal(kernel(X), X)
+    tiles = next(b for b in kernel.specialize((X,), {}).program.trace.buffers if b.place)
+    assert [p.address for p in tiles.placed] == [0, 256, 0, 256]
+
+
+def test_and_too_few_for_tiles_that_live_at_once():
+    np.testing.assert_array_equal(nki.jit(copy_kernel(rotating(4), True))(X), X)
+    with pytest.raises(PlacementError, match=r"reads tile 0 .* after tile 2 .* written over it"):
+        nki.jit(copy_kernel(rotating(2), True))(X)
+
+
+def test_force_auto_alloc_ignores_the_places():
+    kernel = ncc.force_auto_alloc(nki.jit(copy_kernel(rotating(2), True)))
+    np.testing.assert_array_equal(kernel(X), X)
+
+
+def test_decorators_keep_a_kernel_a_kernel():
+    @ncc.enable_stack_allocator(log_level=10)
+    @ncc.skip_middle_end_transformations
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        for i in nl.affine_range(4):
+            nl.store(out[i], nl.load(x[i]))
+        return out
+
+    assert kernel.__name__ == "kernel"
+    np.testing.assert_array_equal(kernel(X), X)
+
+
+def test_overlap_of_two_tensors():
+    def kernel(second):
+        @nki.jit
+        def inner(x):
+            out = nl.ndarray(x.shape[1:], dtype=x.dtype, buffer=nl.shared_hbm)
+            a = nl.ndarray((128, 64), dtype=x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+            b = nl.ndarray((128, 64), dtype=x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=second))
+            c = nl.ndarray((128, 64), dtype=x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=4096))
+            a[...] = nl.load(x[0])
+            b[...] = nl.load(x[1])
+            c[...] = nl.add(a, b)
+            nl.store(out, c)
+            return out
+
+        return inner
+
+    np.testing.assert_array_equal(kernel(256)(X), X[0] + X[1])
+    with pytest.raises(PlacementError, match="written over"):
+        kernel(255)(X)
+    with nkisim.checks(placement="off"):
+        np.testing.assert_array_equal(kernel(255)(X), X[0] + X[1])
+
+
+def declare(shape, buffer, dtype=nl.float32):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=x)
+        nl.ndarray(shape, dtype=dtype, buffer=buffer)
+        return out
+
+    return kernel(X)
+
+
+@pytest.mark.parametrize(
+    ("shape", "buffer", "message"),
+    [
+        ((128, 64), ncc.sbuf.mod_alloc(base_addr=-1), "bytes 0..180223"),
+        ((128, 64), ncc.sbuf.mod_alloc(base_addr=180_000), "bytes 0..180223"),
+        ((128, 64), ncc.sbuf.alloc(lambda i, p, f: (32, 0)), "starts at one of"),
+        ((40, 64), ncc.sbuf.alloc(lambda i, p, f: (32, 0)), "starts at one of"),
+        ((8, 64), ncc.sbuf.alloc(lambda i, p, f: (8, 0)), "starts at one of"),
+        ((8, 64), ncc.sbuf.alloc(lambda i, p, f: 0), "returns"),
+        ((8, 64), ncc.psum.alloc(lambda i, p, f: (0, 0)), "returns"),
+        ((8, 64), ncc.psum.alloc(lambda i, p, f: (8, 0, 0)), "8 banks"),
+        ((8, 64), ncc.psum.alloc(lambda i, p, f: (0, 0, 16)), "byte 0"),
+    ],
+)
+def test_illegal_places(shape, buffer, message):
+    with pytest.raises(PlacementError, match=message):
+        declare(shape, buffer)
+
+
+@pytest.mark.parametrize(("rows", "start"), [(128, 0), (64, 64), (33, 64), (32, 96), (1, 32)])
+def test_legal_start_partitions(rows, start):
+    declare((rows, 64), ncc.sbuf.alloc(lambda i, p, f: (start, 0)))
+
+
+def test_limits_of_mod_alloc():
+    for make in (
+        lambda: ncc.sbuf.mod_alloc(base_addr=0, base_partition=32),
+        lambda: ncc.psum.mod_alloc(base_bank=0, base_addr=4),
+        lambda: ncc.psum.mod_alloc(base_bank=0, num_free_tiles=(2,)),
+        lambda: ncc.sbuf.alloc(3),
+        lambda: ncc.sbuf.mod_alloc(base_addr=0, num_free_tiles=(2, 2)).place((1,), 1, 1),
+    ):
+        with pytest.raises(ParameterError):
+            make()
+
+
+def test_placed_tiles_are_created_empty():
+    @nki.jit
+    def kernel(x):
+        nl.zeros((8, 8), dtype=nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+
+    with pytest.raises(MemorySpaceError) as caught:
+        kernel(X)
+    assert "init_value" in caught.value.code
+
+
+def test_all_tiles_are_placed_or_none():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape[1:], dtype=x.dtype, buffer=nl.shared_hbm)
+        a = nl.ndarray((128, 64), dtype=x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+        a[...] = nl.load(x[0])
+        nl.store(out, nl.exp(a))  # the result of nl.exp is a tile that nobody placed
+        return out
+
+    with pytest.raises(PlacementError, match="all of its on-chip tensors directly, or none"):
+        kernel(X)
+
+
+def test_auto_alloc_is_the_plain_buffer():
+    np.testing.assert_array_equal(nki.jit(copy_kernel(ncc.sbuf.auto_alloc()))(X), X)
+    np.testing.assert_array_equal(nki.jit(copy_kernel(ncc.sbuf))(X), X)
+    assert nl.tile_size.sbuf_min_align == nl.constants.sbuf_min_align
