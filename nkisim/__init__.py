@@ -6,6 +6,7 @@ nkisim costs a NumPy import and nothing more.
 
 from nkisim import ops as _ops  # noqa: F401  fills the table of instructions
 from nkisim.checking import CHECKS, checks
+from nkisim.cost import Timeline, profile
 from nkisim.debugging import values
 from nkisim.errors import KernelError, NkiWarning
 from nkisim.explaining import Explanation, explain
@@ -23,9 +24,11 @@ __all__ = [
     "NkiWarning",
     "Program",
     "TensorSpec",
+    "Timeline",
     "checks",
     "explain",
     "install",
+    "profile",
     "sdk_installed",
     "values",
 ]

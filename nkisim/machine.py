@@ -1,11 +1,14 @@
 """What differs between NeuronCore generations, as data: one table a generation.
 
-Each number carries its source. Nothing else in the simulator holds a hardware constant.
+Sizes and limits are here, times in `nkisim.timing`. Each number carries its source. Nothing else
+in the simulator holds a hardware constant.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from nkisim.timing import V2, V3, Timing
 
 _KIB = 1024
 
@@ -29,6 +32,7 @@ class Machine:
     gemm_stationary_fmax: int
     gemm_moving_fmax: int
     bn_stats_fmax: int
+    timing: Timing
     # AWS names these two without their values; these are the ones in the KLR tracer
     # (leanprover/KLR), a secondary source.
     sbuf_min_align: int = 1
@@ -52,6 +56,7 @@ GEN2 = Machine(
     gemm_stationary_fmax=128,
     gemm_moving_fmax=512,
     bn_stats_fmax=512,
+    timing=V2,
 )
 
 GEN3 = Machine(
@@ -66,6 +71,7 @@ GEN3 = Machine(
     gemm_stationary_fmax=128,
     gemm_moving_fmax=512,
     bn_stats_fmax=512,
+    timing=V3,
 )
 
 TARGET = GEN2  # trn1 and inf2, the instances this project is about

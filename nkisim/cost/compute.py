@@ -63,9 +63,7 @@ def operand(t: Tensor, space: Space) -> Operand:
     return Operand(prod(t.shape[1:]), t.shape[0], t.dtype, space, stride)
 
 
-def tensor_cost(
-    instr: Instruction, ins: tuple[Operand, ...], out: Operand, timing: Timing
-) -> Cost:
+def tensor_cost(instr: Instruction, ins: tuple[Operand, ...], out: Operand, timing: Timing) -> Cost:
     """A matmul or transpose on the Tensor Engine."""
     pe = timing.tensor
     if instr.opcode == "nc_transpose":

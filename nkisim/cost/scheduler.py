@@ -35,6 +35,7 @@ class Schedule:
         engine: position in ENGINES.
         queue_start, queue_end: when a transfer occupies its DMA engines; equal otherwise.
         queue_busy: nanoseconds that each DMA engine is busy.
+        queues_of: the DMA engines of each transfer.
         cause: the task whose end let this one start; -1 for none.
         why: in one word: "data", "read", "engine", "port", "memory", "ring" or "start".
         span: nanoseconds to the last result.
@@ -50,7 +51,7 @@ class Schedule:
     cause: list[int]
     why: list[str]
     span: float = 0.0
-    first_queue: list[int] = field(default_factory=list)
+    queues_of: list[tuple[int, ...]] = field(default_factory=list)
 
 
 def assign_engines(work: Work) -> list[int]:
@@ -139,9 +140,10 @@ class _Run:
         queues = timing.dma.engines
         self.out = Schedule(
             [0.0] * n, [0.0] * n, [0.0] * n, self.engine, [0.0] * n, [0.0] * n,
-            [0.0] * queues, [-1] * n, ["start"] * n, first_queue=[0] * n,
+            [0.0] * queues, [-1] * n, ["start"] * n, queues_of=[()] * n,
         )  # fmt: skip
         self.queue_free = [0.0] * queues
+        self.all_queues = tuple(range(queues))
         self.waiting: list[list] = [[] for _ in ENGINES]
         self.ready: list[list] = [[] for _ in ENGINES]
         self.free = [0.0] * len(ENGINES)
@@ -309,11 +311,11 @@ class _Run:
         free = self.queue_free
         count, busy = moved.engines, moved.engine_ns
         if count == len(free):
-            chosen = range(count)
+            chosen = self.all_queues
         elif count == 1:
             chosen = (min(range(len(free)), key=free.__getitem__),)
         else:
-            chosen = sorted(range(len(free)), key=free.__getitem__)[:count]
+            chosen = tuple(sorted(range(len(free)), key=free.__getitem__)[:count])
         first, last = float("inf"), 0.0
         for q in chosen:
             start = free[q] if free[q] > begin else begin
@@ -324,7 +326,7 @@ class _Run:
             if free[q] > last:
                 last = free[q]
         out.queue_start[at], out.queue_end[at] = first, last
-        out.first_queue[at] = chosen[0]
+        out.queues_of[at] = chosen
         return last, last + moved.latency_ns
 
     def _tell(self, at: int, e: int, end: float, read: float, done: float, dma: bool) -> None:

@@ -377,9 +377,7 @@ class _Builder:
         """A row times a column of ones, a PSUM bank at a time, into buffer `number`."""
         timing, machine = self.timing, self.machine
         rows = row.shape[0]
-        columns = prod(
-            n for d, n in enumerate(row.shape[1:], 1) if any(c[d] for c in row.coefs)
-        )
+        columns = prod(n for d, n in enumerate(row.shape[1:], 1) if any(c[d] for c in row.coefs))
         resident = self.work.spaces[number] is Space.PSUM
         passes = timing.tensor.fp32_passes if row.dtype == F32 else 1
         for start in range(0, columns, machine.psum_fmax):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nkisim.errors import ParameterError, UnsupportedError
+from nkisim.cost.measure import benchmark
+from nkisim.cost.measure import profile_decorator as profile
+from nkisim.errors import ParameterError
 from nkisim.kernel import as_kernel
 from nkisim.machine import PLATFORMS
 from nkisim.nki import compiler, isa, language, typing
@@ -85,24 +87,6 @@ def simulate_kernel(kernel: Callable, *args: Any, **kwargs: Any) -> Any:
         *args, **kwargs: its arguments.
     """
     return as_kernel(kernel, "simulation")(*args, **kwargs)
-
-
-def _no_latency(name: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"nki.{name} reports latencies of a NeuronCore, and there is none here",
-        rule="nkisim has no cost model yet, and does not pass host time off as device time",
-        fix="use nki.simulate_kernel for values, or run on an inf2 or trn1 instance",
-    )
-
-
-def benchmark(kernel: Callable | None = None, **kwargs: Any) -> Any:
-    """Device latency of a kernel. Not available on a CPU: raises UnsupportedError."""
-    raise _no_latency("benchmark")
-
-
-def profile(func: Callable | None = None, **kwargs: Any) -> Any:
-    """Device profile of a kernel. Not available on a CPU: raises UnsupportedError."""
-    raise _no_latency("profile")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,159 @@
+"""What `nki.benchmark`, `nki.profile` and `nki.baremetal` report where there is no device.
+
+The objects have the documented shape, so that scripts written for the SDK run. The times are
+those of the cost model, and everything that prints them says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nkisim.cost.model import timeline, trace_of
+from nkisim.cost.timeline import MODELLED, Timeline
+from nkisim.errors import ParameterError
+from nkisim.kernel import Kernel, as_kernel
+from nkisim.program import poison
+from nkisim.trace import tracing
+
+PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
+
+
+class Latency:
+    """`benchmark_result.nc_latency`: modelled device latency.
+
+    The model is deterministic, so every percentile is the same number.
+    """
+
+    kind = MODELLED
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+
+    def get_latency_percentile(self, percentile: int) -> float:
+        """Modelled latency in microseconds.
+
+        Args:
+            percentile: one of 0, 1, 10, 25, 50, 90, 99, 100.
+
+        Raises:
+            ParameterError: another percentile.
+        """
+        if percentile not in PERCENTILES:
+            raise ParameterError(
+                f"get_latency_percentile({percentile!r})",
+                rule="percentiles are " + ", ".join(map(str, PERCENTILES)),
+                fix="ask for one of these",
+            )
+        return self.timeline.latency_us
+
+    def __repr__(self) -> str:
+        return f"<latency {self.timeline.latency_us:.2f} us, {MODELLED}>"
+
+
+class BenchmarkResult:
+    """`fn.benchmark_result` after a benchmarked call."""
+
+    kind = MODELLED
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.nc_latency = Latency(timeline)
+
+    def __repr__(self) -> str:
+        return f"<benchmark result: {self.nc_latency!r}>"
+
+
+class Benchmarked(Kernel):
+    """A kernel whose calls model its latency instead of running it.
+
+    As documented for the SDK, input values are not used and outputs are undefined: they come back
+    filled with NaN or the lowest integer, and arguments that the kernel writes stay as they are.
+    """
+
+    def __init__(self, kernel: Kernel, folder: str | None = None) -> None:
+        self.__dict__.update(kernel.__dict__)
+        self._launches = {}
+        self._folder = folder
+        self.benchmark_result: BenchmarkResult | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if tracing():
+            return super().__call__(*args, **kwargs)
+        special = trace_of(self, *args, **kwargs)
+        found = timeline(special.program.trace)
+        self._set_result(BenchmarkResult(found))
+        print(f"{self.__name__}: nc_latency {found.latency_us:.2f} us ({MODELLED})")
+        if self._folder is not None:
+            _write_profile(found, Path(self._folder))
+        return special.rebuild(
+            [np.full(o.shape, poison(o.dtype), o.dtype) for o in special.program.outputs]
+        )
+
+    def __getitem__(self, grid: object) -> Benchmarked:
+        bound = Benchmarked(super().__getitem__(grid), self._folder)
+        bound._parent = self
+        return bound
+
+    def _set_result(self, result: BenchmarkResult) -> None:
+        self.benchmark_result = result
+        parent = self.__dict__.get("_parent")
+        if parent is not None:  # `fn[grid](...)`, then `fn.benchmark_result`
+            parent._set_result(result)
+
+
+def benchmark(kernel: Callable | None = None, **options: Any) -> Any:
+    """Model the device latency of a kernel: `@nki.benchmark(warmup=10, iters=100)`.
+
+    Options of the SDK are accepted. Those about repetition and files have no meaning here: the
+    model gives one number, and no NEFF is written.
+
+    Returns:
+        The kernel; after a call, `fn.benchmark_result.nc_latency.get_latency_percentile(p)` is its
+        modelled latency in microseconds.
+    """
+    if kernel is None:
+        return lambda f: benchmark(f, **options)
+    return Benchmarked(as_kernel(kernel, "benchmark"))
+
+
+def profile_decorator(func: Callable | None = None, **options: Any) -> Any:
+    """Model the profile of a kernel: `@nki.profile(working_directory=...)`.
+
+    Writes `NAME.modelled.json` (the figures) and `NAME.modelled.trace.json` (for ui.perfetto.dev)
+    to the folder instead of NEFF and NTFF files, which only a device gives.
+
+    Raises:
+        ParameterError: no working_directory, or not an absolute path.
+    """
+    if func is None:
+        return lambda f: profile_decorator(f, **options)
+    folder = options.get("working_directory")
+    if not isinstance(folder, str | os.PathLike) or not os.path.isabs(folder):
+        raise ParameterError(
+            f"nki.profile(working_directory={folder!r})",
+            rule="working_directory is required and is an absolute path",
+            fix="pass e.g. working_directory=os.path.abspath('profiles')",
+        )
+    return Benchmarked(as_kernel(func, "benchmark"), os.fspath(folder))
+
+
+def _write_profile(timeline: Timeline, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    timeline.to_perfetto(folder / f"{timeline.kernel}.modelled.trace.json")
+    figures = {
+        "kind": MODELLED,
+        "kernel": timeline.kernel,
+        "machine": timeline.machine.name,
+        "total_time_us": timeline.latency_us,
+        "hbm_bytes": timeline.hbm_bytes,
+        "engines": {n: u._asdict() for n, u in timeline.engines.items()},
+        "findings": [str(f) for f in timeline.findings],
+    }
+    path = folder / f"{timeline.kernel}.modelled.json"
+    path.write_text(json.dumps(figures, indent=2), encoding="utf-8")

@@ -1,0 +1,87 @@
+"""Profile a kernel: trace it without data, and schedule the instructions on the machine."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from nkisim.cost.allocation import spill
+from nkisim.cost.scheduler import schedule
+from nkisim.cost.tasks import work_of
+from nkisim.cost.timeline import Core, Timeline
+from nkisim.dtypes import as_dtype
+from nkisim.kernel import Kernel, Specialization, as_kernel, map_leaves
+from nkisim.program import TensorSpec
+from nkisim.trace import Trace
+
+
+def profile(kernel: Callable | Kernel, *args: Any, **kwargs: Any) -> Timeline:
+    """Model how long a kernel takes and why. Nothing is executed.
+
+    Args:
+        kernel: a kernel, a kernel bound to a launch grid (`kernel[2, 2]`), or a function.
+        *args, **kwargs: its arguments. A tensor may be an array of any framework or a
+            `nkisim.TensorSpec(shape, dtype)`: only shape and dtype are looked at.
+
+    Returns:
+        A Timeline. All of its times are modelled.
+
+    Raises:
+        KernelError: the kernel breaks a rule.
+        TypeError: the arguments do not fit the kernel's signature.
+    """
+    return timeline(trace_of(kernel, *args, **kwargs).program.trace)
+
+
+def trace_of(kernel: Callable | Kernel, *args: Any, **kwargs: Any) -> Specialization:
+    """The kernel traced for the shapes and dtypes of its arguments."""
+    args, kwargs = map_leaves(_spec, (args, kwargs))
+    return as_kernel(kernel).specialize(args, kwargs)
+
+
+def timeline(trace: Trace) -> Timeline:
+    """The Timeline of a traced kernel."""
+    machine = trace.machine
+    timing = machine.timing
+    cores: dict[int, list] = {}
+    for instr in trace.instructions:
+        core = trace.grid.core(instr.program) if trace.grid.cores > 1 else 0
+        cores.setdefault(core, []).append(instr)
+    found = []
+    with _without_collection():
+        for core in sorted(cores) or [0]:
+            work = work_of(cores.get(core, []), machine, timing)
+            spilled = spill(work, machine, timing)
+            found.append(Core(work, schedule(work, machine, timing), spilled))
+    return Timeline(trace.name, machine, timing, found, len(trace.instructions))
+
+
+def _spec(leaf: Any) -> Any:
+    """Shape and dtype of anything that has them; other arguments as they are."""
+    if isinstance(leaf, TensorSpec) or not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
+        return leaf
+    if np.isscalar(leaf):
+        return leaf
+    return TensorSpec(tuple(leaf.shape), _numpy_dtype(leaf.dtype))
+
+
+def _numpy_dtype(dtype: Any) -> Any:
+    """A NumPy dtype; of a torch dtype, the one with the same name."""
+    name = str(dtype)
+    return as_dtype(name.removeprefix("torch.") if name.startswith("torch.") else dtype)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Millions of small objects are made and all are kept: looking for garbage only costs time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

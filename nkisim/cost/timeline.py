@@ -1,0 +1,425 @@
+"""The result of profiling a kernel: modelled times, where they go, and what bounds them."""
+
+from __future__ import annotations
+
+import html
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nkisim.cost.scheduler import ENGINES, Schedule
+from nkisim.cost.tasks import Work
+from nkisim.errors import Location
+from nkisim.instruction import Engine
+from nkisim.machine import Machine
+from nkisim.timing import Timing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+
+    from nkisim.cost.findings import Finding
+
+MODELLED = "modelled by nkisim, not measured"
+
+
+class Interval(NamedTuple):
+    """Something that happens, in microseconds from the start of the kernel's body.
+
+    Attributes:
+        track: "Vector", "DMA 3", ...
+        label: the instruction.
+        start_us, end_us: when.
+        location: the kernel line.
+    """
+
+    track: str
+    label: str
+    start_us: float
+    end_us: float
+    location: Location | None
+
+
+class Use(NamedTuple):
+    """How much one resource does.
+
+    Attributes:
+        name: an engine, or "DMA queues".
+        busy_us: time it is occupied; for the DMA queues, of the busiest one.
+        data_us: the part that elements or bytes take, without what each instruction adds.
+        utilisation: busy_us over the time of the kernel's body, 0 to 1.
+        instructions: how many.
+    """
+
+    name: str
+    busy_us: float
+    data_us: float
+    utilisation: float
+    instructions: int
+
+
+class Line(NamedTuple):
+    """What one kernel line costs on one resource, in microseconds."""
+
+    location: Location | None
+    resource: str
+    label: str
+    count: int
+    busy_us: float
+
+
+class Step(NamedTuple):
+    """A stretch of the critical path.
+
+    Attributes:
+        label: the instruction.
+        resource: what it runs on.
+        why: what it waited for before: "data", "read" (what it overwrites was still being read),
+            "engine", "port", "memory", "ring" (an earlier transfer of the same instruction) or
+            "start".
+        start_us, end_us: when.
+        location: the kernel line.
+    """
+
+    label: str
+    resource: str
+    why: str
+    start_us: float
+    end_us: float
+    location: Location | None
+
+
+@dataclass(frozen=True)
+class Core:
+    """One NeuronCore's share: its tasks and when they run."""
+
+    work: Work
+    schedule: Schedule
+    spilled_bytes: int
+
+
+class Timeline:
+    """When everything in a kernel happens, by nkisim's cost model. No number here is measured.
+
+    Attributes:
+        kernel: name of the kernel.
+        machine: NeuronCore generation.
+        cores: one entry a NeuronCore that the launch grid names; figures are of the slowest one.
+        instructions: instructions traced, over all cores.
+    """
+
+    def __init__(
+        self, kernel: str, machine: Machine, timing: Timing, cores: list[Core], instructions: int
+    ) -> None:
+        self.kernel = kernel
+        self.machine = machine
+        self.timing = timing
+        self.cores = cores
+        self.instructions = instructions
+        self._core = max(cores, key=lambda c: c.schedule.span)
+
+    # -- figures --------------------------------------------------------------------------------
+
+    @property
+    def body_us(self) -> float:
+        """From the first instruction to the last result, in microseconds."""
+        return self._core.schedule.span / 1e3
+
+    @property
+    def overhead_us(self) -> float:
+        """Launch overhead before and after the body, in microseconds."""
+        return (self.timing.before_ns + self.timing.after_ns) / 1e3
+
+    @property
+    def latency_us(self) -> float:
+        """Modelled latency of a launch in microseconds: what `nc_latency` would report."""
+        return self.body_us + self.overhead_us
+
+    @cached_property
+    def engines(self) -> dict[str, Use]:
+        """Use of each engine and of the DMA queues, by name."""
+        work, s = self._core.work, self._core.schedule
+        busy = [0.0] * len(ENGINES)
+        data = [0.0] * len(ENGINES)
+        count = [0] * len(ENGINES)
+        for at, task in enumerate(work.tasks):
+            e = s.engine[at]
+            busy[e] += s.end[at] - s.start[at]
+            data[e] += next(c.data for engine, c in task.costs if engine is ENGINES[e])
+            count[e] += 1
+        span = max(s.span, 1e-9)
+        found = {
+            e.value: Use(e.value, b / 1e3, d / 1e3, b / span, n)
+            for e, b, d, n in zip(ENGINES, busy, data, count, strict=True)
+        }
+        transfers = sum(t.transfer is not None for t in work.tasks)
+        most = max(s.queue_busy)
+        ideal = self._transfer_floor_ns()
+        found[_DMA] = Use(_DMA, most / 1e3, ideal / 1e3, most / span, transfers)
+        return found
+
+    def _transfer_floor_ns(self) -> float:
+        """Time of the transfers if their bytes were spread evenly over all queues at full rate."""
+        dma = self.timing.dma
+        total = 0.0
+        for task in self._core.work.tasks:
+            if task.transfer is not None:
+                reads_hbm = any(not self._core.work.spaces[n].on_chip for n, _ in task.reads)
+                rate = dma.load_rate if reads_hbm or task.label == "reload" else dma.store_rate
+                total += task.transfer.nbytes / rate
+        return total / dma.engines
+
+    @property
+    def queues(self) -> list[float]:
+        """Utilisation of each DMA queue, 0 to 1."""
+        s = self._core.schedule
+        return [b / max(s.span, 1e-9) for b in s.queue_busy]
+
+    @cached_property
+    def hbm_bytes(self) -> int:
+        """Bytes read from and written to HBM, spills included."""
+        tasks = self._core.work.tasks
+        return sum(t.transfer.hbm_bytes for t in tasks if t.transfer is not None)
+
+    @property
+    def bandwidth_gb_per_s(self) -> float:
+        """HBM bytes over the time of the body, in 10^9 bytes a second."""
+        return self.hbm_bytes / max(self._core.schedule.span, 1e-9)
+
+    @property
+    def peak_bandwidth_gb_per_s(self) -> float:
+        """What the DMA engines of one core can load at most, in 10^9 bytes a second."""
+        return self.timing.dma.engines * self.timing.dma.load_rate
+
+    @cached_property
+    def flops(self) -> int:
+        """Operations: two for each multiply-add of a matmul, one an element elsewhere."""
+        return sum(t.flops for t in self._core.work.tasks)
+
+    @property
+    def arithmetic_intensity(self) -> float:
+        """Operations for each HBM byte; 0 when no byte is moved."""
+        return self.flops / self.hbm_bytes if self.hbm_bytes else 0.0
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Bytes that the model compiler moved to HBM and back because SBUF was full."""
+        return self._core.spilled_bytes
+
+    @property
+    def bound(self) -> Use:
+        """The busiest resource. The kernel cannot take less than its busy time as it is written."""
+        return max(self.engines.values(), key=lambda u: u.busy_us)
+
+    @property
+    def bound_fraction(self) -> float:
+        """Busy time of the busiest resource over the latency, 0 to 1."""
+        return self.bound.busy_us / self.latency_us
+
+    @property
+    def roofline(self) -> tuple[str, float]:
+        """(resource, microseconds) of the least time that the kernel's elements and bytes need.
+
+        Fixed costs of instructions and transfers are left out, and all resources overlap.
+        """
+        best = max(self.engines.values(), key=lambda u: u.data_us)
+        return best.name, best.data_us
+
+    @property
+    def roofline_fraction(self) -> float:
+        """The roofline's time over the latency, 0 to 1."""
+        return self.roofline[1] / self.latency_us
+
+    @property
+    def choices(self) -> dict[str, int]:
+        """What the compiler was assumed to do, and how often."""
+        return dict(sorted(self._core.work.choices.items()))
+
+    # -- details --------------------------------------------------------------------------------
+
+    @cached_property
+    def intervals(self) -> list[Interval]:
+        """What happens when, on each engine and DMA queue, in order of start."""
+        work, s = self._core.work, self._core.schedule
+        found = []
+        for at, task in enumerate(work.tasks):
+            where = task.instr.location
+            if task.transfer is None:
+                track = ENGINES[s.engine[at]].value
+                found.append(Interval(track, task.label, s.start[at] / 1e3, s.end[at] / 1e3, where))
+                continue
+            for q in s.queues_of[at]:
+                found.append(
+                    Interval(
+                        f"DMA {q}",
+                        task.label,
+                        s.queue_start[at] / 1e3,
+                        s.queue_end[at] / 1e3,
+                        where,
+                    )
+                )
+        found.sort(key=lambda i: (i.start_us, i.track))
+        return found
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """Cost of each kernel line on each resource, the dearest first."""
+        work, s = self._core.work, self._core.schedule
+        busy: dict[tuple, float] = defaultdict(float)
+        count: dict[tuple, int] = defaultdict(int)
+        for at, task in enumerate(work.tasks):
+            if task.transfer is None:
+                key = (task.instr.location, ENGINES[s.engine[at]].value, task.label)
+                busy[key] += (s.end[at] - s.start[at]) / 1e3
+            else:
+                key = (task.instr.location, _DMA, task.label)
+                moved = task.transfer
+                share = moved.engines / self.timing.dma.engines
+                busy[key] += moved.engine_ns * share / 1e3
+            count[key] += 1
+        rows = [Line(k[0], k[1], k[2], count[k], v) for k, v in busy.items()]
+        return sorted(rows, key=lambda r: (-r.busy_us, str(r.location), r.label))
+
+    @cached_property
+    def critical_path(self) -> list[Step]:
+        """The chain of instructions that sets the latency, each held up by the one before."""
+        work, s = self._core.work, self._core.schedule
+        if not s.done:
+            return []
+        at = max(range(len(s.done)), key=s.done.__getitem__)
+        until = s.done[at]
+        steps = []
+        while at >= 0:
+            task = work.tasks[at]
+            name = _DMA if task.transfer is not None else ENGINES[s.engine[at]].value
+            steps.append(
+                Step(
+                    task.label, name, s.why[at], s.start[at] / 1e3, until / 1e3, task.instr.location
+                )  # fmt: skip
+            )
+            until, at = s.start[at], s.cause[at]
+        return steps[::-1]
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """What holds the kernel up and what could be gained, the largest gain first."""
+        from nkisim.cost.findings import find
+
+        return find(self)
+
+    # -- output ---------------------------------------------------------------------------------
+
+    def table(self, rows: int = 12) -> str:
+        """The dearest kernel lines as text.
+
+        Args:
+            rows: how many to show.
+        """
+        out = [
+            f"{self.kernel}: time of each line, {MODELLED}",
+            f"{'line':28} {'resource':10} {'instruction':24} {'count':>7} {'busy us':>10} {'of body':>8}",
+        ]
+        for r in self.lines[:rows]:
+            share = r.busy_us / max(self.body_us, 1e-9)
+            out.append(
+                f"{short(r.location):28} {r.resource:10} {r.label:24} {r.count:7} "
+                f"{r.busy_us:10.2f} {share:8.1%}"
+            )
+        return "\n".join(out)
+
+    def summary(self) -> str:
+        """The figures and the findings as text."""
+        roof, floor = self.roofline
+        out = [
+            f"{self.kernel} on {self.machine.name}: {self.latency_us:.1f} us ({MODELLED})",
+            f"  launch overhead {self.overhead_us:.1f} us, body {self.body_us:.1f} us, "
+            f"{self.instructions} instructions",
+            f"  HBM {self.hbm_bytes / 1e6:.3f} MB at {self.bandwidth_gb_per_s:.1f} GB/s "
+            f"(peak {self.peak_bandwidth_gb_per_s:.0f})",
+            f"  roofline {floor:.1f} us ({roof}), reached {self.roofline_fraction:.0%}; "
+            f"busiest: {self.bound.name}, {self.bound.busy_us:.1f} us",
+        ]
+        for use in self.engines.values():
+            if use.instructions:
+                out.append(
+                    f"    {use.name:10} busy {use.busy_us:10.2f} us  {use.utilisation:6.1%}  "
+                    f"{use.instructions} instructions"
+                )
+        for f in self.findings:
+            out.append(f"  - {f}")
+        return "\n".join(out)
+
+    def compare(self, other: Timeline) -> str:
+        """Two kernels side by side, as text: this one, the other, and this over the other."""
+        rows = [
+            ("latency us", self.latency_us, other.latency_us),
+            ("body us", self.body_us, other.body_us),
+            ("HBM MB", self.hbm_bytes / 1e6, other.hbm_bytes / 1e6),
+            ("bandwidth GB/s", self.bandwidth_gb_per_s, other.bandwidth_gb_per_s),
+            ("roofline us", self.roofline[1], other.roofline[1]),
+        ]
+        for name, use in self.engines.items():
+            if use.instructions or other.engines[name].instructions:
+                rows.append((f"{name} busy us", use.busy_us, other.engines[name].busy_us))
+        out = [f"{MODELLED:28} {self.kernel[:20]:>20} {other.kernel[:20]:>20} {'ratio':>8}"]
+        for name, a, b in rows:
+            ratio = f"{a / b:8.2f}" if b else f"{'-':>8}"
+            out.append(f"{name:28} {a:20.2f} {b:20.2f} {ratio}")
+        return "\n".join(out)
+
+    def plot(self, **kwargs: Any) -> Figure:
+        """The engine timeline as a matplotlib figure. See `nkisim.cost.figure.draw`."""
+        from nkisim.cost.figure import draw
+
+        return draw(self, **kwargs)
+
+    def to_perfetto(self, path: str | Path) -> None:
+        """Write a trace that ui.perfetto.dev opens (Chrome trace events, JSON)."""
+        from nkisim.cost.perfetto import write
+
+        write(self, path)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Timeline of {self.kernel}: {self.latency_us:.1f} us on {self.machine.name}, "
+            f"{MODELLED}>"
+        )
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(u.name)}</td><td>{u.busy_us:.2f}</td>"
+            f"<td>{u.utilisation:.1%}</td><td>{u.instructions}</td></tr>"
+            for u in self.engines.values()
+            if u.instructions
+        )
+        notes = "".join(f"<li>{html.escape(str(f))}</li>" for f in self.findings)
+        roof, floor = self.roofline
+        return (
+            f"<div><p><b>{html.escape(self.kernel)}</b>: {self.latency_us:.1f} µs "
+            f"on {self.machine.name} ({MODELLED}). Body {self.body_us:.1f} µs, launch overhead "
+            f"{self.overhead_us:.1f} µs. Roofline {floor:.1f} µs ({roof}).</p>"
+            "<table><thead><tr><th>resource</th><th>busy, µs</th><th>of the body</th>"
+            f"<th>instructions</th></tr></thead><tbody>{rows}</tbody></table>"
+            f"<ul>{notes}</ul></div>"
+        )
+
+
+_DMA = "DMA queues"
+DMA_QUEUES = _DMA
+ENGINE_NAMES = tuple(e.value for e in ENGINES)
+SYNC = Engine.SYNC.value
+
+
+def short(location: Location | None) -> str:
+    """A kernel line in few characters: `file.py:12`, or `cell:3` in a notebook."""
+    if location is None:
+        return "-"
+    place = str(location)
+    if place.startswith("this notebook cell"):
+        return f"cell:{location.lineno}"
+    return place.split(" in ")[0]
