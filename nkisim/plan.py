@@ -1,11 +1,13 @@
 """From a trace to as few NumPy calls as possible, with the same results.
 
-Instructions are executed on NumPy views. Three rewrites, each valid for any program, remove work
-that only moves data around in host memory:
+Instructions are executed on NumPy views. Four rewrites, each valid for any program, remove work
+that only moves data around in host memory, or whose result nobody reads:
 
 1. a copy whose source stays as it is until the copy's last reader: readers use the source;
 2. a copy that is the only reader of its source: the source's writer writes the destination;
-3. neighbouring elementwise instructions of the same kind become one on the joined tiles.
+3. neighbouring elementwise instructions of the same kind become one on the joined tiles;
+4. an instruction with several results is told which of them are never read. (It may then add up
+   in another order, which no documentation fixes.)
 
 The trace itself is not touched: checks, timing and listings see every instruction.
 """
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nkisim.instruction import Instruction, Operand
 from nkisim.memory import Role
@@ -45,7 +47,7 @@ def plan(trace: Trace, keep: set[int]) -> list[Step]:
     steps = [Step(i, i.outs, i.ins) for i in trace.instructions]
     steps = _forward_sources(steps, keep)
     steps = _forward_destinations(steps, keep)
-    return _merge_neighbours(steps)
+    return _note_unread(_merge_neighbours(steps), keep)
 
 
 class _Uses:
@@ -323,3 +325,21 @@ def _distinct(t: Tensor) -> bool:
 def _stretch(a: Tensor, b: Tensor, axis: int) -> Tensor:
     shape = (*a.shape[:axis], a.shape[axis] + b.shape[axis], *a.shape[axis + 1 :])
     return Tensor(a.buffer, shape, a.base_shape, a.offsets, a.coefs, a.dtype)
+
+
+# -- results without a reader
+
+
+def _note_unread(steps: list[Step], keep: set[int]) -> list[Step]:
+    """Give steps with several results the attribute `unread`: for each, whether nobody reads it."""
+    needed = keep | {t.buffer.number for step in steps for t in step.tiles_in}
+    noted = []
+    for step in steps:
+        unread = tuple(
+            t.buffer.role is Role.LOCAL and t.buffer.number not in needed for t in step.outs
+        )
+        if len(unread) > 1 and any(unread):
+            instr = replace(step.instr, attrs={**step.instr.attrs, "unread": unread})
+            step = Step(instr, step.outs, step.ins)
+        noted.append(step)
+    return noted
