@@ -93,7 +93,9 @@ def nki_rms_norm_kernel(x_input, weight, eps):
                 dtype=nl.float32,
                 mask=in_rows & (cols < n_cols),
             )
-        total = nl.sum(square_sums, axis=1, keepdims=True, mask=in_rows)
+        total = square_sums
+        if n_chunks > 1:
+            total = nl.sum(square_sums, axis=1, keepdims=True, mask=in_rows)
         invvar = nisa.activation(
             op=nl.rsqrt, data=total, bias=eps_tile, scale=1 / n_cols, mask=in_rows
         )
