@@ -67,12 +67,19 @@ def draw(
     axes.set_xlabel("time from the first instruction (µs)")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    text = (
-        f"{timeline.kernel}: {timeline.latency_us:.1f} µs with launch" if title is None else title
-    )
-    axes.set_title(f"{text}\n{MODELLED}", fontsize=10, loc="left")
+    if title is None:
+        title = f"{timeline.kernel}: {timeline.latency_us:.1f} µs with launch"
+    axes.set_title(f"{title}\n{MODELLED}", fontsize=10, loc="left")
     handles = [Patch(facecolor=_COLORS.get(n, "#999999"), label=n) for n, _ in tracks]
-    figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False, fontsize=9)
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=6,
+        frameon=False,
+        fontsize=8,
+        handlelength=1,
+        columnspacing=1,
+    )
     return figure
 
 

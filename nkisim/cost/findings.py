@@ -10,12 +10,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from nkisim.cost.scheduler import ENGINES
 from nkisim.dtypes import F32
 from nkisim.errors import Location
 from nkisim.instruction import Engine
 from nkisim.memory import Space
 
 if TYPE_CHECKING:
+    from nkisim.cost.compute import Cost
+    from nkisim.cost.tasks import Task
     from nkisim.cost.timeline import Timeline, Use
 
 _LEAST = 0.02  # of the latency: smaller gains are not worth a reader's time
@@ -89,24 +92,19 @@ def _room(t: Timeline, resource: str) -> float:
     return max(0.0, uses[resource].busy_us - others)
 
 
-def _by_line(t: Timeline) -> Iterator[tuple[int, object, object]]:
+def _costs(t: Timeline) -> Iterator[tuple[Task, tuple[Engine, Cost]]]:
+    """Each task with the engine it runs on and its cost there."""
     work, s = t._core.work, t._core.schedule
-    for at, task in enumerate(work.tasks):
-        engine = task.costs[0][0]
-        for e, c in task.costs:
-            if list(_ENGINES).index(e) == s.engine[at]:
-                engine = e
-                yield at, task, (engine, c)
-
-
-_ENGINES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC)
+    for task, at in zip(work.tasks, s.engine, strict=True):
+        engine = ENGINES[at]
+        yield task, (engine, dict(task.costs)[engine])
 
 
 def _two_inputs(t: Timeline) -> list[Finding]:
     """Vector instructions that take two cycles an element for their two SBUF operands."""
     saved: dict[Location | None, float] = defaultdict(float)
     count = 0
-    for _, task, (engine, c) in _by_line(t):
+    for task, (engine, c) in _costs(t):
         if engine is Engine.VECTOR and c.cycles == 2 and task.instr.opcode == "tensor_tensor":
             saved[task.instr.location] += c.data / 2e3
             count += 1
@@ -125,7 +123,7 @@ def _two_inputs(t: Timeline) -> list[Finding]:
 
 def _wide_strides(t: Timeline) -> list[Finding]:
     saved: dict[tuple, float] = defaultdict(float)
-    for _, task, (engine, c) in _by_line(t):
+    for task, (engine, c) in _costs(t):
         if c.strided:
             rate = {Engine.VECTOR: t.timing.vector, Engine.SCALAR: t.timing.scalar}.get(
                 engine, t.timing.gpsimd
@@ -148,7 +146,7 @@ def _wide_strides(t: Timeline) -> list[Finding]:
 
 def _fp32_matmul(t: Timeline) -> list[Finding]:
     saved, where = 0.0, None
-    for at, task, (engine, c) in _by_line(t):
+    for task, (engine, c) in _costs(t):
         if engine is Engine.TENSOR and any(x.dtype == F32 for x in task.instr.tiles_in):
             saved += c.busy * (1 - 1 / t.timing.tensor.fp32_passes) / 1e3
             where = where or task.instr.location

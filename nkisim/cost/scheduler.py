@@ -68,7 +68,7 @@ def assign_engines(work: Work) -> list[int]:
             chosen.append(index[task.costs[0][0]])
             continue
         options = [(load[index[e]] + c.busy, at, index[e]) for at, (e, c) in enumerate(task.costs)]
-        total, at, engine = min(options)
+        total, _, engine = min(options)
         load[engine] = total
         chosen.append(engine)
         work.choices[f"{task.label} on {ENGINES[engine].value}"] += 1

@@ -294,11 +294,9 @@ class Timeline:
         while at >= 0:
             task = work.tasks[at]
             name = _DMA if task.transfer is not None else ENGINES[s.engine[at]].value
-            steps.append(
-                Step(
-                    task.label, name, s.why[at], s.start[at] / 1e3, until / 1e3, task.instr.location
-                )  # fmt: skip
-            )
+            where = task.instr.location
+            start = s.start[at]
+            steps.append(Step(task.label, name, s.why[at], start / 1e3, until / 1e3, where))
             until, at = s.start[at], s.cause[at]
         return steps[::-1]
 
@@ -319,7 +317,8 @@ class Timeline:
         """
         out = [
             f"{self.kernel}: time of each line, {MODELLED}",
-            f"{'line':28} {'resource':10} {'instruction':24} {'count':>7} {'busy us':>10} {'of body':>8}",
+            f"{'line':28} {'resource':10} {'instruction':24} {'count':>7} "
+            f"{'busy us':>10} {'of body':>8}",
         ]
         for r in self.lines[:rows]:
             share = r.busy_us / max(self.body_us, 1e-9)
