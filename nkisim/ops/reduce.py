@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 
@@ -42,8 +43,12 @@ def reducer(
 
         return masked
     whole = len(axes) == 1 and shape[axes[0]] > _SHORT
+    length = prod(shape[a] for a in axes)
+    rows = name == "add" and axes == tuple(range(axes[0], len(shape))) and length > _SHORT
 
     def run(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        if rows and x.dtype == F32 and (x.flags.c_contiguous or (x.ndim == 2 and _dense(x))):
+            return _sum_rows(x.reshape(-1, length), x.shape[: axes[0]] + (1,) * len(axes), out)
         if whole or _one_stride(x, axes):
             return ufunc.reduce(x, axis=axes, dtype=F32, out=out, keepdims=True)
         return _axis_by_axis(ufunc, x, axes, out)
@@ -66,6 +71,24 @@ def _first_minus_rest(
         return np.subtract(2 * first.reshape(kept), total(x), out=out)
 
     return run
+
+
+def _dense(x: np.ndarray) -> bool:
+    """Whether the rows of a matrix are contiguous."""
+    return x.strides[1] == x.itemsize
+
+
+def _sum_rows(rows: np.ndarray, shape: tuple[int, ...], out: np.ndarray | None) -> np.ndarray:
+    """Sum the contiguous rows of a matrix, into `shape`.
+
+    einsum adds with vector registers, several times as fast as np.add.reduce. Each of their
+    elements sums a part of the row in fp32, so errors stay near those of pairwise summation.
+    """
+    sums = np.einsum("ij->i", rows).reshape(shape)
+    if out is None:
+        return sums
+    np.copyto(out, sums)
+    return out
 
 
 def _one_stride(x: np.ndarray, axes: tuple[int, ...]) -> bool:
