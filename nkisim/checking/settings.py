@@ -32,8 +32,8 @@ _WARNED = ("partition", "sbuf")
 
 def _from_environment() -> dict[str, Mode]:
     text = os.environ.get("NKISIM_CHECKS", "")
-    settings = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
-    return _validated({k.strip(): v.strip() for k, v in settings.items()})
+    settings = (part.partition("=") for part in text.split(",") if part.strip())
+    return _validated({name.strip(): mode.strip() for name, _, mode in settings})
 
 
 def _validated(settings: dict[str, str]) -> dict[str, Mode]:
