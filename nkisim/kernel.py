@@ -237,6 +237,14 @@ class Specialization:
                     "tile into it and return that",
                     location=leaf.buffer.location,
                 )
+            if leaf.buffer.program is not None and trace.grid.size > 1:
+                raise OutputError(
+                    f"kernel {self.kernel.__name__}[{trace.grid}] returns {leaf.describe()}, which "
+                    "each instance has one of",
+                    rule="the output of a launch grid is one tensor that all instances write",
+                    fix="make it with buffer=nl.shared_hbm",
+                    location=leaf.buffer.location,
+                )
             if not leaf.covers_buffer:
                 raise OutputError(
                     f"kernel {self.kernel.__name__} returns a part of {leaf.describe()}",
