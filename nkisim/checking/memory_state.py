@@ -159,31 +159,39 @@ class MemoryState:
                 return
             owner = self.owners[number] = np.full(tensor.buffer.size, -1, np.int32)
         view = view_of(owner, tensor)
-        clash = (view >= 0) & (view != instr.program)
-        where = instr.where_of(tensor)
-        if where is not None:
-            clash &= where
-        if clash.any():
-            index = tuple(int(i) for i in np.argwhere(clash)[0])
-            other = self.trace.grid.coordinates(int(view[index]))
-            mine = self.trace.grid.coordinates(instr.program)
-            self.checker.report(
-                "race",
-                RaceError(
-                    f"instance {mine} {verb} {int(clash.sum()):,} elements of {tensor.describe()} "
-                    f"that instance {other} writes, the first at "
-                    f"{list(tensor.coordinates(index))}",
-                    rule="instances of a launch grid run in no promised order: what one writes, "
-                    "no other may write or read",
-                    fix="make each instance's offset depend on nl.program_id of every grid axis, "
-                    "and its tile no larger than the step between offsets",
-                ),
-            )
+        self._report_race(instr, tensor, verb, view, (view >= 0) & (view != instr.program))
         if verb == "writes":
+            where = instr.where_of(tensor)
             if where is None:
                 view[...] = instr.program
             else:
                 np.copyto(view, instr.program, where=where)
+
+    def _report_race(
+        self, instr: Instruction, tensor: Tensor, verb: str, owner: np.ndarray, clash: np.ndarray
+    ) -> None:
+        """Report the elements where `clash` is true, which the instances in `owner` write."""
+        where = instr.where_of(tensor)
+        if where is not None:
+            clash &= where
+        if not clash.any():
+            return
+        index = tuple(int(i) for i in np.argwhere(clash)[0])
+        other = self.trace.grid.coordinates(int(owner[index]))
+        mine = self.trace.grid.coordinates(instr.program)
+        self.checker.report(
+            "race",
+            RaceError(
+                f"instance {mine} {verb} {int(clash.sum()):,} elements of {tensor.describe()} "
+                f"that instance {other} writes, the first at "
+                f"{list(tensor.coordinates(index))}",
+                rule="instances of a launch grid run in no promised order: what one writes, "
+                "no other may write or read",
+                fix="make each instance's offset depend on nl.program_id of every grid axis, "
+                "and its tile no larger than the step between offsets",
+                location=instr.location,
+            ),
+        )
 
     def partly_written(self) -> set[int]:
         """Numbers of the local buffers that are not, or not surely, written everywhere."""
@@ -195,8 +203,21 @@ class MemoryState:
         return open_ | self.scattered
 
     def finish(self) -> None:
-        """Note the buffers that are defined in part; used to poison what outputs leave open."""
+        """Note the buffers that are defined in part; used to poison what outputs leave open.
+        Reads that came before another instance's write are known only now."""
+        if self.check_races and self.owners:
+            self._races_of_early_reads()
         self.trace.partly_written |= self.partly_written()
+
+    def _races_of_early_reads(self) -> None:
+        for instr in self.trace.instructions:
+            if "walked" in instr.attrs:
+                continue
+            for tensor in instr.tiles_in:
+                owner = self.owners.get(tensor.buffer.number)
+                if owner is not None:
+                    view = view_of(owner, tensor)
+                    self._report_race(instr, tensor, "reads", view, view > instr.program)
 
     def defined_part(self, tensor: Tensor) -> Restriction | None:
         """The part of a tile that something wrote; None when it is all, or nothing."""
