@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from nkisim.errors import (
     OutOfBoundsError,
     TileSizeError,
 )
+from nkisim.index import IndexTensor
 from nkisim.instruction import Engine, Instruction
 from nkisim.memory import Space
 from nkisim.tensor import Tensor
@@ -31,19 +33,11 @@ def check_bounds(instr: Instruction, trace: Trace) -> KernelError | None:
     """Every coordinate of every operand lies in its tensor, where the mask is true."""
     for tensor in _operands(instr):
         out = tensor.escape()
+        if out is not None:
+            out = _escape_where(tensor, instr.where_of(tensor), out)
         if out is None:
             continue
         axis, low, high, size = out
-        where = instr.where_of(tensor)
-        if where is not None:
-            values = np.full(tensor.shape, tensor.offsets[axis], dtype=np.int64)
-            for d, c in enumerate(tensor.coefs[axis]):
-                line = np.arange(tensor.shape[d], dtype=np.int64) * c
-                values += line.reshape((-1,) + (1,) * (tensor.ndim - d - 1))
-            inside = values[where]
-            low, high = int(inside.min()), int(inside.max())
-            if low >= 0 and high < size:
-                continue
         reached = f"{high}" if high >= size else f"{low}"
         return OutOfBoundsError(
             f"{instr.label}: axis {axis} of {tensor.describe()} is reached at {reached}, "
@@ -52,7 +46,23 @@ def check_bounds(instr: Instruction, trace: Trace) -> KernelError | None:
             fix=f"mask the edge, e.g. mask=(index < {size}), or launch fewer tiles"
             if high >= size
             else "start the index at 0 or above",
+            code="err_tensor_access_out_of_bound",
         )
+    return None
+
+
+def _escape_where(
+    tensor: Tensor, where: np.ndarray | None, out: tuple[int, int, int, int]
+) -> tuple[int, int, int, int] | None:
+    """`out`, what `tensor.escape()` gave, when only the elements where the mask is true count."""
+    if where is None:
+        return out
+    for axis, size in enumerate(tensor.base_shape):
+        index = IndexTensor(tensor.shape, tensor.coefs[axis], tensor.offsets[axis])
+        inside = index.values()[where]
+        low, high = int(inside.min()), int(inside.max())
+        if low < 0 or high >= size:
+            return axis, low, high, size
     return None
 
 
@@ -73,6 +83,7 @@ def check_memory(instr: Instruction, trace: Trace) -> KernelError | None:
                 f"{instr.label} on the {instr.engine.value} Engine is given {tensor.describe()}",
                 rule="compute engines reach SBUF and PSUM only; HBM is reached by DMA",
                 fix="nl.load the tensor into SBUF before computing, and nl.store the result",
+                code="err_unsupported_memory",
             )
     return None
 
@@ -112,8 +123,12 @@ def check_allocation(
     """A tile fits 128 partitions and the bytes of one partition."""
     if not space.on_chip:
         return None
-    what = f"{name + ': ' if name else ''}a {dtype}{list(shape)} tile in {space.label}"
     machine = trace.machine
+    room = machine.psum_bank_bytes if space is Space.PSUM else machine.sbuf_usable_bytes
+    need = prod(shape[par_axis + 1 :]) * dtype.itemsize
+    if len(shape) >= 2 and shape[par_axis] <= machine.partitions and need <= room:
+        return None
+    what = f"{name + ': ' if name else ''}a {dtype}{list(shape)} tile in {space.label}"
     if len(shape) < 2:
         return TileSizeError(
             f"{what} has {len(shape)} axes",
@@ -122,16 +137,12 @@ def check_allocation(
         )
     if shape[par_axis] > machine.partitions:
         return _too_many_partitions(what, shape[par_axis], machine.partitions)
-    need = int(np.prod(shape[par_axis + 1 :], dtype=np.int64)) * dtype.itemsize
-    room = machine.psum_bank_bytes if space is Space.PSUM else machine.sbuf_usable_bytes
-    if need > room:
-        unit = "a PSUM bank" if space is Space.PSUM else "SBUF"
-        return TileSizeError(
-            f"{what} needs {need:,} bytes a partition",
-            rule=f"{unit} of {machine.name} gives a tile {room:,} bytes a partition",
-            fix="cut the free axes in smaller tiles, or use a narrower dtype",
-        )
-    return None
+    unit = "a PSUM bank" if space is Space.PSUM else "SBUF"
+    return TileSizeError(
+        f"{what} needs {need:,} bytes a partition",
+        rule=f"{unit} of {machine.name} gives a tile {room:,} bytes a partition",
+        fix="cut the free axes in smaller tiles, or use a narrower dtype",
+    )
 
 
 def _too_many_partitions(what: str, size: int, pmax: int) -> TileSizeError:
