@@ -7,6 +7,7 @@ pattern, which is what the hardware's address generators use and what NumPy can 
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -362,6 +363,20 @@ def bounding_box(true: np.ndarray) -> tuple[Box, np.ndarray]:
         (at,) = np.nonzero(true.any(axis=others))
         box.append((int(at[0]), int(at[-1]) + 1))
     return tuple(box), true[tuple(slice(lo, hi) for lo, hi in box)]
+
+
+def boxes(true: np.ndarray) -> Iterator[Box]:
+    """Disjoint boxes that together hold exactly the true elements: runs of equal slices."""
+    if not true.ndim:
+        if true:
+            yield ()
+        return
+    flat = true.reshape(len(true), -1)
+    changes = np.nonzero((flat[1:] != flat[:-1]).any(axis=1))[0] + 1
+    edges = [0, *changes.tolist(), len(true)]
+    for low, high in itertools.pairwise(edges):
+        for rest in boxes(true[low]):
+            yield ((low, high), *rest)
 
 
 def _is_whole(key: object) -> bool:

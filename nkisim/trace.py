@@ -19,7 +19,7 @@ from nkisim.checking import Checker
 from nkisim.errors import Location, RaceError, ScopeError, ShapeError, TraceContextError, locate
 from nkisim.folding import fold_assignments
 from nkisim.grid import Grid
-from nkisim.index import Mask, Restriction
+from nkisim.index import Mask, Restriction, boxes
 from nkisim.instruction import OPCODES, Engine, Instruction, Operand
 from nkisim.machine import TARGET, Machine
 from nkisim.memory import Buffer, Role, Space
@@ -210,6 +210,11 @@ class Tracer:
             outs = tuple(t.restrict(left.box) for t in outs)
             ins = tuple(x.restrict(left.box) if isinstance(x, Tensor) else x for x in ins)
             where = left.dense
+            if where is not None and any(
+                t.escape() is not None for t in (*outs, *ins) if isinstance(t, Tensor)
+            ):
+                self._emit_boxes(opcode, outs, ins, where, engine, attrs)
+                return
         if self._absorbed:
             for x in ins:
                 if isinstance(x, Tensor) and x.buffer.number in self._absorbed:
@@ -228,6 +233,26 @@ class Tracer:
         )
         self.checker.on_instruction(instr)
         self.trace.instructions.append(instr)
+
+    def _emit_boxes(
+        self,
+        opcode: str,
+        outs: tuple[Tensor, ...],
+        ins: tuple[Operand, ...],
+        where: np.ndarray,
+        engine: Engine | None,
+        attrs: dict,
+    ) -> None:
+        """An instruction a box of what the mask leaves: where it is false, operands reach outside
+        of their tensors, and an access pattern has to stop short of that."""
+        for box in boxes(where):
+            self.emit(
+                opcode,
+                tuple(t.restrict(box) for t in outs),
+                tuple(x.restrict(box) if isinstance(x, Tensor) else x for x in ins),
+                engine=engine,
+                **attrs,
+            )
 
     def absorb(self, value: Tensor, target: Tensor, attrs: dict) -> None:
         """Replace the last instruction, which wrote `value`, by one that works on `target`.
@@ -332,5 +357,6 @@ def current() -> Tracer:
             "an NKI operation is called outside a kernel",
             rule="nl.* and nisa.* describe instructions of a kernel that is being traced",
             fix="put the code in a function decorated with @nki.jit and call that function",
+            code="err_nki_api_outside_of_nki_kernel",
         )
     return stack[-1]
