@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nkisim.errors import ControlFlowError, IndexingError, ShapeError
-from nkisim.index import IndexTensor, Mask, MGrid, arange
+from nkisim.index import IndexTensor, Mask, MGrid, arange, boxes
 
 mgrid = MGrid()
 SHAPE = (3, 4, 5)
@@ -262,6 +262,23 @@ def test_a_mask_joins_with_a_flag(flag):
     want = np.broadcast_to((np.arange(4)[:, None] < 2) & flag, (4, 5))
     np.testing.assert_array_equal(dense((IP < 2) & flag, (4, 5)), want)
     np.testing.assert_array_equal(dense(flag & (IP < 2), (4, 5)), want)
+
+
+@given(st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(1, 3)), st.data())
+def test_boxes_cover_the_true_elements_once(shape, data):
+    bits = data.draw(st.lists(st.booleans(), min_size=60, max_size=60))
+    true = np.array(bits[: int(np.prod(shape))]).reshape(shape)
+    count = np.zeros(shape, int)
+    for box in boxes(true):
+        count[tuple(slice(lo, hi) for lo, hi in box)] += 1
+    np.testing.assert_array_equal(count, true)
+
+
+def test_a_vector_cut_inside_a_row_is_two_boxes():
+    assert list(boxes(np.arange(12).reshape(3, 4) < 10)) == [
+        ((0, 2), (0, 4)),
+        ((2, 3), (0, 2)),
+    ]
 
 
 def test_a_mask_of_another_tile_is_refused():

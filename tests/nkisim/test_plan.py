@@ -429,9 +429,7 @@ def test_planning_is_not_quadratic(monkeypatch):
 def test_memory_of_a_trace():
     n = 500
     x = np.zeros((2, n), np.float32)
-    Kernel(many_tiles).specialize(
-        (x[:, :10], 10), {}
-    )
+    Kernel(many_tiles).specialize((x[:, :10], 10), {})
     tracemalloc.start()
     program = Kernel(many_tiles).specialize((x, n), {}).program
     used, _ = tracemalloc.get_traced_memory()
