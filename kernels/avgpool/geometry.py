@@ -8,7 +8,7 @@ rows or columns; everything about a 2-D window is a pair of them.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -211,8 +211,8 @@ def forward_tiles(rows: Axis, cols: Axis) -> Iterator[tuple[ForwardTile, Forward
     """Blocks of outputs whose windows fit into SBUF, as (rows, columns). They cover the output
     once.
 
-    Blocks are halved until they fit: first in height, since rows lie one after the other in HBM,
-    then in width. Only when a single window does not fit is the window cut as well.
+    Blocks are cut until they fit: first in height, since rows lie one after the other in HBM, then
+    in width. Only when a single window does not fit is the window cut as well.
     """
 
     def needed(out_rows: int, out_cols: int, part_rows: int, part_cols: int) -> int:
@@ -221,7 +221,7 @@ def forward_tiles(rows: Axis, cols: Axis) -> Iterator[tuple[ForwardTile, Forward
         )
         return 4 * (slab + 3 * out_rows * out_cols)  # and sum, divisor, result
 
-    out_rows, out_cols, part_rows, part_cols = _halve(
+    out_rows, out_cols, part_rows, part_cols = _fit(
         needed, rows.out, cols.out, rows.kernel, cols.kernel
     )
     row_parts, col_parts = _cut(rows.kernel, part_rows), _cut(cols.kernel, part_cols)
@@ -279,7 +279,7 @@ class BackwardTile(NamedTuple):
 def backward_tiles(rows: Axis, cols: Axis) -> Iterator[tuple[BackwardTile, BackwardTile]]:
     """Blocks of the input's gradient that fit into SBUF, as (rows, columns). They cover it once.
 
-    Blocks are halved until they fit, in height, then in width; last, groups are cut.
+    Blocks are cut until they fit, in height, then in width; last, groups are cut.
     """
     row_groups, col_groups = _groups(rows), _groups(cols)
 
@@ -290,7 +290,7 @@ def backward_tiles(rows: Axis, cols: Axis) -> Iterator[tuple[BackwardTile, Backw
         # The gradient as it comes, its divisor and quotient, spread in height, and in width.
         return 4 * (3 * out_rows * out_cols + tile_rows * (out_cols + tile_cols))
 
-    group_rows, group_cols, phase_rows, phase_cols = _halve(
+    group_rows, group_cols, phase_rows, phase_cols = _fit(
         needed, row_groups.size, col_groups.size, rows.stride, cols.stride
     )
     for row_run in _cut(row_groups.size, group_rows, row_groups.first):
@@ -309,10 +309,12 @@ def _groups(axis: Axis) -> Run:
     return Run(axis.padding // axis.stride, last + 1)
 
 
-def _halve(needed: Any, *sizes: int) -> list[int]:
-    """`sizes` with as few halvings as it takes for `needed(*sizes)` to fit, the first first."""
-    sizes = list(sizes)
-    for at in range(len(sizes)):
-        while sizes[at] > 1 and needed(*sizes) > TILE_BYTES:
-            sizes[at] = -(-sizes[at] // 2)
-    return sizes
+def _fit(needed: Callable[..., int], *sizes: int) -> list[int]:
+    """`sizes` cut in the fewest equal pieces with which `needed(*sizes)` fits, the first first."""
+    fitted = list(sizes)
+    for at, size in enumerate(sizes):
+        pieces = 1
+        while fitted[at] > 1 and needed(*fitted) > TILE_BYTES:
+            pieces += 1
+            fitted[at] = -(-size // pieces)
+    return fitted
