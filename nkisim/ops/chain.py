@@ -11,7 +11,7 @@ from nkisim import alu
 from nkisim.dtypes import F32, cast_into
 from nkisim.instruction import Engine, Instruction, flow_by_axis, opcode
 from nkisim.ops.elementwise import elementwise
-from nkisim.ops.float32 import as_f32, operator, scratch, write
+from nkisim.ops.float32 import as_f32, by_rows, operator, scratch, write
 from nkisim.ops.reduce import reducer
 from nkisim.tensor import Tensor
 
@@ -98,8 +98,13 @@ def _tensor_scalar(instr: Instruction) -> Callable:
     compute = _chain(instr)
     where = instr.where
     if where is None:
-        return lambda out, *tiles: write(out, compute(out, *tiles))
+        run = _unmasked(compute)
+        return by_rows(run) if len(instr.attrs["steps"]) > 1 else run
     return _masked(compute, where)
+
+
+def _unmasked(compute: Callable) -> Callable:
+    return lambda out, *tiles: write(out, compute(out, *tiles))
 
 
 def _masked(compute: Callable, where: np.ndarray) -> Callable:
@@ -147,7 +152,7 @@ def _activation(instr: Instruction) -> Callable:
     """op(data * scale + bias)."""
     compute = _affine(instr)
     if instr.where is None:
-        return lambda out, *tiles: write(out, compute(out, *tiles))
+        return by_rows(_unmasked(compute))
     return _masked(compute, instr.where)
 
 

@@ -30,6 +30,37 @@ def operator(name: str) -> Callable[..., None]:
     return lambda out, *ins: np.copyto(out, fn(*map(as_f32, ins)), casting="unsafe")
 
 
+# Elements that a step of several passes handles at a time: 256 KiB of fp32, which stays in cache.
+_PASS = 1 << 16
+
+
+def by_rows(run: Callable[..., None]) -> Callable[..., None]:
+    """`run(out, *ins)`, an elementwise computation of several passes, on a few rows at a time.
+
+    Joined instructions cover many tiles, and passing over all of them several times would be as
+    slow as memory is. `ins` have the shape of `out`.
+    """
+
+    def loop(out: np.ndarray, *ins: np.ndarray) -> None:
+        rows = out.shape[0] * _PASS // max(out.size, 1)
+        if rows >= out.shape[0] or any(_shifted(out, x) for x in ins):
+            run(out, *ins)
+            return
+        rows = max(rows, 1)
+        for start in range(0, out.shape[0], rows):
+            part = slice(start, start + rows)
+            run(out[part], *(x[part] for x in ins))
+
+    return loop
+
+
+def _shifted(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays may share memory at different coordinates."""
+    if not np.may_share_memory(a, b):
+        return False
+    return a.strides != b.strides or a.ctypes.data != b.ctypes.data
+
+
 def scratch(out: np.ndarray, *keep: object) -> np.ndarray:
     """fp32 memory for intermediate values: `out` itself when its type allows and writing it does
     not disturb the operands `keep`, which are still to be read."""

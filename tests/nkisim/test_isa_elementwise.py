@@ -175,6 +175,19 @@ def test_in_place_on_an_operand(compute):
     close(compute(body, x, y), 2.0 * x.astype(float) - y)
 
 
+def test_tiles_too_large_for_one_pass(compute):
+    x = numbers((128, 2000))
+    got = compute(lambda t: nisa.activation(nl.silu, t, scale=0.5), x)
+    half = x.astype(float) / 2
+    close(got, half / (1 + np.exp(-half)))
+
+    def shift(t):
+        t[:, 0:1999] = nisa.activation(nl.silu, t[:, 1:2000], scale=0.5)
+        return t
+
+    close(compute(shift, x)[:, :-1], (half / (1 + np.exp(-half)))[:, 1:])
+
+
 @pytest.mark.parametrize("op", ["add", "subtract", "multiply", "max", "min"])
 @pytest.mark.parametrize("shape", [(6, 10), (5, 3, 4)])
 def test_tensor_scalar_reduce(op, shape, compute):
