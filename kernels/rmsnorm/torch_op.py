@@ -102,7 +102,8 @@ def rms_norm(
         input: (..., *normalized_shape), float32, bfloat16 or float16, on the CPU or an XLA device.
         normalized_shape: shape of the last axes of ``input``.
         weight: the scales, of shape ``normalized_shape`` and any of these dtypes; ones when None.
-        eps: added to the mean square; ``torch.finfo(input.dtype).eps`` when None.
+        eps: added to the mean square. When None, float32's ``torch.finfo`` eps whatever the dtype of
+            ``input``: what PyTorch 2.9 does, though it documents the eps of the input's dtype.
 
     Returns:
         Shape and dtype of ``input``.
@@ -134,7 +135,7 @@ def rms_norm(
     if 0 in leading_shape(input, weight):  # no rows: nothing to launch
         return input.clone()
     if eps is None:
-        eps = torch.finfo(input.dtype).eps
+        eps = torch.finfo(torch.float32).eps
     y, _ = RmsNormFunction.apply(input, weight, eps)
     return y
 
