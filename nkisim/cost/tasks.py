@@ -446,13 +446,14 @@ def _column_bytes(b: Buffer) -> int:
 
 
 def _next_iteration(before: tuple, now: tuple, innermost: bool) -> bool:
-    """Whether two places in the loops differ in the iteration of one loop only."""
+    """Whether one loop only has moved on, by one iteration, between two places in the loops."""
     if len(before) != len(now):
         return False
     differ = [d for d, (a, b) in enumerate(zip(before, now, strict=True)) if a[1] != b[1]]
     if len(differ) != 1 or (innermost and differ[0] != len(now) - 1):
         return False
-    return before[differ[0]][0] == now[differ[0]][0]
+    (loop, i), (same, j) = before[differ[0]], now[differ[0]]
+    return loop == same and j == i + 1
 
 
 def _reads_psum(reader: Instruction) -> bool:

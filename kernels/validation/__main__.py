@@ -1,0 +1,66 @@
+"""`python -m kernels.validation [NAME ...]`: modelled against published, for every point."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+
+import numpy as np
+
+from kernels.validation.points import POINTS, Point
+
+Row = tuple[Point, float]
+
+
+def evaluate(points: Iterable[Point], progress: bool = False) -> list[Row]:
+    """(point, modelled microseconds) for each point; kernels that occur twice are traced once."""
+    known: dict[tuple, float] = {}
+    rows = []
+    for p in points:
+        key = (p.kernel, p.how, repr(p.args() if p.how != "slope" else p.args(1)))
+        if key not in known:
+            if progress:
+                print(p.name, file=sys.stderr, flush=True)
+            known[key] = p.modelled_us()
+        rows.append((p, known[key]))
+    return rows
+
+
+def errors(rows: Iterable[Row]) -> np.ndarray:
+    """Relative errors, (modelled - published) / published."""
+    return np.array([m / p.published_us - 1 for p, m in rows])
+
+
+def table(rows: list[Row]) -> str:
+    """The rows and their statistics as text."""
+    out = [f"{'point':34} {'trust':7} {'published us':>13} {'modelled us':>13} {'error':>8}"]
+    for (p, m), e in zip(rows, errors(rows), strict=True):
+        out.append(f"{p.name:34} {p.trust:7} {p.published_us:13.2f} {m:13.2f} {e:8.1%}")
+    size = np.abs(errors(rows))
+    out.append(
+        f"{len(rows)} points: median absolute error {np.median(size):.1%}, "
+        f"{np.mean(size <= 0.35):.0%} within 35 %, largest {size.max():.0%}"
+    )
+    return "\n".join(out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m kernels.validation", description=__doc__)
+    parser.add_argument("names", nargs="*", help="parts of names of points; all when none")
+    parser.add_argument("--json", help="also write the rows to this file")
+    options = parser.parse_args()
+    names = options.names
+    chosen = [p for p in POINTS if not names or any(n in p.name for n in names)]
+    if not chosen:
+        parser.error(f"no point is named like {names}")
+    rows = evaluate(chosen, progress=True)
+    print(table(rows))
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump([{"name": p.name, "modelled_us": m} for p, m in rows], file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

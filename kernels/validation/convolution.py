@@ -1,0 +1,77 @@
+"""A 2-D convolution as matrix products, with a max pooling on the way out."""
+
+from __future__ import annotations
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+P = 128
+
+
+@nki.jit
+def conv2d(x, weights, bias, pool=1):
+    """x (batch, c_in, h, w), weights (c_out, c_in, k, k), bias (c_out, 1); no padding.
+
+    Channels are multiples of 128. Two output rows at a time: a strip of k + 1 input rows is
+    loaded, each filter position copies its window out of the strip, and a matmul for each half of
+    the output channels adds its share in PSUM. The weights are transposed where they are used.
+    """
+    batch, c_in, height, width = x.shape
+    c_out, _, k, _ = weights.shape
+    out_h, out_w = height - k + 1, width - k + 1
+    rows = 2
+    out = nl.ndarray((batch, c_out, out_h // pool, out_w // pool), dtype=x.dtype,
+                     buffer=nl.shared_hbm)  # fmt: skip
+    x_rows = x.reshape((batch, c_in, height * width))
+    flat = weights.reshape((c_out, c_in, k * k))
+    halves, depths = c_out // P, c_in // P
+    w_tiles, b_tiles = [], []
+    for m in range(halves):
+        tile = nl.ndarray((P, P, depths, k * k), dtype=weights.dtype, buffer=nl.sbuf)
+        for d in nl.affine_range(depths):
+            tile[:, :, d, :] = nl.load(flat[m * P : (m + 1) * P, d * P : (d + 1) * P, :])
+        w_tiles.append(tile)
+        b_tiles.append(nl.load(bias[m * P : (m + 1) * P]))
+    for b in nl.affine_range(batch):
+        for r in nl.affine_range(out_h // rows):
+            sums = [nl.zeros((P, rows * out_w), nl.float32, buffer=nl.psum) for _ in w_tiles]
+            for d in nl.affine_range(depths):
+                strip = nl.ndarray((P, (rows + k - 1) * width), dtype=x.dtype, buffer=nl.sbuf)
+                for s in nl.affine_range(rows + k - 1):
+                    at = (r * rows + s) * width
+                    strip[:, s * width : (s + 1) * width] = nl.load(
+                        x_rows[b, d * P : (d + 1) * P, at : at + width]
+                    )
+                for i in nl.affine_range(k):
+                    for j in nl.affine_range(k):
+                        window = nl.ndarray((P, rows * out_w), dtype=x.dtype, buffer=nl.sbuf)
+                        for s in nl.affine_range(rows):
+                            at = (s + i) * width + j
+                            window[:, s * out_w : (s + 1) * out_w] = strip[:, at : at + out_w]
+                        for m in range(halves):
+                            sums[m] += nl.matmul(w_tiles[m][:, :, d, i * k + j], window)
+            for m in range(halves):
+                _finish(out[b, m * P : (m + 1) * P], sums[m], b_tiles[m], r, rows, out_w, pool)
+    return out
+
+
+def _finish(out, total, bias, r, rows, out_w, pool):
+    """Add the bias row by row, pool pairs of rows and columns if asked, and store."""
+    result = nl.copy(total, dtype=out.dtype)
+    biased = []
+    for s in range(rows):
+        row = nl.ndarray((P, out_w), dtype=out.dtype, buffer=nl.sbuf)
+        row[...] = result[:, s * out_w : (s + 1) * out_w]
+        biased.append(nl.add(row, bias))
+    if pool == 1:
+        for s in range(rows):
+            nl.store(out[:, r * rows + s, :], biased[s])
+        return
+    larger = nl.maximum(biased[0], biased[1])
+    half = nl.arange(out_w // 2)[None, :]
+    p = nl.arange(P)[:, None]
+    even = nl.ndarray((P, out_w // 2), dtype=out.dtype, buffer=nl.sbuf)
+    odd = nl.ndarray((P, out_w // 2), dtype=out.dtype, buffer=nl.sbuf)
+    even[...] = larger[p, 2 * half]
+    odd[...] = larger[p, 2 * half + 1]
+    nl.store(out[:, r, :], nl.maximum(even, odd))

@@ -1,0 +1,229 @@
+"""Published latencies of NeuronCore-v2, and what the cost model says of the same kernels.
+
+A point names its source and how it was measured. `POINTS` holds every one with a kernel and a
+device time that can be relied on (trust high or medium); `EXCLUDED` says which others there are
+and why they do not count. Reading this module traces nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+SOURCES = {
+    "matmul": "AWS Neuron SDK 2.26 documentation, NKI tutorial on matrix multiplication",
+    "mamba": "AWS Neuron SDK 2.26 documentation, NKI tutorial on fused Mamba",
+    "layernorm": "AWS Neuron SDK 2.26 documentation, NKI tutorial on LayerNorm",
+    "exp": "AWS Neuron SDK 2.26 documentation, guide to profiling NKI kernels",
+    "cs149": "github.com/robertpare17/asst4-trainium, solution.md (Stanford CS149 assignment)",
+    "trace": "hardware traces (NTFF) in github.com/Ericcsr/asst4-trainium and "
+    "github.com/Yousef02/149-asst4-trainium, decoded",
+    "triton-viz": "github.com/Deep-Learning-Profiling-Tools/triton-viz, downloads/Status_new.md",
+    "memory": "public note on memory bandwidth of trn1.2xlarge, 2026, author not identified",
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One published number.
+
+    Attributes:
+        name: kernel and size.
+        published_us: microseconds.
+        source: key in SOURCES.
+        how: what was measured: "latency" (with launch overhead), "body" (without), or "slope"
+            (microseconds for each repetition).
+        kernel: `module.function` of this package.
+        args: makes the arguments; for a slope, from the number of repetitions.
+        trust: "high" or "medium".
+        family: points of one plot colour.
+    """
+
+    name: str
+    published_us: float
+    source: str
+    how: str
+    kernel: str
+    args: Callable[..., tuple]
+    trust: str
+    family: str
+
+    def modelled_us(self) -> float:
+        """What the cost model gives. Traces the kernel, which takes a while for the large ones."""
+        from importlib import import_module
+
+        import nkisim
+
+        module, function = self.kernel.split(".")
+        kernel = getattr(import_module(f"kernels.validation.{module}"), function)
+        if self.how == "slope":
+            few, many = (nkisim.profile(kernel, *self.args(n)).body_us for n in _REPEATS)
+            return (many - few) / (_REPEATS[1] - _REPEATS[0])
+        found = nkisim.profile(kernel, *self.args())
+        return found.body_us if self.how == "body" else found.latency_us
+
+
+_REPEATS = (10, 40)
+
+
+def _spec(*shape: int, dtype: object = np.float32) -> object:
+    import nkisim
+
+    return nkisim.TensorSpec(shape, np.dtype(dtype))
+
+
+def _matmul() -> tuple:
+    from ml_dtypes import bfloat16
+
+    return _spec(8192, 4096, dtype=bfloat16), _spec(8192, 8192, dtype=bfloat16)
+
+
+def _mamba(channels: int, length: int) -> Callable[[], tuple]:
+    def args() -> tuple:
+        row = _spec(1, 16, length)
+        plane = _spec(1, channels, length)
+        return plane, plane, _spec(channels, 16), row, row
+
+    return args
+
+
+def _layernorm() -> tuple:
+    return _spec(4096, 8192), _spec(8192), _spec(8192)
+
+
+def _add(n: int, tile: int) -> Callable[[], tuple]:
+    return lambda: (_spec(n), _spec(n), tile)
+
+
+def _conv(dtype: object, pool: int) -> Callable[[], tuple]:
+    def args() -> tuple:
+        x = _spec(1, 256, 224, 224, dtype=dtype)
+        weights = _spec(256, 256, 3, 3, dtype=dtype)
+        return x, weights, _spec(256, 1, dtype=dtype), pool
+
+    return args
+
+
+def _chase(count: int) -> tuple:
+    return _spec(1024, 1, dtype=np.uint32), _spec(1, 1, dtype=np.uint32), count
+
+
+def _points() -> list[Point]:
+    points = []
+    for stage, us, trust in (
+        ("full", 6970, "high"),
+        ("blocked", 22070, "medium"),
+        ("hoisted", 42960, "medium"),
+    ):
+        points.append(
+            Point(f"matmul, {stage}", us, "matmul", "latency", f"matmul.matmul_{stage}", _matmul,
+                  trust, "matmul")
+        )  # fmt: skip
+    for channels, length, version, us, trust in _MAMBA:
+        points.append(
+            Point(
+                f"mamba v{version}, {channels} x {length}",
+                us,
+                "mamba",
+                "latency",
+                f"mamba.mamba_v{version}",
+                _mamba(channels, length),
+                trust,
+                "Mamba",
+            )
+        )
+    for version, us in ((1, 2311), (2, 1969)):
+        points.append(
+            Point(f"layernorm v{version}", us, "layernorm", "latency",
+                  f"layernorm.layernorm_v{version}", _layernorm, "medium", "normalisation")
+        )  # fmt: skip
+    points.append(
+        Point("exp, 250 x 512", 29.26, "exp", "latency", "elementwise.exp",
+              lambda: (_spec(250, 512),), "high", "elementwise")
+    )  # fmt: skip
+    for name, us, source, how, kernel, n, tile in _ADDS:
+        points.append(
+            Point(f"add, {name}", us, source, how, f"vector_add.{kernel}", _add(n, tile), "high",
+                  "elementwise")
+        )  # fmt: skip
+    for dtype, pool, us in _CONVS:
+        points.append(
+            Point(f"convolution {np.dtype(dtype)}, pool {pool}", us, "cs149", "latency",
+                  "convolution.conv2d", _conv(dtype, pool), "medium", "convolution")
+        )  # fmt: skip
+    for columns, us in ((128, 187), (512, 701), (2048, 2839), (4096, 5740)):
+        points.append(
+            Point(f"stride-2 stores, {columns}", us, "triton-viz", "latency", "dma.strided_stores",
+                  lambda columns=columns: (_spec(128, columns),), "medium", "DMA")
+        )  # fmt: skip
+    points += [
+        Point("dependent load, a hop", 2.267, "triton-viz", "slope", "dma.chase", _chase,
+              "high", "DMA"),
+        Point("8 KiB to HBM and back", 2.618, "triton-viz", "slope", "dma.round_trips",
+              lambda n: (_spec(128, 16), n), "high", "DMA"),
+    ]  # fmt: skip
+    for gib, us in ((1, 3934), (2, 7867), (4, 15746), (8, 31463)):
+        points.append(
+            Point(f"read {gib} GiB", us, "memory", "body", "dma.read",
+                  lambda gib=gib: (_spec(64, 128, 8192), 256 * gib), "medium", "DMA")
+        )  # fmt: skip
+    return points
+
+
+# (channels, length, version, microseconds, trust). 16 states, fp32, batch 1.
+_MAMBA = [
+    (256, 512, 1, 172.93, "high"),
+    (4096, 512, 1, 2340, "high"),
+    (4096, 512, 2, 1610, "high"),
+    (4096, 8192, 2, 53330, "medium"),
+    *(
+        (4096, length, version, us, "medium")
+        for length, v2, v3 in (
+            (512, 1600, 1600),
+            (1024, 4400, 3300),
+            (2048, 8900, 6600),
+            (3072, 13100, 10100),
+            (4096, 17600, 13300),
+            (5120, 23700, 17300),
+            (6144, 27500, 19600),
+            (7168, 41300, 24200),
+            (8192, 52200, 27800),
+        )
+        for version, us in ((2, v2), (3, v3))
+    ),
+]
+
+# (name, microseconds, source, how, kernel, elements, rows or columns of a tile)
+_ADDS = [
+    ("1 x 1 tiles", 27404, "cs149", "latency", "add_columns", 25600, 1),
+    ("128 x 1 tiles", 206, "cs149", "latency", "add_columns", 25600, 128),
+    ("128 x 2 tiles", 53, "cs149", "latency", "add_tiles", 25600, 2),
+    ("128 x 200 tiles", 19, "cs149", "latency", "add_tiles", 25600, 200),
+    ("128 x 1000 tiles", 30, "cs149", "latency", "add_tiles", 256000, 1000),
+    ("128 x 1000 tiles, placed", 29, "cs149", "latency", "add_tiles", 256000, 1000),
+    ("128 x 1000 tiles, profile", 29, "cs149", "latency", "add_tiles", 256000, 1000),
+    ("128 x 2000 tiles, profile", 34, "cs149", "latency", "add_tiles", 256000, 2000),
+    ("128 x 2000 tiles, trace 1", 17.817, "trace", "body", "add_tiles", 256000, 2000),
+    ("128 x 2000 tiles, trace 2", 17.96, "trace", "body", "add_tiles", 256000, 2000),
+    ("128 x 1000 tiles, trace 1", 13.894, "trace", "body", "add_tiles", 256000, 1000),
+    ("128 x 1000 tiles, trace 2", 14.107, "trace", "body", "add_tiles", 256000, 1000),
+]
+
+_CONVS = [
+    (np.float32, 1, 3681),
+    (np.float16, 1, 1060),
+    (np.float32, 2, 3741),
+    (np.float16, 2, 1275),
+]
+
+POINTS = _points()
+
+EXCLUDED = {
+    "matmul, tiled: 51.80 ms": "a later compiler takes 20.99 ms for the same source",
+    "GIOU on inf2: 211, 293 and 61 us": "host clock around lazy calls that were not waited for",
+    "trntensor matmul: 0.67 to 1.0 ms": "host clock: time to dispatch a call, not of the kernel",
+    "Tilebench layernorm: 54 us": "the kernel's source is not known",
+    "convolution limits: 4300 and 1300 us": "limits for students to beat, not measurements",
+}
