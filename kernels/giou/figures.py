@@ -128,13 +128,7 @@ def reads_of_boxes(kernel: Any, *args: Any) -> list[Reads]:
     Raises:
         RuntimeError: on a Neuron instance, where kernels leave no trace.
     """
-    if kernels.backend != "nkisim":
-        raise RuntimeError(
-            f"the backend is {kernels.backend!r}, which keeps no trace of a kernel: read it on a "
-            "machine without the Neuron SDK, where nkisim runs the kernel."
-        )
-    arrays = [np.asarray(a) if hasattr(a, "shape") else a for a in args]
-    instructions = kernel.specialize(arrays, {}).program.instructions
+    instructions = _instructions(kernel, *args)
     tile = next(i.outs[0].buffer for i in instructions if i.opcode == "dma_copy")
     found: dict[tuple[int, int, int], int] = {}
     for instruction in instructions:
@@ -145,6 +139,16 @@ def reads_of_boxes(kernel: Any, *args: Any) -> list[Reads]:
                 way = (operand.offset, strides[-1], int(np.prod(counts)))
                 found[way] = found.get(way, 0) + 1
     return [Reads(*way, count) for way, count in sorted(found.items())]
+
+
+def stored_shapes(kernel: Any, *args: Any) -> list[tuple[int, ...]]:
+    """Shapes of the tiles that a kernel stores in HBM, in the order of its instructions.
+
+    Args and errors are those of :func:`reads_of_boxes`.
+    """
+    instructions = _instructions(kernel, *args)
+    stores = [i for i in instructions if i.opcode == "dma_copy" and not i.outs[0].space.on_chip]
+    return [store.outs[0].shape for store in stores]
 
 
 def draw_reads(reads: list[Reads], names: list[str], *, elements: int = 16) -> Figure:
@@ -182,3 +186,14 @@ def _outline(axes: Axes, box: Any, color: str, **look: Any) -> None:
     x1, y1, x2, y2 = (float(x) for x in box)
     look = {"facecolor": "none", "edgecolor": color} | look
     axes.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, **look))
+
+
+def _instructions(kernel: Any, *args: Any) -> list[Any]:
+    """The instructions of a kernel's trace."""
+    if kernels.backend != "nkisim":
+        raise RuntimeError(
+            f"the backend is {kernels.backend!r}, which keeps no trace of a kernel: read it on a "
+            "machine without the Neuron SDK, where nkisim runs the kernel."
+        )
+    arrays = [np.asarray(a) if hasattr(a, "shape") else a for a in args]
+    return kernel.specialize(arrays, {}).program.instructions

@@ -135,7 +135,7 @@ def random_boxes(
 
 def _share(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """How much of the gradient of max(a, b) goes to a: 0, 1, or a half where they are equal."""
-    return (a > b) + 0.5 * (a == b)
+    return ((a > b) + 0.5 * (a == b)).astype(a.dtype)
 
 
 def _at_least_float32(boxes: np.ndarray) -> np.ndarray:

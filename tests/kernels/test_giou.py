@@ -241,6 +241,13 @@ def test_gradients_of_sixteen_bit_boxes(dtype):
         np.testing.assert_array_equal(actual, wide.astype(dtype))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_reference_keeps_the_dtype(dtype):
+    a, b = pairs((3,), dtype=dtype)
+    results = reference.giou(a, b), *reference.giou_backward(np.ones(3, dtype), a, b)
+    assert [x.dtype for x in results] == [dtype] * 3
+
+
 def test_each_side_of_a_gradient_has_the_dtype_of_its_boxes():
     a, b = pairs((3,))
     grad1, grad2 = nki_giou_backward(np.ones(3, np.float32), a.astype(ml_dtypes.bfloat16), b)
