@@ -14,16 +14,22 @@ from kernels.validation.points import POINTS, Point
 Row = tuple[Point, float]
 
 
-def evaluate(points: Iterable[Point], progress: bool = False) -> list[Row]:
-    """(point, modelled microseconds) for each point; kernels that occur twice are traced once."""
+def evaluate(points: Iterable[Point], *, full: bool = False, progress: bool = False) -> list[Row]:
+    """(point, modelled microseconds) for each point; kernels that occur twice are traced once.
+
+    Args:
+        points: which.
+        full: model every iteration of every kernel (minutes instead of seconds).
+        progress: name each point on standard error.
+    """
     known: dict[tuple, float] = {}
     rows = []
     for p in points:
-        key = (p.kernel, p.how, repr(p.args() if p.how != "slope" else p.args(1)))
+        key = (p.kernel, p.how, p.repeats, repr(p.args(2)))
         if key not in known:
             if progress:
                 print(p.name, file=sys.stderr, flush=True)
-            known[key] = p.modelled_us()
+            known[key] = p.modelled_us(full)
         rows.append((p, known[key]))
     return rows
 
@@ -50,12 +56,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m kernels.validation", description=__doc__)
     parser.add_argument("names", nargs="*", help="parts of names of points; all when none")
     parser.add_argument("--json", help="also write the rows to this file")
+    parser.add_argument("--full", action="store_true", help="model every iteration (minutes)")
     options = parser.parse_args()
     names = options.names
     chosen = [p for p in POINTS if not names or any(n in p.name for n in names)]
     if not chosen:
         parser.error(f"no point is named like {names}")
-    rows = evaluate(chosen, progress=True)
+    rows = evaluate(chosen, full=options.full, progress=True)
     print(table(rows))
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 
 import numpy as np
 
@@ -36,7 +37,9 @@ class Point:
         how: what was measured: "latency" (with launch overhead), "body" (without), or "slope"
             (microseconds for each repetition).
         kernel: `module.function` of this package.
-        args: makes the arguments; for a slope, from the number of repetitions.
+        args: makes the arguments, from the number of iterations of the outermost loop.
+        repeats: that number in the published kernel.
+        sample: two smaller numbers; see `modelled_us`.
         trust: "high" or "medium".
         family: points of one plot colour.
     """
@@ -46,26 +49,36 @@ class Point:
     source: str
     how: str
     kernel: str
-    args: Callable[..., tuple]
+    args: Callable[[int], tuple]
     trust: str
     family: str
+    repeats: int = 1
+    sample: tuple[int, int] = (2, 4)
 
-    def modelled_us(self) -> float:
-        """What the cost model gives. Traces the kernel, which takes a while for the large ones."""
-        from importlib import import_module
+    def modelled_us(self, full: bool = False) -> float:
+        """What the cost model gives, in microseconds.
 
+        A kernel whose outermost loop does the same again and again is modelled for two small
+        numbers of iterations, and the line through both is followed to the published number.
+
+        Args:
+            full: model all iterations instead, which takes minutes for the large kernels.
+        """
+        few, many = self.sample
+        if self.how == "slope":
+            return (self._at(many) - self._at(few)) / (many - few)
+        if full or self.repeats <= many:
+            return self._at(self.repeats)
+        start = self._at(few)
+        return start + (self.repeats - few) * (self._at(many) - start) / (many - few)
+
+    def _at(self, repeats: int) -> float:
         import nkisim
 
         module, function = self.kernel.split(".")
         kernel = getattr(import_module(f"kernels.validation.{module}"), function)
-        if self.how == "slope":
-            few, many = (nkisim.profile(kernel, *self.args(n)).body_us for n in _REPEATS)
-            return (many - few) / (_REPEATS[1] - _REPEATS[0])
-        found = nkisim.profile(kernel, *self.args())
-        return found.body_us if self.how == "body" else found.latency_us
-
-
-_REPEATS = (10, 40)
+        found = nkisim.profile(kernel, *self.args(repeats))
+        return found.latency_us if self.how == "latency" else found.body_us
 
 
 def _spec(*shape: int, dtype: object = np.float32) -> object:
@@ -74,100 +87,85 @@ def _spec(*shape: int, dtype: object = np.float32) -> object:
     return nkisim.TensorSpec(shape, np.dtype(dtype))
 
 
-def _matmul() -> tuple:
+def _bf16(*shape: int) -> object:
     from ml_dtypes import bfloat16
 
-    return _spec(8192, 4096, dtype=bfloat16), _spec(8192, 8192, dtype=bfloat16)
+    return _spec(*shape, dtype=bfloat16)
 
 
-def _mamba(channels: int, length: int) -> Callable[[], tuple]:
-    def args() -> tuple:
+def _mamba(length: int) -> Callable[[int], tuple]:
+    def args(tiles: int) -> tuple:
         row = _spec(1, 16, length)
-        plane = _spec(1, channels, length)
-        return plane, plane, _spec(channels, 16), row, row
+        plane = _spec(1, 128 * tiles, length)
+        return plane, plane, _spec(128 * tiles, 16), row, row
 
     return args
 
 
-def _layernorm() -> tuple:
-    return _spec(4096, 8192), _spec(8192), _spec(8192)
-
-
-def _add(n: int, tile: int) -> Callable[[], tuple]:
-    return lambda: (_spec(n), _spec(n), tile)
-
-
-def _conv(dtype: object, pool: int) -> Callable[[], tuple]:
-    def args() -> tuple:
-        x = _spec(1, 256, 224, 224, dtype=dtype)
+def _conv(dtype: object, pool: int) -> Callable[[int], tuple]:
+    def args(row_pairs: int) -> tuple:
+        x = _spec(1, 256, 2 * row_pairs + 2, 224, dtype=dtype)
         weights = _spec(256, 256, 3, 3, dtype=dtype)
         return x, weights, _spec(256, 1, dtype=dtype), pool
 
     return args
 
 
-def _chase(count: int) -> tuple:
-    return _spec(1024, 1, dtype=np.uint32), _spec(1, 1, dtype=np.uint32), count
-
-
 def _points() -> list[Point]:
-    points = []
-    for stage, us, trust in (
-        ("full", 6970, "high"),
-        ("blocked", 22070, "medium"),
-        ("hoisted", 42960, "medium"),
-    ):
-        points.append(
-            Point(f"matmul, {stage}", us, "matmul", "latency", f"matmul.matmul_{stage}", _matmul,
-                  trust, "matmul")
-        )  # fmt: skip
+    points = [
+        # K = N = 8192 and M = 4096; the outermost loop is over blocks of n, m and m.
+        Point("matmul, full", 6970, "matmul", "latency", "matmul.matmul_full",
+              lambda n: (_bf16(8192, 4096), _bf16(8192, 1024 * n)), "high", "matmul", 8, (1, 2)),
+        Point("matmul, blocked", 22070, "matmul", "latency", "matmul.matmul_blocked",
+              lambda m: (_bf16(8192, 256 * m), _bf16(8192, 8192)), "medium", "matmul", 16, (1, 2)),
+        Point("matmul, hoisted", 42960, "matmul", "latency", "matmul.matmul_hoisted",
+              lambda m: (_bf16(8192, 128 * m), _bf16(8192, 8192)), "medium", "matmul", 32, (1, 2)),
+    ]  # fmt: skip
     for channels, length, version, us, trust in _MAMBA:
         points.append(
-            Point(
-                f"mamba v{version}, {channels} x {length}",
-                us,
-                "mamba",
-                "latency",
-                f"mamba.mamba_v{version}",
-                _mamba(channels, length),
-                trust,
-                "Mamba",
-            )
-        )
+            Point(f"mamba v{version}, {channels} x {length}", us, "mamba", "latency",
+                  f"mamba.mamba_v{version}", _mamba(length), trust, "Mamba", channels // 128)
+        )  # fmt: skip
     for version, us in ((1, 2311), (2, 1969)):
         points.append(
-            Point(f"layernorm v{version}", us, "layernorm", "latency",
-                  f"layernorm.layernorm_v{version}", _layernorm, "medium", "normalisation")
+            Point(f"layernorm v{version}, 4096 x 8192", us, "layernorm", "latency",
+                  f"layernorm.layernorm_v{version}",
+                  lambda n: (_spec(128 * n, 8192), _spec(8192), _spec(8192)),
+                  "medium", "normalisation", 32, (6, 10))
         )  # fmt: skip
     points.append(
         Point("exp, 250 x 512", 29.26, "exp", "latency", "elementwise.exp",
-              lambda: (_spec(250, 512),), "high", "elementwise")
+              lambda _: (_spec(250, 512),), "high", "elementwise")
     )  # fmt: skip
-    for name, us, source, how, kernel, n, tile in _ADDS:
+    for name, us, source, how, kernel, size, tile in _ADDS:
+        step = tile if kernel == "add_columns" else 128 * tile
         points.append(
-            Point(f"add, {name}", us, source, how, f"vector_add.{kernel}", _add(n, tile), "high",
-                  "elementwise")
+            Point(f"add, {name}", us, source, how, f"vector_add.{kernel}",
+                  lambda n, step=step, tile=tile: (_spec(n * step), _spec(n * step), tile),
+                  "high", "elementwise", size // step, (50, 100))
         )  # fmt: skip
     for dtype, pool, us in _CONVS:
         points.append(
             Point(f"convolution {np.dtype(dtype)}, pool {pool}", us, "cs149", "latency",
-                  "convolution.conv2d", _conv(dtype, pool), "medium", "convolution")
+                  "convolution.conv2d", _conv(dtype, pool), "medium", "convolution", 111, (5, 10))
         )  # fmt: skip
     for columns, us in ((128, 187), (512, 701), (2048, 2839), (4096, 5740)):
         points.append(
-            Point(f"stride-2 stores, {columns}", us, "triton-viz", "latency", "dma.strided_stores",
-                  lambda columns=columns: (_spec(128, columns),), "medium", "DMA")
+            Point(f"stride-2 stores, {columns}", us, "triton-viz", "latency",
+                  "dma.strided_stores", lambda _, columns=columns: (_spec(128, columns),),
+                  "medium", "DMA")
         )  # fmt: skip
     points += [
-        Point("dependent load, a hop", 2.267, "triton-viz", "slope", "dma.chase", _chase,
-              "high", "DMA"),
+        Point("dependent load, a hop", 2.267, "triton-viz", "slope", "dma.chase",
+              lambda n: (_spec(1024, 1, dtype=np.uint32), _spec(1, 1, dtype=np.uint32), n),
+              "high", "DMA", sample=(10, 20)),
         Point("8 KiB to HBM and back", 2.618, "triton-viz", "slope", "dma.round_trips",
-              lambda n: (_spec(128, 16), n), "high", "DMA"),
+              lambda n: (_spec(128, 16), n), "high", "DMA", sample=(10, 20)),
     ]  # fmt: skip
     for gib, us in ((1, 3934), (2, 7867), (4, 15746), (8, 31463)):
         points.append(
             Point(f"read {gib} GiB", us, "memory", "body", "dma.read",
-                  lambda gib=gib: (_spec(64, 128, 8192), 256 * gib), "medium", "DMA")
+                  lambda n: (_spec(8, 128, 8192), n), "medium", "DMA", 256 * gib, (16, 32))
         )  # fmt: skip
     return points
 
