@@ -129,7 +129,7 @@ def draw_reads(reads: Reads, *, alt: str | None = None, caption: str | None = No
             left.add_patch(Rectangle(corner, 1 / side, height, facecolor=color[owner], linewidth=0))
         if len(owners) == 1 and max(rows, cols) <= _LABELLED:
             look = {"color": text_color(color[owners[0]]), "ha": "center", "va": "center"}
-            left.text(col + 0.5, row + 0.5, "{}, {}".format(*owners[0]), fontsize=7, **look)
+            left.text(col + 0.5, row + 0.5, "{}, {}".format(*owners[0]), fontsize=9, **look)
         look = {"fill": False, "edgecolor": INK, "linewidth": 0.8}
         if not reads.loaded[row, col]:
             look["hatch"] = "////"
