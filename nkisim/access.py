@@ -18,6 +18,7 @@ Coefs = tuple[tuple[int, ...], ...]
 # Access patterns repeat across the thousands of instructions of a trace: keep one copy of each.
 _interned: dict = {}
 _identities: dict[int, Coefs] = {}
+_strides: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
 
 
 def intern(value: tuple) -> tuple:
@@ -93,16 +94,24 @@ class AccessPattern:
     @property
     def offset(self) -> int:
         """Address of the first element, in elements from the start of the buffer."""
-        return sum(o * s for o, s in zip(self.offsets, self._base_strides(), strict=True))
+        at = 0
+        for o, s in zip(self.offsets, self._base_strides(), strict=True):
+            if o:
+                at += o * s
+        return at
 
     @property
     def strides(self) -> tuple[int, ...]:
         """For each view axis, the distance between neighbours, in elements."""
-        base = self._base_strides()
-        return tuple(
-            sum(row[d] * s for row, s in zip(self.coefs, base, strict=True))
-            for d in range(self.ndim)
-        )
+        key = (id(self.coefs), self.base_shape)  # coefs are interned, so the id stands for them
+        found = _strides.get(key)
+        if found is None:
+            base = self._base_strides()
+            found = _strides[key] = tuple(
+                sum(row[d] * s for row, s in zip(self.coefs, base, strict=True))
+                for d in range(self.ndim)
+            )
+        return found
 
     def _base_strides(self) -> tuple[int, ...]:
         if self.base_shape is self.buffer.shape:
@@ -147,7 +156,15 @@ class AccessPattern:
 
     def escape(self) -> tuple[int, int, int, int] | None:
         """The first base axis whose coordinates leave it: (axis, lowest, highest, size)."""
-        if 0 in self.shape:
+        shape = self.shape
+        if 0 in shape:
+            return None
+        if self.coefs is identity(len(self.base_shape)):  # a box: the common case
+            for axis, (size, low, extent) in enumerate(
+                zip(self.base_shape, self.offsets, shape, strict=True)
+            ):
+                if low < 0 or low + extent > size:
+                    return axis, low, low + extent - 1, size
             return None
         for axis, (size, low, row) in enumerate(
             zip(self.base_shape, self.offsets, self.coefs, strict=True)

@@ -63,6 +63,11 @@ class Instruction:
     program: int = 0
     loops: tuple = ()
     location: Location | None = None
+    tiles_in: tuple[Tensor, ...] = field(init=False)  # the tensors among `ins`
+
+    def __post_init__(self) -> None:
+        tiles = tuple(x for x in self.ins if isinstance(x, Tensor))
+        self.tiles_in = self.ins if len(tiles) == len(self.ins) else tiles
 
     @property
     def spec(self) -> OpSpec:
@@ -77,10 +82,6 @@ class Instruction:
             if source != target:
                 return "store" if source else "load"
         return f"{self.opcode}({op})" if op else self.opcode
-
-    @property
-    def tiles_in(self) -> tuple[Tensor, ...]:
-        return tuple(x for x in self.ins if isinstance(x, Tensor))
 
     def where_of(self, tensor: Tensor) -> np.ndarray | None:
         """Which elements of the operand `tensor` are touched; None for all of them."""

@@ -7,6 +7,7 @@ holds no data. Data is bound to buffers when a traced program runs.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -143,7 +144,7 @@ class Buffer:
         self.location = location
         self.data = data
         self.place = place
-        self.placed: list[Placed] = []
+        self.placed: tuple[Placed, ...] = ()
         self.strides = c_strides(shape)
 
     @property
@@ -170,6 +171,7 @@ class Buffer:
         return f"{self.space.label} {name} {self.dtype}{list(self.shape)}"
 
 
+@functools.lru_cache(maxsize=4096)
 def c_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Row-major strides of `shape`, in elements."""
     strides = [1] * len(shape)

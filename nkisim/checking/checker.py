@@ -88,6 +88,7 @@ class Checker:
                     f"the kernel returns {tensor.describe()}, which nothing writes",
                     rule="an output is HBM that the kernel fills with nl.store or a DMA",
                     fix="store the result into it before returning",
+                    code="err_tensor_output_not_written_to",
                     location=place,
                 ),
             )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _QUARTER = 32  # partitions; legal start partitions are multiples of it
 
 
-def place_tiles(buffer: Buffer, machine: Machine) -> list[Placed]:
+def place_tiles(buffer: Buffer, machine: Machine) -> tuple[Placed, ...]:
     """Where each tile of a buffer that the kernel places goes, in the order of its blocks.
 
     Raises:
@@ -26,10 +26,10 @@ def place_tiles(buffer: Buffer, machine: Machine) -> list[Placed]:
     """
     blocks = buffer.shape[: buffer.par_axis]
     size, partitions = buffer.partition_bytes, buffer.shape[buffer.par_axis]
-    return [
+    return tuple(
         _checked(buffer, idx, buffer.place(idx, partitions, size), machine)
         for idx in np.ndindex(*blocks)
-    ]
+    )
 
 
 def _checked(buffer: Buffer, idx: tuple[int, ...], place: object, machine: Machine) -> Placed:
