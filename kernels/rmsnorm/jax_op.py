@@ -128,6 +128,28 @@ def _backward_batch(size: int, batched: list[bool], *args: jax.Array) -> Any:
     return _map(_batchable_backward, size, batched, *args), (True, True)
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _values(x: Any, weight: Any, eps: float) -> Any:
+    return _batchable_forward(eps)(x, weight)
+
+
+@jax.custom_vjp
+def _gradients(grad_y: Any, x: Any, weight: Any, invvar: Any) -> Any:
+    return _batchable_backward(grad_y, x, weight, invvar)
+
+
+def _refuse(*_: Any) -> Any:
+    raise NotImplementedError(
+        "rms_norm is differentiated twice, and its NKI kernels have no second derivative. "
+        "Write the norm with jax.numpy where you need one."
+    )
+
+
+# JAX differentiates these two only for a second derivative: `rms_norm` below has the first.
+_values.defvjp(_refuse, _refuse)
+_gradients.defvjp(_refuse, _refuse)
+
+
 def _map(function: Any, size: int, batched: list[bool], *args: jax.Array) -> Any:
     args = tuple(
         x if is_batched else jnp.broadcast_to(x, (size, *x.shape))
@@ -154,6 +176,7 @@ def rms_norm(x: jax.Array, weight: jax.Array, eps: float = 1e-5) -> jax.Array:
     Raises:
         TypeError, ValueError: as :func:`kernels.rmsnorm.nki_kernels.nki_rms_norm`; no rows give no
             rows.
+        NotImplementedError: differentiated twice.
 
     Notes:
         Works under ``jit``, ``grad`` and ``vmap`` (a batch of x is one launch; a batch of weights,
@@ -175,7 +198,7 @@ def _forward(x: jax.Array, weight: jax.Array, eps: float) -> tuple[jax.Array, tu
     if 0 in leading_shape(x, weight):  # no rows: nothing to launch
         return x, (x, weight, None)
     matrix = x.reshape(-1, math.prod(weight.shape))
-    y, invvar = _batchable_forward(float(eps))(matrix, weight.reshape(-1))
+    y, invvar = _values(matrix, weight.reshape(-1), float(eps))
     return y.reshape(x.shape), (x, weight, invvar)
 
 
@@ -185,7 +208,7 @@ def _backward(eps: float, residuals: tuple, grad_y: jax.Array) -> tuple[jax.Arra
     if invvar is None:
         return grad_y, jnp.zeros_like(weight)
     matrix = (-1, math.prod(weight.shape))
-    grad_x, grad_weight = _batchable_backward(
+    grad_x, grad_weight = _gradients(
         grad_y.reshape(matrix), x.reshape(matrix), weight.reshape(-1), invvar
     )
     return grad_x.reshape(x.shape), grad_weight.reshape(weight.shape).astype(weight.dtype)

@@ -102,8 +102,8 @@ def rms_norm(
         input: (..., *normalized_shape), float32, bfloat16 or float16, on the CPU or an XLA device.
         normalized_shape: shape of the last axes of ``input``.
         weight: the scales, of shape ``normalized_shape`` and any of these dtypes; ones when None.
-        eps: added to the mean square. When None, float32's ``torch.finfo`` eps whatever the dtype of
-            ``input``: what PyTorch 2.9 does, though it documents the eps of the input's dtype.
+        eps: added to the mean square. When None, the eps of float32 (``torch.finfo``) whatever the
+            dtype of ``input``: what PyTorch 2.9 does, though it documents that of the input.
 
     Returns:
         Shape and dtype of ``input``.

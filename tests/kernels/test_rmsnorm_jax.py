@@ -1,0 +1,279 @@
+"""RMSNorm in JAX: values, transforms, gradients, sharding over eight devices.
+
+Tolerances: in float32 a sum of a row may run in another order than XLA's, which moves the result by
+a few 1e-7; 16-bit results agree within one step of their dtype, since either side rounds a float32
+value that may lie near the middle between two of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+from jax.test_util import check_grads  # noqa: E402
+
+from kernels.rmsnorm import nki_rms_norm  # noqa: E402
+from kernels.rmsnorm.jax_op import rms_norm  # noqa: E402
+
+DTYPES = [jnp.float32, jnp.float16, jnp.bfloat16]
+STEP = {jnp.float32: 2e-6, jnp.float16: 2**-10, jnp.bfloat16: 2**-7}
+TRANSFORMS = pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
+
+
+def plain(x, weight, eps=1e-5):
+    """JAX's own operators, in float32, rounded once."""
+    axes = tuple(range(x.ndim - weight.ndim, x.ndim))
+    wide = x.astype(jnp.float32)
+    mean = jnp.mean(wide * wide, axis=axes, keepdims=True)
+    return (wide * jax.lax.rsqrt(mean + eps) * weight.astype(jnp.float32)).astype(x.dtype)
+
+
+def inputs(shape=(130, 300), axes=1, dtype=jnp.float32):
+    keys = jax.random.split(jax.random.key(0))
+    x = jax.random.normal(keys[0], shape, dtype)
+    return x, (1 + 0.5 * jax.random.normal(keys[1], shape[-axes:])).astype(dtype)
+
+
+def assert_close(actual, expected, tolerance=2e-6):
+    assert actual.dtype == expected.dtype
+    a, e = (np.asarray(v, np.float64) for v in (actual, expected))
+    np.testing.assert_allclose(a, e, rtol=tolerance, atol=tolerance)
+
+
+def loss(norm):
+    return lambda x, w: (norm(x, w).astype(jnp.float32) ** 3).sum()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "axes"), [((130, 300), 1), ((7,), 1), ((2, 3, 5, 4), 2)])
+@TRANSFORMS
+def test_values(transform, shape, axes, dtype):
+    x, weight = inputs(shape, axes, dtype)
+    assert_close(transform(rms_norm)(x, weight), plain(x, weight), STEP[dtype])
+
+
+def test_eps_and_numpy_arrays():
+    x, weight = inputs()
+    assert_close(rms_norm(x, weight, 0.5), plain(x, weight, 0.5))
+    assert_close(jax.jit(rms_norm, static_argnums=2)(x, weight, 0.5), plain(x, weight, 0.5))
+    assert_close(rms_norm(np.asarray(x), np.asarray(weight)), plain(x, weight))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "axes"), [((130, 300), 1), ((4, 3, 5, 4), 2)])
+@TRANSFORMS
+def test_gradient_equals_jax(transform, shape, axes, dtype):
+    """16-bit gradients of x are rounded on either side, and differ where terms cancel."""
+    x, weight = inputs(shape, axes, dtype)
+    ours = transform(jax.grad(loss(rms_norm), argnums=(0, 1)))(x, weight)
+    theirs = jax.grad(loss(plain), argnums=(0, 1))(x, weight)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.dtype == dtype
+        a, b = (np.asarray(v, np.float64) for v in (mine, other))
+        assert np.abs(a - b).max() <= max(2 * STEP[dtype], 1e-5) * np.abs(b).max()
+
+
+def test_gradient_equals_finite_differences():
+    """Step 1e-2: about 1e-5 from float32's rounding, 1e-4 times a third derivative."""
+    x, weight = inputs((3, 2, 4), 2)
+    check_grads(rms_norm, (x, weight), order=1, modes=["rev"], eps=1e-2, atol=5e-3, rtol=5e-3)
+
+
+def test_check_grads_settings_find_a_wrong_gradient():
+    @jax.custom_vjp
+    def wrong(x, weight):
+        return rms_norm(x, weight)
+
+    def backward(residuals, grad_y):
+        grad_x, grad_weight = jax.vjp(rms_norm, *residuals)[1](grad_y)
+        return grad_x, 1.05 * grad_weight
+
+    wrong.defvjp(lambda x, w: (wrong(x, w), (x, w)), backward)
+    with pytest.raises(AssertionError):
+        check_grads(
+            wrong, inputs((3, 2, 4), 2), order=1, modes=["rev"], eps=1e-2, atol=5e-3, rtol=5e-3
+        )
+
+
+@pytest.mark.parametrize("in_axes", [(0, None), (1, None), (None, 0), (0, 0), (2, 1)])
+@TRANSFORMS
+def test_vmap(transform, in_axes):
+    x, weight = inputs((3, 3, 3), 2)
+    x = x[0] if in_axes[0] is None else x
+    weight = weight[0] if in_axes[1] is None else weight
+    ours = transform(jax.vmap(rms_norm, in_axes))(x, weight)
+    assert_close(ours, jax.vmap(plain, in_axes)(x, weight))
+
+
+def test_nested_vmap():
+    x, weight = inputs((2, 3, 4, 5))
+    over_x = lambda f: jax.vmap(f, (0, None))  # noqa: E731
+    assert_close(over_x(over_x(rms_norm))(x, weight), plain(x, weight))
+
+
+def test_vmap_is_one_launch():
+    """A batch becomes more rows of one kernel, not a loop of kernels."""
+    x, weight = inputs((7, 3, 5))
+    hlo = jax.jit(jax.vmap(rms_norm, (0, None))).lower(x, weight).compile().as_text()
+    assert hlo.count('custom_call_target="AwsNeuronCustomNativeKernel"') == 1
+    assert "while" not in hlo
+    assert "f32[21,5]" in hlo
+
+
+@pytest.mark.parametrize("order", ["vmap of grad", "grad of vmap"])
+def test_vmap_and_grad(order):
+    x, weight = inputs((4, 3, 5))
+
+    def gradients(norm):
+        if order == "vmap of grad":
+            return jax.vmap(jax.grad(loss(norm), (0, 1)), (0, None))(x, weight)
+        batched = jax.vmap(loss(norm), (0, None))
+        return jax.grad(lambda x, w: batched(x, w).sum(), (0, 1))(x, weight)
+
+    for mine, other in zip(gradients(rms_norm), gradients(plain), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
+
+
+def test_forward_mode_is_refused():
+    x, weight = inputs((4, 6))
+    with pytest.raises(TypeError, match="forward-mode"):
+        jax.jvp(lambda x: rms_norm(x, weight), (x,), (x,))
+
+
+def test_second_derivative_is_refused():
+    x, weight = inputs((4, 6))
+    first = jax.grad(lambda x: loss(rms_norm)(x, weight))
+    with pytest.raises(NotImplementedError, match="no second derivative"):
+        jax.grad(lambda x: first(x).sum())(x)
+
+
+def test_gradient_of_the_raw_kernel_is_refused():
+    x, weight = inputs((4, 6))
+    with pytest.raises(TypeError, match=r"`nki_rms_norm_kernel` .*jax\.custom_vjp"):
+        jax.grad(lambda x: nki_rms_norm(x, weight)[0].sum())(x)
+
+
+def test_remat_and_scan():
+    x, weight = inputs((4, 6))
+
+    def step(carry, _):
+        return jax.checkpoint(rms_norm)(carry, weight), None
+
+    got = jax.jit(lambda x: jax.lax.scan(step, x, length=3)[0])(x)
+    assert_close(got, plain(plain(plain(x, weight), weight), weight), 1e-5)
+
+
+def test_second_call_with_new_data_uses_the_same_trace(monkeypatch):
+    import nkisim.kernel as kernel
+
+    x, weight = inputs((9, 11))
+    f = jax.grad(loss(rms_norm), (0, 1))
+    f(x, weight)
+    monkeypatch.setattr(kernel, "Specialization", None)
+    expected = jax.grad(loss(plain), (0, 1))(-2 * x, weight)
+    for mine, other in zip(f(-2 * x, weight), expected, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
+
+
+def test_nan_and_infinity_as_jax():
+    x, weight = inputs((4, 6))
+    x = x.at[0, 2].set(jnp.nan).at[1, 3].set(jnp.inf).at[2].set(0.0)
+    assert_close(rms_norm(x, weight), plain(x, weight))
+
+
+@TRANSFORMS
+def test_no_rows(transform):
+    x, weight = jnp.ones((0, 6)), jnp.ones(6)
+    assert transform(rms_norm)(x, weight).shape == (0, 6)
+    grad_x, grad_weight = transform(jax.grad(loss(rms_norm), (0, 1)))(x, weight)
+    assert grad_x.shape == (0, 6)
+    np.testing.assert_array_equal(grad_weight, np.zeros(6))
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "error", "message"),
+    [
+        (jnp.ones((4, 6)), jnp.ones(5), ValueError, r"\(5,\) and x \(4, 6\)"),
+        (jnp.ones((4, 6)), jnp.ones(3), ValueError, "last axes of x"),
+        (jnp.ones((4, 6)), jnp.float32(1), ValueError, "no axis"),
+        (jnp.ones((4, 6), jnp.int32), jnp.ones(6), TypeError, "x is int32"),
+        (jnp.ones((4, 0)), jnp.ones(0), ValueError, "rows of 0 elements"),
+        (jnp.ones((1, 16385)), jnp.ones(16385), ValueError, "rows of 16385 elements"),
+    ],
+)
+@TRANSFORMS
+def test_refused_inputs(transform, x, weight, error, message):
+    with pytest.raises(error, match=message):
+        transform(rms_norm)(x, weight)
+
+
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_eight_devices(run_python, eight_devices, partitioner):
+    """Nothing moves forward; backward one all-reduce. The raw kernel gathers, so this can fail."""
+    run_python(
+        f"""
+        import numpy as np
+        import jax
+        import jax.numpy as jnp
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+        from kernels.hlo import jax_hlo
+        from kernels.rmsnorm import nki_rms_norm
+        from kernels.rmsnorm.jax_op import rms_norm
+
+        jax.config.update("jax_use_shardy_partitioner", {partitioner == "shardy"})
+        assert len(jax.devices()) == 8
+        x = jax.random.normal(jax.random.key(0), (32, 6, 5))
+        weight = 1 + jax.random.normal(jax.random.key(1), (6, 5))
+        line = Mesh(np.array(jax.devices()), ("a",))
+        plane = Mesh(np.array(jax.devices()).reshape(4, 2), ("a", "b"))
+
+        def gradients(norm):
+            return jax.jit(jax.grad(lambda x, w: (norm(x, w) ** 3).sum(), (0, 1)))
+
+        y, grads = rms_norm(x, weight), gradients(rms_norm)(x, weight)
+        raw = lambda x, w: nki_rms_norm(x, w)[0]
+        for mesh, rows, here in (
+            (line, "a", 4), (plane, "a", 8), (plane, "b", 16), (plane, ("a", "b"), 4)
+        ):
+            by_rows = NamedSharding(mesh, P(rows, None, None))
+            xs = jax.device_put(x, by_rows)
+            ws = jax.device_put(weight, NamedSharding(mesh, P()))
+
+            forward = jax_hlo(jax.jit(rms_norm), xs, ws).after
+            assert not forward.collectives, (rows, forward.collectives)
+            (call,) = forward.custom_calls
+            assert call.operand_shapes[0].dims == (here, 30), call
+            out = jax.jit(rms_norm)(xs, ws)
+            assert out.sharding.is_equivalent_to(by_rows, 3)
+            np.testing.assert_allclose(out, y, rtol=1e-6, atol=1e-6)
+
+            backward = jax_hlo(gradients(rms_norm), xs, ws).after
+            assert [c.opcode for c in backward.collectives] == ["all-reduce"], rows
+            assert backward.collectives[0].operand_bytes == 30 * 4
+            for mine, alone in zip(gradients(rms_norm)(xs, ws), grads):
+                np.testing.assert_allclose(mine, alone, rtol=1e-5, atol=1e-4)
+
+            gathered = jax_hlo(jax.jit(raw), xs, ws).after
+            assert [c.opcode for c in gathered.collectives] == ["all-gather"]
+
+        # A row that lies on several devices is gathered first, and the result is right.
+        across = jax.device_put(x, NamedSharding(plane, P("a", "b", None)))
+        np.testing.assert_allclose(jax.jit(rms_norm)(across, weight), y, rtol=1e-6, atol=1e-6)
+        for mine, alone in zip(gradients(rms_norm)(across, weight), grads):
+            np.testing.assert_allclose(mine, alone, rtol=1e-5, atol=1e-4)
+
+        # By hand: shard_map adds up the weight's gradient itself.
+        manual = jax.shard_map(
+            rms_norm, mesh=line, in_specs=(P("a"), P()), out_specs=P("a"), check_vma=False
+        )
+        xs = jax.device_put(x, NamedSharding(line, P("a")))
+        back = jax_hlo(gradients(manual), xs, weight).after
+        assert [c.opcode for c in back.collectives] == ["all-reduce"]
+        for mine, alone in zip(gradients(manual)(xs, weight), grads):
+            np.testing.assert_allclose(mine, alone, rtol=1e-5, atol=1e-4)
+        """,
+        env=eight_devices,
+    )
