@@ -46,7 +46,7 @@ page: $(READY) ## build one page: make page P=notebooks/add_torch
 	@$(PY) tools/build_book.py --page $(P)
 
 test: $(READY) ## run every test, and every notebook against its stored outputs
-	$(PY) -m pytest -n $(WORKERS) --dist loadscope \
+	$(PY) -m pytest -n $(WORKERS) \
 	  --nbval --nbval-current-env --nbval-cell-timeout 300 \
 	  --nbval-sanitize-with tools/nbval.ini tests notebooks $(PYTEST_ARGS)
 
