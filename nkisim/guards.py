@@ -2,7 +2,8 @@
 
 A kernel may read module constants and closure variables while it is traced. A cached trace is
 valid only as long as those have the same values, so they are written down and compared before the
-trace is used again.
+trace is used again. Numbers, strings and small containers of them are compared by value, other
+objects by identity.
 """
 
 from __future__ import annotations
@@ -11,8 +12,14 @@ from collections.abc import Callable
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
+
 _MISSING = object()
-_BY_VALUE = (bool, int, float, complex, str, bytes, type(None))
+_BY_VALUE = (bool, int, float, complex, str, bytes, type(None), np.generic)
+_LARGE = 256  # entries; larger containers are compared by identity
+
+# Whose attributes do not change: the kernel's vocabulary.
+_LIBRARIES = frozenset({"nkisim", "neuronxcc", "numpy", "math", "ml_dtypes"})
 
 
 class Guards:
@@ -27,8 +34,16 @@ class Guards:
     def hold(self) -> bool:
         """Whether every watched variable still has the value it had."""
         return all(
-            _same(space.get(name, _MISSING), value) for space, name, value in self._watched
-        ) and (all(_same(_content(cell), value) for cell, value in self._cells))
+            _same(space.get(name, _MISSING), then) for space, name, then in self._watched
+        ) and (all(_same(_content(cell), then) for cell, then in self._cells))
+
+    def settle(self) -> None:
+        """After tracing: what the trace itself changed is its state, not an assumption."""
+        self._watched = [
+            (space, name, _settled(space.get(name, _MISSING), then))
+            for space, name, then in self._watched
+        ]
+        self._cells = [(cell, _settled(_content(cell), then)) for cell, then in self._cells]
 
     def _visit(self, func: Callable) -> None:
         func = getattr(func, "func", func)  # a Kernel, or functools.partial
@@ -37,15 +52,20 @@ class Guards:
         self._seen.add(id(func))
         for cell in func.__closure__ or ():
             value = _content(cell)
-            self._cells.append((cell, value))
+            self._cells.append((cell, _frozen(value)))
             self._visit(value)
-        for name in _names(func.__code__):
-            if name in func.__globals__:
-                value = func.__globals__[name]
-                if isinstance(value, ModuleType):
-                    continue
-                self._watched.append((func.__globals__, name, value))
+        self._watch(func.__globals__, _names(func.__code__))
+
+    def _watch(self, space: dict, names: set[str]) -> None:
+        """Watch the variables of a namespace that are among `names`."""
+        for name in names & space.keys():
+            value = space[name]
+            if not isinstance(value, ModuleType):
+                self._watched.append((space, name, _frozen(value)))
                 self._visit(value)
+            elif value.__name__.partition(".")[0] not in _LIBRARIES and id(value) not in self._seen:
+                self._seen.add(id(value))
+                self._watch(vars(value), names)  # `config.TILE`, `helpers.load_rows`
 
 
 def _names(code: CodeType) -> set[str]:
@@ -64,7 +84,37 @@ def _content(cell: Any) -> Any:
         return _MISSING
 
 
+class _Frozen(tuple):
+    """The value of a container or a number, as it was."""
+
+
+def _frozen(value: Any, depth: int = 4) -> Any:
+    """`value`, or for plain data a copy that later changes do not reach."""
+    if isinstance(value, _BY_VALUE):
+        return _Frozen((type(value), repr(value)))  # which tells 0.0 from -0.0
+    if isinstance(value, (list, tuple, set, frozenset, dict)) and len(value) <= _LARGE and depth:
+        entries = value.items() if isinstance(value, dict) else value
+        return _Frozen((type(value), *(_frozen(v, depth - 1) for v in entries)))
+    return _Identity(value)
+
+
+class _Identity:
+    """Equal for one and the same object only, which it keeps alive."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and self.value is other.value
+
+    __hash__ = None
+
+
+def _settled(now: Any, then: Any) -> Any:
+    return then if _same(now, then) else _Identity(now)
+
+
 def _same(now: Any, then: Any) -> bool:
-    if now is then:
-        return True
-    return type(now) is type(then) and isinstance(now, _BY_VALUE) and now == then
+    if isinstance(then, _Identity):
+        return now is then.value
+    return _frozen(now) == then
