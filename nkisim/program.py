@@ -56,7 +56,13 @@ class Program:
         self._poisoned = [
             o for o, b in enumerate(self.output_buffers) if b.number in trace.partly_written
         ]
+        numbers = [b.number for b in self.output_buffers]
+        self._repeats = {o: numbers.index(n) for o, n in enumerate(numbers) if n in numbers[:o]}
         self._workspaces: deque[_Workspace] = deque()
+
+    def writes_input(self, index: int) -> bool:
+        """Whether the kernel writes argument `index`, and does not only return it."""
+        return self.trace.arguments[index].buffer.number in self.trace.written_arguments
 
     @property
     def instructions(self) -> list[Instruction]:
@@ -101,14 +107,16 @@ class Program:
             ParameterError: the arrays do not match the specialisation.
         """
         layout = self._plan
+        if len(inputs) != len(self.inputs):
+            raise _wrong_count("input", len(inputs), len(self.inputs))
         sources = [_checked(a, s) for a, s in zip(inputs, self.inputs, strict=True)]
         if outputs is None:
             results = [np.empty(s.shape, s.dtype) for s in self.outputs]
         else:
-            results = list(outputs)
+            results = self._checked_outputs(outputs)
         for o, i in self.aliases.items():
             if results[o] is not inputs[i]:
-                np.copyto(results[o], sources[i])
+                np.copyto(results[o], sources[i].reshape(results[o].shape))
         for o in self._poisoned:
             results[o].fill(poison(results[o].dtype))
         try:
@@ -123,7 +131,32 @@ class Program:
             for fn, places in layout.calls:
                 fn(*[table[p] for p in places])
         self._workspaces.append(workspace)
+        for o, first in self._repeats.items():
+            if results[o] is not results[first]:
+                np.copyto(results[o], results[first].reshape(results[o].shape))
         return tuple(results)
+
+    def _checked_outputs(self, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """`outputs`, which can be filled in place."""
+        if len(outputs) != len(self.outputs):
+            raise _wrong_count("output", len(outputs), len(self.outputs))
+        for o, (array, spec) in enumerate(zip(outputs, self.outputs, strict=True)):
+            if array.shape != spec.shape or array.dtype != spec.dtype:
+                raise ParameterError(
+                    f"output '{spec.name}' is given as {array.dtype}{list(array.shape)}, "
+                    f"but the program makes {spec.dtype}{list(spec.shape)}",
+                    rule="an array to fill has the output's shape and dtype",
+                    fix="make it from program.outputs, or let run make it",
+                )
+            filled = o not in self.aliases or self.writes_input(self.aliases[o])
+            if not array.flags.c_contiguous or (filled and not array.flags.writeable):
+                raise ParameterError(
+                    f"output '{spec.name}' is given as an array that is not C-contiguous and "
+                    "writable",
+                    rule="outputs are filled in place, without a copy",
+                    fix="pass np.empty(shape, dtype), and copy from it afterwards",
+                )
+        return list(outputs)
 
 
 class _Layout:
@@ -146,7 +179,7 @@ class _Layout:
         self.constants: list[tuple[int, np.ndarray]] = []
         arguments = [t.buffer for t in trace.arguments]
         self._arrays = {b.number: i for i, b in enumerate(arguments)}
-        for o, b in enumerate(outputs):
+        for o, b in reversed([*enumerate(outputs)]):  # the first of those that share a buffer
             self._arrays[b.number] = len(arguments) + o
         self._places: dict[tuple, int] = {}
         slots = self._assign_slots(steps)
@@ -217,6 +250,14 @@ class _Workspace:
 def _bytes(array: np.ndarray) -> np.ndarray:
     """A flat byte view (ml_dtypes types have no buffer protocol of their own)."""
     return array.reshape(-1).view(np.uint8)
+
+
+def _wrong_count(what: str, given: int, wanted: int) -> ParameterError:
+    return ParameterError(
+        f"{given} arrays are given for {wanted} {what}{'s' * (wanted != 1)}",
+        rule=f"a program is run with one array an {what}",
+        fix=f"see program.{what}s",
+    )
 
 
 def _checked(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
