@@ -45,6 +45,8 @@ class Kernel:
         if mode not in MODES:
             raise ValueError(f"nki.jit mode {mode!r} is not one of {', '.join(MODES)}")
         functools.update_wrapper(self, func)
+        if not hasattr(func, "__name__"):  # functools.partial
+            self.__name__ = getattr(getattr(func, "func", func), "__name__", type(func).__name__)
         self.func = func
         self.mode = mode
         self.machine = machine
@@ -121,7 +123,7 @@ class Kernel:
         outputs = [np.empty(s.shape, s.dtype) for s in program.outputs]
         for o, i in program.aliases.items():
             given = inputs[i]
-            if not given.flags.writeable:
+            if not given.flags.writeable and program.writes_input(i):
                 raise ParameterError(
                     f"argument '{program.inputs[i].name}' is read-only, "
                     f"but kernel {self.__name__} writes it",
@@ -215,6 +217,7 @@ class Specialization:
         trace = tracer.run(lambda: kernel.body(*call_args, **call_kwargs))
         tracer.data = None
         self._returned: list[Tensor] = []
+        self.guards.settle()
         self._check_result(trace, checker)
         written = [
             t
@@ -378,6 +381,8 @@ def _signature(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts = ((f.name, _signature(getattr(value, f.name))) for f in dataclasses.fields(value))
         return (type(value), tuple(parts))
+    if isinstance(value, float) and value == 0:
+        return (type(value), str(value))  # 0.0 == -0.0, but they are two constants
     return (type(value), value)
 
 
