@@ -77,7 +77,8 @@ class Point:
 
         module, function = self.kernel.split(".")
         kernel = getattr(import_module(f"kernels.validation.{module}"), function)
-        found = nkisim.profile(kernel, *self.args(repeats))
+        with nkisim.checks(sbuf="off"):  # some of them spill, which is the point
+            found = nkisim.profile(kernel, *self.args(repeats))
         return found.latency_us if self.how == "latency" else found.body_us
 
 
@@ -121,9 +122,9 @@ def _points() -> list[Point]:
         Point("matmul, hoisted", 42960, "matmul", "latency", "matmul.matmul_hoisted",
               lambda m: (_bf16(8192, 128 * m), _bf16(8192, 8192)), "medium", "matmul", 32, (1, 2)),
     ]  # fmt: skip
-    for channels, length, version, us, trust in _MAMBA:
+    for channels, length, version, us, trust, note in _MAMBA:
         points.append(
-            Point(f"mamba v{version}, {channels} x {length}", us, "mamba", "latency",
+            Point(f"mamba v{version}, {channels} x {length}{note}", us, "mamba", "latency",
                   f"mamba.mamba_v{version}", _mamba(length), trust, "Mamba", channels // 128)
         )  # fmt: skip
     for version, us in ((1, 2311), (2, 1969)):
@@ -147,7 +148,7 @@ def _points() -> list[Point]:
     for dtype, pool, us in _CONVS:
         points.append(
             Point(f"convolution {np.dtype(dtype)}, pool {pool}", us, "cs149", "latency",
-                  "convolution.conv2d", _conv(dtype, pool), "medium", "convolution", 111, (5, 10))
+                  "convolution.conv2d", _conv(dtype, pool), "medium", "convolution", 111, (15, 25))
         )  # fmt: skip
     for columns, us in ((128, 187), (512, 701), (2048, 2839), (4096, 5740)):
         points.append(
@@ -170,14 +171,14 @@ def _points() -> list[Point]:
     return points
 
 
-# (channels, length, version, microseconds, trust). 16 states, fp32, batch 1.
+# (channels, length, version, microseconds, trust, note). 16 states, fp32, batch 1.
 _MAMBA = [
-    (256, 512, 1, 172.93, "high"),
-    (4096, 512, 1, 2340, "high"),
-    (4096, 512, 2, 1610, "high"),
-    (4096, 8192, 2, 53330, "medium"),
+    (256, 512, 1, 172.93, "high", ", profile"),
+    (4096, 512, 1, 2340, "high", ", profile"),
+    (4096, 512, 2, 1610, "high", ", profile"),
+    (4096, 8192, 2, 53330, "medium", ", profile"),
     *(
-        (4096, length, version, us, "medium")
+        (4096, length, version, us, "medium", "")
         for length, v2, v3 in (
             (512, 1600, 1600),
             (1024, 4400, 3300),

@@ -43,9 +43,11 @@ def spill(work: Work, machine: Machine, timing: Timing) -> int:
     """
     capacity = machine.sbuf_usable_bytes
     uses: dict[int, list[int]] = defaultdict(list)
-    for at, task in enumerate(work.tasks):
-        for number in _touched(task, work, Space.SBUF):
-            uses[number].append(at)
+    spaces = work.spaces
+    for at, touched in enumerate(touches(work)):
+        for number in touched:
+            if spaces[number] is Space.SBUF:
+                uses[number].append(at)
     if _peak(uses, work) <= capacity:
         return 0
     tasks: list[Task] = []
@@ -103,6 +105,19 @@ def spill(work: Work, machine: Machine, timing: Timing) -> int:
                 level -= alive.pop(number, 0)
     work.tasks = tasks
     return moved
+
+
+def touches(work: Work) -> list[tuple[int, ...]]:
+    """The on-chip buffers that each task touches."""
+    sizes = work.sizes  # of on-chip buffers only
+    found = []
+    for task in work.tasks:
+        numbers = [n for n, _ in task.reads if n in sizes]
+        for n, _ in task.writes:
+            if n in sizes and n not in numbers:
+                numbers.append(n)
+        found.append(tuple(dict.fromkeys(numbers)))
+    return found
 
 
 def _peak(uses: dict[int, list[int]], work: Work) -> int:
@@ -165,17 +180,20 @@ def _move(
     )
 
 
-def lifetimes(work: Work, space: Space) -> list[Lifetime]:
-    """The buffers of a memory, in the order in which they are first needed."""
+def lifetimes(work: Work, touched: list[tuple[int, ...]]) -> dict[Space, list[Lifetime]]:
+    """The buffers of each on-chip memory, in the order in which they are first needed."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
-    for at, task in enumerate(work.tasks):
-        for number in _touched(task, work, space):
-            first.setdefault(number, at)
+    for at, numbers in enumerate(touched):
+        for number in numbers:
+            if number not in first:
+                first[number] = at
             last[number] = at
-    return sorted(
-        Lifetime(at, last[number], number, work.sizes[number]) for number, at in first.items()
-    )
+    found: dict[Space, list[Lifetime]] = {Space.SBUF: [], Space.PSUM: []}
+    for number, at in first.items():
+        life = Lifetime(at, last[number], number, work.sizes[number])
+        found[work.spaces[number]].append(life)
+    return found
 
 
 class Pool:

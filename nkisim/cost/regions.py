@@ -64,7 +64,8 @@ class Regions:
     def write(self, t: Tensor | None, task: int, waits: dict[int, int]) -> None:
         """`task` writes `t`. Adds what it must wait for."""
         region = self._find(t)
-        _overwrite(region, task, waits)
+        if region.writer >= 0 or region.readers:
+            _overwrite(region, task, waits)
         for other, covered in region.meets:
             before = other.writer
             readers = other.readers

@@ -12,7 +12,7 @@ import heapq
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from nkisim.cost.allocation import Pool, capacities, lifetimes
+from nkisim.cost.allocation import Pool, capacities, lifetimes, touches
 from nkisim.cost.regions import ORDER, READ, RESULT, Regions
 from nkisim.cost.tasks import Work
 from nkisim.instruction import Engine
@@ -22,6 +22,8 @@ from nkisim.timing import Timing
 
 ENGINES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC)
 _TENSOR, _VECTOR, _SCALAR, _GPSIMD, _SYNC = range(5)
+_ELEMENTWISE = (_VECTOR, _SCALAR, _GPSIMD)
+_OPEN = (0.0, -1)
 _RING = 3  # a dependence on an earlier transfer of the same DMA instruction
 
 
@@ -86,19 +88,18 @@ def dependences(work: Work, in_flight: int) -> tuple[list[list[tuple[int, int]]]
     tracked = read & written
     hbm = {n for n, space in work.spaces.items() if not space.on_chip}
     tracked |= {n for n in written if work.spaces[n].on_chip}
-    regions: dict[int, Regions] = defaultdict(Regions)
+    regions = {n: Regions() for n in tracked}
     followers: list[list[tuple[int, int]]] = [[] for _ in tasks]
     waits_for = [0] * len(tasks)
     rings: dict[tuple, list[int]] = defaultdict(list)
     for at, task in enumerate(tasks):
         waits: dict[int, int] = {}
         for number, t in task.reads:
-            if number in tracked:
+            if number in regions:
                 regions[number].read(t, at, waits)
         for number, t in task.writes:
-            if number in tracked:
+            if number in regions:
                 regions[number].write(t, at, waits)
-        waits.pop(at, None)
         if task.accumulates:
             for before, kind in waits.items():
                 if kind == RESULT and tasks[before].instr.opcode == "nc_matmul":
@@ -158,15 +159,14 @@ class _Run:
         """Pools, and the order in which buffers get their memory."""
         work = self.work
         self.pools = {s: Pool(c) for s, c in capacities(machine).items()}
-        self.queue = {s: lifetimes(work, s) for s in self.pools}
+        self.touches = touches(work)
+        self.queue = lifetimes(work, self.touches)
         self.front = dict.fromkeys(self.pools, 0)
-        self.left: dict[int, int] = defaultdict(int)
-        self.touches: list[tuple[int, ...]] = []
-        for task in work.tasks:
-            numbers = tuple({n for n, _ in (*task.reads, *task.writes) if n in work.sizes})
-            self.touches.append(numbers)
+        self.left: dict[int, int] = {}
+        left = self.left
+        for numbers in self.touches:
             for n in numbers:
-                self.left[n] += 1
+                left[n] = left.get(n, 0) + 1
         self.released: dict[int, float] = defaultdict(float)
         for lives in self.queue.values():
             for life in lives:
@@ -191,29 +191,31 @@ class _Run:
 
     def _drain(self) -> int:
         """Issue tasks until none is ready. Returns how many."""
-        wakes, next_wake = self.wakes, self.next_wake
+        wakes, next_wake, shared = self.wakes, self.next_wake, self.timing.shared_port
+        pop, push = heapq.heappop, heapq.heappush
         issued = 0
         while wakes:
-            now, e = heapq.heappop(wakes)
+            now, e = pop(wakes)
             if now < self.free[e]:
                 self._wake(e, now)
                 continue
             next_wake[e] = float("inf")
             waiting, ready = self.waiting[e], self.ready[e]
             while waiting and waiting[0][0] <= now:
-                heapq.heappush(ready, heapq.heappop(waiting)[1])
+                push(ready, pop(waiting)[1])
             if not ready:
                 if waiting:
                     self._wake(e, waiting[0][0])
                 continue
             at = ready[0]
-            opens, holder = self._port(e, at)
-            if opens > now:
-                self.ready_at[at], self.ready_by[at] = opens, holder
-                self.ready_why[at] = "port"
-                self._wake(e, opens)
-                continue
-            heapq.heappop(ready)
+            if shared and e in _ELEMENTWISE:
+                opens, holder = self._port(e, at)
+                if opens > now:
+                    self.ready_at[at], self.ready_by[at] = opens, holder
+                    self.ready_why[at] = "port"
+                    self._wake(e, opens)
+                    continue
+            pop(ready)
             self._issue(at, e, now)
             issued += 1
             self._wake(e, self.free[e])
@@ -239,7 +241,9 @@ class _Run:
         return True
 
     def _wake(self, e: int, time: float) -> None:
-        time = max(time, self.free[e])
+        free = self.free[e]
+        if time < free:
+            time = free
         if time < self.next_wake[e]:
             self.next_wake[e] = time
             heapq.heappush(self.wakes, (time, e))
@@ -256,15 +260,13 @@ class _Run:
             self.ready_at[at] = time
             self.ready_by[at] = by
             self.ready_why[at] = why
-        self.waits[at] -= 1
-        if self.waits[at] == 0:
+        left = self.waits[at] = self.waits[at] - 1
+        if left == 0:
             self._enqueue(at)
 
     def _port(self, e: int, at: int) -> tuple[float, int]:
         """When the memory ports that a task needs are free, and who holds them until then."""
-        if not self.timing.shared_port or e in (_TENSOR, _SYNC):
-            return 0.0, -1
-        opens = (0.0, -1)
+        opens = _OPEN
         if e != _SCALAR:
             opens = max(opens, self._held("sbuf", e))
         if e != _GPSIMD and self.work.tasks[at].psum:
@@ -273,7 +275,7 @@ class _Run:
 
     def _held(self, port: str, e: int) -> tuple[float, int]:
         until, holder = self.port[port]
-        return (0.0, -1) if holder < 0 or self.engine[holder] == e else (until, holder)
+        return _OPEN if holder < 0 or self.engine[holder] == e else (until, holder)
 
     def _issue(self, at: int, e: int, now: float) -> None:
         out, task, found = self.out, self.work.tasks[at], self.costs[at]
@@ -289,7 +291,7 @@ class _Run:
         end = now + found.busy + extra
         if task.transfer is None:
             done = now + found.done + extra
-            if self.timing.shared_port and e in (_VECTOR, _SCALAR, _GPSIMD):
+            if e in _ELEMENTWISE:
                 held = now + extra + found.data
                 if e != _SCALAR:
                     self.port["sbuf"] = max(self.port["sbuf"], (held, at))
@@ -331,31 +333,33 @@ class _Run:
 
     def _tell(self, at: int, e: int, end: float, read: float, done: float, dma: bool) -> None:
         """Pass on what followers wait for."""
-        timing = self.timing
+        near, far = 0.0, self.timing.semaphore_ns
+        if dma:
+            near = far = self.timing.dma.wake_ns
+        engine, arrive = self.engine, self._arrive
         for follower, kind in self.followers[at]:
-            if dma:
-                hop = timing.dma.wake_ns
-            else:
-                hop = 0.0 if self.engine[follower] == e else timing.semaphore_ns
+            hop = near if engine[follower] == e else far
             if kind == RESULT:
-                self._arrive(follower, done + hop, at, "data")
+                arrive(follower, done + hop, at, "data")
             elif kind == READ:
-                self._arrive(follower, read + hop, at, "read")
+                arrive(follower, read + hop, at, "read")
             elif kind == ORDER:
-                self._arrive(follower, end, at, "data")
+                arrive(follower, end, at, "data")
             else:
-                self._arrive(follower, done, at, "ring")
+                arrive(follower, done, at, "ring")
 
     def _release(self, at: int, time: float) -> None:
         """Give back the memory of tiles that nothing touches any more."""
+        left, released = self.left, self.released
         for n in self.touches[at]:
-            self.left[n] -= 1
-            self.released[n] = max(self.released[n], time)
-            if self.left[n] == 0:
+            left[n] -= 1
+            if time > released[n]:
+                released[n] = time
+            if left[n] == 0:
                 space = self.work.spaces[n]
                 pool = self.pools[space]
                 size = min(self.work.sizes[n], pool.capacity)
-                pool.give_back(self.released[n], size, at)
+                pool.give_back(released[n], size, at)
                 self._allocate(space)
 
     def _allocate(self, space: Space) -> None:

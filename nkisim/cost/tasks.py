@@ -165,10 +165,10 @@ class _Builder:
 
     def _without_repeats(self, instrs: list[Instruction]) -> list[Instruction]:
         """Drop what the next iteration of a loop would compute again from the same inputs."""
-        writes: dict[int, int] = defaultdict(int)
+        writes: dict[int, int] = {}
         for i in instrs:
             for t in i.outs:
-                writes[t.buffer.number] += 1
+                writes[t.buffer.number] = writes.get(t.buffer.number, 0) + 1
         version: dict[int, int] = defaultdict(int)
         found: dict[tuple, tuple[int, tuple]] = {}
         kept = []
@@ -204,14 +204,15 @@ class _Builder:
             or _column_bytes(b) > _KEEP_BYTES
         ):
             return None
-        parts: list = [i.opcode, i.engine, out.shape, out.dtype]
+        parts: list = [i.opcode, out.shape]
         for x in i.ins:
             if isinstance(x, Tensor):
                 number = self._same.get(x.buffer.number, x.buffer.number)
-                parts.append((number, version[number], x.offsets, id(x.coefs), x.shape, x.dtype))
+                parts += (number, version[number], x.offsets, id(x.coefs), x.shape)
             else:
                 parts.append(x)
-        parts.append(tuple(sorted((k, v) for k, v in i.attrs.items())))
+        if i.attrs:
+            parts += i.attrs.items()
         key = tuple(parts)
         try:
             hash(key)
@@ -275,6 +276,8 @@ class _Builder:
 
     def _access(self, tensors: Iterable[Tensor]) -> list:
         same = self._same
+        if not same:
+            return [(t.buffer.number, t) for t in tensors]
         return [(same.get(t.buffer.number, t.buffer.number), t) for t in tensors]
 
     def _reads(self, i: Instruction) -> list:

@@ -1,0 +1,238 @@
+"""Properties that every schedule has, whatever the kernel."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nkisim
+from kernels.validation import convolution, layernorm, mamba, matmul, vector_add
+from nkisim.cost.regions import Regions
+from nkisim.cost.scheduler import ENGINES
+from nkisim.memory import Buffer, Space
+from nkisim.tensor import Tensor
+
+F32 = np.dtype(np.float32)
+ROUNDING = 1e-6  # nanoseconds
+
+
+def spec(*shape, dtype=np.float32):
+    return nkisim.TensorSpec(shape, np.dtype(dtype))
+
+
+def _mamba(channels, length):
+    row, plane = spec(1, 16, length), spec(1, channels, length)
+    return plane, plane, spec(channels, 16), row, row
+
+
+CASES = {
+    "add": (vector_add.add_tiles, (spec(128 * 300 * 5), spec(128 * 300 * 5), 300)),
+    "mamba v1": (mamba.mamba_v1, _mamba(256, 512)),
+    "mamba v3": (mamba.mamba_v3, _mamba(128, 1024)),
+    "mamba that spills": (mamba.mamba_v2, _mamba(128, 8192)),
+    "layernorm": (layernorm.layernorm_v2, (spec(300, 2048), spec(2048), spec(2048))),
+    "matmul": (
+        matmul.matmul_blocked,
+        (spec(512, 256, dtype=nl.bfloat16), spec(512, 2048, dtype=nl.bfloat16)),
+    ),
+    "convolution": (
+        convolution.conv2d,
+        (spec(1, 128, 8, 60), spec(128, 128, 3, 3), spec(128, 1), 2),
+    ),
+}
+
+
+@pytest.fixture(params=CASES, scope="module")
+def core(request):
+    kernel, args = CASES[request.param]
+    with nkisim.checks(sbuf="off"):
+        return nkisim.profile(kernel, *args)._core
+
+
+def test_an_engine_does_one_thing_at_a_time(core):
+    s = core.schedule
+    for e in range(len(ENGINES)):
+        spans = sorted((s.start[i], s.end[i]) for i, at in enumerate(s.engine) if at == e)
+        assert all(b[0] >= a[1] - ROUNDING for a, b in itertools.pairwise(spans))
+
+
+def test_a_dma_queue_does_one_thing_at_a_time(core):
+    """Busy times of a queue add up to no more than the time it is in use."""
+    s = core.schedule
+    for q, busy in enumerate(s.queue_busy):
+        mine = [i for i, queues in enumerate(s.queues_of) if q in queues]
+        if mine:
+            first = min(s.queue_start[i] for i in mine)
+            assert busy <= max(s.queue_end[i] for i in mine) - first + ROUNDING
+
+
+def test_nothing_is_read_before_it_is_made(core):
+    """Checked on bytes: the last task in program order that wrote an element has finished."""
+    s, tasks, spaces = core.schedule, core.work.tasks, core.work.spaces
+    written: dict[int, list] = defaultdict(list)
+    for at, task in enumerate(tasks):
+        for number, t in task.reads:
+            for before, other in written[number]:
+                if t is None or other is None or _meet(t, other):
+                    ready = s.end[before] if _accumulating(task, tasks[before]) else s.done[before]
+                    assert s.start[at] >= ready - ROUNDING
+        for number, t in task.writes:
+            if spaces[number].on_chip:
+                written[number].append((at, t))
+
+
+def _accumulating(task, before):
+    return task.accumulates and before.instr.opcode == "nc_matmul"
+
+
+def _elements(t):
+    grid = np.zeros(t.shape, np.int64)
+    for d, (n, stride) in enumerate(zip(t.shape, t.strides, strict=True)):
+        grid += (np.arange(n) * stride).reshape([-1 if k == d else 1 for k in range(t.ndim)])
+    return grid + t.offset
+
+
+def _meet(a, b):
+    if a.same_elements(b):
+        return True
+    if a.buffer.size > 1 << 16:
+        return False  # too large to enumerate here
+    return bool(np.intersect1d(_elements(a), _elements(b)).size)
+
+
+def test_tiles_never_take_more_memory_than_there_is(core):
+    work, s = core.work, core.schedule
+    for space, capacity in ((Space.SBUF, 176 * 1024), (Space.PSUM, 16 * 1024)):
+        changes = []
+        spans: dict[int, list[float]] = defaultdict(list)
+        for at, task in enumerate(work.tasks):
+            end = max(s.done[at], s.queue_end[at])
+            for n in {n for n, _ in (*task.reads, *task.writes)}:
+                if work.spaces[n] is space:
+                    spans[n] += [s.start[at], end]
+        for n, times in spans.items():
+            changes += [(min(times), 1, work.sizes[n]), (max(times), 0, -work.sizes[n])]
+        level = 0
+        for _, _, change in sorted(changes):
+            level += change
+            assert level <= capacity
+
+
+def test_vector_and_gpsimd_do_not_use_sbuf_at_once(core):
+    s, tasks = core.schedule, core.work.tasks
+    spans = []
+    for i, task in enumerate(tasks):
+        engine = ENGINES[s.engine[i]].value
+        if engine in ("Vector", "GpSimd") and task.transfer is None:
+            data = dict(task.costs)[ENGINES[s.engine[i]]].data
+            spans.append((s.start[i], s.start[i] + data, engine))
+    spans.sort()
+    for a, b in itertools.pairwise(spans):
+        assert a[2] == b[2] or b[0] >= a[1] - ROUNDING
+
+
+def test_causes_reach_back_to_the_start(core):
+    s = core.schedule
+    at = max(range(len(s.done)), key=s.done.__getitem__)
+    seen = set()
+    while at >= 0:
+        assert at not in seen
+        seen.add(at)
+        assert s.cause[at] < 0 or s.start[s.cause[at]] <= s.start[at]
+        at = s.cause[at]
+
+
+def test_the_model_is_deterministic():
+    kernel, args = CASES["mamba v3"]
+    a, b = (nkisim.profile(kernel, *args)._core.schedule for _ in range(2))
+    assert (a.start, a.done, a.engine) == (b.start, b.done, b.engine)
+
+
+# -- dependences against brute force
+
+BOX = st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(0, 9), st.integers(1, 3))
+
+
+@settings(max_examples=150, deadline=None)
+@given(accesses=st.lists(st.tuples(st.booleans(), BOX), min_size=2, max_size=14))
+def test_conflicting_accesses_are_ordered_and_others_are_not(accesses):
+    """Reads and writes of boxes with steps, against sets of the elements they touch."""
+    whole = Tensor(Buffer(0, (8, 40), F32, Space.SBUF))
+    regions = Regions()
+    touched, before = [], []
+    for at, (writes, (row, rows, column, step)) in enumerate(accesses):
+        t = whole[row : min(row + rows, 8), column : column + 9 * step + 1 : step]
+        waits: dict[int, int] = {}
+        (regions.write if writes else regions.read)(t, at, waits)
+        touched.append(set(_elements(t).ravel().tolist()))
+        reached = set(waits)
+        for w in waits:
+            reached |= before[w]
+            assert accesses[w][0] or writes, "two reads need no order"
+        before.append(reached)
+        for other in range(at):
+            if (accesses[other][0] or writes) and touched[other] & touched[at]:
+                assert other in reached
+
+
+def test_interleaved_accesses_do_not_wait_for_each_other():
+    whole = Tensor(Buffer(0, (128, 64), F32, Space.SBUF))
+    regions = Regions()
+    waits: dict[int, int] = {}
+    regions.write(whole[:, 0:64:2], 0, waits)
+    regions.write(whole[:, 1:64:2], 1, waits)
+    assert waits == {}
+    regions.read(whole, 2, waits)
+    assert set(waits) == {0, 1}
+
+
+# -- what the model compiler does
+
+
+@nki.jit
+def repeated(x, y, count):
+    out = nl.ndarray((128, count), dtype=x.dtype, buffer=nl.shared_hbm)
+    a, b = nl.load(x), nl.load(y)
+    for i in nl.affine_range(count):
+        product = nl.multiply(a, b)
+        nl.store(out[:, i : i + 1], nl.add(product[:, i : i + 1], 1.0))
+    return out
+
+
+def test_work_that_a_loop_repeats_is_hoisted():
+    timeline = nkisim.profile(repeated, spec(128, 512), spec(128, 512), 7)
+    assert timeline.choices["tensor_tensor(multiply) hoisted out of a loop"] == 6
+    labels = [t.label for t in timeline._core.work.tasks]
+    assert labels.count("tensor_tensor(multiply)") == 1
+
+
+@nki.jit
+def changing(x, count):
+    out = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    a = nl.load(x)
+    for _ in nl.sequential_range(count):
+        a[...] = nl.exp(nl.multiply(a, a))
+    nl.store(out, a)
+    return out
+
+
+def test_work_on_changed_inputs_is_not_hoisted():
+    timeline = nkisim.profile(changing, spec(128, 512), 5)
+    labels = [t.label for t in timeline._core.work.tasks]
+    assert labels.count("tensor_tensor(multiply)") == 5
+
+
+def test_a_kernel_that_does_not_fit_is_spilled_and_slower():
+    fits = nkisim.profile(mamba.mamba_v2, *_mamba(128, 6144))
+    with nkisim.checks(sbuf="off"):
+        spills = nkisim.profile(mamba.mamba_v2, *_mamba(128, 8192))
+    assert fits.spilled_bytes == 0 < spills.spilled_bytes
+    assert spills.latency_us / fits.latency_us > 1.2 * 8192 / 6144
+    assert any("SBUF overflows" in f.text for f in spills.findings)

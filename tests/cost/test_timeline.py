@@ -1,0 +1,213 @@
+"""What users see: figures, findings, exports, and the SDK's result objects."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+import numpy as np
+import pytest
+
+import nkisim
+from kernels.validation import elementwise, mamba, vector_add
+from nkisim.cost.timeline import MODELLED
+
+
+def spec(*shape, dtype=np.float32):
+    return nkisim.TensorSpec(shape, np.dtype(dtype))
+
+
+@pytest.fixture(scope="module")
+def timeline():
+    row, plane = spec(1, 16, 1024), spec(1, 128, 1024)
+    return nkisim.profile(mamba.mamba_v2, plane, plane, spec(128, 16), row, row)
+
+
+def test_bytes_and_operations_are_counted():
+    n = 128 * 1000 * 2
+    t = nkisim.profile(vector_add.add_tiles, spec(n), spec(n), 1000)
+    assert t.hbm_bytes == 3 * 4 * n
+    assert t.flops == n
+    assert t.arithmetic_intensity == pytest.approx(1 / 12)
+    assert t.latency_us == pytest.approx(t.body_us + 15.6)
+    assert t.bandwidth_gb_per_s < t.peak_bandwidth_gb_per_s == pytest.approx(272)
+
+
+def test_no_kernel_beats_its_roofline(timeline):
+    name, floor = timeline.roofline
+    assert name == "Vector"
+    assert 0 < floor <= timeline.bound.busy_us <= timeline.body_us
+    assert 0 < timeline.roofline_fraction <= timeline.bound_fraction <= 1
+    for use in timeline.engines.values():
+        assert 0 <= use.utilisation <= 1 + 1e-9
+        assert use.data_us <= use.busy_us + 1e-9
+    assert all(0 <= u <= 1 for u in timeline.queues)
+
+
+def test_latency_grows_with_size():
+    times = [nkisim.profile(elementwise.exp, spec(128 * k, 2048)).latency_us for k in (1, 2, 4, 8)]
+    assert times == sorted(times)
+    assert times[-1] < 8 * times[0]  # launch overhead is paid once
+
+
+def test_findings_name_the_line_and_the_gain(timeline):
+    first, *gains = timeline.findings
+    assert "Vector Engine busy" in first.text
+    two = next(f for f in gains if "two-input" in f.text)
+    assert "2 cycles an element" in two.text
+    assert two.location.filename.endswith("mamba.py")
+    assert 0 < two.gain_us < timeline.latency_us
+    assert "modelled" in str(two)
+
+
+def test_findings_see_short_runs():
+    @nki.jit
+    def columns(x):
+        out = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x[:, 0:2048:4]))
+        return out
+
+    t = nkisim.profile(columns, spec(128, 2048))
+    (short,) = [f for f in t.findings if "runs of 4 bytes" in f.text]
+    assert short.gain_us > 0.5 * t.body_us
+
+
+def test_a_small_kernel_is_told_of_the_launch():
+    t = nkisim.profile(elementwise.exp, spec(128, 64))
+    assert "launch overhead" in t.findings[0].text
+
+
+def test_critical_path_is_a_chain_in_time(timeline):
+    path = timeline.critical_path
+    assert path[0].start_us == 0
+    assert path[-1].end_us == pytest.approx(timeline.body_us)
+    for a, b in itertools.pairwise(path):
+        assert a.start_us <= b.start_us
+        assert a.end_us == pytest.approx(b.start_us)
+
+
+def test_lines_add_up_to_the_engines(timeline):
+    for name in ("Vector", "Scalar", "Tensor"):
+        total = sum(r.busy_us for r in timeline.lines if r.resource == name)
+        assert total == pytest.approx(timeline.engines[name].busy_us)
+
+
+def test_text_says_that_it_is_modelled(timeline):
+    other = nkisim.profile(elementwise.exp, spec(250, 512))
+    outputs = [timeline.table(), str(timeline), repr(timeline), timeline._repr_html_(),
+               timeline.compare(other)]  # fmt: skip
+    for text in outputs:
+        assert MODELLED in text
+    assert re.search(r"mamba\.py:\d+", timeline.table())
+    assert "elementwise" not in timeline.compare(other)
+    assert "exp" in timeline.compare(other)
+
+
+def test_perfetto_trace_holds_every_interval(timeline, tmp_path):
+    path = tmp_path / "trace.json"
+    timeline.to_perfetto(path)
+    events = json.loads(path.read_text())["traceEvents"]
+    spans = [e for e in events if e["ph"] == "X"]
+    assert len(spans) == len(timeline.intervals)
+    names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    busy = sum(e["dur"] for e in spans if names[e["tid"]] == "Vector")
+    assert busy == pytest.approx(timeline.engines["Vector"].busy_us)
+    assert MODELLED in events[0]["args"]["name"]
+
+
+def test_plot_has_units_a_legend_and_says_modelled(timeline):
+    pytest.importorskip("matplotlib")
+    figure = timeline.plot()
+    (axes,) = figure.axes
+    assert "µs" in axes.get_xlabel()
+    assert MODELLED in axes.get_title(loc="left")
+    assert {t.get_text() for t in figure.legends[0].get_texts()} >= {"Vector", "Tensor", "load"}
+
+
+def test_arrays_and_specs_give_the_same_model():
+    a = np.zeros(25600, np.float32)
+    with_data = nkisim.profile(vector_add.add_tiles, a, a, 200).latency_us
+    assert (
+        with_data == nkisim.profile(vector_add.add_tiles, spec(25600), spec(25600), 200).latency_us
+    )
+
+
+def test_two_cores_share_the_instances():
+    @nki.jit
+    def double(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        rows = slice(nl.program_id(0) * 128, (nl.program_id(0) + 1) * 128)
+        nl.store(out[rows], nl.load(x[rows]) * 2.0)
+        return out
+
+    x = spec(128 * 8, 4096)
+    one, two = (nkisim.profile(double[g], x) for g in ((8,), (nl.spmd_dim(nl.nc(2), 4),)))
+    assert (len(one.cores), len(two.cores)) == (1, 2)
+    assert two.body_us < 0.7 * one.body_us
+
+
+def test_benchmark_fills_the_documented_result(capsys):
+    @nki.benchmark(warmup=2, iters=5)
+    @nki.jit
+    def scaled(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x) * 3.0)
+        return out
+
+    out = scaled(np.ones((128, 64), np.float32))
+    latency = scaled.benchmark_result.nc_latency
+    values = {latency.get_latency_percentile(p) for p in (0, 1, 10, 25, 50, 90, 99, 100)}
+    assert len(values) == 1
+    assert values.pop() == nkisim.profile(scaled, spec(128, 64)).latency_us
+    assert np.isnan(out).all()  # undefined, as documented
+    assert MODELLED in capsys.readouterr().out
+    assert MODELLED in repr(latency)
+    with pytest.raises(nkisim.KernelError, match="percentile"):
+        latency.get_latency_percentile(95)
+
+
+def test_benchmark_on_a_grid_reports_to_the_kernel():
+    @nki.benchmark
+    def copy(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        rows = slice(nl.program_id(0) * 128, (nl.program_id(0) + 1) * 128)
+        nl.store(out[rows], nl.load(x[rows]))
+        return out
+
+    copy[2](np.ones((256, 64), np.float32))
+    assert copy.benchmark_result.nc_latency.get_latency_percentile(50) > 15.6
+
+
+def test_profile_writes_its_folder(tmp_path):
+    @nki.profile(working_directory=str(tmp_path / "profiles"), save_neff_name="file.neff")
+    def copy(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        return out
+
+    copy(np.ones((128, 64), np.float32))
+    figures = json.loads((tmp_path / "profiles" / "copy.modelled.json").read_text())
+    assert figures["kind"] == MODELLED
+    assert (tmp_path / "profiles" / "copy.modelled.trace.json").exists()
+    with pytest.raises(nkisim.KernelError, match="working_directory"):
+        nki.profile(working_directory="relative")(copy)
+
+
+def test_command_line_prints_every_kernel(run_python, tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import neuronxcc.nki as nki, neuronxcc.nki.language as nl, numpy as np\n"
+        "@nki.jit\n"
+        "def copy(x):\n"
+        "    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n"
+        "    nl.store(out, nl.load(x))\n"
+        "    return out\n"
+        "for n in (64, 32, 64):\n"
+        "    print('sum', copy(np.ones((128, n), np.float32)).sum())\n"
+    )
+    out = run_python("-m", "nkisim", "profile", str(script)).stdout
+    assert out.count(MODELLED) == 2  # one a set of shapes
+    assert "sum 8192.0" in out
