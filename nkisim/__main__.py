@@ -23,16 +23,18 @@ def main() -> None:
     )
     parser.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m")
     parser.add_argument("target", help="script or module to run")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
     words = sys.argv[1:]
     profiles = words[:1] == ["profile"]
-    options = parser.parse_args(words[profiles:])
+    words = words[profiles:]
+    # What follows the target is the program's own, to the letter: `--`, too.
+    own = 2 if words[:1] == ["-m"] else 1
+    options, arguments = parser.parse_args(words[:own]), words[own:]
 
     if not install() and sdk_installed():
         print("nkisim: the Neuron SDK is installed; running on it", file=sys.stderr)
     elif "PJRT_DEVICE" not in os.environ:
         os.environ["PJRT_DEVICE"] = "CPU"  # what torch_xla runs on without a Neuron device
-    sys.argv = [options.target, *options.arguments]
+    sys.argv = [options.target, *arguments]
     if not profiles:
         _run(parser, options)
     elif sdk_installed():
