@@ -39,6 +39,12 @@ class SpmdDim:
     parts: tuple[int | NeuronCores, ...]
 
     def __post_init__(self) -> None:
+        if not self.parts:
+            raise ParameterError(
+                "nl.spmd_dim() of nothing",
+                rule="a grid dimension is made of one sub-dimension or more",
+                fix="name them, e.g. nl.spmd_dim(nl.nc(2), 4)",
+            )
         if sum(isinstance(p, NeuronCores) for p in self.parts) > 1:
             raise ParameterError(
                 f"nl.spmd_dim{self.parts!r} names NeuronCores twice",
@@ -68,6 +74,12 @@ class Grid:
         """
         entries = spec if isinstance(spec, tuple | list) else (spec,)
         dims = tuple(_dimension(e) for e in entries)
+        if sum(len(_cores_of(d)) for d in dims) > 1:
+            raise ParameterError(
+                f"launch grid {spec!r} names NeuronCores in several dimensions",
+                rule="a launch grid is spread over NeuronCores along one dimension",
+                fix="keep one nl.nc(n)",
+            )
         return cls(tuple(_extent(d) for d in dims), dims)
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 from nkisim import annotations, checking, debugging, frameworks
 from nkisim.dtypes import as_dtype
 from nkisim.errors import OutputError, ParameterError, ShapeError
-from nkisim.grid import SINGLE, Grid
+from nkisim.grid import SINGLE, Grid, NeuronCores, SpmdDim
 from nkisim.guards import Guards
 from nkisim.machine import TARGET, Machine
 from nkisim.program import Program, TensorSpec
@@ -22,6 +22,7 @@ from nkisim.tensor import Tensor
 from nkisim.trace import Trace, Tracer, tracing
 
 _TENSORS = (np.ndarray, TensorSpec)
+_GRID_ENTRIES = (int, NeuronCores, SpmdDim)
 _CONTAINERS = (tuple, list, dict)
 MODES = ("auto", "jax", "torchxla", "baremetal", "benchmark", "simulation", "trace")
 
@@ -61,10 +62,10 @@ class Kernel:
         self._launches: dict[Any, Kernel] = {}
 
     def __getitem__(self, grid: object) -> Kernel:
-        try:
-            bound = self._launches.get(grid)
-        except TypeError:  # a list; Grid.of takes it or explains
-            return self._on(Grid.of(grid))
+        entries = grid if type(grid) is tuple else (grid,)
+        if not all(type(e) in _GRID_ENTRIES for e in entries):
+            return self._on(Grid.of(grid))  # which takes it or explains: 2.0 and True equal ints
+        bound = self._launches.get(grid)
         if bound is None:
             bound = self._launches[grid] = self._on(Grid.of(grid))
         return bound
