@@ -1,0 +1,116 @@
+"""`python -m nkisim`: any NKI program, unmodified."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+PROGRAM = """
+    import os
+    import sys
+    import numpy as np
+    import neuronxcc.nki as nki
+    import neuronxcc.nki.language as nl
+
+
+    @nki.jit
+    def double(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x) * 2)
+        return out
+
+
+    if __name__ == "__main__":
+        rows = int(sys.argv[1]) if sys.argv[1:] and sys.argv[1].isdigit() else 2
+        print(os.path.basename(sys.argv[0]), sys.argv[1:])
+        print(double(np.ones((rows, 3), np.float32)).sum())
+    """
+
+
+@pytest.fixture
+def program(tmp_path):
+    """A script, and the same as a module of a package, with a neighbour that it could import."""
+    text = textwrap.dedent(PROGRAM)
+    folder = tmp_path / "somewhere"
+    folder.mkdir()
+    (folder / "program.py").write_text(text)
+    (folder / "neighbour.py").write_text("VALUE = 7\n")
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "program.py").write_text(text)
+    return folder / "program.py"
+
+
+@pytest.mark.parametrize("arguments", [[], ["4"], ["--help"], ["-m", "x"], ["--", "a b", "-v"]])
+def test_a_script_with_its_own_arguments(run_python, program, arguments):
+    done = run_python("-m", "nkisim", str(program), *arguments)
+    rows = 4 if arguments == ["4"] else 2
+    assert done.stdout == f"program.py {arguments}\n{rows * 6.0}\n"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("arguments", [[], ["3"], ["--help"]])
+def test_a_module_with_its_own_arguments(run_python, program, arguments):
+    done = run_python("-m", "nkisim", "-m", "package.program", *arguments)
+    rows = 3 if arguments == ["3"] else 2
+    assert done.stdout == f"program.py {arguments}\n{rows * 6.0}\n"
+
+
+def test_a_script_finds_its_neighbours(run_python, program):
+    program.write_text("import sys, neighbour\nprint(neighbour.VALUE, sys.path[0])\n")
+    done = run_python("-m", "nkisim", str(program))
+    assert done.stdout == f"7 {program.parent}\n"
+
+
+def test_the_script_is_the_main_module(run_python, program):
+    program.write_text(
+        "import sys\nprint(__name__, sys.modules['__main__'].__file__ == __file__)\n"
+    )
+    done = run_python("-m", "nkisim", str(program))
+    assert done.stdout == "__main__ True\n"
+
+
+def test_a_diagnosed_error_ends_the_program(run_python, program):
+    done = run_python("-m", "nkisim", str(program), "200", check=False)
+    assert done.returncode == 1
+    assert "TileSizeError" in done.stderr
+    assert "partition axis of 200" in done.stderr
+    assert "at:   program.py:12 in double" in done.stderr
+    assert "fix:" in done.stderr
+
+
+@pytest.mark.parametrize(("statement", "code"), [("sys.exit(3)", 3), ("raise SystemExit", 0)])
+def test_exit_codes_are_the_programs(run_python, program, statement, code):
+    program.write_text(f"import sys\n{statement}\n")
+    assert run_python("-m", "nkisim", str(program), check=False).returncode == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "target"),
+        (["no_such_script.py"], "no file 'no_such_script.py'; for a module use -m"),
+        (["-m", "no_such_module"], "no_such_module"),
+    ],
+)
+def test_what_cannot_be_run(run_python, arguments, says):
+    done = run_python("-m", "nkisim", *arguments, check=False)
+    assert done.returncode != 0
+    assert says in done.stderr
+
+
+def test_help(run_python):
+    assert "unmodified" in run_python("-m", "nkisim", "--help").stdout
+
+
+def test_a_real_sdk_is_used(run_python, tmp_path, program):
+    nki = tmp_path / "sdk" / "neuronxcc" / "nki"
+    nki.mkdir(parents=True)
+    (nki.parent / "__init__.py").write_text("")
+    (nki / "__init__.py").write_text("WHOSE = 'SDK'\n")
+    program.write_text("import neuronxcc.nki as nki\nprint(nki.WHOSE)\n")
+    done = run_python("-m", "nkisim", str(program), path=(tmp_path / "sdk",))
+    assert done.stdout == "SDK\n"
+    assert "running on it" in done.stderr
