@@ -148,3 +148,8 @@ def test_no_package_index_is_named(name: str) -> None:
     options = [line for line in text.splitlines() if line.startswith(("-i", "--", "-f"))]
     assert options == []
     assert "://" not in text
+
+
+def test_wheel_brings_the_table_of_the_api(isolated: Path) -> None:
+    code = "from nkisim.coverage import coverage\nprint(len(coverage()))"
+    assert int(run_isolated(isolated, code)) > 150

@@ -1,69 +1,91 @@
-"""Every documented function of ``nki.language`` and ``nki.isa`` exists, with its exact signature."""
+"""Every documented name of ``neuronxcc.nki`` exists, functions with their exact signature."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-DATA = Path(__file__).resolve().parents[1] / "data"
-SIGNATURES = json.loads((DATA / "nki_signatures_2.26.json").read_text())["signatures"]
+from nkisim import coverage
 
-# Documented, and not simulated: see the coverage page.
-MISSING = {
-    "neuronxcc.nki.isa": {"builtin_custom_op"},
-    "neuronxcc.nki.language": {
-        "all_reduce",
-        "gemm_grid",
-        "gemm_stationary_grid",
-        "loop_reduce",
-    },
-}
-FUNCTIONS = [
-    pytest.param(module, name, id=f"{module.rsplit('.', 1)[1]}.{name}")
-    for module, names in SIGNATURES.items()
+TABLE = coverage.documented()
+NAMES = [
+    pytest.param(module, name, id=f"{module.removeprefix('neuronxcc.')}.{name}")
+    for module, names in TABLE.items()
     for name in names
-    if name not in MISSING[module]
+    if f"{module}.{name}" not in coverage.NOT_YET
 ]
+FUNCTIONS = [p for p in NAMES if "signature" in TABLE[p.values[0]][p.values[1]]]
 
 
-def documented(module: str, name: str) -> inspect.Signature:
-    """The documented signature, its defaults evaluated."""
-    nisa = importlib.import_module("neuronxcc.nki.isa")
-    space: dict = {
-        "np": np,
-        "bool": bool,
-        **{n: getattr(nisa, n) for n in ("engine", "reduce_cmd", "oob_mode", "dge_mode", "fp32")},
-    }
-    exec(f"def function{SIGNATURES[module][name]}: ...", space)
-    return inspect.signature(space["function"])
+@pytest.mark.parametrize(("module", "name"), NAMES)
+def test_it_exists(module, name):
+    coverage.find(module, name)
 
 
-def bare(signature: inspect.Signature) -> list:
-    return [(p.name, p.kind, p.default) for p in signature.parameters.values()]
+def test_what_is_imported_is_what_is_looked_at():
+    for module in TABLE:
+        for name in set(TABLE[module]) & set(dir(importlib.import_module(module))):
+            ours = coverage.find(module, name)
+            assert getattr(importlib.import_module(module), name) is ours
 
 
 @pytest.mark.parametrize(("module", "name"), FUNCTIONS)
 def test_signature(module, name):
-    function = getattr(importlib.import_module(module), name)
-    assert bare(inspect.signature(function)) == bare(documented(module, name))
+    wanted = coverage.documented_signature(module, name)
+    found = inspect.signature(coverage.find(module, name))
+    assert [(p.name, p.kind, p.default) for p in found.parameters.values()] == [
+        (p.name, p.kind, p.default) for p in wanted.parameters.values()
+    ]
 
 
 @pytest.mark.parametrize(("module", "name"), FUNCTIONS)
 def test_docstring(module, name):
-    function = getattr(importlib.import_module(module), name)
-    assert inspect.getdoc(function)
+    assert inspect.getdoc(coverage.find(module, name))
 
 
-def test_the_list_of_what_is_missing_is_true():
-    for module, names in MISSING.items():
-        for name in names:
-            assert name in SIGNATURES[module]
-            assert not hasattr(importlib.import_module(module), name)
+@pytest.mark.parametrize(("module", "name"), FUNCTIONS)
+def test_the_table_agrees_with_itself(module, name):
+    # The names of the parameters also stand beside the signature.
+    parameters = coverage.documented_signature(module, name).parameters
+    assert [p for p in parameters if p != "kwargs"] == TABLE[module][name]["params"]
+
+
+@pytest.mark.parametrize("path", coverage.NOT_YET)
+def test_what_is_said_to_be_missing_is_documented_and_missing(path):
+    module, _, name = path.rpartition(".")
+    assert name in TABLE[module]
+    with pytest.raises(AttributeError):
+        coverage.find(module, name)
+
+
+@pytest.mark.parametrize("path", coverage.PARTLY)
+def test_what_is_said_to_be_partly_there_is_documented_and_there(path):
+    entry = {e.path: e for e in coverage.coverage()}[path]
+    assert entry.status == "partly"
+    assert entry.reason == coverage.PARTLY[path]
+
+
+def test_coverage_finds_a_missing_name_and_a_wrong_signature(monkeypatch):
+    nl = coverage.find("neuronxcc.nki", "language")
+    before = {e.path: e.status for e in coverage.coverage()}
+    assert before["neuronxcc.nki.language.load"] == before["neuronxcc.nki.language.store"]
+    monkeypatch.delattr(nl, "load")
+    monkeypatch.setattr(nl, "store", lambda dst, value, mask=None: None)
+    after = {e.path: e for e in coverage.coverage()}
+    assert after["neuronxcc.nki.language.load"].status == "not yet"
+    assert after["neuronxcc.nki.language.store"].status == "partly"
+    assert "parameters" in after["neuronxcc.nki.language.store"].reason
+    others = {p: e.status for p, e in after.items() if not p.endswith((".load", ".store"))}
+    assert others == {p: s for p, s in before.items() if p in others}
+
+
+def test_every_status_but_simulated_has_a_reason():
+    for entry in coverage.coverage():
+        assert (entry.status == "simulated") == (entry.reason == "")
+        assert entry.reason != "missing", entry.path
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,16 @@ This is what lets them run unchanged on a Neuron instance, which the test machin
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from nkisim.coverage import documented
+
 ROOT = Path(__file__).resolve().parents[2]
-API = json.loads((ROOT / "tests" / "data" / "nki_api_neuronxcc_2.26.json").read_text())["modules"]
+API = documented()
 _MODULES = {"neuronxcc", *API}
 
 _CODE_CELL = re.compile(r"^```\{code-cell\}[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
