@@ -42,7 +42,8 @@ opcode("reciprocal", Engine.VECTOR, elementwise=True)(elementwise)
 @opcode("memset", Engine.VECTOR, elementwise=True)
 def _memset(instr: Instruction) -> Callable:
     value = np.empty((), instr.outs[0].dtype)
-    cast_into(value, np.asarray(_scalar(instr.attrs["value"])))
+    with np.errstate(all="ignore"):  # a value past the type's range is infinite
+        cast_into(value, np.asarray(_scalar(instr.attrs["value"])))
     return masked(instr, lambda out: out.fill(value[()]))
 
 

@@ -82,6 +82,7 @@ def test_like_takes_shape_and_type():
     run(body, numbers(3, 5, dtype=np.float16))
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("value", [300, -1, 2.75, -1e9, float("nan")])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float16])
 def test_fill_values_are_converted(value, dtype):
