@@ -1,0 +1,95 @@
+"""The figure and the tables of the validation page."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+import numpy as np
+from matplotlib.ticker import LogLocator
+
+from kernels import plots
+from kernels.plots.figure import COLORS, Figure
+from kernels.validation.points import Point
+
+Row = tuple[Point, float]
+
+_MARKS = {
+    "matmul": ("o", COLORS["green"]),
+    "Mamba": ("s", COLORS["blue"]),
+    "normalisation": ("D", COLORS["orange"]),
+    "elementwise": ("^", COLORS["vermillion"]),
+    "convolution": ("P", COLORS["purple"]),
+    "DMA": ("v", COLORS["sky"]),
+}
+
+
+def scatter(rows: Iterable[Row], alt: str) -> Figure:
+    """Modelled against published latency, both in microseconds on log axes."""
+    rows = list(rows)
+    fig, axes = plots.subplots(size=(5.6, 5.2))
+    ends = np.array([1.0, 1e5])
+    axes.fill_between(ends, ends / 1.35, ends * 1.35, color=COLORS["yellow"], alpha=0.25, lw=0)
+    axes.plot(ends, ends, color="black", lw=1)
+    for family, (mark, color) in _MARKS.items():
+        mine = [(p.published_us, m) for p, m in rows if p.family == family]
+        if mine:
+            x, y = zip(*mine, strict=True)
+            axes.plot(x, y, mark, color=color, label=family, ms=7, alpha=0.85)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator())
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(*ends)
+    axes.set_ylim(*ends)
+    axes.set_aspect("equal")
+    axes.set_xlabel("published latency, µs (measured on trn1 and inf2)")
+    axes.set_ylabel("latency modelled by nkisim, µs")
+    axes.legend(loc="upper left")
+    return plots.show(fig, alt=alt, caption="Line: equal. Band: within a factor of 1.35.")
+
+
+class Table:
+    """Rows of text, as an HTML table on a page and as one line elsewhere."""
+
+    def __init__(self, name: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+        self.name = name
+        self.head = list(head)
+        self.rows = [list(r) for r in rows]
+
+    def __repr__(self) -> str:
+        return f"Table: {self.name}, {len(self.rows)} rows"
+
+    def _repr_html_(self) -> str:
+        def line(cells: Iterable[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
+
+        body = "".join(line(r, "td") for r in self.rows)
+        return (
+            f'<table class="dataframe"><thead>{line(self.head, "th")}</thead>'
+            f"<tbody>{body}</tbody></table>"
+        )
+
+
+def microseconds(value: float) -> str:
+    """A time in microseconds, in about three digits."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def table(rows: Iterable[Row]) -> Table:
+    """Each point: published, modelled, and the error of the model."""
+    return Table(
+        "modelled against published latency",
+        ["kernel", "published, µs", "modelled, µs", "error", "trust", "source"],
+        (
+            [
+                p.name,
+                microseconds(p.published_us),
+                microseconds(m),
+                f"{m / p.published_us - 1:+.0%}",
+                p.trust,
+                p.source,
+            ]
+            for p, m in rows
+        ),
+    )
