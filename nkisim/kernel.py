@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nkisim import annotations, checking, debugging, frameworks
+from nkisim import annotations, checking, compatibility, debugging, frameworks
 from nkisim.dtypes import as_dtype
 from nkisim.errors import OutputError, ParameterError, ShapeError
 from nkisim.grid import SINGLE, Grid, NeuronCores, SpmdDim
@@ -215,8 +215,18 @@ class Specialization:
             return tracer.argument(name, tuple(leaf.shape), as_dtype(leaf.dtype, f"{name}.dtype"))
 
         call_args, call_kwargs = map_leaves(declare, (tuple(args), dict(kwargs)))
-        trace = tracer.run(lambda: kernel.body(*call_args, **call_kwargs))
+        as_sdk = kernel.mode == "simulation"
+
+        def body() -> Any:
+            result = kernel.body(*call_args, **call_kwargs)
+            if not as_sdk:
+                return result
+            return map_leaves(lambda leaf: compatibility.returned_in_hbm(tracer, leaf), result)
+
+        trace = tracer.run(body)
         tracer.data = None
+        if as_sdk:
+            compatibility.keep_fp32(trace)
         self._returned: list[Tensor] = []
         self.guards.settle()
         self._check_result(trace, checker)

@@ -97,6 +97,8 @@ class Buffer:
         data: the values of a CONSTANT.
         place: where the kernel puts its tiles, when it allocates directly (see Allocation).
         placed: for each tile, where that is.
+        stored: the type that running keeps the elements in, when it is not `dtype` (see
+            nkisim.compatibility).
     """
 
     __slots__ = (
@@ -113,6 +115,7 @@ class Buffer:
         "role",
         "shape",
         "space",
+        "stored",
         "strides",
     )
 
@@ -134,7 +137,7 @@ class Buffer:
     ) -> None:
         self.number = number
         self.shape = shape
-        self.dtype = dtype
+        self.dtype = self.stored = dtype
         self.space = space
         self.par_axis = par_axis
         self.name = name

@@ -68,7 +68,8 @@ def _plain_copy(step: Step) -> bool:
     if not step.instr.spec.pure_copy or step.instr.where is not None:
         return False
     out, source = step.outs[0], step.ins[0]
-    return out.dtype == source.dtype == out.buffer.dtype == source.buffer.dtype
+    same = out.dtype == source.dtype == out.buffer.dtype == source.buffer.dtype
+    return same and out.buffer.stored == source.buffer.stored
 
 
 def _within(positions: list[int], after: int, upto: int) -> range:

@@ -202,28 +202,32 @@ class _Layout:
             for number, buffer in used.items():
                 if number in slots or number in self._arrays or buffer.data is not None:
                     continue
-                spare = free.get(buffer.nbytes)
+                size = buffer.size * buffer.stored.itemsize
+                spare = free.get(size)
                 if spare:
                     slots[number] = spare.pop()
                 else:
                     slots[number] = len(self.slots)
-                    self.slots.append(buffer.nbytes)
+                    self.slots.append(size)
             for number, buffer in used.items():
                 if number in slots and last[number] == at:
-                    free.setdefault(buffer.nbytes, []).append(slots[number])
+                    size = buffer.size * buffer.stored.itemsize
+                    free.setdefault(size, []).append(slots[number])
         return slots
 
     def _place(self, tensor: Tensor, slots: dict[int, int]) -> int:
-        number = tensor.buffer.number
-        item = tensor.dtype.itemsize
+        buffer = tensor.buffer
+        number = buffer.number
+        dtype = tensor.dtype if buffer.stored is buffer.dtype else buffer.stored
+        item = dtype.itemsize
         offset, strides = tensor.offset * item, tuple(s * item for s in tensor.strides)
         home = slots.get(number, -1 - number)
-        key = (home, offset, strides, tensor.shape, tensor.dtype)
+        key = (home, offset, strides, tensor.shape, dtype)
         place = self._places.get(key)
         if place is not None:
             return place
         place = self._places[key] = len(self._places)
-        view = (tensor.shape, tensor.dtype, offset, strides)
+        view = (tensor.shape, dtype, offset, strides)
         if number in slots:
             self.inside.append((place, slots[number], *view))
         elif number in self._arrays:

@@ -40,7 +40,9 @@ def jit(func: Callable | None = None, mode: str = "auto", **kwargs: Any) -> Any:
     Args:
         func: the kernel function.
         mode: "auto" takes the framework of the arguments. The other documented modes are accepted
-            and behave the same here, since every one runs on the simulator.
+            and behave the same here, since every one runs on the simulator; but "simulation" does
+            as the SDK's simulator does: bf16 and fp8 tiles on chip keep fp32 precision (numbers
+            differ from hardware's), and a returned on-chip tile is copied out with a warning.
         **kwargs: platform_target="trn1", "inf2" or "trn2" chooses the NeuronCore generation.
             Other compiler options of the SDK are ignored, as there is no compiler.
 
@@ -85,8 +87,11 @@ def simulate_kernel(kernel: Callable, *args: Any, **kwargs: Any) -> Any:
     Args:
         kernel: a function, a kernel, or a kernel bound to a grid (`kernel[2, 2]`).
         *args, **kwargs: its arguments.
+
+    Numbers are rounded as on hardware. (The SDK's own simulator keeps bf16 and fp8 tiles in fp32;
+    for that declare the kernel with `@nki.jit(mode="simulation")`.)
     """
-    return as_kernel(kernel, "simulation")(*args, **kwargs)
+    return as_kernel(kernel)(*args, **kwargs)
 
 
 def __getattr__(name: str) -> Any:

@@ -25,7 +25,7 @@ def compute() -> Callable:
     ) -> np.ndarray | tuple[np.ndarray, ...]:
         options = {} if target is None else {"platform_target": target}
 
-        @nki.jit(mode="simulation", **options)
+        @nki.jit(**options)
         def kernel(arrays):
             result = body(*(nl.load(a) for a in arrays))
             tiles = result if isinstance(result, tuple) else (result,)

@@ -1,0 +1,57 @@
+"""Two things that the SDK's simulator does and hardware cannot, for `@nki.jit(mode="simulation")`.
+
+AWS's own documentation tests rely on both. They hold for kernels declared with that mode only;
+every other way to run a kernel (other modes, `nki.simulate_kernel` of a plain function, JAX and
+PyTorch by default) does as hardware does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nkisim.dtypes import F32, bfloat16, float8_e4m3, float8_e5m2
+from nkisim.errors import OutputError, warn
+from nkisim.memory import Role, Space
+from nkisim.tensor import Tensor
+from nkisim.trace import Trace, Tracer
+
+# The types that NumPy does not have, which the SDK's simulator computes in fp32.
+_EMULATED = frozenset(np.dtype(t) for t in (bfloat16, float8_e4m3, float8_e5m2))
+
+
+def returned_in_hbm(tracer: Tracer, leaf: object) -> object:
+    """`leaf` of a kernel's result; an on-chip tile is copied to HBM, with a warning."""
+    if not isinstance(leaf, Tensor) or not leaf.space.on_chip:
+        return leaf
+    out = tracer.allocate(leaf.shape, leaf.dtype, Space.SHARED_HBM)
+    tracer.emit("dma_copy", (out,), (leaf,))
+    if tracer.program == 0:
+        warn(
+            OutputError(
+                f"kernel {tracer.trace.name} returns {leaf.describe()}",
+                rule="on hardware outputs live in HBM, and on-chip tiles are gone when the kernel "
+                'ends; mode="simulation" copies them out, as the SDK\'s simulator does',
+                fix="make an output with nl.ndarray(..., buffer=nl.shared_hbm), nl.store the "
+                "tile into it and return that",
+                location=leaf.buffer.location,
+            )
+        )
+    return out
+
+
+def keep_fp32(trace: Trace) -> None:
+    """Keep on-chip bf16 and fp8 tiles in fp32: the SDK lists it as a known issue of its simulator.
+
+    Arguments, outputs and scratch tensors in HBM round as ever. So do tiles whose bits are looked
+    at as another type.
+    """
+    recast = {
+        t.buffer.number
+        for instr in trace.instructions
+        for t in (*instr.outs, *instr.tiles_in)
+        if t.dtype != t.buffer.dtype
+    }
+    for buffer in trace.buffers:
+        local = buffer.role is Role.LOCAL and buffer.space.on_chip
+        if local and buffer.dtype in _EMULATED and buffer.number not in recast:
+            buffer.stored = F32
