@@ -17,7 +17,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from math import prod
+
+import numpy as np
 
 from nkisim.cost import compute
 from nkisim.cost.compute import Cost, Operand
@@ -25,7 +28,7 @@ from nkisim.cost.dma import Transfer, transfer
 from nkisim.dtypes import F32
 from nkisim.instruction import Engine, Instruction
 from nkisim.machine import Machine
-from nkisim.memory import Buffer, Role, Space
+from nkisim.memory import Buffer, Placed, Role, Space
 from nkisim.tensor import Tensor
 from nkisim.timing import Timing
 
@@ -131,6 +134,7 @@ class _Builder:
         self._transfers: dict[tuple, Transfer] = {}
         self._rows: dict[int, tuple] = {}  # id of an operand -> key of its broadcast row
         self._made: dict[tuple, tuple[int, bool]] = {}  # key -> (buffer, whether it exists)
+        self._slots: dict[tuple[Space, Placed], tuple[int, bool]] = {}
         self._next = -1  # numbers of buffers that only the compiler knows
 
     def build(self, instructions: Sequence[Instruction]) -> Work:
@@ -140,6 +144,8 @@ class _Builder:
         for i in kept:
             for t in (*i.outs, *i.tiles_in):
                 self._declare(t.buffer)
+        if any(b.placed for b in self.work.buffers.values()):
+            self._place()
         self._find_rows(kept)
         for instr in kept:
             self._add(instr)
@@ -198,6 +204,7 @@ class _Builder:
         if (
             b.role is not Role.LOCAL
             or not b.space.on_chip
+            or b.placed
             or writes[b.number] != 1
             or i.where is not None
             or not out.covers_buffer
@@ -274,8 +281,57 @@ class _Builder:
         else:
             self._add_plain(i)
 
+    def _place(self) -> None:
+        """Tiles that the kernel places by hand: those that share bytes are one buffer."""
+        tiles: dict[tuple[Space, Placed], None] = {}
+        for b in self.work.buffers.values():
+            for at in b.placed:
+                tiles.setdefault((b.space, at))
+        groups: list[list] = []  # [space, partitions taken, first byte, last byte, tiles]
+        for space, at in sorted(tiles, key=lambda x: (x[0].value, x[1].address, x[1])):
+            rows = set(range(at.start // 32, -(-(at.start + at.partitions) // 32)))
+            end = at.address + at.size
+            touching = [g for g in groups if g[0] is space and g[3] > at.address and g[1] & rows]
+            group = [space, rows, at.address, end, [at]]
+            for g in touching:
+                groups.remove(g)
+                group[1] |= g[1]
+                group[2], group[3] = min(group[2], g[2]), max(group[3], g[3])
+                group[4] += g[4]
+            groups.append(group)
+        for space, _, first, last, members in groups:
+            number = self._scratch(last - first, space)
+            alone = len(set(members)) == 1
+            for at in members:
+                self._slots[space, at] = (number, alone)
+        for b in self.work.buffers.values():
+            if b.placed:
+                self.work.sizes.pop(b.number, None)
+
+    def _slot(self, t: Tensor) -> tuple[int, Tensor | None]:
+        """The memory behind a tile placed by hand, and which part of it `t` is."""
+        b = t.buffer
+        blocks = b.shape[: b.par_axis]
+        offsets = t.offsets[: b.par_axis]
+        found = {
+            self._slots[b.space, b.placed[int(np.ravel_multi_index(idx, blocks)) if blocks else 0]]
+            for idx in _blocks_of(t, blocks, offsets)
+        }
+        number, alone = min(found)
+        if len(found) > 1 or not alone:
+            return number, None
+        zero = (0,) * len(blocks) + t.offsets[b.par_axis :]
+        return number, t.view_as(t.shape, zero, t.coefs)
+
     def _access(self, tensors: Iterable[Tensor]) -> list:
         same = self._same
+        if self._slots:
+            return [
+                self._slot(t)
+                if t.buffer.placed
+                else (same.get(t.buffer.number, t.buffer.number), t)
+                for t in tensors
+            ]
         if not same:
             return [(t.buffer.number, t) for t in tensors]
         return [(same.get(t.buffer.number, t.buffer.number), t) for t in tensors]
@@ -435,6 +491,15 @@ class _Builder:
         self.work.sizes[number] = nbytes
         self.work.spaces[number] = space
         return number
+
+
+def _blocks_of(t: Tensor, blocks: tuple[int, ...], first: tuple[int, ...]) -> list[tuple]:
+    """The block indices that a view touches: mostly one."""
+    rows = t.coefs[: len(blocks)]
+    if not any(any(row) for row in rows):
+        return [first]
+    ranges = [range(low, high + 1) for low, high in t.bounds()[: len(blocks)]]
+    return list(product(*ranges))
 
 
 def _pattern(t: Tensor) -> tuple:

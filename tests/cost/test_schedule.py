@@ -6,6 +6,7 @@ import itertools
 from collections import defaultdict
 
 import neuronxcc.nki as nki
+import neuronxcc.nki.compiler as ncc
 import neuronxcc.nki.language as nl
 import numpy as np
 import pytest
@@ -238,3 +239,41 @@ def test_a_kernel_that_does_not_fit_is_spilled_and_slower():
     assert fits.spilled_bytes == 0 < spills.spilled_bytes
     assert spills.latency_us / fits.latency_us > 1.2 * 8192 / 6144
     assert any("SBUF overflows" in f.text for f in spills.findings)
+
+
+def _placed_add(depth):
+    """a + b with tiles that rotate over `depth` places each."""
+
+    @nki.jit
+    def kernel(a, b):
+        tiles, columns = a.shape[0] // (128 * 1000), 1000
+        shape = (tiles, 128, columns)
+        out = nl.ndarray(shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        a, b = a.reshape(shape), b.reshape(shape)
+        x, y, z = (
+            nl.ndarray(
+                (tiles, nl.par_dim(128), columns),
+                dtype=a.dtype,
+                buffer=ncc.sbuf.mod_alloc(
+                    base_addr=k * depth * 4 * columns, num_free_tiles=(depth,)
+                ),
+            )
+            for k in range(3)
+        )
+        for i in nl.affine_range(tiles):
+            x[i] = nl.load(a[i])
+            y[i] = nl.load(b[i])
+            z[i] = nl.add(x[i], y[i])
+            nl.store(out[i], z[i])
+        return out
+
+    return kernel
+
+
+def test_tiles_placed_by_hand_are_reused_when_they_are_free():
+    n = spec(128 * 1000 * 12)
+    one, two, four = (nkisim.profile(_placed_add(d), n, n) for d in (1, 2, 4))
+    assert one.body_us > 1.25 * two.body_us  # one buffer: transfers wait for the addition
+    assert two.body_us == pytest.approx(four.body_us, rel=0.05)
+    automatic = nkisim.profile(vector_add.add_tiles, n, n, 1000)
+    assert four.body_us == pytest.approx(automatic.body_us, rel=0.05)
