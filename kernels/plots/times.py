@@ -22,6 +22,7 @@ _LOOK = {
 }
 # The axis ends at most this many times the slowest median.
 _REACH = 2.0
+_LINEAR_UP_TO = 50  # beyond this ratio of the medians the shortest bar would not be seen
 _SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
@@ -29,7 +30,8 @@ def timing(records: Sequence[Record], *, alt: str | None = None) -> Figure:
     """Draw one bar a record: the median, with a line from the 20th to the 80th percentile.
 
     Small dots are the samples. The axis follows the medians: samples far beyond them are counted
-    at the right edge, next to the median, instead of being drawn. Machine, versions and dates go
+    at the right edge, next to the median, instead of being drawn. Where the medians differ by more
+    than a factor of 50 the axis is logarithmic, and says so. Machine, versions and dates go
     in the caption; the text alternative names the records and their kinds only, so it is the same
     in every run.
 
@@ -43,7 +45,9 @@ def timing(records: Sequence[Record], *, alt: str | None = None) -> Figure:
     records = list(records)
     if not records:
         raise ValueError("records is empty: timing needs at least one benchmark record.")
-    slowest = max(record.median for record in records)
+    medians = [record.median for record in records]
+    fastest, slowest = min(medians), max(medians)
+    logarithmic = slowest > _LINEAR_UP_TO * fastest
     end = 1.15 * min(max(record.p80 for record in records), _REACH * slowest)
     scale, unit = next((s for s in _SCALES if slowest >= s[0]), _SCALES[-1])
 
@@ -52,7 +56,10 @@ def timing(records: Sequence[Record], *, alt: str | None = None) -> Figure:
         _draw(axes, row, record, scale, end)
     axes.set_yticks(range(len(records)), [record.label for record in records])
     axes.set_ylim(len(records) - 0.4, -0.6)
-    axes.set_xlim(0, end / scale)
+    if logarithmic:
+        axes.set_xscale("log")
+        unit += ", logarithmic axis"
+    axes.set_xlim(fastest / scale / 3 if logarithmic else 0, end / scale)
     axes.grid(axis="x")
     origins = {record.origin: record.kind for record in records}
     if len(origins) == 1:

@@ -192,6 +192,13 @@ def test_several_kinds_of_time_are_named_in_a_legend():
     assert "published (a paper)" in figure.svg
 
 
+def test_times_far_apart_share_a_logarithmic_axis_that_says_so():
+    near = [host_record("add"), published("near", 100e-6, source="a paper")]
+    far = [host_record("add"), published("far", 300e-6, source="a paper")]
+    assert "logarithmic" not in plots.timing(near).svg
+    assert "logarithmic axis" in plots.timing(far).svg
+
+
 def test_circumstances_are_in_the_caption_and_not_in_the_plain_text():
     figure = plots.timing([host_record("add")])
     for circumstance in ("an abacus", "beads 1.2", "2026-11-21"):
