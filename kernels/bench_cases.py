@@ -21,7 +21,8 @@ class Case:
         names: what the NumPy code and the kernel are called.
         plain: the NumPy code; returns an array or a tuple of them, whose first is compared.
         kernel: the kernel on the same data.
-        target: the ratio of the medians, kernel to NumPy, that is aimed at.
+        target: the ratio of the medians, kernel to NumPy, that is aimed at; None when the row is
+            there for comparison only.
         rtol, atol: allowed differences of the results.
     """
 
@@ -29,7 +30,7 @@ class Case:
     names: tuple[str, str]
     plain: Callable[[], Any]
     kernel: Callable[[], Any]
-    target: float
+    target: float | None
     rtol: float = 0.0
     atol: float = 0.0
 
@@ -68,7 +69,7 @@ def _avgpool_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
     x = normal(128, 112, 112)
     for name, plain, target in (
         ("NumPy reshape and mean", reference.mean_of_blocks, 1.0),
-        ("NumPy sum of strided slices", reference.mean_of_slices, 2.0),
+        ("NumPy sum of strided slices", reference.mean_of_slices, None),
     ):
         yield Case(
             "128x112x112 float32, window 2",
