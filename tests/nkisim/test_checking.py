@@ -342,9 +342,7 @@ def rows_of(x, offset):
 
 def test_instances_that_write_the_same_rows():
     kernel = Kernel(rows_of)[4]
-    report = diagnosed(
-        RaceError, "also|that instance", kernel, ones(8, 4), lambda: nl.program_id(0)
-    )
+    report = diagnosed(RaceError, "that instance", kernel, ones(8, 4), lambda: nl.program_id(0))
     assert "instance (1,) writes 4 elements" in str(report)
     assert "instance (0,)" in str(report)
     x = np.arange(32, dtype=np.float32).reshape(8, 4)
@@ -353,7 +351,7 @@ def test_instances_that_write_the_same_rows():
 
 def test_instances_that_differ_in_an_axis_the_offset_ignores():
     kernel = Kernel(rows_of)[4, 2]
-    report = diagnosed(RaceError, "", kernel, ones(8, 4), lambda: 2 * nl.program_id(0))
+    report = diagnosed(RaceError, "that instance", kernel, ones(8, 4), lambda: 2 * nl.program_id(0))
     assert "instance (0, 1) writes" in str(report)
 
 
