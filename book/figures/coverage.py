@@ -1,0 +1,113 @@
+"""Tables of the page "What is simulated": `nkisim.coverage` as HTML, one group a fold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from html import escape
+
+from nkisim.coverage import Entry, Status, documented
+
+STATUSES: tuple[Status, ...] = ("simulated", "partly", "not yet")
+
+
+class Html(str):
+    """HTML that a notebook shows as such."""
+
+    def _repr_html_(self) -> str:
+        return str(self)
+
+
+def totals(entries: Iterable[Entry]) -> str:
+    """The number of names by module and status, as lines of text."""
+    counts: dict[str, Counter] = {}
+    for entry in entries:
+        for row in (entry.module, "all"):
+            counts.setdefault(row, Counter())[entry.status] += 1
+    counts["all"] = counts.pop("all")  # last
+    lines = [f"{'':22}{'names':>6}" + "".join(f"{s:>11}" for s in STATUSES)]
+    for row, count in counts.items():
+        numbers = "".join(f"{count[s]:11}" for s in STATUSES)
+        lines.append(f"{row:22}{count.total():6}{numbers}")
+    return "\n".join(lines)
+
+
+def groups(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    """The names in groups that fit a screen: isa by engine, language by kind, the rest by module.
+
+    Every entry is in exactly one group.
+    """
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(_group(entry), []).append(entry)
+    return dict(sorted(found.items()))
+
+
+def _group(entry: Entry) -> str:
+    module = entry.module.removeprefix("neuronxcc.")
+    facts = documented()[entry.module][entry.name]
+    params = facts.get("params")
+    if module == "nki.isa":
+        if len(entry.engines) > 1:
+            return f"{module}: a choice of engines"
+        kind = f"{entry.engines[0]} Engine" if entry.engines else "no engine named, or constants"
+        return f"{module}: {kind.replace('DMA Engine', 'DMA')}"
+    if module != "nki.language":
+        return module
+    if params is None:
+        return f"{module}: data types, memories, constants"
+    if params == ["x", "dtype", "mask"]:
+        return f"{module}: one operand, element by element"
+    if params == ["x", "y", "dtype", "mask"]:
+        return f"{module}: two operands, element by element"
+    if "axis" in params and "dtype" in params:
+        return f"{module}: along an axis"
+    return f"{module}: tensors, indices, loops, data movement"
+
+
+def folds(grouped: dict[str, list[Entry]]) -> Html:
+    """One closed fold a group, with a table in it."""
+    return Html("".join(_fold(title, entries) for title, entries in grouped.items()))
+
+
+def table(entries: Iterable[Entry], whole_names: bool = False) -> Html:
+    """The names of some entries, one a row.
+
+    Args:
+        entries: what to show.
+        whole_names: names with their module.
+    """
+    head = ("name", "engine", "since", "status", "limits")
+    titles = "".join(f'<th scope="col">{title}</th>' for title in head)
+    rows = "".join(_row(entry, whole_names) for entry in entries)
+    return Html(
+        f'<table class="coverage"><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>'
+    )
+
+
+def _fold(title: str, entries: list[Entry]) -> str:
+    count = Counter(entry.status for entry in entries)
+    said = ", ".join(f"{count[status]} {status}" for status in STATUSES if count[status])
+    module, _, kind = title.partition(": ")
+    name = f"<code>{escape(module)}</code>" + (f" {escape(kind)}" if kind else "")
+    return f'<details class="coverage"><summary>{name}: {said}</summary>{table(entries)}</details>'
+
+
+def _row(entry: Entry, whole_name: bool) -> str:
+    name = entry.path.removeprefix("neuronxcc.") if whole_name else entry.name
+    since = " ".join(filter(None, (entry.since, entry.generation and f"({entry.generation})")))
+    status = f"<strong>{entry.status}</strong>" if entry.reason else entry.status
+    if entry.reason:
+        status += f": {escape(entry.reason)}"
+    # Where a name may break: a long one must not push a phone's screen sideways.
+    cells = (
+        ("", f"<code>{escape(name)}</code>".replace("_", "_<wbr>").replace(".", ".<wbr>")),
+        ("engine", escape(", ".join(entry.engines))),
+        ("since", escape(since)),
+        ("status", status),
+        ("limits", escape(entry.limits)),
+    )
+    (_, first), *others = cells
+    # data-name: on a narrow screen the cells stand below one another, each behind its name.
+    rest = "".join(f'<td data-name="{title}">{cell}</td>' for title, cell in others)
+    return f'<tr><th scope="row">{first}</th>{rest}</tr>'
