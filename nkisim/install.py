@@ -1,8 +1,9 @@
 """Stand in for the Neuron SDK's Python packages when they are not installed.
 
-`install` makes `neuronxcc.nki`, and the framework entry points `torch_neuronx.nki_jit` and
-`jax_neuronx.nki_call`, importable. A real SDK is never shadowed. PyPI carries empty placeholder
-distributions of the same names; those do not count as an SDK.
+`install` makes `neuronxcc.nki`, the framework entry points `torch_neuronx.nki_jit` and
+`jax_neuronx.nki_call`, and `torch_neuronx.xla_impl.custom_op` importable. A real SDK is never
+shadowed. PyPI carries empty placeholder distributions of the same names; those do not count as an
+SDK.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from types import ModuleType
 _EVIDENCE = {"neuronxcc": "nki", "torch_neuronx": "xla_impl", "jax_neuronx": "core"}
 _SHIMS = {
     "torch_neuronx": "nkisim.shims.torch_neuronx",
+    "torch_neuronx.xla_impl": "nkisim.shims.torch_neuronx.xla_impl",
+    "torch_neuronx.xla_impl.custom_op": "nkisim.shims.torch_neuronx.xla_impl.custom_op",
     "jax_neuronx": "nkisim.shims.jax_neuronx",
 }
 _NKI = {
@@ -64,7 +67,7 @@ def install() -> bool:
     """
     if sdk_installed("neuronxcc"):
         return False
-    for package in ("neuronxcc", *_SHIMS):
+    for package in _EVIDENCE:
         if package != "neuronxcc" and sdk_installed(package):
             continue
         for name in [m for m in sys.modules if m == package or m.startswith(package + ".")]:
@@ -81,7 +84,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name, path=None, target=None):
         if name == "neuronxcc" or name in _NKI:
             return importlib.machinery.ModuleSpec(name, self, is_package=name.count(".") < 2)
-        if name in _SHIMS and not sdk_installed(name):
+        if name in _SHIMS and not sdk_installed(name.partition(".")[0]):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
 

@@ -24,6 +24,7 @@ CHECKS = {
     "psum": "the tiles alive at any time fit PSUM",
     "accumulation": "a PSUM tile is read after its last matmul, and accumulated by matmuls only",
     "placement": "tiles placed by hand fit, and do not overlap while both are alive",
+    "tcm": "custom C++ operators free the TCM that they allocate",
 }
 
 # The compiler mends these at a price: it moves a tile to an allowed partition, or spills to HBM.

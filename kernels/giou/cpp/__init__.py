@@ -1,0 +1,1 @@
+"""GIOU as a Neuron custom C++ operator: kernel function, shape function, and their build."""
