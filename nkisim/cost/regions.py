@@ -48,8 +48,9 @@ class Regions:
     def __init__(self) -> None:
         self._known: dict[object, _Region] = {}
         self._grid: tuple[int, ...] | None = None
-        self._bins: dict[tuple[int, ...], list[_Region]] = {}
-        self._wide: list[_Region] = []
+        # Made when there is a second pattern: most buffers have one.
+        self._bins: dict[tuple[int, ...], list[_Region]] | None = None
+        self._wide: list[_Region] | None = None
 
     def read(self, t: Tensor | None, task: int, waits: dict[int, int]) -> None:
         """`task` reads `t`. Adds what it must wait for."""
@@ -92,6 +93,8 @@ class Regions:
     def _enter(self, region: _Region) -> None:
         """Find the patterns that a new one meets."""
         region.box = None if region.tensor is None else _box(region.tensor)
+        if self._bins is None:
+            self._bins, self._wide = {}, []
         bins = self._bins_of(region)
         if bins is None:
             near = [r for r in self._known.values() if r is not region]

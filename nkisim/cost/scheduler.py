@@ -24,6 +24,7 @@ ENGINES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SY
 _TENSOR, _VECTOR, _SCALAR, _GPSIMD, _SYNC = range(5)
 _ELEMENTWISE = (_VECTOR, _SCALAR, _GPSIMD)
 _OPEN = (0.0, -1)
+_MEMORIES = (Space.SBUF, Space.PSUM)
 _RING = 3  # a dependence on an earlier transfer of the same DMA instruction
 
 
@@ -86,8 +87,8 @@ def dependences(work: Work, in_flight: int) -> tuple[list[list[tuple[int, int]]]
         read.update(n for n, _ in task.reads)
         written.update(n for n, _ in task.writes)
     tracked = read & written
-    hbm = {n for n, space in work.spaces.items() if not space.on_chip}
-    tracked |= {n for n in written if work.spaces[n].on_chip}
+    hbm = work.spaces.keys() - work.sizes.keys()
+    tracked |= written - hbm
     regions = {n: Regions() for n in tracked}
     followers: list[list[tuple[int, int]]] = [[] for _ in tasks]
     waits_for = [0] * len(tasks)
@@ -158,17 +159,19 @@ class _Run:
     def _set_up_memory(self, machine: Machine) -> None:
         """Pools, and the order in which buffers get their memory."""
         work = self.work
-        self.pools = {s: Pool(c) for s, c in capacities(machine).items()}
+        self.pools = [Pool(capacities(machine)[space]) for space in _MEMORIES]
         self.touches = touches(work)
-        self.queue = lifetimes(work, self.touches)
-        self.front = dict.fromkeys(self.pools, 0)
+        found = lifetimes(work, self.touches)
+        self.queue = [found[space] for space in _MEMORIES]
+        self.memory = {life.number: at for at, lives in enumerate(self.queue) for life in lives}
+        self.front = [0] * len(_MEMORIES)
         self.left: dict[int, int] = {}
         left = self.left
         for numbers in self.touches:
             for n in numbers:
                 left[n] = left.get(n, 0) + 1
         self.released: dict[int, float] = defaultdict(float)
-        for lives in self.queue.values():
+        for lives in self.queue:
             for life in lives:
                 self.waits[life.first] += 1
 
@@ -176,8 +179,8 @@ class _Run:
         for at, count in enumerate(self.waits):
             if count == 0:
                 self._enqueue(at)
-        for space in self.pools:
-            self._allocate(space)
+        for memory in range(len(_MEMORIES)):
+            self._allocate(memory)
         issued = self._drain()
         while issued < len(self.out.start) and self._overcommit():
             issued += self._drain()
@@ -227,17 +230,17 @@ class _Run:
         SBUF is spilled before scheduling; this is for PSUM, which the compiler would not accept.
         """
         pending = [
-            (lives[self.front[space]].first, space.value, space)
-            for space, lives in self.queue.items()
-            if self.front[space] < len(lives)
+            (lives[front].first, memory)
+            for memory, (lives, front) in enumerate(zip(self.queue, self.front, strict=True))
+            if front < len(lives)
         ]
         if not pending:
             return False
-        _, _, space = min(pending)
-        life = self.queue[space][self.front[space]]
-        self.pools[space].free += life.nbytes
-        self.work.choices[f"more {space.label} used than there is"] += 1
-        self._allocate(space)
+        _, memory = min(pending)
+        life = self.queue[memory][self.front[memory]]
+        self.pools[memory].free += life.nbytes
+        self.work.choices[f"more {_MEMORIES[memory].label} used than there is"] += 1
+        self._allocate(memory)
         return True
 
     def _wake(self, e: int, time: float) -> None:
@@ -356,20 +359,20 @@ class _Run:
             if time > released[n]:
                 released[n] = time
             if left[n] == 0:
-                space = self.work.spaces[n]
-                pool = self.pools[space]
+                memory = self.memory[n]
+                pool = self.pools[memory]
                 size = min(self.work.sizes[n], pool.capacity)
                 pool.give_back(released[n], size, at)
-                self._allocate(space)
+                self._allocate(memory)
 
-    def _allocate(self, space: Space) -> None:
+    def _allocate(self, memory: int) -> None:
         """Give memory to the next buffers in program order, as far as there is any."""
-        lives, pool = self.queue[space], self.pools[space]
-        front = self.front[space]
+        lives, pool = self.queue[memory], self.pools[memory]
+        front = self.front[memory]
         while front < len(lives):
             granted = pool.take(lives[front].nbytes)
             if granted is None:
                 break
             self._arrive(lives[front].first, granted[0], granted[1], "memory")
             front += 1
-        self.front[space] = front
+        self.front[memory] = front

@@ -129,6 +129,7 @@ class _Builder:
         self.timing = timing
         self.work = Work()
         self._same: dict[int, int] = {}  # buffer -> the buffer that holds the same
+        self._tiles: dict[int, tuple[Tensor, ...]] = {}  # id of an instruction -> tiles it reads
         self._costs: dict[tuple, tuple] = {}
         self._operands: dict[tuple, Operand] = {}
         self._transfers: dict[tuple, Transfer] = {}
@@ -139,10 +140,13 @@ class _Builder:
 
     def build(self, instructions: Sequence[Instruction]) -> Work:
         kept = [i for i in instructions if i.engine is not Engine.HOST]
+        self._tiles = {id(i): i.tiles_in for i in kept}
         kept = self._without_zeroing(kept)
         kept = self._without_repeats(kept)
         for i in kept:
-            for t in (*i.outs, *i.tiles_in):
+            for t in i.outs:
+                self._declare(t.buffer)
+            for t in self._tiles[id(i)]:
                 self._declare(t.buffer)
         if any(b.placed for b in self.work.buffers.values()):
             self._place()
@@ -233,7 +237,7 @@ class _Builder:
         version: dict[int, int] = defaultdict(int)
         for i in instrs:
             if i.engine in _ELEMENTWISE_ENGINES:
-                for t in i.tiles_in:
+                for t in self._tiles[id(i)]:
                     if t.shape[0] > 1 and _one_row(t):
                         key = self._row_key(t, version)
                         found[key].append(i)
@@ -338,7 +342,7 @@ class _Builder:
 
     def _reads(self, i: Instruction) -> list:
         """What an engine instruction reads, once rows are broadcast."""
-        reads = self._access(i.tiles_in)
+        reads = self._access(self._tiles[id(i)])
         if not self._rows:
             return reads
         for at, (_, t) in enumerate(reads):
@@ -353,7 +357,7 @@ class _Builder:
         return reads
 
     def _add_dma(self, i: Instruction) -> None:
-        key = (i.opcode, _pattern(i.outs[0]), *map(_pattern, i.tiles_in))
+        key = (i.opcode, _pattern(i.outs[0]), *map(_pattern, self._tiles[id(i)]))
         found = self._transfers.get(key)
         if found is None:
             found = self._transfers[key] = transfer(i, self.timing.dma)
@@ -368,7 +372,7 @@ class _Builder:
                 i,
                 i.label,
                 ((queue, trigger),),
-                self._access(i.tiles_in),
+                self._access(self._tiles[id(i)]),
                 self._access(i.outs),
                 transfer=found,
             )
@@ -378,10 +382,18 @@ class _Builder:
         reads, writes = self._reads(i), self._access(i.outs)
         spaces = self.work.spaces
         ins = tuple(
-            self._operand(t, spaces[n]) for (n, _), t in zip(reads, i.tiles_in, strict=True)
+            self._operand(t, spaces[n]) for (n, _), t in zip(reads, self._tiles[id(i)], strict=True)
         )
         outs = tuple(self._operand(t, spaces[n]) for n, t in writes)
-        key = (i.opcode, i.engine, ins, outs, _op_of(i), i.attrs.get("rows"))
+        # Operands are kept, so they may be told apart by identity, which is quick.
+        key = (
+            i.opcode,
+            id(i.engine),
+            *map(id, ins),
+            *map(id, outs),
+            _op_of(i),
+            i.attrs.get("rows"),
+        )
         found = self._costs.get(key)
         if found is None:
             found = self._costs[key] = self._engines(i, ins, outs)
@@ -426,7 +438,7 @@ class _Builder:
         return costs, max(o.n * o.rows for o in (*ins, *outs)), psum
 
     def _operand(self, t: Tensor, space: Space) -> Operand:
-        key = (t.shape, id(t.coefs), t.base_shape, t.dtype, space)
+        key = (t.shape, id(t.coefs), t.base_shape, t.dtype, id(space))
         found = self._operands.get(key)
         if found is None:
             found = self._operands[key] = compute.operand(t, space)
@@ -505,7 +517,8 @@ def _blocks_of(t: Tensor, blocks: tuple[int, ...], first: tuple[int, ...]) -> li
 def _pattern(t: Tensor) -> tuple:
     """What the time of a transfer depends on: all of an access pattern but where it starts."""
     b = t.buffer
-    return t.shape, id(t.coefs), t.base_shape, t.dtype, b.space, b.par_axis
+    # Hashing an enum's member is slow; its identity is not.
+    return t.shape, id(t.coefs), t.base_shape, t.dtype, id(b.space), b.par_axis
 
 
 def _column_bytes(b: Buffer) -> int:
