@@ -7,6 +7,7 @@ each declared axis (the base), so bounds are checked against those and not again
 
 from __future__ import annotations
 
+import functools
 from math import prod
 
 import numpy as np
@@ -33,6 +34,15 @@ def identity(n: int) -> Coefs:
         rows = (tuple(int(i == j) for j in range(n)) for i in range(n))
         found = _identities[n] = intern(tuple(rows))
     return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _product(outer: Coefs, inner: Coefs, ndim: int) -> Coefs:
+    """The coefficients of a view, with `ndim` axes, of a view."""
+    return tuple(
+        tuple(sum(c * own[d] for c, own in zip(row, inner, strict=True)) for d in range(ndim))
+        for row in outer
+    )
 
 
 class AccessPattern:
@@ -65,7 +75,7 @@ class AccessPattern:
         self.shape = self.base_shape if shape is None else intern(shape)
         self.dtype = buffer.dtype if dtype is None else dtype
         n = len(self.base_shape)
-        self.offsets = (0,) * n if offsets is None else offsets
+        self.offsets = intern((0,) * n) if offsets is None else offsets
         self.coefs = intern(identity(n) if coefs is None else coefs)
 
     @property
@@ -122,6 +132,15 @@ class AccessPattern:
     def covers_buffer(self) -> bool:
         """Whether the view is the whole buffer, in order."""
         return self.size == self.buffer.size and self.is_box and not any(self.offsets)
+
+    @property
+    def is_base(self) -> bool:
+        """Whether the view is all of its base: each base axis, whole and in order."""
+        return (
+            self.shape is self.base_shape
+            and self.coefs is identity(self.ndim)
+            and not any(self.offsets)
+        )
 
     @property
     def is_box(self) -> bool:
@@ -208,18 +227,14 @@ class AccessPattern:
 
         `view` must have been made against base axes that are this pattern's axes.
         """
-        offsets = tuple(
-            o + sum(c * v for c, v in zip(row, view.offsets, strict=True))
-            for o, row in zip(self.offsets, self.coefs, strict=True)
-        )
-        coefs = tuple(
-            tuple(
-                sum(c * inner[d] for c, inner in zip(row, view.coefs, strict=True))
-                for d in range(view.ndim)
+        if not any(view.offsets):
+            offsets = self.offsets
+        else:
+            offsets = tuple(
+                o + sum(c * v for c, v in zip(row, view.offsets, strict=True))
+                for o, row in zip(self.offsets, self.coefs, strict=True)
             )
-            for row in self.coefs
-        )
-        return self.view_as(view.shape, offsets, coefs)
+        return self.view_as(view.shape, offsets, _product(self.coefs, view.coefs, view.ndim))
 
     def same_elements(self, other: AccessPattern) -> bool:
         """Whether both name the same elements, as the same type, in the same order."""

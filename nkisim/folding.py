@@ -33,7 +33,7 @@ def fold_assignments(trace: Trace) -> None:
             touches[number].append(at)
     gone: set[int] = set()
     for at, copy in enumerate(instructions):
-        if copy.attrs.pop("assign", False) is not True:
+        if not copy.attrs or copy.attrs.pop("assign", False) is not True:
             continue
         value, target = copy.ins[0], copy.outs[0]
         trace.assigned.add(value.buffer.number)

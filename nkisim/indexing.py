@@ -85,7 +85,7 @@ def _basic(target: AccessPattern, axes: list) -> AccessPattern:
     shape: list[int] = []
     starts: list[int] = []
     sources: list[tuple[int, int] | None] = []  # for each new axis: (axis it walks, step)
-    nested = target.shape is not target.base_shape
+    nested = not target.is_base
     axis = 0
     for k in axes:
         if k is None:

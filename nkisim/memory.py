@@ -30,9 +30,8 @@ class Space(Enum):
     PRIVATE_HBM = "private_hbm"
     SHARED_HBM = "shared_hbm"
 
-    @property
-    def on_chip(self) -> bool:
-        return self in (Space.SBUF, Space.PSUM)
+    def __init__(self, value: str) -> None:
+        self.on_chip = value in ("sbuf", "psum")
 
     @property
     def label(self) -> str:

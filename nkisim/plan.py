@@ -31,10 +31,11 @@ class Step:
     instr: Instruction
     outs: tuple[Tensor, ...]
     ins: tuple[Operand, ...]
+    tiles_in: tuple[Tensor, ...]  # the tensors among `ins`
 
-    @property
-    def tiles_in(self) -> list[Tensor]:
-        return [x for x in self.ins if isinstance(x, Tensor)]
+
+def _step(instr: Instruction, outs: tuple[Tensor, ...], ins: tuple[Operand, ...]) -> Step:
+    return Step(instr, outs, ins, tuple([x for x in ins if isinstance(x, Tensor)]))
 
 
 def plan(trace: Trace, keep: set[int]) -> list[Step]:
@@ -44,7 +45,7 @@ def plan(trace: Trace, keep: set[int]) -> list[Step]:
         trace: the traced kernel.
         keep: numbers of buffers whose contents are outputs, which no rewrite may remove.
     """
-    steps = [Step(i, i.outs, i.ins) for i in trace.instructions]
+    steps = [Step(i, i.outs, i.ins, i.tiles_in) for i in trace.instructions]
     steps = _forward_sources(steps, keep)
     steps = _forward_destinations(steps, keep)
     return _note_unread(_merge_neighbours(steps), keep)
@@ -82,13 +83,19 @@ def _forward_sources(steps: list[Step], keep: set[int]) -> list[Step]:
     sources: dict[int, tuple[Tensor, tuple[int, ...]]] = {}  # buffer -> (source, box origin)
     kept: list[Step] = []
     for at, step in enumerate(steps):
-        ins = tuple(
-            _through(x, *sources[x.buffer.number])
-            if isinstance(x, Tensor) and x.buffer.number in sources
-            else x
-            for x in step.ins
-        )
-        step = Step(step.instr, step.outs, ins)
+        for t in step.tiles_in:
+            if t.buffer.number in sources:
+                step = _step(
+                    step.instr,
+                    step.outs,
+                    tuple(
+                        _through(x, *sources[x.buffer.number])
+                        if isinstance(x, Tensor) and x.buffer.number in sources
+                        else x
+                        for x in step.ins
+                    ),
+                )
+                break
         if _plain_copy(step) and _removable(step, at, steps, uses, keep):
             sources[step.outs[0].buffer.number] = (step.ins[0], step.outs[0].offsets)
         else:
@@ -158,7 +165,7 @@ def _forward_destinations(steps: list[Step], keep: set[int]) -> list[Step]:
             or _touched_between(steps, uses, target, writers[0], at)
         ):
             continue
-        steps[writers[0]] = Step(writer.instr, (target,), writer.ins)
+        steps[writers[0]] = Step(writer.instr, (target,), writer.ins, writer.tiles_in)
         moved = uses.writes[target.buffer.number]
         del moved[bisect_left(moved, at)]
         moved.insert(bisect_left(moved, writers[0]), writers[0])
@@ -273,7 +280,7 @@ def _join(a: Step, b: Step) -> Step | None:
                 return None
             p = _stretch(p, q, axis)
         ins.append(p)
-    return Step(x, outs, tuple(ins))
+    return _step(x, outs, tuple(ins))
 
 
 def _same_constant(p: object, q: object) -> bool:
@@ -336,11 +343,14 @@ def _note_unread(steps: list[Step], keep: set[int]) -> list[Step]:
     needed = keep | {t.buffer.number for step in steps for t in step.tiles_in}
     noted = []
     for step in steps:
+        if len(step.outs) == 1:
+            noted.append(step)
+            continue
         unread = tuple(
             t.buffer.role is Role.LOCAL and t.buffer.number not in needed for t in step.outs
         )
-        if len(unread) > 1 and any(unread):
+        if any(unread):
             instr = replace(step.instr, attrs={**step.instr.attrs, "unread": unread})
-            step = Step(instr, step.outs, step.ins)
+            step = Step(instr, step.outs, step.ins, step.tiles_in)
         noted.append(step)
     return noted

@@ -6,9 +6,11 @@ buffers share storage by liveness, in a workspace that is kept between runs.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import hashlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -88,7 +90,8 @@ class Program:
     @cached_property
     def _plan(self) -> _Layout:
         keep = {b.number for b in self.output_buffers}
-        return _Layout(plan(self.trace, keep), self.trace, self.output_buffers)
+        with _no_collection():
+            return _Layout(plan(self.trace, keep), self.trace, self.output_buffers)
 
     def run(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
@@ -159,6 +162,18 @@ class Program:
         return list(outputs)
 
 
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the cyclic garbage collector from going through a large trace again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 class _Layout:
     """Where each operand of each step lives: an outside array, a constant, or the workspace.
 
@@ -182,12 +197,38 @@ class _Layout:
         for o, b in reversed([*enumerate(outputs)]):  # the first of those that share a buffer
             self._arrays[b.number] = len(arguments) + o
         self._places: dict[tuple, int] = {}
+        self._functions: dict[tuple, Callable] = {}
+        self._byte_strides: dict[tuple, tuple[int, ...]] = {}
         slots = self._assign_slots(steps)
         for step in steps:
-            fn = step.instr.spec.bind(step.instr)
             tensors = (*step.outs, *step.tiles_in)
-            self.calls.append((fn, tuple(self._place(t, slots) for t in tensors)))
+            places = tuple([self._place(t, slots) for t in tensors])
+            self.calls.append((self._function(step), places))
         self.size = len(self._places)
+        del self._places, self._functions, self._byte_strides, self._arrays
+
+    def _function(self, step: Step) -> Callable:
+        """What computes a step. Elementwise instructions of one kind share it: it depends on
+        their attributes, types and scalars only."""
+        instr = step.instr
+        if not instr.spec.elementwise or instr.where is not None:
+            return instr.spec.bind(instr)
+        scalars = (*(x for x in instr.ins if not isinstance(x, Tensor)), *instr.attrs.values())
+        key = (
+            instr.opcode,
+            tuple([t.dtype for t in instr.outs]),
+            tuple([x.dtype if isinstance(x, Tensor) else None for x in instr.ins]),
+            tuple(instr.attrs),
+            # 1, 1.0 and True are equal, and so are 0.0 and -0.0.
+            tuple([x if type(x) is str else (type(x), x, repr(x)) for x in scalars]),
+        )
+        try:
+            found = self._functions.get(key)
+        except TypeError:  # an attribute that cannot be compared
+            return instr.spec.bind(instr)
+        if found is None:
+            found = self._functions[key] = instr.spec.bind(instr)
+        return found
 
     def _assign_slots(self, steps: list[Step]) -> dict[int, int]:
         """Storage for local buffers: a slot is free again after its buffer's last use."""
@@ -220,7 +261,13 @@ class _Layout:
         number = buffer.number
         dtype = tensor.dtype if buffer.stored is buffer.dtype else buffer.stored
         item = dtype.itemsize
-        offset, strides = tensor.offset * item, tuple(s * item for s in tensor.strides)
+        offset, strides = tensor.offset * item, tensor.strides
+        if item != 1:
+            scaled = self._byte_strides.get((strides, item))
+            if scaled is None:
+                scaled = tuple(s * item for s in strides)
+                self._byte_strides[strides, item] = scaled
+            strides = scaled
         home = slots.get(number, -1 - number)
         key = (home, offset, strides, tensor.shape, dtype)
         place = self._places.get(key)

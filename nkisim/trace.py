@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nkisim.access import intern
 from nkisim.checking import Checker
 from nkisim.errors import Location, RaceError, ScopeError, ShapeError, TraceContextError, locate
 from nkisim.folding import fold_assignments
@@ -64,6 +65,11 @@ class Trace:
     hidden: set[int] = field(default_factory=set)
     assigned: set[int] = field(default_factory=set)
     machine: Machine = TARGET
+
+
+# Most instructions have no attributes, or only an operator: they share a dict nobody changes.
+_NO_ATTRS: dict[str, Any] = {}
+_OP_ATTRS: dict[str, dict[str, Any]] = {}
 
 
 class Tracer:
@@ -157,7 +163,7 @@ class Tracer:
     ) -> Tensor:
         buffer = Buffer(
             len(self.trace.buffers),
-            shape,
+            intern(shape),
             dtype,
             space,
             program=None if shared else self.program,
@@ -219,6 +225,10 @@ class Tracer:
             for x in ins:
                 if isinstance(x, Tensor) and x.buffer.number in self._absorbed:
                     self._restore(x.buffer.number)
+        if not attrs:
+            attrs = _NO_ATTRS
+        elif len(attrs) == 1 and "op" in attrs:
+            attrs = _OP_ATTRS.setdefault(attrs["op"], attrs)
         instr = Instruction(
             opcode,
             engine or OPCODES[opcode].engine,

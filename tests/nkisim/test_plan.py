@@ -447,12 +447,14 @@ def test_planning_is_not_quadratic(monkeypatch):
         program = Kernel(many_tiles).specialize((np.zeros((2, n), np.float32), n), {}).program
         touched = 0
 
-        def counted(step, _get=module.Step.tiles_in.fget):
+        slot = module.Step.tiles_in
+
+        def counted(step, slot=slot):
             nonlocal touched
             touched += 1
-            return _get(step)
+            return slot.__get__(step)
 
-        monkeypatch.setattr(module.Step, "tiles_in", property(counted))
+        monkeypatch.setattr(module.Step, "tiles_in", property(counted, slot.__set__))
         plan(program.trace, {program.trace.result.buffer.number})
         monkeypatch.undo()
         counts.append(touched)

@@ -233,3 +233,15 @@ def test_loading_one_element():
 
     x = numbers(4, 5)
     assert kernel(x) == x[2, 1]
+
+
+def test_a_spread_row_of_the_tensors_own_shape_is_still_a_part():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((4, 6), x.dtype, buffer=nl.shared_hbm)
+        row = nl.load(x)[:, 0:1].broadcast_to((4, 6))
+        nl.store(out, row[:, 3:9])
+        return out
+
+    with pytest.raises(errors.OutOfBoundsError, match="its size is 6"):
+        kernel(np.ones((4, 6), np.float32))
