@@ -16,7 +16,7 @@ from nkisim.tensor import Tensor
 Row = tuple[str, str, str, str, int]  # engine, instruction, written, read, bytes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """A kernel's instruction list. Prints as text; a notebook shows it as a table.
 
@@ -40,6 +40,8 @@ class Explanation:
                 arrow = f"{written} <- {read}" if written and read else written or read
                 out.append(f"         {often}{engine} {label}: {arrow} ({size:,} bytes)")
         return "\n".join(out)
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         head = ("line", "times", "engine", "instruction", "writes", "reads", "bytes")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from nkisim.coverage import Entry, Status, documented
 
 STATUSES: tuple[Status, ...] = ("simulated", "partly", "not yet")
+COLUMNS = ("engine", "since", "status", "limits")
 
 
 class Html(str):
@@ -70,16 +71,18 @@ def folds(grouped: dict[str, list[Entry]]) -> Html:
     return Html("".join(_fold(title, entries) for title, entries in grouped.items()))
 
 
-def table(entries: Iterable[Entry], whole_names: bool = False) -> Html:
+def table(
+    entries: Iterable[Entry], columns: Sequence[str] = COLUMNS, whole_names: bool = False
+) -> Html:
     """The names of some entries, one a row.
 
     Args:
         entries: what to show.
+        columns: which of COLUMNS.
         whole_names: names with their module.
     """
-    head = ("name", "engine", "since", "status", "limits")
-    titles = "".join(f'<th scope="col">{title}</th>' for title in head)
-    rows = "".join(_row(entry, whole_names) for entry in entries)
+    titles = "".join(f'<th scope="col">{title}</th>' for title in ("name", *columns))
+    rows = "".join(_row(entry, columns, whole_names) for entry in entries)
     return Html(
         f'<table class="coverage"><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>'
     )
@@ -93,21 +96,19 @@ def _fold(title: str, entries: list[Entry]) -> str:
     return f'<details class="coverage"><summary>{name}: {said}</summary>{table(entries)}</details>'
 
 
-def _row(entry: Entry, whole_name: bool) -> str:
+def _row(entry: Entry, columns: Sequence[str], whole_name: bool) -> str:
     name = entry.path.removeprefix("neuronxcc.") if whole_name else entry.name
-    since = " ".join(filter(None, (entry.since, entry.generation and f"({entry.generation})")))
-    status = f"<strong>{entry.status}</strong>" if entry.reason else entry.status
-    if entry.reason:
-        status += f": {escape(entry.reason)}"
     # Where a name may break: a long one must not push a phone's screen sideways.
-    cells = (
-        ("", f"<code>{escape(name)}</code>".replace("_", "_<wbr>").replace(".", ".<wbr>")),
-        ("engine", escape(", ".join(entry.engines))),
-        ("since", escape(since)),
-        ("status", status),
-        ("limits", escape(entry.limits)),
-    )
-    (_, first), *others = cells
+    shown = f"<code>{escape(name)}</code>".replace("_", "_<wbr>").replace(".", ".<wbr>")
+    status = f"<strong>{entry.status}</strong>: {entry.reason}" if entry.reason else entry.status
+    cells = {
+        "engine": ", ".join(entry.engines),
+        "since": " ".join(
+            filter(None, (entry.since, entry.generation and f"({entry.generation})"))
+        ),
+        "status": status,
+        "limits": escape(entry.limits),
+    }
     # data-name: on a narrow screen the cells stand below one another, each behind its name.
-    rest = "".join(f'<td data-name="{title}">{cell}</td>' for title, cell in others)
-    return f'<tr><th scope="row">{first}</th>{rest}</tr>'
+    rest = "".join(f'<td data-name="{column}">{cells[column]}</td>' for column in columns)
+    return f'<tr><th scope="row">{shown}</th>{rest}</tr>'
