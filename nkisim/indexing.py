@@ -6,7 +6,9 @@ operations take: it gives an `IndirectTensor`.
 
 from __future__ import annotations
 
-from nkisim.access import AccessPattern
+import functools
+
+from nkisim.access import AccessPattern, Coefs, identity
 from nkisim.errors import IndexingError, OutOfBoundsError, ShapeError
 from nkisim.index import DynSlice, IndexTensor, Mask, as_int, broadcast_shapes
 from nkisim.indirect import DynamicIndex, IndirectTensor, indirect_view
@@ -100,14 +102,38 @@ def _basic(target: AccessPattern, axes: list) -> AccessPattern:
             shape.append(size)
             sources.append((axis, step))
         axis += 1
-    offsets = tuple(
+    offsets = _moved(target, starts)
+    return target.view_as(tuple(shape), offsets, _picked(target.coefs, tuple(sources)))
+
+
+def _moved(target: AccessPattern, starts: list[int]) -> tuple[int, ...]:
+    """The base coordinates of the view coordinates `starts`."""
+    if target.coefs is identity(target.ndim):
+        return tuple([o + s for o, s in zip(target.offsets, starts, strict=True)])
+    return tuple(
         o + sum(c * s for c, s in zip(row, starts, strict=True))
         for o, row in zip(target.offsets, target.coefs, strict=True)
     )
-    coefs = tuple(
-        tuple(0 if src is None else row[src[0]] * src[1] for src in sources) for row in target.coefs
+
+
+@functools.lru_cache(maxsize=4096)
+def _picked(coefs: Coefs, sources: tuple[tuple[int, int] | None, ...]) -> Coefs:
+    """The coefficients when each new axis walks an old one with a step, or none."""
+    return tuple(
+        tuple(0 if src is None else row[src[0]] * src[1] for src in sources) for row in coefs
     )
-    return target.view_as(tuple(shape), offsets, coefs)
+
+
+@functools.lru_cache(maxsize=4096)
+def _grown(coefs: Coefs, growth: tuple[tuple[int, ...], ...], shape: tuple[int, ...]) -> Coefs:
+    """The coefficients when each old axis grows along the new ones, of extents `shape`."""
+    return tuple(
+        tuple(
+            sum(c * g[v] for c, g in zip(row, growth, strict=True)) if n > 1 else 0
+            for v, n in enumerate(shape)
+        )
+        for row in coefs
+    )
 
 
 def _check_inside(target: AccessPattern, axis: int, low: int, high: int) -> None:
@@ -189,7 +215,7 @@ def advanced(target: AccessPattern, axes: list) -> AccessPattern:
     shape = [0] * ndim
     shape[at : at + len(block)] = block
     starts: list[int] = []
-    growth: list[list[int]] = []  # for each own axis, its growth along each view axis
+    growth: list[tuple[int, ...]] = []  # for each own axis, its growth along each view axis
     axis = 0
     for d, k in enumerate(axes):
         if k is None:
@@ -206,17 +232,8 @@ def advanced(target: AccessPattern, axes: list) -> AccessPattern:
             if size is not None:
                 shape[places[d]] = size
                 row[places[d]] = step
-        growth.append(row)
+        growth.append(tuple(row))
         axis += 1
-    offsets = tuple(
-        o + sum(c * s for c, s in zip(row, starts, strict=True))
-        for o, row in zip(target.offsets, target.coefs, strict=True)
-    )
-    coefs = tuple(
-        tuple(
-            sum(c * g[v] for c, g in zip(row, growth, strict=True)) if shape[v] > 1 else 0
-            for v in range(ndim)
-        )
-        for row in target.coefs
-    )
-    return target.view_as(tuple(shape), offsets, coefs)
+    offsets = _moved(target, starts)
+    extents = tuple(shape)
+    return target.view_as(extents, offsets, _grown(target.coefs, tuple(growth), extents))
