@@ -277,7 +277,8 @@ def test_eight_devices_work_where_the_boxes_lie(run_python, eight_devices):
             calls = [l for l in text.splitlines() if "AwsNeuronCustomNativeKernel" in l]
             found = [c for c in ("all-gather", "all-to-all", "collective-permute", "all-reduce")
                      if f" {c}(" in text or f" {c}-start(" in text]
-            return f(x, y), calls, found
+            # Wait for every replica: a kernel that still runs when Python exits hangs XLA.
+            return jax.block_until_ready(f(x, y)), calls, found
 
         scores, calls, collectives = compiled(giou)
         np.testing.assert_array_equal(scores, reference.giou(a, b))
