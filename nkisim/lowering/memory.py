@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,9 @@ def full(
             code="err_hbm_tensor_with_init_value_not_supported",
         )
     tile = ndarray(shape, dtype, buffer=buffer, name=name)
-    current().emit("memset", (tile,), value=fill_value)
+    # One instruction fills one tile: a tensor with block axes is filled tile by tile.
+    for block in itertools.product(*map(range, tile.shape[: tile.buffer.par_axis])):
+        current().emit("memset", (tile[block] if block else tile,), value=fill_value)
     return tile
 
 

@@ -245,3 +245,17 @@ def test_a_spread_row_of_the_tensors_own_shape_is_still_a_part():
 
     with pytest.raises(errors.OutOfBoundsError, match="its size is 6"):
         kernel(np.ones((4, 6), np.float32))
+
+
+def test_a_tensor_with_block_axes_is_filled_tile_by_tile():
+    @nki.jit
+    def weighted(x):
+        out = nl.ndarray((3, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+        sums = nl.ones((3, nl.par_dim(x.shape[0]), x.shape[1]), dtype=x.dtype)
+        for i in range(3):
+            sums[i] = sums[i] + nl.load(x) * i
+            nl.store(out[i], sums[i])
+        return out
+
+    x = np.arange(35, dtype=np.float32).reshape(5, 7)
+    np.testing.assert_array_equal(weighted(x), np.stack([1 + i * x for i in range(3)]))
