@@ -100,7 +100,9 @@ def _row(entry: Entry, columns: Sequence[str], whole_name: bool) -> str:
     name = entry.path.removeprefix("neuronxcc.") if whole_name else entry.name
     # Where a name may break: a long one must not push a phone's screen sideways.
     shown = f"<code>{escape(name)}</code>".replace("_", "_<wbr>").replace(".", ".<wbr>")
-    status = f"<strong>{entry.status}</strong>: {entry.reason}" if entry.reason else entry.status
+    status = entry.status
+    if entry.reason:
+        status = f"<strong>{status}</strong>: {escape(entry.reason)}"
     cells = {
         "engine": ", ".join(entry.engines),
         "since": " ".join(

@@ -48,6 +48,11 @@ def test_explain_takes_specs_and_grids():
     assert seen.count == 6
 
 
+def test_explain_in_a_console_is_its_text():
+    seen = nkisim.explain(scaled, X, 2.0)
+    assert repr(seen) == str(seen)
+
+
 def test_explain_in_a_notebook_is_an_escaped_table():
     page = nkisim.explain(scaled, X, 2.0)._repr_html_()
     assert page.startswith("<table><caption>scaled: 9 instructions</caption>")
