@@ -9,8 +9,10 @@ program on NumPy views of XLA's own buffers.
 
 from __future__ import annotations
 
+import atexit
 import base64
 import binascii
+import contextlib
 import ctypes
 import functools
 import json
@@ -349,4 +351,20 @@ def register() -> None:
         jax.ffi.register_ffi_target(
             TARGET, jax.ffi.pycapsule(_handler), platform="cpu", api_version=1
         )
+        # Handlers run last registered first, so this comes before JAX's own.
+        atexit.register(_finish)
         _registered = True
+
+
+def _finish() -> None:
+    """Wait for the arrays that are still being computed.
+
+    JAX computes in the background. A thread of XLA that enters a kernel while Python shuts down
+    is ended by Python, and XLA's thread pool then waits for it forever.
+    """
+    import jax
+
+    for array in jax.live_arrays():
+        # One that failed has no value to wait for, and exit is too late to report it.
+        with contextlib.suppress(Exception):
+            array.block_until_ready()

@@ -249,3 +249,30 @@ def test_8_bit_float_matches_ml_dtypes():
     out = scale(x, factor=0.5)
     expected = (np.asarray(x).astype(np.float32) * 0.5).astype(ml_dtypes.float8_e4m3)
     np.testing.assert_array_equal(np.asarray(out), expected)
+
+
+def test_python_waits_at_exit_for_kernels_that_still_run(run_python, eight_devices):
+    """A thread of XLA inside a kernel would be ended by Python, and XLA then waits for it."""
+    code = """
+        import os
+        import time
+        import jax
+        import numpy as np
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec
+        from kernels.add.jax_op import add
+        from nkisim.program import Program
+
+        run = Program.run
+
+        def slowly(*args):
+            time.sleep(0.5)
+            results = run(*args)
+            os.write(1, b"finished ")
+            return results
+
+        Program.run = slowly
+        everywhere = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), PartitionSpec())
+        x = jax.device_put(np.ones((4, 4), np.float32), everywhere)
+        result = jax.jit(add)(x, x)  # and nobody waits for it
+        """
+    assert run_python(code, env=eight_devices).stdout.split() == ["finished"] * 8
