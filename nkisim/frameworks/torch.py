@@ -72,8 +72,8 @@ class TorchKernel(FrameworkKernel):
             ) from None
 
 
-# The lowering() contexts that are open, of the whole process: autograd runs the backward pass of XLA
-# tensors in a thread of its own, which sees no context variable.
+# The lowering() contexts that are open, of the whole process: autograd runs the backward pass of
+# XLA tensors in a thread of its own, which sees no context variable.
 _lowering: list[object] = []
 
 
