@@ -295,11 +295,13 @@ def _compiler() -> Finding:
     for command in filter(None, candidates):
         version = _output(*command.split(), "--version")
         if version:
-            return Finding("C++ compiler", State.OK, f"{command}: {version.splitlines()[0]}")
+            found = f"{command}: {version.splitlines()[0]}"
+            return Finding("C++ compiler", State.OK, found, needed=True)
     advice = (
-        "Only needed where pip builds a package from source. Debian, Ubuntu: apt-get install g++"
+        "The page on C++ operators compiles one. Debian, Ubuntu: apt-get install g++. "
+        "macOS: xcode-select --install"
     )
-    return Finding("C++ compiler", State.MISSING, "none", advice)
+    return Finding("C++ compiler", State.MISSING, "none", advice, needed=True)
 
 
 def _output(*command: str) -> str | None:
