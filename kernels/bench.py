@@ -2,9 +2,9 @@
 
 A number without its circumstances misleads, so nothing here returns a bare float: a
 :class:`Record` carries its kind (measured on this host, measured on a device, modelled,
-published), the machine, the versions and the date. On a machine without a Neuron device every
-measurement is of the host, also when the call runs an NKI kernel: then the time is that of the
-simulator, and the record says so.
+published, bound), the machine, the versions and the date. On a machine without a Neuron device
+every measurement is of the host, also when the call runs an NKI kernel: then the time is that of
+the simulator, and the record says so.
 
 ``python -m kernels.bench`` compares the simulated tensor add with NumPy's ``a + b``.
 """
@@ -26,11 +26,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import kernels
+
+if TYPE_CHECKING:
+    from nkisim.cost.timeline import Timeline
+
+DMA_BYTES_PER_S = 16 * 17e9
+"""What the DMA engines of one NeuronCore-v2 move: see :func:`dma_bound`."""
 
 _BACKENDS = {
     "nkisim": "NKI kernels run on nkisim here: the simulator's time, not a NeuronCore's",
@@ -45,6 +51,7 @@ class Kind(StrEnum):
     DEVICE = "measured: wall clock, on a Neuron device"
     MODELLED = "modelled by nkisim"
     PUBLISHED = "published"
+    BOUND = "from published rates"
 
 
 @dataclass(frozen=True)
@@ -57,11 +64,11 @@ class Record:
     Attributes:
         label: what was timed.
         kind: where the numbers come from.
-        samples: the times, in seconds; one entry for a modelled or published number.
+        samples: the times, in seconds; one entry where nothing was measured.
         unit: unit of ``samples``, always ``"s"``.
-        how: how the samples were taken, or the source of a published number.
+        how: how the samples were taken or modelled, or the source of a published number.
         backend: what ran NKI kernels in this process.
-        machine: processor and operating system; empty for a modelled or published number.
+        machine: processor and operating system; empty where nothing was measured.
         versions: version of each relevant package.
         date: ISO date of the measurement.
     """
@@ -110,8 +117,10 @@ class Record:
     @property
     def caption(self) -> str:
         """One or two sentences: kind, method, machine, versions and date."""
-        if self.kind in (Kind.PUBLISHED, Kind.MODELLED):
+        if self.kind is Kind.PUBLISHED:
             return f"{self.label}: {self.origin}."
+        if self.kind in (Kind.MODELLED, Kind.BOUND):
+            return f"{self.label}: {self.origin}, {self.how}."
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         parts = [str(self.kind), self.how, self.machine, versions, self.date, self.backend]
         text = "; ".join(part for part in parts if part)
@@ -238,6 +247,45 @@ def published(label: str, seconds: float, *, source: str) -> Record:
         source: who published it and where, for the legend.
     """
     return Record(label=label, kind=Kind.PUBLISHED, samples=(seconds,), how=source)
+
+
+def modelled(label: str, *timelines: Timeline) -> Record:
+    """Return a record of the latency that nkisim's cost model gives a launch.
+
+    Args:
+        label: what was modelled.
+        *timelines: what `nkisim.profile` returned. Several are taken for parts of one program that
+            run one after another, each reading and writing HBM: their bodies add up, and the
+            overhead of a launch counts once.
+
+    Raises:
+        ValueError: when there is no timeline.
+    """
+    if not timelines:
+        raise ValueError(f"record {label!r} has no timeline: pass what nkisim.profile returned.")
+    body = sum(timeline.body_us for timeline in timelines)
+    overhead = max(timeline.overhead_us for timeline in timelines)
+    kernels_run = f", {len(timelines)} kernels one after another" if len(timelines) > 1 else ""
+    how = f"cost model of {timelines[0].machine.name}{kernels_run}, launch included"
+    return Record(label=label, kind=Kind.MODELLED, samples=((body + overhead) / 1e6,), how=how)
+
+
+def dma_bound(nbytes: int, label: str = "DMA bound") -> Record:
+    """Return the least time in which one NeuronCore-v2 can move bytes between HBM and SBUF.
+
+    Sixteen DMA engines move 17 bytes a nanosecond each, 272 GB/s together (DMA bandwidth guide of
+    the AWS Neuron SDK documentation). What a launch adds is not in it.
+
+    Args:
+        nbytes: bytes read from and written to HBM, together.
+        label: name of the line in a plot.
+    """
+    return Record(
+        label=label,
+        kind=Kind.BOUND,
+        samples=(nbytes / DMA_BYTES_PER_S,),
+        how=f"{nbytes / 1e6:.3g} MB at {DMA_BYTES_PER_S / 1e9:.0f} GB/s",
+    )
 
 
 def write_json(records: Iterable[Record], path: str | Path) -> None:

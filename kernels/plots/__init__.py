@@ -2,14 +2,14 @@
 
 A notebook asks this package for a picture and gets back an object that displays as inline SVG
 in a browser and as one line of text, ``Figure: <what it shows>``, everywhere else. Draw your own
-with :func:`subplots` and :func:`show`, or use the ready-made :func:`tile_grid`,
-:func:`memory_bar` and :func:`timing`.
+with :func:`subplots` and :func:`show`, or use the ready-made :func:`tile_grid`, :func:`memory_bar`,
+:func:`timing`, :func:`sweep` and :func:`timeline`.
 """
 
 from kernels.plots.diagrams import arrow, box, memory_bar, note
 from kernels.plots.figure import COLORS, DARK, INK, LIGHT, Figure, show, style, subplots
 from kernels.plots.tiles import draw_tiles, tile_grid
-from kernels.plots.times import timing
+from kernels.plots.times import sweep, timeline, timing
 
 __all__ = [
     "COLORS",
@@ -25,6 +25,8 @@ __all__ = [
     "show",
     "style",
     "subplots",
+    "sweep",
     "tile_grid",
+    "timeline",
     "timing",
 ]

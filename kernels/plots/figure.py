@@ -22,6 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as MatplotlibFigure
+from matplotlib.text import Text
 
 # Okabe and Ito's palette: eight colours that the common forms of colour blindness keep apart
 # (https://jfly.uni-koeln.de/color/). Black is left out: it is the ink.
@@ -44,6 +45,10 @@ LIGHT = "#ffffff"
 # Inches, at 96 pixels an inch: narrow enough that an 11 point label can still be read when a phone
 # shows the figure at two thirds of its size.
 WIDTH = 5.6
+
+# An axis of time, and the words of which a figure with one must hold at least one.
+TIME_AXIS = re.compile(r"\b(?:time|latency|duration|seconds?|ms|us|ns)\b|[µμ]s\b", re.IGNORECASE)
+ORIGINS = ("measured", "modelled", "published")
 
 _STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
@@ -149,8 +154,10 @@ def show(fig: MatplotlibFigure, alt: str, caption: str | None = None) -> Figure:
         caption: text under the picture. What changes from run to run belongs here.
 
     Raises:
-        ValueError: when ``alt`` is empty.
+        ValueError: when ``alt`` is empty, or when an axis is a time and no text in the figure says
+            whether it is measured, modelled or published.
     """
+    _check_origin(fig)
     alt = " ".join(str(alt).split())
     if not alt:
         raise ValueError(
@@ -162,6 +169,18 @@ def show(fig: MatplotlibFigure, alt: str, caption: str | None = None) -> Figure:
     prefix = "f" + hashlib.sha256(f"{alt}\n{svg}".encode()).hexdigest()[:10]
     width = round(fig.get_figwidth() * 96)
     return Figure(_inline(svg, alt, prefix), alt, caption, width)
+
+
+def _check_origin(fig: MatplotlibFigure) -> None:
+    """Refuse times of which the figure itself does not say where they come from."""
+    labels = [label for axes in fig.axes for label in (axes.get_xlabel(), axes.get_ylabel())]
+    unit = next((label for label in labels if TIME_AXIS.search(label)), None)
+    said = " ".join(text.get_text() for text in fig.findobj(Text)).lower()
+    if unit is not None and not any(word in said for word in ORIGINS):
+        raise ValueError(
+            f"the axis {unit!r} is a time, and the figure does not say whether it is "
+            f"{', '.join(ORIGINS[:-1])} or {ORIGINS[-1]}. Say it in a label, the legend or a title."
+        )
 
 
 def text_color(fill: str) -> str:

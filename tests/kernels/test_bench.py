@@ -11,13 +11,16 @@ import itertools
 import json
 import statistics
 
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nkisim
 from kernels import bench
-from kernels.bench import Kind, Record, benchmark, interleave, published
+from kernels.bench import Kind, Record, benchmark, dma_bound, interleave, modelled, published
 from kernels.bench_cases import Case
 
 
@@ -148,6 +151,34 @@ def test_a_record_prints_its_numbers_and_its_repr_does_not():
     assert repr(result) == "Record('x', measured: wall clock on CPU host)"
     assert "2 µs" in result._repr_html_()
     assert "an abacus" in result._repr_html_()
+
+
+def test_kernels_one_after_another_are_launched_once():
+    @nki.jit
+    def copy(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        return out
+
+    small, large = (
+        nkisim.profile(copy, nkisim.TensorSpec((128, n), np.dtype(np.float32))) for n in (8, 800)
+    )
+    assert modelled("copy", small).median == pytest.approx(small.latency_us / 1e6)
+    both = modelled("both", small, large)
+    expected = small.body_us + large.body_us + small.overhead_us
+    assert both.median == pytest.approx(expected / 1e6)
+    assert both.kind is Kind.MODELLED
+    assert "2 kernels one after another" in both.caption
+    assert "NeuronCore-v2" in both.caption
+    with pytest.raises(ValueError, match="'nothing' has no timeline"):
+        modelled("nothing")
+
+
+def test_the_dma_bound_is_bytes_over_the_published_rate():
+    bound = dma_bound(272_000)
+    assert bound.median == pytest.approx(1e-6)
+    assert str(bound) == "DMA bound: 1 µs (from published rates)"
+    assert "0.272 MB at 272 GB/s" in bound.caption
 
 
 def test_a_published_number_names_its_source():

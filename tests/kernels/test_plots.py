@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from functools import cache
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
+import nkisim
 from kernels import plots
-from kernels.bench import Kind, Record, published
+from kernels.add import nki_tensor_add_kernel
+from kernels.bench import Kind, Record, dma_bound, format_seconds, modelled, published
+from kernels.plots import times
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -23,6 +29,10 @@ def line_figure(alt: str = "A line.", data: tuple[int, ...] = (1, 2, 3), **kwarg
     axes.plot(data, marker="o")
     axes.set_xlabel("size")
     return plots.show(fig, alt, **kwargs)
+
+
+def texts(figure: plots.Figure) -> list[str]:
+    return ["".join(e.itertext()) for e in ElementTree.fromstring(figure.svg).iter(f"{SVG}text")]
 
 
 def ids(figure: plots.Figure) -> list[str]:
@@ -218,6 +228,132 @@ def test_samples_far_beyond_the_medians_are_counted_and_not_drawn():
 def test_timing_needs_a_record():
     with pytest.raises(ValueError, match="records is empty"):
         plots.timing([])
+
+
+def spec(rows: int, cols: int) -> nkisim.TensorSpec:
+    return nkisim.TensorSpec((rows, cols), np.dtype(np.float32))
+
+
+@cache
+def profiled(rows: int) -> nkisim.Timeline:
+    return nkisim.profile(nki_tensor_add_kernel[rows // 128, 1], spec(rows, 512), spec(rows, 512))
+
+
+def add_records(rows: int) -> dict[str, Record]:
+    return {
+        "NKI kernel": modelled("NKI kernel", profiled(rows)),
+        "DMA bound": dma_bound(3 * 4 * 512 * rows),
+    }
+
+
+def test_a_bound_is_a_line_across_the_bars_that_says_what_it_is():
+    kernel, bound = add_records(128).values()
+    figure = plots.timing([bound, kernel])
+    assert "time, µs (modelled by nkisim)" in figure.svg
+    legend = " ".join(texts(figure))
+    assert "DMA bound: 2.89 µs (0.786 MB at 272 GB/s, from published rates)" in legend
+    assert "stroke-dasharray" in figure.svg
+    # One bar, one bound: only the kernel has a row.
+    assert "NKI kernel" in texts(figure)
+    assert "DMA bound" not in texts(figure)
+
+
+def test_bars_of_every_kind_differ_in_colour_or_hatch_and_are_named():
+    device = replace(host_record("device"), kind=Kind.DEVICE)
+    modelled_add = add_records(128)["NKI kernel"]
+    records = [host_record("host"), device, modelled_add, published("p", 19e-6, source="a paper")]
+    figure = plots.timing(records)
+    for kind in (Kind.HOST, Kind.DEVICE, Kind.MODELLED, Kind.PUBLISHED):
+        assert any(str(kind) in text for text in texts(figure)), kind
+    looks = [times._LOOK[kind] for kind in (Kind.HOST, Kind.DEVICE, Kind.MODELLED, Kind.PUBLISHED)]
+    assert len(set(looks)) == 4
+
+
+def test_the_alternative_text_has_fixed_times_and_no_measured_one():
+    kernel, bound = add_records(128).values()
+    alt = plots.timing([host_record("host"), kernel, bound]).alt
+    assert f"NKI kernel {format_seconds(kernel.median)} (modelled by nkisim)" in alt
+    assert "host (measured: wall clock on CPU host)" in alt
+    assert "DMA bound 2.89 µs" in alt
+    assert "host 3 µs" not in alt
+
+
+def test_only_bounds_make_no_bars():
+    with pytest.raises(ValueError, match="all bounds"):
+        plots.timing([dma_bound(100)])
+
+
+def test_a_sweep_of_one_kind_names_it_on_the_axis():
+    curve = {rows: add_records(rows)["NKI kernel"] for rows in (128, 256)}
+    figure = plots.sweep({"NKI kernel": curve}, xlabel="rows of 512 elements")
+    assert "latency, µs (modelled by nkisim)" in texts(figure)
+    assert "rows of 512 elements, logarithmic axis" in texts(figure)
+    ends = [format_seconds(curve[rows].median) for rows in (128, 256)]
+    assert f"NKI kernel {ends[0]} at 128 to {ends[1]} at 256 (modelled by nkisim)" in figure.alt
+
+
+def test_a_sweep_of_several_kinds_names_them_in_the_legend():
+    rows = (128, 256)
+    figure = plots.sweep(
+        {label: {n: add_records(n)[label] for n in rows} for label in add_records(128)}
+        | {"a student's": {200: published("add", 19e-6, source="a paper")}},
+        xlabel="rows",
+    )
+    assert "latency, µs" in texts(figure)
+    for text in (
+        "NKI kernel: modelled by nkisim",
+        "DMA bound: from published rates",
+        "a student's: published (a paper)",
+    ):
+        assert text in texts(figure)
+
+
+def test_a_measured_curve_has_no_number_in_the_alternative_text():
+    figure = plots.sweep({"add": {1: host_record("add"), 2: host_record("add")}}, xlabel="rows")
+    assert figure.alt == (
+        "Latency against rows, on logarithmic axes: add (measured: wall clock on CPU host)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("curves", "message"),
+    [
+        ({}, "curves is empty"),
+        ({"add": {}}, "curve 'add' has no point"),
+        ({"add": {0: host_record("add")}}, "curve 'add' has size 0"),
+        (
+            {"add": {1: host_record("add"), 2: dma_bound(5)}},
+            "curve 'add' mixes from published rates, measured",
+        ),
+    ],
+)
+def test_a_sweep_that_cannot_be_drawn_is_refused(curves, message):
+    with pytest.raises(ValueError, match=message):
+        plots.sweep(curves, xlabel="rows")
+
+
+def test_an_engine_timeline_says_that_it_is_modelled():
+    figure = plots.timeline(profiled(128))
+    assert "modelled by nkisim, not measured" in texts(figure)
+    assert "Vector" in figure.alt
+
+
+@pytest.mark.parametrize("label", ["time, µs", "latency (us)", "Duration in ms", "seconds"])
+def test_times_without_an_origin_are_refused(label):
+    fig, axes = plots.subplots()
+    axes.plot([1, 2])
+    axes.set_ylabel(label)
+    with pytest.raises(ValueError, match="measured, modelled or published"):
+        plots.show(fig, "A line.")
+    axes.set_title("modelled by nkisim")
+    assert plots.show(fig, "A line.")
+
+
+@pytest.mark.parametrize("label", ["size, MB", "columns of a tile", "status", "timeline"])
+def test_other_axes_need_no_origin(label):
+    fig, axes = plots.subplots()
+    axes.set_xlabel(label)
+    assert plots.show(fig, "Nothing.")
 
 
 def test_text_on_every_fill_has_enough_contrast():
