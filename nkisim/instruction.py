@@ -51,6 +51,7 @@ class Instruction:
         program: number of the SPMD instance, row-major in the grid.
         loops: the loop iterations it is in, outermost first, as (loop number, iteration).
         location: the kernel line.
+        engine_asked: whether the kernel asked for the engine, and left no choice.
     """
 
     opcode: str
@@ -63,6 +64,7 @@ class Instruction:
     program: int = 0
     loops: tuple = ()
     location: Location | None = None
+    engine_asked: bool = False
     tiles_in: tuple[Tensor, ...] = field(init=False)  # the tensors among `ins`
 
     def __post_init__(self) -> None:

@@ -79,9 +79,10 @@ class Program:
         for instr in self.instructions:
             operands = [_fingerprint(x) for x in (*instr.outs, *instr.ins)]
             attrs = sorted(instr.attrs.items())
-            sha.update(f"|{instr.program}{instr.opcode}{attrs}{operands}".encode())
-            if instr.where is not None:
-                sha.update(np.packbits(instr.where).tobytes())
+            where = f"{instr.program}{instr.engine.value}{instr.engine_asked}"
+            sha.update(f"|{where}{instr.opcode}{attrs}{operands}".encode())
+            for mask in (instr.where, instr.where_out):
+                sha.update(b"-" if mask is None else np.packbits(mask).tobytes())
         for buffer in self.trace.buffers:
             if buffer.data is not None:
                 sha.update(buffer.data.tobytes())

@@ -201,12 +201,16 @@ class Tracer:
         where: np.ndarray | None = None,
         where_out: np.ndarray | None = None,
         engine: Engine | None = None,
+        default: Engine | None = None,
         **attrs: Any,
     ) -> None:
         """Write down one instruction.
 
         With `mask`, all tile operands span the same iteration domain. Instructions whose operands
         have other axes cut them down themselves (`restriction`) and pass `where`.
+
+        `engine` is what the kernel asked for. When it asked for none, the instruction runs on
+        `default`, or on the engine that the opcode has in the table.
         """
         if mask is not None:
             domain = (outs + tuple(x for x in ins if isinstance(x, Tensor)))[0].shape
@@ -219,7 +223,7 @@ class Tracer:
             if where is not None and any(
                 t.escape() is not None for t in (*outs, *ins) if isinstance(t, Tensor)
             ):
-                self._emit_boxes(opcode, outs, ins, where, engine, attrs)
+                self._emit_boxes(opcode, outs, ins, where, (engine, default), attrs)
                 return
         if self._absorbed:
             for x in ins:
@@ -231,7 +235,7 @@ class Tracer:
             attrs = _OP_ATTRS.setdefault(attrs["op"], attrs)
         instr = Instruction(
             opcode,
-            engine or OPCODES[opcode].engine,
+            engine or default or OPCODES[opcode].engine,
             outs,
             ins,
             attrs,
@@ -240,6 +244,7 @@ class Tracer:
             self.program,
             self.loops,
             locate(),
+            engine is not None,
         )
         self.checker.on_instruction(instr)
         self.trace.instructions.append(instr)
@@ -250,7 +255,7 @@ class Tracer:
         outs: tuple[Tensor, ...],
         ins: tuple[Operand, ...],
         where: np.ndarray,
-        engine: Engine | None,
+        engines: tuple[Engine | None, Engine | None],
         attrs: dict,
     ) -> None:
         """An instruction a box of what the mask leaves: where it is false, operands reach outside
@@ -260,7 +265,8 @@ class Tracer:
                 opcode,
                 tuple(t.restrict(box) for t in outs),
                 tuple(x.restrict(box) if isinstance(x, Tensor) else x for x in ins),
-                engine=engine,
+                engine=engines[0],
+                default=engines[1],
                 **attrs,
             )
 
@@ -272,7 +278,7 @@ class Tracer:
         """
         last = self.trace.instructions.pop()
         at = len(self.trace.instructions)
-        self.emit(last.opcode, (target,), (*last.ins, target), engine=last.engine, **attrs)
+        self.emit(last.opcode, (target,), (*last.ins, target), default=last.engine, **attrs)
         self._absorbed[value.buffer.number] = (at, last)
 
     def _restore(self, number: int) -> None:

@@ -9,7 +9,8 @@ A kernel's text leaves choices to the compiler. These are made here, once, for e
 * a row that is broadcast over partitions is made by the Tensor Engine, and stays in PSUM when it
   fits a bank and is used at once by Vector or Scalar; otherwise it is copied to SBUF;
 * `divide` is a reciprocal and a product;
-* copies, fills and reciprocals run on whichever engine that can do them is free first.
+* copies, fills and reciprocals run on whichever engine that can do them is free first, unless
+  the kernel asks for one.
 """
 
 from __future__ import annotations
@@ -389,6 +390,7 @@ class _Builder:
         key = (
             i.opcode,
             id(i.engine),
+            i.engine_asked,
             *map(id, ins),
             *map(id, outs),
             _op_of(i),
@@ -426,7 +428,7 @@ class _Builder:
             ns = timing.semaphore_ns
             return ((Engine.SYNC, Cost(ns, ns, 0.0)),), 0, psum
         engines = [i.engine]
-        if i.engine is Engine.VECTOR:
+        if i.engine is Engine.VECTOR and not i.engine_asked:
             n = max(o.n for o in (*ins, *outs))
             if i.opcode == "tensor_copy" or (i.opcode == "reciprocal" and n >= 64):
                 engines = [Engine.VECTOR, Engine.SCALAR]

@@ -27,6 +27,7 @@ def chain(
     rest: tuple,
     mask: Mask | None = None,
     engine: Engine | None = None,
+    default: Engine | None = None,
     **attrs: Any,
 ) -> None:
     """Write down (x op0 rest[0]) op1 rest[1]; a tile of `rest` has x's shape or one element a
@@ -36,8 +37,8 @@ def chain(
         for i, r in enumerate(rest)
     )
     current().emit(
-        opcode, (out,), (x, *operands), mask=mask, engine=engine, op=_spell(steps), steps=steps,
-        **attrs,
+        opcode, (out,), (x, *operands), mask=mask, engine=engine, default=default,
+        op=_spell(steps), steps=steps, **attrs,
     )  # fmt: skip
 
 

@@ -71,12 +71,12 @@ def elementwise(
         )
     opcode = _opcode(op, values, shape)
     ins = tuple(spread(x, shape) if isinstance(x, Tensor) else x for x in values)
-    chosen = engine or _engine(op, opcode, types)
+    default = _engine(op, opcode, types)
     if opcode == "activation":
         ins = (*ins, 1.0, 0.0)  # scale and bias
-    if chosen is Engine.GPSIMD and engine is None:  # which cannot reach PSUM
+    if default is Engine.GPSIMD and engine is None:  # which cannot reach PSUM
         ins = tuple(_in_sbuf(x) for x in ins)
-    current().emit(opcode, (as_tile(out),), ins, mask=mask, engine=chosen, op=op)
+    current().emit(opcode, (as_tile(out),), ins, mask=mask, engine=engine, default=default, op=op)
     return out
 
 

@@ -220,22 +220,23 @@ def nc_transpose(
     data = require_tile(what, data)
     rows, columns = data.shape[0], prod(data.shape[1:])
     small = max(rows, columns) <= _VECTOR_TRANSPOSE_MAX
-    if engine is None:
-        engine = Engine.VECTOR if small else Engine.TENSOR
-    limit = _VECTOR_TRANSPOSE_MAX if engine is Engine.VECTOR else current().trace.machine.partitions
+    runs_on = engine or (Engine.VECTOR if small else Engine.TENSOR)
+    limit = (
+        _VECTOR_TRANSPOSE_MAX if runs_on is Engine.VECTOR else current().trace.machine.partitions
+    )
     if max(rows, columns) > limit:
         raise TileSizeError(
             f"{what} of {data.describe()}: {rows} partitions, {columns} elements a partition",
-            rule=f"the {engine.value} Engine transposes at most {limit} by {limit}",
+            rule=f"the {runs_on.value} Engine transposes at most {limit} by {limit}",
             fix="cut the tile in blocks" + ("" if limit == 128 else ", or use the Tensor Engine"),
         )
-    if engine is Engine.TENSOR and data.space is not Space.SBUF:
+    if runs_on is Engine.TENSOR and data.space is not Space.SBUF:
         raise MemorySpaceError(
             f"{what} of {data.describe()} on the Tensor Engine",
             rule="the Tensor Engine reads SBUF and writes PSUM",
             fix="copy the tile into SBUF first, with nl.copy",
         )
-    space = Space.PSUM if engine is Engine.TENSOR else Space.SBUF
+    space = Space.PSUM if runs_on is Engine.TENSOR else Space.SBUF
     out = ndarray((columns, rows), data.dtype, buffer=space)
     source, target = data, out
     if mask is not None:
@@ -249,7 +250,7 @@ def nc_transpose(
                 fix="mask the load of the tile, or what reads the result",
             )
         source, target = data.restrict(left.box), out.restrict(left.box[::-1])
-    current().emit("nc_transpose", (target,), (source,), engine=engine)
+    current().emit("nc_transpose", (target,), (source,), engine=engine, default=runs_on)
     if dtype is not None and as_dtype(dtype) != data.dtype:
         return copy(out, dtype=dtype)
     return out

@@ -163,3 +163,16 @@ def test_both_generations_have_a_table():
         GEN3.timing,
     )
     assert cost.done == pytest.approx(1200, rel=0.01)
+
+
+@pytest.mark.parametrize("asked", ["vector", "scalar", "gpsimd", "unknown"])
+def test_an_engine_that_the_kernel_asks_for_is_kept(asked):
+    @nki.jit
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nisa.tensor_copy(nl.load(a), engine=nisa.engine[asked]))
+        return out
+
+    (task,) = [t for t in tasks(kernel, spec(128, 64)) if t.label == "tensor_copy"]
+    engines = [engine.value.lower() for engine, _ in task.costs]
+    assert engines == (["vector", "scalar"] if asked == "unknown" else [asked])

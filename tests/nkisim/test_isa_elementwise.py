@@ -51,6 +51,15 @@ ARITHMETIC = {
 shapes = hnp.array_shapes(min_dims=2, max_dims=4, min_side=1, max_side=9)
 
 
+def test_integers_are_exact_on_gpsimd_and_rounded_to_fp32_on_vector(compute):
+    x, y = np.full((2, 3), 2**24, np.int32), np.ones((2, 3), np.int32)
+    left_open = compute(lambda s, t: nisa.tensor_tensor(s, t, nl.add), x, y)
+    np.testing.assert_array_equal(left_open, x + y)
+    asked = compute(lambda s, t: nisa.tensor_tensor(s, t, nl.add, engine=nisa.vector_engine), x, y)
+    np.testing.assert_array_equal(asked, (x.astype(np.float32) + y.astype(np.float32)))
+    assert (asked != left_open).all()
+
+
 @pytest.mark.parametrize("name", sorted(ARITHMETIC))
 @given(shape=shapes, a=st.sampled_from(FLOATS), b=st.sampled_from(FLOATS), numpy_op=st.booleans())
 @few
@@ -373,6 +382,11 @@ REFUSED = {
         lambda t, u: nisa.tensor_tensor(t, t, ADD, engine=nisa.scalar_engine),
         ParameterError,
         "vector or",
+    ),
+    "power on the vector engine": (
+        lambda t, u: nisa.tensor_tensor(t, t, nl.power, engine=nisa.vector_engine),
+        ParameterError,
+        "power on the GpSimd",
     ),
     "gpsimd on psum": (
         lambda t, u: nisa.tensor_tensor(psum(t), t, nl.power),

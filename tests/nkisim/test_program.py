@@ -10,6 +10,7 @@ import pytest
 from nkisim import TensorSpec
 from nkisim.errors import ParameterError
 from nkisim.kernel import Kernel
+from nkisim.nki import isa as nisa
 from nkisim.nki import language as nl
 from nkisim.nki.typing import mutable_tensor
 
@@ -371,3 +372,31 @@ def test_the_digest_tells_programs_apart():
     digests.append(programs(Kernel(variant), numbers(4, 5)).digest)
     assert len(set(digests)) == len(digests)
     assert digests[0] == programs(Kernel(variant), x).digest
+
+
+def _digest(body):
+    @Kernel
+    def kernel():
+        out = nl.ndarray((128, 8), nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, body(nl.zeros((128, 8), nl.float32)))
+        return out
+
+    return kernel.specialize((), {}).program.digest
+
+
+def test_the_digest_tells_engines_apart():
+    engines = (nisa.unknown_engine, nisa.vector_engine, nisa.scalar_engine)
+    assert len({_digest(lambda t, e=e: nisa.tensor_copy(t, engine=e)) for e in engines}) == 3
+
+
+def test_the_digest_tells_masks_of_outputs_apart():
+    i, j = nl.mgrid[0:128, 0:8]
+
+    def gathered(t, mask):
+        found = nl.zeros((128, 8), nl.float32)
+        picks = nl.zeros((128, 8), nl.uint32)
+        found[...] = nl.gather_flattened(t, picks, mask=mask)
+        return found
+
+    masks = (None, i >= 8 * j, i >= 9 * j)
+    assert len({_digest(lambda t, m=m: gathered(t, m)) for m in masks}) == 3

@@ -49,7 +49,8 @@ def tensor_tensor(
 ) -> Tensor:
     """`op(data1, data2)`, element by element, on the Vector or GpSimd Engine.
 
-    fp32 inside, except bit operations and integer add, subtract and multiply.
+    fp32 inside, except bit operations and, on the GpSimd Engine, integer add, subtract and
+    multiply.
 
     Args:
         data1, data2: tiles of one shape, (partitions <= 128, free...), not both in PSUM.
@@ -72,23 +73,23 @@ def tensor_tensor(
     if bits:
         check_integers(what, a.dtype, b.dtype, result)
     integers = all(t in INTEGERS for t in (a.dtype, b.dtype)) and name in _GPSIMD_INTEGERS
-    runs_on = choose(what, engine, *_vector_or_gpsimd)
-    if runs_on is None and (name == "power" or integers):
-        runs_on = Engine.GPSIMD
-    if bits and runs_on is Engine.GPSIMD:
+    asked = choose(what, engine, *_vector_or_gpsimd)
+    only = Engine.VECTOR if bits else Engine.GPSIMD if name == "power" else None
+    if asked is not None and only not in (None, asked):
         raise ParameterError(
-            f"{what}: {name} on the GpSimd Engine",
-            rule="bit operations run on the Vector Engine",
+            f"{what}: {name} on the {asked.value} Engine",
+            rule="bit operations run on the Vector Engine, power on the GpSimd Engine",
             fix="drop engine=",
         )
+    where = {"mask": mask, "engine": asked}
+    if (integers and asked is None) or name == "power":
+        where["default"] = Engine.GPSIMD
     out = ndarray(a.shape, result)
-    if integers or bits:
-        current().emit("tensor_tensor", (out,), (a, b), mask=mask, engine=runs_on, op=name)
+    # The Vector Engine has no integer arithmetic: asked to, it adds integers in fp32.
+    if bits or (integers and asked is not Engine.VECTOR):
+        current().emit("tensor_tensor", (out,), (a, b), op=name, **where)
     else:
-        lowering.chain(
-            "tensor_tensor", out, x=a, steps=((name, False),), rest=(b,), mask=mask,
-            engine=runs_on,
-        )  # fmt: skip
+        lowering.chain("tensor_tensor", out, x=a, steps=((name, False),), rest=(b,), **where)
     return out
 
 
