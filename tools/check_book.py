@@ -1,4 +1,4 @@
-"""Check a built site offline: links, anchors, images, leftovers of markup, and network loads.
+"""Check a built site offline: links, anchors, images, origins of times, markup, network loads.
 
     python tools/check_book.py _build/html
 
@@ -15,6 +15,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from bs4 import BeautifulSoup
+
+from kernels.plots.figure import ORIGINS, TIME_AXIS
 
 # Text that a rendered page never shows: each is markup that did not parse.
 MARKUP = {
@@ -124,6 +126,22 @@ def check_alternatives(page: BeautifulSoup) -> Iterator[str]:
                 yield "<svg> has no aria-label, aria-labelledby or <title>"
 
 
+def check_times(page: BeautifulSoup) -> Iterator[str]:
+    """Yield figures with a time axis that do not say where the times come from.
+
+    The figure itself must say it: a drawing in its texts, an image in its text alternative.
+    """
+    article = page.find("article") or page
+    for tag in article.find_all(["img", "svg"]):
+        if tag.name == "svg":
+            texts = [text.get_text(" ", strip=True) for text in tag.find_all("text")]
+        else:
+            texts = [tag.get("alt") or ""]
+        label = next((text for text in texts if TIME_AXIS.search(text)), None)
+        if label and not any(origin in " ".join(texts).lower() for origin in ORIGINS):
+            yield f"a figure shows times and not whether {', '.join(ORIGINS)}: {label[:60]!r}"
+
+
 def check_article(page: BeautifulSoup) -> Iterator[str]:
     """Yield leftovers: markup that did not render, error boxes, tracebacks, an empty page."""
     article = page.find("article")
@@ -166,7 +184,7 @@ def check(site: Site) -> dict[Path, list[str]]:
     findings: dict[Path, list[str]] = defaultdict(list, check_css(site))
     for path, page in site.pages.items():
         found = [*check_links(site, path), *check_loads(site, path)]
-        found += [*check_alternatives(page), *check_article(page)]
+        found += [*check_alternatives(page), *check_times(page), *check_article(page)]
         if found:
             findings[path] = list(dict.fromkeys(found))
     if (site.root / "index.html") not in site.pages:
