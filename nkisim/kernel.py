@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class Kernel:
         plain = all(k is inspect.Parameter.POSITIONAL_OR_KEYWORD for k in kinds)
         self._positional = len(kinds) if plain else -1
         # Shared by the copies of this kernel that are bound to launch grids.
-        self._cache: dict[Any, Specialization] = {}
+        self._cache = _TraceCache()
         self._launches: dict[Any, Kernel] = {}
 
     def __getitem__(self, grid: object) -> Kernel:
@@ -84,7 +84,7 @@ class Kernel:
         """This kernel with decorators of nki.compiler on it."""
         changed = copy.copy(self)
         changed.options = self.options | set(names)
-        changed._cache, changed._launches = {}, {}
+        changed._cache, changed._launches = _TraceCache(), {}
         return changed
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -155,14 +155,20 @@ class Kernel:
             TypeError: the arguments do not fit the function's signature.
         """
         args, kwargs = self.bind(args, kwargs)
-        key = self._key(args, kwargs)
-        found = self._cache.get(key) if key is not None else None
+        cache, key = self._cache, self._key(args, kwargs)
+        found = cache.traces.get(key) if key is not None else None
         if found is not None and found.guards.hold():
+            cache.hits += 1
             return found
+        cache.misses += 1
         special = Specialization(self, args, kwargs)
         if key is not None:
-            self._cache[key] = special
+            cache.traces[key] = special
         return special
+
+    def cache_info(self) -> CacheInfo:
+        """How often calls found the kernel traced, on any grid; named as in functools.lru_cache."""
+        return CacheInfo(self._cache.hits, self._cache.misses, len(self._cache.traces))
 
     def _key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Identity of a specialisation; None when a constant cannot be compared."""
@@ -177,6 +183,28 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<nki kernel {self.__name__}[{self.grid}]>"
+
+
+class CacheInfo(NamedTuple):
+    """Use of a kernel's traces.
+
+    Attributes:
+        hits: calls that used an earlier trace.
+        misses: calls that traced.
+        currsize: traces that are kept.
+    """
+
+    hits: int
+    misses: int
+    currsize: int
+
+
+class _TraceCache:
+    """Traces of a kernel by what they are specialised to, and how often that helped."""
+
+    def __init__(self) -> None:
+        self.traces: dict[Any, Specialization] = {}
+        self.hits = self.misses = 0
 
 
 class Specialization:

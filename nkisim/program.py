@@ -23,6 +23,7 @@ from nkisim.memory import Buffer, Role
 from nkisim.plan import Step, plan
 from nkisim.tensor import Tensor
 from nkisim.trace import Trace
+from nkisim.views import view_of
 
 
 class TensorSpec(NamedTuple):
@@ -65,6 +66,28 @@ class Program:
     def writes_input(self, index: int) -> bool:
         """Whether the kernel writes argument `index`, and does not only return it."""
         return self.trace.arguments[index].buffer.number in self.trace.written_arguments
+
+    @cached_property
+    def needed_inputs(self) -> tuple[int, ...]:
+        """Indices of the arguments whose contents before the launch matter.
+
+        The others are only outputs: the kernel writes every element of them and reads none.
+        """
+        read = {t.buffer.number for instr in self.instructions for t in instr.tiles_in}
+        open_ = {
+            t.buffer.number: np.ones(t.buffer.size, bool)
+            for t in self.trace.arguments
+            if t.buffer.number in self.trace.written_arguments and t.buffer.number not in read
+        }
+        for instr in self.instructions:
+            for out in instr.outs:
+                if out.buffer.number in open_ and not instr.spec.partial:
+                    where = instr.where_of(out)
+                    view = view_of(open_[out.buffer.number], out)
+                    np.copyto(view, False, where=True if where is None else where)
+        only_outputs = {number for number, left in open_.items() if not left.any()}
+        numbers = [t.buffer.number for t in self.trace.arguments]
+        return tuple(i for i, number in enumerate(numbers) if number not in only_outputs)
 
     @property
     def instructions(self) -> list[Instruction]:

@@ -65,7 +65,7 @@ class Operator:
         from nkisim.frameworks import torch as bridge
 
         device = next(x.device for x in arguments if isinstance(x, torch.Tensor))
-        if not bridge._lowering:
+        if not bridge.is_lowering():
             host = [x.cpu() if isinstance(x, torch.Tensor) else x for x in arguments]
             return self.run(*host).to(device)
         like = self.output_like(arguments)

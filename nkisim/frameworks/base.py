@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from nkisim.frameworks.programs import add_program
 from nkisim.kernel import Specialization, as_kernel, leaves, map_leaves
 from nkisim.program import Program, TensorSpec
 
@@ -105,8 +106,10 @@ class FrameworkKernel:
 
         Its fields: ``func_name``; ``grid``, the instances along each axis; ``inputs`` and
         ``outputs``, each a list of [name, shape, dtype]; ``constants``, the other arguments;
-        ``instructions``, how many; ``digest``, which identifies the instruction stream.
+        ``instructions``, how many; ``digest``, which identifies the instruction stream, and by
+        which :func:`nkisim.frameworks.programs.find_program` finds the program again.
         """
+        add_program(specialization.program)
         cached = _configs.setdefault(specialization, {})
         if not (self.enable_cache and self.func_name in cached):
             cached[self.func_name] = self._make_config(specialization)

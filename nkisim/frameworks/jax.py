@@ -7,16 +7,23 @@ under every JAX transformation. XLA's CPU runtime executes it through
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from jax.extend import source_info_util
 
+import nkisim
 from nkisim import dtypes
 from nkisim.frameworks import xla_ffi
 from nkisim.frameworks.base import FrameworkKernel
 from nkisim.kernel import Kernel, Specialization
+
+# The metadata of a custom call names the line that calls the kernel, not one in the simulator.
+source_info_util.register_exclusion(str(Path(nkisim.__file__).parent) + os.sep)
 
 
 class JaxKernel(FrameworkKernel):
@@ -132,7 +139,6 @@ def _custom_call(
     """One XLA custom call. ``aliases`` maps operands to the outputs that replace them."""
     program = specialization.program
     xla_ffi.register()
-    xla_ffi.add_program(program)
     for operand in operands:
         _check_device(bridge.func_name, operand)
     foreign_call = jax.ffi.ffi_call(
@@ -144,7 +150,8 @@ def _custom_call(
     config = bridge.backend_config(specialization)
 
     def run(*tensors: Any) -> list[jax.Array]:
-        return foreign_call(*tensors, config=config)
+        with jax.named_scope(bridge.func_name):  # for the metadata of the instruction
+            return foreign_call(*tensors, config=config)
 
     if any(isinstance(operand, jax.core.Tracer) for operand in operands):
         run = _without_gradient(run, bridge.func_name)

@@ -92,6 +92,11 @@ def lowering() -> Iterator[None]:
         _lowering.remove(context)
 
 
+def is_lowering() -> bool:
+    """Whether a :func:`lowering` context is open, in any thread."""
+    return bool(_lowering)
+
+
 def call(kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Run ``kernel(*args, **kwargs)`` on PyTorch tensors.
 
@@ -127,7 +132,7 @@ def call(kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 def _call(kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any], device: torch.device) -> Any:
     bridge = TorchKernel(kernel)
     specialization, tensors = bridge.specialize(args, kwargs)
-    if device.type == "xla" and _lowering:
+    if device.type == "xla" and is_lowering():
         results = _custom_call(bridge, specialization, tensors)
     else:
         results = _run(specialization.program, tensors, device)
@@ -203,7 +208,8 @@ def _custom_call(
 
     program = specialization.program
     results = torch_xla._XLAC._xla_custom_call(
-        tensors,
+        # An argument that is only an output is none of the instruction's operands.
+        [tensors[i] for i in program.needed_inputs],
         TARGET,
         [list(spec.shape) for spec in program.outputs],
         [_torch_dtype(spec.dtype) for spec in program.outputs],

@@ -10,12 +10,9 @@ program on NumPy views of XLA's own buffers.
 from __future__ import annotations
 
 import atexit
-import base64
-import binascii
 import contextlib
 import ctypes
 import functools
-import json
 import math
 import re
 import threading
@@ -27,6 +24,7 @@ import ml_dtypes
 import numpy as np
 
 from nkisim.errors import KernelError
+from nkisim.frameworks.programs import ConfigError, UnknownProgramError, find_program
 from nkisim.program import Program, poison
 
 TARGET = "AwsNeuronCustomNativeKernel"
@@ -160,60 +158,11 @@ _DTYPES: dict[int, np.dtype] = {
     28: np.dtype(ml_dtypes.float8_e4m3),
 }
 
-# --- traced programs, found by digest -------------------------------------------------------------
-
-# Entries are never removed: an executable that XLA compiled may be called at any later time.
-_programs: dict[str, Program] = {}
+# --- the handler ----------------------------------------------------------------------------------
 
 
 class CustomCallError(RuntimeError):
-    """XLA asks this target for something it cannot do. Has nothing to do with the kernel's code.
-
-    Args:
-        message: what is wrong and what to do.
-        code: the XLA_FFI_Error_Code to report.
-    """
-
-    def __init__(self, message: str, code: int = _INVALID_ARGUMENT) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-def add_program(program: Program) -> None:
-    """Make a traced program callable from XLA by its digest.
-
-    Args:
-        program: what tracing a kernel gave.
-    """
-    _programs[program.digest] = program
-
-
-@functools.lru_cache(maxsize=4096)
-def _digest(config: bytes) -> str:
-    """The ``digest`` field of a backend_config (base64 of a JSON object)."""
-    try:
-        return json.loads(base64.b64decode(config, validate=True))["digest"]
-    except (binascii.Error, ValueError, KeyError, TypeError) as error:
-        raise CustomCallError(
-            f"the `config` of this {TARGET} call is not a backend_config of nkisim "
-            f"({type(error).__name__}: {error}). Call the NKI kernel itself, which writes it."
-        ) from error
-
-
-def _find_program(config: bytes) -> Program:
-    digest = _digest(config)
-    try:
-        return _programs[digest]
-    except KeyError:
-        raise CustomCallError(
-            f"this process has not traced the program of this {TARGET} call (digest "
-            f"{digest[:12]}). The executable was made by another process. Call the NKI kernel "
-            "once here with the same shapes, dtypes and grid, then run the executable.",
-            _FAILED_PRECONDITION,
-        ) from None
-
-
-# --- the handler ----------------------------------------------------------------------------------
+    """XLA asks this target for something it cannot do. Has nothing to do with the kernel's code."""
 
 
 def _view(buffer: _Buffer) -> np.ndarray:
@@ -248,8 +197,9 @@ def _string_attribute(attrs: _Attrs, name: str) -> bytes:
     raise CustomCallError(f"this {TARGET} call has no string attribute `{name}`.")
 
 
-def _execute(frame: _CallFrame) -> None:
-    program = _find_program(_string_attribute(frame.attrs, "config"))
+def execute(frame: _CallFrame) -> None:
+    """Run the program that a call names, on XLA's own buffers."""
+    program = find_program(_string_attribute(frame.attrs, "config"))
     inputs, outputs = _views(frame.args), _views(frame.rets)
     for array in inputs:
         array.flags.writeable = False
@@ -316,8 +266,7 @@ def _error(frame: _CallFrame, code: int, message: str) -> int:
     return frame.api.contents.error_create(ctypes.byref(args))
 
 
-@_Handler
-def _handler(pointer: Any) -> int | None:
+def handle(pointer: Any) -> int | None:
     """Entry point for XLA. May be called from several threads; ctypes takes the GIL."""
     frame = pointer.contents
     if frame.extension_start and frame.extension_start.contents.type == _EXTENSION_METADATA:
@@ -325,14 +274,17 @@ def _handler(pointer: Any) -> int | None:
         return None
     # An exception cannot cross C frames, and ctypes would print it and carry on.
     try:
-        _execute(frame)
-    except CustomCallError as error:
-        return _error(frame, error.code, str(error))
-    except KernelError as error:
+        execute(frame)
+    except (CustomCallError, ConfigError, KernelError) as error:
         return _error(frame, _INVALID_ARGUMENT, str(error))
+    except UnknownProgramError as error:
+        return _error(frame, _FAILED_PRECONDITION, str(error))
     except BaseException:
         return _error(frame, _INTERNAL, traceback.format_exc())
     return None
+
+
+_handler = _Handler(handle)  # the C function; XLA keeps its address, so it must stay alive
 
 
 _registration = threading.Lock()

@@ -104,6 +104,12 @@ def test_hlo_and_backend_config():
     assert re.fullmatch("[0-9a-f]{64}", fields["digest"])
 
 
+def test_metadata_names_the_kernel_and_the_line_that_calls_it():
+    (line,) = custom_calls(lambda x: scale(x) + 1, X)
+    assert re.search(r'op_name="[^"]*scale/ffi_call"', line)
+    assert f'source_file="{__file__}"' in line
+
+
 def test_a_mutable_argument_comes_back_as_a_new_array():
     np.testing.assert_array_equal(increment(X), X + 1)
     np.testing.assert_array_equal(jax.jit(lambda x: increment(increment(x)))(X), X + 2)

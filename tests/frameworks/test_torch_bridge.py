@@ -51,6 +51,12 @@ def increment(x: nki.typing.mutable_tensor):
     return x
 
 
+def operand_count(hlo):
+    """How many operands the one custom call in HLO text has."""
+    (operands,) = re.findall(r"custom-call\(([^)]*)\)", hlo)
+    return operands.count("%")
+
+
 X = torch.arange(12.0).reshape(3, 4)
 
 DTYPES = [
@@ -242,7 +248,17 @@ class TestXla:
         with lowering():
             add_into(a, a, out)
         hlo = torch_xla._XLAC._get_xla_tensors_hlo([out])
-        assert hlo.count("custom-call(") == 1
+        assert operand_count(hlo) == 2  # `a`, given twice; `out` is only a result
+
+    def test_lowering_of_an_argument_that_is_read_and_written(self, device):
+        import torch_xla
+
+        from nkisim.frameworks.torch import lowering
+
+        x = X.to(device)
+        with lowering():
+            increment(x)
+        assert operand_count(torch_xla._XLAC._get_xla_tensors_hlo([x])) == 1
 
     def test_lowering_ends_with_its_context(self, device):
         from nkisim.frameworks.torch import lowering

@@ -12,7 +12,7 @@ import pytest
 jax = pytest.importorskip("jax")
 
 from nkisim.errors import KernelError  # noqa: E402
-from nkisim.frameworks import xla_ffi  # noqa: E402
+from nkisim.frameworks import programs, xla_ffi  # noqa: E402
 
 DTYPES = [
     np.bool_,
@@ -46,7 +46,7 @@ def config(name):
 
 def call(program, *operands, attributes=None):
     xla_ffi.register()
-    xla_ffi.add_program(program)
+    programs.add_program(program)
     out = jax.ShapeDtypeStruct(operands[0].shape, operands[0].dtype)
     attributes = {"config": config(program.digest)} if attributes is None else attributes
     return jax.block_until_ready(jax.ffi.ffi_call(xla_ffi.TARGET, out)(*operands, **attributes))
@@ -154,7 +154,7 @@ def test_eight_devices_at_once(run_python, eight_devices):
         """
         import base64, json, threading
         import jax, numpy as np
-        from nkisim.frameworks import xla_ffi
+        from nkisim.frameworks import programs, xla_ffi
 
         together = threading.Barrier(8, timeout=60)
 
@@ -165,7 +165,7 @@ def test_eight_devices_at_once(run_python, eight_devices):
                 np.multiply(inputs[0], 2, out=outputs[0])
 
         xla_ffi.register()
-        xla_ffi.add_program(Double())
+        programs.add_program(Double())
         config = base64.b64encode(json.dumps({"digest": "double"}).encode()).decode()
         out = jax.ShapeDtypeStruct((16, 16), np.float32)
         f = jax.pmap(lambda x: jax.ffi.ffi_call(xla_ffi.TARGET, out)(x, config=config))

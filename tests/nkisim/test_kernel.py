@@ -91,6 +91,18 @@ def test_constants_that_are_equal_but_not_the_same(first, second):
     assert len(traces) == 2
 
 
+def test_cache_info_counts_hits_and_misses():
+    kernel, traces = counting(scaled)
+    x = np.ones((3, 4), np.float32)
+    assert kernel.cache_info() == (0, 0, 0)
+    kernel(x, 2.0)
+    kernel(x, 2.0)
+    kernel[1](x, 3.0)
+    kernel[1](x, 3.0)
+    assert kernel.cache_info() == kernel[1].cache_info() == (2, 2, 2)
+    assert len(traces) == 2
+
+
 def test_grids_and_checks_trace_again():
     kernel, traces = counting(scaled)
     x = numbers(2, 3)
@@ -433,7 +445,7 @@ def test_an_exception_leaves_nothing_behind(monkeypatch):
     with pytest.raises(RuntimeError, match="in the kernel"):
         kernel(numbers(2, 3))
     assert not tracing()
-    assert not kernel._cache
+    assert kernel.cache_info().currsize == 0
     monkeypatch.setitem(BROKEN, "now", False)
     np.testing.assert_array_equal(kernel(numbers(2, 3)), numbers(2, 3) * 2)
 
@@ -443,7 +455,7 @@ def test_a_diagnosed_error_is_reported_at_every_call():
     for _ in range(2):
         with pytest.raises(KernelError, match="partition axis of 200"):
             kernel(numbers(200, 3), 2)
-    assert not kernel._cache
+    assert kernel.cache_info().currsize == 0
     assert not tracing()
 
 

@@ -134,6 +134,43 @@ def test_one_tensor_returned_twice():
     np.testing.assert_array_equal(c, a)
 
 
+def in_rows(x, out):
+    """Fills `out` tile by tile, with a mask at the end."""
+    i_row, i_col = nl.mgrid[0:2, 0:4]
+    for tile in nl.affine_range(2):
+        rows = tile * 2 + i_row
+        inside = rows < x.shape[0]
+        nl.store(out[rows, i_col], nl.load(x[rows, i_col], mask=inside), mask=inside)
+
+
+def but_the_last_row(x, out):
+    nl.store(out[0:2], nl.load(x[0:2]))
+
+
+def at_places(x, index, out):
+    i_col = nl.arange(4)[None, :]
+    tile = nl.load(index[nl.arange(3)[:, None]])
+    nl.store(out[tile, i_col], nl.load(x))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "needed"),
+    [
+        (in_rows, (0,)),
+        (old_style, (0, 1)),  # read
+        (but_the_last_row, (0, 1)),  # a row keeps what it had
+        (at_places, (0, 1, 2)),  # data decides where it writes
+        (double, (0,)),
+    ],
+)
+def test_arguments_whose_old_contents_matter(kernel, needed):
+    x = TensorSpec((3, 4), np.dtype(np.float32))
+    specs = {"index": TensorSpec((3,), np.dtype(np.int32))}
+    kernel = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
+    args = [specs.get(name, x) for name in kernel.signature.parameters]
+    assert kernel.specialize(args, {}).program.needed_inputs == needed
+
+
 def test_an_argument_returned_as_it_is():
     @Kernel
     def same(x):
