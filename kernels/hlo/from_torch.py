@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import kernels
-from kernels.hlo.module import HloModule
+from kernels.hlo.module import HloModule, HloUnavailable
 
 
 def torch_hlo(fn: Callable[..., Any], *args: Any, metadata: bool = False) -> HloModule:
@@ -40,6 +40,7 @@ def torch_hlo(fn: Callable[..., Any], *args: Any, metadata: bool = False) -> Hlo
         ImportError: when torch or torch_xla is not installed; it says what to do.
         TypeError: when `fn` returns no tensor.
         ValueError: when a result is not on the XLA device, so that it is not part of the graph.
+        HloUnavailable: `fn` runs a backward pass, and autograd was first used before torch_xla.
     """
     torch, torch_xla = _import()
     device = torch_xla.device()
@@ -51,7 +52,9 @@ def torch_hlo(fn: Callable[..., Any], *args: Any, metadata: bool = False) -> Hlo
     names = _argument_names(fn, len(args))
     args = tuple(copies.convert(arg, name) for arg, name in zip(args, names, strict=True))
     with _tracing(torch_xla, metadata):
-        results = _tensors(torch, fn(*args))
+        with _explained_backward():
+            results = fn(*args)
+        results = _tensors(torch, results)
         text = torch_xla._XLAC._get_xla_tensors_hlo(results)
     return HloModule(
         text,
@@ -150,6 +153,25 @@ def _tracing(torch_xla: Any, metadata: bool) -> Iterator[None]:
             yield
         finally:
             torch_xla._XLAC._set_ir_debug(debug)
+
+
+@contextlib.contextmanager
+def _explained_backward() -> Iterator[None]:
+    """Say what is wrong when autograd does not know the XLA device.
+
+    The first backward pass of a process starts a thread for each device that there is. torch_xla's
+    device is there from the first `torch_xla.device()` on (github.com/pytorch/xla/issues/4174).
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "device_ready_queues_" not in str(error):
+            raise
+        raise HloUnavailable(
+            "autograd does not know the XLA device, because a backward pass ran in this process "
+            "before torch_xla was first used, and autograd counts devices only once. Restart "
+            "Python, and call torch_xla.device() (or torch_hlo) before the first backward()."
+        ) from error
 
 
 def _argument_names(fn: Callable[..., Any], count: int) -> list[str]:

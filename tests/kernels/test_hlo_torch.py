@@ -107,6 +107,22 @@ def test_xla_tensors_are_parameters_even_when_pending():
     assert torch.isfinite(x.cpu()).all()
 
 
+def test_a_backward_before_torch_xla_is_explained(run_python):
+    run_python(
+        """
+        import pytest
+        import torch
+        from kernels.hlo import HloUnavailable, torch_hlo
+
+        x = torch.ones(3, requires_grad=True)
+        (x * x).sum().backward()
+        with pytest.raises(HloUnavailable, match="before the first backward"):
+            torch_hlo(lambda x: torch.autograd.grad((x * x).sum(), x), x)
+        torch_hlo(lambda x: x * x, x)  # what needs no gradient still works
+        """
+    )
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int32])
 def test_dtypes_and_strided_views(dtype):
     x = torch.ones(6, 8, dtype=dtype)[::2, 1::3]
