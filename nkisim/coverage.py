@@ -20,13 +20,9 @@ import numpy as np
 
 Status = Literal["simulated", "partly", "not yet"]
 
-# Documented names that do not exist here, and why.
+# Documented names that are here, but whose use is an UnsupportedError, and why.
 NOT_YET = {
-    "neuronxcc.nki.isa.builtin_custom_op": "calls compiled C++; not in AWS's public listing",
-    "neuronxcc.nki.language.all_reduce": "no reduction across the launch grid yet",
-    "neuronxcc.nki.language.gemm_grid": "no documentation but its name",
-    "neuronxcc.nki.language.gemm_stationary_grid": "no documentation but its name",
-    "neuronxcc.nki.language.loop_reduce": "no reduction over loop indices yet; use +=",
+    "neuronxcc.nki.isa.builtin_custom_op": "calls libraries of the SDK; undocumented",
 }
 
 # Names that exist, and what of them does not.
@@ -42,7 +38,10 @@ PARTLY = {
     "neuronxcc.nki.compiler.skip_middle_end_transformations": "accepted, no effect: no compiler",
     "neuronxcc.nki.isa.dropout": "its own generator: not the device's numbers",
     "neuronxcc.nki.isa.nc_transpose": "NaN and infinity stay in place; on v2 they spread",
+    "neuronxcc.nki.language.all_reduce": "asynchronous=True is refused",
     "neuronxcc.nki.language.dropout": "its own generator: not the device's numbers",
+    "neuronxcc.nki.language.gemm_grid": "documented in one sentence; read as an index grid",
+    "neuronxcc.nki.language.gemm_stationary_grid": "documented in one sentence; an index grid",
     "neuronxcc.nki.language.rand": "its own generator: not the device's numbers",
     "neuronxcc.nki.language.random_seed": "its own generator: not the device's numbers",
     "neuronxcc.nki.language.tfloat32": "a name; no tile has this type",
@@ -139,7 +138,9 @@ def _status(module: str, name: str) -> tuple[Status, str]:
     try:
         found = find(module, name)
     except AttributeError:
-        return "not yet", NOT_YET.get(path, "missing")
+        return "not yet", "missing"
+    if path in NOT_YET:
+        return "not yet", NOT_YET[path]
     wanted = documented_signature(module, name)
     if wanted is not None and not same_signature(inspect.signature(found), wanted):
         return "partly", "its parameters are not the documented ones"

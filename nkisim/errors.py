@@ -10,7 +10,7 @@ import linecache
 import os
 import sys
 import warnings
-from types import CodeType
+from types import CodeType, FrameType
 from typing import NamedTuple
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -38,11 +38,17 @@ class Location(NamedTuple):
 _locations: dict[tuple[CodeType, int], Location] = {}
 
 
-def locate() -> Location | None:
-    """The innermost frame outside `nkisim`: the user's kernel line. None when there is none."""
+def caller() -> FrameType | None:
+    """The innermost frame outside `nkisim`: the kernel's. None when there is none."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
+    return frame
+
+
+def locate() -> Location | None:
+    """The user's kernel line: that of `caller`. None when there is none."""
+    frame = caller()
     if frame is None:
         return None
     key = (frame.f_code, frame.f_lineno)

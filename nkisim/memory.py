@@ -72,11 +72,13 @@ class Placed(NamedTuple):
 
 
 class Role(Enum):
-    """What a buffer is to the kernel: an argument, a tensor it made, or data fixed in the code."""
+    """What a buffer is to the kernel: an argument, a tensor it made, data fixed in the code, or
+    memory through which instances hand each other data, in an order that barriers keep."""
 
     ARGUMENT = "argument"
     LOCAL = "local"
     CONSTANT = "constant"
+    EXCHANGE = "exchange"
 
 
 class Buffer:
@@ -89,7 +91,7 @@ class Buffer:
         space: memory it lives in.
         par_axis: the axis laid over partitions (on chip only).
         name: for messages.
-        role: argument, local or constant.
+        role: argument, local, constant or exchange.
         program: the SPMD instance that made it; None for memory that all instances share.
         loops: the loop iterations it was made in, outermost first.
         location: the kernel line that made it.

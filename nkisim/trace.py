@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nkisim.access import intern
+from nkisim.barriers import meet_at_barriers
 from nkisim.checking import Checker
 from nkisim.errors import Location, RaceError, ScopeError, ShapeError, TraceContextError, locate
 from nkisim.folding import fold_assignments
@@ -87,6 +88,11 @@ class Tracer:
         self.direct = True  # whether tiles go where the kernel places them
         self._hidden: dict[tuple[int, str], Tensor] = {}
         self._absorbed: dict[int, tuple[int, Instruction]] = {}
+        self._exchanges: list[Tensor] = []
+        self._exchanges_seen = 0
+        # Results that no instruction has made yet: buffer number -> what writes them where they
+        # are assigned.
+        self.unassigned: dict[int, Callable[[Tensor], None]] = {}
         checker.begin(self.trace)
 
     # -- memory ---------------------------------------------------------------------------------
@@ -143,11 +149,32 @@ class Tracer:
         self._shared_seen += 1
         if at == len(self._shared):
             self._shared.append(self._allocate(shape, dtype, space, name=name, shared=True))
-        found = self._shared[at]
+        return self._agreed(f"shared HBM tensor {at}", self._shared[at], shape, dtype)
+
+    def exchange(self, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+        """HBM through which instances hand each other data around a `barrier`: one tensor for the
+        n-th request of each instance."""
+        at = self._exchanges_seen
+        self._exchanges_seen += 1
+        if at == len(self._exchanges):
+            self._exchanges.append(
+                self._allocate(
+                    shape,
+                    dtype,
+                    Space.SHARED_HBM,
+                    name=f"exchange {at}",
+                    role=Role.EXCHANGE,
+                    shared=True,
+                )
+            )
+        return self._agreed(f"exchange {at}", self._exchanges[at], shape, dtype)
+
+    def _agreed(self, what: str, found: Tensor, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+        """`found`. Raises RaceError when another instance has declared it differently."""
         if found.shape != shape or found.dtype != dtype:
             raise RaceError(
-                f"instance {self.program} declares shared HBM tensor {at} as {dtype}{list(shape)}, "
-                f"instance 0 as {found.dtype}{list(found.shape)}",
+                f"instance {self.program} declares {what} as {dtype}{list(shape)}, "
+                f"another instance as {found.dtype}{list(found.shape)}",
                 rule="shared_hbm tensors are common to all instances of the launch grid",
                 fix="give it a shape and dtype that do not depend on nl.program_id",
             )
@@ -310,12 +337,13 @@ class Tracer:
             for program in range(self.trace.grid.size):
                 self.program = program
                 self.loops = ()
-                self._shared_seen = 0
+                self._shared_seen = self._exchanges_seen = 0
                 result = body()
                 if program == 0:
                     self.trace.result = result
             fold_assignments(self.trace)
             self.checker.finish()
+            meet_at_barriers(self.trace)
         finally:
             _stack().pop()
         return self.trace

@@ -51,10 +51,10 @@ class MemoryState:
         # Which elements a tile's indices touch, data decides: races cannot be told from here.
         if self.check_races and "walked" not in instr.attrs:
             for tensor in tiles:
-                if tensor.buffer.program is None:
+                if tensor.buffer.program is None and tensor.buffer.role is not Role.EXCHANGE:
                     self._race(instr, tensor, "reads")
             for tensor in instr.outs:
-                if tensor.buffer.program is None:
+                if tensor.buffer.program is None and tensor.buffer.role is not Role.EXCHANGE:
                     self._race(instr, tensor, "writes")
         for tensor, unknown in zip(instr.outs, undefined, strict=True):
             self._define(instr, tensor, unknown)

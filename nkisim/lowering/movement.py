@@ -330,6 +330,10 @@ def _assign(target: Tensor, value: Tensor | float) -> None:
     if not isinstance(value, Tensor):
         current().emit("memset", (target,), value=number(value))
         return
+    write = current().unassigned.pop(value.buffer.number, None)
+    if write is not None:
+        write(target)
+        return
     if not value.space.on_chip:
         raise MemorySpaceError(
             f"assignment of {value.describe()} to a tile",

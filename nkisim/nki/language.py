@@ -17,6 +17,7 @@ from nkisim.dtypes import (
     uint32,
 )
 from nkisim.index import MGrid, arange
+from nkisim.lowering.accumulate import all_reduce, loop_reduce
 from nkisim.lowering.control import (
     affine_range,
     nc,
@@ -66,6 +67,21 @@ shared_hbm = Space.SHARED_HBM
 
 mgrid = MGrid()
 
+
+def gemm_grid():
+    """The indices of the largest result of a matmul, and of its largest moving operand.
+
+    Returns:
+        What nl.mgrid[0:128, 0:512] gives, with the limits of the NeuronCore generation.
+    """
+    return mgrid[0 : TARGET.partitions, 0 : TARGET.gemm_moving_fmax]
+
+
+def gemm_stationary_grid():
+    """The indices of the largest stationary operand of a matmul: nl.mgrid[0:128, 0:128]."""
+    return mgrid[0 : TARGET.partitions, 0 : TARGET.gemm_stationary_fmax]
+
+
 globals().update(FUNCTIONS)
 
 
@@ -93,6 +109,7 @@ __all__ = [
     *FUNCTIONS,
     "affine_range",
     "all",
+    "all_reduce",
     "arange",
     "atomic_rmw",
     "bfloat16",
@@ -114,12 +131,15 @@ __all__ = [
     "fp32",
     "full",
     "gather_flattened",
+    "gemm_grid",
+    "gemm_stationary_grid",
     "hbm",
     "int16",
     "int32",
     "int8",
     "load",
     "load_transpose2d",
+    "loop_reduce",
     "matmul",
     "max",
     "mean",

@@ -45,6 +45,11 @@ def _dma_transpose(instr: Instruction) -> Callable:
     return run
 
 
+@opcode("barrier", Engine.SYNC, on_chip=False)
+def _barrier(instr: Instruction) -> Callable:
+    return lambda: None  # instances run in the order that it asks for
+
+
 @opcode("device_print", Engine.HOST, on_chip=False)
 def _device_print(instr: Instruction) -> Callable:
     prefix = instr.attrs["prefix"]

@@ -21,6 +21,7 @@ from nkisim.nki.isa.constants import (
     unknown_engine,
     vector_engine,
 )
+from nkisim.nki.isa.custom import builtin_custom_op
 from nkisim.nki.isa.elementwise import (
     activation,
     activation_reduce,
@@ -69,6 +70,7 @@ __all__ = [
     "affine_select",
     "bn_aggr",
     "bn_stats",
+    "builtin_custom_op",
     "dge_mode",
     "dma_copy",
     "dma_engine",
