@@ -26,8 +26,8 @@ def builtin_custom_op(
     """
     raise UnsupportedError(
         f"nisa.builtin_custom_op({function_name!r}, {lib_file_name!r}, ...)",
-        rule="it calls an operator compiled for the GpSimd Engine, in a library of the SDK; only its "
-        "signature is documented, so the simulator cannot know what the operator computes",
+        rule="it calls an operator compiled for the GpSimd Engine, in a library of the SDK; only "
+        "its signature is documented, so the simulator cannot know what the operator computes",
         fix="write the operator with nki.isa instructions, or in C++ for torch_neuronx's "
         "custom_op, which nkisim.customop runs",
     )
