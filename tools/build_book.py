@@ -65,7 +65,11 @@ def drop_stale_cache() -> None:
 
 def jupyter_book(*arguments: str) -> int:
     """Run `jupyter-book build` and return its exit status."""
-    environment = os.environ | {"PYTHONHASHSEED": "0", "JUPYTER_PREFER_ENV_PATH": "1"}
+    environment = os.environ | {
+        "PYTHONHASHSEED": "0",
+        "JUPYTER_PREFER_ENV_PATH": "1",
+        "IPYTHONDIR": str(ROOT / "tools/ipython"),
+    }
     script = Path(sys.executable).with_name("jupyter-book")
     command = [sys.executable, script, "build", ROOT, *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment).returncode
