@@ -25,7 +25,13 @@ def _choose_backend() -> tuple[str, str]:
     """Make ``neuronxcc.nki`` importable; say who provides it and in which version."""
     if _sdk_is_installed():
         # An SDK that is there but does not import is an error to see, not one to work around.
-        importlib.import_module("neuronxcc.nki")
+        try:
+            importlib.import_module("neuronxcc.nki")
+        except Exception as error:
+            raise ImportError(
+                f"the Neuron SDK is installed, but `import neuronxcc.nki` fails: {error!r}. "
+                "Repair or remove its package neuronx-cc; without it, kernels run in the simulator."
+            ) from error
         return "neuronxcc", str(getattr(importlib.import_module("neuronxcc"), "__version__", "?"))
     import nkisim
 
