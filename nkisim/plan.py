@@ -199,7 +199,7 @@ def _apart(a: Tensor, b: Tensor) -> bool:
     """Whether two views of a buffer surely share no element: their bounding boxes are disjoint."""
     if a.base_shape != b.base_shape:
         return False
-    for (a_lo, a_hi), (b_lo, b_hi) in zip(_bounds(a), _bounds(b), strict=True):
+    for (a_lo, a_hi), (b_lo, b_hi) in zip(a.bounds(), b.bounds(), strict=True):
         if a_hi < b_lo or b_hi < a_lo:
             return True
     return False
@@ -213,21 +213,8 @@ def _inside(t: Tensor, box: Tensor) -> bool:
     """
     return all(
         start <= low and high < start + extent
-        for (low, high), start, extent in zip(_bounds(t), box.offsets, box.shape, strict=True)
+        for (low, high), start, extent in zip(t.bounds(), box.offsets, box.shape, strict=True)
     )
-
-
-def _bounds(t: Tensor) -> list[tuple[int, int]]:
-    out = []
-    for low, row in zip(t.offsets, t.coefs, strict=True):
-        high = low
-        for c, extent in zip(row, t.shape, strict=True):
-            if c > 0:
-                high += c * (extent - 1)
-            elif c < 0:
-                low += c * (extent - 1)
-        out.append((low, high))
-    return out
 
 
 # -- joining neighbours
