@@ -1,8 +1,10 @@
-"""Two things that the SDK's simulator does and hardware cannot, for `@nki.jit(mode="simulation")`.
+"""What the SDK's simulator does and hardware does not, for `@nki.jit(mode="simulation")`.
 
-AWS's own documentation tests rely on both. They hold for kernels declared with that mode only;
-every other way to run a kernel (other modes, `nki.simulate_kernel` of a plain function, JAX and
-PyTorch by default) does as hardware does.
+A tile that the kernel returns is copied out, bf16 and fp8 tiles keep fp32 precision, and a tile
+that a masked instruction filled in part may be stored as a whole, with a warning
+(nkisim.checking.memory_state). AWS's own documentation tests rely on all three. They hold for
+kernels declared with that mode only; every other way to run a kernel (other modes,
+`nki.simulate_kernel` of a plain function, JAX and PyTorch by default) does as hardware does.
 """
 
 from __future__ import annotations

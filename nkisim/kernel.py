@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nkisim import annotations, checking, compatibility, debugging, frameworks
+from nkisim import annotations, checking, compatibility, debugging, frameworks, rewriting
 from nkisim.dtypes import as_dtype
 from nkisim.errors import OutputError, ParameterError, ShapeError
 from nkisim.grid import SINGLE, Grid, NeuronCores, SpmdDim
@@ -41,6 +41,8 @@ class Kernel:
         options: names of the nki.compiler decorators that were put on it.
         signature: the signature of `func`.
     """
+
+    __test__ = False  # a kernel called test_... is no test of pytest's
 
     def __init__(self, func: Callable, mode: str = "auto", machine: Machine = TARGET) -> None:
         if mode not in MODES:
@@ -77,8 +79,8 @@ class Kernel:
 
     @functools.cached_property
     def body(self) -> Callable:
-        """The function that is traced: `func` with its annotated shapes checked."""
-        return annotations.with_checked_variables(self.func)
+        """The function that is traced: `func`, or a copy compiled from its source."""
+        return rewriting.rewritten(self.func)
 
     def with_options(self, *names: str) -> Kernel:
         """This kernel with decorators of nki.compiler on it."""
@@ -225,7 +227,8 @@ class Specialization:
             name: value for name, value in bound.arguments.items() if not _holds_tensors(value)
         }
         names = _leaf_names(bound.arguments)
-        checker = checking.Checker()
+        as_sdk = kernel.mode == "simulation"
+        checker = checking.Checker(as_sdk)
         tracer = Tracer(kernel.__name__, kernel.grid, checker, kernel.machine)
         tracer.direct = "force_auto_alloc" not in kernel.options
         tensors = [v for v in leaves((args, kwargs)) if isinstance(v, _TENSORS)]
@@ -243,7 +246,6 @@ class Specialization:
             return tracer.argument(name, tuple(leaf.shape), as_dtype(leaf.dtype, f"{name}.dtype"))
 
         call_args, call_kwargs = map_leaves(declare, (tuple(args), dict(kwargs)))
-        as_sdk = kernel.mode == "simulation"
 
         def body() -> Any:
             result = kernel.body(*call_args, **call_kwargs)

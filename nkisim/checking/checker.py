@@ -31,10 +31,15 @@ if TYPE_CHECKING:
 
 
 class Checker:
-    """All checks, over one trace."""
+    """All checks, over one trace.
 
-    def __init__(self) -> None:
+    Args:
+        as_sdk: go on with a warning where the SDK's simulator does: see nkisim.compatibility.
+    """
+
+    def __init__(self, as_sdk: bool = False) -> None:
         self.modes = current_modes()
+        self.as_sdk = as_sdk
         self._warned: set[tuple[str, object]] = set()
 
     def begin(self, trace: Trace) -> None:
@@ -122,9 +127,17 @@ class Checker:
                 for error in check(self.trace):
                     self.report(name, error)
 
-    def report(self, name: str, error: KernelError) -> None:
-        """Raise, warn (once a kernel line) or drop, as the mode of check `name` says."""
+    def report(self, name: str, error: KernelError, mild: bool = False) -> None:
+        """Raise, warn (once a kernel line) or drop, as the mode of check `name` says.
+
+        Args:
+            name: of the check.
+            error: what it found.
+            mild: warn where the mode is to raise.
+        """
         mode = self.modes[name]
+        if mild and mode == "error":
+            mode = "warn"
         if mode == "error":
             raise error
         if mode == "warn" and (name, error.location) not in self._warned:

@@ -116,6 +116,7 @@ class MemoryState:
                 "be read or stored",
                 fix="write the elements first, or give this operation the mask that the write had",
             ),
+            mild=self.checker.as_sdk and not _all_of(missing, instr.where_of(tensor)),
         )
 
     def _define(self, instr: Instruction, tensor: Tensor, undefined: np.ndarray | None) -> None:

@@ -114,3 +114,15 @@ def test_a_real_sdk_is_used(run_python, tmp_path, program):
     done = run_python("-m", "nkisim", str(program), path=(tmp_path / "sdk",))
     assert done.stdout == "SDK\n"
     assert "running on it" in done.stderr
+
+
+def test_pytest_takes_no_kernel_for_a_test(run_python, tmp_path):
+    path = tmp_path / "test_named.py"
+    path.write_text(
+        "import neuronxcc.nki as nki\n\n\n"
+        "@nki.jit\ndef test_kernel(x):\n    return x\n\n\n"
+        "def test_function():\n    assert test_kernel.func is not None\n"
+    )
+    done = run_python("-m", "nkisim", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(path))
+    assert "1 passed" in done.stdout
+    assert "error" not in done.stdout

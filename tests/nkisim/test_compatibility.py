@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nkisim import nki
-from nkisim.errors import KernelError, NkiWarning, OutputError
+from nkisim.errors import KernelError, NkiWarning, OutputError, UninitializedReadError
 from nkisim.nki import isa as nisa
 from nkisim.nki import language as nl
 
@@ -115,3 +115,25 @@ def test_a_tile_seen_as_bits_rounds_in_simulation_mode():
     x = numbers(5, 7)
     bits = (x * np.float32(3)).astype(ml_dtypes.bfloat16).view(np.uint16)
     np.testing.assert_array_equal(kernel(x), bits)
+
+
+def squared_in_part(x, rows):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    i = nl.arange(x.shape[0])[:, None]
+    nl.store(out, nl.square(nl.load(x), mask=i < rows))
+    return out
+
+
+def test_a_tile_that_is_filled_in_part_is_stored_in_simulation_mode_only():
+    x = numbers(5, 7)
+    with pytest.warns(NkiWarning, match="14 of 35 elements of tile .* that nothing wrote"):
+        got = nki.jit(squared_in_part, mode="simulation")(x, 3)
+    np.testing.assert_array_equal(got[:3], np.square(x[:3]))
+    for mode in MODES:
+        with pytest.raises(UninitializedReadError, match="14 of 35"):
+            nki.jit(squared_in_part, mode=mode)(x, 3)
+
+
+def test_a_tile_that_nothing_fills_is_stored_in_no_mode():
+    with pytest.raises(UninitializedReadError, match="35 of 35"):
+        nki.jit(squared_in_part, mode="simulation")(numbers(5, 7), 0)

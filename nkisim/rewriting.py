@@ -1,0 +1,151 @@
+"""What NKI's Python means that plain Python does not: kernels compiled once more from their source.
+
+Two things in a kernel never reach an operator that could be overloaded. Python evaluates no
+annotation of a local variable, so that `x: tensor[128, 512] = nl.load(a)` would pass unchecked;
+and `a and b` of two masks would be `b`. Both become calls. Line numbers stay, so debuggers and
+error messages see the same kernel.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+from types import CodeType, FunctionType
+from typing import Any
+
+from nkisim.annotations import check_variable
+from nkisim.index import Mask
+
+_FUTURE_ANNOTATIONS = annotations.compiler_flag
+
+
+def joined(left: Any, right: Callable[[], Any]) -> Any:
+    """`left and right()`, where masks are joined as by `&`."""
+    if isinstance(left, Mask):
+        return left & right()
+    return left and right()
+
+
+def rewritten(func: Callable) -> Callable:
+    """`func`, or a copy of it that checks annotated variables and joins masks with `and`.
+
+    A function without source to compile from, as in an interactive session, is returned as it is;
+    so are the functions that a kernel calls or defines.
+    """
+    if not isinstance(func, FunctionType):
+        return func
+    try:
+        lines, first = inspect.getsourcelines(func)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):
+        return func
+    node = tree.body[0]
+    if not isinstance(node, ast.FunctionDef) or node.name != func.__name__:
+        return func
+    rewriter = _Rewriter()
+    node.body = [rewriter.visit(statement) for statement in node.body]
+    if not rewriter.found:
+        return func
+    node.decorator_list, node.args.defaults, node.returns = [], [], None
+    node.args.kw_defaults = [None] * len(node.args.kwonlyargs)
+    for argument in ast.walk(node.args):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
+    # A function around it turns the names of the closure into closure variables again.
+    names = func.__code__.co_freevars
+    outer = ast.parse(f"def __outer__({', '.join(names)}):\n    pass").body[0]
+    outer.body = [node]
+    module = ast.fix_missing_locations(ast.Module([outer], []))
+    ast.increment_lineno(node, first - 1)
+    flags = func.__code__.co_flags & _FUTURE_ANNOTATIONS
+    compiled = compile(module, func.__code__.co_filename, "exec", flags, dont_inherit=True)
+    code = _inner(_inner(compiled, "__outer__"), func.__name__)
+    if not set(code.co_freevars) <= set(names):
+        return func
+    cells = dict(zip(names, func.__closure__ or (), strict=True))
+    copy = FunctionType(
+        code,
+        func.__globals__,
+        func.__name__,
+        func.__defaults__,
+        tuple(cells[n] for n in code.co_freevars),
+    )
+    copy.__kwdefaults__ = func.__kwdefaults__
+    copy.__annotations__ = func.__annotations__
+    return copy
+
+
+def _inner(code: CodeType, name: str) -> CodeType:
+    return next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
+
+
+class _Rewriter(ast.NodeTransformer):
+    """The body of a kernel with the two changes made.
+
+    `x: tensor[...] = v` becomes `x = check_variable(v, lambda: tensor[...], "x")`, and `a and b`
+    becomes `joined(a, lambda: b)`.
+    """
+
+    found = False
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        self.generic_visit(node)
+        text = ast.unparse(node.annotation)
+        if node.value is None or "tensor[" not in text or not isinstance(node.target, ast.Name):
+            return node
+        call = self._call(
+            check_variable, node, node.value, _thunk(node.annotation), ast.Constant(node.target.id)
+        )
+        return ast.copy_location(ast.Assign([node.target], call), node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.And) or _binds_names(node):
+            return node
+        result = node.values[0]
+        for value in node.values[1:]:
+            result = self._call(joined, node, result, _thunk(value))
+        return result
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        # What a statement tests has to be one truth value, so that it holds no mask.
+        for at, statement in enumerate(node.body):
+            node.body[at] = self.visit(statement)
+        for at, statement in enumerate(node.orelse):
+            node.orelse[at] = self.visit(statement)
+        return node
+
+    visit_While = visit_If
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return node
+
+    def _call(self, hook: Callable, place: ast.AST, *arguments: ast.expr) -> ast.Call:
+        """A call of a function of nkisim, which adds no name to the kernel's globals."""
+        self.found = True
+        module, name = hook.__module__, hook.__name__
+        text = f"__import__({module!r}, fromlist=[{name!r}]).{name}"
+        function = ast.parse(text, mode="eval").body
+        call = ast.Call(function, list(arguments), [])
+        for made in (call, *ast.walk(function), *(a for a in arguments if _made(a))):
+            ast.copy_location(made, place)
+        return call
+
+
+def _thunk(expression: ast.expr) -> ast.Lambda:
+    return ast.Lambda(ast.parse("lambda: 0", mode="eval").body.args, expression)
+
+
+def _made(node: ast.AST) -> bool:
+    return not hasattr(node, "lineno")
+
+
+def _binds_names(node: ast.AST) -> bool:
+    """Whether an expression does what would mean something else inside a lambda."""
+    kinds = (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)
+    return any(isinstance(inside, kinds) for inside in ast.walk(node))

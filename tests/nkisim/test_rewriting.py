@@ -1,0 +1,100 @@
+"""Masks that a kernel joins with `and`, which Python would evaluate to the second of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nkisim import nki
+from nkisim.errors import ControlFlowError
+from nkisim.nki import language as nl
+
+SHAPE = (7, 11)
+
+
+def numbers(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+def corner(x, rows, columns):
+    """What every kernel below computes: 2 x in a corner, x elsewhere."""
+    expected = x.copy()
+    expected[:rows, 2:columns] *= 2
+    return expected
+
+
+@pytest.mark.parametrize("mode", ["auto", "simulation", "baremetal"])
+def test_masks_joined_with_and(mode):
+    bound = 5  # a name of the closure
+
+    @nki.jit(mode=mode)
+    def kernel(x, columns):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        i, j = nl.mgrid[0:7, 0:11]
+        tile = nl.load(x)
+        inside = i < bound and j >= 2 and j < columns
+        tile[i, j] = nl.multiply(tile[i, j], 2, mask=inside)
+        nl.store(out, tile)
+        return out
+
+    x = numbers(*SHAPE)
+    np.testing.assert_array_equal(kernel(x, 9), corner(x, 5, 9))
+    np.testing.assert_array_equal(kernel(x, 4), corner(x, 5, 4))
+
+
+@nki.jit
+def guarded(x, rows=None):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    i, j = nl.mgrid[0:7, 0:11]
+    tile = nl.load(x)
+    for column in range(2, 9):
+        # An `and` of plain values stops at the first that is false, and gives that value.
+        if (rows and rows[column]) is not None:
+            tile[i, j] = nl.multiply(tile, 2, mask=(j == column and i < rows[column]))
+    nl.store(out, tile)
+    return out
+
+
+def test_and_of_plain_values_is_what_it_was():
+    x = numbers(*SHAPE)
+    np.testing.assert_array_equal(guarded(x), x)
+    np.testing.assert_array_equal(guarded(x, [5] * 11), corner(x, 5, 9))
+
+
+def test_an_assignment_inside_and_keeps_its_meaning():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        size = x.shape[0] > 3 and (rows := x.shape[0])
+        nl.store(out, nl.load(x) * size + rows)
+        return out
+
+    x = numbers(*SHAPE)
+    np.testing.assert_allclose(kernel(x), x * 7 + 7, rtol=1e-6)
+
+
+def test_a_mask_decides_no_branch():
+    @nki.jit
+    def kernel(x):
+        i, j = nl.mgrid[0:7, 0:11]
+        if i < 5 and j < 3:
+            return x
+        return x
+
+    with pytest.raises(ControlFlowError, match="join conditions with &") as caught:
+        kernel(numbers(*SHAPE))
+    assert caught.value.location.text == "if i < 5 and j < 3:"
+
+
+def both(a, b):
+    return a and b
+
+
+def test_functions_that_a_kernel_calls_join_masks_with_the_operator_only():
+    @nki.jit
+    def kernel(x):
+        i, j = nl.mgrid[0:7, 0:11]
+        return nl.load(x[i, j], mask=both(i < 5, j < 3))
+
+    with pytest.raises(ControlFlowError, match="join conditions with &"):
+        kernel(numbers(*SHAPE))
