@@ -11,7 +11,11 @@ import os
 import sys
 import warnings
 from types import CodeType, FrameType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from nkisim.instruction import Instruction
+    from nkisim.trace import Trace
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -68,6 +72,10 @@ class KernelError(Exception):
         fix: what to change.
         code: the name that AWS's error reference (`nki.errors`) gives it, where it has one.
         location: the kernel line; found on the stack when not given.
+
+    Attributes:
+        trace: what was written down of the kernel before the error; None outside of one.
+        instruction: the instruction that was refused, when it is one.
     """
 
     def __init__(
@@ -84,6 +92,8 @@ class KernelError(Exception):
         self.fix = fix
         self.code = code
         self.location = location or locate()
+        self.trace: Trace | None = None
+        self.instruction: Instruction | None = None
         super().__init__(self.report())
 
     def report(self) -> str:

@@ -18,7 +18,15 @@ import numpy as np
 from nkisim.access import intern
 from nkisim.barriers import meet_at_barriers
 from nkisim.checking import Checker
-from nkisim.errors import Location, RaceError, ScopeError, ShapeError, TraceContextError, locate
+from nkisim.errors import (
+    KernelError,
+    Location,
+    RaceError,
+    ScopeError,
+    ShapeError,
+    TraceContextError,
+    locate,
+)
 from nkisim.folding import fold_assignments
 from nkisim.grid import Grid
 from nkisim.index import Mask, Restriction, boxes
@@ -273,7 +281,11 @@ class Tracer:
             locate(),
             engine is not None,
         )
-        self.checker.on_instruction(instr)
+        try:
+            self.checker.on_instruction(instr)
+        except KernelError as error:
+            error.instruction = instr
+            raise
         self.trace.instructions.append(instr)
 
     def _emit_boxes(
@@ -344,6 +356,9 @@ class Tracer:
             fold_assignments(self.trace)
             self.checker.finish()
             meet_at_barriers(self.trace)
+        except KernelError as error:
+            error.trace = self.trace
+            raise
         finally:
             _stack().pop()
         return self.trace

@@ -8,6 +8,7 @@ import neuronxcc.nki.language as nl
 import numpy as np
 import pytest
 
+from nkisim.errors import KernelError
 from nkisim.provenance import origin, touched
 
 RNG = np.random.default_rng(0)
@@ -139,3 +140,17 @@ def test_touched_is_the_access_pattern() -> None:
     expected = np.zeros((4, 3), bool)
     expected[2:] = True
     np.testing.assert_array_equal(touched(instr, instr.outs[0]), expected)
+
+
+def test_a_refused_kernel_leaves_its_trace_and_the_instruction() -> None:
+    @nki.jit
+    def reaches_out(x):
+        y = out(x.shape)
+        tile = nl.load(x)
+        nl.store(y[nl.ds(1, 4), :], value=tile)
+        return y
+
+    with pytest.raises(KernelError) as caught:
+        reaches_out(array(4, 3))
+    assert [i.label for i in caught.value.trace.instructions] == ["load"]
+    assert caught.value.instruction.label == "store"

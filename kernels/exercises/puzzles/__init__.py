@@ -1,0 +1,1 @@
+"""The specifications and data of the exercises, one module a page."""
