@@ -1,6 +1,6 @@
 """SBUF and PSUM as the compiler fills them: spilling what does not fit, and lifetimes.
 
-Tiles are placed in program order, whole buffers at a time. When the tiles that are alive at one
+Tiles are placed in program order. When the tiles that are alive at one
 point do not fit, the one needed again last is stored to HBM and loaded back before its next use.
 Placement is by size only: fragmentation is not modelled.
 """
@@ -19,6 +19,9 @@ from nkisim.instruction import Engine
 from nkisim.machine import Machine
 from nkisim.memory import Space
 from nkisim.timing import Timing
+
+# Tiles of fewer bytes a partition are worth no trip to HBM while larger ones can go.
+_SMALL = 256
 
 
 class Lifetime(NamedTuple):
@@ -50,61 +53,101 @@ def spill(work: Work, machine: Machine, timing: Timing) -> int:
                 uses[number].append(at)
     if _peak(uses, work) <= capacity:
         return 0
-    tasks: list[Task] = []
-    moved = 0
-    alive: dict[int, int] = {}  # buffer -> bytes a partition
-    away: set[int] = set()
-    renamed: dict[int, int] = {}
-    clean = _written_by_loads_only(work)
-    stored: set[int] = set()
-    level = 0
+    return _Spiller(work, uses, timing, capacity).run()
 
-    def make_room(need: int, at: int, keep: set[int], because: Task) -> None:
-        nonlocal level, moved
-        while level + need > capacity:
-            victims = [(_next_use(uses[n], at), n) for n in alive if n not in keep]
-            if not victims:
-                return  # one instruction's tiles alone do not fit; the checker reports it
-            _, victim = max(victims)
-            level -= alive.pop(victim)
-            away.add(victim)
-            if victim not in clean and victim not in stored:
-                stored.add(victim)
-                name = renamed.get(victim, victim)
-                tasks.append(_move(because, work, timing, name, None))
-                moved += tasks[-1].transfer.nbytes
 
-    for at, task in enumerate(work.tasks):
-        touched = _touched(task, work, Space.SBUF)
-        for number in touched:
-            if number in alive:
+class _Spiller:
+    """One walk over the tasks with the tiles that are on chip."""
+
+    def __init__(
+        self, work: Work, uses: dict[int, list[int]], timing: Timing, capacity: int
+    ) -> None:
+        self.work = work
+        self.uses = uses
+        self.timing = timing
+        self.capacity = capacity
+        self.tasks: list[Task] = []
+        self.moved = 0
+        self.level = 0
+        self.alive: set[int] = set()
+        self.away: set[int] = set()
+        self.renamed: dict[int, int] = {}  # tile -> its number since it was last loaded back
+        self.clean = _written_by_loads_only(work)
+        self.stored: set[int] = set()
+        self.next_number = min(min(work.sizes, default=0), 0) - 1
+        self.heap: list[tuple[bool, int, int]] = []  # (small, -(next use), tile); some outdated
+        self.next_use: dict[int, int] = {}
+
+    def run(self) -> int:
+        work, uses, sizes = self.work, self.uses, self.work.sizes
+        for at, task in enumerate(work.tasks):
+            touched = _touched(task, work, Space.SBUF)
+            for number in touched:
+                if number not in self.alive:
+                    self._make_room(sizes[number], touched, task)
+                    self.alive.add(number)
+                    self.level += sizes[number]
+                    if number in self.away:
+                        self._load_back(number, task)
+            if self.renamed:
+                task.reads = [(self.renamed.get(n, n), t) for n, t in task.reads]
+                writes = [n for n, _ in task.writes]
+                task.writes = [(self.renamed.get(n, n), t) for n, t in task.writes]
+                self.stored.difference_update(writes)
+            else:
+                self.stored.difference_update(n for n, _ in task.writes)
+            self.tasks.append(task)
+            for number in touched:
+                if uses[number][-1] == at:
+                    if number in self.alive:
+                        self.alive.discard(number)
+                        self.level -= sizes[number]
+                else:
+                    self._push(number, _next_use(uses[number], at))
+        work.tasks = self.tasks
+        return self.moved
+
+    def _push(self, number: int, use: int) -> None:
+        self.next_use[number] = use
+        small = self.work.sizes[number] < _SMALL
+        heapq.heappush(self.heap, (small, -use, number))
+
+    def _make_room(self, need: int, keep: set[int], because: Task) -> None:
+        """Send tiles away, those needed last first, small ones only when nothing else is left."""
+        kept = []
+        while self.level + need > self.capacity and self.heap:
+            entry = heapq.heappop(self.heap)
+            _, use, victim = entry
+            if victim not in self.alive or self.next_use[victim] != -use:
                 continue
-            make_room(work.sizes[number], at, touched, task)
-            alive[number] = work.sizes[number]
-            level += work.sizes[number]
-            if number in away:
-                away.discard(number)
-                new = min(work.sizes, default=0)
-                new = min(new, 0) - 1
-                work.sizes[new] = work.sizes[number]
-                work.spaces[new] = Space.SBUF
-                if number in work.buffers:
-                    work.buffers[new] = work.buffers[number]
-                renamed[number] = new
-                tasks.append(_move(task, work, timing, None, new))
-                moved += tasks[-1].transfer.nbytes
-        written = [n for n, _ in task.writes]
-        if renamed:
-            task.reads = [(renamed.get(n, n), t) for n, t in task.reads]
-            task.writes = [(renamed.get(n, n), t) for n, t in task.writes]
-        for n in written:
-            stored.discard(n)
-        tasks.append(task)
-        for number in touched:
-            if uses[number][-1] == at:
-                level -= alive.pop(number, 0)
-    work.tasks = tasks
-    return moved
+            if victim in keep:
+                kept.append(entry)
+                continue
+            self.alive.discard(victim)
+            self.level -= self.work.sizes[victim]
+            self.away.add(victim)
+            if victim not in self.clean and victim not in self.stored:
+                self.stored.add(victim)
+                name = self.renamed.get(victim, victim)
+                self._move(because, name, None)
+        for entry in kept:  # when these alone do not fit, the checker reports it
+            heapq.heappush(self.heap, entry)
+
+    def _load_back(self, number: int, because: Task) -> None:
+        work = self.work
+        self.away.discard(number)
+        new = self.next_number
+        self.next_number -= 1
+        work.sizes[new] = work.sizes[number]
+        work.spaces[new] = Space.SBUF
+        if number in work.buffers:
+            work.buffers[new] = work.buffers[number]
+        self.renamed[number] = new
+        self._move(because, None, new)
+
+    def _move(self, because: Task, source: int | None, target: int | None) -> None:
+        self.tasks.append(_move(because, self.work, self.timing, source, target))
+        self.moved += self.tasks[-1].transfer.nbytes
 
 
 def touches(work: Work) -> list[tuple[int, ...]]:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from nkisim.cost.allocation import spill
+from nkisim.cost.build import work_of
 from nkisim.cost.scheduler import schedule
-from nkisim.cost.tasks import work_of
 from nkisim.cost.timeline import Core, Timeline
 from nkisim.dtypes import as_dtype
 from nkisim.kernel import Kernel, Specialization, as_kernel, map_leaves

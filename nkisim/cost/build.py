@@ -1,0 +1,312 @@
+"""From a trace to tasks: what the compiler leaves of the instructions, and where it runs them.
+
+A kernel's text leaves choices to the compiler. Those about whole instructions are made in
+`nkisim.cost.passes`; these are made here, once, for every kernel:
+
+* a row that is broadcast over partitions is made by the Tensor Engine, and stays in PSUM when it
+  fits a bank and is used at once by Vector or Scalar; otherwise it is copied to SBUF;
+* `divide` is a reciprocal and a product;
+* copies, fills and reciprocals run on whichever engine that can do them is free first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from math import prod
+
+from nkisim.cost import compute
+from nkisim.cost.compute import Cost, Operand
+from nkisim.cost.dma import Transfer, transfer
+from nkisim.cost.passes import DMA, sink_fills, without_repeats
+from nkisim.cost.storage import Access, Storage
+from nkisim.cost.tasks import Task, Work
+from nkisim.dtypes import F32
+from nkisim.instruction import Engine, Instruction
+from nkisim.machine import Machine
+from nkisim.memory import Space
+from nkisim.tensor import Tensor
+from nkisim.timing import Timing
+
+_ELEMENTWISE_ENGINES = (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)
+
+
+def work_of(instructions: Sequence[Instruction], machine: Machine, timing: Timing) -> Work:
+    """The tasks that run `instructions` of one core."""
+    return _Builder(machine, timing).build(instructions)
+
+
+class _Builder:
+    def __init__(self, machine: Machine, timing: Timing) -> None:
+        self.machine = machine
+        self.timing = timing
+        self.work = Work()
+        self.storage = Storage(self.work)
+        self._costs: dict[tuple, tuple] = {}
+        self._operands: dict[tuple, Operand] = {}
+        self._transfers: dict[tuple, Transfer] = {}
+        self._rows: dict[int, tuple] = {}  # id of an operand -> key of its broadcast row
+        self._made: dict[tuple, tuple[int, bool]] = {}  # key -> (number, whether it exists)
+
+    def build(self, instructions: Sequence[Instruction]) -> Work:
+        kept = [i for i in instructions if i.engine is not Engine.HOST]
+        self.storage.declare(kept)
+        kept = sink_fills(kept, self.storage, self.work)
+        kept = without_repeats(kept, self.storage, self.work)
+        self._find_rows(kept)
+        for instr in kept:
+            self._add(instr)
+        return self.work
+
+    def _find_rows(self, instrs: Sequence[Instruction]) -> None:
+        """Rows that are broadcast over partitions: which there are, and where each will be."""
+        found: dict[tuple, list[Instruction]] = defaultdict(list)
+        version: dict[int, int] = defaultdict(int)
+        for i in instrs:
+            if i.engine in _ELEMENTWISE_ENGINES:
+                for t in i.tiles_in:
+                    if t.shape[0] > 1 and _one_row(t):
+                        key = self._row_key(t, version)
+                        found[key].append(i)
+                        self._rows[id(t)] = key
+            for t in i.outs:
+                version[self.storage.number(t)] += 1
+        bank = self.machine.psum_bank_bytes
+        for key, readers in found.items():
+            shape = key[2]
+            n = prod(s for s in shape[1:])
+            at_once = all(r.loops == readers[0].loops for r in readers)
+            gains = all(_reads_psum(r) for r in readers)
+            if 4 * n <= bank and at_once and gains:
+                self.work.choices["broadcast row read from PSUM"] += 1
+                self._made[key] = (self.storage.scratch(4 * n), False)
+            else:
+                self.work.choices["broadcast row copied to SBUF"] += 1
+                self._made[key] = (self.storage.scratch(n * key[3].itemsize, Space.SBUF), False)
+
+    def _row_key(self, t: Tensor, version: dict[int, int]) -> tuple:
+        number = self.storage.number(t)
+        # Free axes of stride zero are not part of the row.
+        shape = tuple(
+            n if d == 0 or any(row[d] for row in t.coefs) else 1 for d, n in enumerate(t.shape)
+        )
+        return (number, version[number], shape, t.dtype, t.offsets, id(t.coefs))
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    def _add(self, i: Instruction) -> None:
+        if i.opcode in DMA:
+            self._add_dma(i)
+        elif i.opcode == "partition_broadcast":
+            number, _ = self.storage.access(i.outs[0])
+            self._broadcast(i, i.ins[0], number, i.outs[0])
+        elif _divides(i):
+            self._add_division(i)
+        else:
+            self._add_plain(i)
+
+    def _reads(self, i: Instruction) -> list[Access]:
+        """What an engine instruction reads, once rows are broadcast."""
+        reads = self.storage.accesses(i.tiles_in)
+        if not self._rows:
+            return reads
+        for at, t in enumerate(i.tiles_in):
+            key = self._rows.get(id(t))
+            if key is None:
+                continue
+            made, exists = self._made[key]
+            if not exists:
+                self._made[key] = (made, True)
+                self._broadcast(i, t, made, None)
+            reads[at] = (made, None)
+        return reads
+
+    def _add_dma(self, i: Instruction) -> None:
+        key = (i.opcode, _pattern(i.outs[0]), *map(_pattern, i.tiles_in))
+        found = self._transfers.get(key)
+        if found is None:
+            found = self._transfers[key] = transfer(i, self.timing.dma)
+        dma = self.timing.dma
+        trigger = Cost(dma.trigger_ns, dma.trigger_ns, dma.trigger_ns)
+        queue = Engine.SYNC
+        if found.indirect:
+            trigger = Cost(dma.indirect_ns, dma.indirect_ns, dma.indirect_ns)
+            queue = Engine.GPSIMD
+        self.work.tasks.append(
+            Task(
+                i,
+                i.label,
+                ((queue, trigger),),
+                self.storage.accesses(i.tiles_in),
+                self.storage.accesses(i.outs),
+                transfer=found,
+            )
+        )
+
+    def _add_plain(self, i: Instruction, label: str = "") -> None:
+        reads, writes = self._reads(i), self.storage.accesses(i.outs)
+        spaces = self.work.spaces
+        ins = tuple(
+            self._operand(t, spaces[n]) for (n, _), t in zip(reads, i.tiles_in, strict=True)
+        )
+        outs = tuple(self._operand(t, spaces[n]) for n, t in writes)
+        # Operands are kept, so they may be told apart by identity, which is quick.
+        key = (
+            i.opcode,
+            id(i.engine),
+            i.engine_asked,
+            *map(id, ins),
+            *map(id, outs),
+            _op_of(i),
+            i.attrs.get("rows"),
+        )
+        found = self._costs.get(key)
+        if found is None:
+            found = self._costs[key] = self._engines(i, ins, outs)
+        costs, flops, psum = found
+        self.work.tasks.append(
+            Task(
+                i,
+                label or i.label,
+                costs,
+                reads,
+                writes,
+                accumulates=i.opcode == "nc_matmul" and bool(i.attrs.get("accumulate")),
+                table=_table(i),
+                flops=flops,
+                psum=psum,
+            )
+        )
+
+    def _engines(self, i: Instruction, ins: tuple, outs: tuple) -> tuple:
+        timing = self.timing
+        psum = any(o.space is Space.PSUM for o in (*ins, *outs))
+        if i.engine is Engine.TENSOR:
+            only = compute.tensor_cost(i, ins, outs[0], timing)
+            flops = 0
+            if i.opcode == "nc_matmul":
+                rows = i.attrs.get("rows", 1)
+                flops = 2 * ins[0].rows * rows * ins[0].n // rows * (ins[1].n // rows)
+            return ((Engine.TENSOR, only),), flops, psum
+        if i.engine in (Engine.SYNC, Engine.DMA):
+            ns = timing.semaphore_ns
+            return ((Engine.SYNC, Cost(ns, ns, 0.0)),), 0, psum
+        engines = [i.engine]
+        if i.engine is Engine.VECTOR and not i.engine_asked:
+            n = max(o.n for o in (*ins, *outs))
+            if i.opcode == "tensor_copy" or (i.opcode == "reciprocal" and n >= 64):
+                engines = [Engine.VECTOR, Engine.SCALAR]
+            elif i.opcode == "memset":
+                engines = [Engine.GPSIMD, Engine.VECTOR] if not psum else [Engine.VECTOR]
+            if i.opcode == "reciprocal" and n >= 64:
+                engines = [Engine.SCALAR]
+        costs = tuple((e, compute.cost(i, e, ins, outs, timing)) for e in engines)
+        return costs, max(o.n * o.rows for o in (*ins, *outs)), psum
+
+    def _operand(self, t: Tensor, space: Space) -> Operand:
+        key = (t.shape, id(t.coefs), t.base_shape, t.dtype, id(space))
+        found = self._operands.get(key)
+        if found is None:
+            found = self._operands[key] = compute.operand(t, space)
+        return found
+
+    def _broadcast(self, i: Instruction, row: Tensor, number: int, out: Tensor | None) -> None:
+        """A row times a column of ones, a PSUM bank at a time, into buffer `number`."""
+        timing, machine = self.timing, self.machine
+        rows = row.shape[0]
+        columns = prod(n for d, n in enumerate(row.shape[1:], 1) if any(c[d] for c in row.coefs))
+        resident = self.work.spaces[number] is Space.PSUM
+        passes = timing.tensor.fp32_passes if row.dtype == F32 else 1
+        for start in range(0, columns, machine.psum_fmax):
+            n = min(machine.psum_fmax, columns - start)
+            made = number if resident else self.storage.scratch(4 * n)
+            product = compute.passes_cost(n, passes, timing)
+            self.work.tasks.append(
+                Task(
+                    i,
+                    "partition_broadcast",
+                    ((Engine.TENSOR, product),),
+                    [self.storage.access(row)],
+                    [(made, None)],
+                    psum=True,
+                )
+            )
+            if resident:
+                continue
+            ends = (
+                Operand(n, rows, F32, Space.PSUM, 4),
+                Operand(n, rows, row.dtype, Space.SBUF, row.itemsize),
+            )
+            costs = tuple(
+                (e, compute.cost(i, e, ends[:1], ends[1:], timing, "tensor_copy"))
+                for e in (Engine.SCALAR, Engine.VECTOR)
+            )
+            self.work.tasks.append(
+                Task(i, "tensor_copy", costs, [(made, None)], [(number, out)], psum=True)
+            )
+
+    def _add_division(self, i: Instruction) -> None:
+        """x / y as x * (1 / y)."""
+        timing = self.timing
+        number, y = self.storage.access(i.ins[1])
+        lanes = self._operand(y, self.work.spaces[number])
+        one = lanes if lanes.stride else lanes._replace(n=1)  # one element a lane
+        inverse = self.storage.scratch(one.n * 4, Space.SBUF)
+        engine = Engine.SCALAR if one.n >= 64 else Engine.VECTOR
+        result = Operand(one.n, one.rows, F32, Space.SBUF, 4 if one.n > 1 else 0)
+        cycles = compute.reciprocal(engine, one, result, timing)
+        self.work.tasks.append(
+            Task(i, "reciprocal", ((engine, cycles),), [(number, y)], [(inverse, None)])
+        )
+        self.work.choices["divide lowered to reciprocal and multiply"] += 1
+        self._add_plain(i, "multiply by reciprocal")
+        task = self.work.tasks[-1]
+        task.reads[-1] = (inverse, None)
+
+
+def _pattern(t: Tensor) -> tuple:
+    """What the time of a transfer depends on: all of an access pattern but where it starts."""
+    b = t.buffer
+    # Hashing an enum's member is slow; its identity is not.
+    return t.shape, id(t.coefs), t.base_shape, t.dtype, id(b.space), b.par_axis
+
+
+def _reads_psum(reader: Instruction) -> bool:
+    """Whether an instruction can take one more operand from PSUM."""
+    return reader.engine in (Engine.VECTOR, Engine.SCALAR) and not any(
+        t.space is Space.PSUM for t in reader.tiles_in
+    )
+
+
+def _one_row(t: Tensor) -> bool:
+    """Whether all partitions of an on-chip view are one and the same row."""
+    return t.space.on_chip and not any(t.coefs[t.buffer.par_axis])
+
+
+def _divides(i: Instruction) -> bool:
+    return (
+        i.attrs.get("op") == "divide"
+        and len(i.ins) == 2
+        and isinstance(i.ins[1], Tensor)
+        and i.engine is Engine.VECTOR
+    )
+
+
+def _op_of(i: Instruction) -> object:
+    return (
+        i.attrs.get("op")
+        or i.attrs.get("steps")
+        or (i.attrs.get("value") == 0)
+        or i.attrs.get("num_elem_per_idx")
+    )
+
+
+# Functions that every table of the Scalar Engine has, or that need none.
+_NO_TABLE = frozenset({"copy", "square", "relu", "abs", "sign", "negative", "add", "multiply"})
+
+
+def _table(i: Instruction) -> str:
+    if i.engine is not Engine.SCALAR or not i.opcode.startswith("activation"):
+        return ""
+    op = i.attrs.get("op", "copy")
+    return "" if op in _NO_TABLE else op
