@@ -72,6 +72,10 @@ class Checker:
             if error is not None:
                 self.report("tile", error)
 
+    def untouched(self, tensor: Tensor) -> bool:
+        """Whether nothing wrote any element of a tile."""
+        return self._memory_state.untouched(tensor)
+
     def defined_part(self, tensor: Tensor) -> Restriction | None:
         """The part of a tile that something wrote; None when it is all, or nothing."""
         return self._memory_state.defined_part(tensor)

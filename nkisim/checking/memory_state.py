@@ -231,6 +231,13 @@ class MemoryState:
         box, part = bounding_box(inside)
         return Restriction(box, None if part.all() else part.copy())
 
+    def untouched(self, tensor: Tensor) -> bool:
+        """Whether nothing wrote any element of a tile."""
+        known = self.defined.get(tensor.buffer.number, False)
+        if known is None or tensor.buffer.role is not Role.LOCAL:
+            return False
+        return known is False or not view_of(known.reshape(-1), tensor).any()
+
     def missing_part(self, buffer: Buffer) -> tuple[int, int]:
         """(elements that nothing wrote, all elements) of a buffer."""
         known = self.defined.get(buffer.number, False)

@@ -35,8 +35,10 @@ def loop_reduce(
 ) -> Tensor:
     """`destination = op(destination, x)` in each iteration of the loops that `loop_indices` names.
 
-    The destination is what the call is assigned to. It exists, with its initial value, before the
-    loop: a name (`b = nl.loop_reduce(...)`) or a part of a tile (`t[i] = nl.loop_reduce(...)`).
+    The destination is what the call is assigned to. It exists before the loop, with its initial
+    value: a name (`b = nl.loop_reduce(...)`) or a part of a tile (`t[i] = nl.loop_reduce(...)`).
+    One that nothing wrote yet takes the first `x` as it is, as in the kernels that the compiler
+    prints.
     The iterations add up, so an affine_range loop may run them in any order.
 
     Args:
@@ -67,7 +69,10 @@ def loop_reduce(
                 rule="the result is written into the destination, and has its type",
                 fix="drop dtype=, or declare the destination with this type",
             )
-        elementwise(name, target, x, out=target, mask=mask)
+        if x.shape == target.shape and current().checker.untouched(target):
+            current().emit("tensor_copy", (target,), (x,), mask=mask, accumulate=True)
+        else:
+            elementwise(name, target, x, out=target, mask=mask)
 
     frame = caller()
     assigned = None if frame is None else _name_assigned(frame)

@@ -72,6 +72,22 @@ def test_loop_reduce_into_a_part_of_a_tile_adds_nothing_but_itself():
     assert on_chip == ["tensor_tensor(add)"] * 6
 
 
+def test_loop_reduce_into_tiles_that_nothing_wrote_starts_with_the_first():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((2, *x.shape[1:]), x.dtype, buffer=nl.shared_hbm)
+        most = nl.ndarray((2, nl.par_dim(x.shape[1]), x.shape[2]), x.dtype)
+        for b in nl.affine_range(2):
+            for k in nl.affine_range(x.shape[0] // 2):
+                tile = nl.load(x[2 * k + b])
+                most[b] = nl.loop_reduce(tile, op=np.max, loop_indices=[k])
+            nl.store(out[b], most[b])
+        return out
+
+    x = numbers(6, 7, 5) - 100  # below zero, so that no zero can stand in for the first
+    np.testing.assert_array_equal(kernel(x), x.reshape(3, 2, 7, 5).max(0))
+
+
 def test_loop_reduce_of_products_in_psum_under_a_mask():
     @nki.jit
     def kernel(a, b):
