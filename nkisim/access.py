@@ -178,7 +178,7 @@ class AccessPattern:
         shape = self.shape
         if 0 in shape:
             return None
-        if self.coefs is identity(len(self.base_shape)):  # a box: the common case
+        if self.coefs is identity(len(shape)):  # a box: the common case
             for axis, (size, low, extent) in enumerate(
                 zip(self.base_shape, self.offsets, shape, strict=True)
             ):

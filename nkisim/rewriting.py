@@ -16,16 +16,28 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from nkisim.annotations import check_variable
+from nkisim.errors import IndexingError, warn
 from nkisim.index import Mask
 
 _FUTURE_ANNOTATIONS = annotations.compiler_flag
 
 
 def joined(left: Any, right: Callable[[], Any]) -> Any:
-    """`left and right()`, where masks are joined as by `&`."""
-    if isinstance(left, Mask):
-        return left & right()
-    return left and right()
+    """`left and right()`, where masks are joined as by `&`, with a warning.
+
+    The SDK's list of known issues says that masks are not joined with `and`; its documentation
+    tests join them so (nc_match_replace8).
+    """
+    if not isinstance(left, Mask):
+        return left and right()
+    warn(
+        IndexingError(
+            "masks are joined with `and`",
+            rule="the SDK documents & only; what `and` means to its compiler may differ",
+            fix="put each condition in parentheses and join them with &",
+        )
+    )
+    return left & right()
 
 
 def rewritten(func: Callable) -> Callable:

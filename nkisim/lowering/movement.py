@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 
 from nkisim.dtypes import as_dtype
-from nkisim.errors import IndexingError, MemorySpaceError, ParameterError, ShapeError
+from nkisim.errors import (
+    IndexingError,
+    MemorySpaceError,
+    ParameterError,
+    ShapeError,
+    TileSizeError,
+)
 from nkisim.index import Mask
 from nkisim.indirect import IndirectTensor
 from nkisim.instruction import Engine
@@ -30,7 +36,8 @@ def load(src: Tensor, *, mask: Mask | None = None, dtype: Any = None, **kwargs: 
         dtype: type of the tile; the DMA converts. The source's when None.
 
     Returns:
-        An SBUF tile of `src`'s shape; (1, 1) for a single element.
+        An SBUF tile of `src`'s shape. On-chip tiles have two axes at least: one-dimensional HBM,
+        `x[0:128]` or `x[0:128, 3]`, becomes a column (n, 1), and a single element (1, 1).
 
     Raises:
         MemorySpaceError: `src` is on chip.
@@ -43,11 +50,26 @@ def load(src: Tensor, *, mask: Mask | None = None, dtype: Any = None, **kwargs: 
         return gather(_rows_only("nl.load", src), mask=mask, dtype=dtype)
     require_tensor("nl.load", src)
     _require_hbm("nl.load from", src, "nl.copy")
-    if src.ndim == 0:
-        src = as_tile(src)
+    if src.ndim < 2:
+        src = _as_column(src)
     tile = ndarray(src.shape, src.dtype if dtype is None else dtype, name=derived_name(src))
     current().emit("dma_copy", (tile,), (src,), mask=mask)
     return tile
+
+
+def _as_column(src: Tensor) -> Tensor:
+    """HBM with less than two axes in the shape of the tile it becomes: an element a partition."""
+    pmax = current().trace.machine.partitions
+    if src.size > pmax:
+        raise TileSizeError(
+            f"nl.load of {src.describe()}, which has one axis of {src.size} elements",
+            rule=f"the first axis is the partition axis, of at most {pmax}: a one-dimensional "
+            "load puts one element into each partition",
+            fix=f"load it as a row of one partition, x.reshape((1, {src.size})), or cut it",
+        )
+    while src.ndim < 2:
+        src = src.expand_dims(src.ndim)
+    return src
 
 
 def store(dst: Tensor, value: Tensor | float, *, mask: Mask | None = None, **kwargs: Any) -> None:
@@ -55,7 +77,8 @@ def store(dst: Tensor, value: Tensor | float, *, mask: Mask | None = None, **kwa
 
     Args:
         dst: HBM view. Rows may be picked by a tile of integers.
-        value: tile whose shape broadcasts to `dst`'s, or a number.
+        value: tile whose shape broadcasts to `dst`'s, or a number. Into one-dimensional HBM of n
+            elements goes a column (n, 1) or a row (1, n).
         mask: which elements to store; the others keep their value.
 
     Raises:
@@ -71,8 +94,9 @@ def store(dst: Tensor, value: Tensor | float, *, mask: Mask | None = None, **kwa
         return
     require_tensor("nl.store", dst)
     _require_hbm("nl.store to", dst, "an assignment, tile[...] = value")
-    if dst.ndim == 0:
-        dst = as_tile(dst)
+    while dst.ndim < 2:  # as a row if the value is one
+        row = isinstance(value, Tensor) and dst.ndim == 1 and as_tile(value).shape == (1, dst.size)
+        dst = dst.expand_dims(0 if row else dst.ndim)
     value = _storable(value, dst, mask)
     current().emit("dma_copy", (dst,), (fit(value, dst, "nl.store"),), mask=mask)
 

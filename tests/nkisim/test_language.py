@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nkisim.errors import ParameterError, ShapeError
+from nkisim.errors import ParameterError, ShapeError, TileSizeError
 from nkisim.instruction import Engine
 from nkisim.kernel import Kernel
+from nkisim.nki import isa as nisa
 from nkisim.nki import language as nl
 
 
@@ -138,6 +139,83 @@ def test_a_store_broadcasts():
     got = kernel(row, column)
     np.testing.assert_array_equal(got[0], np.broadcast_to(row, (3, 4)))
     np.testing.assert_array_equal(got[1], np.broadcast_to(column, (3, 4)))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [np.s_[0:5], np.s_[1:7:2, 3], np.s_[2, 4:9], np.s_[5, 6], np.s_[3]],
+    ids=["vector", "column", "row", "element", "all of a row"],
+)
+def test_one_dimensional_hbm_is_loaded_as_a_column(key):
+    x = numbers(7) if key == np.s_[0:5] else numbers(7, 11)
+    shapes = []
+
+    @Kernel
+    def kernel(x):
+        out = nl.ndarray(picked.shape, x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x[key])
+        shapes.append(tile.shape)
+        nl.store(out, tile + 1)
+        return out
+
+    picked = x[key]
+    np.testing.assert_array_equal(kernel(x), picked + 1)
+    assert shapes == [(max(picked.size, 1), 1)]
+
+
+def test_a_loaded_column_is_an_operand_of_each_partition():
+    @Kernel
+    def kernel(x, a, state):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        scale = nl.load(a[0:7, state])
+        nl.store(out, nisa.activation(op=nl.exp, data=nl.load(x), scale=scale) + scale)
+        return out
+
+    x, a = numbers(7, 11), numbers(7, 3) / 4
+    expected = np.exp(x * a[:, 1:2]) + a[:, 1:2]
+    np.testing.assert_allclose(kernel(x, a, 1), expected, rtol=1e-6)
+
+
+def test_a_row_and_a_column_are_stored_into_one_dimensional_hbm():
+    @Kernel
+    def kernel(x):
+        rows = nl.ndarray((2, 9), x.dtype, buffer=nl.shared_hbm)
+        columns = nl.ndarray((9, 7), x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        for i in range(2):
+            nl.store(rows[i], tile[i])
+        for i in range(7):
+            nl.store(columns[0:7, i], tile[:, i])
+            nl.store(columns[7:9, i], 5)
+        return rows, columns
+
+    x = numbers(7, 9)
+    rows, columns = kernel(x)
+    np.testing.assert_array_equal(rows, x[:2])
+    np.testing.assert_array_equal(columns[:7], x[:, :7])
+    assert (columns[7:] == 5).all()
+
+
+def test_a_mask_of_a_one_dimensional_load_and_store():
+    @Kernel
+    def kernel(x):
+        out = nl.ndarray((9,), x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, 1)
+        inside = nl.arange(9)[:, None] < 7
+        nl.store(out, nl.load(x[0:9], mask=inside), mask=inside)
+        return out
+
+    x = numbers(7)
+    np.testing.assert_array_equal(kernel(x), [*x, 1, 1])
+
+
+def test_a_long_row_is_no_column():
+    @Kernel
+    def kernel(x):
+        return nl.load(x[0:129])
+
+    with pytest.raises(TileSizeError, match=r"129 elements[^$]*reshape\(\(1, 129\)\)"):
+        kernel(numbers(200))
 
 
 def test_a_store_from_psum_goes_through_sbuf():

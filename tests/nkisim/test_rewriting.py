@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nkisim import nki
-from nkisim.errors import ControlFlowError
+from nkisim.errors import ControlFlowError, NkiWarning
 from nkisim.nki import language as nl
 
 SHAPE = (7, 11)
@@ -38,8 +38,11 @@ def test_masks_joined_with_and(mode):
         return out
 
     x = numbers(*SHAPE)
-    np.testing.assert_array_equal(kernel(x, 9), corner(x, 5, 9))
-    np.testing.assert_array_equal(kernel(x, 4), corner(x, 5, 4))
+    for columns in (4, 9):
+        with pytest.warns(NkiWarning, match="masks are joined with `and`") as caught:
+            doubled = kernel(x, columns)
+        np.testing.assert_array_equal(doubled, corner(x, 5, columns))
+        assert all(w.filename == __file__ for w in caught)
 
 
 @nki.jit
@@ -58,7 +61,8 @@ def guarded(x, rows=None):
 def test_and_of_plain_values_is_what_it_was():
     x = numbers(*SHAPE)
     np.testing.assert_array_equal(guarded(x), x)
-    np.testing.assert_array_equal(guarded(x, [5] * 11), corner(x, 5, 9))
+    with pytest.warns(NkiWarning, match="and"):
+        np.testing.assert_array_equal(guarded(x, [5] * 11), corner(x, 5, 9))
 
 
 def test_an_assignment_inside_and_keeps_its_meaning():
