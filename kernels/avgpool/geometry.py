@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-TILE_BYTES = 88 * 1024
+TILE_BYTES = 32 * 1024
 """Bytes that a tile and its intermediate values may take in each SBUF partition.
 
-Half of what a kernel can allocate (192 KiB less 16 KiB reserved, NeuronCore-v2), so that the next
-tile can be loaded while one is computed on. Elements count four bytes each, as float32."""
+A fifth of what a kernel can allocate (192 KiB less 16 KiB reserved, NeuronCore-v2): several tiles
+are on their way at a time, and an image of some size is cut in enough of them that the first is
+computed while the last is loaded. Elements count four bytes each, as float32."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,8 @@ def forward_tiles(rows: Axis, cols: Axis) -> Iterator[tuple[ForwardTile, Forward
         slab = (rows.stride * (out_rows - 1) + part_rows) * (
             cols.stride * (out_cols - 1) + part_cols
         )
-        return 4 * (slab + 3 * out_rows * out_cols)  # and sum, divisor, result
+        copies = 2 if rows.padding or cols.padding else 1  # with and without the padding
+        return 4 * (copies * slab + 3 * out_rows * out_cols)  # and sum, divisor, result
 
     out_rows, out_cols, part_rows, part_cols = _fit(
         needed, rows.out, cols.out, rows.kernel, cols.kernel

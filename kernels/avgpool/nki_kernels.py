@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 
 from kernels.avgpool.geometry import (
@@ -26,6 +25,9 @@ from kernels.avgpool.geometry import (
 
 PARTITIONS = 128
 """Channels of a tile: the partitions of SBUF (``nl.tile_size.pmax``)."""
+
+WHOLE_ROWS = 1.25
+"""Rows are loaded whole when that is at most this many times what the windows need of them."""
 
 DTYPES = ("float32", "bfloat16", "float16")
 """Element types that the pooling kernels take."""
@@ -148,13 +150,14 @@ def _pool_tile(
     for row_part in row_tile.parts:
         for col_part in col_tile.parts:
             image = row_tile.image(rows, row_part), col_tile.image(cols, col_part)
-            slab = _load_padded(in_tensor, lanes, image)
-            if slab is None:
+            found = _load_padded(in_tensor, lanes, image)
+            if found is None:
                 continue
+            slab, left = found
             i_c, i_y, i_x, i_v, i_u = nl.mgrid[
                 0:n, 0 : out_rows.size, 0 : out_cols.size, 0 : row_part.size, 0 : col_part.size
             ]
-            windows = slab[i_c, rows.stride * i_y + i_v, cols.stride * i_x + i_u]
+            windows = slab[i_c, rows.stride * i_y + i_v, left + cols.stride * i_x + i_u]
             part = nl.sum(windows, axis=[3, 4], dtype=nl.float32)
             total = part if total is None else nl.add(total, part)
     divisor = _divisor(settings, axes, (out_rows, out_cols), n)
@@ -164,20 +167,54 @@ def _pool_tile(
 
 
 def _load_padded(in_tensor: Any, lanes: tuple[Any, int], image: tuple[Run, Run]) -> Any:
-    """Load a part of the image, with zeros where it reaches over the edge; None if all of it
-    does."""
+    """Load a part of the image, with zeros where it reaches over the edge.
+
+    Returns:
+        The tile and the column in it where `image` begins; None when all of it is over the edge.
+    """
     first, n = lanes
-    rows, cols = (run & Run(0, size) for run, size in zip(image, in_tensor.shape[1:], strict=True))
+    height, width = in_tensor.shape[1:]
+    rows, cols = (run & Run(0, size) for run, size in zip(image, (height, width), strict=True))
     if not rows.size or not cols.size:
         return None
-    i_c, i_y, i_x = nl.mgrid[0:n, 0 : rows.size, 0 : cols.size]
-    source = in_tensor[first + i_c, rows.first + i_y, cols.first + i_x]
+    # Whole rows lie in HBM as one run, which DMA moves far faster than a run for each row.
+    read = Run(0, width) if width <= WHOLE_ROWS * cols.size else cols
+    i_c, i_y, i_x = nl.mgrid[0:n, 0 : rows.size, 0 : read.size]
+    loaded = nl.load(in_tensor[first + i_c, rows.first + i_y, read.first + i_x])
+    left = cols.first - read.first
     if (rows, cols) == image:
-        return nl.load(source)
-    slab = nl.zeros((n, image[0].size, image[1].size), dtype=in_tensor.dtype)
-    down, across = rows.first - image[0].first, cols.first - image[1].first
-    nisa.dma_copy(dst=slab[i_c, down + i_y, across + i_x], src=source)
-    return slab
+        return loaded, left
+    # An engine has time to move the rows apart; a DMA would take a run for each of them.
+    size = tuple(run.size for run in image)
+    slab = nl.ndarray((n, *size), dtype=in_tensor.dtype)
+    inside = rows.first - image[0].first, cols.first - image[1].first
+    for strip in _around(size, inside, (rows.size, cols.size)):
+        _fill_zeros(slab, n, strip)
+    i_c, i_y, i_x = nl.mgrid[0:n, 0 : rows.size, 0 : cols.size]
+    slab[i_c, inside[0] + i_y, inside[1] + i_x] = nl.copy(loaded[i_c, i_y, left + i_x])
+    return slab, 0
+
+
+def _around(
+    size: tuple[int, int], at: tuple[int, int], inner: tuple[int, int]
+) -> list[tuple[Run, Run]]:
+    """What is left of a (rows, columns) block around one inside it, as up to four blocks."""
+    (height, width), (down, across), (rows, cols) = size, at, inner
+    beside = Run(down, down + rows)
+    blocks = [
+        (Run(0, down), Run(0, width)),
+        (Run(down + rows, height), Run(0, width)),
+        (beside, Run(0, across)),
+        (beside, Run(across + cols, width)),
+    ]
+    return [block for block in blocks if block[0].size and block[1].size]
+
+
+def _fill_zeros(slab: Any, n: int, block: tuple[Run, Run]) -> None:
+    rows, cols = block
+    i_c, i_y, i_x = nl.mgrid[0:n, 0 : rows.size, 0 : cols.size]
+    zeros = nl.zeros((n, rows.size, cols.size), dtype=slab.dtype)
+    slab[i_c, rows.first + i_y, cols.first + i_x] = zeros[i_c, i_y, i_x]
 
 
 def _divisor(settings: Pooling, axes: tuple[Axis, Axis], outs: tuple[Run, Run], n: int) -> Any:

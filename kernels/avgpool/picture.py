@@ -30,7 +30,8 @@ class Reads:
             window), strides in elements.
         elements: (out_H, out_W, window_H, window_W), the element that each output reads at each
             place of its window.
-        loaded: (rows, columns), whether a DMA wrote the element. The rest is padding.
+        loaded: (rows, columns), whether a DMA wrote the element, or an engine copied it from where
+            a DMA did. The rest is padding.
     """
 
     tile: tuple[int, int]
@@ -78,8 +79,12 @@ def window_reads(kernel: Any, *args: Any) -> Reads:
     places = np.ogrid[tuple(slice(n) for n in sizes)]
     elements = operand.offset + sum(s * i for s, i in zip(strides, places, strict=True))
     loaded = np.zeros(tile, bool)
+    from_hbm = {i.outs[0].buffer for i in instructions if i.opcode == "dma_copy"}
     for instruction in instructions:
-        if instruction.opcode == "dma_copy" and instruction.outs[0].buffer is buffer:
+        if not instruction.outs or instruction.outs[0].buffer is not buffer:
+            continue
+        copied = instruction.opcode == "tensor_copy" and instruction.ins[0].buffer in from_hbm
+        if instruction.opcode == "dma_copy" or copied:
             _, *box = instruction.outs[0].bounds()
             loaded[tuple(slice(low, high + 1) for low, high in box)] = True
     return Reads(tile, operand.offset, sizes, strides, elements, loaded)
