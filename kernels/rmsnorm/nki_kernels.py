@@ -17,12 +17,13 @@ import neuronxcc.nki.language as nl
 TILE_ROWS = 128
 """Rows of a tile: the partition axis of SBUF has 128 partitions (``nl.tile_size.pmax``)."""
 
-CHUNK = 2048
-"""Elements of a row that one instruction of the forward kernel takes. At 4 bytes that is 8 KiB a
-partition: above the 4 KiB at which a DMA is efficient, and small beside the rows."""
+CHUNK_BYTES = 8 * 1024
+"""Bytes of a row that one instruction of the forward kernel takes, in the dtype of x: above the
+4 KiB at which a DMA is efficient, and small beside the rows."""
 
 BACKWARD_CHUNK = 1024
-"""The same for the backward kernel, which has four intermediate tiles in flight."""
+"""Elements of a row that one instruction of the backward kernel takes. It has four intermediate
+float32 tiles in flight."""
 
 MAX_COLS = 16384
 """Longest row. In float32 the input and the weight then take 128 KiB of the 176 KiB that a kernel
@@ -66,7 +67,7 @@ def nki_rms_norm_kernel(x_input, weight, eps):
     y_output = nl.ndarray(x_input.shape, dtype=x_input.dtype, buffer=nl.shared_hbm)
     invvar_output = nl.ndarray((n_rows, 1), dtype=nl.float32, buffer=nl.shared_hbm)
 
-    width = min(CHUNK, n_cols)
+    width = min(CHUNK_BYTES // x_input.itemsize, n_cols)
     n_chunks = _ceil_div(n_cols, width)
     i_row = nl.arange(TILE_ROWS)[:, None]
     i_col = nl.arange(n_cols)[None, :]
@@ -187,7 +188,15 @@ def nki_rms_norm_backward_kernel(grad_y, x_input, weight, invvar):
             x_chunk = x_tile[i_row, cols] if keep_x else nl.load(x_input[rows, cols], mask=inside)
             xg = nl.multiply(x_chunk, grad_tile[i_row, cols], dtype=nl.float32, mask=inside)
             xgw = nl.multiply(xg, weight_tile[i_row, cols], dtype=nl.float32, mask=inside)
-            dots[i_row, chunk + i_one] = nl.sum(xgw, axis=1, keepdims=True, mask=inside)
+            # The Scalar Engine adds up: the Vector Engine is the busiest.
+            nisa.activation_reduce(
+                op=nl.copy,
+                data=xgw,
+                reduce_op=nl.add,
+                reduce_res=dots[i_row, chunk + i_one],
+                dtype=nl.float32,
+                mask=inside,
+            )
 
             first_block = chunk * blocks_in_chunk
             for part in nl.affine_range(min(blocks_in_chunk, n_blocks - first_block)):
