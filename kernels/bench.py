@@ -280,12 +280,19 @@ def dma_bound(nbytes: int, label: str = "DMA bound") -> Record:
         nbytes: bytes read from and written to HBM, together.
         label: name of the line in a plot.
     """
-    return Record(
-        label=label,
-        kind=Kind.BOUND,
-        samples=(nbytes / DMA_BYTES_PER_S,),
-        how=f"{nbytes / 1e6:.3g} MB at {DMA_BYTES_PER_S / 1e9:.0f} GB/s",
-    )
+    how = f"{nbytes / 1e6:.3g} MB at {DMA_BYTES_PER_S / 1e9:.0f} GB/s"
+    return bound(label, nbytes / DMA_BYTES_PER_S, how=how)
+
+
+def bound(label: str, seconds: float, *, how: str) -> Record:
+    """Return the least time that some work takes at a published rate.
+
+    Args:
+        label: name of the line in a plot.
+        seconds: the time, in seconds.
+        how: the amount of work and the rate.
+    """
+    return Record(label=label, kind=Kind.BOUND, samples=(seconds,), how=how)
 
 
 def write_json(records: Iterable[Record], path: str | Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-TILE_ROWS, TILE_COLS = 128, 512
+TILE_ROWS, TILE_COLS = 128, 2048
 
 
 def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -31,7 +31,7 @@ def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def tiles(n_rows: int, n_cols: int) -> Iterator[tuple[slice, slice]]:
     """The parts of an (n_rows, n_cols) array that the grid's instances work on, in grid order.
 
-    Tiles are 128x512. Those at the bottom and right edges are smaller.
+    Tiles are 128x2048. Those at the bottom and right edges are smaller.
     """
     for first_row in range(0, n_rows, TILE_ROWS):
         for first_col in range(0, n_cols, TILE_COLS):

@@ -13,6 +13,9 @@ from importlib import import_module
 
 import numpy as np
 
+from kernels import bench
+from kernels.bench import Record
+
 SOURCES = {
     "matmul": "AWS Neuron SDK 2.26 documentation, NKI tutorial on matrix multiplication",
     "mamba": "AWS Neuron SDK 2.26 documentation, NKI tutorial on fused Mamba",
@@ -218,6 +221,17 @@ _CONVS = [
 ]
 
 POINTS = _points()
+
+
+def published(name: str) -> Record:
+    """The published number of the point of this name, as a record for a plot.
+
+    Raises:
+        KeyError: no point has this name.
+    """
+    point = {point.name: point for point in POINTS}[name]
+    return bench.published(name, point.published_us / 1e6, source=SOURCES[point.source])
+
 
 EXCLUDED = {
     "matmul, tiled: 51.80 ms": "a later compiler takes 20.99 ms for the same source",

@@ -11,10 +11,10 @@ nl = pytest.importorskip("neuronxcc.nki.language")
 pytestmark = pytest.mark.skipif(kernels.backend != "nkisim", reason="traces are the simulator's")
 
 
-@pytest.mark.parametrize("shape", [(256, 1024), (300, 700), (1, 1), (128, 513)])
+@pytest.mark.parametrize("shape", [(256, 4096), (300, 2100), (1, 1), (128, 2049)])
 def test_tiles_of_add_are_those_of_the_reference(shape):
     x = np.zeros(shape, np.float32)
-    grid = (-(-shape[0] // 128), -(-shape[1] // 512))
+    grid = (-(-shape[0] // 128), -(-shape[1] // 2048))
     tiles = written_tiles(nki_tensor_add_kernel[grid], x, x)
     expected = [(r.start, r.stop, c.start, c.stop) for r, c in reference.tiles(*shape)]
     assert [t[:4] for t in tiles] == expected
