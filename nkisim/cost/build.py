@@ -6,7 +6,8 @@ A kernel's text leaves choices to the compiler. Those about whole instructions a
 * a row that is broadcast over partitions is made by the Tensor Engine, and stays in PSUM when it
   fits a bank and is used at once by Vector or Scalar; otherwise it is copied to SBUF;
 * `divide` is a reciprocal and a product;
-* copies, fills and reciprocals run on whichever engine that can do them is free first.
+* unless the kernel asks for an engine: copies and products or sums with a scalar run on Vector or
+  Scalar, fills on GpSimd or Vector, whichever has less to do in all; a long reciprocal on Scalar.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ from nkisim.machine import Machine
 from nkisim.memory import Space
 from nkisim.tensor import Tensor
 from nkisim.timing import Timing
+
+# tensor_scalar operators that Scalar has too, as the scale and bias of a copy.
+_AFFINE = frozenset({"multiply", "add", "subtract", "multiply, add", "multiply, subtract"})
+
+_TABLE_PAYS = 64  # [I] elements from which a reciprocal is quicker on Scalar
 
 _ELEMENTWISE_ENGINES = (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)
 
@@ -191,17 +197,22 @@ class _Builder:
         if i.engine in (Engine.SYNC, Engine.DMA):
             ns = timing.semaphore_ns
             return ((Engine.SYNC, Cost(ns, ns, 0.0)),), 0, psum
-        engines = [i.engine]
-        if i.engine is Engine.VECTOR and not i.engine_asked:
-            n = max(o.n for o in (*ins, *outs))
-            if i.opcode == "tensor_copy" or (i.opcode == "reciprocal" and n >= 64):
-                engines = [Engine.VECTOR, Engine.SCALAR]
-            elif i.opcode == "memset":
-                engines = [Engine.GPSIMD, Engine.VECTOR] if not psum else [Engine.VECTOR]
-            if i.opcode == "reciprocal" and n >= 64:
-                engines = [Engine.SCALAR]
+        engines = self._choices(i, max(o.n for o in (*ins, *outs)), psum)
         costs = tuple((e, compute.cost(i, e, ins, outs, timing)) for e in engines)
         return costs, max(o.n * o.rows for o in (*ins, *outs)), psum
+
+    def _choices(self, i: Instruction, n: int, psum: bool) -> tuple[Engine, ...]:
+        """The engines that may run an instruction; the one that the kernel asked for, if it did."""
+        engine = i.engine
+        if i.engine_asked or engine is not Engine.VECTOR:
+            return (engine,)
+        if i.opcode == "memset":
+            return (Engine.VECTOR,) if psum else (Engine.GPSIMD, Engine.VECTOR)
+        if i.opcode == "reciprocal":
+            return (Engine.SCALAR,) if n >= _TABLE_PAYS else (engine,)
+        if i.opcode == "tensor_copy" or (i.opcode == "tensor_scalar" and _is_affine(i)):
+            return (Engine.VECTOR, Engine.SCALAR)
+        return (engine,)
 
     def _operand(self, t: Tensor, space: Space) -> Operand:
         key = (t.shape, id(t.coefs), t.base_shape, t.dtype, id(space))
@@ -252,7 +263,7 @@ class _Builder:
         lanes = self._operand(y, self.work.spaces[number])
         one = lanes if lanes.stride else lanes._replace(n=1)  # one element a lane
         inverse = self.storage.scratch(one.n * 4, Space.SBUF)
-        engine = Engine.SCALAR if one.n >= 64 else Engine.VECTOR
+        engine = Engine.SCALAR if one.n >= _TABLE_PAYS else Engine.VECTOR
         result = Operand(one.n, one.rows, F32, Space.SBUF, 4 if one.n > 1 else 0)
         cycles = compute.reciprocal(engine, one, result, timing)
         self.work.tasks.append(
@@ -289,6 +300,13 @@ def _divides(i: Instruction) -> bool:
         and len(i.ins) == 2
         and isinstance(i.ins[1], Tensor)
         and i.engine is Engine.VECTOR
+    )
+
+
+def _is_affine(i: Instruction) -> bool:
+    """Whether a tensor_scalar is `scale * x + bias` of floats, which Scalar computes too."""
+    return i.attrs.get("op") in _AFFINE and not any(
+        t.dtype.kind in "iub" for t in (*i.outs, *i.tiles_in)
     )
 
 
