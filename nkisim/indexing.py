@@ -6,12 +6,14 @@ operations take: it gives an `IndirectTensor`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 from nkisim.access import AccessPattern, Coefs, identity
 from nkisim.errors import IndexingError, OutOfBoundsError, ShapeError
 from nkisim.index import DynSlice, IndexTensor, Mask, as_int, broadcast_shapes
 from nkisim.indirect import DynamicIndex, IndirectTensor, indirect_view
+from nkisim.reshaping import as_tile
 
 
 def index(target: AccessPattern, key: object) -> AccessPattern | IndirectTensor:
@@ -24,7 +26,10 @@ def index(target: AccessPattern, key: object) -> AccessPattern | IndirectTensor:
     if isinstance(key, Mask):
         return _masked_operand(target, key)
     several = isinstance(key, tuple) and not isinstance(key, DynSlice)
-    axes = _expand(target, key if several else (key,))
+    keys = key if several else (key,)
+    if target.ndim < 2 and target.space.on_chip and _named(keys) > target.ndim:
+        target = as_tile(target)  # `t[:, 3]` is a column, and takes the indices of one
+    axes = _expand(target, keys)
     kinds = {type(k) for k in axes}
     if DynamicIndex in kinds:
         return indirect_view(target, axes)
@@ -45,10 +50,15 @@ def _masked_operand(target: AccessPattern, mask: Mask) -> AccessPattern:
     return target.restrict(left.box)
 
 
+def _named(key: tuple) -> int:
+    """How many axes a key names."""
+    return sum(k is not None and k is not Ellipsis for k in key)
+
+
 def _expand(target: AccessPattern, key: tuple) -> list:
     """The key with `...` written out, one entry an axis (and None for each new axis)."""
     axes: list = []
-    named = sum(k is not None and k is not Ellipsis for k in key)
+    named = _named(key)
     if named > target.ndim or sum(k is Ellipsis for k in key) > 1:
         raise IndexingError(
             f"{named} indices for {target.describe()}, which has {target.ndim} axes",
@@ -113,6 +123,28 @@ def _moved(target: AccessPattern, starts: list[int]) -> tuple[int, ...]:
     return tuple(
         o + sum(c * s for c, s in zip(row, starts, strict=True))
         for o, row in zip(target.offsets, target.coefs, strict=True)
+    )
+
+
+def _extents(tensors: list[IndexTensor]) -> tuple[int, ...]:
+    """The shape that index tensors span, by NumPy's broadcasting rule.
+
+    Where that does not fit, an axis along which an index does not vary has any extent: those of
+    nl.mgrid are dense, and of `t[i_p, i_f]` from two grids only the partition of the one and the
+    free axis of the other count.
+
+    Raises:
+        ShapeError: two vary along one axis over different extents.
+    """
+    shapes = [i.shape for i in tensors]
+    varying = [tuple(n if c else 1 for n, c in zip(i.shape, i.coefs, strict=True)) for i in tensors]
+    for candidates in (shapes, varying):
+        with contextlib.suppress(ValueError):
+            return broadcast_shapes(*candidates)
+    raise ShapeError(
+        f"index shapes {shapes} do not broadcast",
+        rule="index tensors follow NumPy's broadcasting rule",
+        fix="give each its own axis: nl.arange(128)[:, None], nl.arange(512)[None, :]",
     )
 
 
@@ -187,15 +219,7 @@ def bounds_of(target: AccessPattern, k: object, axis: int) -> tuple[int, int | N
 
 def advanced(target: AccessPattern, axes: list) -> AccessPattern:
     """Index tensors, with integers and slices beside them, by NumPy's rules."""
-    tensors = [k for k in axes if isinstance(k, IndexTensor)]
-    try:
-        block = broadcast_shapes(*(i.shape for i in tensors))
-    except ValueError:
-        raise ShapeError(
-            f"index shapes {[i.shape for i in tensors]} do not broadcast",
-            rule="index tensors follow NumPy's broadcasting rule",
-            fix="give each its own axis: nl.arange(128)[:, None], nl.arange(512)[None, :]",
-        ) from None
+    block = _extents([k for k in axes if isinstance(k, IndexTensor)])
     kept = [d for d, k in enumerate(axes) if k is None or isinstance(k, slice | DynSlice)]
     if len(block) < 2 and not kept:
         raise IndexingError(

@@ -96,6 +96,7 @@ class Buffer:
         loops: the loop iterations it was made in, outermost first.
         location: the kernel line that made it.
         data: the values of a CONSTANT.
+        declared: whether the kernel asked for it by itself; else it is an operation's result.
         place: where the kernel puts its tiles, when it allocates directly (see Allocation).
         placed: for each tile, where that is.
         stored: the type that running keeps the elements in, when it is not `dtype` (see
@@ -104,6 +105,7 @@ class Buffer:
 
     __slots__ = (
         "data",
+        "declared",
         "dtype",
         "location",
         "loops",
@@ -147,6 +149,7 @@ class Buffer:
         self.loops = loops
         self.location = location
         self.data = data
+        self.declared = False
         self.place = place
         self.placed: tuple[Placed, ...] = ()
         self.strides = c_strides(shape)

@@ -2,14 +2,51 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from math import prod
 
 import numpy as np
 
-from nkisim.access import AccessPattern
+from nkisim.access import AccessPattern, Coefs, identity
 from nkisim.errors import DTypeError, OutOfBoundsError, ShapeError
 from nkisim.memory import c_strides
+
+
+def expand_dims(view: AccessPattern, axis: int) -> AccessPattern:
+    """A view with a size-1 axis inserted at `axis`, which is one of 0..ndim."""
+    shape = (*view.shape[:axis], 1, *view.shape[axis:])
+    coefs = tuple((*row[:axis], 0, *row[axis:]) for row in view.coefs)
+    return view.view_as(shape, view.offsets, coefs)
+
+
+def as_tile(view: AccessPattern) -> AccessPattern:
+    """`view` with at least a partition and a free axis.
+
+    `t[:, 3]` is a column, (partitions, 1), and `t[0]` of a two-dimensional tile a row, (1, free).
+    """
+    while view.ndim < 2:
+        walks = view.coefs[view.buffer.par_axis] if view.base_shape is view.buffer.shape else (1,)
+        column = view.ndim == 0 or walks[0] != 0 or view.shape[0] == 1
+        view = expand_dims(view, view.ndim if column else 0)
+    return view
+
+
+@functools.lru_cache(maxsize=4096)
+def _repeats(coefs: Coefs) -> tuple[bool, ...]:
+    """For each axis of a view, whether it has the same elements all along it."""
+    return tuple([not any(column) for column in zip(*coefs, strict=True)])
+
+
+def once(view: AccessPattern) -> AccessPattern:
+    """`view` without its repeats: an axis that does not move in memory has size 1.
+
+    `i_p, i_f = nl.mgrid[0:128, 0:64]` are dense indices: `t[i_p, 3]` is a column, 64 times.
+    """
+    if not view.ndim or view.coefs is identity(view.ndim) or 0 in view.shape:
+        return view
+    shape = tuple([1 if r else n for n, r in zip(view.shape, _repeats(view.coefs), strict=True)])
+    return view if shape == view.shape else view.view_as(shape, view.offsets, view.coefs)
 
 
 def reshape(view: AccessPattern, shape: tuple[int, ...]) -> AccessPattern:

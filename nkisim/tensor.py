@@ -16,7 +16,7 @@ from nkisim.errors import ControlFlowError, ShapeError
 from nkisim.index import IndexTensor
 from nkisim.indexing import index
 from nkisim.indirect import DynamicIndex, IndirectTensor
-from nkisim.reshaping import reinterpret, reshape
+from nkisim.reshaping import expand_dims, once, reinterpret, reshape
 
 
 class Tensor(AccessPattern):
@@ -50,6 +50,8 @@ class Tensor(AccessPattern):
             return self
         extra = len(shape) - self.ndim
         tail = shape[extra:] if extra >= 0 else ()
+        if extra >= 0 and any(s not in (1, t) for s, t in zip(self.shape, tail, strict=True)):
+            self = once(self)
         if extra < 0 or any(s not in (1, t) for s, t in zip(self.shape, tail, strict=True)):
             raise ShapeError(
                 f"{self.describe()} does not broadcast to {shape}",
@@ -71,10 +73,7 @@ class Tensor(AccessPattern):
                 rule=f"the new axis is one of 0..{self.ndim}, or counts from the end",
                 fix="correct the axis",
             )
-        axis = axis + self.ndim + 1 if axis < 0 else axis
-        shape = (*self.shape[:axis], 1, *self.shape[axis:])
-        coefs = tuple((*row[:axis], 0, *row[axis:]) for row in self.coefs)
-        return self.view_as(shape, self.offsets, coefs)
+        return expand_dims(self, axis + self.ndim + 1 if axis < 0 else axis)
 
     def reshape(self, *shape: int | tuple[int, ...]) -> Tensor:
         """A view of the same elements, in the same order, with other axes; one may be -1.

@@ -43,6 +43,34 @@ class Loop(NamedTuple):
     location: Location | None
 
 
+class Declarations:
+    """Names for what a kernel declares that are the same in each iteration of a loop.
+
+    Here loops come out unrolled; the compiler traces their bodies once. A kernel that computes
+    an address anew in each iteration (`address += size`) therefore means the first one. The same
+    declaration is at the same kernel line, and as many of its line precede it in the iteration.
+    static_range unrolls for the compiler too: its iterations differ.
+    """
+
+    def __init__(self, path: tuple = ()) -> None:
+        self._path = path
+        self._seen: dict[Location | None, int] = {}
+
+    def name(self, location: Location | None) -> tuple:
+        """The name of the next declaration at a kernel line."""
+        before = self._seen.get(location, 0)
+        self._seen[location] = before + 1
+        return (*self._path, location, before)
+
+    def body(self, location: Location | None) -> Declarations:
+        """Those in the body of a loop at a kernel line."""
+        return Declarations(self.name(location))
+
+    def iteration(self, unrolled: int | None) -> Declarations:
+        """Those in one iteration of this body; `unrolled` tells iterations apart that differ."""
+        return Declarations((*self._path, unrolled))
+
+
 @dataclass
 class Trace:
     """What tracing a kernel gives.
@@ -94,6 +122,8 @@ class Tracer:
         self._identities: dict[tuple[int, np.dtype], Tensor] = {}
         self.data: list[np.ndarray] | None = None  # the arguments, when they have values
         self.direct = True  # whether tiles go where the kernel places them
+        self._declarations = Declarations()
+        self._places: dict[tuple, Callable] = {}  # of tiles, in the first iteration of their loops
         self._hidden: dict[tuple[int, str], Tensor] = {}
         self._absorbed: dict[int, tuple[int, Instruction]] = {}
         self._exchanges: list[Tensor] = []
@@ -142,6 +172,10 @@ class Tracer:
         """A new tensor. Shared HBM is one tensor for all SPMD instances: the n-th request of each
         instance gets the n-th tensor."""
         self.checker.on_allocate(shape, dtype, space, par_axis, name)
+        if place is not None and self.direct:
+            place = self._places.setdefault(
+                (self.program, self._declarations.name(locate())), place
+            )
         if space is not Space.SHARED_HBM:
             return self._allocate(
                 shape,
@@ -216,6 +250,7 @@ class Tracer:
         key = (self.program, name)
         if key not in self._hidden:
             tensor = self._hidden[key] = self._allocate(shape, dtype, Space.SBUF, name=name)
+            tensor.buffer.declared = True
             tensor.buffer.loops = ()  # it outlives the loop that first uses it
             self.trace.hidden.add(tensor.buffer.number)
         return self._hidden[key]
@@ -251,6 +286,7 @@ class Tracer:
             domain = (outs + tuple(x for x in ins if isinstance(x, Tensor)))[0].shape
             left = restriction(mask, domain)
             if left.empty:
+                self.checker.on_masked_off(outs)
                 return
             outs = tuple(t.restrict(left.box) for t in outs)
             ins = tuple(x.restrict(left.box) if isinstance(x, Tensor) else x for x in ins)
@@ -309,15 +345,16 @@ class Tracer:
                 **attrs,
             )
 
-    def absorb(self, value: Tensor, target: Tensor, attrs: dict) -> None:
+    def absorb(self, value: Tensor, target: Tensor, attrs: dict, reads: bool = True) -> None:
         """Replace the last instruction, which wrote `value`, by one that works on `target`.
 
-        The replacement reads and writes `target`. Should `value` be read later, the instruction
-        that made it comes back in its place.
+        The replacement writes `target`, and reads it first if `reads`. Should `value` be read
+        later, the instruction that made it comes back in its place.
         """
         last = self.trace.instructions.pop()
         at = len(self.trace.instructions)
-        self.emit(last.opcode, (target,), (*last.ins, target), default=last.engine, **attrs)
+        ins = (*last.ins, target) if reads else last.ins
+        self.emit(last.opcode, (target,), ins, default=last.engine, **attrs)
         self._absorbed[value.buffer.number] = (at, last)
 
     def _restore(self, number: int) -> None:
@@ -333,14 +370,17 @@ class Tracer:
     def loop(self, indices: range, kind: str) -> Iterator[int]:
         """Iterate, recording which iteration each instruction belongs to."""
         number = len(self.trace.loops)
-        self.trace.loops.append(Loop(kind, locate()))
-        outside = self.loops
+        location = locate()
+        self.trace.loops.append(Loop(kind, location))
+        outside, declared = self.loops, self._declarations
+        inside = declared.body(location)
         try:
             for i in indices:
                 self.loops = (*outside, (number, i))
+                self._declarations = inside.iteration(i if kind == "static_range" else None)
                 yield i
         finally:
-            self.loops = outside
+            self.loops, self._declarations = outside, declared
 
     def run(self, body: Callable[[], Any]) -> Trace:
         """Trace `body` once for each SPMD instance."""
@@ -349,6 +389,7 @@ class Tracer:
             for program in range(self.trace.grid.size):
                 self.program = program
                 self.loops = ()
+                self._declarations = Declarations()
                 self._shared_seen = self._exchanges_seen = 0
                 result = body()
                 if program == 0:

@@ -20,7 +20,7 @@ def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
     reads: dict[tuple[int, int], dict[tuple, tuple[Instruction, Tensor]]] = {}
     reported: set[tuple[int, int]] = set()
     for instr in trace.instructions:
-        accumulates = bool(instr.attrs.get("accumulate"))
+        accumulates = instr.attrs.get("accumulate") and not instr.attrs.get("starts")
         for t in instr.outs:
             if t.space is not Space.PSUM:
                 continue

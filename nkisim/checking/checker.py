@@ -64,6 +64,10 @@ class Checker:
                 self.report(name, error)
         self._memory_state.on_instruction(instr)
 
+    def on_masked_off(self, outs: tuple[Tensor, ...]) -> None:
+        """A mask leaves nothing of an instruction that would have written `outs`."""
+        self._memory_state.masked_off.update(t.buffer.number for t in outs)
+
     def on_allocate(
         self, shape: tuple[int, ...], dtype: np.dtype, space: Space, par_axis: int, name: str
     ) -> None:

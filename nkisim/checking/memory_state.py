@@ -28,7 +28,9 @@ class MemoryState:
 
     A tile that a masked load fills in part may be computed on as a whole, as on hardware: the
     result is undefined where the operand was. The error comes when undefined elements would leave
-    the chip, or when nothing that is read was ever written.
+    the chip, or when nothing that is read was ever written. That a mask has left nothing of the
+    instruction that was to write it, in the last round of a loop, makes no difference to the rest
+    of the round: its results are as undefined, and the mask of the store drops them.
     """
 
     def __init__(self, checker: Checker, trace: Trace) -> None:
@@ -41,6 +43,7 @@ class MemoryState:
         self.owners: dict[int, np.ndarray] = {}
         self.reported: set[int] = set()
         self.scattered: set[int] = set()
+        self.masked_off: set[int] = set()  # what instructions were to write that a mask left out
 
     def on_instruction(self, instr: Instruction) -> None:
         tiles = instr.tiles_in
@@ -87,6 +90,11 @@ class MemoryState:
             u is not None and _all_of(u, instr.where_of(t))
             for t, u in zip(instr.outs, undefined, strict=True)
         )
+        if stays and any(
+            m is not None and self._is_masked_off(t) for t, m in zip(tiles, missing, strict=True)
+        ):
+            self.masked_off.update(t.buffer.number for t in instr.outs)
+            return undefined
         for tensor, m in zip(tiles, missing, strict=True):
             if m is None or tensor.buffer.number in self.reported:
                 continue
@@ -97,6 +105,13 @@ class MemoryState:
             ):
                 self._report_read(instr, tensor, m)
         return undefined
+
+    def _is_masked_off(self, tensor: Tensor) -> bool:
+        """Whether a mask has left nothing of the instruction that would have written a tile."""
+        number = tensor.buffer.number
+        return number in self.masked_off or (
+            number not in self.defined and not tensor.buffer.declared
+        )
 
     def _report_read(self, instr: Instruction, tensor: Tensor, missing: np.ndarray) -> None:
         if not self.check_reads:

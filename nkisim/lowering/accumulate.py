@@ -11,7 +11,7 @@ from nkisim.dtypes import F32, INTEGERS, as_dtype
 from nkisim.errors import DTypeError, ParameterError, caller
 from nkisim.index import Mask, as_int
 from nkisim.lowering.elementwise import elementwise, operator_name
-from nkisim.lowering.memory import ndarray
+from nkisim.lowering.memory import declare, ndarray
 from nkisim.lowering.movement import copy
 from nkisim.lowering.operands import one_of, require_tile
 from nkisim.memory import Space
@@ -77,7 +77,7 @@ def loop_reduce(
     frame = caller()
     assigned = None if frame is None else _name_assigned(frame)
     if assigned is None:  # an indexed assignment, which asks for it
-        result = ndarray(x.shape, x.dtype if wanted is None else wanted, name="loop_reduce result")
+        result = declare(x.shape, x.dtype if wanted is None else wanted, name="loop_reduce result")
         current().unassigned[result.buffer.number] = into
         return result
     before = frame.f_locals.get(assigned, frame.f_globals.get(assigned))

@@ -18,6 +18,7 @@ from nkisim.lowering.memory import ndarray
 from nkisim.lowering.movement import copy
 from nkisim.lowering.operands import as_tile, number, require_on_chip, require_tensor, spread
 from nkisim.memory import Space
+from nkisim.reshaping import once
 from nkisim.tensor import Tensor, provide_operations
 from nkisim.trace import current
 
@@ -60,7 +61,10 @@ def elementwise(
         values = _bit_patterns(values, tiles)
     types = tuple(x.dtype if isinstance(x, Tensor) else weak_scalar_dtype(x) for x in values)
     alu.check_operand_types(op, types)
+    wide = shape
     if out is None:
+        if mask is None:
+            values, shape = _once(values, shape)
         result = as_dtype(dtype) if dtype is not None else _result_dtype(op, types)
         out = ndarray(shape, result)
     elif as_tile(out).shape != shape:
@@ -77,7 +81,17 @@ def elementwise(
     if default is Engine.GPSIMD and engine is None:  # which cannot reach PSUM
         ins = tuple(_in_sbuf(x) for x in ins)
     current().emit(opcode, (as_tile(out),), ins, mask=mask, engine=engine, default=default, op=op)
-    return out
+    return out if shape == wide else out.broadcast_to(wide)
+
+
+def _once(values: list, shape: tuple[int, ...]) -> tuple[list, tuple[int, ...]]:
+    """The operands, and the shape of the result, with one element for each that they repeat along
+    free axes: `nl.exp(t[i_p, 3])` with a dense i_p computes one column."""
+    less = [once(x) if isinstance(x, Tensor) else x for x in values]
+    if all(a is b for a, b in zip(values, less, strict=True)):
+        return values, shape
+    narrow = broadcast_shapes(*(x.shape for x in less if isinstance(x, Tensor)))
+    return (less, narrow) if narrow[0] == shape[0] and narrow != shape else (values, shape)
 
 
 def _operand(op: str, x: object) -> Tensor | float:

@@ -260,7 +260,9 @@ def absorb_product(target: Tensor, value: Tensor) -> bool:
     """Turn `target += value` into accumulation in PSUM, if `value` has just come from a matmul.
 
     The Tensor Engine adds to what a PSUM tile holds; no other engine is needed. The matmul that
-    made `value` is replaced, and comes back if `value` is read after all.
+    made `value` is replaced, and comes back if `value` is read after all. Where nothing has
+    written `target` yet, the matmul starts the accumulation and overwrites it, as on hardware:
+    tiles that the kernel places itself cannot be made with zeros in them.
     """
     tracer = current()
     last: Instruction | None = tracer.trace.instructions[-1] if tracer.trace.instructions else None
@@ -276,7 +278,10 @@ def absorb_product(target: Tensor, value: Tensor) -> bool:
         or last.outs[0].shape != value.shape
     ):
         return False
-    tracer.absorb(value, target, attrs={**last.attrs, "accumulate": True})
+    attrs = {**last.attrs, "accumulate": True}
+    if tracer.checker.untouched(target):
+        attrs["starts"] = True
+    tracer.absorb(value, target, attrs, reads="starts" not in attrs)
     return True
 
 

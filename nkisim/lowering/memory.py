@@ -64,6 +64,20 @@ def ndarray(
     )
 
 
+def declare(
+    shape: tuple[int, ...],
+    dtype: Any,
+    *,
+    buffer: Space | Allocation | None = None,
+    name: str = "",
+    **kwargs: Any,
+) -> Tensor:
+    """`nl.ndarray`: as `ndarray`, for a tensor that the kernel asks for by itself."""
+    tensor = ndarray(shape, dtype, buffer=buffer, name=name)
+    tensor.buffer.declared = True
+    return tensor
+
+
 def _allocation(buffer: object) -> Allocation:
     """What `buffer=` stands for. Raises MemorySpaceError when it is no memory."""
     if buffer is None:
@@ -148,7 +162,7 @@ def empty_like(
     a: Tensor, dtype: Any = None, *, buffer: Space | None = None, name: str = "", **kwargs: Any
 ) -> Tensor:
     """A tensor of `a`'s shape, and dtype unless given, that holds nothing yet."""
-    return ndarray(a.shape, a.dtype if dtype is None else dtype, buffer=buffer, name=name)
+    return declare(a.shape, a.dtype if dtype is None else dtype, buffer=buffer, name=name)
 
 
 def zeros_like(

@@ -22,6 +22,7 @@ from nkisim.lowering.gather import gather, scatter
 from nkisim.lowering.memory import full, ndarray
 from nkisim.lowering.operands import as_tile, derived_name, fit, number, require_tensor, spread
 from nkisim.memory import Space
+from nkisim.reshaping import once
 from nkisim.tensor import Tensor, provide_operations
 from nkisim.trace import current, restriction
 
@@ -374,11 +375,21 @@ def _assign(target: Tensor, value: Tensor | float) -> None:
         )
     if value.ndim != target.ndim and value.size == target.size:
         value = as_tile(value).reshape(target.shape)
+    target, value = _once(target, value)
     value, where = fit(value, target, "assignment"), None
     left = current().checker.defined_part(value)
     if left is not None:
         target, value, where = target.restrict(left.box), value.restrict(left.box), left.dense
     current().emit("tensor_copy", (target,), (value,), where=where, assign=True)
+
+
+def _once(target: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Both sides of an assignment without what each repeats, where the value still fits."""
+    few, least = once(target), once(value)
+    if few is target or least.ndim != few.ndim:
+        return target, value
+    fits = all(n in (1, m) for n, m in zip(least.shape, few.shape, strict=True))
+    return (few, least) if fits else (target, value)
 
 
 provide_operations({"copy": copy, "assign": _assign})

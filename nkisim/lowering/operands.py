@@ -10,6 +10,7 @@ from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeErr
 from nkisim.index import IndexTensor, Restriction
 from nkisim.lowering.memory import ndarray
 from nkisim.memory import Space
+from nkisim.reshaping import as_tile, once
 from nkisim.tensor import Tensor
 from nkisim.trace import current
 
@@ -98,18 +99,6 @@ def derived_name(src: Tensor) -> str:
     return f"{src.name}_tile" if src.name else ""
 
 
-def as_tile(x: Tensor) -> Tensor:
-    """`x` with at least a partition and a free axis.
-
-    `t[:, 3]` is a column, (partitions, 1), and `t[0]` of a two-dimensional tile a row, (1, free).
-    """
-    while x.ndim < 2:
-        walks = x.coefs[x.buffer.par_axis] if x.base_shape is x.buffer.shape else (1,)
-        column = x.ndim == 0 or walks[0] != 0 or x.shape[0] == 1
-        x = x.expand_dims(x.ndim if column else 0)
-    return x
-
-
 def require_tile(what: str, x: object) -> Tensor:
     """`x` as an on-chip tile with a partition and a free axis.
 
@@ -135,7 +124,7 @@ def lane_operand(what: str, x: object, domain: Tensor) -> Tensor | float:
     """
     if not isinstance(x, Tensor):
         return number(x)
-    vector = require_tile(what, x)
+    vector = once(require_tile(what, x))
     if vector.shape[0] != domain.shape[0] or vector.size != domain.shape[0]:
         raise ShapeError(
             f"{what} is {vector.describe()}, for data of shape {domain.shape}",
@@ -157,7 +146,7 @@ def lane_view(vector: Tensor, domain: Tensor) -> Tensor:
 
 def lane_result(what: str, x: object, domain: Tensor) -> Tensor:
     """A (partitions, 1) tile that an instruction writes one element a partition into."""
-    vector = require_tile(what, x)
+    vector = once(require_tile(what, x))
     if vector.shape[0] != domain.shape[0] or vector.size != domain.shape[0]:
         raise ShapeError(
             f"{what} is {vector.describe()}, for data of shape {domain.shape}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
@@ -21,9 +22,11 @@ class _Memory(Allocation):
         """Place each tile where `func` says.
 
         Args:
-            func: given the block index (a tuple), the partitions and the bytes a partition of a
-                tile, returns its place: in SBUF (start partition, byte address), in PSUM (bank,
-                start partition, byte address).
+            func: given `idx`, the block index (a tuple), `pdim_size`, the partitions, and
+                `fdim_size`, the bytes a partition of a tile, returns its place: in SBUF (start
+                partition, byte address), in PSUM (bank, start partition, byte address). These
+                names are passed if it has them, so that functools.partial may fix what else it
+                takes; else the three values in this order.
         """
         if not callable(func):
             raise ParameterError(
@@ -31,7 +34,7 @@ class _Memory(Allocation):
                 rule="it takes a function from a block index to a place",
                 fix="pass a function of (idx, pdim_size, fdim_size)",
             )
-        return Allocation(self.space, func)
+        return Allocation(self.space, _by_name(func))
 
     def auto_alloc(self) -> Allocation:
         """Leave the place to the compiler, as nl.sbuf and nl.psum do."""
@@ -100,6 +103,16 @@ class _Psum(_Memory):
             return base_bank + _rotate("num_bank_tiles", num_bank_tiles, idx), 0, 0
 
         return Allocation(Space.PSUM, place)
+
+
+_NAMES = ("idx", "pdim_size", "fdim_size")
+
+
+def _by_name(func: Callable) -> Place:
+    """`func` with its three parameters in this order, whichever order it has them in."""
+    if not set(_NAMES) <= inspect.signature(func).parameters.keys():
+        return func
+    return lambda *values: func(**dict(zip(_NAMES, values, strict=True)))
 
 
 def _zero(memory: str, **values: int) -> None:

@@ -31,11 +31,11 @@ from nkisim.lowering.control import (
 from nkisim.lowering.elementwise import FUNCTIONS, where
 from nkisim.lowering.gather import atomic_rmw, gather_flattened
 from nkisim.lowering.matmul import matmul, transpose
+from nkisim.lowering.memory import declare as ndarray
 from nkisim.lowering.memory import (
     ds,
     empty_like,
     full,
-    ndarray,
     ones,
     par_dim,
     shared_constant,

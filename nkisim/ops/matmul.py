@@ -41,7 +41,8 @@ def _flow(instr: Instruction, missing: Missing) -> Missing:
 
 @opcode("nc_matmul", Engine.TENSOR, flow=_flow)
 def _nc_matmul(instr: Instruction) -> Callable:
-    """stationary.T @ moving, in fp32; added to the output when `attrs["accumulate"]`.
+    """stationary.T @ moving, in fp32; added to the output when `attrs["accumulate"]`,
+    unless that `attrs["starts"]` the accumulation.
 
     With `attrs["rows"]` = 2 each partition holds two rows of the contraction (fp8 double row).
     """
@@ -49,7 +50,7 @@ def _nc_matmul(instr: Instruction) -> Callable:
     out_shape = instr.outs[0].shape
     flat = len(out_shape) == 2 and instr.outs[0].dtype == F32
 
-    if instr.attrs.get("accumulate", False):
+    if instr.attrs.get("accumulate") and not instr.attrs.get("starts"):
 
         def add(out: np.ndarray, st: np.ndarray, mv: np.ndarray, *_: np.ndarray) -> None:
             product = np.matmul(_matrix(st, contraction).T, _matrix(mv, contraction))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import neuronxcc.nki as nki
 import neuronxcc.nki.compiler as ncc
 import neuronxcc.nki.isa as nisa
@@ -120,7 +122,8 @@ def declare(shape, buffer, dtype=nl.float32):
         nl.ndarray(shape, dtype=dtype, buffer=buffer)
         return out
 
-    return kernel(X)
+    kernel(X)
+    return next(b for b in kernel.specialize((X,), {}).program.trace.buffers if b.placed)
 
 
 @pytest.mark.parametrize(
@@ -186,3 +189,49 @@ def test_auto_alloc_is_the_plain_buffer():
     np.testing.assert_array_equal(nki.jit(copy_kernel(ncc.sbuf.auto_alloc()))(X), X)
     np.testing.assert_array_equal(nki.jit(copy_kernel(ncc.sbuf))(X), X)
     assert nl.tile_size.sbuf_min_align == nl.constants.sbuf_min_align
+
+
+def test_an_allocation_function_may_take_its_values_by_name_beside_others():
+    def placed(bank_of, idx, pdim_size, fdim_size):
+        assert (pdim_size, fdim_size) == (128, 256)
+        return bank_of[idx], 0, 0
+
+    banks = functools.partial(placed, bank_of={(0,): 3, (1,): 1, (2,): 0, (3,): 6})
+    tiles = declare((4, nl.par_dim(128), 64), ncc.psum.alloc(banks))
+    assert [p.address // 2048 for p in tiles.placed] == [3, 1, 0, 6]
+
+
+@pytest.mark.parametrize("loop", [nl.affine_range, nl.sequential_range])
+def test_an_address_that_grows_in_a_loop_is_that_of_the_first_iteration(loop):
+    """The compiler traces the body of a loop once, with the address that it has then."""
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        address = 64
+        for i in loop(4):
+            for j in loop(2):
+                tile = nl.ndarray((64, 64), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=address))
+                address += 60_000
+                tile[...] = nl.load(x[i, j * 64 : j * 64 + 64])
+                nl.store(out[i, j * 64 : j * 64 + 64], tile)
+        return out
+
+    np.testing.assert_array_equal(kernel(X), X)
+    buffers = kernel.specialize((X,), {}).program.trace.buffers
+    assert {b.placed[0].address for b in buffers if b.placed} == {64}
+
+
+def test_static_range_unrolls_so_its_addresses_differ():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        for i in nl.static_range(4):
+            tile = nl.ndarray((128, 64), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=i * 512))
+            tile[...] = nl.load(x[i])
+            nl.store(out[i], tile)
+        return out
+
+    np.testing.assert_array_equal(kernel(X), X)
+    buffers = kernel.specialize((X,), {}).program.trace.buffers
+    assert [b.placed[0].address for b in buffers if b.placed] == [0, 512, 1024, 1536]

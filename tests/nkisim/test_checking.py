@@ -258,6 +258,40 @@ def test_reading_a_tile_that_nothing_wrote():
     assert "the tensor was made at test_checking.py" in str(report)
 
 
+def rounds_of_128(x, mask_of_store=True, loaded=True):
+    """The rows of `x`, in rounds of 128; the mask leaves nothing of the last one."""
+    out = like(x)
+    i, j = nl.arange(128)[:, None], nl.arange(x.shape[1])[None, :]
+    for k in nl.affine_range(3):
+        row = 128 * k + i
+        t = nl.ndarray((128, x.shape[1]), x.dtype)
+        if loaded:
+            t[...] = nl.load(x[row, j], mask=row < x.shape[0])
+        e = nl.exp(t)  # here
+        e = e / nl.sum(e, axis=1, keepdims=True)
+        nl.store(out[row, j], e, mask=(row < x.shape[0]) if mask_of_store else None)
+    return out
+
+
+@pytest.mark.parametrize("rows", [200, 256])
+def test_a_round_that_its_masks_leave_nothing_of(rows):
+    x = np.random.default_rng(0).standard_normal((rows, 6)).astype(np.float32)
+    e = np.exp(x)
+    want = e / e.sum(1, keepdims=True)
+    np.testing.assert_allclose(Kernel(rounds_of_128)(x), want, rtol=1e-5)
+
+
+def test_such_a_round_may_not_store():
+    with nkisim.checks(bounds="off"), pytest.raises(UninitializedReadError, match="store reads"):
+        Kernel(rounds_of_128)(ones(256, 6), False)
+
+
+def test_a_tile_that_no_instruction_names_is_still_diagnosed():
+    diagnosed(
+        UninitializedReadError, "768 of 768", Kernel(rounds_of_128), ones(256, 6), True, False
+    )
+
+
 def edges(x, mask_of_store):
     """AWS's documented pattern: load under a mask, compute on the whole tile, store under it."""
     out = like(x)

@@ -89,6 +89,36 @@ def test_accumulation_happens_in_psum():
     assert not any("tensor_tensor" in label for label in seen)  # no other engine adds
 
 
+@pytest.mark.parametrize("loop", [nl.affine_range, nl.sequential_range])
+def test_the_first_matmul_into_a_fresh_tile_starts_the_accumulation(loop):
+    @nki.jit
+    def kernel(a, b):
+        out = nl.ndarray((2, 64, 40), dtype=nl.float32, buffer=nl.shared_hbm)
+        total = nl.ndarray((2, nl.par_dim(64), 40), dtype=nl.float32, buffer=nl.psum)
+        for half in nl.affine_range(2):
+            for k in loop(3):
+                rows = nl.ds(k * 128, 128)
+                total[half] += nisa.nc_matmul(nl.load(a[rows, :]), nl.load(b[half, rows, :]))
+            nl.store(out[half], nl.copy(total[half]))
+        return out
+
+    a, b = numbers((384, 64)), numbers((2, 384, 40), seed=1)
+    want = np.stack([product(a, x) for x in b])
+    np.testing.assert_allclose(kernel(a, b), want, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(kernel(a, b), want, rtol=1e-5, atol=1e-4)  # in a used workspace
+
+
+def test_accumulating_over_a_part_of_a_written_tile_reads_the_rest(compute):
+    def body(x, y):
+        total = nl.ndarray((16, 40), dtype=nl.float32, buffer=nl.psum)
+        total[:, 0:20] += nisa.nc_matmul(x, y[:, 0:20])
+        total += nisa.nc_matmul(x, y)
+        return nl.copy(total)
+
+    with pytest.raises(UninitializedReadError, match="320 of 640"):
+        compute(body, numbers((32, 16)), numbers((32, 40), seed=1))
+
+
 def test_a_product_that_is_used_twice_is_still_there(compute):
     a, b = numbers((32, 16)), numbers((32, 40), seed=1)
 
