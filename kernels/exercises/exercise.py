@@ -7,8 +7,10 @@ around the first wrong element, and models the latency; a Neuron device keeps no
 
 from __future__ import annotations
 
+import base64
 import importlib
 import inspect
+import json
 import textwrap
 import warnings
 import zlib
@@ -24,6 +26,7 @@ from kernels.exercises.verdict import Verdict
 
 if TYPE_CHECKING:
     from nkisim.kernel import Specialization
+    from nkisim.program import Program
 
 Framework = Literal["numpy", "torch", "jax"]
 
@@ -129,7 +132,7 @@ class Exercise:
             found = self._check_case(answer, args)
             if not found.right:
                 if len(self.cases) > 1:
-                    found.details = (f"The data: {_described(args)}.", *found.details)
+                    found.details = (*found.details, f"The data: {_described(args)}.")
                 return found
         return self._right(answer, args)
 
@@ -146,12 +149,13 @@ class Exercise:
             return Verdict(False, str(mismatch), cost=cost)
         if difference is None:
             return Verdict(True, "")
-        return self._wrong(args, launched, difference, cost)
+        return self._wrong(answer, args, launched, difference, cost)
 
     def _wrong(
         self,
+        answer: Callable[..., Any],
         args: tuple[Any, ...],
-        launched: list[Specialization],
+        launched: list[Program],
         difference: Difference,
         cost: str,
     ) -> Verdict:
@@ -163,11 +167,9 @@ class Exercise:
             return Verdict(False, message, cost=cost, index=difference.index)
         from kernels.exercises import picture, reads
 
-        program = _only_program(launched)
-        if program is not None and program.outputs[difference.output].shape == (
-            difference.wrong.shape
-        ):
-            solution = _only_program(self._run_solution(args))
+        program = _only(launched) if _is_kernel(answer) else None
+        if program is not None:
+            solution = _only(self._run_solution(args))
             seen = reads.access(
                 program, solution, difference.output, difference.index, difference.wrong
             )
@@ -200,8 +202,9 @@ class Exercise:
             except Exception as again:  # there are no values, and the trace may be shorter
                 stopped = again if isinstance(again, nkisim.KernelError) else error
         details, seen = (), None
-        program = _only_program(launched)
-        if got is not None and program is not None and not isinstance(error, _undefined()):
+        program = _only([special.program for special in launched])
+        values = got is not None and program is not None and _is_kernel(answer)
+        if values and not isinstance(error, _undefined()):
             try:
                 difference = compare(got, expected, self.rtol, self.atol)
             except Mismatch:
@@ -241,23 +244,21 @@ class Exercise:
     def _bound(self, answer: Any, args: tuple[Any, ...]) -> Any:
         return answer if self._grid is None else answer[self._grid(*args)]
 
-    def _run(
-        self, answer: Callable[..., Any], args: tuple[Any, ...]
-    ) -> tuple[Any, list[Specialization]]:
+    def _run(self, answer: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, list[Program]]:
         """The result of an answer, and the kernels that it launched."""
         given = tuple(_converted(a, self._framework) for a in _copies(args))
-        with _launches() as launched, warnings.catch_warnings():
+        with _launches() as found, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the difference that they warn of is shown
             got = self._bound(answer, args)(*given)
         if kernels.backend == "nkisim" and self._framework == "jax":
-            launched = _lowered(answer, given)
-        return got, launched
+            return got, _compiled(answer, given)
+        return got, [special.program for special in found]
 
-    def _run_solution(self, args: tuple[Any, ...]) -> list[Specialization]:
+    def _run_solution(self, args: tuple[Any, ...]) -> list[Program]:
         return self._run(self.solution, args)[1]
 
     def _modelled(
-        self, answer: Any, args: tuple[Any, ...], launched: list[Specialization]
+        self, answer: Any, args: tuple[Any, ...], launched: list[Program]
     ) -> tuple[str, float | None, float | None]:
         """A sentence on the modelled cost; the answer's latency and the solution's, in µs."""
         if kernels.backend != "nkisim":
@@ -338,9 +339,9 @@ def exercise(
 
 
 def _first(difference: Difference) -> str:
-    which = f" of output {difference.output}" if difference.output else ""
+    which = f"In output {difference.output}, " if difference.output else ""
     return (
-        f"{difference.counts}{which}. The first is {list(difference.index)}: "
+        f"{which}{difference.counts}. The first is {list(difference.index)}: "
         f"{number(difference.got)}, and should be {number(difference.expected)}"
     )
 
@@ -391,7 +392,7 @@ def _converted(value: Any, framework: Framework) -> Any:
 
 
 @contextmanager
-def _launches() -> Iterator[list[Any]]:
+def _launches() -> Iterator[list[Specialization]]:
     """The kernels launched in a `with` block; none on a Neuron instance."""
     if kernels.backend != "nkisim":
         yield []
@@ -402,31 +403,37 @@ def _launches() -> Iterator[list[Any]]:
         yield found
 
 
-def _lowered(answer: Callable[..., Any], args: tuple[Any, ...]) -> list[Specialization]:
-    """The kernels in the program that JAX makes of an answer: none is missed in a cache."""
-    import jax
+def _compiled(answer: Callable[..., Any], args: tuple[Any, ...]) -> list[Program]:
+    """The kernels in what XLA compiles of an answer, one an HLO custom call."""
+    from kernels.hlo import jax_hlo
+    from nkisim.frameworks.programs import find_program
 
-    tensors = [a for a in args if hasattr(a, "shape")]
-
-    def fresh(*leaves: Any) -> Any:
-        rest = iter(leaves)
+    def on_tensors(*tensors: Any) -> Any:
+        rest = iter(tensors)
         return answer(*(next(rest) if hasattr(a, "shape") else a for a in args))
 
-    with _launches() as launched:
-        try:
-            jax.jit(fresh).lower(*tensors)
-        except Exception:  # an answer that runs need not be one that JAX can trace
-            return []
-    return launched
+    try:
+        module = jax_hlo(on_tensors, *(a for a in args if hasattr(a, "shape"))).after
+    except Exception:  # an answer that runs need not be one that JAX can compile whole
+        return []
+    configs = [json.dumps(call.config).encode() for call in module.custom_calls]
+    return [find_program(base64.b64encode(config)) for config in configs]
 
 
-def _only_program(launched: list[Specialization]) -> Any:
-    """The program of the one kernel that was launched; None when there are several, or none."""
-    return launched[0].program if len(launched) == 1 else None
+def _is_kernel(answer: Any) -> bool:
+    """Whether the answer is a kernel, so that its outputs are the answer's, and not a function."""
+    from nkisim.kernel import Kernel
+
+    return isinstance(answer, Kernel)
 
 
-def _latency(launched: list[Specialization]) -> float:
+def _only(launched: list[Program]) -> Program | None:
+    """The one kernel that was launched; None when there are several, or none."""
+    return launched[0] if len(launched) == 1 else None
+
+
+def _latency(launched: list[Program]) -> float:
     """Modelled latency of the kernels in turn, in µs."""
     from nkisim.cost.model import timeline
 
-    return sum(timeline(special.program.trace).latency_us for special in launched)
+    return sum(timeline(program.trace).latency_us for program in launched)

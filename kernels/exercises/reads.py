@@ -82,10 +82,9 @@ def access(
     names = [b.name for b in arguments]
     found = origin(program, output, index)
     read: Sequence[np.ndarray | None] = found.reads
-    sentences = [
-        _written(trace, found.writer),
-        f"It was computed from {elements(names, found.reads)}.",
-    ]
+    sentences = [_written(trace, found.writer)]
+    if found.writer is not None:
+        sentences.append(f"It was computed from {elements(names, found.reads)}.")
     theirs = _of_solution(solution, program, output, index)
     wanted: Sequence[np.ndarray | None] = theirs or [None] * len(arguments)
     if theirs and any((r != w).any() for r, w in zip(found.reads, theirs, strict=True)):

@@ -1,0 +1,36 @@
+"""Exercises of the page on GIOU in JAX."""
+
+import numpy as np
+
+from kernels.exercises import exercise
+from kernels.giou import reference
+
+
+def _boxes(rng, *shapes):
+    return tuple(reference.random_boxes(rng, shape) for shape in shapes)
+
+
+def _padded(rng, samples, count):
+    p, t = _boxes(rng, (samples, count), (samples, count))
+    t[:, count // 2 :] = 0
+    return p, t
+
+
+@exercise((3, 8), (2, 5), lines=2, data=_padded, framework="jax")
+def masked_loss(p, t):
+    # A target of zeros is padding: the mean is over the others.
+    real = t.any(axis=-1)
+    return (1 - reference.giou(p, t))[real].mean(dtype=np.float32)
+
+
+@exercise(((4,), (6,)), ((3,), (5,)), lines=2, data=_boxes, framework="jax")
+def all_pairs(p, t):
+    shape = len(p), len(t), 4
+    p, t = np.broadcast_to(p[:, None], shape), np.broadcast_to(t, shape)
+    return reference.giou(p, t)
+
+
+@exercise(((6,), (6,)), ((5,), (5,)), lines=1, data=_boxes, framework="jax", rtol=1e-4)
+def square_gradient(p, t):
+    # Of the sum of the squared scores, with respect to p.
+    return reference.giou_backward(2 * reference.giou(p, t), p, t)[0]
