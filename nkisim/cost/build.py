@@ -6,6 +6,8 @@ A kernel's text leaves choices to the compiler. Those about whole instructions a
 * a row that is broadcast over partitions is made by the Tensor Engine, and stays in PSUM when it
   fits a bank and is used at once by Vector or Scalar; otherwise it is copied to SBUF;
 * `divide` is a reciprocal and a product;
+* a load or store that swaps the axes of a tile, which DMA would do element by element, is
+  transposed by the Tensor Engine, and goes in long runs;
 * unless the kernel asks for an engine: copies and products or sums with a scalar run on Vector or
   Scalar, fills on GpSimd or Vector, whichever has less to do in all; a long reciprocal on Scalar.
 """
@@ -16,9 +18,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from math import prod
 
+import numpy as np
+
 from nkisim.cost import compute
 from nkisim.cost.compute import Cost, Operand
-from nkisim.cost.dma import Transfer, transfer
+from nkisim.cost.dma import Transfer, swapped, swaps_axes, transfer
 from nkisim.cost.passes import DMA, sink_fills, without_repeats
 from nkisim.cost.storage import Access, Storage
 from nkisim.cost.tasks import Task, Work
@@ -132,22 +136,66 @@ class _Builder:
         found = self._transfers.get(key)
         if found is None:
             found = self._transfers[key] = transfer(i, self.timing.dma)
+        reads, writes = self.storage.accesses(i.tiles_in), self.storage.accesses(i.outs)
+        if swaps_axes(i):
+            self._add_swapped(i, reads[0], writes[0])
+        else:
+            self._move(i, found, reads, writes)
+
+    def _move(
+        self, i: Instruction, moved: Transfer, reads: list[Access], writes: list[Access]
+    ) -> None:
+        """A transfer, and the instruction that starts it."""
         dma = self.timing.dma
-        trigger = Cost(dma.trigger_ns, dma.trigger_ns, dma.trigger_ns)
-        queue = Engine.SYNC
-        if found.indirect:
-            trigger = Cost(dma.indirect_ns, dma.indirect_ns, dma.indirect_ns)
-            queue = Engine.GPSIMD
+        queue, ns = Engine.SYNC, dma.trigger_ns
+        if moved.indirect:
+            queue, ns = Engine.GPSIMD, dma.indirect_ns
+        trigger = ((queue, Cost(ns, ns, ns)),)
+        self.work.tasks.append(Task(i, i.label, trigger, reads, writes, transfer=moved))
+
+    def _add_swapped(self, i: Instruction, read: Access, write: Access) -> None:
+        """A transposed load or store: 128 columns at a time through the Tensor Engine."""
+        self.work.choices[f"{i.label} transposed by the Tensor Engine"] += 1
+        out, source = i.outs[0], i.ins[-1]
+        rows, columns = out.shape[0], out.size // out.shape[0]
+        stores = source.space.on_chip
+        dtype = source.dtype
+        for start in range(0, columns, self.machine.partitions):
+            n = min(self.machine.partitions, columns - start)
+            moved = swapped(i, n, self.timing.dma)
+            flat = (self.storage.scratch(rows * dtype.itemsize, Space.SBUF), None)
+            if stores:
+                self._transpose(i, read, flat, (rows, n), dtype)
+                self._move(i, moved, [flat], [write])
+            else:
+                self._move(i, moved, [read], [flat])
+                self._transpose(i, flat, write, (n, rows), dtype)
+
+    def _transpose(
+        self, i: Instruction, read: Access, write: Access, shape: tuple[int, int], dtype: np.dtype
+    ) -> None:
+        """(partitions, columns) of `dtype` through the Tensor Engine, and from PSUM to SBUF."""
+        rows, columns = shape
+        pe = self.timing.tensor
+        passes = pe.fp32_passes if dtype == F32 else 1
+        product = compute.passes_cost(max(rows, min(pe.min_columns, columns)), passes, self.timing)
+        made = (self.storage.scratch(4 * rows), None)
         self.work.tasks.append(
-            Task(
-                i,
-                i.label,
-                ((queue, trigger),),
-                self.storage.accesses(i.tiles_in),
-                self.storage.accesses(i.outs),
-                transfer=found,
-            )
+            Task(i, "transpose", ((Engine.TENSOR, product),), [read], [made], psum=True)
         )
+        before = Operand(rows, columns, F32, Space.PSUM, 4)
+        after = Operand(rows, columns, dtype, Space.SBUF, dtype.itemsize)
+        self._copy(i, before, after, made, write)
+
+    def _copy(
+        self, i: Instruction, before: Operand, after: Operand, read: Access, write: Access
+    ) -> None:
+        """A copy that the compiler adds, on Scalar or Vector."""
+        costs = tuple(
+            (e, compute.cost(i, e, (before,), (after,), self.timing, "tensor_copy"))
+            for e in (Engine.SCALAR, Engine.VECTOR)
+        )
+        self.work.tasks.append(Task(i, "tensor_copy", costs, [read], [write], psum=True))
 
     def _add_plain(self, i: Instruction, label: str = "") -> None:
         reads, writes = self._reads(i), self.storage.accesses(i.outs)
@@ -244,17 +292,9 @@ class _Builder:
             )
             if resident:
                 continue
-            ends = (
-                Operand(n, rows, F32, Space.PSUM, 4),
-                Operand(n, rows, row.dtype, Space.SBUF, row.itemsize),
-            )
-            costs = tuple(
-                (e, compute.cost(i, e, ends[:1], ends[1:], timing, "tensor_copy"))
-                for e in (Engine.SCALAR, Engine.VECTOR)
-            )
-            self.work.tasks.append(
-                Task(i, "tensor_copy", costs, [(made, None)], [(number, out)], psum=True)
-            )
+            before = Operand(n, rows, F32, Space.PSUM, 4)
+            after = Operand(n, rows, row.dtype, Space.SBUF, row.itemsize)
+            self._copy(i, before, after, (made, None), (number, out))
 
     def _add_division(self, i: Instruction) -> None:
         """x / y as x * (1 / y)."""

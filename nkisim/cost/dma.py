@@ -85,6 +85,33 @@ def runs(out: Tensor, source: Tensor) -> tuple[int, int, int]:
     return run, max(hbm_run, run), partitions
 
 
+def swaps_axes(instr: Instruction) -> bool:
+    """Whether a copy goes element by element because HBM is contiguous along the partitions.
+
+    A transposed load or store, that is. The same copy after a transpose on chip has long runs.
+    """
+    out, source = instr.outs[0], instr.ins[-1]
+    if instr.opcode != "dma_copy" or out.space.on_chip == source.space.on_chip:
+        return False
+    chip, hbm = (out, source) if out.space.on_chip else (source, out)
+    axis = _partition_axis(chip)
+    return (
+        axis == 0
+        and chip.shape[0] > 1
+        and chip.size > chip.shape[0]
+        and hbm.strides[0] == 1
+        and runs(out, source)[0] == 1
+    )
+
+
+def swapped(instr: Instruction, columns: int, timing: DmaTiming) -> Transfer:
+    """The transfer of `columns` columns of such a copy, each of which is contiguous in HBM."""
+    out, source = instr.outs[0], instr.ins[-1]
+    rows, item = out.shape[0], max(out.itemsize, source.itemsize)
+    size = rows * columns
+    return _time(out, source, size, rows, rows * item, columns, item, timing)
+
+
 def _partition_axis(t: Tensor) -> int:
     """The view axis that walks over partitions; -1 when none does."""
     if not t.space.on_chip:
