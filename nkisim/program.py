@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nkisim.blas import one_thread
 from nkisim.dtypes import FLOATS
 from nkisim.errors import ParameterError
 from nkisim.instruction import Instruction
@@ -154,7 +155,8 @@ class Program:
         bases = [_bytes(a) for a in sources] + [_bytes(a) for a in results]
         for place, base, shape, dtype, offset, strides in layout.outside:
             table[place] = np.ndarray(shape, dtype, bases[base], offset, strides)
-        with np.errstate(all="ignore"):
+        blas = one_thread() if layout.multiplies else contextlib.nullcontext()
+        with np.errstate(all="ignore"), blas:
             for fn, places in layout.calls:
                 fn(*[table[p] for p in places])
         self._workspaces.append(workspace)
@@ -208,6 +210,7 @@ class _Layout:
         inside: operands in the workspace: (place, slot, shape, dtype, byte offset, byte strides).
         slots: bytes of each workspace array.
         constants: place -> view of constant data.
+        multiplies: whether there are matrix products among the calls.
     """
 
     def __init__(self, steps: list[Step], trace: Trace, outputs: list[Buffer]) -> None:
@@ -216,6 +219,7 @@ class _Layout:
         self.inside: list[tuple] = []
         self.slots: list[int] = []
         self.constants: list[tuple[int, np.ndarray]] = []
+        self.multiplies = any(step.instr.opcode == "nc_matmul" for step in steps)
         arguments = [t.buffer for t in trace.arguments]
         self._arrays = {b.number: i for i, b in enumerate(arguments)}
         for o, b in reversed([*enumerate(outputs)]):  # the first of those that share a buffer
