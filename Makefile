@@ -13,7 +13,7 @@ READY := $(VENV)/.nki-book-ready
 export PYTHONHASHSEED := 0
 export JUPYTER_PREFER_ENV_PATH := 1
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
-export IPYTHONDIR := $(CURDIR)/tools/ipython
+export IPYTHONDIR := $(CURDIR)/tools/.ipython
 
 .DEFAULT_GOAL := help
 .PHONY: help env book page test lint format notebooks lab bench doctor shots lock clean distclean

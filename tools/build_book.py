@@ -68,7 +68,7 @@ def jupyter_book(*arguments: str) -> int:
     environment = os.environ | {
         "PYTHONHASHSEED": "0",
         "JUPYTER_PREFER_ENV_PATH": "1",
-        "IPYTHONDIR": str(ROOT / "tools/ipython"),
+        "IPYTHONDIR": str(ROOT / "tools/.ipython"),
     }
     script = Path(sys.executable).with_name("jupyter-book")
     command = [sys.executable, script, "build", ROOT, *arguments]
