@@ -49,7 +49,7 @@ def fold_assignments(trace: Trace) -> None:
         first = bisect_right(between, positions[0])
         if first != bisect_left(between, at):
             continue
-        writer.outs = (target,)
+        writer.outs = tuple(target if t.same_elements(value) else t for t in writer.outs)
         moved = bisect_left(between, at)
         reads_it = moved and between[moved - 1] == positions[0]
         between[moved : moved + 1] = [] if reads_it else [positions[0]]
@@ -59,12 +59,13 @@ def fold_assignments(trace: Trace) -> None:
 
 def _writes_only(writer: Instruction, value: Tensor, copy: Instruction) -> bool:
     """Whether `writer` makes exactly what `copy` moves, in the same iteration."""
+    made = [t for t in writer.outs if t.buffer is value.buffer]
     return (
         value.buffer.role is Role.LOCAL
-        and len(writer.outs) == 1
+        and len(made) == 1
         and not writer.spec.partial
         and all(t.buffer is not value.buffer for t in writer.tiles_in)
-        and writer.outs[0].same_elements(value)
+        and made[0].same_elements(value)
         and _same_mask(writer.where_of(value), copy.where_of(value))
         and writer.loops == copy.loops
         and writer.program == copy.program
@@ -85,9 +86,19 @@ def _may_write(writer: Instruction, value: Tensor, target: Tensor) -> bool:
     if spaces == _INTO_PSUM and not writer.spec.on_chip:
         return False
     # Engines compute in fp32 and convert on the way out, and DMA converts: one rounding, not two.
-    if value.dtype != target.dtype and not (value.dtype == F32 and target.dtype in FLOATS):
+    # What only moves elements rounds nothing, so a wider target takes them as they are.
+    if value.dtype != target.dtype and not (
+        (value.dtype == F32 and target.dtype in FLOATS)
+        or (
+            writer.opcode in _MOVES
+            and writer.tiles_in[0].dtype == value.dtype
+            and value.dtype in FLOATS
+            and target.dtype == F32
+        )
+    ):
         return False
     return writer.spec.elementwise or all(t.buffer is not target.buffer for t in writer.tiles_in)
 
 
+_MOVES = frozenset({"nc_transpose", "tensor_copy"})
 _INTO_PSUM = (Space.SBUF, Space.PSUM)
