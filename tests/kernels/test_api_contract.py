@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import jupytext
 import pytest
 
 from nkisim.coverage import documented
@@ -18,17 +19,15 @@ ROOT = Path(__file__).resolve().parents[2]
 API = documented()
 _MODULES = {"neuronxcc", *API}
 
-_CODE_CELL = re.compile(r"^```\{code-cell\}[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
-
 
 def _python_of(path: Path) -> str:
     """Source of a Python file, or of the code cells of a MyST notebook, in order."""
-    text = path.read_text()
     if path.suffix == ".py":
-        return text
-    lines = "\n".join(_CODE_CELL.findall(text)).splitlines()
-    # Cell options, magics and shell lines are not Python.
-    return "\n".join("" if re.match(r"\s*[%!:]", line) else line for line in lines)
+        return path.read_text()
+    cells = jupytext.read(path, fmt="md:myst").cells
+    lines = "\n".join(c.source for c in cells if c.cell_type == "code").splitlines()
+    # Magics and shell lines are not Python.
+    return "\n".join("" if re.match(r"\s*[%!]", line) else line for line in lines)
 
 
 def _dotted(node: ast.expr, names: dict[str, str]) -> str | None:
@@ -157,7 +156,7 @@ def test_documented_names_pass(line):
 def test_notebook_cells_are_read(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
-        "# Title\n\n```{code-cell} ipython3\n:tags: [hide-input]\n\nimport neuronxcc.nki as nki\n"
-        "%matplotlib inline\n```\n\ntext\n\n```{code-cell} ipython3\nnki.nowhere()\n```\n"
+        "# Title\n\n```{code-cell} ipython3\n---\ntags: [hide-input]\n---\n"
+        "import neuronxcc.nki as nki\n%matplotlib inline\n```\n\ntext\n\n```{code-cell} ipython3\nnki.nowhere()\n```\n"
     )
-    assert list(violations(_python_of(page))) == ["line 6: neuronxcc.nki.nowhere"]
+    assert list(violations(_python_of(page))) == ["line 3: neuronxcc.nki.nowhere"]
