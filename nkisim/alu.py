@@ -64,6 +64,12 @@ def _integer_power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(y >= 0, whole, rounded)
 
 
+def _logical_right_shift(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x >> y with zeros from the left: the engines have no arithmetic right shift (SDK 2.26)."""
+    bits = np.dtype(f"u{x.itemsize}")
+    return np.right_shift(x.view(bits), y.astype(bits)).view(x.dtype)
+
+
 def _binary_table() -> list[AluOp]:
     arith = ["add", "subtract", "multiply", "maximum", "minimum", "power", "mod", "fmod"]
     compare = ["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"]
@@ -72,7 +78,8 @@ def _binary_table() -> list[AluOp]:
     table += [AluOp(name, getattr(np, name), "compare") for name in compare]
     table += [AluOp(f"logical_{n}", getattr(np, f"logical_{n}"), "logic") for n in _LOGIC]
     table += [AluOp(f"bitwise_{n}", getattr(np, f"bitwise_{n}"), "bits") for n in _LOGIC]
-    table += [AluOp(f"{n}_shift", getattr(np, f"{n}_shift"), "bits") for n in ("left", "right")]
+    table.append(AluOp("left_shift", np.left_shift, "bits"))
+    table.append(AluOp("right_shift", _logical_right_shift, "bits"))
     return table
 
 

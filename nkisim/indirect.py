@@ -43,11 +43,13 @@ class DynamicIndex:
                 rule="indices are integers",
                 fix="load the indices as int32 or uint32, or convert the tile with dtype=",
             )
-        if not tile.space.on_chip:
+        if tile.space is not Space.SBUF:
             raise MemorySpaceError(
                 f"{tile.describe()} is used as an index",
                 rule="index tiles are in SBUF",
-                fix="nl.load the indices first",
+                fix="copy the indices there with nisa.tensor_copy"
+                if tile.space.on_chip
+                else "nl.load the indices first",
             )
         # A single number acts as an integer would: it has no axes of its own.
         shape = () if tile.size == 1 else tile.shape

@@ -25,6 +25,7 @@ _TENSORS = (np.ndarray, TensorSpec)
 _GRID_ENTRIES = (int, NeuronCores, SpmdDim)
 _CONTAINERS = (tuple, list, dict)
 MODES = ("auto", "jax", "torchxla", "baremetal", "benchmark", "simulation", "trace")
+_NUMPY_MODES = frozenset({"baremetal", "benchmark", "simulation"})
 
 
 class Kernel:
@@ -95,6 +96,8 @@ class Kernel:
         args, kwargs = self.bind(args, kwargs)
         bridge = frameworks.bridge_for(leaves((args, kwargs)))
         if bridge is not None:
+            if self.mode in _NUMPY_MODES:
+                frameworks.require_numpy(f"a kernel of mode='{self.mode}'", leaves((args, kwargs)))
             return bridge.call(self, args, kwargs)
         return self.run(args, kwargs)
 

@@ -66,7 +66,8 @@ class _Uses:
 
 def _plain_copy(step: Step) -> bool:
     """Whether the step moves elements unchanged, under no mask, each as what it was stored as."""
-    if not step.instr.spec.pure_copy or step.instr.where is not None:
+    instr = step.instr
+    if not instr.spec.pure_copy or instr.where is not None or "through_fp32" in instr.attrs:
         return False
     out, source = step.outs[0], step.ins[0]
     same = out.dtype == source.dtype == out.buffer.dtype == source.buffer.dtype

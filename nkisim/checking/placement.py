@@ -9,7 +9,9 @@ import numpy as np
 
 from nkisim.checking.patterns import allowed_starts
 from nkisim.errors import KernelError, PlacementError
+from nkisim.instruction import Engine, Instruction
 from nkisim.memory import Buffer, Placed, Space, block_of
+from nkisim.tensor import Tensor
 
 if TYPE_CHECKING:
     from nkisim.machine import Machine
@@ -75,6 +77,7 @@ def check_placement(trace: Trace) -> Iterator[KernelError]:
     placed = {b.number for b in trace.buffers if b.place is not None}
     if not placed:
         return
+    yield from _hidden_tiles(trace)
     yield from _mixed(trace)
     machine = trace.machine
     owner = {
@@ -137,3 +140,36 @@ def _mixed(trace: Trace) -> Iterator[PlacementError]:
                     location=instr.location,
                 )
                 return
+
+
+def _hidden_tiles(trace: Trace) -> Iterator[PlacementError]:
+    """Instructions for which the compiler would need a tile of its own, once each kind."""
+    seen: set[str] = set()
+    for instr in trace.instructions:
+        error = _needs_hidden_tile(instr) if instr.opcode not in seen else None
+        if error is not None:
+            seen.add(instr.opcode)
+            yield error
+
+
+def _needs_hidden_tile(instr: Instruction) -> PlacementError | None:
+    if instr.opcode.startswith("activation") and not isinstance(instr.ins[2], Tensor):
+        return PlacementError(
+            f"{instr.label} without a bias, in a kernel that places its tiles by hand",
+            rule="an activation reads its bias from a tile, for which the compiler has no place in "
+            "such a kernel; nl.exp and its kin are activations",
+            fix="use nisa.activation(..., bias=tile), with a (partitions, 1) tile of zeros",
+            code="err_bias_tensor_must_be_specified_in_allocation",
+            location=instr.location,
+        )
+    if instr.opcode == "nc_transpose" and instr.engine is Engine.TENSOR:
+        return PlacementError(
+            f"{instr.label} on the Tensor Engine, in a kernel that places its tiles by hand",
+            rule="transposes on the Tensor Engine multiply by an identity matrix, for which the "
+            "compiler has no place in such a kernel; nl.matmul without transpose_x is one",
+            fix="place an identity matrix and multiply by it with nisa.nc_matmul; up to 32 x 32 "
+            "pass engine=nisa.vector_engine",
+            code="err_transpose_on_tensor_engine_not_allowed_in_allocated_kernel",
+            location=instr.location,
+        )
+    return None

@@ -17,7 +17,8 @@ import numpy as np
 from nkisim.cost.model import timeline, trace_of
 from nkisim.cost.timeline import MODELLED, Timeline
 from nkisim.errors import ParameterError
-from nkisim.kernel import Kernel, as_kernel
+from nkisim.frameworks import require_numpy
+from nkisim.kernel import Kernel, as_kernel, leaves
 from nkisim.program import poison
 from nkisim.trace import tracing
 
@@ -76,15 +77,23 @@ class Benchmarked(Kernel):
     filled with NaN or the lowest integer, and arguments that the kernel writes stay as they are.
     """
 
-    def __init__(self, kernel: Kernel, folder: str | None = None) -> None:
+    def __init__(self, kernel: Kernel, what: str, folder: str | None = None) -> None:
         self.__dict__.update(kernel.__dict__)
         self._launches = {}
+        self._what = what
         self._folder = folder
         self.benchmark_result: BenchmarkResult | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if tracing():
             return super().__call__(*args, **kwargs)
+        require_numpy(self._what, leaves((args, kwargs)))
+        if self._what == "nki.benchmark" and self.grid.cores > 1:
+            raise ParameterError(
+                f"nki.benchmark of {self.__name__}[{self.grid}] on {self.grid.cores} NeuronCores",
+                rule="nki.benchmark measures one NeuronCore",
+                fix="launch without nl.nc, or look at nkisim.profile(kernel[grid], ...)",
+            )
         special = trace_of(self, *args, **kwargs)
         found = timeline(special.program.trace)
         self._set_result(BenchmarkResult(found))
@@ -96,7 +105,7 @@ class Benchmarked(Kernel):
         )
 
     def __getitem__(self, grid: object) -> Benchmarked:
-        bound = Benchmarked(super().__getitem__(grid), self._folder)
+        bound = Benchmarked(super().__getitem__(grid), self._what, self._folder)
         bound._parent = self
         return bound
 
@@ -110,8 +119,12 @@ class Benchmarked(Kernel):
 def benchmark(kernel: Callable | None = None, **options: Any) -> Any:
     """Model the device latency of a kernel: `@nki.benchmark(warmup=10, iters=100)`.
 
-    Options of the SDK are accepted. Those about repetition and files have no meaning here: the
+    Options of the SDK are checked. Those about repetition and files have no meaning here: the
     model gives one number, and no NEFF is written.
+
+    Raises:
+        ParameterError: save_trace_name with a save_neff_name other than "file.neff"; when called,
+            a launch on several NeuronCores, or tensors of a framework.
 
     Returns:
         The kernel; after a call, `fn.benchmark_result.nc_latency.get_latency_percentile(p)` is its
@@ -119,7 +132,36 @@ def benchmark(kernel: Callable | None = None, **options: Any) -> Any:
     """
     if kernel is None:
         return lambda f: benchmark(f, **options)
-    return Benchmarked(as_kernel(kernel, "benchmark"))
+    check_files("nki.benchmark", options)
+    return Benchmarked(as_kernel(kernel, "benchmark"), "nki.benchmark")
+
+
+def check_files(what: str, options: dict[str, Any], neff_needed: bool = False) -> None:
+    """Check the options of the SDK that name files, of which none is written here.
+
+    Args:
+        what: the function called, for messages.
+        options: save_neff_name, save_trace_name and artifacts_dir, among others.
+        neff_needed: whether save_trace_name needs save_neff_name.
+
+    Raises:
+        ParameterError: they contradict the documentation.
+    """
+    neff, trace = options.get("save_neff_name"), options.get("save_trace_name")
+    names = ("file.neff",) if neff_needed else ("file.neff", None)
+    if trace is not None and neff not in names:
+        raise ParameterError(
+            f"{what} with save_trace_name={trace!r} and save_neff_name={neff!r}",
+            rule="a trace is captured with save_neff_name='file.neff'",
+            fix="pass save_neff_name='file.neff', or drop save_trace_name",
+        )
+    folder = options.get("artifacts_dir")
+    if folder is not None and os.path.isdir(folder) and os.listdir(folder):
+        raise ParameterError(
+            f"{what} with artifacts_dir={os.fspath(folder)!r}, which is not empty",
+            rule="the compiler's artifacts go into an empty folder",
+            fix="name a folder of its own",
+        )
 
 
 def profile_decorator(func: Callable | None = None, **options: Any) -> Any:
@@ -140,7 +182,7 @@ def profile_decorator(func: Callable | None = None, **options: Any) -> Any:
             rule="working_directory is required and is an absolute path",
             fix="pass e.g. working_directory=os.path.abspath('profiles')",
         )
-    return Benchmarked(as_kernel(func, "benchmark"), os.fspath(folder))
+    return Benchmarked(as_kernel(func, "benchmark"), "nki.profile", os.fspath(folder))
 
 
 def _write_profile(timeline: Timeline, folder: Path) -> None:

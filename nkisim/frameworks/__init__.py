@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
+from nkisim.errors import ParameterError
+
 _TENSOR_TYPES = {"torch": "Tensor", "jax": "Array"}
 
 
@@ -50,3 +52,20 @@ def bridge_for(values: Iterable[Any]) -> ModuleType | None:
             "framework. Convert the arguments to one of them first."
         )
     return importlib.import_module(f"{__name__}.{found.pop()}")
+
+
+def require_numpy(what: str, values: Iterable[Any]) -> None:
+    """Raises ParameterError when a value is a tensor of a framework.
+
+    Args:
+        what: what runs the kernel, for the message.
+        values: the leaves of its arguments.
+    """
+    for value in values:
+        framework = _framework_of(value)
+        if framework is not None:
+            raise ParameterError(
+                f"{what} is given a {type(value).__module__}.{type(value).__name__}",
+                rule=f"{what} takes and gives NumPy arrays",
+                fix="convert it with np.asarray(...), or call a kernel of mode='auto' itself",
+            )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nkisim import alu
-from nkisim.dtypes import BOOL, F32, FLOATS, INTEGERS, as_dtype, promote, weak_scalar_dtype
+from nkisim.dtypes import BOOL, INTEGERS, as_dtype, promote, weak_scalar_dtype
 from nkisim.errors import ParameterError, ShapeError
 from nkisim.index import Mask, broadcast_shapes
 from nkisim.instruction import Engine
@@ -140,9 +140,7 @@ def _result_dtype(op: str, types: tuple[np.dtype, ...]) -> np.dtype:
     if kind in ("compare", "logic"):
         return BOOL
     result = functools.reduce(promote, types)
-    if kind == "float" and result not in FLOATS:
-        return F32
-    return np.dtype(np.uint8) if result == BOOL and kind == "arith" else result
+    return np.dtype(np.uint8) if result == BOOL and kind != "bits" else result
 
 
 def where(

@@ -15,6 +15,7 @@ from nkisim.instruction import Engine, Instruction
 from nkisim.lowering.memory import ndarray
 from nkisim.lowering.movement import copy
 from nkisim.lowering.operands import require_tile
+from nkisim.machine import GEN2
 from nkisim.memory import Space
 from nkisim.tensor import Tensor
 from nkisim.trace import current, restriction
@@ -250,7 +251,9 @@ def nc_transpose(
                 fix="mask the load of the tile, or what reads the result",
             )
         source, target = data.restrict(left.box), out.restrict(left.box[::-1])
-    current().emit("nc_transpose", (target,), (source,), engine=engine, default=runs_on)
+    spreads = runs_on is Engine.TENSOR and current().trace.machine is GEN2 and data.dtype in FLOATS
+    attrs = {"spreads": True} if spreads else {}
+    current().emit("nc_transpose", (target,), (source,), engine=engine, default=runs_on, **attrs)
     if dtype is not None and as_dtype(dtype) != data.dtype:
         return copy(out, dtype=dtype)
     return out

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nkisim.dtypes import as_dtype
-from nkisim.errors import MemorySpaceError, ShapeError
+from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
 from nkisim.index import DynSlice, as_int
 from nkisim.kernel import check_shapes
 from nkisim.memory import Allocation, Buffer, Space
@@ -178,7 +178,16 @@ def shared_constant(constant: np.ndarray, dtype: Any = None, **kwargs: Any) -> T
     Args:
         constant: the values.
         dtype: element type; the array's when None.
+
+    Raises:
+        ParameterError: a tensor of the kernel.
     """
+    if isinstance(constant, Tensor):
+        raise ParameterError(
+            f"nl.shared_constant of {constant.describe()}",
+            rule="a constant is an array whose values are known while tracing",
+            fix="pass a NumPy array; a tile of the kernel needs no constant",
+        )
     values = np.asarray(constant)
     target = as_dtype(values.dtype if dtype is None else dtype, "constant")
     return current().constant(values.astype(target))

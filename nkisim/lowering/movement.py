@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nkisim.dtypes import as_dtype
+from nkisim.dtypes import INTEGERS, as_dtype
 from nkisim.errors import (
     IndexingError,
     MemorySpaceError,
@@ -14,13 +14,14 @@ from nkisim.errors import (
     ShapeError,
     TileSizeError,
 )
-from nkisim.index import Mask
+from nkisim.index import Mask, as_int
 from nkisim.indirect import IndirectTensor
 from nkisim.instruction import Engine
 from nkisim.kernel import check_shapes
 from nkisim.lowering.gather import gather, scatter
 from nkisim.lowering.memory import full, ndarray
 from nkisim.lowering.operands import as_tile, derived_name, fit, number, require_tensor, spread
+from nkisim.machine import GEN2
 from nkisim.memory import Space
 from nkisim.reshaping import once
 from nkisim.tensor import Tensor, provide_operations
@@ -165,7 +166,10 @@ def copy_with(
     require_tensor("nl.copy", src)
     src = as_tile(src)
     tile = ndarray(src.shape, src.dtype if dtype is None else dtype, name=derived_name(src))
-    current().emit("tensor_copy", (tile,), (src,), mask=mask, engine=engine)
+    # Scalar of NeuronCore-v2 has no bit-exact copy (nisa.tensor_copy, SDK 2.26).
+    rounds = engine is Engine.SCALAR and current().trace.machine is GEN2 and src.dtype in INTEGERS
+    attrs = {"through_fp32": True} if rounds and src.dtype.itemsize == 4 else {}
+    current().emit("tensor_copy", (tile,), (src,), mask=mask, engine=engine, **attrs)
     return tile
 
 
@@ -320,8 +324,22 @@ def broadcast_to(src: Tensor, *, shape: tuple[int, ...], **kwargs: Any) -> Tenso
 
 
 def expand_dims(data: Tensor, axis: int) -> Tensor:
-    """A view of a tile with a size-1 free axis at `axis`."""
+    """A view of a tile with a size-1 free axis behind its last one.
+
+    Args:
+        data: a tensor.
+        axis: its number of axes, or -1.
+
+    Raises:
+        ParameterError: another axis.
+    """
     require_tensor("nl.expand_dims", data)
+    if as_int(axis) not in (data.ndim, -1):
+        raise ParameterError(
+            f"nl.expand_dims of {data.describe()} at axis {axis!r}",
+            rule="the new axis is a free one, behind the last axis of the tile",
+            fix=f"pass axis={data.ndim}; elsewhere index with None, or use tile.expand_dims",
+        )
     return data.expand_dims(axis)
 
 

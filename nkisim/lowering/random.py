@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nkisim.dtypes import F32, FLOATS, INTEGERS, as_dtype
-from nkisim.errors import DTypeError, ParameterError
+from nkisim.errors import DTypeError, ParameterError, ShapeError
 from nkisim.index import Mask, as_int
 from nkisim.kernel import check_shapes
 from nkisim.lowering.memory import ndarray
@@ -82,13 +82,22 @@ def dropout(
 
     Args:
         x: on-chip tile.
-        rate: a number from 0 (keep all) to 1 (drop all), or a tile of one element a partition.
+        rate: a number from 0 (keep all) to 1 (drop all), or a tile of one element.
         dtype: of the result; x's when None, and x's if x holds integers.
         mask: where to compute.
 
     Returns:
         An SBUF tile of x's shape.
+
+    Raises:
+        ShapeError: a rate of several elements.
     """
+    if isinstance(rate, Tensor) and rate.size != 1:
+        raise ShapeError(
+            f"nl.dropout: the rate is {rate.describe()}",
+            rule="the rate is a number, or a tile of one element",
+            fix="use nisa.dropout for a rate a partition",
+        )
     return drop("nl.dropout", x, rate, dtype=dtype, mask=mask)
 
 

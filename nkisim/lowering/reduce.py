@@ -195,7 +195,17 @@ def kept_mask(mask: Mask | bool | None, x: Tensor, result: Tensor) -> Mask | boo
 
 
 def var(x, axis, *, dtype=None, mask=None, **kwargs):
-    """Variance (of the population) along free axes, in fp32."""
+    """Variance (of the population) along free axes, in fp32.
+
+    Raises:
+        ParameterError: `keepdims` is given, which it does not have.
+    """
+    if "keepdims" in kwargs:
+        raise ParameterError(
+            f"nl.var with keepdims={kwargs['keepdims']!r}",
+            rule="nl.var has no keepdims: the reduced axes go",
+            fix="index the result with None, or use nl.mean, which keeps them",
+        )
     x = require_tile("nl.var", x)
     axes = free_axes("nl.var", axis, x)
     n = _count(x, axes, mask, "nl.var")

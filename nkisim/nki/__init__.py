@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nkisim.cost.measure import benchmark
+from nkisim import frameworks
+from nkisim.cost.measure import benchmark, check_files
 from nkisim.cost.measure import profile_decorator as profile
 from nkisim.errors import ParameterError
-from nkisim.kernel import as_kernel
+from nkisim.kernel import as_kernel, leaves
 from nkisim.machine import PLATFORMS
 from nkisim.nki import compiler, isa, language, typing
 from nkisim.tensor import Tensor as tensor
@@ -77,8 +78,17 @@ def baremetal(kernel: Callable | None = None, **kwargs: Any) -> Any:
     """Run a kernel without a framework: NumPy arrays in and out.
 
     On hardware this compiles to a NEFF and runs it; the options that name its files have no
-    meaning here and are ignored.
+    meaning here, and are checked only.
+
+    Args:
+        kernel: a function or a kernel.
+        **kwargs: save_neff_name, save_trace_name, additional_compile_opt and artifacts_dir.
+
+    Raises:
+        ParameterError: artifacts_dir is not empty, or save_trace_name is given without
+            save_neff_name="file.neff".
     """
+    check_files("nki.baremetal", kwargs, neff_needed=True)
     return _decorator("baremetal", kernel)
 
 
@@ -87,11 +97,15 @@ def simulate_kernel(kernel: Callable, *args: Any, **kwargs: Any) -> Any:
 
     Args:
         kernel: a function, a kernel, or a kernel bound to a grid (`kernel[2, 2]`).
-        *args, **kwargs: its arguments.
+        *args, **kwargs: its arguments: NumPy arrays and constants.
+
+    Raises:
+        ParameterError: an argument is a tensor of a framework.
 
     Numbers are rounded as on hardware. (The SDK's own simulator keeps bf16 and fp8 tiles in fp32;
     for that declare the kernel with `@nki.jit(mode="simulation")`.)
     """
+    frameworks.require_numpy("nki.simulate_kernel", leaves((args, kwargs)))
     return as_kernel(kernel)(*args, **kwargs)
 
 

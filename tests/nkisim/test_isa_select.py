@@ -359,14 +359,21 @@ def test_every_instance_draws_its_own():
     assert (first != second).mean() > 0.99
 
 
+RATES = (0.0, 0.2, 0.7, 1.0)
+
+
 @pytest.mark.parametrize("api", ["isa", "language"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
 def test_dropout(api, dtype, compute):
     kind = BF16 if dtype == "bfloat16" else np.dtype(dtype)
     x = (np.abs(numbers((4, 4000))) * 20 + 1).astype(kind)
-    rates = np.array([[0.0], [0.2], [0.7], [1.0]], np.float32)
+    rates = np.array(RATES, np.float32)[:, None]
     function = nisa.dropout if api == "isa" else nl.dropout
-    got = compute(lambda t, p: function(t, p), x, rates)
+    if api == "isa":
+        got = compute(lambda t, p: function(t, p), x, rates)
+    else:  # which takes one rate at a time
+        rows = [compute(lambda t, r=r: function(t, r), x[i : i + 1]) for i, r in enumerate(RATES)]
+        got = np.concatenate(rows)
     assert got.dtype == kind
     assert ((got == 0) | (got == x)).all()
     np.testing.assert_allclose((got == 0).mean(1), rates[:, 0], atol=0.03)

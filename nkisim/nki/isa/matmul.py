@@ -80,8 +80,9 @@ def nc_transpose(
 ) -> Tensor:
     """Transpose partitions and free axes, on the Tensor or the Vector Engine.
 
-    On hardware the Tensor Engine multiplies by an identity matrix, so that on NeuronCore-v2 a NaN
-    or infinity spoils its neighbours; here it does not.
+    The Tensor Engine multiplies by an identity matrix. On NeuronCore-v2 a NaN or infinity therefore
+    makes the other elements of its free coordinate NaN: replace them first, or use the Vector
+    Engine.
 
     Args:
         data: tile (P, F...), free axes taken as one: at most 128 x 128, in SBUF, on the Tensor

@@ -41,13 +41,8 @@ def dma_copy(
         ShapeError: the shapes do not fit.
         IndexError: when run, an index is out of range and `oob_mode` is error.
     """
-    skip = _member("oob_mode", oob_mode, _OOB) is _OOB.skip
-    if _member("dge_mode", dge_mode, _DGE) is _DGE.hwdge and current().trace.machine is GEN2:
-        raise ParameterError(
-            f"nisa.dma_copy with dge_mode={dge_mode!r} on {GEN2.name}",
-            rule="descriptors are generated in hardware from NeuronCore-v3 on",
-            fix="use dge_mode.swdge or none, or nki.jit(platform_target='trn2')",
-        )
+    skip = _member("nisa.dma_copy", "oob_mode", oob_mode, _OOB) is _OOB.skip
+    _check_dge("nisa.dma_copy", dge_mode)
     if dst_rmw_op is not None:
         gather.require_add("nisa.dma_copy dst_rmw_op", dst_rmw_op)
         if skip:
@@ -59,12 +54,21 @@ def dma_copy(
     movement.dma_copy(dst, src, mask=mask, accumulate=dst_rmw_op is not None, skip=skip)
 
 
-def _member(name: str, value: Any, kind: type) -> Any:
+def _check_dge(what: str, mode: Any) -> None:
+    if _member(what, "dge_mode", mode, _DGE) is _DGE.hwdge and current().trace.machine is GEN2:
+        raise ParameterError(
+            f"{what} with dge_mode={mode!r} on {GEN2.name}",
+            rule="descriptors are generated in hardware from NeuronCore-v3 on",
+            fix="use dge_mode.swdge or none, or nki.jit(platform_target='trn2')",
+        )
+
+
+def _member(what: str, name: str, value: Any, kind: type) -> Any:
     try:
         return kind(value)
     except ValueError:
         raise ParameterError(
-            f"nisa.dma_copy with {name}={value!r}",
+            f"{what} with {name}={value!r}",
             rule=f"{name} is one of " + ", ".join(f"nisa.{name}.{m.name}" for m in kind),
             fix="pass one of these",
         ) from None
@@ -85,15 +89,17 @@ def dma_transpose(
         axes: the permutation: (1, 0), (2, 1, 0) or (3, 1, 2, 0), which is also what None means.
         mask: which elements of `src` to move.
         dtype: type of the result; `src`'s when None.
+        dge_mode: who writes the descriptors; hwdge needs NeuronCore-v3.
 
     Returns:
         An SBUF tile, the first of the permuted axes on partitions.
 
     Raises:
         ShapeError: another number of axes.
-        ParameterError: another permutation.
+        ParameterError: another permutation, or a dge_mode that the machine does not have.
         IndexingError: `src` is indexed with a tile.
     """
+    _check_dge("nisa.dma_transpose", kwargs.get("dge_mode", _DGE.unknown))
     return movement.dma_transpose("nisa.dma_transpose", src, axes=axes, mask=mask, dtype=dtype)
 
 
