@@ -75,14 +75,21 @@ class Tensor(AccessPattern):
             )
         return expand_dims(self, axis + self.ndim + 1 if axis < 0 else axis)
 
-    def reshape(self, *shape: int | tuple[int, ...]) -> Tensor:
+    def reshape(
+        self, *sizes: int | tuple[int, ...], shape: int | tuple[int, ...] | None = None
+    ) -> Tensor:
         """A view of the same elements, in the same order, with other axes; one may be -1.
+
+        Args:
+            *sizes: extents, or one tuple of them.
+            shape: the same by name, instead.
 
         Raises:
             ShapeError: another number of elements, a changed partition axis, or a part whose
                 elements are not evenly spaced along an axis to be joined.
         """
-        return reshape(self, tuple(shape[0]) if isinstance(shape[0], tuple | list) else shape)
+        given = sizes if shape is None else (shape,)
+        return reshape(self, tuple(given[0]) if isinstance(given[0], tuple | list) else given)
 
     def view(self, dtype: object) -> Tensor:
         """The same bits as elements of `dtype`; the last axis grows or shrinks to match.

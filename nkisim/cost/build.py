@@ -203,7 +203,7 @@ class _Builder:
         ins = tuple(
             self._operand(t, spaces[n]) for (n, _), t in zip(reads, i.tiles_in, strict=True)
         )
-        outs = tuple(self._operand(t, spaces[n]) for n, t in writes)
+        outs = tuple(self._operand(t, spaces[n]) for (n, _), t in zip(writes, i.outs, strict=True))
         # Operands are kept, so they may be told apart by identity, which is quick.
         key = (
             i.opcode,
