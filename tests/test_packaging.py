@@ -57,12 +57,16 @@ def run_isolated(site: Path, code: str) -> str:
     return run.stdout
 
 
-def test_wheel_requires_numpy_and_ml_dtypes_only(wheel: Path) -> None:
+def test_wheel_requires_three_packages(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith("/METADATA"))
         metadata = email.message_from_bytes(archive.read(name))
     required = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
-    assert sorted(line.split(">")[0] for line in required) == ["ml_dtypes", "numpy"]
+    assert sorted(line.split(">")[0] for line in required) == [
+        "ml_dtypes",
+        "numpy",
+        "threadpoolctl",
+    ]
     assert set(metadata.get_all("Provides-Extra")) == {"torch", "jax", "book", "test"}
 
 

@@ -157,6 +157,7 @@ def test_notebook_cells_are_read(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "# Title\n\n```{code-cell} ipython3\n---\ntags: [hide-input]\n---\n"
-        "import neuronxcc.nki as nki\n%matplotlib inline\n```\n\ntext\n\n```{code-cell} ipython3\nnki.nowhere()\n```\n"
+        "import neuronxcc.nki as nki\n%matplotlib inline\n```\n\ntext\n\n"
+        "```{code-cell} ipython3\nnki.nowhere()\n```\n"
     )
     assert list(violations(_python_of(page))) == ["line 3: neuronxcc.nki.nowhere"]
