@@ -6,7 +6,7 @@ The page itself holds the skeletons. `tests/exercises` proves that every skeleto
 and every solution passes.
 """
 
-from kernels.exercises.exercise import Exercise, exercise
+from kernels.exercises.exercise import Exercise, check, exercise
 from kernels.exercises.verdict import Verdict
 
-__all__ = ["Exercise", "Verdict", "exercise"]
+__all__ = ["Exercise", "Verdict", "check", "exercise"]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 import kernels
-from kernels.exercises.comparing import Difference, Mismatch, compare, number
+from kernels.exercises.comparing import Difference, Mismatch, compare, number, to_numpy
 from kernels.exercises.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Exercise:
 
     Attributes:
         name: of the specification, the skeleton and the solution.
-        page: the page that it is on.
+        page: the page that it is on; "" for a specification that no page has.
         lines: about how many lines are to be written or changed.
         cases: the arguments of each check; see `exercise`.
     """
@@ -61,7 +61,8 @@ class Exercise:
         reveal: bool,
     ) -> None:
         self.name = spec.__name__
-        self.page = spec.__module__.rpartition(".")[2]
+        package, _, page = spec.__module__.rpartition(".")
+        self.page = page if package == "kernels.exercises.puzzles" else ""
         self.lines = lines
         self.cases = tuple(cases)
         self.rtol, self.atol = rtol, atol
@@ -100,9 +101,17 @@ class Exercise:
 
     @property
     def solution(self) -> Callable[..., Any]:
-        """The book's answer."""
+        """The book's answer.
+
+        Raises:
+            ModuleNotFoundError, AttributeError: there is none.
+        """
         module = importlib.import_module(f"kernels.exercises.solutions.{self.page}")
         return getattr(module, self.name)
+
+    @property
+    def _has_solution(self) -> bool:
+        return self.page != ""
 
     def __repr__(self) -> str:
         return f"{self.name}, {self._size}\n{self.source}"
@@ -255,7 +264,7 @@ class Exercise:
         return got, [special.program for special in found]
 
     def _run_solution(self, args: tuple[Any, ...]) -> list[Program]:
-        return self._run(self.solution, args)[1]
+        return self._run(self.solution, args)[1] if self._has_solution else []
 
     def _modelled(
         self, answer: Any, args: tuple[Any, ...], launched: list[Program]
@@ -270,8 +279,10 @@ class Exercise:
         else:
             yours, theirs = (_latency(found) for found in (launched, self._run_solution(args)))
             where = ""
-        if not yours or not theirs:
+        if not yours:
             return "", None, None
+        if not theirs:
+            return f"Time{where}: {yours:.0f} µs (modelled).", yours, None
         return (
             f"Time{where}: {yours:.0f} µs, the solution {theirs:.0f} µs (modelled).",
             yours,
@@ -335,6 +346,36 @@ def exercise(
     return make
 
 
+def check(
+    answer: Callable[..., Any],
+    spec: Callable[..., Any],
+    *args: Any,
+    rtol: float = 0.0,
+    atol: float = 0.0,
+) -> Verdict:
+    """Compare `answer(*args)` with `spec(*args)`, and explain the first difference.
+
+    The check of an exercise for a kernel and a specification of your own.
+
+    Args:
+        answer: a kernel, or a function that calls one.
+        spec: what it should give, on NumPy arrays.
+        *args: the data: NumPy arrays and constants; arrays of a framework are given to the answer
+            as they are, and to the specification as NumPy arrays.
+        rtol, atol: allowed differences, relative and absolute; none by default.
+    """
+    framework: Framework = "numpy"
+    if any(type(a).__module__.partition(".")[0] == "torch" for a in args):
+        framework = "torch"
+    elif any(type(a).__module__.partition(".")[0] in ("jax", "jaxlib") for a in args):
+        framework = "jax"
+    arrays = tuple(to_numpy(a) if hasattr(a, "shape") else a for a in args)
+    asked = exercise(
+        arrays, lines=1, data=lambda rng, *given: given, framework=framework, rtol=rtol, atol=atol
+    )(spec)
+    return asked.check(answer)
+
+
 # -- sentences
 
 
@@ -382,6 +423,8 @@ def _converted(value: Any, framework: Framework) -> Any:
     if framework == "torch":
         import torch
 
+        if value.dtype.name == "bfloat16":  # which torch.from_numpy does not know
+            return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(value)
     import jax.numpy as jnp
 
