@@ -8,6 +8,7 @@ around the first wrong element, and models the latency; a Neuron device keeps no
 from __future__ import annotations
 
 import base64
+import copy
 import importlib
 import inspect
 import json
@@ -146,7 +147,7 @@ class Exercise:
         return self._right(answer, args)
 
     def _check_case(self, answer: Callable[..., Any], args: tuple[Any, ...]) -> Verdict:
-        expected = self._spec(*_copies(args))
+        expected = self._spec(*copy.deepcopy(args))
         try:
             got, launched = self._run(answer, args)
         except Exception as error:  # whatever the reader's code does wrong is the answer's problem
@@ -170,7 +171,8 @@ class Exercise:
     ) -> Verdict:
         if not difference.index:
             should = f", and should be {number(difference.expected)}" if self._reveal else ""
-            return Verdict(False, f"the answer is {number(difference.got)}{should}.", cost=cost)
+            which = f"output {difference.output}" if difference.output else "the answer"
+            return Verdict(False, f"{which} is {number(difference.got)}{should}.", cost=cost)
         message = f"{_first(difference)}."
         if kernels.backend != "nkisim":
             return Verdict(False, message, cost=cost, index=difference.index)
@@ -193,7 +195,9 @@ class Exercise:
         self, answer: Callable[..., Any], args: tuple[Any, ...], expected: Any, error: Exception
     ) -> Verdict:
         """What an error says; with nkisim, also what happens when its checks are off."""
-        lines = str(error).splitlines()[:_MOST_LINES]
+        # MLIR adds where in JAX and in this module it happened, which is not the reader's concern.
+        lines = [line for line in str(error).splitlines() if not line.lstrip().startswith("at loc")]
+        lines = lines[:_MOST_LINES]
         message = f"{type(error).__name__}: " + "\n".join(lines)
         if kernels.backend != "nkisim":
             return Verdict(False, message)
@@ -255,7 +259,7 @@ class Exercise:
 
     def _run(self, answer: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, list[Program]]:
         """The result of an answer, and the kernels that it launched."""
-        given = tuple(_converted(a, self._framework) for a in _copies(args))
+        given = tuple(_converted(a, self._framework) for a in copy.deepcopy(args))
         with _launches() as found, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the difference that they warn of is shown
             got = self._bound(answer, args)(*given)
@@ -402,8 +406,13 @@ def _undefined() -> tuple[type[Exception], ...]:
 
 def _described(args: tuple[Any, ...]) -> str:
     return ", ".join(
-        f"{a.dtype}{list(a.shape)}" if isinstance(a, np.ndarray) else repr(a) for a in args
+        f"{a.dtype}{list(a.shape)}" if isinstance(a, np.ndarray) else _shortened(repr(a))
+        for a in args
     )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _shapes(case: tuple[Any, ...]) -> str:
@@ -411,10 +420,6 @@ def _shapes(case: tuple[Any, ...]) -> str:
 
 
 # -- data
-
-
-def _copies(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(a.copy() if isinstance(a, np.ndarray) else a for a in args)
 
 
 def _converted(value: Any, framework: Framework) -> Any:
@@ -442,7 +447,7 @@ def _launches() -> Iterator[list[Specialization]]:
         return
     from nkisim.cost.watch import launches
 
-    with launches() as found:
+    with launches(each=True) as found:
         yield found
 
 

@@ -11,15 +11,19 @@ from nkisim.kernel import Kernel, Specialization
 
 
 @contextmanager
-def launches() -> Iterator[list[Specialization]]:
-    """While open, every specialisation that is launched enters the list, once each, in order."""
+def launches(*, each: bool = False) -> Iterator[list[Specialization]]:
+    """While open, every specialisation that is launched enters the list, in order.
+
+    Args:
+        each: enter it at every launch, and not only at the first.
+    """
     found: list[Specialization] = []
     original = Kernel.specialize
 
     @functools.wraps(original)
     def specialize(self: Kernel, *args: Any, **kwargs: Any) -> Specialization:
         special = original(self, *args, **kwargs)
-        if not any(special is s for s in found):
+        if each or not any(special is s for s in found):
             found.append(special)
         return special
 
