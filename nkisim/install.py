@@ -1,9 +1,9 @@
 """Stand in for the Neuron SDK's Python packages when they are not installed.
 
-`install` makes `neuronxcc.nki`, the framework entry points `torch_neuronx.nki_jit` and
-`jax_neuronx.nki_call`, and `torch_neuronx.xla_impl.custom_op` importable. A real SDK is never
-shadowed. PyPI carries empty placeholder distributions of the same names; those do not count as an
-SDK.
+`install` makes `neuronxcc.nki`, the framework entry points `torch_neuronx.nki_jit` (also in
+`torch_neuronx.xla_impl.ops`) and `jax_neuronx.nki_call`, and `torch_neuronx.xla_impl.custom_op`
+importable. A real SDK is never shadowed. PyPI carries empty placeholder distributions of the same
+names; those do not count as an SDK.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _SHIMS = {
     "torch_neuronx": "nkisim.shims.torch_neuronx",
     "torch_neuronx.xla_impl": "nkisim.shims.torch_neuronx.xla_impl",
     "torch_neuronx.xla_impl.custom_op": "nkisim.shims.torch_neuronx.xla_impl.custom_op",
+    "torch_neuronx.xla_impl.ops": "nkisim.shims.torch_neuronx.xla_impl.ops",
     "jax_neuronx": "nkisim.shims.jax_neuronx",
 }
 _NKI = {

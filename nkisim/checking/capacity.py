@@ -69,7 +69,7 @@ def _error(trace, space, worst, room, at, alive) -> TileSizeError:
         consequence = "the compiler spills the rest to HBM and loads it again, which is slow"
         fix = "load tiles where they are used, make them smaller or narrower, or loop over blocks"
     else:
-        consequence = "matmul results have nowhere else to go"
+        consequence = "the compiler spills results and loads them again where it can, which is slow"
         fix = "copy results to SBUF before the next matmuls, or make the tiles smaller"
     return TileSizeError(
         f"{len(alive):,} tiles alive at once need {worst // 4:,} bytes a partition of "

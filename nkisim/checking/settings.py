@@ -27,8 +27,9 @@ CHECKS = {
     "tcm": "custom C++ operators free the TCM that they allocate",
 }
 
-# The compiler mends these at a price: it moves a tile to an allowed partition, or spills to HBM.
-_WARNED = ("partition", "sbuf")
+# The compiler mends these at a price: it moves a tile to an allowed partition, or spills tiles to
+# the next memory ("any on-chip memory": NKI programming model, Memory hierarchy).
+_WARNED = ("partition", "sbuf", "psum")
 
 
 def _from_environment() -> dict[str, Mode]:

@@ -297,18 +297,23 @@ def matmul(
     """x @ y, or x.T @ y with `transpose_x`, on the Tensor Engine, fp32 inside.
 
     Args:
-        x: SBUF tile (M <= 128, K <= 128), or (K, M) with transpose_x, which saves a transpose.
-        y: SBUF tile (K, N <= 512).
+        x: tile (M <= 128, K <= 128), or (K, M) with transpose_x, which saves a transpose.
+        y: tile (K, N <= 512). A tile in PSUM is copied into SBUF first.
         mask: as for nisa.nc_matmul.
 
     Returns:
         A float32 PSUM tile (M, N).
     """
     what = "nl.matmul"
+    x, y = (copy(t) if _in_psum(t) else t for t in (x, y))
     if not transpose_x:
         x = _operand(what, "x", x, current().trace.machine.gemm_stationary_fmax)
         x = copy(nc_transpose(what, x, engine=Engine.TENSOR))
     return nc_matmul(what, x, y, mask=mask)
+
+
+def _in_psum(x: object) -> bool:
+    return isinstance(x, Tensor) and x.space is Space.PSUM
 
 
 def transpose(x: Tensor, *, dtype: Any = None, mask: Mask | None = None, **kwargs: Any) -> Tensor:
@@ -330,6 +335,6 @@ def transpose(x: Tensor, *, dtype: Any = None, mask: Mask | None = None, **kwarg
             rule="nl.transpose swaps partitions and one free axis: two axes",
             fix="index the tile to two axes, or permute free axes in an access pattern",
         )
-    if x.space is Space.PSUM and max(x.shape) > _VECTOR_TRANSPOSE_MAX:
+    if _in_psum(x) and max(x.shape) > _VECTOR_TRANSPOSE_MAX:
         x = copy(x)
     return nc_transpose(what, x, dtype=dtype, mask=mask)

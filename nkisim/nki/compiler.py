@@ -126,8 +126,8 @@ def _zero(memory: str, **values: int) -> None:
 
 
 def _rotate(name: str, counts: tuple[int, ...], idx: tuple[int, ...]) -> int:
-    """The place of block `idx` among `counts` places."""
-    counts = tuple(counts) or (1,) * len(idx)
+    """The place of block `idx` among `counts` places. A tensor without blocks takes the first."""
+    counts = (tuple(counts) or (1,) * len(idx)) if idx else ()
     if len(counts) != len(idx):
         raise ParameterError(
             f"{name}={counts!r} for a tensor with {len(idx)} block axes",

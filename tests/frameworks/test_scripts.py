@@ -45,12 +45,14 @@ SCRIPTS = {
     "torch": """
         import torch
         from torch_neuronx import nki_jit
+        from torch_neuronx.xla_impl.ops import nki_jit as its_old_name
         from torch_xla.core import xla_model as xm
         from my_kernels import add, add_into
 
         device = xm.xla_device()
         a, b = (torch.rand(256, 1024).bfloat16().to(device=device) for _ in "ab")
         c = torch.zeros_like(a)
+        assert its_old_name is nki_jit
         nki_jit(add_into)[2, 2](a, b, c)
         assert c.device.type == "xla" and torch.equal(c, a + b)
 

@@ -35,6 +35,12 @@ def test_mod_alloc_rotates_over_its_places(base, counts, data):
     assert place(idx, 128, 2048) == (1 + want, 0, 0)
 
 
+@pytest.mark.parametrize("counts", [(), (1,), (4,), (1, 7)])
+def test_mod_alloc_of_a_tensor_without_blocks_is_its_base(counts):
+    assert ncc.sbuf.mod_alloc(base_addr=64, num_free_tiles=counts).place((), 128, 100) == (0, 64)
+    assert ncc.psum.mod_alloc(base_bank=3, num_bank_tiles=counts).place((), 128, 100) == (3, 0, 0)
+
+
 def copy_kernel(buffer, loops_apart=False):
     """Copies X through four placed tiles: load and store in one loop, or in two."""
 

@@ -77,7 +77,10 @@ def products(count):
 def test_psum_holds_eight_banks():
     x = numbers(128, 512)
     np.testing.assert_allclose(products(8)(x)[7], x[:, :128].T @ x, rtol=1e-3, atol=1e-3)
-    with pytest.raises(TileSizeError, match="9 tiles alive at once need 18,432 bytes"):
+    with pytest.warns(nkisim.NkiWarning, match="9 tiles alive at once need 18,432 bytes"):
+        products(9)(x)
+    strict = nkisim.checks(psum="error")
+    with strict, pytest.raises(TileSizeError, match="9 tiles alive at once"):
         products(9)(x)
 
 

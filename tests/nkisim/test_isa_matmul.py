@@ -154,6 +154,17 @@ def test_language_matmul(transpose_x, compute):
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("transpose_x", [False, True])
+def test_language_matmul_takes_results_of_the_tensor_engine(transpose_x, compute):
+    a, b = numbers((70, 50)), numbers((90, 70 if transpose_x else 50), seed=1)
+
+    def body(x, y):
+        return nl.matmul(nl.transpose(nl.transpose(x)), nl.transpose(y), transpose_x=transpose_x)
+
+    wanted = (a.T if transpose_x else a).astype(float) @ b.T
+    np.testing.assert_allclose(compute(body, a, b), wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_masks_cut_the_contraction_and_the_columns(compute):
     a, b = numbers((20, 10)), numbers((20, 30), seed=1)
 
