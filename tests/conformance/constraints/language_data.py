@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from constraints.walk import exempt, hbm, holds, opcodes, placed, psum, refused, run, tile, values
+from nkisim import checks
 from nkisim.errors import (
     ControlFlowError,
     DTypeError,
@@ -159,13 +160,19 @@ def _alive_at_once(f, n):
     return total
 
 
+def _fits(f, n):
+    with checks(psum="error"):  # by default a warning: the compiler may spill
+        run(_alive_at_once, f, n)
+
+
 refused(
     "nl.psum",
     "8 banks of 2KiB per partition",
-    broken=lambda f: _alive_at_once(f, 9),
+    broken=lambda f: _fits(f, 9),
     error=TileSizeError,
     match="PSUM",
-    kept=lambda f: _alive_at_once(f, 8),
+    kept=lambda f: _fits(f, 8),
+    inside=False,
 )
 refused(
     "nl.sbuf",
