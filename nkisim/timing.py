@@ -63,8 +63,8 @@ class DmaTiming:
         load_rate, store_rate: bytes a nanosecond and engine, from HBM and to HBM or within SBUF.
         load_descriptor_ns, store_descriptor_ns: time for each contiguous run beyond its bytes.
         scattered_read_ns: more for a run that does not continue the one before it in HBM.
-        scattered_write_ns: more for a run in HBM that is shorter than `write_granule` bytes and
-            does not continue the one before it, which is read, changed and written back.
+        short_write_ns: more for a run of fewer bytes than `write_granule`, for which HBM is read,
+            changed and written back.
         write_granule: see above.
         transpose_factor: rate of a DMA transpose against a copy.
         trigger_ns: time of the instruction that starts a transfer, on the engine that issues it.
@@ -83,7 +83,7 @@ class DmaTiming:
     load_descriptor_ns: float
     store_descriptor_ns: float
     scattered_read_ns: float
-    scattered_write_ns: float
+    short_write_ns: float
     write_granule: int
     transpose_factor: float
     trigger_ns: float
@@ -172,8 +172,9 @@ V2 = Timing(
         # bytes take; [N] nothing more for 8000 B runs that follow one another. [fit]
         scattered_read_ns=28,
         store_descriptor_ns=10,  # [V] writes: 128 B runs at 6.6 B/ns an engine. [fit]
-        scattered_write_ns=79,  # [V] stride-2 stores of 4 B; [N] 4 B semaphore writes take 90 ns
-        write_granule=64,  # [fit]
+        short_write_ns=79,  # [V] stride-2 stores of 4 B; [N] 4 B semaphore writes take 90 ns
+        # [fit] adds in tiles of 128 x 1 take 0.94 us each, of 128 x 2 0.34 us: 8 B is long enough.
+        write_granule=8,
         transpose_factor=0.58,  # [V] 114.6 against 198.2 GB/s
         trigger_ns=81,  # [N]
         start_ns=279,  # [N]
@@ -181,7 +182,7 @@ V2 = Timing(
         store_latency_ns=350,  # [N]
         semaphore_ns=91,  # [N]
         wake_ns=155,  # [N] 151-164
-        in_flight=2,  # [fit]
+        in_flight=4,  # [fit]
         indirect_ns=1000,  # [V] 2267 ns a dependent indexed load, less the latency of a load
     ),
     semaphore_ns=30,  # [N] 27-33
@@ -223,8 +224,8 @@ V3 = Timing(
         load_descriptor_ns=10,  # [BW] 2 KiB runs take 97 ns
         store_descriptor_ns=10,  # no source: as loads
         scattered_read_ns=0,  # no source
-        scattered_write_ns=79,  # no source: as v2
-        write_granule=64,  # no source: as v2
+        short_write_ns=79,  # no source: as v2
+        write_granule=8,  # no source: as v2
         transpose_factor=0.9,  # [A]
         trigger_ns=81,  # no source: as v2
         start_ns=1000,  # [BW] 0.74-1.0 us

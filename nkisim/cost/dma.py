@@ -150,8 +150,8 @@ def _time(
     )
     if from_hbm and run * item >= hbm_run_bytes and descriptors > 1:
         each += timing.scattered_read_ns
-    if to_hbm and hbm_run_bytes < timing.write_granule:
-        each += timing.scattered_write_ns
+    if to_hbm and run_bytes < timing.write_granule:
+        each += timing.short_write_ns
     latency = timing.load_latency_ns if from_hbm else timing.store_latency_ns
     nbytes = size * item
     return Transfer(
