@@ -66,6 +66,9 @@ def _accesses(trace: Trace, affine: set[int]) -> dict[int, list[tuple[Instructio
 def _first_clash(
     buffer: Buffer, uses: list[tuple[Instruction, Tensor, bool]], affine: set[int], order: str
 ) -> LoopError | None:
+    boxes = _in_cells(buffer, uses)
+    if boxes is not None and not _clash_in_cells(buffer, uses, affine, *boxes):
+        return None
     owner = np.full(buffer.size, -1, np.int32)  # 2 * writing instruction's path + accumulates
     paths: dict[Path, int] = {}
     known: list[tuple[Path, Instruction]] = []
@@ -100,6 +103,79 @@ def _first_clash(
             else:
                 np.copyto(view, mine, where=where)
     return None
+
+
+# A buffer cut where any of its uses starts or ends: (cells an axis, the cells of each use).
+_Cells = tuple[tuple[int, ...], list[tuple[slice, ...]]]
+
+
+def _in_cells(buffer: Buffer, uses: list[tuple[Instruction, Tensor, bool]]) -> _Cells | None:
+    """The uses of a buffer in few cells instead of many elements; None when one is no plain box.
+
+    Elements that the same uses touch share a fate, so one of them stands for all.
+    """
+    boxes: dict[tuple, tuple[tuple[int, int], ...]] = {}
+    keys = []
+    for instr, t, _ in uses:
+        key = (t.offsets, t.shape, id(t.coefs))
+        keys.append(key)
+        if key not in boxes:
+            if t.base_shape != buffer.shape or 0 in t.shape or not _is_box(t):
+                return None
+            boxes[key] = tuple((low, high + 1) for low, high in t.bounds())
+        if instr.where_of(t) is not None:
+            return None
+    cells, slices = [], []
+    for ranges in zip(*boxes.values(), strict=True):
+        cuts = sorted({cut for r in ranges for cut in r})
+        at = {cut: n for n, cut in enumerate(cuts)}
+        cells.append(len(cuts) - 1)
+        slices.append([slice(at[low], at[high]) for low, high in ranges])
+    of = dict(zip(boxes, zip(*slices, strict=True), strict=True))
+    return tuple(cells), [of[key] for key in keys]
+
+
+def _is_box(t: Tensor) -> bool:
+    """Whether a view is a box of its buffer: each axis of it one axis there, in steps of one."""
+    moved = [d for row in t.coefs for d, c in enumerate(row) if c and t.shape[d] > 1]
+    steps = all(c == 1 or n == 1 for row in t.coefs for c, n in zip(row, t.shape, strict=True) if c)
+    return (
+        steps
+        and len(set(moved)) == len(moved)
+        and all(
+            sum(1 for c, n in zip(row, t.shape, strict=True) if c and n > 1) <= 1 for row in t.coefs
+        )
+    )
+
+
+def _clash_in_cells(
+    buffer: Buffer,
+    uses: list[tuple[Instruction, Tensor, bool]],
+    affine: set[int],
+    cells: tuple[int, ...],
+    places: list[tuple[slice, ...]],
+) -> bool:
+    """Whether there is a clash, as `_first_clash` looks for it."""
+    owner = np.full(cells, -1, np.int32)
+    paths: dict[Path, int] = {}
+    known: list[Path] = []
+    for (instr, tensor, writes), place in zip(uses, places, strict=True):
+        accumulates = _accumulates(instr, tensor)
+        number = paths.setdefault(instr.loops, len(known))
+        if number == len(known):
+            known.append(instr.loops)
+        mine = 2 * number + accumulates
+        view = owner[place]
+        seen = {int(view.flat[0])} if view.size == 1 else set(view.ravel().tolist())
+        for other in seen - {-1, mine}:
+            if accumulates and other & 1:
+                continue
+            level = _parted(known[other // 2], instr.loops, affine)
+            if level is not None and level >= len(buffer.loops):
+                return True
+        if writes:
+            view[...] = mine
+    return False
 
 
 def _parted(a: Path, b: Path, affine: set[int]) -> int | None:
