@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import stored_results
 from hypothesis import settings
 
 # The same examples in every run, on every machine, however slow it is.
@@ -45,7 +46,14 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what is marked `neuron` on a machine without a Neuron device."""
+    """Skip what is marked `neuron` on a machine without a Neuron device, and notebooks that compile
+    C++ on a machine without a compiler."""
+    if stored := stored_results.stored_pages(ROOT):
+        names = {f"{Path(page).name}.ipynb" for page in stored}
+        needs = pytest.mark.skip(reason="needs a C++ compiler")
+        for item in items:
+            if item.path.name in names:
+                item.add_marker(needs)
     if any(Path("/dev").glob("neuron[0-9]*")):
         return
     skip = pytest.mark.skip(reason="needs a Neuron device (/dev/neuron0)")

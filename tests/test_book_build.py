@@ -1,5 +1,6 @@
 """The build of the book cannot pass when a page is broken, nor show an old result."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -8,7 +9,10 @@ from pathlib import Path
 
 import build_book
 import check_book
+import jupytext
+import nbformat
 import pytest
+import stored_results
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -51,10 +55,11 @@ def book(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def build(book: Path) -> tuple[int, str]:
+def build(book: Path, **variables: str) -> tuple[int, str]:
     """Run the tool behind `make book`; return its exit status and what it printed."""
     command = [sys.executable, "tools/build_book.py"]
-    run = subprocess.run(command, cwd=book, capture_output=True, text=True)
+    environment = os.environ | variables
+    run = subprocess.run(command, cwd=book, env=environment, capture_output=True, text=True)
     return run.returncode, run.stdout + run.stderr
 
 
@@ -86,6 +91,60 @@ def test_results_are_those_of_the_code_that_is_there(book: Path) -> None:
     status, report = build(book)
     assert status == 0, report
     assert "the value is 42" in site.read_text()
+
+
+@pytest.fixture
+def compiling(book: Path) -> Path:
+    """The same book with a page that needs a compiler, whose .ipynb stores another output."""
+    page = book / f"{stored_results.COMPILING[0]}.md"
+    page.parent.mkdir()
+    # Other code than the first page's: the cache knows notebooks by their code.
+    page.write_text((book / "book/page.md").read_text().replace("the value is", "compiled:"))
+    (book / "_toc.yml").write_text(
+        f"format: jb-book\nroot: book/page\nchapters:\n- file: {stored_results.COMPILING[0]}\n"
+    )
+    twin = jupytext.read(page, fmt="md:myst")
+    (code,) = (cell for cell in twin.cells if cell.cell_type == "code")
+    code.execution_count = 1
+    code.outputs = [nbformat.v4.new_output("stream", name="stdout", text="the stored value\n")]
+    nbformat.write(twin, page.with_suffix(".ipynb"))
+    return book
+
+
+def test_without_a_compiler_a_page_shows_stored_results(compiling: Path) -> None:
+    site = compiling / f"_build/html/{stored_results.COMPILING[0]}.html"
+    status, report = build(compiling, CXX="no-such-compiler")
+    assert status == 0, report
+    assert "shows stored results" in report
+    assert "the stored value" in site.read_text()
+    assert "no C++ compiler where this site was built" in site.read_text()
+    other = (compiling / "_build/html/book/page.html").read_text()
+    assert "the value is 41" in other
+    assert "no C++ compiler" not in other
+
+    # With a compiler the page is executed: nothing stored is left over.
+    status, report = build(compiling, CXX=sys.executable)
+    assert status == 0, report
+    assert "compiled: 41" in site.read_text()
+    assert "no C++ compiler" not in site.read_text()
+
+
+def test_stored_results_are_those_of_the_page(compiling: Path) -> None:
+    page = compiling / f"{stored_results.COMPILING[0]}.md"
+    page.write_text(page.read_text().replace("compiled:", "it is"))
+    with pytest.raises(ValueError, match=r"different code.*make notebooks"):
+        stored_results.put_into_cache(page, compiling / "cache")
+
+
+def test_every_page_that_compiles_is_known() -> None:
+    sources = [*(ROOT / "notebooks").glob("*.md"), *(ROOT / "book").glob("*.md")]
+    compile_something = ("custom_op.load(", "cpp_extension")
+    found = {
+        path.relative_to(ROOT).with_suffix("").as_posix()
+        for path in sources
+        if any(name in path.read_text() for name in compile_something)
+    }
+    assert found == set(stored_results.COMPILING)
 
 
 def test_digest_sees_content_names_and_nothing_else(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ Only executed notebooks are reused between builds, and only while the code they 
 the execution cache is dropped when a module they import, requirements.txt or Python changes,
 which jupyter-cache does not look at. Pages are always read and written anew, since an incremental
 Sphinx build forgets the warnings of pages it does not read. When no input changed at all, there
-is nothing to do.
+is nothing to do. On a machine without a C++ compiler, the pages that need one show stored results,
+and say so (tools/stored_results.py).
 """
 
 import argparse
@@ -15,6 +16,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import stored_results
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "_build"
@@ -50,9 +53,14 @@ def _read(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def drop_stale_cache() -> None:
-    """Forget executed notebooks unless they ran the code that is here now."""
-    key = digest(EXECUTED)
+def _state(names: tuple[str, ...]) -> str:
+    """What a build depends on: the content of `names`, and which pages cannot run."""
+    return " ".join([digest(names), *stored_results.stored_pages(ROOT)])
+
+
+def prepare_cache() -> None:
+    """Forget executed notebooks unless they ran the code that is here now; add stored results."""
+    key = _state(EXECUTED)
     if _read(CACHE_KEY) != key:
         if CACHE.exists():
             print(
@@ -61,6 +69,9 @@ def drop_stale_cache() -> None:
         shutil.rmtree(CACHE, ignore_errors=True)
         CACHE.mkdir(parents=True)
         CACHE_KEY.write_text(key)
+    for page in stored_results.stored_pages(ROOT):
+        print(f"==> no C++ compiler: {page} shows stored results, and says so", flush=True)
+        stored_results.put_into_cache(ROOT / f"{page}.md", CACHE)
 
 
 def jupyter_book(*arguments: str) -> int:
@@ -69,6 +80,7 @@ def jupyter_book(*arguments: str) -> int:
         "PYTHONHASHSEED": "0",
         "JUPYTER_PREFER_ENV_PATH": "1",
         "IPYTHONDIR": str(ROOT / "tools/.ipython"),
+        "NKI_BOOK_STORED": " ".join(stored_results.stored_pages(ROOT)),
     }
     script = Path(sys.executable).with_name("jupyter-book")
     command = [sys.executable, script, "build", ROOT, *arguments]
@@ -79,12 +91,12 @@ def build_book(clean: bool) -> int:
     """Build and check every page; return an exit status."""
     if clean:
         shutil.rmtree(BUILD, ignore_errors=True)
-    inputs = digest(RENDERED)
+    inputs = _state(RENDERED)
     if _read(BUILT) == inputs and SITE.is_dir():
         print(f"==> nothing changed: {(SITE / 'index.html').relative_to(ROOT)}")
         return 0
     BUILT.unlink(missing_ok=True)
-    drop_stale_cache()
+    prepare_cache()
     for old in (SITE, BUILD / ".doctrees", BUILD / "jupyter_execute"):
         shutil.rmtree(old, ignore_errors=True)
     status = jupyter_book("-W", "-n", "--keep-going")
@@ -103,7 +115,7 @@ def build_page(page: str) -> int:
     if not (ROOT / f"{source}.md").is_file():
         print(f"error: no page {source}.md; name one as _toc.yml does", file=sys.stderr)
         return 2
-    drop_stale_cache()
+    prepare_cache()
     output = BUILD / "page"
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)

@@ -60,6 +60,7 @@ class Exercise:
         cost: tuple[Any, ...] | None,
         at_most: float | None,
         reveal: bool,
+        run: Callable[..., Any] | None,
     ) -> None:
         self.name = spec.__name__
         package, _, page = spec.__module__.rpartition(".")
@@ -74,6 +75,7 @@ class Exercise:
         self._cost = cost
         self._at_most = at_most
         self._reveal = reveal
+        self._runner = run
 
     # -- what is asked --------------------------------------------------------------------------
 
@@ -262,7 +264,10 @@ class Exercise:
         given = tuple(_converted(a, self._framework) for a in copy.deepcopy(args))
         with _launches() as found, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the difference that they warn of is shown
-            got = self._bound(answer, args)(*given)
+            if self._runner is not None:
+                got = self._runner(answer, *given)
+            else:
+                got = self._bound(answer, args)(*given)
         if kernels.backend == "nkisim" and self._framework == "jax":
             return got, _compiled(answer, given)
         return got, [special.program for special in found]
@@ -315,6 +320,7 @@ def exercise(
     cost: tuple[Any, ...] | None = None,
     at_most: float | None = None,
     reveal: bool = True,
+    run: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Exercise]:
     """Make an exercise of a specification: a function on NumPy arrays.
 
@@ -330,6 +336,7 @@ def exercise(
             kernels only.
         at_most: how many times the modelled time of the solution an answer may take.
         reveal: whether a wrong number is shown beside the right one.
+        run: gives the result in another way than by calling the answer: `run(answer, *args)`.
     """
 
     def make(spec: Callable[..., Any]) -> Exercise:
@@ -345,6 +352,7 @@ def exercise(
             cost=cost,
             at_most=at_most,
             reveal=reveal,
+            run=run,
         )
 
     return make
