@@ -28,7 +28,9 @@ _SHIMS = {
 _NKI = {
     "neuronxcc.nki": "nkisim.nki",
     "neuronxcc.nki.language": "nkisim.nki.language",
+    "neuronxcc.nki.language.constants": "nkisim.nki.constants",
     "neuronxcc.nki.isa": "nkisim.nki.isa",
+    "neuronxcc.nki.isa.constants": "nkisim.nki.isa.constants",
     "neuronxcc.nki.compiler": "nkisim.nki.compiler",
     "neuronxcc.nki.typing": "nkisim.nki.typing",
 }

@@ -58,6 +58,7 @@ from nkisim.lowering.reduce import all, max, mean, min, prod, sum, var
 from nkisim.lowering.types import bfp16, finfo, fp32, static_cast, tfloat32
 from nkisim.machine import TARGET
 from nkisim.memory import Space
+from nkisim.nki import constants
 
 sbuf = Space.SBUF
 psum = Space.PSUM
@@ -94,13 +95,6 @@ class tile_size:
     gemm_moving_fmax = TARGET.gemm_moving_fmax
     bn_stats_fmax = TARGET.bn_stats_fmax
     total_available_sbuf_size = TARGET.sbuf_usable_bytes
-    sbuf_min_align = TARGET.sbuf_min_align
-    psum_min_align = TARGET.psum_min_align
-
-
-class constants:
-    """Alignments by the names that the direct allocation guide uses."""
-
     sbuf_min_align = TARGET.sbuf_min_align
     psum_min_align = TARGET.psum_min_align
 

@@ -130,3 +130,20 @@ def test_importing_nkisim_installs_nothing(run_python):
         """
     )
     assert done.stdout == "None\n[]\n"
+
+
+def test_the_submodules_that_kernels_import_from(run_python):
+    run_python(
+        """
+        import nkisim
+        nkisim.install()
+        import neuronxcc.nki.isa as nisa
+        import neuronxcc.nki.language as nl
+        import neuronxcc.nki.language.constants as constants
+        from neuronxcc.nki.isa.constants import dge_mode, oob_mode
+        from neuronxcc.nki.language.constants import sizeinbytes
+        assert (dge_mode, oob_mode) == (nisa.dge_mode, nisa.oob_mode)
+        assert constants.sbuf_min_align == nl.constants.sbuf_min_align
+        assert [sizeinbytes(t) for t in (nl.float32, nl.bfloat16, nl.float8_e4m3)] == [4, 2, 1]
+        """
+    )
