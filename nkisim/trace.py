@@ -88,6 +88,7 @@ class Trace:
         hidden: numbers of the buffers that stand for state of the hardware.
         assigned: numbers of the buffers that only passed a result on to where it was assigned.
         machine: the NeuronCore generation traced for.
+        tells_apart: whether an instance asks for its nl.program_id; else all of them do the same.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Trace:
     hidden: set[int] = field(default_factory=set)
     assigned: set[int] = field(default_factory=set)
     machine: Machine = TARGET
+    tells_apart: bool = False
 
 
 # Most instructions have no attributes, or only an operator: they share a dict nobody changes.

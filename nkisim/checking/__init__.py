@@ -6,6 +6,6 @@ variable NKISIM_CHECKS ("race=warn,uninitialized=off") turns one down.
 """
 
 from nkisim.checking.checker import Checker
-from nkisim.checking.settings import CHECKS, checks, settings_key
+from nkisim.checking.settings import CHECKS, checks, settings_key, simulated
 
-__all__ = ["CHECKS", "Checker", "checks", "settings_key"]
+__all__ = ["CHECKS", "Checker", "checks", "settings_key", "simulated"]

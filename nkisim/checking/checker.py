@@ -19,7 +19,7 @@ from nkisim.checking.patterns import (
 )
 from nkisim.checking.placement import check_placement, place_tiles
 from nkisim.checking.scope import check_scope
-from nkisim.checking.settings import current_modes
+from nkisim.checking.settings import current_modes, is_simulated
 from nkisim.errors import KernelError, OutputError, warn
 from nkisim.index import Restriction
 from nkisim.instruction import Instruction
@@ -40,6 +40,7 @@ class Checker:
     def __init__(self, as_sdk: bool = False) -> None:
         self.modes = current_modes()
         self.as_sdk = as_sdk
+        self.simulated = is_simulated()
         self._warned: set[tuple[str, object]] = set()
 
     def begin(self, trace: Trace) -> None:

@@ -41,6 +41,8 @@ class MemoryState:
         self.defined: dict[int, np.ndarray | None] = {}  # None: every element
         self.remaining: dict[int, int] = {}  # undefined elements of the arrays above
         self.owners: dict[int, np.ndarray] = {}
+        self.read: set[int] = set()  # shared tensors that an instance reads
+        self.redundant: set[int] = set()  # those that all instances write the same to
         self.reported: set[int] = set()
         self.scattered: set[int] = set()
         self.masked_off: set[int] = set()  # what instructions were to write that a mask left out
@@ -169,6 +171,10 @@ class MemoryState:
     def _race(self, instr: Instruction, tensor: Tensor, verb: str) -> None:
         """Shared HBM touched by two instances, at least one writing."""
         number = tensor.buffer.number
+        if verb == "reads":
+            self.read.add(number)
+        elif number in self.redundant and number not in self.read:
+            return
         owner = self.owners.get(number)
         if owner is None:
             if verb == "reads":
@@ -195,6 +201,14 @@ class MemoryState:
         index = tuple(int(i) for i in np.argwhere(clash)[0])
         other = self.trace.grid.coordinates(int(owner[index]))
         mine = self.trace.grid.coordinates(instr.program)
+        # Instances that all do the same, none of which reads what another one writes: it is of no
+        # consequence which of them writes last.
+        number = tensor.buffer.number
+        redundant = (
+            self.checker.simulated and not self.trace.tells_apart and number not in self.read
+        )
+        if redundant:
+            self.redundant.add(number)
         self.checker.report(
             "race",
             RaceError(
@@ -207,6 +221,7 @@ class MemoryState:
                 "and its tile no larger than the step between offsets",
                 location=instr.location,
             ),
+            mild=redundant,
         )
 
     def partly_written(self) -> set[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Literal
 
 Mode = Literal["error", "warn", "off"]
@@ -53,9 +54,28 @@ _settings: dict[str, Mode] = {
 } | _from_environment()
 
 
-def settings_key() -> tuple[str, ...]:
+def settings_key() -> tuple:
     """The current modes, in the order of CHECKS: part of a specialisation's identity."""
-    return tuple(_settings[name] for name in CHECKS)
+    return (_simulated.get(), *(_settings[name] for name in CHECKS))
+
+
+_simulated = ContextVar("simulated", default=False)
+
+
+@contextlib.contextmanager
+def simulated() -> Iterator[None]:
+    """Run a kernel for `nki.simulate_kernel`, which the SDK's examples call with grids of instances
+    that all do the same work: of no consequence on hardware, so a warning there."""
+    token = _simulated.set(True)
+    try:
+        yield
+    finally:
+        _simulated.reset(token)
+
+
+def is_simulated() -> bool:
+    """Whether a kernel is run by `nki.simulate_kernel`."""
+    return _simulated.get()
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ def program_id(axis: int) -> int:
     """Index of this kernel instance along launch-grid dimension `axis`."""
     tracer = current()
     _check_grid_axis("program_id", axis)
+    tracer.trace.tells_apart = True
     return tracer.trace.grid.coordinates(tracer.program)[axis]
 
 

@@ -26,7 +26,7 @@ _PE_STEP = 32
 
 def _operand(what: str, name: str, x: object, limit: int) -> Tensor:
     """One operand of a matmul, checked by itself."""
-    tile = require_tile(f"{what}: {name}", x)
+    tile = _in_sbuf(require_tile(f"{what}: {name}", x))
     if tile.space is not Space.SBUF:
         raise MemorySpaceError(
             f"{what}: {name} is {tile.describe()}",
@@ -54,6 +54,13 @@ def _operand(what: str, name: str, x: object, limit: int) -> Tensor:
             fix="cut it in tiles, with a loop",
         )
     return tile
+
+
+def _in_sbuf(tile: Tensor) -> Tensor:
+    """What the Tensor Engine reads: a PSUM tile that is an operation's result, and that the kernel
+    has given no place, is moved to SBUF by the compiler."""
+    moves = tile.space is Space.PSUM and not tile.buffer.declared
+    return copy(tile) if moves else tile
 
 
 def nc_matmul(
@@ -219,6 +226,8 @@ def nc_transpose(
         A tile (F, P): in PSUM from the Tensor Engine, in SBUF from the Vector Engine.
     """
     data = require_tile(what, data)
+    if engine is Engine.TENSOR or max(data.shape[0], prod(data.shape[1:])) > _VECTOR_TRANSPOSE_MAX:
+        data = _in_sbuf(data)
     rows, columns = data.shape[0], prod(data.shape[1:])
     small = max(rows, columns) <= _VECTOR_TRANSPOSE_MAX
     runs_on = engine or (Engine.VECTOR if small else Engine.TENSOR)

@@ -127,7 +127,7 @@ def full(
             fix="create it with nl.ndarray and nl.store the value",
             code="err_hbm_tensor_with_init_value_not_supported",
         )
-    tile = ndarray(shape, dtype, buffer=buffer, name=name)
+    tile = declare(shape, dtype, buffer=buffer, name=name)
     # One instruction fills one tile: a tensor with block axes is filled tile by tile.
     for block in itertools.product(*map(range, tile.shape[: tile.buffer.par_axis])):
         current().emit("memset", (tile[block] if block else tile,), value=fill_value)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nkisim import frameworks
+from nkisim.checking import simulated
 from nkisim.cost.measure import benchmark, check_files
 from nkisim.cost.measure import profile_decorator as profile
 from nkisim.errors import ParameterError
@@ -103,10 +104,12 @@ def simulate_kernel(kernel: Callable, *args: Any, **kwargs: Any) -> Any:
         ParameterError: an argument is a tensor of a framework.
 
     Numbers are rounded as on hardware. (The SDK's own simulator keeps bf16 and fp8 tiles in fp32;
-    for that declare the kernel with `@nki.jit(mode="simulation")`.)
+    for that declare the kernel with `@nki.jit(mode="simulation")`.) Instances of a grid that all
+    write the same values are reported with a warning here; elsewhere that is an error.
     """
     frameworks.require_numpy("nki.simulate_kernel", leaves((args, kwargs)))
-    return as_kernel(kernel)(*args, **kwargs)
+    with simulated():
+        return as_kernel(kernel)(*args, **kwargs)
 
 
 def __getattr__(name: str) -> Any:

@@ -26,6 +26,7 @@ from nkisim.errors import (
 )
 from nkisim.kernel import Kernel
 from nkisim.nki import language as nl
+from nkisim.nki import simulate_kernel
 
 
 def ones(*shape, dtype=np.float32):
@@ -381,6 +382,32 @@ def test_instances_that_write_the_same_rows():
     assert "instance (0,)" in str(report)
     x = np.arange(32, dtype=np.float32).reshape(8, 4)
     np.testing.assert_array_equal(kernel(x, lambda: 2 * nl.program_id(0)), x)
+
+
+def test_instances_that_all_do_the_same_work():
+    """Of no consequence on hardware: simulate_kernel, which AWS's examples call so, only warns."""
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    kernel = Kernel(rows_of)[4]
+    diagnosed(RaceError, "that instance", kernel, x, lambda: 6)
+    with pytest.warns(NkiWarning, match="that instance"):
+        got = simulate_kernel(kernel, x, lambda: 6)
+    np.testing.assert_array_equal(got[6:], x[6:])
+    with pytest.raises(RaceError):  # what the one allows does not leak into the other
+        kernel(x, lambda: 6)
+
+
+def added_to_itself(x):
+    """All instances do the same, but each adds to what it finds."""
+    out = like(x)
+    nl.store(out, nl.load(x))
+    nl.store(out, nl.load(out) + nl.load(x))
+    return out
+
+
+@pytest.mark.parametrize("body", [added_to_itself, lambda x: rows_of(x, lambda: nl.program_id(0))])
+def test_instances_that_do_not_write_the_same_race_there_too(body):
+    with pytest.raises(RaceError):
+        simulate_kernel(Kernel(body)[4], ones(8, 4))
 
 
 def test_instances_that_differ_in_an_axis_the_offset_ignores():

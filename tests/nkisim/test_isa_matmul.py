@@ -119,6 +119,24 @@ def test_accumulating_over_a_part_of_a_written_tile_reads_the_rest(compute):
         compute(body, numbers((32, 16)), numbers((32, 40), seed=1))
 
 
+def test_results_of_the_tensor_engine_are_operands_of_the_next(compute):
+    """The compiler moves a result that the kernel has given no place from PSUM to SBUF."""
+    x, y = numbers((64, 48)), numbers((64, 80), seed=1)
+    got = compute(lambda a, b: nisa.nc_matmul(nisa.nc_transpose(nisa.nc_transpose(a)), b), x, y)
+    np.testing.assert_allclose(got, product(x, y), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("use", [nisa.nc_transpose, lambda t: nisa.nc_matmul(t, t)])
+def test_a_tile_that_is_placed_in_psum_is_no_operand(compute, use):
+    def body(a):
+        placed = nl.ndarray((48, 64), dtype=a.dtype, buffer=nl.psum)
+        placed[...] = nisa.nc_transpose(a)
+        return use(placed)
+
+    with pytest.raises(MemorySpaceError, match="reads SBUF"):
+        compute(body, numbers((64, 48)))
+
+
 def test_a_product_that_is_used_twice_is_still_there(compute):
     a, b = numbers((32, 16)), numbers((32, 40), seed=1)
 

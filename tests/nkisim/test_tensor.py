@@ -310,6 +310,10 @@ def test_reshape_is_numpys(to):
     np.testing.assert_array_equal(elements(t.reshape(*to)), a.reshape(to))
 
 
+def test_reshape_takes_its_shape_by_name():
+    assert tensor(4, 6).reshape(shape=(2, 12)).shape == tensor(4, 6).reshape(2, 12).shape == (2, 12)
+
+
 def test_a_reshape_can_be_indexed():
     t, a = tensor(4, 6).reshape(2, 12), numbers(4, 6).reshape(2, 12)
     np.testing.assert_array_equal(elements(t[1:, 3:9:2]), a[1:, 3:9:2])
