@@ -153,14 +153,10 @@ class _Spiller:
 def touches(work: Work) -> list[tuple[int, ...]]:
     """The on-chip buffers that each task touches."""
     sizes = work.sizes  # of on-chip buffers only
-    found = []
-    for task in work.tasks:
-        numbers = [n for n, _ in task.reads if n in sizes]
-        for n, _ in task.writes:
-            if n in sizes and n not in numbers:
-                numbers.append(n)
-        found.append(tuple(dict.fromkeys(numbers)))
-    return found
+    return [
+        tuple(dict.fromkeys(n for n, _ in (*task.reads, *task.writes) if n in sizes))
+        for task in work.tasks
+    ]
 
 
 def _peak(uses: dict[int, list[int]], work: Work) -> int:

@@ -199,37 +199,19 @@ class _Builder:
 
     def _add_plain(self, i: Instruction, label: str = "") -> None:
         reads, writes = self._reads(i), self.storage.accesses(i.outs)
-        spaces = self.work.spaces
-        ins = tuple(
-            self._operand(t, spaces[n]) for (n, _), t in zip(reads, i.tiles_in, strict=True)
-        )
-        outs = tuple(self._operand(t, spaces[n]) for (n, _), t in zip(writes, i.outs, strict=True))
+        spaces, operand = self.work.spaces, self._operand
+        ins = tuple([operand(t, spaces[n]) for (n, _), t in zip(reads, i.tiles_in, strict=True)])
+        outs = tuple([operand(t, spaces[n]) for (n, _), t in zip(writes, i.outs, strict=True)])
         # Operands are kept, so they may be told apart by identity, which is quick.
-        key = (
-            i.opcode,
-            id(i.engine),
-            i.engine_asked,
-            *map(id, ins),
-            *map(id, outs),
-            _op_of(i),
-            i.attrs.get("rows"),
-        )
+        key = (i.opcode, id(i.engine), i.engine_asked, *map(id, ins), *map(id, outs), _kind(i))
         found = self._costs.get(key)
         if found is None:
-            found = self._costs[key] = self._engines(i, ins, outs)
-        costs, flops, psum = found
+            accumulates = i.opcode == "nc_matmul" and bool(i.attrs.get("accumulate"))
+            costs, flops, psum = self._engines(i, ins, outs)
+            found = self._costs[key] = (costs, i.label, accumulates, _table(i), flops, psum)
+        costs, name, accumulates, table, flops, psum = found
         self.work.tasks.append(
-            Task(
-                i,
-                label or i.label,
-                costs,
-                reads,
-                writes,
-                accumulates=i.opcode == "nc_matmul" and bool(i.attrs.get("accumulate")),
-                table=_table(i),
-                flops=flops,
-                psum=psum,
-            )
+            Task(i, label or name, costs, reads, writes, None, accumulates, table, flops, psum)
         )
 
     def _engines(self, i: Instruction, ins: tuple, outs: tuple) -> tuple:
@@ -350,13 +332,17 @@ def _is_affine(i: Instruction) -> bool:
     )
 
 
-def _op_of(i: Instruction) -> object:
-    return (
-        i.attrs.get("op")
-        or i.attrs.get("steps")
-        or (i.attrs.get("value") == 0)
-        or i.attrs.get("num_elem_per_idx")
-    )
+def _kind(i: Instruction) -> object:
+    """What of an instruction's attributes its time or its name depends on."""
+    attrs = i.attrs
+    if not attrs:
+        return None
+    op = attrs.get("op")
+    if len(attrs) == 1 and op:
+        return op
+    get = attrs.get
+    zero = get("value") == 0
+    return op, get("steps"), zero, get("num_elem_per_idx"), get("rows"), get("accumulate")
 
 
 # Functions that every table of the Scalar Engine has, or that need none.

@@ -155,14 +155,15 @@ def _box(t: Tensor) -> _Box:
 
 
 def _conflict(a: _Region, b: _Region) -> bool:
-    if a.box is None or b.box is None or a.base != b.base:
+    if a.box is None or b.box is None or (a.base is not b.base and a.base != b.base):
         return True
     for (a_low, a_high, a_step), (b_low, b_high, b_step) in zip(a.box, b.box, strict=True):
         if a_high < b_low or b_high < a_low:
             return False
-        step = gcd(a_step, b_step)
-        if step > 1 and (a_low - b_low) % step:
-            return False
+        if a_step != 1 and b_step != 1:
+            step = gcd(a_step, b_step)
+            if step > 1 and (a_low - b_low) % step:
+                return False
     return True
 
 
@@ -172,7 +173,7 @@ def _covers(a: _Region, b: _Region) -> bool:
         return True
     if b.box is None or a.base != b.base:
         return False
-    return all(
-        a_low <= b_low and b_high <= a_high and a_step <= 1
-        for (a_low, a_high, a_step), (b_low, b_high, _) in zip(a.box, b.box, strict=True)
-    )
+    for (a_low, a_high, a_step), (b_low, b_high, _) in zip(a.box, b.box, strict=True):
+        if a_low > b_low or b_high > a_high or a_step > 1:
+            return False
+    return True

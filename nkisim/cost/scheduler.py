@@ -18,6 +18,7 @@ from nkisim.cost.tasks import Work
 from nkisim.instruction import Engine
 from nkisim.machine import Machine
 from nkisim.memory import Space
+from nkisim.tensor import Tensor
 from nkisim.timing import Timing
 
 ENGINES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC)
@@ -81,25 +82,35 @@ def assign_engines(work: Work) -> list[int]:
 def dependences(work: Work, in_flight: int) -> tuple[list[list[tuple[int, int]]], list[int]]:
     """(followers of each task with the kind of dependence, number of tasks each waits for)."""
     tasks = work.tasks
-    read: set[int] = set()
-    written: set[int] = set()
-    for task in tasks:
-        read.update(n for n, _ in task.reads)
-        written.update(n for n, _ in task.writes)
-    tracked = read & written
+    tracked, parts = _memory_to_watch(work)
+    regions = {n: Regions() for n in parts & tracked}
     hbm = work.spaces.keys() - work.sizes.keys()
-    tracked |= written - hbm
-    regions = {n: Regions() for n in tracked}
+    # Memory that is only ever touched as one needs no regions.
+    writer: dict[int, int] = {}
+    readers: dict[int, list[int]] = {n: [] for n in tracked - parts}
     followers: list[list[tuple[int, int]]] = [[] for _ in tasks]
     waits_for = [0] * len(tasks)
     rings: dict[tuple, list[int]] = defaultdict(list)
     for at, task in enumerate(tasks):
         waits: dict[int, int] = {}
         for number, t in task.reads:
-            if number in regions:
+            if number in readers:
+                if number in writer:
+                    waits[writer[number]] = RESULT
+                readers[number].append(at)
+            elif number in regions:
                 regions[number].read(t, at, waits)
         for number, t in task.writes:
-            if number in regions:
+            if number in readers:
+                if number in writer:
+                    waits[writer[number]] = RESULT
+                if readers[number]:
+                    for reader in readers[number]:
+                        if reader != at:
+                            waits.setdefault(reader, READ)
+                    readers[number] = []
+                writer[number] = at
+            elif number in regions:
                 regions[number].write(t, at, waits)
         if task.accumulates:
             for before, kind in waits.items():
@@ -116,6 +127,33 @@ def dependences(work: Work, in_flight: int) -> tuple[list[list[tuple[int, int]]]
         for before, kind in waits.items():
             followers[before].append((at, kind))
     return followers, waits_for
+
+
+def _memory_to_watch(work: Work) -> tuple[set[int], set[int]]:
+    """(memory in which tasks may have to wait for each other, memory touched in several parts)."""
+    read: set[int] = set()
+    written: set[int] = set()
+    first: dict[int, Tensor | None] = {}
+    parts: set[int] = set()
+    for task in work.tasks:
+        for numbers, accesses in ((read, task.reads), (written, task.writes)):
+            for number, t in accesses:
+                numbers.add(number)
+                if number not in first:
+                    first[number] = t
+                    continue
+                f = first[number]
+                if f is not t and (
+                    f is None
+                    or t is None
+                    or f.shape is not t.shape
+                    or f.coefs is not t.coefs
+                    or f.offsets != t.offsets
+                    or f.base_shape != t.base_shape
+                ):
+                    parts.add(number)
+    hbm = work.spaces.keys() - work.sizes.keys()
+    return (read & written) | (written - hbm), parts
 
 
 def schedule(work: Work, machine: Machine, timing: Timing) -> Schedule:

@@ -46,7 +46,6 @@ class Task:
         costs: tuple[tuple[Engine, Cost], ...],
         reads: list,
         writes: list,
-        *,
         transfer: Transfer | None = None,
         accumulates: bool = False,
         table: str = "",
