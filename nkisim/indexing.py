@@ -34,8 +34,20 @@ def index(target: AccessPattern, key: object) -> AccessPattern | IndirectTensor:
     if DynamicIndex in kinds:
         return indirect_view(target, axes)
     if IndexTensor in kinds:
+        if any(isinstance(k, slice | DynSlice) for k in keys):
+            raise _mixed(target)
         return advanced(target, axes)
     return _basic(target, axes)
+
+
+def _mixed(target: AccessPattern) -> IndexingError:
+    return IndexingError(
+        f"{target.describe()} is indexed with a slice and an index tensor at once",
+        rule="a tensor is indexed with slices and nl.ds, or with nl.arange and nl.mgrid "
+        "expressions, not with both; integers go with either",
+        fix="write the slice as an index, too: t[i_p, nl.arange(n)[None, :]]",
+        code="err_unsupported_mixing_basic_advanced_tensor_indexing",
+    )
 
 
 def _masked_operand(target: AccessPattern, mask: Mask) -> AccessPattern:

@@ -86,16 +86,16 @@ def test_slicing_any_number_of_times_is_numpys(data, shape):
 
 @st.composite
 def advanced_keys(draw, shape):
-    """Keys with index tensors, any of them beside slices, integers and new axes."""
+    """Keys with index tensors, any of them beside integers, new axes and axes left out."""
     rank = draw(st.integers(1, 3))
     block = tuple(draw(st.integers(1, 3)) for _ in range(rank))
     mine, theirs = [], []
     used = False
-    for extent in shape:
+    for extent in shape[: draw(st.integers(1, len(shape)))]:
         if draw(st.integers(0, 5)) == 0:
             mine.append(None)
             theirs.append(None)
-        kind = draw(st.sampled_from(["index", "index", "slice", "int"]))
+        kind = draw(st.sampled_from(["index", "index", "int"]))
         if kind == "index":
             used = True
             axes = [d for d in range(rank) if draw(st.booleans())] or [0]
@@ -111,16 +111,14 @@ def advanced_keys(draw, shape):
             assume(j.max() < extent)
             mine.append(i)
             theirs.append(j)
-        elif kind == "slice":
-            start = draw(st.integers(0, extent - 1))
-            entry = slice(start, draw(st.integers(start, extent)))
-            mine.append(entry)
-            theirs.append(entry)
         else:
             entry = draw(st.integers(0, extent - 1))
             mine.append(entry)
             theirs.append(entry)
     assume(used)
+    if draw(st.booleans()):
+        mine.append(...)
+        theirs.append(...)
     return tuple(mine), tuple(theirs)
 
 
@@ -137,6 +135,14 @@ def test_index_tensors_are_numpys_fancy_indexing(data, shape):
     if t.ndim and 0 not in t.shape and data.draw(st.booleans()):  # and indexed again
         mine, theirs = data.draw(basic_keys(t.shape))
         np.testing.assert_array_equal(elements(t[mine]), a[theirs])
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(0, 4), DynSlice(0, 4)])
+def test_slices_and_index_tensors_do_not_mix(part):
+    with pytest.raises(IndexingError, match="err_unsupported_mixing"):
+        tensor(4, 8)[arange(4)[:, None], part]
+    with pytest.raises(IndexingError, match="err_unsupported_mixing"):
+        tensor(4, 8)[part, arange(8)[None, :]]
 
 
 def test_mgrid_with_offsets_is_numpys():
