@@ -39,8 +39,8 @@ _WIDE = 64
 class Regions:
     """Accesses of one buffer, in program order.
 
-    Patterns are found by the bins that they lie in: a grid of the size of the first pattern, so
-    that the tiles of a large tensor are compared with their neighbours only.
+    Patterns are found by the bins that they lie in: a grid of the size of the smaller of the first
+    two, so that the tiles of a large tensor are compared with their neighbours only.
     """
 
     __slots__ = ("_bins", "_grid", "_known", "_wide")
@@ -84,11 +84,20 @@ class Regions:
             if self._known:
                 for other in self._known.values():
                     if other.box is _UNKNOWN:  # the only pattern so far: its box was not needed
+                        self._set_grid(other, region)
                         self._enter(other)
                     break
                 self._enter(region)
             self._known[key] = region
         return region
+
+    def _set_grid(self, first: _Region, second: _Region) -> None:
+        """Bins of the size of the smaller of two patterns."""
+        boxes = [_box(r.tensor) for r in (first, second) if r.tensor is not None]
+        if boxes and all(len(b) == len(boxes[0]) for b in boxes):
+            self._grid = tuple(
+                min(h - w + 1 for w, h, _ in axis) for axis in zip(*boxes, strict=True)
+            )
 
     def _enter(self, region: _Region) -> None:
         """Find the patterns that a new one meets."""
@@ -115,9 +124,7 @@ class Regions:
         """The grid cells that a region's box meets; None when it is not to be binned."""
         if region.box is None:
             return None
-        if self._grid is None:
-            self._grid = tuple(high - low + 1 for low, high, _ in region.box)
-        if len(region.box) != len(self._grid):
+        if self._grid is None or len(region.box) != len(self._grid):
             return None
         spans = [
             range(low // size, high // size + 1)
