@@ -563,3 +563,21 @@ def test_the_target_decides_what_is_allowed(compute):
     compute(lambda t: (seen.append(nisa.get_nc_version()), t)[1], X)
     compute(lambda t: (seen.append(nisa.get_nc_version()), t)[1], X, target="trn2")
     assert seen == [nisa.nc_version.gen2, nisa.nc_version.gen3]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(("every", "few"), [(4, 2), (4, 4), (5, 2), (8, 4), (3, 3)])
+def test_a_few_neighbours_of_each_group(dtype, every, few, compute):
+    """Short last axes that do not join the axis before, in each operand and in the result."""
+    x, y = numbers((6, 9, every), dtype), numbers((6, 9, every), dtype, seed=1)
+
+    def body(s, t):
+        out = nl.zeros((6, 9, every), dtype=dtype, buffer=nl.sbuf)
+        out[:, :, every - few :] = nisa.tensor_tensor(
+            s[:, :, :few], t[:, :, every - few :], nl.subtract
+        )
+        return out
+
+    wanted = np.zeros((6, 9, every))
+    wanted[..., every - few :] = x[..., :few].astype(float) - y[..., every - few :].astype(float)
+    close(compute(body, x, y), wanted, dtype)
