@@ -108,4 +108,5 @@ def _giou_cases(rng: np.random.Generator) -> Iterator[Case]:
         lambda: reference.giou(boxes1, boxes2),
         lambda: nki_giou(boxes1, boxes2),
         1.5,
+        atol=1e-6,
     )

@@ -13,16 +13,16 @@ from typing import Any
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 
+from kernels.giou.forward import TILE_BOXES, giou_tile, shifts
+
 PARTITIONS = 128
 """Partitions of SBUF, the most rows a tile can have (``nl.tile_size.pmax``)."""
 
 STRICT_BOXES = 128
 """Boxes a partition in a tile of the strict kernels: 512 coordinates, as in the article."""
 
-TILE_BOXES = 512
-"""Boxes a partition in a full tile of the general kernels. The coordinates of a partition are then
-8 KiB in float32, one contiguous piece of HBM, and all tiles in flight take well under half of
-SBUF."""
+FIRST_BOXES = 256
+"""Boxes a partition in the first tile of the forward kernel."""
 
 DTYPES = ("float32", "bfloat16", "float16")
 """Element types that the GIOU kernels take. They compute in float32, whatever they are given."""
@@ -128,29 +128,37 @@ def nki_giou_kernel(boxes1, boxes2, eps, clamp):
 
     Notes:
         Launch without a grid. One instance loops over the tiles, since their number and shape
-        follow from N: full tiles of 128 partitions x 512 boxes, one of 128 x fewer, and at most
-        127 boxes that are left over, one in each partition. Each partition of a tile holds
-        neighbouring boxes, one contiguous piece of HBM. No tile needs a mask.
+        follow from N: a tile of 128 partitions x 256 boxes, tiles of 128 x 512, one of 128 x what
+        remains, and at most 127 boxes that are left over, one in each partition. The first is
+        small so that computing starts early. Each partition of a tile holds neighbouring boxes,
+        one contiguous piece of HBM. No tile needs a mask.
 
     Pseudocode:
         for each tile of pairs:
             I, U, C = areas of intersection, union and enclosing box
-            giou = I / (U + eps) - (C - U) / (C + eps)
+            giou = I / (U + eps) + (U + eps) / (C + eps) - 1
     """
     n_boxes = boxes1.shape[0]
     scores = nl.ndarray((n_boxes,), dtype=nl.float32, buffer=nl.shared_hbm)
+    add_eps, minus_one = shifts(eps, clamp)
 
-    full = n_boxes // (PARTITIONS * TILE_BOXES)
-    fewer = n_boxes % (PARTITIONS * TILE_BOXES) // PARTITIONS
-    left = n_boxes % PARTITIONS
-    for tile in nl.affine_range(full):
-        first = tile * PARTITIONS * TILE_BOXES
-        _giou_tile(boxes1, boxes2, scores, first, PARTITIONS, TILE_BOXES, eps, clamp)
+    def tile(first, rows, cols):
+        p, q = (_load_boxes(boxes, first, rows, cols) for boxes in (boxes1, boxes2))
+        giou = giou_tile(p, q, eps, clamp, add_eps, minus_one)
+        i_p, i_f = nl.mgrid[0:rows, 0:cols]
+        nl.store(scores[first + i_p * cols + i_f], value=giou)
+
+    columns, left = n_boxes // PARTITIONS, n_boxes % PARTITIONS
+    small = min(columns, FIRST_BOXES)
+    full, fewer = (columns - small) // TILE_BOXES, (columns - small) % TILE_BOXES
+    if small:
+        tile(0, PARTITIONS, small)
+    for i in nl.affine_range(full):
+        tile(PARTITIONS * (small + i * TILE_BOXES), PARTITIONS, TILE_BOXES)
     if fewer:
-        first = full * PARTITIONS * TILE_BOXES
-        _giou_tile(boxes1, boxes2, scores, first, PARTITIONS, fewer, eps, clamp)
+        tile(PARTITIONS * (small + full * TILE_BOXES), PARTITIONS, fewer)
     if left:
-        _giou_tile(boxes1, boxes2, scores, n_boxes - left, left, 1, eps, clamp)
+        tile(n_boxes - left, left, 1)
     return scores
 
 
@@ -235,27 +243,6 @@ def _passes(value, limit, clamp):
     """
     compare = nl.greater_equal if clamp else nl.greater
     return compare(value, limit, dtype=nl.float32)
-
-
-def _giou_tile(boxes1, boxes2, scores, first, rows, cols, eps, clamp):
-    """GIOU of rows * cols pairs from `first` on."""
-    p = _load_boxes(boxes1, first, rows, cols)
-    q = _load_boxes(boxes2, first, rows, cols)
-
-    gap_w, gap_h, hull_w, hull_h = _sides(p, q)
-    if clamp:
-        hull_w, hull_h = nl.maximum(hull_w, 0), nl.maximum(hull_h, 0)
-    (p_w, p_h), (q_w, q_h) = _width_height(p), _width_height(q)
-    intersection = nl.maximum(gap_w, 0) * nl.maximum(gap_h, 0)
-    union = p_w * p_h + q_w * q_h - intersection
-    hull = hull_w * hull_h
-
-    union_under, hull_under = _denominator(union, eps, clamp), _denominator(hull, eps, clamp)
-    empty = (hull_under if clamp else hull) - union
-    giou = intersection / union_under - empty / hull_under
-
-    i_p, i_f = nl.mgrid[0:rows, 0:cols]
-    nl.store(scores[first + i_p * cols + i_f], value=giou)
 
 
 def _backward_tile(grad, boxes1, boxes2, grads, first, rows, cols, eps, clamp):

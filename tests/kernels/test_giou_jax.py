@@ -59,10 +59,11 @@ def test_values(transform, caller, dtype):
     scores = transform(caller)(a, b)
     assert scores.dtype == jnp.float32
     assert_close(scores, jnp_giou(a, b), rtol=0, atol=1e-6)
-    np.testing.assert_array_equal(scores, reference.giou(np.asarray(a), np.asarray(b)))
+    expected = reference.giou(np.asarray(a), np.asarray(b))
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-6)
     clamped = transform(lambda a, b: caller(a, b, 1e-5, clamp=True))(a, b)
     expected = reference.giou(np.asarray(a), np.asarray(b), 1e-5, clamp=True)
-    np.testing.assert_array_equal(clamped, expected)
+    np.testing.assert_allclose(clamped, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -281,7 +282,8 @@ def test_eight_devices_work_where_the_boxes_lie(run_python, eight_devices):
             return jax.block_until_ready(f(x, y)), calls, found
 
         scores, calls, collectives = compiled(giou)
-        np.testing.assert_array_equal(scores, reference.giou(a, b))
+        right = reference.giou(a, b)
+        np.testing.assert_allclose(scores, right, rtol=0, atol=1e-6)
         assert scores.sharding.is_equivalent_to(NamedSharding(mesh, P("x", None)), 2)
         assert len(calls) == 1 and "f32[264]" in calls[0] and collectives == []
         assert compiled(nki_giou)[2] == ["all-gather"]
@@ -295,14 +297,14 @@ def test_eight_devices_work_where_the_boxes_lie(run_python, eight_devices):
         for argnums in ((0,), (0, 1)):
             (value, grads), calls, collectives = compiled(jax.value_and_grad(loss, argnums))
             np.testing.assert_allclose(value, 1 - reference.giou(a, b).mean(), rtol=1e-5)
-            for grad, right in zip(grads, expected):
-                np.testing.assert_allclose(grad, right, rtol=1e-4, atol=1e-9)
+            for grad, want in zip(grads, expected):
+                np.testing.assert_allclose(grad, want, rtol=1e-4, atol=1e-9)
                 assert grad.sharding.is_equivalent_to(by_sample, 3)
             assert len(calls) == 2 and collectives == ["all-reduce"], collectives
 
         # Coordinates dealt to different devices have to meet; the result is right all the same.
         split = NamedSharding(Mesh(mesh.devices.reshape(2, 4), ("x", "c")), P("x", None, "c"))
-        np.testing.assert_array_equal(compiled(giou, split)[0], reference.giou(a, b))
+        np.testing.assert_allclose(compiled(giou, split)[0], right, rtol=0, atol=1e-6)
         """,
         env=eight_devices,
     )

@@ -73,16 +73,21 @@ def gradients(function, a, b, weights=None):
     return torch.autograd.grad(loss, (a, b))
 
 
+def assert_near(scores, expected):
+    """Equal but for float32 rounding: the kernel has fewer operations, in another order."""
+    torch.testing.assert_close(scores, expected, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("caller", [nki_giou, giou])
 def test_values(caller, dtype):
-    """To the bit: torchvision also computes 16-bit boxes in float32, and in the same order."""
+    """torchvision also computes 16-bit boxes in float32."""
     a, b = pairs(dtype=dtype)
     scores = caller(a, b)
     assert scores.dtype == torch.float32
-    assert torch.equal(scores, torchvision_giou(a, b))
+    assert_near(scores, torchvision_giou(a, b))
     clamped = caller(a, b, 1e-5, clamp=True)
-    assert torch.equal(clamped, article_giou(a.float(), b.float()))
+    assert_near(clamped, article_giou(a.float(), b.float()))
 
 
 CORNERS = st.tuples(*[st.integers(0, 6)] * 4).map(
@@ -201,7 +206,7 @@ def test_vmap(in_dims):
             for i in range(3)
         ]
     )
-    assert torch.equal(torch.vmap(giou, in_dims)(a, b), expected)
+    assert_near(torch.vmap(giou, in_dims)(a, b), expected)
 
 
 def test_vmap_is_one_launch(monkeypatch):
@@ -250,14 +255,14 @@ def test_torch_compile(backend):
 
 def test_non_contiguous():
     a, b = pairs((6, 6))
-    assert torch.equal(giou(a.transpose(0, 1), b[::1]), torchvision_giou(a.transpose(0, 1), b))
-    assert torch.equal(giou(a[:1].expand(6, 6, 4), b), torchvision_giou(a[:1].expand(6, 6, 4), b))
+    assert_near(giou(a.transpose(0, 1), b[::1]), torchvision_giou(a.transpose(0, 1), b))
+    assert_near(giou(a[:1].expand(6, 6, 4), b), torchvision_giou(a[:1].expand(6, 6, 4), b))
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8])
 def test_integer_boxes_become_float32_as_in_torchvision(dtype):
     a, b = (x.round().clamp(max=255).to(dtype) for x in pairs())
-    assert torch.equal(giou(a, b), torchvision_giou(a, b))
+    assert_near(giou(a, b), torchvision_giou(a, b))
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
@@ -280,7 +285,9 @@ def test_loss_of_no_boxes():
 def test_nan_stays_in_its_pair():
     a, b = pairs((5,))
     a[2, 1] = float("nan")
-    torch.testing.assert_close(giou(a, b), torchvision_giou(a, b), equal_nan=True, rtol=0, atol=0)
+    expected = torchvision_giou(a, b)
+    assert expected.isnan().tolist() == [False, False, True, False, False]
+    torch.testing.assert_close(giou(a, b), expected, equal_nan=True, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -331,7 +338,7 @@ class TestXla:
         a, b = pairs(dtype=dtype)
         scores = giou(a.to(device), b.to(device))
         assert scores.device.type == "xla"
-        assert torch.equal(scores.cpu(), torchvision_giou(a, b))
+        assert_near(scores.cpu(), torchvision_giou(a, b))
 
     def test_gradient(self, device):
         a, b = pairs()
