@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nkisim.instruction import OPCODES, Instruction
-from nkisim.memory import Buffer
+from nkisim.memory import Buffer, Role
 from nkisim.program import Program
 from nkisim.tensor import Tensor
 from nkisim.views import view_of
@@ -26,10 +26,12 @@ class Origin:
         writer: the last instruction that wrote it; None when nothing did.
         reads: for each argument of the program, in order, a boolean array of its shape: true where
             the element depends on it.
+        undefined: whether it also depends on memory that nothing wrote.
     """
 
     writer: Instruction | None
     reads: tuple[np.ndarray, ...]
+    undefined: bool
 
 
 def origin(program: Program, output: int, index: tuple[int, ...]) -> Origin:
@@ -50,7 +52,11 @@ def origin(program: Program, output: int, index: tuple[int, ...]) -> Origin:
         for tile, part in zip(instr.tiles_in, _reads(instr, needed), strict=True):
             _want(wanted, tile, part)
     arguments = [t.buffer for t in program.trace.arguments]
-    return Origin(writer, tuple(_flat(wanted, b).reshape(b.shape) for b in arguments))
+    reads = tuple(_flat(wanted, b).reshape(b.shape) for b in arguments)
+    local = (b.number for b in program.trace.buffers if b.role is Role.LOCAL)
+    # What is still wanted at the start of the kernel, nothing has written.
+    undefined = any(number in wanted and wanted[number].any() for number in local)
+    return Origin(writer, reads, undefined)
 
 
 def touched(instr: Instruction, tensor: Tensor) -> np.ndarray:

@@ -7,29 +7,33 @@ around the first wrong element, and models the latency; a Neuron device keeps no
 
 from __future__ import annotations
 
-import base64
+import contextlib
 import copy
 import importlib
 import inspect
-import json
 import textwrap
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import kernels
 from kernels.exercises.comparing import Difference, Mismatch, compare, number, to_numpy
+from kernels.exercises.running import (
+    Framework,
+    compiled,
+    converted,
+    is_kernel,
+    latency,
+    launches,
+    only,
+)
 from kernels.exercises.verdict import Verdict
 
 if TYPE_CHECKING:
-    from nkisim.kernel import Specialization
     from nkisim.program import Program
-
-Framework = Literal["numpy", "torch", "jax"]
 
 _MOST_LINES = 8  # of an error message
 
@@ -180,9 +184,9 @@ class Exercise:
             return Verdict(False, message, cost=cost, index=difference.index)
         from kernels.exercises import picture, reads
 
-        program = _only(launched) if _is_kernel(answer) else None
+        program = only(launched) if is_kernel(answer) else None
         if program is not None:
-            solution = _only(self._run_solution(args))
+            solution = only(self._run_solution(args))
             seen = reads.access(
                 program, solution, difference.output, difference.index, difference.wrong
             )
@@ -211,34 +215,35 @@ class Exercise:
 
         got: Any = None
         stopped = error
-        with nkisim.checks(**dict.fromkeys(nkisim.CHECKS, "off")), _launches() as launched:
+        with nkisim.checks(**dict.fromkeys(nkisim.CHECKS, "off")), launches() as launched:
             try:
                 got, _ = self._run(answer, args)
             except Exception as again:  # there are no values, and the trace may be shorter
                 stopped = again if isinstance(again, nkisim.KernelError) else error
-        details, seen = (), None
-        program = _only([special.program for special in launched])
-        values = got is not None and program is not None and _is_kernel(answer)
-        if values and not isinstance(error, _undefined()):
-            try:
+        program = only([special.program for special in launched]) if is_kernel(answer) else None
+        trace = stopped.trace if program is None else program.trace
+        if trace is None or not trace.instructions:
+            return Verdict(False, message)
+        details, difference = (), None
+        if program is not None and isinstance(error, nkisim.errors.UninitializedReadError):
+            difference = _undefined(program, expected)
+            details = _from_unwritten(difference)
+        elif program is not None and got is not None:
+            with contextlib.suppress(Mismatch):
                 difference = compare(got, expected, self.rtol, self.atol)
-            except Mismatch:
-                difference = None
-            details = (_without_checks(difference),)
-            if difference is not None:
-                index, wrong = difference.index, difference.wrong
-                seen = reads.access(program, None, difference.output, index, wrong)
-        if seen is None:
-            trace = program.trace if program is not None else stopped.trace
-            if trace is None or not trace.instructions:
-                return Verdict(False, message, details)
+                details = (_without_checks(difference),)
+        if difference is not None:
+            index, wrong = difference.index, difference.wrong
+            seen = reads.access(program, None, difference.output, index, wrong)
+        else:
             seen = reads.refused(trace, None if program is not None else stopped.instruction)
         details = (*details, *seen.sentences)
         figure = None
         if seen.panels:
             alt = " ".join((f"Who reads and writes what. {lines[0]}.", *details))
             figure = picture.draw(seen, alt)
-        return Verdict(False, message, details, picture=figure)
+        index = difference.index if difference else None
+        return Verdict(False, message, details, index=index, picture=figure)
 
     def _right(self, answer: Callable[..., Any], args: tuple[Any, ...]) -> Verdict:
         _, launched = self._run(answer, args)
@@ -261,15 +266,15 @@ class Exercise:
 
     def _run(self, answer: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, list[Program]]:
         """The result of an answer, and the kernels that it launched."""
-        given = tuple(_converted(a, self._framework) for a in copy.deepcopy(args))
-        with _launches() as found, warnings.catch_warnings():
+        given = tuple(converted(a, self._framework) for a in copy.deepcopy(args))
+        with launches() as found, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the difference that they warn of is shown
             if self._runner is not None:
                 got = self._runner(answer, *given)
             else:
                 got = self._bound(answer, args)(*given)
         if kernels.backend == "nkisim" and self._framework == "jax":
-            return got, _compiled(answer, given)
+            return got, compiled(answer, given)
         return got, [special.program for special in found]
 
     def _run_solution(self, args: tuple[Any, ...]) -> list[Program]:
@@ -286,7 +291,7 @@ class Exercise:
             yours, theirs = (self._profiled(f) for f in (answer, self.solution))
             where = f" for {_shapes(self._cost)}"
         else:
-            yours, theirs = (_latency(found) for found in (launched, self._run_solution(args)))
+            yours, theirs = (latency(found) for found in (launched, self._run_solution(args)))
             where = ""
         if not yours:
             return "", None, None
@@ -405,11 +410,27 @@ def _without_checks(difference: Difference | None) -> str:
     return f"With the checks off, {_first(difference)}."
 
 
-def _undefined() -> tuple[type[Exception], ...]:
-    """Errors after which the values are whatever was in memory."""
-    from nkisim.errors import OutOfBoundsError, UninitializedReadError
+def _undefined(program: Program, expected: Any) -> Difference | None:
+    """The output elements that come from memory nothing wrote; their values are anything."""
+    from kernels.exercises import reads
 
-    return OutOfBoundsError, UninitializedReadError
+    wrong = reads.undefined_elements(program, 0)
+    values = np.asarray(expected[0] if isinstance(expected, tuple | list) else expected)
+    if wrong is None or not wrong.any() or wrong.shape != values.shape:
+        return None
+    index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return Difference(wrong, index, float("nan"), values[index])
+
+
+def _from_unwritten(difference: Difference | None) -> tuple[str, ...]:
+    if difference is None:
+        return ()
+    count, size = int(difference.wrong.sum()), difference.wrong.size
+    return (
+        f"{count:,} of {size:,} elements of the output come from memory that nothing wrote. The "
+        f"first is {list(difference.index)}: whatever was there before, and should be "
+        f"{number(difference.expected)}.",
+    )
 
 
 def _described(args: tuple[Any, ...]) -> str:
@@ -425,71 +446,3 @@ def _shortened(text: str) -> str:
 
 def _shapes(case: tuple[Any, ...]) -> str:
     return ", ".join(str(list(x)) if isinstance(x, tuple) else repr(x) for x in case)
-
-
-# -- data
-
-
-def _converted(value: Any, framework: Framework) -> Any:
-    if framework == "numpy" or not isinstance(value, np.ndarray):
-        return value
-    if framework == "torch":
-        import torch
-
-        if value.dtype.name == "bfloat16":  # which torch.from_numpy does not know
-            return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
-        return torch.from_numpy(value)
-    import jax.numpy as jnp
-
-    return jnp.asarray(value)
-
-
-# -- what ran
-
-
-@contextmanager
-def _launches() -> Iterator[list[Specialization]]:
-    """The kernels launched in a `with` block; none on a Neuron instance."""
-    if kernels.backend != "nkisim":
-        yield []
-        return
-    from nkisim.cost.watch import launches
-
-    with launches(each=True) as found:
-        yield found
-
-
-def _compiled(answer: Callable[..., Any], args: tuple[Any, ...]) -> list[Program]:
-    """The kernels in what XLA compiles of an answer, one an HLO custom call."""
-    from kernels.hlo import jax_hlo
-    from nkisim.frameworks.programs import find_program
-
-    def on_tensors(*tensors: Any) -> Any:
-        rest = iter(tensors)
-        return answer(*(next(rest) if hasattr(a, "shape") else a for a in args))
-
-    try:
-        module = jax_hlo(on_tensors, *(a for a in args if hasattr(a, "shape"))).after
-    except Exception:  # an answer that runs need not be one that JAX can compile whole
-        return []
-    configs = [json.dumps(call.config).encode() for call in module.custom_calls]
-    return [find_program(base64.b64encode(config)) for config in configs]
-
-
-def _is_kernel(answer: Any) -> bool:
-    """Whether the answer is a kernel, so that its outputs are the answer's, and not a function."""
-    from nkisim.kernel import Kernel
-
-    return isinstance(answer, Kernel)
-
-
-def _only(launched: list[Program]) -> Program | None:
-    """The one kernel that was launched; None when there are several, or none."""
-    return launched[0] if len(launched) == 1 else None
-
-
-def _latency(launched: list[Program]) -> float:
-    """Modelled latency of the kernels in turn, in µs."""
-    from nkisim.cost.model import timeline
-
-    return sum(timeline(program.trace).latency_us for program in launched)

@@ -103,8 +103,9 @@ def _legend(panels: list[Panel], owners: list[tuple[int, ...]]) -> list[Patch | 
             Patch(color=color, alpha=0.5, label=f"program {ids(owner)}")
             for owner, color in zip(owners, _PROGRAMS, strict=False)
         ]
-    elif owners and len(owners) > len(_PROGRAMS):
-        handles.append(Patch(color=_PROGRAMS[0], alpha=0.5, label="a colour for each program"))
+    elif owners:
+        label = "loaded or stored" + ("; a colour for each program" if len(owners) > 1 else "")
+        handles.append(Patch(color=_PROGRAMS[0], alpha=0.5, label=label))
     if any(p.read is not None and p.read.any() for p in panels):
         handles.append(Patch(color=_READ, label="read for the marked element"))
     if any(p.wanted is not None and p.wanted.any() for p in panels):

@@ -18,6 +18,7 @@ from nkisim.provenance import origin, touched
 from nkisim.tensor import Tensor
 from nkisim.trace import Trace
 
+_MOST_FOLLOWED = 1024  # elements
 Box = tuple[int, int, int, int]  # row0, row1, col0, col1; row1 and col1 exclusive
 
 
@@ -94,6 +95,18 @@ def access(
     ]
     panels.append(_output_panel(trace, program.output_buffers[output], index, wrong))
     return Access(panels, sentences + _conflicts(panels))
+
+
+def undefined_elements(program: Program, output: int) -> np.ndarray | None:
+    """Which elements of an output come from memory that nothing wrote.
+
+    None for outputs that are too large to follow element by element.
+    """
+    shape = program.outputs[output].shape
+    if math.prod(shape) > _MOST_FOLLOWED:
+        return None
+    found = [origin(program, output, index).undefined for index in np.ndindex(shape)]
+    return np.array(found, bool).reshape(shape)
 
 
 def refused(trace: Trace, last: Instruction | None) -> Access:

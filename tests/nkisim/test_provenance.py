@@ -8,6 +8,7 @@ import neuronxcc.nki.language as nl
 import numpy as np
 import pytest
 
+from nkisim import checks
 from nkisim.errors import KernelError
 from nkisim.provenance import origin, touched
 
@@ -133,6 +134,21 @@ def test_the_writer_is_the_last_one() -> None:
     assert origin(program, 0, (3, 0)).writer.program == 1
     assert origin(program, 0, (1, 0)).writer.program == 0
     assert "nl.store(y[rows, :]" in origin(program, 0, (1, 0)).writer.location.text
+
+
+def test_elements_that_come_from_memory_nobody_wrote() -> None:
+    @nki.jit
+    def padded(x):
+        y = out((x.shape[0], x.shape[1] + 2))
+        tile = nl.ndarray(y.shape, dtype=x.dtype, buffer=nl.sbuf)
+        tile[:, nl.ds(1, x.shape[1])] = nl.load(x)
+        nl.store(y, value=tile)
+        return y
+
+    with checks(uninitialized="off", output="off"):
+        program = padded.specialize([array(2, 3)], {}).program
+    undefined = [origin(program, 0, (1, column)).undefined for column in range(5)]
+    assert undefined == [True, False, False, False, True]
 
 
 def test_touched_is_the_access_pattern() -> None:
