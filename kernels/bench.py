@@ -23,7 +23,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,7 @@ class Kind(StrEnum):
 
     HOST = "measured: wall clock on CPU host"
     DEVICE = "measured: wall clock, on a Neuron device"
+    CORE = "measured: device time of a NeuronCore"
     MODELLED = "modelled by nkisim"
     PUBLISHED = "published"
     BOUND = "from published rates"
@@ -93,6 +94,7 @@ class Record:
                 f"record {self.label!r} does not say how it was measured or where it was "
                 "published: pass how='...'."
             )
+        object.__setattr__(self, "samples", tuple(self.samples))
 
     @property
     def median(self) -> float:
@@ -201,7 +203,7 @@ def interleave(
     for _ in range(warmup):
         for name in names:
             result = calls[name]()
-            _wait(result)
+            wait(result)
             kinds[name] = Kind.DEVICE if _on_neuron(result) else Kind.HOST
             del result
     collecting = gc.isenabled()
@@ -212,7 +214,7 @@ def interleave(
                 name = names[(turn + shift) % len(names)]
                 start = time.perf_counter()
                 result = calls[name]()
-                _wait(result)
+                wait(result)
                 samples[name].append(time.perf_counter() - start)
                 # Freeing the result is not part of the call.
                 del result
@@ -266,7 +268,8 @@ def modelled(label: str, *timelines: Timeline) -> Record:
     body = sum(timeline.body_us for timeline in timelines)
     overhead = max(timeline.overhead_us for timeline in timelines)
     kernels_run = f", {len(timelines)} kernels one after another" if len(timelines) > 1 else ""
-    how = f"cost model of {timelines[0].machine.name}{kernels_run}, launch included"
+    doubt = "" if timelines[0].timing.validated else ", not validated"
+    how = f"cost model of {timelines[0].machine.name}{doubt}{kernels_run}, launch included"
     return Record(label=label, kind=Kind.MODELLED, samples=((body + overhead) / 1e6,), how=how)
 
 
@@ -298,6 +301,15 @@ def bound(label: str, seconds: float, *, how: str) -> Record:
 def write_json(records: Iterable[Record], path: str | Path) -> None:
     """Write records with all their samples as a JSON list."""
     Path(path).write_text(json.dumps([r.as_dict() for r in records], indent=1) + "\n")
+
+
+def read_json(path: str | Path) -> list[Record]:
+    """Read records that `write_json` wrote, on this machine or another."""
+    names = [field.name for field in fields(Record)]
+    return [
+        Record(**{n: row[n] for n in names} | {"kind": Kind[row["kind"].upper()]})
+        for row in json.loads(Path(path).read_text())
+    ]
 
 
 def write_csv(records: Iterable[Record], path: str | Path) -> None:
@@ -368,8 +380,12 @@ def _leaves(result: Any) -> Iterable[Any]:
         yield result
 
 
-def _wait(result: Any) -> None:
-    """Return when the arrays in a result exist, on frameworks that compute in the background."""
+def wait(result: Any) -> None:
+    """Return when the arrays in a result exist, on frameworks that compute in the background.
+
+    Args:
+        result: an array of any framework, or a list, tuple or mapping of them, nested at will.
+    """
     device_types = set()
     for leaf in _leaves(result):
         if hasattr(leaf, "block_until_ready"):  # a JAX array

@@ -119,6 +119,7 @@ class Timing:
         table_load_ns: for Scalar to load the table of another activation function.
         before_ns, after_ns: launch overhead before the first and after the last instruction.
         hbm_gb_per_s: of one core, for the roofline.
+        validated: whether the model with this table was held against published latencies.
     """
 
     vector: EngineTiming
@@ -143,6 +144,7 @@ class Timing:
     before_ns: float
     after_ns: float
     hbm_gb_per_s: float
+    validated: bool
 
 
 V2 = Timing(
@@ -202,6 +204,7 @@ V2 = Timing(
     before_ns=10_900,  # [N]
     after_ns=4_700,  # [N]
     hbm_gb_per_s=410,  # profiler constant
+    validated=True,
 )
 
 V3 = Timing(
@@ -253,4 +256,5 @@ V3 = Timing(
     before_ns=10_000,  # total less active time 12.4-12.8 us
     after_ns=2_600,
     hbm_gb_per_s=716,  # profiler constant
+    validated=False,
 )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _LOOK = {
     Kind.HOST: (COLORS["blue"], ""),
     Kind.DEVICE: (COLORS["green"], ""),
+    Kind.CORE: (COLORS["sky"], ".."),
     Kind.MODELLED: (COLORS["orange"], "//"),
     Kind.PUBLISHED: (COLORS["purple"], "\\\\"),
 }
@@ -185,7 +186,7 @@ def _ends(label: str, points: Mapping[float, Record]) -> str:
     """A curve for a text alternative."""
     ends = dict.fromkeys((min(points), max(points)))
     origin = points[min(points)].origin
-    if points[min(points)].kind in (Kind.HOST, Kind.DEVICE):
+    if points[min(points)].kind in (Kind.HOST, Kind.DEVICE, Kind.CORE):
         return f"{label} ({origin})"
     times = " to ".join(f"{format_seconds(points[size].median)} at {size:,}" for size in ends)
     return f"{label} {times} ({origin})"

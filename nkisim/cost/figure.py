@@ -45,8 +45,6 @@ def draw(
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    from nkisim.cost.timeline import MODELLED
-
     end = timeline.body_us if end_us is None else end_us
     tracks = _tracks(timeline, start_us, end)
     figure = Figure(figsize=size, layout="constrained")
@@ -69,7 +67,7 @@ def draw(
         axes.spines[side].set_visible(False)
     if title is None:
         title = f"{timeline.kernel}: {timeline.latency_us:.1f} µs with launch"
-    axes.set_title(f"{title}\n{MODELLED}", fontsize=10, loc="left")
+    axes.set_title(f"{title}\n{timeline.kind}", fontsize=10, loc="left")
     handles = [Patch(facecolor=_COLORS.get(n, "#999999"), label=n) for n, _ in tracks]
     figure.legend(
         handles=handles,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nkisim.cost.model import timeline, trace_of
-from nkisim.cost.timeline import MODELLED, Timeline
+from nkisim.cost.timeline import Timeline
 from nkisim.errors import ParameterError
 from nkisim.frameworks import require_numpy
 from nkisim.kernel import Kernel, as_kernel, leaves
@@ -31,10 +31,9 @@ class Latency:
     The model is deterministic, so every percentile is the same number.
     """
 
-    kind = MODELLED
-
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
+        self.kind = timeline.kind
 
     def get_latency_percentile(self, percentile: int) -> float:
         """Modelled latency in microseconds.
@@ -54,16 +53,15 @@ class Latency:
         return self.timeline.latency_us
 
     def __repr__(self) -> str:
-        return f"<latency {self.timeline.latency_us:.2f} us, {MODELLED}>"
+        return f"<latency {self.timeline.latency_us:.2f} us, {self.kind}>"
 
 
 class BenchmarkResult:
     """`fn.benchmark_result` after a benchmarked call."""
 
-    kind = MODELLED
-
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
+        self.kind = timeline.kind
         self.nc_latency = Latency(timeline)
 
     def __repr__(self) -> str:
@@ -97,7 +95,7 @@ class Benchmarked(Kernel):
         special = trace_of(self, *args, **kwargs)
         found = timeline(special.program.trace)
         self._set_result(BenchmarkResult(found))
-        print(f"{self.__name__}: nc_latency {found.latency_us:.2f} us ({MODELLED})")
+        print(f"{self.__name__}: nc_latency {found.latency_us:.2f} us ({found.kind})")
         if self._folder is not None:
             _write_profile(found, Path(self._folder))
         return special.rebuild(
@@ -189,7 +187,7 @@ def _write_profile(timeline: Timeline, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     timeline.to_perfetto(folder / f"{timeline.kernel}.modelled.trace.json")
     figures = {
-        "kind": MODELLED,
+        "kind": timeline.kind,
         "kernel": timeline.kernel,
         "machine": timeline.machine.name,
         "total_time_us": timeline.latency_us,

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 def write(timeline: Timeline, path: str | Path) -> None:
     """Write `timeline` to `path`. Timestamps and durations are microseconds."""
-    from nkisim.cost.timeline import ENGINE_NAMES, MODELLED, short
+    from nkisim.cost.timeline import ENGINE_NAMES, short
 
     tracks = [*ENGINE_NAMES, *(f"DMA {q}" for q in range(timeline.timing.dma.engines))]
     number = {name: at for at, name in enumerate(tracks)}
-    title = f"{timeline.kernel} on {timeline.machine.name}, {MODELLED}"
+    title = f"{timeline.kernel} on {timeline.machine.name}, {timeline.kind}"
     events: list[dict] = [
         {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": title}},
     ]

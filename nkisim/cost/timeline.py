@@ -120,6 +120,13 @@ class Timeline:
         self.instructions = instructions
         self._core = max(cores, key=lambda c: c.schedule.span)
 
+    @property
+    def kind(self) -> str:
+        """What the times are, for everything that prints them."""
+        if self.timing.validated:
+            return MODELLED
+        return f"{MODELLED}; the model of {self.machine.name} is not validated"
+
     # -- figures --------------------------------------------------------------------------------
 
     @property
@@ -316,7 +323,7 @@ class Timeline:
             rows: how many to show.
         """
         out = [
-            f"{self.kernel}: time of each line, {MODELLED}",
+            f"{self.kernel}: time of each line, {self.kind}",
             f"{'line':28} {'resource':10} {'instruction':24} {'count':>7} "
             f"{'busy us':>10} {'of body':>8}",
         ]
@@ -332,7 +339,7 @@ class Timeline:
         """The figures and the findings as text."""
         roof, floor = self.roofline
         out = [
-            f"{self.kernel} on {self.machine.name}: {self.latency_us:.1f} us ({MODELLED})",
+            f"{self.kernel} on {self.machine.name}: {self.latency_us:.1f} us ({self.kind})",
             f"  launch overhead {self.overhead_us:.1f} us, body {self.body_us:.1f} us, "
             f"{self.instructions} instructions",
             f"  HBM {self.hbm_bytes / 1e6:.3f} MB at {self.bandwidth_gb_per_s:.1f} GB/s "
@@ -362,7 +369,7 @@ class Timeline:
         for name, use in self.engines.items():
             if use.instructions or other.engines[name].instructions:
                 rows.append((f"{name} busy us", use.busy_us, other.engines[name].busy_us))
-        out = [f"{MODELLED:28} {self.kernel[:20]:>20} {other.kernel[:20]:>20} {'ratio':>8}"]
+        out = [f"{self.kind:28} {self.kernel[:20]:>20} {other.kernel[:20]:>20} {'ratio':>8}"]
         for name, a, b in rows:
             ratio = f"{a / b:8.2f}" if b else f"{'-':>8}"
             out.append(f"{name:28} {a:20.2f} {b:20.2f} {ratio}")
@@ -383,7 +390,7 @@ class Timeline:
     def __repr__(self) -> str:
         return (
             f"<Timeline of {self.kernel}: {self.latency_us:.1f} us on {self.machine.name}, "
-            f"{MODELLED}>"
+            f"{self.kind}>"
         )
 
     def __str__(self) -> str:
@@ -400,7 +407,7 @@ class Timeline:
         roof, floor = self.roofline
         return (
             f"<div><p><b>{html.escape(self.kernel)}</b>: {self.latency_us:.1f} µs "
-            f"on {self.machine.name} ({MODELLED}). Body {self.body_us:.1f} µs, launch overhead "
+            f"on {self.machine.name} ({self.kind}). Body {self.body_us:.1f} µs, launch overhead "
             f"{self.overhead_us:.1f} µs. Roofline {floor:.1f} µs ({roof}).</p>"
             "<table><thead><tr><th>resource</th><th>busy, µs</th><th>of the body</th>"
             f"<th>instructions</th></tr></thead><tbody>{rows}</tbody></table>"
