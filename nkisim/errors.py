@@ -162,6 +162,10 @@ class AccumulationError(KernelError):
     """Matmuls accumulate in PSUM in a way that the Tensor Engine does not."""
 
 
+class RangeError(KernelError, ValueError):
+    """An activation function is given a number for which it is not valid."""
+
+
 class ParameterError(KernelError, TypeError):
     """A kernel argument is used, or passed, in a way that kernels do not allow."""
 

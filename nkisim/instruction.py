@@ -52,6 +52,7 @@ class Instruction:
         loops: the loop iterations it is in, outermost first, as (loop number, iteration).
         location: the kernel line.
         engine_asked: whether the kernel asked for the engine, and left no choice.
+        watched: whether its input is compared with the range of its function when it runs.
     """
 
     opcode: str
@@ -65,6 +66,7 @@ class Instruction:
     loops: tuple = ()
     location: Location | None = None
     engine_asked: bool = False
+    watched: bool = False
     tiles_in: tuple[Tensor, ...] = field(init=False)  # the tensors among `ins`
 
     def __post_init__(self) -> None:

@@ -241,6 +241,8 @@ def _join(a: Step, b: Step) -> Step | None:
     x, y = a.instr, b.instr
     if x.opcode != y.opcode or not x.spec.elementwise or x.attrs.keys() != y.attrs.keys():
         return None
+    if x.watched != y.watched:
+        return None
     if not all(_same_constant(v, y.attrs[k]) for k, v in x.attrs.items()):
         return None
     if x.where is not None or y.where is not None or len(a.ins) != len(b.ins):

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nkisim.blas import one_thread
+from nkisim.checking.ranges import range_check
 from nkisim.dtypes import FLOATS
 from nkisim.errors import ParameterError
 from nkisim.instruction import Instruction
@@ -231,6 +232,9 @@ class _Layout:
         for step in steps:
             tensors = (*step.outs, *step.tiles_in)
             places = tuple([self._place(t, slots) for t in tensors])
+            if step.instr.watched:
+                check = range_check(step.instr, trace.strict_ranges)
+                self.calls.append((check, places[len(step.outs) :]))
             self.calls.append((self._function(step), places))
         self.size = len(self._places)
         del self._places, self._functions, self._byte_strides, self._arrays

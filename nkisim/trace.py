@@ -88,6 +88,7 @@ class Trace:
         hidden: numbers of the buffers that stand for state of the hardware.
         assigned: numbers of the buffers that only passed a result on to where it was assigned.
         machine: the NeuronCore generation traced for.
+        strict_ranges: whether an input out of its function's range is an error when it runs.
         tells_apart: whether an instance asks for its nl.program_id; else all of them do the same.
     """
 
@@ -103,6 +104,7 @@ class Trace:
     hidden: set[int] = field(default_factory=set)
     assigned: set[int] = field(default_factory=set)
     machine: Machine = TARGET
+    strict_ranges: bool = False
     tells_apart: bool = False
 
 

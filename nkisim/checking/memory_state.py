@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nkisim.checking.ranges import has_range
 from nkisim.errors import RaceError, UninitializedReadError
 from nkisim.index import Restriction, bounding_box
 from nkisim.instruction import Instruction
@@ -37,6 +38,8 @@ class MemoryState:
         self.checker = checker
         self.trace = trace
         self.check_reads = checker.modes["uninitialized"] != "off"
+        self.check_ranges = checker.modes["range"] != "off"
+        trace.strict_ranges = checker.modes["range"] == "error"
         self.check_races = checker.modes["race"] != "off" and trace.grid.size > 1
         self.defined: dict[int, np.ndarray | None] = {}  # None: every element
         self.remaining: dict[int, int] = {}  # undefined elements of the arrays above
@@ -53,6 +56,8 @@ class MemoryState:
         undefined: list[np.ndarray | None] = [None] * len(instr.outs)
         if any(m is not None for m in missing):
             undefined = self._flow(instr, tiles, missing)
+        elif self.check_ranges and has_range(instr):
+            instr.watched = True
         # Which elements a tile's indices touch, data decides: races cannot be told from here.
         if self.check_races and "walked" not in instr.attrs:
             for tensor in tiles:

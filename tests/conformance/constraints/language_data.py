@@ -8,6 +8,7 @@ import neuronxcc.nki.language as nl
 import numpy as np
 import pytest
 
+import nkisim
 from constraints.walk import exempt, hbm, holds, opcodes, placed, psum, refused, run, tile, values
 from nkisim import checks
 from nkisim.errors import (
@@ -330,8 +331,6 @@ def _one_core(f):
         for i in f(8):
             nl.store(out[i], tile(4, 4))
         return out
-
-    import nkisim
 
     assert len(nkisim.profile(kernel).cores) == 1
 
