@@ -25,6 +25,8 @@ SOURCES = {
     "trace": "hardware traces (NTFF) in github.com/Ericcsr/asst4-trainium and "
     "github.com/Yousef02/149-asst4-trainium, decoded",
     "triton-viz": "github.com/Deep-Learning-Profiling-Tools/triton-viz, downloads/Status_new.md",
+    "nkibench": "github.com/zhang677/AccelOpt, NKIBench baselines on trn1.32xlarge, mean of 10 "
+    "runs (profile_results.csv)",
     "memory": "public note on memory bandwidth of trn1.2xlarge, 2026, author not identified",
 }
 
@@ -166,6 +168,25 @@ def _points() -> list[Point]:
         Point("8 KiB to HBM and back", 2.618, "triton-viz", "slope", "dma.round_trips",
               lambda n: (_spec(128, 16), n), "high", "DMA", sample=(10, 20)),
     ]  # fmt: skip
+    points += [
+        Point(f"{name}, NKIBench", us, "nkibench", "latency", kernel, args, "high", family,
+              repeats, sample)
+        for name, us, kernel, args, family, repeats, sample in (
+            ("SiLU 4096 x 7168", 1333.2, "nkibench.silu",
+             lambda n: (_spec(128, n, 7168),), "elementwise", 32, (2, 4)),
+            ("AdamW 10944 x 2048", 1999.8, "nkibench.adamw",
+             lambda n: (_spec(128 * n, 2048),) * 4, "elementwise", 86, (4, 8)),
+            ("rotary embedding 128 x 262144", 4333.0, "nkibench.rope",
+             lambda n: (_spec(128, 512 * n), *(_spec(64, 512 * n),) * 2),
+             "elementwise", 512, (20, 40)),
+            ("batched matmul 16 x 4096 x 64 x 4096", 4610.9, "nkibench.bmm",
+             lambda n: (_spec(n, 4096, 64), _spec(n, 64, 4096)), "matmul", 16, (1, 2)),
+            ("batched matmul and softmax", 11999.6, "nkibench.bmm_softmax",
+             lambda n: (_spec(n, 4096, 64), _spec(n, 64, 4096)), "matmul", 16, (1, 2)),
+            ("mamba 256 x 7168", 2888.7, "mamba.mamba_v1",
+             lambda n: _mamba(7168)(n), "Mamba", 2, (1, 2)),
+        )
+    ]  # fmt: skip
     for gib, us in ((1, 3934), (2, 7867), (4, 15746), (8, 31463)):
         points.append(
             Point(f"read {gib} GiB", us, "memory", "body", "dma.read",
@@ -238,5 +259,7 @@ EXCLUDED = {
     "GIOU on inf2: 211, 293 and 61 us": "host clock around lazy calls that were not waited for",
     "trntensor matmul: 0.67 to 1.0 ms": "host clock: time to dispatch a call, not of the kernel",
     "Tilebench layernorm: 54 us": "the kernel's source is not known",
+    "Stable Diffusion and flash attention, fused RMSNorm: limits of AWS's own tests": "limits that "
+    "a test asserts, with slack, not measurements",
     "convolution limits: 4300 and 1300 us": "limits for students to beat, not measurements",
 }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nkisim
-from kernels.validation import elementwise, layernorm, mamba, matmul, vector_add
+from kernels.validation import elementwise, layernorm, mamba, matmul, nkibench, vector_add
 from kernels.validation.__main__ import errors, evaluate
 from kernels.validation.points import POINTS, SOURCES
 
@@ -147,3 +147,26 @@ def test_convolution_convolves(pool):
     if pool == 2:
         want = want.reshape(128, 2, 2, 5, 2).max(axis=(2, 4))
     np.testing.assert_allclose(conv2d(x, w, bias, pool)[0], want, atol=1e-2)
+
+
+def test_nkibench_kernels_compute_what_their_names_say():
+    x = random(128, 2, 1024)
+    np.testing.assert_allclose(nkibench.silu(x), x / (1 + np.exp(-x)), rtol=1e-5, atol=1e-6)
+    theta, g, m = random(130, 1024), random(130, 1024), random(130, 1024)
+    v = np.abs(random(130, 1024))
+    step = 0.01 * (0.9 * m + 0.1 * g) / (np.sqrt(1000 * (0.999 * v + 0.001 * g * g)) + 1e-8)
+    want = theta * (1 - 1e-5) - step
+    np.testing.assert_allclose(nkibench.adamw(theta, g, m, v), want, rtol=1e-5, atol=1e-6)
+    x, angle = random(128, 1024), random(64, 1024)
+    c, s, a, b = np.cos(angle), np.sin(angle), x[:64], x[64:]
+    want = np.concatenate([a * c - b * s, b * c + a * s])
+    np.testing.assert_allclose(nkibench.rope(x, c, s), want, rtol=1e-5, atol=1e-5)
+
+
+def test_nkibench_products_multiply_and_normalise():
+    a, b = random(2, 1024, 64), random(2, 64, 1024)
+    product = a @ b
+    np.testing.assert_allclose(nkibench.bmm(a, b), product, rtol=1e-4, atol=1e-4)
+    exp = np.exp(product - product.max(2, keepdims=True))
+    want = exp / exp.sum(2, keepdims=True)
+    np.testing.assert_allclose(nkibench.bmm_softmax(a, b), want, rtol=1e-3, atol=1e-6)

@@ -1,0 +1,159 @@
+"""Kernels of NKIBench, a suite of fp32 workloads that was measured on trn1.
+
+The published baselines are in the form in which the compiler prints kernels. These are our own,
+with the same tiles and the same instructions in the same loops.
+"""
+
+from __future__ import annotations
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import numpy as np
+
+P = 128
+BLOCK, HALF = 1024, 512  # columns that are loaded, and that are computed on, at a time
+
+
+@nki.jit
+def silu(x):
+    """x / (1 + exp(-x)) of x (128, planes, columns), columns a multiple of 1024."""
+    _, planes, columns = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(planes):
+        for j in nl.affine_range(columns // BLOCK):
+            block = nl.ds(j * BLOCK, BLOCK)
+            tile = nl.load(x[:, i, block])
+            result = nl.ndarray((P, BLOCK), dtype=x.dtype)
+            for k in nl.affine_range(BLOCK // HALF):
+                half = nl.ds(k * HALF, HALF)
+                exp = nisa.activation(op=nl.exp, data=tile[:, half], scale=-1.0)
+                share = nisa.reciprocal(nisa.tensor_scalar(exp, np.add, 1.0))
+                result[:, half] = nl.multiply(tile[:, half], share)
+            nl.store(out[:, i, block], result)
+    return out
+
+
+@nki.jit
+def adamw(theta, grad, first, second):
+    """One step of AdamW on (rows, columns), columns a multiple of 1024: rate 0.01, decay 1e-3,
+    betas 0.9 and 0.999, in step 1 without the correction of the first moment."""
+    rows, columns = theta.shape
+    out = nl.ndarray(theta.shape, dtype=theta.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range((rows + P - 1) // P):
+        row = slice(i * P, min((i + 1) * P, rows))
+        for j in nl.affine_range(columns // BLOCK):
+            block = nl.ds(j * BLOCK, BLOCK)
+            t, m, v, g = (nl.load(a[row, block]) for a in (theta, first, second, grad))
+            result = nl.ndarray(t.shape, dtype=theta.dtype)
+            for k in nl.affine_range(BLOCK // HALF):
+                half = nl.ds(k * HALF, HALF)
+                kept = nl.subtract(t[:, half], _times(t[:, half], 1e-5))
+                moment = nl.add(_times(m[:, half], 0.9), _times(g[:, half], 0.1))
+                step = _times(moment, 0.01)
+                square = nl.multiply(_times(g[:, half], 0.001), g[:, half])
+                square = nl.add(_times(v[:, half], 0.999), square)
+                root = nisa.activation(op=nl.sqrt, data=square, scale=1000.0)
+                share = nisa.reciprocal(nisa.tensor_scalar(root, np.add, 1e-8))
+                result[:, half] = nl.subtract(kept, nl.multiply(step, share))
+            nl.store(out[row, block], result)
+    return out
+
+
+def _times(tile, factor):
+    return nisa.tensor_scalar(tile, np.multiply, factor)
+
+
+@nki.jit
+def rope(x, cos, sin):
+    """Rotary embedding of x (128, positions), halves of the head in the two halves of the
+    partitions; cos and sin (64, positions), positions a multiple of 512."""
+    heads, positions = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    top, bottom = slice(0, heads // 2), slice(heads // 2, heads)
+    for i in nl.affine_range(positions // HALF):
+        at = nl.ds(i * HALF, HALF)
+        tile, c, s = nl.load(x[:, at]), nl.load(cos[:, at]), nl.load(sin[:, at])
+        result = nl.ndarray((heads, HALF), dtype=x.dtype)
+        even, odd = tile[top, :], nl.copy(tile[bottom, :])
+        products = [nl.multiply(a, b) for a in (even, odd) for b in (c, s)]
+        result[top, :] = nl.subtract(products[0], products[3])
+        result[bottom, :] = nl.add(products[2], products[1])
+        nl.store(out[:, at], result)
+    return out
+
+
+@nki.jit
+def bmm(a, b):
+    """a (batch, rows, k) times b (batch, k, columns); k up to 128, the others multiples of 1024.
+
+    a is transposed on chip, in fp32 through the Tensor Engine, for each block of columns again."""
+    batches, rows, k = a.shape
+    columns = b.shape[2]
+    out = nl.ndarray((batches, rows, columns), dtype=a.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(batches):
+        for n in nl.affine_range(columns // BLOCK):
+            at = nl.ds(n * BLOCK, BLOCK)
+            right = nl.load(b[i, :, at])
+            for m in nl.affine_range(rows // BLOCK):
+                left = _transposed(a, i, m, k)
+                for r in nl.affine_range(BLOCK // P):
+                    result = nl.ndarray((P, BLOCK), dtype=a.dtype)
+                    for h in nl.affine_range(BLOCK // HALF):
+                        half = nl.ds(h * HALF, HALF)
+                        product = nisa.nc_matmul(left[:, nl.ds(r * P, P)], right[:, half])
+                        result[:, half] = nl.copy(product)
+                    nl.store(out[i, nl.ds(m * BLOCK + r * P, P), at], result)
+    return out
+
+
+@nki.jit
+def bmm_softmax(a, b):
+    """Softmax along the columns of `bmm`, whose products stay on chip, or spill, in between."""
+    batches, rows, k = a.shape
+    columns = b.shape[2]
+    blocks, strips, halves = columns // BLOCK, rows // P, columns // HALF
+    out = nl.ndarray((batches, rows, columns), dtype=a.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(batches):
+        scores = nl.ndarray((strips, halves, nl.par_dim(P), HALF), dtype=a.dtype)
+        most = nl.ndarray((strips, nl.par_dim(P), halves), dtype=a.dtype)
+        for n in nl.affine_range(blocks):
+            right = nl.load(b[i, :, nl.ds(n * BLOCK, BLOCK)])
+            for m in nl.affine_range(rows // BLOCK):
+                left = _transposed(a, i, m, k)
+                for r in nl.affine_range(BLOCK // P):
+                    strip = m * (BLOCK // P) + r
+                    for h in nl.affine_range(BLOCK // HALF):
+                        at = n * (BLOCK // HALF) + h
+                        product = nisa.nc_matmul(
+                            left[:, nl.ds(r * P, P)], right[:, nl.ds(h * HALF, HALF)]
+                        )
+                        scores[strip, at] = nl.copy(product)
+                        most[strip, :, nl.ds(at, 1)] = nisa.tensor_reduce(
+                            np.max, scores[strip, at], axis=(1,)
+                        )
+        for strip in nl.affine_range(strips):
+            least = nisa.tensor_reduce(np.max, most[strip], axis=(1,), negate=True)
+            powers = nl.ndarray((halves, nl.par_dim(P), HALF), dtype=a.dtype)
+            sums = nl.ndarray((P, halves), dtype=a.dtype)
+            for h in nl.affine_range(halves):
+                powers[h] = nisa.activation(op=nl.exp, data=scores[strip, h], bias=least)
+                sums[:, nl.ds(h, 1)] = nisa.tensor_reduce(np.add, powers[h], axis=(1,))
+            share = nisa.reciprocal(nisa.tensor_reduce(np.add, sums, axis=(1,)))
+            for n in nl.affine_range(blocks):
+                result = nl.ndarray((P, BLOCK), dtype=a.dtype)
+                for h in nl.affine_range(BLOCK // HALF):
+                    part = powers[n * (BLOCK // HALF) + h]
+                    result[:, nl.ds(h * HALF, HALF)] = nisa.tensor_scalar(part, np.multiply, share)
+                at = nl.ds(n * BLOCK, BLOCK)
+                nl.store(out[i, nl.ds(strip * P, P), at], result)
+    return out
+
+
+def _transposed(a, i, m, k):
+    """1024 rows of a (batch, rows, k) as columns."""
+    left = nl.ndarray((k, BLOCK), dtype=a.dtype)
+    for r in nl.affine_range(BLOCK // P):
+        rows = nl.load(a[i, nl.ds(m * BLOCK + r * P, P), :])
+        left[:, nl.ds(r * P, P)] = nl.copy(nisa.nc_transpose(rows, engine=nisa.tensor_engine))
+    return left
