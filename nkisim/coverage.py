@@ -27,7 +27,7 @@ NOT_YET = {
 
 # Names that exist, and what of them does not.
 PARTLY = {
-    "neuronxcc.nki.baremetal": "runs in the simulator; options that name a NEFF are ignored",
+    "neuronxcc.nki.baremetal": "runs in the simulator, and writes no NEFF",
     "neuronxcc.nki.benchmark": "latencies are modelled, and the same at every percentile",
     "neuronxcc.nki.jit": "compiler options other than platform_target are ignored",
     "neuronxcc.nki.profile": "the profile is modelled",
@@ -37,7 +37,6 @@ PARTLY = {
     "neuronxcc.nki.compiler.no_reorder": "accepted, no effect: nothing is reordered",
     "neuronxcc.nki.compiler.skip_middle_end_transformations": "accepted, no effect: no compiler",
     "neuronxcc.nki.isa.dropout": "its own generator: not the device's numbers",
-    "neuronxcc.nki.isa.nc_transpose": "NaN and infinity stay in place; on v2 they spread",
     "neuronxcc.nki.language.all_reduce": "asynchronous=True is refused",
     "neuronxcc.nki.language.dropout": "its own generator: not the device's numbers",
     "neuronxcc.nki.language.gemm_grid": "documented in one sentence; read as an index grid",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nkisim.dtypes import F32, FLOATS
-from nkisim.instruction import Instruction
+from nkisim.instruction import Engine, Instruction
 from nkisim.memory import Role, Space
 from nkisim.tensor import Tensor
 
@@ -83,7 +83,7 @@ def _may_write(writer: Instruction, value: Tensor, target: Tensor) -> bool:
     spaces = (value.space, target.space)
     if spaces not in ((Space.SBUF, Space.SBUF), (Space.PSUM, Space.PSUM), _INTO_PSUM):
         return False
-    if spaces == _INTO_PSUM and not writer.spec.on_chip:
+    if spaces == _INTO_PSUM and (not writer.spec.on_chip or writer.engine is Engine.GPSIMD):
         return False
     # Engines compute in fp32 and convert on the way out, and DMA converts: one rounding, not two.
     # What only moves elements rounds nothing, so a wider target takes them as they are.

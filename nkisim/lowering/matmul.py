@@ -239,6 +239,7 @@ def nc_transpose(
             f"{what} of {data.describe()}: {rows} partitions, {columns} elements a partition",
             rule=f"the {runs_on.value} Engine transposes at most {limit} by {limit}",
             fix="cut the tile in blocks" + ("" if limit == 128 else ", or use the Tensor Engine"),
+            code="err_size_of_dimension_exceed_arch_limit",
         )
     if runs_on is Engine.TENSOR and data.space is not Space.SBUF:
         raise MemorySpaceError(
@@ -343,6 +344,7 @@ def transpose(x: Tensor, *, dtype: Any = None, mask: Mask | None = None, **kwarg
             f"{what} of {x.describe()} with {x.ndim} axes",
             rule="nl.transpose swaps partitions and one free axis: two axes",
             fix="index the tile to two axes, or permute free axes in an access pattern",
+            code="err_exceed_max_supported_dimension",
         )
     if _in_psum(x) and max(x.shape) > _VECTOR_TRANSPOSE_MAX:
         x = copy(x)

@@ -13,6 +13,7 @@ from nkisim.errors import (
     ParameterError,
     ShapeError,
     TileSizeError,
+    locate,
 )
 from nkisim.index import Mask, as_int
 from nkisim.indirect import IndirectTensor
@@ -398,7 +399,30 @@ def _assign(target: Tensor, value: Tensor | float) -> None:
     left = current().checker.defined_part(value)
     if left is not None:
         target, value, where = target.restrict(left.box), value.restrict(left.box), left.dense
+    if target.space is Space.PSUM:
+        _refuse_gpsimd(target, value)
     current().emit("tensor_copy", (target,), (value,), where=where, assign=True)
+
+
+def _refuse_gpsimd(target: Tensor, value: Tensor) -> None:
+    """`target[...] = nisa.f(..., engine=gpsimd)`: GpSimd is to write PSUM, and cannot. Of a tile
+    that was made before, another engine copies."""
+    made = current().trace.instructions[-1:]
+    if (
+        made
+        and made[0].engine is Engine.GPSIMD
+        and made[0].engine_asked
+        and made[0].location == locate()
+        and any(t.buffer is value.buffer for t in made[0].outs)
+    ):
+        current().checker.report(
+            "memory",
+            MemorySpaceError(
+                f"{made[0].label} on the GpSimd Engine is to write {target.describe()}",
+                rule="the GpSimd Engine cannot access PSUM",
+                fix="use the Vector or the Scalar Engine, or a target in SBUF",
+            ),
+        )
 
 
 def _once(target: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:

@@ -177,6 +177,7 @@ def same_shape(what: str, a: Tensor, b: Tensor) -> None:
             f"{what} of {a.describe()} and {b.describe()}",
             rule="the tiles have the same partitions and the same elements a partition",
             fix="index both with the same axes; for one element a partition use nisa.tensor_scalar",
+            code="err_num_partition_mismatch" if a.shape[0] != b.shape[0] else None,
         )
 
 

@@ -60,12 +60,19 @@ def _barrier(instr: Instruction) -> Callable:
     return lambda: None  # instances run in the order that it asks for
 
 
+def _text(values: np.ndarray) -> str:
+    how = {"formatter": {"all": str}} if values.dtype == object else {}
+    return np.array2string(values, separator=", ", threshold=64, **how)
+
+
 @opcode("device_print", Engine.HOST, on_chip=False)
 def _device_print(instr: Instruction) -> Callable:
-    prefix = instr.attrs["prefix"]
+    prefix, where = instr.attrs["prefix"], instr.where
 
     def show(x: np.ndarray) -> None:
         values = x.astype(np.float32) if x.dtype.kind == "V" else x
-        print(f"{prefix}{np.array2string(values, separator=', ', threshold=64)}", flush=True)
+        if where is not None:  # elements that the mask leaves out are shown as --
+            values = np.where(where, values.astype(object), "--")
+        print(f"{prefix}{_text(values)}", flush=True)
 
     return show

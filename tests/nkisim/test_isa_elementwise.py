@@ -581,3 +581,19 @@ def test_a_few_neighbours_of_each_group(dtype, every, few, compute):
     wanted = np.zeros((6, 9, every))
     wanted[..., every - few :] = x[..., :few].astype(float) - y[..., every - few :].astype(float)
     close(compute(body, x, y), wanted, dtype)
+
+
+def test_gpsimd_does_not_write_psum(compute):
+    def body(t, apart):
+        target = nl.ndarray(t.shape, dtype=t.dtype, buffer=nl.psum)
+        if apart:  # the copy is another instruction, of another engine
+            made = nisa.tensor_copy(t, engine=nisa.gpsimd_engine)
+            target[...] = made
+        else:
+            target[...] = nisa.tensor_copy(t, engine=nisa.gpsimd_engine)
+        return nl.copy(target)
+
+    x = numbers((4, 8))
+    np.testing.assert_array_equal(compute(lambda t: body(t, apart=True), x), x)
+    with pytest.raises(MemorySpaceError, match="is to write"):
+        compute(lambda t: body(t, apart=False), x)

@@ -470,3 +470,21 @@ def test_device_print_shows_values_when_the_kernel_runs(capsys):
         assert capsys.readouterr().out == "before [[1., 2., 3.]]\nafter [[2., 3.]]\n"
     kernel(x.astype(nl.bfloat16))
     assert "before [[1., 2., 3.]]" in capsys.readouterr().out
+
+
+def test_device_print_under_a_mask_shows_what_it_leaves(capsys):
+    @Kernel
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        t = nl.load(x)
+        i, j = nl.arange(3)[:, None], nl.arange(3)[None, :]
+        nl.device_print("box ", t, mask=(i < 2) & (j < 2))
+        nl.device_print("triangle ", t, mask=i >= j)
+        nl.store(out, t)
+        return out
+
+    kernel(np.arange(9, dtype=np.float32).reshape(3, 3))
+    assert capsys.readouterr().out == (
+        "box [[0., 1.],\n [3., 4.]]\n"
+        "triangle [[0.0, --, --],\n [3.0, 4.0, --],\n [6.0, 7.0, 8.0]]\n"
+    )

@@ -392,12 +392,14 @@ def _check_affine(what: str, op: str, bias: object, scale: object) -> None:
             f"{what}: bias is {bias.describe()}",
             rule="the bias is float32, float16 or bfloat16",
             fix="convert it: nl.copy(bias, dtype=nl.float32)",
+            code="err_activation_bias_invalid_type",
         )
     if isinstance(scale, Tensor) and scale.dtype != F32:
         raise DTypeError(
             f"{what}: scale is {scale.describe()}",
             rule="a scale tile is float32",
             fix="convert it: nl.copy(scale, dtype=nl.float32)",
+            code="err_activation_scale_invalid_type",
         )
     if op == "reciprocal" and bias is not None and get_nc_version() is nc_version.gen2:
         raise ParameterError(
