@@ -119,7 +119,9 @@ class Checker:
 
     def on_place(self, buffer: Buffer) -> None:
         """A tensor whose tiles the kernel places."""
-        buffer.placed = place_tiles(buffer, self.trace.machine)
+        buffer.placed = place_tiles(
+            buffer, self.trace.machine, lambda e: self.report("placement", e, mild=self.simulated)
+        )
 
     def finish(self) -> None:
         """All instances are traced: check what only the whole stream shows."""

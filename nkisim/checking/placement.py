@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,21 +20,34 @@ if TYPE_CHECKING:
 _QUARTER = 32  # partitions; legal start partitions are multiples of it
 
 
-def place_tiles(buffer: Buffer, machine: Machine) -> tuple[Placed, ...]:
+def place_tiles(
+    buffer: Buffer, machine: Machine, overflow: Callable[[PlacementError], None]
+) -> tuple[Placed, ...]:
     """Where each tile of a buffer that the kernel places goes, in the order of its blocks.
 
+    Args:
+        buffer: the tiles.
+        machine: whose memory they go to.
+        overflow: is called with an error when a tile reaches past the end of SBUF.
+
     Raises:
-        PlacementError: an address that the memory does not have or the hardware cannot reach.
+        PlacementError: an address that the hardware cannot reach.
     """
     blocks = buffer.shape[: buffer.par_axis]
     size, partitions = buffer.partition_bytes, buffer.shape[buffer.par_axis]
     return tuple(
-        _checked(buffer, idx, buffer.place(idx, partitions, size), machine)
+        _checked(buffer, idx, buffer.place(idx, partitions, size), machine, overflow)
         for idx in np.ndindex(*blocks)
     )
 
 
-def _checked(buffer: Buffer, idx: tuple[int, ...], place: object, machine: Machine) -> Placed:
+def _checked(
+    buffer: Buffer,
+    idx: tuple[int, ...],
+    place: object,
+    machine: Machine,
+    overflow: Callable[[PlacementError], None],
+) -> Placed:
     in_psum = buffer.space is Space.PSUM
     names = ("bank", "start partition", "byte address") if in_psum else ("start partition", "byte")
     if not isinstance(place, tuple) or len(place) != len(names):
@@ -63,12 +76,15 @@ def _checked(buffer: Buffer, idx: tuple[int, ...], place: object, machine: Machi
         return Placed(0, partitions, bank * machine.psum_bank_bytes, size)
     room, align = machine.sbuf_usable_bytes, machine.sbuf_min_align
     if address < 0 or address + size > room or address % align:
-        raise PlacementError(
+        error = PlacementError(
             f"{what}, and needs {size:,} bytes a partition from there",
             rule=f"SBUF of {machine.name} gives kernels bytes 0..{room - 1} of each partition, "
             f"aligned to {align}",
             fix="use fewer physical tiles (num_free_tiles), or a lower base address",
         )
+        if address < 0 or address % align:
+            raise error
+        overflow(error)
     return Placed(start, partitions, address, size)
 
 

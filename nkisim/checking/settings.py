@@ -66,8 +66,10 @@ _simulated = ContextVar("simulated", default=False)
 
 @contextlib.contextmanager
 def simulated() -> Iterator[None]:
-    """Run a kernel for `nki.simulate_kernel`, which the SDK's examples call with grids of instances
-    that all do the same work: of no consequence on hardware, so a warning there."""
+    """Run a kernel for `nki.simulate_kernel`. There two errors are warnings, since the SDK's
+    examples contain them: instances of a grid that all do the same work, which is of no consequence
+    on hardware, and tiles placed past the end of SBUF, by an allocator that several kernels share.
+    """
     token = _simulated.set(True)
     try:
         yield

@@ -181,6 +181,17 @@ def same_shape(what: str, a: Tensor, b: Tensor) -> None:
         )
 
 
+def same_elements(what: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Two tiles as views of one shape: a free axis of size 1 is read again and again, which is an
+    access pattern with a step of 0. Raises ShapeError unless they are otherwise equal."""
+    if a.ndim == b.ndim and a.shape[:1] == b.shape[:1]:
+        shape = tuple(max(m, n) for m, n in zip(a.shape, b.shape, strict=True))
+        if all({m, n} <= {1, s} for m, n, s in zip(a.shape, b.shape, shape, strict=True)):
+            return a.broadcast_to(shape), b.broadcast_to(shape)
+    same_shape(what, a, b)
+    return a, b
+
+
 def not_both_in_psum(what: str, a: object, b: object) -> None:
     """Raises MemorySpaceError when two operands are both in PSUM."""
     if all(isinstance(x, Tensor) and x.space is Space.PSUM for x in (a, b)):

@@ -105,7 +105,8 @@ def simulate_kernel(kernel: Callable, *args: Any, **kwargs: Any) -> Any:
 
     Numbers are rounded as on hardware. (The SDK's own simulator keeps bf16 and fp8 tiles in fp32;
     for that declare the kernel with `@nki.jit(mode="simulation")`.) Instances of a grid that all
-    write the same values are reported with a warning here; elsewhere that is an error.
+    write the same values, and tiles placed past the end of SBUF, are reported with a warning here;
+    elsewhere they are errors.
     """
     frameworks.require_numpy("nki.simulate_kernel", leaves((args, kwargs)))
     with simulated():

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nkisim
-from nkisim.errors import MemorySpaceError, ParameterError, PlacementError
+from nkisim.errors import MemorySpaceError, NkiWarning, ParameterError, PlacementError
 
 X = np.random.default_rng(0).standard_normal((4, 128, 64)).astype(np.float32)
 
@@ -241,3 +241,14 @@ def test_static_range_unrolls_so_its_addresses_differ():
     np.testing.assert_array_equal(kernel(X), X)
     buffers = kernel.specialize((X,), {}).program.trace.buffers
     assert [b.placed[0].address for b in buffers if b.placed] == [0, 512, 1024, 1536]
+
+
+def test_tiles_past_the_end_of_sbuf_in_simulate_kernel():
+    """AWS's attention kernels share an allocator, which the second of them finds used up."""
+    far = ncc.sbuf.mod_alloc(base_addr=170_000, num_free_tiles=(4,))
+    kernel = nki.jit(copy_kernel(ncc.sbuf.alloc(lambda *a: (0, 10_240 + far.place(*a)[1]))))
+    with pytest.raises(PlacementError, match=r"bytes 0\.\.180223"):
+        kernel(X)
+    with pytest.warns(NkiWarning, match="bytes 0..180223"):
+        got = nki.simulate_kernel(kernel, X)
+    np.testing.assert_array_equal(got, X)

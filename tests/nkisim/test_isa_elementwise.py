@@ -359,6 +359,26 @@ def vector(value=1.0, dtype=nl.float32, rows=4):
     return nl.full((rows, 1), value, dtype=dtype)
 
 
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((5, 12), (5, 1)), ((5, 1), (5, 12)), ((5, 3, 4), (5, 1, 4)), ((5, 3, 1), (5, 1, 4))],
+)
+def test_tensor_tensor_repeats_free_axes_of_size_1(compute, a, b):
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(shape).astype(np.float32) for shape in (a, b))
+    got = compute(lambda t, u: nisa.tensor_tensor(t, u, nl.subtract), x, y)
+    np.testing.assert_array_equal(got, x - y)
+
+
+@pytest.mark.parametrize(("a", "b"), [((5, 12), (5, 6)), ((5, 12), (1, 12)), ((5, 12), (5, 12, 1))])
+def test_tensor_tensor_repeats_nothing_else(compute, a, b):
+    with pytest.raises(ShapeError, match="same partitions"):
+        compute(
+            lambda t, u: nisa.tensor_tensor(t, u, nl.add),
+            *(np.ones(shape, np.float32) for shape in (a, b)),
+        )
+
+
 ADD, AND = nl.add, nl.bitwise_and
 REFUSED = {
     "shapes": (lambda t, u: nisa.tensor_tensor(t, u, ADD), ShapeError, "same partitions"),

@@ -24,6 +24,7 @@ from nkisim.lowering.operands import (
     number,
     one_of,
     require_tile,
+    same_elements,
     same_shape,
 )
 from nkisim.lowering.reduce import check_integers
@@ -53,7 +54,8 @@ def tensor_tensor(
     multiply.
 
     Args:
-        data1, data2: tiles of one shape, (partitions <= 128, free...), not both in PSUM.
+        data1, data2: tiles of one shape, (partitions <= 128, free...), not both in PSUM. A free
+            axis of size 1 stands for as many equal elements as the other tile has.
         op: a binary operator: an `nki.language` function or the NumPy function of that name.
         dtype: output type; the promoted input type when None.
         mask: where to compute.
@@ -66,7 +68,7 @@ def tensor_tensor(
     what = "nisa.tensor_tensor"
     a, b = require_tile(what, data1), require_tile(what, data2)
     name = one_of(what, operator_name(op), _BINARY)
-    same_shape(what, a, b)
+    a, b = same_elements(what, a, b)
     not_both_in_psum(what, a, b)
     bits = name in alu.BITVEC
     result = promote(a.dtype, b.dtype) if dtype is None else as_dtype(dtype)
