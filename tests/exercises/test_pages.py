@@ -30,6 +30,8 @@ PAGES = sorted(
     if (PUZZLES / f"{page.stem}.py").exists()
 )
 
+REFERENCE = {"api", "bibliography", "glossary", "setup"}  # tables, and how to install
+
 
 class Cell:
     """A code cell of the section: its source and, with a skeleton, the exercise it is about."""
@@ -135,3 +137,22 @@ def test_page_puzzles_and_solutions_have_the_same_names(page: Path) -> None:
     shown = re.findall(rf"exercises/solutions/{page.stem}\.py\n:pyobject: (\w+)\n", text)
     assert sorted(shown) == sorted(there), "each solution is shown once, folded"
     assert 2 <= len(there) <= 5
+
+
+def test_every_chapter_has_exercises() -> None:
+    chapters = {path.stem for f in ("notebooks", "book") for path in (ROOT / f).glob("*.md")}
+    assert chapters - REFERENCE == {page.stem for page in PAGES}
+
+
+def test_there_are_bug_hunts() -> None:
+    errors = set()
+    hunts = 0
+    for page in PAGES:
+        text = page.read_text()
+        hunts += len(re.findall(r"^### .*bug hunt.*$", text, re.MULTILINE))
+        stored = page.with_suffix(".ipynb")
+        if stored.exists():
+            errors |= set(re.findall(r"Not yet: (\w+Error)", stored.read_text()))
+    assert hunts >= 4
+    # A race between programs, an uninitialised tile, a partition-axis reduction, a mask.
+    assert errors >= {"RaceError", "UninitializedReadError", "ParameterError", "OutOfBoundsError"}
