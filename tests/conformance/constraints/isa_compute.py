@@ -87,6 +87,9 @@ refused(
     broken=lambda f: act(f, hbm(4, 6)),
     error=MemorySpaceError,
     match="HBM is reached by DMA",
+    also=(
+        (lambda f: act(f, nl.zeros((129, 6), nl.float32)), TileSizeError, "partition axis of 129"),
+    ),
     kept=lambda f: (act(f, tile(128, 6)), act(f, psum(4, 6))),
 )
 refused(
@@ -103,6 +106,7 @@ refused(
     broken=lambda f: act(f, scale=column(nl.bfloat16)),
     error=DTypeError,
     match="scale tile is float32",
+    also=((lambda f: act(f, scale=tile(4, 2)), ShapeError, "shape \\(4, 1\\)"),),
     kept=lambda f: (act(f, scale=2.0), act(f, scale=column())),
 )
 refused(
@@ -111,6 +115,10 @@ refused(
     broken=lambda f: act(f, bias=column(np.int8)),
     error=DTypeError,
     match="float32, float16 or bfloat16",
+    also=(
+        (lambda f: act(f, bias=1.0), ParameterError, "the bias is a tile"),
+        (lambda f: act(f, bias=tile(4, 2)), ShapeError, "shape \\(4, 1\\)"),
+    ),
     kept=lambda f: (act(f, bias=column()), act(f, bias=column(nl.bfloat16))),
 )
 holds(
@@ -257,6 +265,7 @@ refused(
     broken=lambda f: f(tile(4, 6), tile(1, 6), ADD),
     error=ShapeError,
     match="same partitions",
+    also=((lambda f: f(tile(4, 6), tile(4, 5), ADD), ShapeError, "same elements a partition"),),
     kept=lambda f: f(tile(4, 6), tile(4, 6), ADD),
 )
 refused(
@@ -273,6 +282,7 @@ refused(
     broken=lambda f: f(*[tile(4, 6, dtype=np.int32)] * 2, nl.bitwise_and, dtype=nl.float32),
     error=DTypeError,
     match="bit patterns",
+    also=((lambda f: f(tile(4, 6), tile(4, 6), nl.bitwise_and), DTypeError, "bit patterns"),),
     kept=lambda f: f(*[tile(4, 6, dtype=np.int32)] * 2, nl.bitwise_and),
 )
 holds(
@@ -323,6 +333,14 @@ refused(
     broken=lambda f: f(tile(4, 6, dtype=np.int32), nl.bitwise_and, 3, engine=nisa.gpsimd_engine),
     error=ParameterError,
     match="bit operations run on the Vector Engine",
+    also=(
+        (lambda f: f(tile(4, 6), nl.bitwise_and, 3), DTypeError, "bit patterns"),
+        (
+            lambda f: f(tile(4, 6, dtype=np.int32), nl.bitwise_and, 3, dtype=nl.float32),
+            DTypeError,
+            "bit patterns",
+        ),
+    ),
     kept=lambda f: f(tile(4, 6, dtype=np.int32), nl.bitwise_and, 3, engine=nisa.vector_engine),
 )
 holds(
@@ -459,6 +477,10 @@ refused(
     broken=lambda f: f(ADD, tile(4, 3, 2), axis=1),
     error=ParameterError,
     match="the last free axes, in a row",
+    also=(
+        (lambda f: f(ADD, tile(4, 2, 3, 2), axis=[1, 3]), ParameterError, "in a row"),
+        (lambda f: f(ADD, tile(4, 3), axis=[0, 1]), ParameterError, "never axis 0"),
+    ),
     kept=lambda f: (f(ADD, tile(4, 3, 2), axis=2), f(ADD, tile(4, 2, 2, 2, 2), axis=[1, 2, 3, 4])),
 )
 refused(
@@ -536,6 +558,7 @@ refused(
     broken=lambda f: _scan(f, op0=nl.bitwise_and),
     error=ParameterError,
     match="operator bitwise_and",
+    also=((lambda f: _scan(f, op1=nl.abs), ParameterError, "operator abs"),),
     kept=lambda f: _scan(f, op1=nl.subtract, reverse1=True),
 )
 
@@ -628,6 +651,7 @@ refused(
     broken=lambda f: f(tile(4, 6), 1.5),
     error=ParameterError,
     match="between 0 and 1",
+    also=((lambda f: f(tile(4, 6), tile(4, 2)), ShapeError, "shape \\(4, 1\\)"),),
     kept=lambda f: (f(tile(4, 6), 0.0), f(tile(4, 6), 1.0), f(tile(4, 6), column())),
 )
 refused(
@@ -636,6 +660,13 @@ refused(
     broken=lambda f: f(tile(4, 6, dtype=np.int32), column(nl.bfloat16)),
     error=DTypeError,
     match="float32 for integer data",
+    also=(
+        (
+            lambda f: f(tile(4, 6, dtype=np.int32), 0.5, dtype=nl.float32),
+            DTypeError,
+            "the data's type",
+        ),
+    ),
     kept=lambda f: f(tile(4, 6, dtype=np.int32), column()),
 )
 refused(
@@ -665,6 +696,7 @@ refused(
     broken=lambda f: _product(f, psum(8, 4)),
     error=MemorySpaceError,
     match="reads SBUF and writes PSUM",
+    also=((lambda f: _product(f, None, psum(8, 6)), MemorySpaceError, "reads SBUF"),),
     kept=_product,
 )
 refused(
@@ -673,6 +705,13 @@ refused(
     broken=lambda f: _product(f, tile(7, 4)),
     error=ShapeError,
     match="contraction of 7 with 8",
+    also=(
+        (
+            lambda f: _product(f, nl.zeros((129, 4), nl.float32)),
+            TileSizeError,
+            "partition axis of 129",
+        ),
+    ),
     kept=lambda f: _product(f, tile(128, 4), tile(128, 6)),
 )
 refused(
@@ -681,6 +720,7 @@ refused(
     broken=lambda f: _product(f, tile(8, 129)),
     error=TileSizeError,
     match="at most 128 elements",
+    also=((lambda f: _product(f, None, tile(8, 513)), TileSizeError, "at most 512 elements"),),
     kept=lambda f: _product(f, tile(8, 128), tile(8, 512)),
 )
 refused(
@@ -739,6 +779,14 @@ refused(
     broken=lambda f: _product(f, tile_position=(0, 0), tile_size=(60, 64)),
     error=ParameterError,
     match="multiples of 32",
+    also=(
+        (lambda f: _product(f, tile_position=(0, 0)), ParameterError, "one without the other"),
+        (
+            lambda f: _product(f, tile_position=(0.0, 0), tile_size=(64, 64)),
+            ParameterError,
+            "integers",
+        ),
+    ),
     kept=lambda f: _product(f, tile_position=(0, 0), tile_size=(64, 64)),
 )
 refused(
@@ -785,6 +833,9 @@ refused(
     broken=lambda f: f(psum(4, 6), engine=nisa.tensor_engine),
     error=MemorySpaceError,
     match="reads SBUF and writes PSUM",
+    also=(
+        (lambda f: f(tile(4, 129), engine=nisa.tensor_engine), TileSizeError, "at most 128 by 128"),
+    ),
     kept=lambda f: f(tile(128, 128), engine=nisa.tensor_engine),
 )
 refused(

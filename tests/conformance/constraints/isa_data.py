@@ -394,6 +394,24 @@ refused(
     broken=lambda f: _reduced(f, reduce_op=np.add),
     error=ParameterError,
     match="with max only",
+    also=(
+        (
+            lambda f: _reduced(
+                f, reduce_cmd=nisa.reduce_cmd.reset_reduce, reduce_res=nl.ndarray((4, 1), np.int32)
+            ),
+            DTypeError,
+            "floating point",
+        ),
+        (
+            lambda f: _reduced(
+                f,
+                reduce_cmd=nisa.reduce_cmd.reset_reduce,
+                reduce_res=nl.ndarray((4, 2), nl.float32),
+            ),
+            ShapeError,
+            "shape \\(4, 1\\)",
+        ),
+    ),
     kept=lambda f: _reduced(
         f,
         reduce_op=np.max,
@@ -555,6 +573,7 @@ refused(
     broken=lambda f: f(src=tile(4, 7)),
     error=ShapeError,
     match="8 to 16384",
+    also=((lambda f: f(src=tile(4, 16385)), ShapeError, "8 to 16384"),),
     kept=lambda f: (f(src=tile(4, 8)), f(src=tile(1, 16384))),
 )
 refused(
@@ -587,6 +606,10 @@ refused(
     broken=lambda f: _found(f, (4, 7)),
     error=ShapeError,
     match="8 to 16384",
+    also=(
+        (lambda f: _found(f, (4, 2, 2, 2, 1, 2)), ShapeError, "at most 5 axes"),
+        (lambda f: _found(f, (4, 16385)), ShapeError, "8 to 16384"),
+    ),
     kept=lambda f: _found(f, (4, 2, 2, 2, 2)),
 )
 refused(
@@ -595,6 +618,7 @@ refused(
     broken=lambda f: _found(f, vals=(4, 7)),
     error=ShapeError,
     match="exactly 8 values",
+    also=((lambda f: _found(f, vals=(4, 2, 2, 2)), ShapeError, "at most 3 axes"),),
     kept=lambda f: _found(f, vals=(4, 2, 4)),
 )
 refused(
@@ -717,6 +741,7 @@ refused(
     broken=lambda f: _shuffled(f, mask=KEEP[:31]),
     error=ParameterError,
     match="32 integers",
+    also=((lambda f: _shuffled(f, mask=[32, *KEEP[1:]]), ParameterError, "from 0 to 31"),),
     kept=lambda f: _shuffled(f, mask=[255] * 32),
 )
 
@@ -734,6 +759,7 @@ refused(
     broken=lambda f: _shuffled(f, tile(32, 6, dtype=nl.bfloat16)),
     error=DTypeError,
     match="one type",
+    also=((lambda f: _shuffled(f, tile(32, 5)), ShapeError, "same elements a partition"),),
     kept=_shuffled,
 )
 refused(
@@ -843,6 +869,7 @@ refused(
     broken=lambda f: _moved(f, dst_rmw_op=np.add, oob_mode=nisa.oob_mode.skip),
     error=ParameterError,
     match="no skip mode",
+    also=((lambda f: _moved(f, dst_rmw_op=np.multiply), ParameterError, "DMA engines add"),),
     kept=lambda f: _moved(f, dst_rmw_op=np.add),
 )
 
@@ -871,6 +898,7 @@ refused(
     broken=lambda f: _moved(f, dge_mode=nisa.dge_mode.hwdge),
     error=ParameterError,
     match="from NeuronCore-v3 on",
+    also=((lambda f: _moved(f, dge_mode=7), ParameterError, "dge_mode=7"),),
     kept=lambda f: (
         _moved(f, dge_mode=nisa.dge_mode.none),
         _moved(f, dge_mode=nisa.dge_mode.swdge),

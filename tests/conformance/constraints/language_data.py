@@ -76,6 +76,7 @@ refused(
     broken=lambda f: f(0, 8, 2),
     error=IndexingError,
     match="step",
+    also=((lambda f: f(), IndexingError, "arange"),),
     kept=lambda f: (f(8), f(0, 8)),
     inside=False,
 )
@@ -550,6 +551,7 @@ refused(
     broken=lambda f: f(hbm(129, 4)),
     error=TileSizeError,
     match="partition axis of 129",
+    also=((lambda f: f(hbm(2, 129, 4)[0]), TileSizeError, "partition axis of 129"),),
     kept=lambda f: f(hbm(128, 4)),
 )
 
@@ -719,6 +721,7 @@ refused(
     broken=lambda f: _gathered(f, data=(4, 2, 2, 2, 1)),
     error=ShapeError,
     match="2 to 4 axes",
+    also=((lambda f: _gathered(f, indices=(4, 1, 1, 1, 3)), ShapeError, "2 to 4 axes"),),
     kept=lambda f: _gathered(f, data=(4, 2, 2, 2)),
 )
 refused(

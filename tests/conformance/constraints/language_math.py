@@ -21,6 +21,7 @@ from constraints.walk import (
 )
 from nkisim.errors import (
     DTypeError,
+    IndexingError,
     MemorySpaceError,
     ParameterError,
     PlacementError,
@@ -63,6 +64,10 @@ refused(
     broken=lambda f: f(hbm(4, 4, dtype=kind(f))),
     error=MemorySpaceError,
     match="HBM is reached by DMA",
+    also=(
+        (lambda f: f(nl.zeros((2, nl.par_dim(4), 4), kind(f))), IndexingError, "walks partitions"),
+        (lambda f: f(nl.zeros((129, 4), kind(f))), TileSizeError, "partition axis of 129"),
+    ),
     kept=lambda f: (f(tile(128, 4, dtype=kind(f))), f(psum(4, 4, dtype=kind(f)))),
 )
 
@@ -199,6 +204,14 @@ refused(
     broken=lambda f: f(tile(4, 4) > 2, 1.0, tile(4, 4)),
     error=ParameterError,
     match="takes an NKI tensor",
+    also=(
+        (lambda f: f(True, tile(4, 4), 1.0), ParameterError, "takes an NKI tensor"),
+        (
+            lambda f: f(tile(4, 4) > 2, tile(4, 4), values(4, 4)),
+            DTypeError,
+            "neither a tile nor a number",
+        ),
+    ),
     kept=lambda f: (f(tile(4, 4) > 2, tile(4, 4), 1.0), f(tile(4, 4) > 2, *[tile(4, 4)] * 2)),
 )
 
@@ -237,6 +250,10 @@ refused(
     broken=lambda f: f(tile(4, 3, 2), [0, 1]),
     error=ParameterError,
     match="never axis 0",
+    also=(
+        (lambda f: f(tile(4, 3, 2), 0), ParameterError, "never axis 0"),
+        (lambda f: f(tile(4, 3, 2), 3), ParameterError, "never axis 0"),
+    ),
     kept=lambda f: (f(tile(4, 3, 2), [1, 2]), f(tile(4, 3, 2), 2)),
 )
 
@@ -386,12 +403,20 @@ refused(
 
 # -- the Tensor Engine
 
+# AWS's attention samples pass PSUM tiles, which are copied into SBUF first.
 refused(
     "nl.matmul",
     "x: SBUF, par dim <=128, free dim <=128",
     broken=lambda f: f(tile(4, 129), tile(4, 8), transpose_x=True),
     error=TileSizeError,
     match="at most 128 elements a partition",
+    also=(
+        (
+            lambda f: f(hbm(4, 8), tile(4, 8), transpose_x=True),
+            MemorySpaceError,
+            "HBM is reached by DMA",
+        ),
+    ),
     kept=lambda f: f(tile(4, 128), tile(4, 8), transpose_x=True),
 )
 refused(
@@ -400,6 +425,13 @@ refused(
     broken=lambda f: f(tile(4, 8), tile(4, 513), transpose_x=True),
     error=TileSizeError,
     match="at most 512 elements a partition",
+    also=(
+        (
+            lambda f: f(tile(4, 8), hbm(4, 8), transpose_x=True),
+            MemorySpaceError,
+            "HBM is reached by DMA",
+        ),
+    ),
     kept=lambda f: f(tile(4, 8), tile(4, 512), transpose_x=True),
 )
 refused(

@@ -265,6 +265,7 @@ refused(
     broken=lambda f: f(working_directory="profiles")(double),
     error=ParameterError,
     match="absolute path",
+    also=((lambda f: f()(double), ParameterError, "required"),),
     kept=lambda f: runner(f)(X),
     inside=False,
 )
@@ -449,6 +450,18 @@ refused(
     broken=lambda f: _filled(f(lambda idx, p, size: (32, 0)), 64, 4),
     error=PlacementError,
     match=r"one of \(0, 64\)",
+    also=(
+        (
+            lambda f: _filled(f(lambda idx, p, size: (32, 0)), 65, 4),
+            PlacementError,
+            "one of \\(0,\\)",
+        ),
+        (
+            lambda f: _filled(f(lambda idx, p, size: (16, 0)), 4, 4),
+            PlacementError,
+            "one of \\(0, 32, 64, 96\\)",
+        ),
+    ),
     kept=lambda f: _filled(f(lambda idx, p, size: (64, 0)), 64, 4),
 )
 refused(
@@ -596,6 +609,18 @@ refused(
     broken=lambda f: _filled(f(lambda idx, p, size: (0, 32, 0)), 4, 4),
     error=PlacementError,
     match="partition 0 and byte 0",
+    also=(
+        (
+            lambda f: _filled(f(lambda idx, p, size: (0, 0, 64)), 4, 4),
+            PlacementError,
+            "partition 0 and byte 0",
+        ),
+        (
+            lambda f: _filled(f(lambda idx, p, size: (8, 0, 0)), 4, 4),
+            PlacementError,
+            "one of 8 banks",
+        ),
+    ),
     kept=lambda f: _filled(f(lambda idx, p, size: (7, 0, 0)), 4, 4),
 )
 for option in ("base_addr", "base_partition"):

@@ -25,12 +25,10 @@ Action = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Refused:
-    """`broken` raises `error` with a message that matches; `kept` does not. Both are given the
-    API function, and are run as the body of a kernel if `inside`."""
+    """Each of `breaks` is (code, the error it raises, what the message matches); `kept` raises
+    nothing. They are given the API function, and are run as the body of a kernel if `inside`."""
 
-    broken: Action
-    error: type[Exception]
-    match: str
+    breaks: tuple[tuple[Action, type[Exception], str], ...]
     kept: Action
     inside: bool
     target: str | None
@@ -70,11 +68,14 @@ def refused(
     error: type[Exception],
     match: str,
     kept: Action,
+    also: tuple[tuple[Action, type[Exception], str], ...] = (),
     inside: bool = True,
     target: str | None = None,
 ) -> None:
-    """Enter a rule. `inside=False`: the actions are not kernel bodies. `target`: the platform."""
-    _enter(names, constraint, Refused(broken, error, match, kept, inside, target))
+    """Enter a rule. `also`: more ways to break it, for a text with several parts. `inside=False`:
+    the actions are not kernel bodies. `target`: the platform."""
+    breaks = ((broken, error, match), *also)
+    _enter(names, constraint, Refused(breaks, kept, inside, target))
 
 
 def holds(names: str | Iterable[str], constraint: str, show: Action) -> None:
