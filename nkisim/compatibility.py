@@ -1,10 +1,10 @@
 """What the SDK's simulator does and hardware does not, for `@nki.jit(mode="simulation")`.
 
-A tile that the kernel returns is copied out, bf16 and fp8 tiles keep fp32 precision, and a tile
-that a masked instruction filled in part may be stored as a whole, with a warning
-(nkisim.checking.memory_state). AWS's own documentation tests rely on all three. They hold for
-kernels declared with that mode only; every other way to run a kernel (other modes,
-`nki.simulate_kernel` of a plain function, JAX and PyTorch by default) does as hardware does.
+A tile that the kernel returns is copied out, bf16 and fp8 tiles keep fp32 precision, dropout drops
+nothing, and a tile that a masked instruction filled in part may be stored as a whole
+(nkisim.checking.memory_state). All but the second warn. AWS's own documentation tests rely on all
+four. They hold for kernels declared with that mode only; every other way to run a kernel (other
+modes, `nki.simulate_kernel` of a plain function, JAX and PyTorch by default) does as hardware does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from nkisim.dtypes import F32, bfloat16, float8_e4m3, float8_e5m2
-from nkisim.errors import OutputError, warn
+from nkisim.errors import OutputError, ParameterError, warn
 from nkisim.memory import Role, Space
 from nkisim.tensor import Tensor
 from nkisim.trace import Trace, Tracer
@@ -39,6 +39,19 @@ def returned_in_hbm(tracer: Tracer, leaf: object) -> object:
             )
         )
     return out
+
+
+def drops_nothing(tracer: Tracer, what: str) -> bool:
+    """Whether dropout `what` is to keep all: the SDK lists it as a known issue of its simulator."""
+    if tracer.checker.as_sdk and tracer.program == 0:
+        warn(
+            ParameterError(
+                f"{what} keeps every element",
+                rule='mode="simulation" drops nothing, as the SDK\'s simulator; hardware does',
+                fix="declare the kernel with another mode, or none, to see dropout",
+            )
+        )
+    return tracer.checker.as_sdk
 
 
 def keep_fp32(trace: Trace) -> None:

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from nkisim.compatibility import drops_nothing
 from nkisim.dtypes import F32, FLOATS, INTEGERS, as_dtype
 from nkisim.errors import DTypeError, ParameterError, ShapeError
 from nkisim.index import Mask, as_int
 from nkisim.kernel import check_shapes
 from nkisim.lowering.memory import ndarray
+from nkisim.lowering.movement import copy
 from nkisim.lowering.operands import lane_operand, narrow, require_tile, spread
 from nkisim.tensor import Tensor
 from nkisim.trace import current, restriction
@@ -132,6 +134,8 @@ def drop(
                 rule="a probability lies between 0 and 1",
                 fix="0.1 drops one element in ten",
             )
+    if drops_nothing(current(), what):
+        return copy(x, mask=mask, dtype=result)
     out = ndarray(x.shape, result)
     left = restriction(mask, x.shape)
     if left.empty:

@@ -44,8 +44,8 @@ def jit(func: Callable | None = None, mode: str = "auto", **kwargs: Any) -> Any:
         mode: "auto" takes the framework of the arguments. The other documented modes are accepted
             and behave the same here, since every one runs on the simulator; but "simulation" does
             as the SDK's simulator does: bf16 and fp8 tiles on chip keep fp32 precision (numbers
-            differ from hardware's); a returned on-chip tile is copied out, and a tile that masks
-            filled in part is stored, both with a warning.
+            differ from hardware's); a returned on-chip tile is copied out, a tile that masks
+            filled in part is stored, and dropout keeps all, each with a warning.
         **kwargs: platform_target="trn1", "inf2" or "trn2" chooses the NeuronCore generation.
             Other compiler options of the SDK are ignored, as there is no compiler.
 

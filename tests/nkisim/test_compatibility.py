@@ -137,3 +137,19 @@ def test_a_tile_that_is_filled_in_part_is_stored_in_simulation_mode_only():
 def test_a_tile_that_nothing_fills_is_stored_in_no_mode():
     with pytest.raises(UninitializedReadError, match="35 of 35"):
         nki.jit(squared_in_part, mode="simulation")(numbers(5, 7), 0)
+
+
+@pytest.mark.parametrize("api", ["isa", "language"])
+def test_dropout_keeps_everything_in_simulation_mode_only(api):
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        nl.store(out, nisa.dropout(tile, 0.5) if api == "isa" else nl.dropout(tile, 0.5))
+        return out
+
+    x = numbers(5, 70) + 10
+    with pytest.warns(NkiWarning, match="dropout keeps every element"):
+        got = nki.jit(kernel, mode="simulation")(x)
+    np.testing.assert_array_equal(got, x)
+    for mode in MODES:
+        assert 0.2 < (nki.jit(kernel, mode=mode)(x) == 0).mean() < 0.8
