@@ -43,8 +43,8 @@ def joined(left: Any, right: Callable[[], Any]) -> Any:
 def rewritten(func: Callable) -> Callable:
     """`func`, or a copy of it that checks annotated variables and joins masks with `and`.
 
-    A function without source to compile from, as in an interactive session, is returned as it is;
-    so are the functions that a kernel calls or defines.
+    Functions that the kernel defines are changed with it; those that it calls are not. A function
+    without source to compile from, as in an interactive session, is returned as it is.
     """
     if not isinstance(func, FunctionType):
         return func
@@ -135,6 +135,7 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.body = [self.visit(statement) for statement in node.body]
         return node
 
     def _call(self, hook: Callable, place: ast.AST, *arguments: ast.expr) -> ast.Call:

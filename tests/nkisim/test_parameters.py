@@ -42,6 +42,24 @@ def test_annotations_may_name_the_dtype():
         kernel(X.astype(np.float16))
 
 
+def test_annotated_variables_of_a_function_inside_a_kernel():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+
+        def moved(columns):
+            tile: tensor[8, 6] = nl.load(x[:, 0:columns])
+            nl.store(out[:, 0:columns], tile)
+
+        moved(6)
+        moved(x.shape[1])
+        return out
+
+    np.testing.assert_array_equal(kernel(X), X)
+    with pytest.raises(ShapeError, match="variable 'tile'"):
+        kernel(np.zeros((8, 7), np.float32))
+
+
 def test_annotated_variables():
     unused = "a closure variable that only an annotation names"
 
