@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import nkisim
 from kernels import bench
-from kernels.validation import matmul
+from kernels.validation import layernorm, mamba, matmul, nkibench, vector_add
 from nkisim.cost import model
 
 F4 = np.dtype(np.float32)
@@ -125,3 +125,59 @@ def test_what_is_not_validated_says_so(tmp_path):
                  (tmp_path / "trace.json").read_text()):  # fmt: skip
         assert "not validated" in text
     assert "not validated" not in str(v2) + v2.table() + bench.modelled("x", v2).caption
+
+
+def without(t, timing):
+    """Latency of the same trace on a machine with another table."""
+    return model.timeline(
+        dataclasses.replace(t, machine=dataclasses.replace(t.machine, timing=timing))
+    )
+
+
+def quick_runs(timing):
+    dma = dataclasses.replace(
+        timing.dma,
+        load_descriptor_ns=0,
+        store_descriptor_ns=0,
+        scattered_read_ns=0,
+        short_write_ns=0,
+    )
+    return dataclasses.replace(timing, dma=dma)
+
+
+PLANE, ROW = spec(1, 256, 512), spec(1, 16, 512)
+CLAIMS = {
+    "two-input Vector instructions": (
+        lambda timing: dataclasses.replace(timing, two_input_cycles=1),
+        {
+            "layernorm v1": (layernorm.layernorm_v1, (spec(512, 4096), spec(4096), spec(4096))),
+            "layernorm v2": (layernorm.layernorm_v2, (spec(512, 4096), spec(4096), spec(4096))),
+            "mamba": (mamba.mamba_v1, (PLANE, PLANE, spec(256, 16), ROW, ROW)),
+            "rotary": (nkibench.rope, (spec(128, 5120), spec(64, 5120), spec(64, 5120))),
+        },
+    ),
+    "contiguous runs": (
+        quick_runs,
+        {
+            "matmul": (
+                matmul.matmul_hoisted,
+                (spec(1024, 512, dtype=nl.bfloat16), spec(1024, 1024, dtype=nl.bfloat16)),
+            ),
+            "add in columns": (vector_add.add_columns, (spec(12800), spec(12800), 128)),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "case"), [(text, case) for text, (_, cases) in CLAIMS.items() for case in cases]
+)
+def test_the_top_finding_is_true_and_its_gain_near_what_the_change_gives(text, case):
+    change, cases = CLAIMS[text]
+    kernel, args = cases[case]
+    trace = model.trace_of(kernel, *args).program.trace
+    t = model.timeline(trace)
+    assert text in t.findings[1].text
+    claimed = sum(f.gain_us for f in t.findings if text in f.text)
+    real = t.latency_us - without(trace, change(t.timing)).latency_us
+    assert real == pytest.approx(claimed, rel=0.4)
