@@ -97,8 +97,7 @@ def timing(records: Sequence[Record], *, alt: str | None = None) -> Figure:
     if handles:
         fig.legend(handles=handles, loc="outside lower left", ncols=1)
     listed = "; ".join(_said(record) for record in (*bars, *bounds))
-    captions = dict.fromkeys(record.caption for record in bars)
-    return show(fig, alt or f"Bars of median time: {listed}.", " ".join(captions))
+    return show(fig, alt or f"Bars of median time: {listed}.", _caption(bars))
 
 
 def sweep(
@@ -173,6 +172,19 @@ def _kind_of(label: str, points: Mapping[float, Record]) -> Kind:
     if min(points) <= 0:
         raise ValueError(f"curve {label!r} has size {min(points)!r}: a logarithmic axis has none.")
     return kinds.pop()
+
+
+def _caption(records: Sequence[Record]) -> str:
+    """The captions of all records; labels of which the same is said are listed before it."""
+    labels: dict[str, list[str]] = {}
+    for record in records:
+        own = f"{record.label}: "
+        named = record.caption.startswith(own)
+        labels.setdefault(record.caption.removeprefix(own), []).extend([record.label] * named)
+    return " ".join(
+        f"{', '.join(dict.fromkeys(names))}: {text}" if names else text
+        for text, names in labels.items()
+    )
 
 
 def _said(record: Record) -> str:

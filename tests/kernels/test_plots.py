@@ -216,6 +216,14 @@ def test_circumstances_are_in_the_caption_and_not_in_the_plain_text():
         assert circumstance not in repr(figure)
 
 
+def test_what_is_said_of_several_records_is_said_once():
+    first, second = (published(label, 1e-6, source="a paper") for label in ("first", "second"))
+    other = published("other", 1e-6, source="a talk")
+    assert plots.timing([first, other, second]).caption == (
+        f"first, second: {first.origin}. other: {other.origin}."
+    )
+
+
 def test_samples_far_beyond_the_medians_are_counted_and_not_drawn():
     calm = host_record("calm")
     wild = Record(label="wild", kind=Kind.HOST, samples=(1e-6, 1e-6, 9e-3, 8e-3, 1e-6), how="m")
