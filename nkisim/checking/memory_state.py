@@ -153,6 +153,8 @@ class MemoryState:
             return
         if instr.spec.partial:
             self.scattered.add(number)
+        if known is False and undefined is not None and undefined.all():
+            return  # as undefined as it was
         whole = undefined is None and instr.where_of(tensor) is None
         if known is False and whole and tensor.covers_buffer:
             self.defined[number] = None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dis
-from types import FrameType
+import functools
+from types import CodeType, FrameType
 from typing import Any
 
 from nkisim import alu
@@ -112,7 +113,13 @@ def _name_assigned(frame: FrameType) -> str | None:
     Python does not tell a function what becomes of its result, and here that is an operand. The
     instruction after the call does tell.
     """
-    after = next(i for i in dis.get_instructions(frame.f_code) if i.offset > frame.f_lasti)
+    return _stored_after(frame.f_code, frame.f_lasti)
+
+
+@functools.lru_cache(maxsize=256)
+def _stored_after(code: CodeType, offset: int) -> str | None:
+    """The variable that the instruction behind `offset` stores to; None when it is none."""
+    after = next(i for i in dis.get_instructions(code) if i.offset > offset)
     if after.opname not in _STORES:
         return None
     return after.argval if isinstance(after.argval, str) else after.argval[0]
