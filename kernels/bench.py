@@ -121,8 +121,10 @@ class Record:
         """One or two sentences: kind, method, machine, versions and date."""
         if self.kind is Kind.PUBLISHED:
             return f"{self.label}: {self.origin}."
-        if self.kind in (Kind.MODELLED, Kind.BOUND):
-            return f"{self.label}: {self.origin}, {self.how}."
+        if self.kind is Kind.MODELLED:
+            return f"{self.kind.capitalize()}: {self.how}."
+        if self.kind is Kind.BOUND:
+            return f"{self.label}: {self.how}, {self.kind}."
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         parts = [str(self.kind), self.how, self.machine, versions, self.date, self.backend]
         text = "; ".join(part for part in parts if part)
@@ -267,9 +269,9 @@ def modelled(label: str, *timelines: Timeline) -> Record:
         raise ValueError(f"record {label!r} has no timeline: pass what nkisim.profile returned.")
     body = sum(timeline.body_us for timeline in timelines)
     overhead = max(timeline.overhead_us for timeline in timelines)
-    kernels_run = f", {len(timelines)} kernels one after another" if len(timelines) > 1 else ""
+    parts = f"{label} is {len(timelines)} kernels one after another, " if timelines[1:] else ""
     doubt = "" if timelines[0].timing.validated else ", not validated"
-    how = f"cost model of {timelines[0].machine.name}{doubt}{kernels_run}, launch included"
+    how = f"{parts}cost model of {timelines[0].machine.name}{doubt}, launch included"
     return Record(label=label, kind=Kind.MODELLED, samples=((body + overhead) / 1e6,), how=how)
 
 

@@ -7,13 +7,16 @@ axis or the legend names it. :func:`timing` compares a few times, :func:`sweep` 
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from kernels.bench import Kind, Record, format_seconds
 from kernels.plots.figure import COLORS, INK, WIDTH, Figure, show, subplots
@@ -124,13 +127,13 @@ def sweep(
     only = set(kinds.values()) if len(set(kinds.values())) == 1 else set()
 
     fig, axes = subplots(size=(WIDTH, 3.2 + 0.22 * len(curves)))
-    looks = iter(_LINES * (len(curves) // len(_LINES) + 1))
+    looks, dashes = itertools.cycle(_LINES), itertools.cycle(("--", ":", "-."))
     for label, points in curves.items():
         kind, sizes = kinds[label], sorted(points)
         times = [points[size].median / scale for size in sizes]
         said = label if only else _wrap(f"{label}: {points[sizes[0]].origin}")
         if kind is Kind.BOUND:
-            axes.plot(sizes, times, color=INK, linestyle="--", linewidth=1.2, label=said)
+            axes.plot(sizes, times, color=INK, linestyle=next(dashes), linewidth=1.3, label=said)
             continue
         color, marker = next(looks)
         style = {"color": COLORS[color], "marker": marker, "markersize": 5, "label": said}
@@ -139,7 +142,9 @@ def sweep(
         axes.plot(sizes, times, **style)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.grid(alpha=0.25)
+    _label_powers(axes.xaxis, [size for points in curves.values() for size in points])
+    _label_powers(axes.yaxis, [r.median / scale for p in curves.values() for r in p.values()])
+    axes.grid()
     axes.set_xlabel(f"{xlabel}, logarithmic axis")
     axes.set_ylabel(f"latency, {unit}" + "".join(f" ({kind})" for kind in only))
     fig.legend(loc="outside lower left", ncols=1)
@@ -158,6 +163,14 @@ def timeline(profile: Timeline, *, alt: str | None = None, **kwargs: Any) -> Fig
     from nkisim.cost.figure import alt_text
 
     return show(profile.plot(**kwargs), alt=alt or alt_text(profile))
+
+
+def _label_powers(axis: Axis, values: Sequence[float]) -> None:
+    """Label powers of ten; powers of two where the values span less than two decades."""
+    axis.set_minor_formatter(NullFormatter())
+    if max(values) < 100 * min(values):
+        axis.set_major_locator(LogLocator(base=2))
+        axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
 
 
 def _kind_of(label: str, points: Mapping[float, Record]) -> Kind:

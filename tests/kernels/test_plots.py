@@ -316,6 +316,14 @@ def test_a_sweep_of_several_kinds_names_them_in_the_legend():
         assert text in texts(figure)
 
 
+def test_sizes_near_each_other_are_labelled_in_powers_of_two():
+    def figure(*sizes):
+        return plots.sweep({"add": {n: host_record("add") for n in sizes}}, xlabel="rows")
+
+    assert {"128", "256", "1,024"} <= set(texts(figure(128, 256, 1024)))
+    assert "256" not in texts(figure(128, 1024 * 1024))
+
+
 def test_a_measured_curve_has_no_number_in_the_alternative_text():
     figure = plots.sweep({"add": {1: host_record("add"), 2: host_record("add")}}, xlabel="rows")
     assert figure.alt == (
