@@ -11,14 +11,31 @@ import argparse
 import os
 import runpy
 import sys
+from textwrap import fill
+from types import TracebackType
 
+from nkisim.checking.settings import CHECKS
+from nkisim.errors import KernelError
 from nkisim.install import install, sdk_installed
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+EPILOG = f"""\
+With the word `profile` first, the program runs as well, and then the modelled timeline of each
+kernel that it launched is printed.
+
+environment:
+  NKISIM_CHECKS=NAME=MODE,...  turn checks of the simulator to error, warn or off.
+{fill(", ".join(CHECKS), 78, initial_indent="    checks: ", subsequent_indent=" " * 12)}
+"""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m nkisim",
         description="Run an NKI program on the CPU simulator, unmodified.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="python -m nkisim [profile] [-m MODULE | SCRIPT.py] [ARGUMENTS ...]",
     )
     parser.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m")
@@ -35,12 +52,37 @@ def main() -> None:
     elif "PJRT_DEVICE" not in os.environ:
         os.environ["PJRT_DEVICE"] = "CPU"  # what torch_xla runs on without a Neuron device
     sys.argv = [options.target, *arguments]
+    sys.excepthook = _show
     if not profiles:
         _run(parser, options)
     elif sdk_installed():
         parser.error("profile models kernels on the simulator; with the SDK, use nki.profile")
     else:
         _profile(parser, options)
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an error that ends the program, without the frames above the program's own.
+
+    A refused kernel is the program's fault: the simulator's frames are left out as well.
+    """
+    calls = []
+    while trace is not None:
+        calls.append(trace)
+        trace = trace.tb_next
+    while calls and _starts_programs(calls[0]):
+        del calls[0]
+    if isinstance(error, KernelError):
+        calls = [c for c in calls if not c.tb_frame.f_code.co_filename.startswith(_PACKAGE)]
+    shorter = None
+    for call in reversed(calls):
+        shorter = TracebackType(shorter, call.tb_frame, call.tb_lasti, call.tb_lineno)
+    sys.__excepthook__(kind, error.with_traceback(shorter), shorter)
+
+
+def _starts_programs(call: TracebackType) -> bool:
+    frame = call.tb_frame
+    return frame.f_globals.get("__name__") == "runpy" or frame.f_code.co_filename == __file__
 
 
 def _profile(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:

@@ -79,6 +79,17 @@ def test_a_diagnosed_error_ends_the_program(run_python, program):
     assert "partition axis of 200" in done.stderr
     assert "at:   program.py:12 in double" in done.stderr
     assert "fix:" in done.stderr
+    assert done.stderr.count('  File "') == 2  # the call and the kernel line
+
+
+def test_other_errors_keep_the_frames_below_the_program(run_python, program):
+    program.write_text(program.read_text().replace("nl.load", "nl.loadd"))
+    done = run_python("-m", "nkisim", str(program), check=False)
+    assert done.returncode == 1
+    assert "Did you mean: 'load'?" in done.stderr
+    assert "kernel.py" in done.stderr
+    assert "runpy" not in done.stderr
+    assert "__main__.py" not in done.stderr
 
 
 @pytest.mark.parametrize(("statement", "code"), [("sys.exit(3)", 3), ("raise SystemExit", 0)])
@@ -101,8 +112,13 @@ def test_what_cannot_be_run(run_python, arguments, says):
     assert says in done.stderr
 
 
-def test_help(run_python):
-    assert "unmodified" in run_python("-m", "nkisim", "--help").stdout
+@pytest.mark.parametrize("arguments", [["--help"], ["profile", "--help"]])
+def test_help(run_python, arguments):
+    text = run_python("-m", "nkisim", *arguments).stdout
+    assert "unmodified" in text
+    assert "modelled timeline" in text
+    assert "NKISIM_CHECKS" in text
+    assert "placement" in text
 
 
 def test_a_real_sdk_is_used(run_python, tmp_path, program):
