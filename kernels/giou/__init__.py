@@ -1,8 +1,9 @@
 """Generalized IoU (GIOU) of boxes, a loss for training object detectors.
 
-``nki_kernels`` holds the kernels and needs only NKI; ``reference`` the NumPy version; ``torch_op``
-and ``jax_op`` the differentiable operators, each importing its own framework only; ``figures`` the
-pictures of its pages.
+``nki_kernels`` holds the kernels and their callers, ``forward`` what the forward kernel does with a
+tile; both need only NKI. ``reference`` is the NumPy version; ``torch_op`` and ``jax_op`` are the
+differentiable operators, each importing its own framework only; ``figures`` and ``steps`` serve the
+pages.
 """
 
 from kernels.giou.nki_kernels import (

@@ -338,7 +338,10 @@ def nki_giou(boxes1: Any, boxes2: Any, eps: float = 1e-7, *, clamp: bool = False
 
     Notes:
         Boxes are not checked for x1 <= x2 and y1 <= y2; the values of those that are not follow
-        the definition. A NaN coordinate makes the GIOU of its own pair NaN.
+        the definition. A NaN coordinate makes the GIOU of its own pair NaN; an infinite one may
+        make it anything, and leaves other pairs alone. For boxes of positive size the rounding of
+        float32 adds up to less than 1e-6. Areas from 2**42 on, as of boxes of two million pixels
+        squared, are beyond the documented range of the Scalar Engine's reciprocal.
     """
     eps, clamp = check_arguments(boxes1, boxes2, eps), bool(clamp)
     leading = tuple(boxes1.shape[:-1])

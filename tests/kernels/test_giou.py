@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import kernels
 from kernels.giou import (
     nki_giou,
     nki_giou_backward,
@@ -156,6 +157,13 @@ def test_special_values():
     grad1, _ = nki_giou_backward(np.ones(7, np.float32), a, b)
     assert np.isfinite(grad1[[0, 6]]).all()
     assert np.isnan(grad1[[1, 4]]).any(-1).all()
+
+
+@pytest.mark.skipif(kernels.backend != "nkisim", reason="only nkisim warns")
+def test_areas_beyond_the_range_of_the_reciprocal_are_told():
+    a, b = (np.array([[0, 0, side, side]], np.float32) for side in (3e6, 6e6))
+    with pytest.warns(UserWarning, match="reciprocal"):
+        np.testing.assert_allclose(nki_giou(a, b), 0.25, atol=TOLERANCE)
 
 
 def test_sixteen_bit_boxes_are_computed_in_float32():
