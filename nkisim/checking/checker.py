@@ -69,6 +69,10 @@ class Checker:
         """A mask leaves nothing of an instruction that would have written `outs`."""
         self._memory_state.masked_off.update(t.buffer.number for t in outs)
 
+    def left_out(self, tensor: Tensor) -> bool:
+        """Whether a tile holds nothing, because a mask left nothing of what was to write it."""
+        return self._memory_state.left_out(tensor)
+
     def on_allocate(
         self, shape: tuple[int, ...], dtype: np.dtype, space: Space, par_axis: int, name: str
     ) -> None:

@@ -113,6 +113,10 @@ class MemoryState:
                 self._report_read(instr, tensor, m)
         return undefined
 
+    def left_out(self, tensor: Tensor) -> bool:
+        """Whether a tile holds nothing, because a mask left nothing of what was to write it."""
+        return self.untouched(tensor) and self._is_masked_off(tensor)
+
     def _is_masked_off(self, tensor: Tensor) -> bool:
         """Whether a mask has left nothing of the instruction that would have written a tile."""
         number = tensor.buffer.number

@@ -384,6 +384,10 @@ def _assign(target: Tensor, value: Tensor | float) -> None:
             rule="HBM is read by DMA",
             fix="nl.load it first",
         )
+    if current().checker.left_out(value):
+        if current().checker.untouched(target):
+            current().checker.on_masked_off((target,))
+        return
     if value.size > target.size:
         raise ShapeError(
             f"{value.describe()} is assigned to {target.describe()}, which is smaller",

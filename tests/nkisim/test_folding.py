@@ -54,3 +54,22 @@ def test_a_transpose_of_bf16_writes_an_fp32_tile_and_a_rounding_copy_stays():
     np.testing.assert_array_equal(kernel(exact, False), exact.T.astype(np.float32))
     assert opcodes(kernel, exact, False) == ["nc_transpose", "tensor_copy"]
     np.testing.assert_array_equal(kernel(x, True), x.T.astype(bfloat16).astype(np.float32))
+
+
+def test_an_iteration_that_its_mask_leaves_out_adds_and_assigns_nothing():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tile, kept = nl.load(x), nl.zeros(x.shape, x.dtype)
+        i = nl.arange(x.shape[0])[:, None]
+        for k in nl.affine_range(3):
+            inside = i + 100 * k < x.shape[0]  # all of it, then nothing
+            part = nl.ndarray(x.shape, x.dtype)
+            part[...] = nl.exp(tile, mask=inside)
+            kept += nl.multiply(part, 2.0, mask=inside)
+        nl.store(out, kept)
+        return out
+
+    x = np.linspace(-1, 1, 7 * 5, dtype=np.float32).reshape(7, 5)
+    np.testing.assert_allclose(kernel(x), 2 * np.exp(x), rtol=1e-6)
+    assert opcodes(kernel, x) == ["memset", "activation", "tensor_scalar", "tensor_tensor"]
