@@ -2,7 +2,8 @@
 
 The program runs unmodified, as under `python -m pdb`: with its own arguments, its own folder first
 on the path, and `__name__ == "__main__"`. `python -m nkisim profile SCRIPT.py ...` then prints the
-modelled timeline of every kernel that it launched.
+modelled timeline of every kernel that it launched. Python programs that it starts run on the
+simulator, too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from textwrap import fill
 from types import TracebackType
 
+from nkisim import children
 from nkisim.checking.settings import CHECKS
 from nkisim.errors import KernelError
 from nkisim.install import install, sdk_installed
@@ -49,8 +51,9 @@ def main() -> None:
 
     if not install() and sdk_installed():
         print("nkisim: the Neuron SDK is installed; running on it", file=sys.stderr)
-    elif "PJRT_DEVICE" not in os.environ:
-        os.environ["PJRT_DEVICE"] = "CPU"  # what torch_xla runs on without a Neuron device
+    else:
+        os.environ.setdefault("PJRT_DEVICE", "CPU")  # what torch_xla runs on without a device
+        _reach_children()
     sys.argv = [options.target, *arguments]
     sys.excepthook = _show
     if not profiles:
@@ -83,6 +86,13 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
 def _starts_programs(call: TracebackType) -> bool:
     frame = call.tb_frame
     return frame.f_globals.get("__name__") == "runpy" or frame.f_code.co_filename == __file__
+
+
+def _reach_children() -> None:
+    """Have the Python programs that this process starts install the simulator as well."""
+    before = os.environ.get("PYTHONPATH")
+    folders = [os.path.dirname(children.__file__), *([before] if before else [])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(folders)
 
 
 def _profile(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:

@@ -142,3 +142,21 @@ def test_pytest_takes_no_kernel_for_a_test(run_python, tmp_path):
     done = run_python("-m", "nkisim", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(path))
     assert "1 passed" in done.stdout
     assert "error" not in done.stdout
+
+
+def test_programs_that_a_program_starts_run_on_the_simulator(run_python, program, monkeypatch):
+    hidden = program.parent / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text("print('hidden')\n")
+    monkeypatch.setenv("PYTHONPATH", str(hidden))
+    program.write_text(
+        "import subprocess, sys\n"
+        "code = 'import sys, neuronxcc.nki as nki; print(nki.jit.__module__, *sys.path)'\n"
+        "print(subprocess.check_output([sys.executable, '-c', code], text=True))\n"
+    )
+    done = run_python("-m", "nkisim", str(program))
+    # Once in the program itself, once in what it starts.
+    first, second, module, *path = done.stdout.split()
+    assert (first, second, module) == ("hidden", "hidden", "nkisim.nki")
+    assert str(hidden) in path
+    assert not any(folder.endswith("children") for folder in path)
