@@ -26,10 +26,13 @@ def draw(access: Access, alt: str) -> Figure:
     owners = list(dict.fromkeys(o for p in panels for o in p.tiles))
     handles = _legend(panels, owners)
     tallest = max(_aspect(panel) for panel in panels)
-    height = 0.7 + 0.85 * tallest * WIDTH / len(panels) + 0.22 * -(-len(handles) // 2)
-    figure, axes = subplots(1, len(panels), size=(WIDTH, height), squeeze=False)
-    for panel, place in zip(panels, axes[0], strict=True):
+    columns = max(len(panels), 2)  # a panel alone takes half of the width
+    height = 0.7 + 0.85 * tallest * WIDTH / columns + 0.22 * -(-len(handles) // 2)
+    figure, axes = subplots(1, columns, size=(WIDTH, height), squeeze=False)
+    for panel, place in zip(panels, axes[0], strict=False):
         _draw_panel(place, panel, owners)
+    for spare in axes[0][len(panels) :]:
+        spare.set_axis_off()
     if handles:
         figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=9)
     return show(figure, alt)
