@@ -33,6 +33,9 @@ _NKI = {
     "neuronxcc.nki.isa.constants": "nkisim.nki.isa.constants",
     "neuronxcc.nki.compiler": "nkisim.nki.compiler",
     "neuronxcc.nki.typing": "nkisim.nki.typing",
+    "neuronxcc.starfish": "nkisim.shims",
+    "neuronxcc.starfish.support": "nkisim.shims",
+    "neuronxcc.starfish.support.dtype": "nkisim.shims.compiler_dtype",
 }
 
 

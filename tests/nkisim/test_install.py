@@ -147,3 +147,11 @@ def test_the_submodules_that_kernels_import_from(run_python):
         assert [sizeinbytes(t) for t in (nl.float32, nl.bfloat16, nl.float8_e4m3)] == [4, 2, 1]
         """
     )
+
+
+def test_the_compilers_names_of_types():
+    from neuronxcc.nki import language
+    from neuronxcc.starfish.support.dtype import bfloat16, static_cast
+
+    assert bfloat16 == language.bfloat16
+    assert static_cast(1.01, bfloat16) == bfloat16(1.01) != 1.01
