@@ -1,7 +1,7 @@
 """What the compiler does to the instructions themselves, before they become tasks.
 
-* A fill is done where its tile is first used, and not at all when a matmul then accumulates into
-  a zeroed PSUM tile: the first matmul overwrites.
+* A fill is done where its tile is first used, and not at all when nothing uses it, or when a matmul
+  then accumulates into a zeroed PSUM tile: the first matmul overwrites.
 * A computation that an iteration repeats on the same inputs as the one before is done once, and so
   is a load that an innermost loop repeats.
 """
@@ -28,8 +28,8 @@ DMA = frozenset(
 
 
 def sink_fills(instrs: Sequence[Instruction], storage: Storage, work: Work) -> list[Instruction]:
-    """Move fills of whole tiles to the first use of the tile; drop those that a matmul makes
-    needless."""
+    """Move fills of whole tiles to the first use of the tile; drop those without one, and those
+    that a matmul makes needless."""
     waiting: dict[int, Instruction] = {}
     left_out = 0
     kept = []
@@ -55,7 +55,9 @@ def sink_fills(instrs: Sequence[Instruction], storage: Storage, work: Work) -> l
         kept.append(i)
     if left_out:
         work.choices["zeroing of a PSUM tile left to the first matmul"] += left_out
-    return [*kept, *waiting.values()]
+    if waiting:
+        work.choices["fill of a tile that nothing uses left out"] += len(waiting)
+    return kept
 
 
 def without_repeats(
