@@ -49,6 +49,7 @@ class MemoryState:
         self.reported: set[int] = set()
         self.scattered: set[int] = set()
         self.masked_off: set[int] = set()  # what instructions were to write that a mask left out
+        self.computed: set[int] = set()  # results of instructions that did run, on such tiles
 
     def on_instruction(self, instr: Instruction) -> None:
         tiles = instr.tiles_in
@@ -100,7 +101,9 @@ class MemoryState:
         if stays and any(
             m is not None and self._is_masked_off(t) for t, m in zip(tiles, missing, strict=True)
         ):
-            self.masked_off.update(t.buffer.number for t in instr.outs)
+            for t in instr.outs:
+                self.masked_off.add(t.buffer.number)
+                self.computed.add(t.buffer.number)
             return undefined
         for tensor, m in zip(tiles, missing, strict=True):
             if m is None or tensor.buffer.number in self.reported:
@@ -115,7 +118,10 @@ class MemoryState:
 
     def left_out(self, tensor: Tensor) -> bool:
         """Whether a tile holds nothing, because a mask left nothing of what was to write it."""
-        return self.untouched(tensor) and self._is_masked_off(tensor)
+        number = tensor.buffer.number
+        return (
+            number not in self.computed and self.untouched(tensor) and self._is_masked_off(tensor)
+        )
 
     def _is_masked_off(self, tensor: Tensor) -> bool:
         """Whether a mask has left nothing of the instruction that would have written a tile."""

@@ -103,6 +103,7 @@ def check_placement(trace: Trace) -> Iterator[KernelError]:
     tiles: dict[tuple[int, int], int] = {}
     keys: list[tuple[int, int]] = []
     reported: set[tuple[int, int]] = set()
+    written: set[int] = set()
     for instr in trace.instructions:
         for t, writes in (*((t, False) for t in instr.tiles_in), *((t, True) for t in instr.outs)):
             if t.buffer.number not in placed:
@@ -116,6 +117,9 @@ def check_placement(trace: Trace) -> Iterator[KernelError]:
             cells = owner[t.space][quarters, p.address : p.address + p.size]
             if writes:
                 cells[...] = mine
+                written.add(mine)
+                continue
+            if mine not in written:  # a mask left nothing of what was to fill it
                 continue
             others = cells[(cells != mine) & (cells >= 0)]
             if others.size and key not in reported:

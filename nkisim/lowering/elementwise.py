@@ -310,7 +310,10 @@ def operator_name(op: Any) -> str:
 
 def _assign_op(op: str, target: Tensor, value: Tensor | float) -> None:
     """`target op= value`, in place. A mask that leaves nothing of the value leaves the target."""
-    if isinstance(value, Tensor) and value.space.on_chip and current().checker.left_out(value):
+    checker = current().checker
+    if isinstance(value, Tensor) and value.space.on_chip and checker.left_out(value):
+        if checker.untouched(target):
+            checker.on_masked_off((target,))
         return
     if op == "add" and isinstance(value, Tensor) and absorb_product(target, value):
         return

@@ -252,3 +252,20 @@ def test_tiles_past_the_end_of_sbuf_in_simulate_kernel():
     with pytest.warns(NkiWarning, match="bytes 0..180223"):
         got = nki.simulate_kernel(kernel, X)
     np.testing.assert_array_equal(got, X)
+
+
+def test_placed_tiles_of_a_round_that_its_mask_leaves_out():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        i, j = nl.arange(64)[:, None], nl.arange(x.shape[1])[None, :]
+        for k in nl.affine_range(3):
+            inside = 64 * k + i < x.shape[0]
+            a = nl.ndarray((64, 64), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+            b = nl.ndarray((64, 64), x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=256))
+            a[...] = nl.load(x[64 * k + i, j], mask=inside)
+            b[...] = nl.negative(a)
+            nl.store(out[64 * k + i, j], b, mask=inside)
+        return out
+
+    np.testing.assert_array_equal(kernel(X[0]), -X[0])

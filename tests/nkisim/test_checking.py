@@ -282,6 +282,26 @@ def test_a_round_that_its_masks_leave_nothing_of(rows):
     np.testing.assert_allclose(Kernel(rounds_of_128)(x), want, rtol=1e-5)
 
 
+def products_of_rounds(x):
+    """As above, with a sum of products that the first of them starts."""
+    out = nl.ndarray((x.shape[1], x.shape[1]), x.dtype, buffer=nl.shared_hbm)
+    i, j = nl.arange(128)[:, None], nl.arange(x.shape[1])[None, :]
+    total = nl.zeros((x.shape[1], x.shape[1]), x.dtype)
+    for k in nl.sequential_range(2):
+        row = 128 * k + i
+        t = nl.load(x[row, j], mask=row < x.shape[0])
+        psum = nl.ndarray((x.shape[1], x.shape[1]), nl.float32, buffer=nl.psum)
+        psum += nl.matmul(t, t, transpose_x=True)
+        total[...] = nl.add(total, psum, mask=nl.arange(1)[:, None] + 128 * k < x.shape[0])
+    nl.store(out, total)
+    return out
+
+
+def test_sums_of_products_of_such_a_round():
+    x = np.random.default_rng(0).standard_normal((128, 6)).astype(np.float32)
+    np.testing.assert_allclose(Kernel(products_of_rounds)(x), x.T @ x, rtol=1e-4, atol=1e-4)
+
+
 def test_such_a_round_may_not_store():
     with nkisim.checks(bounds="off"), pytest.raises(UninitializedReadError, match="store reads"):
         Kernel(rounds_of_128)(ones(256, 6), False)
