@@ -1,9 +1,9 @@
 """What the SDK's simulator does and hardware does not, for `@nki.jit(mode="simulation")`.
 
 A tile that the kernel returns is copied out, bf16 and fp8 tiles keep fp32 precision, dropout drops
-nothing, and a tile that a masked instruction filled in part may be stored as a whole
-(nkisim.checking.memory_state). All but the second warn. AWS's own documentation tests rely on all
-four. They hold for kernels declared with that mode only; every other way to run a kernel (other
+nothing, a tile that a masked instruction filled in part may be stored as a whole
+(nkisim.checking.memory_state), and limits of a NeuronCore generation that change no value are not
+enforced. All but the second warn. AWS's own documentation tests rely on all five. They hold for kernels declared with that mode only; every other way to run a kernel (other
 modes, `nki.simulate_kernel` of a plain function, JAX and PyTorch by default) does as hardware does.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from nkisim.dtypes import F32, bfloat16, float8_e4m3, float8_e5m2
-from nkisim.errors import OutputError, ParameterError, warn
+from nkisim.errors import KernelError, OutputError, ParameterError, warn
 from nkisim.memory import Role, Space
 from nkisim.tensor import Tensor
 from nkisim.trace import Trace, Tracer
@@ -52,6 +52,18 @@ def drops_nothing(tracer: Tracer, what: str) -> bool:
             )
         )
     return tracer.checker.as_sdk
+
+
+def refuse(tracer: Tracer, error: KernelError) -> None:
+    """Raise `error`, which is about a limit of hardware that a simulator need not have.
+
+    Raises:
+        KernelError: unless in the mode of the SDK's simulator, where it is a warning.
+    """
+    if not tracer.checker.as_sdk:
+        raise error
+    if tracer.program == 0:
+        warn(error)
 
 
 def keep_fp32(trace: Trace) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nkisim.compatibility import refuse
 from nkisim.dtypes import F32, FLOATS, as_dtype
 from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError, TileSizeError
 from nkisim.index import IndexTensor, Mask, as_int
@@ -180,7 +181,7 @@ def check_pe_tile(
     Raises:
         ParameterError: a rule is broken.
     """
-    problem = None
+    problem, narrow = None, False
     numbers = [as_int(v) for v in (*position, *size)]
     if bool(position) != bool(size):
         problem, rule = "one without the other", "both are given, or neither"
@@ -197,12 +198,16 @@ def check_pe_tile(
         problem, rule = "outside the array", "the PE array has 128 rows and 128 columns"
     elif gen2 and _PE_STEP in size:
         problem, rule = "32 rows or columns", "on NeuronCore-v2 neither size is 32"
+        narrow = True
     if problem:
-        raise ParameterError(
+        error = ParameterError(
             f"{what}: tile_position={tuple(position)}, tile_size={tuple(size)}: {problem}",
             rule=rule,
             fix="use e.g. tile_position=(0, 0), tile_size=(64, 64); (128, 128) is the whole array",
         )
+        if not narrow:
+            raise error
+        refuse(current(), error)
 
 
 def nc_transpose(

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from nkisim import nki
-from nkisim.errors import KernelError, NkiWarning, OutputError, UninitializedReadError
+from nkisim.errors import (
+    KernelError,
+    NkiWarning,
+    OutputError,
+    ParameterError,
+    UninitializedReadError,
+)
 from nkisim.nki import isa as nisa
 from nkisim.nki import language as nl
 
@@ -153,3 +159,19 @@ def test_dropout_keeps_everything_in_simulation_mode_only(api):
     np.testing.assert_array_equal(got, x)
     for mode in MODES:
         assert 0.2 < (nki.jit(kernel, mode=mode)(x) == 0).mean() < 0.8
+
+
+def product_on_a_quarter(x, y):
+    out = nl.ndarray((x.shape[1], y.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    part = nisa.nc_matmul(nl.load(x), nl.load(y), tile_position=(0, 0), tile_size=(32, 128))
+    nl.store(out, part)
+    return out
+
+
+def test_narrow_parts_of_the_pe_array_are_used_with_a_warning():
+    x, y = numbers(32, 20), numbers(32, 50, seed=1)
+    with pytest.warns(NkiWarning, match="neither size is 32"):
+        product = nki.jit(product_on_a_quarter, mode="simulation")(x, y)
+    np.testing.assert_allclose(product, x.T @ y, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ParameterError, match="neither size is 32"):
+        nki.jit(product_on_a_quarter)(x, y)
