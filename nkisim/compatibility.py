@@ -3,8 +3,9 @@
 A tile that the kernel returns is copied out, bf16 and fp8 tiles keep fp32 precision, dropout drops
 nothing, a tile that a masked instruction filled in part may be stored as a whole
 (nkisim.checking.memory_state), and limits of a NeuronCore generation that change no value are not
-enforced. All but the second warn. AWS's own documentation tests rely on all five. They hold for kernels declared with that mode only; every other way to run a kernel (other
-modes, `nki.simulate_kernel` of a plain function, JAX and PyTorch by default) does as hardware does.
+enforced. All but the second warn. AWS's own documentation tests rely on all five. They hold for
+kernels declared with that mode only; every other way to run a kernel (other modes,
+`nki.simulate_kernel` of a plain function, JAX and PyTorch by default) does as hardware does.
 """
 
 from __future__ import annotations
