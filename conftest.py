@@ -46,14 +46,12 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what is marked `neuron` on a machine without a Neuron device, and notebooks that compile
-    C++ on a machine without a compiler."""
-    if stored := stored_results.stored_pages(ROOT):
-        names = {f"{Path(page).name}.ipynb" for page in stored}
-        needs = pytest.mark.skip(reason="needs a C++ compiler")
-        for item in items:
-            if item.path.name in names:
-                item.add_marker(needs)
+    """Skip what is marked `neuron` on a machine without a Neuron device, and notebooks that need a
+    compiler or torch_xla on a machine without."""
+    stored = {f"{Path(p).name}.ipynb": n for p, n in stored_results.stored_pages(ROOT).items()}
+    for item in items:
+        if need := stored.get(item.path.name):
+            item.add_marker(pytest.mark.skip(reason=f"needs: {need}"))
     if any(Path("/dev").glob("neuron[0-9]*")):
         return
     skip = pytest.mark.skip(reason="needs a Neuron device (/dev/neuron0)")

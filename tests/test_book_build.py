@@ -15,6 +15,7 @@ import pytest
 import stored_results
 
 ROOT = Path(__file__).resolve().parent.parent
+COMPILING = stored_results.NEEDS[stored_results.COMPILER][0]
 
 PAGE = """\
 ---
@@ -96,12 +97,12 @@ def test_results_are_those_of_the_code_that_is_there(book: Path) -> None:
 @pytest.fixture
 def compiling(book: Path) -> Path:
     """The same book with a page that needs a compiler, whose .ipynb stores another output."""
-    page = book / f"{stored_results.COMPILING[0]}.md"
+    page = book / f"{COMPILING}.md"
     page.parent.mkdir()
     # Other code than the first page's: the cache knows notebooks by their code.
     page.write_text((book / "book/page.md").read_text().replace("the value is", "compiled:"))
     (book / "_toc.yml").write_text(
-        f"format: jb-book\nroot: book/page\nchapters:\n- file: {stored_results.COMPILING[0]}\n"
+        f"format: jb-book\nroot: book/page\nchapters:\n- file: {COMPILING}\n"
     )
     twin = jupytext.read(page, fmt="md:myst")
     (code,) = (cell for cell in twin.cells if cell.cell_type == "code")
@@ -112,7 +113,7 @@ def compiling(book: Path) -> Path:
 
 
 def test_without_a_compiler_a_page_shows_stored_results(compiling: Path) -> None:
-    site = compiling / f"_build/html/{stored_results.COMPILING[0]}.html"
+    site = compiling / f"_build/html/{COMPILING}.html"
     status, report = build(compiling, CXX="no-such-compiler")
     assert status == 0, report
     assert "shows stored results" in report
@@ -130,21 +131,37 @@ def test_without_a_compiler_a_page_shows_stored_results(compiling: Path) -> None
 
 
 def test_stored_results_are_those_of_the_page(compiling: Path) -> None:
-    page = compiling / f"{stored_results.COMPILING[0]}.md"
+    page = compiling / f"{COMPILING}.md"
     page.write_text(page.read_text().replace("compiled:", "it is"))
     with pytest.raises(ValueError, match=r"different code.*make notebooks"):
         stored_results.put_into_cache(page, compiling / "cache")
 
 
-def test_every_page_that_compiles_is_known() -> None:
+@pytest.mark.parametrize(
+    ("need", "uses"),
+    [
+        (stored_results.COMPILER, ("custom_op.load(", "cpp_extension")),
+        (stored_results.TORCH_XLA, ("torch_hlo(", "import torch_xla", "from torch_xla")),
+    ],
+)
+def test_every_page_that_needs_something_is_known(need: str, uses: tuple[str, ...]) -> None:
     sources = [*(ROOT / "notebooks").glob("*.md"), *(ROOT / "book").glob("*.md")]
-    compile_something = ("custom_op.load(", "cpp_extension")
     found = {
         path.relative_to(ROOT).with_suffix("").as_posix()
         for path in sources
-        if any(name in path.read_text() for name in compile_something)
+        if any(name in path.read_text() for name in uses)
     }
-    assert found == set(stored_results.COMPILING)
+    assert found == set(stored_results.NEEDS[need])
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", sys.executable)
+    monkeypatch.setattr(stored_results, "find_spec", lambda name: None)
+    stored = stored_results.stored_pages(ROOT)
+    assert set(stored) == set(stored_results.NEEDS[stored_results.TORCH_XLA])
+    assert set(stored.values()) == {stored_results.TORCH_XLA}
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert stored_results.stored_pages(ROOT)["notebooks/giou_cpp"] == stored_results.COMPILER
 
 
 def test_digest_sees_content_names_and_nothing_else(tmp_path: Path) -> None:

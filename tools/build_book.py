@@ -4,12 +4,13 @@ Only executed notebooks are reused between builds, and only while the code they 
 the execution cache is dropped when a module they import, requirements.txt or Python changes,
 which jupyter-cache does not look at. Pages are always read and written anew, since an incremental
 Sphinx build forgets the warnings of pages it does not read. When no input changed at all, there
-is nothing to do. On a machine without a C++ compiler, the pages that need one show stored results,
-and say so (tools/stored_results.py).
+is nothing to do. On a machine without a C++ compiler or torch_xla, the pages that need it show
+stored results, and say so (tools/stored_results.py).
 """
 
 import argparse
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -55,7 +56,7 @@ def _read(path: Path) -> str:
 
 def _state(names: tuple[str, ...]) -> str:
     """What a build depends on: the content of `names`, and which pages cannot run."""
-    return " ".join([digest(names), *stored_results.stored_pages(ROOT)])
+    return " ".join([digest(names), *sorted(stored_results.stored_pages(ROOT))])
 
 
 def prepare_cache() -> None:
@@ -69,8 +70,8 @@ def prepare_cache() -> None:
         shutil.rmtree(CACHE, ignore_errors=True)
         CACHE.mkdir(parents=True)
         CACHE_KEY.write_text(key)
-    for page in stored_results.stored_pages(ROOT):
-        print(f"==> no C++ compiler: {page} shows stored results, and says so", flush=True)
+    for page, need in stored_results.stored_pages(ROOT).items():
+        print(f"==> no {need}: {page} shows stored results, and says so", flush=True)
         stored_results.put_into_cache(ROOT / f"{page}.md", CACHE)
 
 
@@ -80,7 +81,7 @@ def jupyter_book(*arguments: str) -> int:
         "PYTHONHASHSEED": "0",
         "JUPYTER_PREFER_ENV_PATH": "1",
         "IPYTHONDIR": str(ROOT / "tools/.ipython"),
-        "NKI_BOOK_STORED": " ".join(stored_results.stored_pages(ROOT)),
+        "NKI_BOOK_STORED": json.dumps(stored_results.stored_pages(ROOT)),
     }
     script = Path(sys.executable).with_name("jupyter-book")
     command = [sys.executable, script, "build", ROOT, *arguments]

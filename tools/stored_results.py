@@ -1,31 +1,55 @@
 """Pages whose cells cannot run on this machine, shown with the outputs that their .ipynb stores.
 
-Without a C++ compiler, a page that compiles is not executed: its stored text outputs go into the
-execution cache, where the build finds them, and book/_ext/stored_note.py says so on the page.
+Without a C++ compiler, a page that compiles is not executed, and without torch_xla, none that shows
+its HLO: stored text outputs go into the execution cache, where the build finds them, and
+book/_ext/stored_note.py says so on the page.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import nbformat
 
-# The pages that compile C++ when they run.
-COMPILING = ("notebooks/giou_cpp",)
+# What some pages need, and which. torch_xla has wheels for Linux on x86_64 only.
+COMPILER = "C++ compiler"
+TORCH_XLA = "torch_xla"
+NEEDS = {
+    COMPILER: ("notebooks/giou_cpp",),
+    TORCH_XLA: (
+        "notebooks/add_torch",
+        "notebooks/avgpool_torch",
+        "notebooks/custom_call",
+        "notebooks/giou_cpp",
+        "notebooks/giou_torch",
+        "notebooks/rmsnorm_torch",
+        "notebooks/training",
+    ),
+}
 
 
-def has_compiler() -> bool:
-    """Whether there is a C++ compiler: $CXX, else c++, as nkisim.customop.compiling looks."""
-    return shutil.which(os.environ.get("CXX", "c++").split()[0]) is not None
+def missing() -> tuple[str, ...]:
+    """Which of NEEDS this machine does not have."""
+    # $CXX, else c++, as nkisim.customop.compiling looks.
+    compiler = shutil.which(os.environ.get("CXX", "c++").split()[0]) is not None
+    found = {COMPILER: compiler, TORCH_XLA: find_spec("torch_xla") is not None}
+    return tuple(need for need in NEEDS if not found[need])
 
 
-def stored_pages(root: Path) -> tuple[str, ...]:
-    """The pages of the book in `root` that are shown with stored results on this machine."""
-    if has_compiler():
-        return ()
-    return tuple(page for page in COMPILING if (root / f"{page}.md").is_file())
+def stored_pages(root: Path) -> dict[str, str]:
+    """The pages of the book in `root` that show stored results here, and for want of what.
+
+    A page that misses two things has the first.
+    """
+    return {
+        page: need
+        for need in reversed(missing())
+        for page in NEEDS[need]
+        if (root / f"{page}.md").is_file()
+    }
 
 
 def put_into_cache(source: Path, cache: Path) -> None:
@@ -46,7 +70,7 @@ def put_into_cache(source: Path, cache: Path) -> None:
     if [c.source.strip() for c in cells] != [c.source.strip() for c in stored]:
         raise ValueError(
             f"{source.name} and the .ipynb beside it have different code, so the stored outputs "
-            f"are not those of {source.name}. Run `make notebooks` where there is a C++ compiler."
+            f"are not those of {source.name}. Run `make notebooks` where its cells can run."
         )
     for cell, twin_cell in zip(cells, stored, strict=True):
         cell.outputs = twin_cell.outputs
