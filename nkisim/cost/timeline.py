@@ -322,16 +322,19 @@ class Timeline:
         Args:
             rows: how many to show.
         """
+        shown = self.lines[:rows]
+        place = max(map(len, ("line", *(short(r.location) for r in shown))))
+        what = max(map(len, ("instruction", *(r.label for r in shown))))
         out = [
             f"{self.kernel}: time of each line, {self.kind}",
-            f"{'line':28} {'resource':10} {'instruction':24} {'count':>7} "
-            f"{'busy us':>10} {'of body':>8}",
+            f"{'line':{place}} {'resource':10} {'instruction':{what}} {'count':>7} "
+            f"{'busy us':>9} {'of body':>8}",
         ]
-        for r in self.lines[:rows]:
+        for r in shown:
             share = r.busy_us / max(self.body_us, 1e-9)
             out.append(
-                f"{short(r.location):28} {r.resource:10} {r.label:24} {r.count:7} "
-                f"{r.busy_us:10.2f} {share:8.1%}"
+                f"{short(r.location):{place}} {r.resource:10} {r.label:{what}} {r.count:7} "
+                f"{r.busy_us:9.2f} {share:8.1%}"
             )
         return "\n".join(out)
 
@@ -369,10 +372,12 @@ class Timeline:
         for name, use in self.engines.items():
             if use.instructions or other.engines[name].instructions:
                 rows.append((f"{name} busy us", use.busy_us, other.engines[name].busy_us))
-        out = [f"{self.kind:28} {self.kernel[:20]:>20} {other.kernel[:20]:>20} {'ratio':>8}"]
+        wide = max(10, min(20, max(len(self.kernel), len(other.kernel))))
+        head = f"{self.kernel[:wide]:>{wide}} {other.kernel[:wide]:>{wide}}"
+        out = [f"{self.kind:28} {head} {'ratio':>6}"]
         for name, a, b in rows:
-            ratio = f"{a / b:8.2f}" if b else f"{'-':>8}"
-            out.append(f"{name:28} {a:20.2f} {b:20.2f} {ratio}")
+            ratio = f"{a / b:6.2f}" if b else f"{'-':>6}"
+            out.append(f"{name:28} {a:{wide}.2f} {b:{wide}.2f} {ratio}")
         return "\n".join(out)
 
     def plot(self, **kwargs: Any) -> Figure:
