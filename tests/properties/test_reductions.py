@@ -65,18 +65,23 @@ def test_tensor_reduce(name, data, shape, count, dtype):
 
 
 @pytest.mark.parametrize("name", ["sum", "max", "min", "prod", "mean", "var"])
-@given(data=st.data(), shape=shapes, count=st.integers(1, 2), dtype=types)
+@given(data=st.data(), shape=shapes, count=st.integers(1, 2), dtype=types, keepdims=st.booleans())
 @some
-def test_language_reductions(name, data, shape, count, dtype):
+def test_language_reductions(name, data, shape, count, dtype, keepdims):
     source = data.draw(patterns(shape))
     axes = last_axes(shape, count)
     x = near_one(numbers(source.base, dtype))
+    options = {"keepdims": keepdims} if name != "var" else {}  # nl.var has no keepdims
+
+    wanted = getattr(np, name)(
+        source.of_array(x).astype(float), axis=tuple(axes), keepdims=options.get("keepdims", False)
+    )
+    if wanted.ndim == 1:
+        wanted = wanted[:, None]  # a tile has two axes at least
 
     def body(tile, t):
-        reduce = getattr(nl, name)
-        tile[...] = reduce(source.of_tile(t), axis=axes, dtype=nl.float32, keepdims=True)
+        tile[...] = getattr(nl, name)(source.of_tile(t), axis=axes, dtype=nl.float32, **options)
 
-    wanted = getattr(np, name)(source.of_array(x).astype(float), axis=tuple(axes), keepdims=True)
     close(run(body, np.zeros(wanted.shape, np.float32), x), wanted)
 
 
