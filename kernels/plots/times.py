@@ -16,7 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+from matplotlib.ticker import (
+    LogFormatterMathtext,
+    LogLocator,
+    NullFormatter,
+    StrMethodFormatter,
+)
 
 from kernels.bench import Kind, Record, format_seconds
 from kernels.plots.figure import COLORS, INK, WIDTH, Figure, show, subplots
@@ -45,16 +50,18 @@ _LINES = (  # color, marker: curves of one figure, in turn
     ("orange", "v"),
     ("sky", "P"),
 )
+_WRITTEN_OUT = 100_000  # from here on labels are powers: numbers would run into each other
+_DASHES = ("--", ":", "-.")  # bounds of one figure, in turn
 
 
 def timing(records: Sequence[Record], *, alt: str | None = None) -> Figure:
     """Draw one bar a record: the median, with a line from the 20th to the 80th percentile.
 
-    A bound is drawn as a dashed line across the bars. Small dots are the samples. The axis follows
-    the medians: samples far beyond them are counted at the right edge, next to the median, instead
-    of being drawn. Where the medians differ by more than a factor of 50 the axis is logarithmic,
-    and says so. Machine, versions and dates go in the caption; the text alternative holds no
-    measured number, so it is the same in every run.
+    A bound is drawn as a broken line across the bars, each in dashes of its own. Small dots are the
+    samples. The axis follows the medians: samples far beyond them are counted at the right edge,
+    next to the median, instead of being drawn. Where the medians differ by more than a factor of
+    50 the axis is logarithmic, and says so. Machine, versions and dates go in the caption; the text
+    alternative holds no measured number, so it is the same in every run.
 
     Args:
         records: what to compare, from top to bottom; at least one that is not a bound.
@@ -79,7 +86,10 @@ def timing(records: Sequence[Record], *, alt: str | None = None) -> Figure:
     fig, axes = subplots(size=(WIDTH, 1.1 + 0.5 * len(bars)))
     for row, record in enumerate(bars):
         _draw(axes, row, record, scale, end)
-    handles = [_across(axes, record, scale) for record in bounds]
+    handles = [
+        _across(axes, record, scale, dashes)
+        for record, dashes in zip(bounds, itertools.cycle(_DASHES), strict=False)
+    ]
     axes.set_yticks(range(len(bars)), [record.label for record in bars])
     axes.set_ylim(len(bars) - 0.4, -0.6)
     if logarithmic:
@@ -127,7 +137,7 @@ def sweep(
     only = set(kinds.values()) if len(set(kinds.values())) == 1 else set()
 
     fig, axes = subplots(size=(WIDTH, 3.2 + 0.22 * len(curves)))
-    looks, dashes = itertools.cycle(_LINES), itertools.cycle(("--", ":", "-."))
+    looks, dashes = itertools.cycle(_LINES), itertools.cycle(_DASHES)
     for label, points in curves.items():
         kind, sizes = kinds[label], sorted(points)
         times = [points[size].median / scale for size in sizes]
@@ -170,7 +180,10 @@ def _label_powers(axis: Axis, values: Sequence[float]) -> None:
     axis.set_minor_formatter(NullFormatter())
     if max(values) < 100 * min(values):
         axis.set_major_locator(LogLocator(base=2))
-        axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+        long = max(values) >= _WRITTEN_OUT
+        axis.set_major_formatter(
+            LogFormatterMathtext(base=2) if long else StrMethodFormatter("{x:,g}")
+        )
 
 
 def _kind_of(label: str, points: Mapping[float, Record]) -> Kind:
@@ -221,10 +234,10 @@ def _wrap(text: str) -> str:
     return textwrap.fill(text, 60)
 
 
-def _across(axes: Axes, record: Record, scale: float) -> Line2D:
+def _across(axes: Axes, record: Record, scale: float, dashes: str) -> Line2D:
     """Draw a bound as a line across the bars; return what stands for it in the legend."""
     label = f"{record.label}: {format_seconds(record.median)} ({record.how}, {record.kind})"
-    look = {"color": INK, "linestyle": "--", "linewidth": 1.2}
+    look = {"color": INK, "linestyle": dashes, "linewidth": 1.2}
     axes.axvline(record.median / scale, **look)
     return Line2D([], [], **look, label=_wrap(label))
 

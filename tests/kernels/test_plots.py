@@ -266,6 +266,17 @@ def test_a_bound_is_a_line_across_the_bars_that_says_what_it_is():
     assert "DMA bound" not in texts(figure)
 
 
+def test_several_bounds_differ_in_their_dashes():
+    kernel, bound = add_records(128).values()
+
+    def dashes(*bounds):
+        svg = plots.timing([kernel, kernel, kernel, *bounds]).svg
+        return set(re.findall(r"stroke-dasharray: ([\d., ]+)", svg))
+
+    assert len(dashes(bound)) == 1
+    assert len(dashes(bound, replace(bound, label="of half the bytes"))) == 2
+
+
 def test_bars_of_every_kind_differ_in_colour_or_hatch_and_are_named():
     device = replace(host_record("device"), kind=Kind.DEVICE)
     modelled_add = add_records(128)["NKI kernel"]
@@ -322,6 +333,8 @@ def test_sizes_near_each_other_are_labelled_in_powers_of_two():
 
     assert {"128", "256", "1,024"} <= set(texts(figure(128, 256, 1024)))
     assert "256" not in texts(figure(128, 1024 * 1024))
+    # Long numbers would run into each other: only the powers are written.
+    assert not {"1,048,576", "1.04858e+06"} & set(texts(figure(2**19, 2**20, 2**24)))
 
 
 def test_a_measured_curve_has_no_number_in_the_alternative_text():
