@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -286,6 +286,29 @@ class Mask:
             code="err_control_flow_condition_depending_on_arange",
         )
 
+    def permuted(self, shape: tuple[int, ...], order: Sequence[int]) -> Mask:
+        """The mask of a tile of `shape`, for the same tile with its axes in another order.
+
+        Args:
+            shape: of the tile.
+            order: for each new axis, the old one.
+
+        Raises:
+            ShapeError: the mask's own shape does not broadcast to `shape`.
+        """
+        terms = []
+        for term in self.terms:
+            _check_fits(term, shape)
+            wide = term.expand(shape)
+            terms.append(
+                IndexTensor(
+                    tuple(wide.shape[d] for d in order),
+                    tuple(wide.coefs[d] for d in order),
+                    wide.offset,
+                )
+            )
+        return Mask(tuple(terms))
+
     def restrict(self, shape: tuple[int, ...]) -> Restriction:
         """What is left of a tile of `shape` where the mask is true.
 
@@ -299,12 +322,7 @@ class Mask:
         high = list(shape)
         coupled: list[IndexTensor] = []
         for term in self.terms:
-            if not _broadcasts_to(term.shape, shape):
-                raise ShapeError(
-                    f"a mask of shape {term.shape} does not fit a tile of shape {shape}",
-                    rule="a mask is made from the index axes of the tile it masks",
-                    fix="build the mask from the same nl.arange / nl.mgrid axes as the tile",
-                )
+            _check_fits(term, shape)
             wide = term.expand(shape)
             axes = [d for d, c in enumerate(wide.coefs) if c and shape[d] > 1]
             if not axes:
@@ -382,6 +400,15 @@ def boxes(true: np.ndarray) -> Iterator[Box]:
 def _is_whole(key: object) -> bool:
     """Whether `key` is `:`. By identity: what compares with an index tensor is a mask."""
     return isinstance(key, slice) and key.start is key.stop is key.step is None
+
+
+def _check_fits(term: IndexTensor, shape: tuple[int, ...]) -> None:
+    if not _broadcasts_to(term.shape, shape):
+        raise ShapeError(
+            f"a mask of shape {term.shape} does not fit a tile of shape {shape}",
+            rule="a mask is made from the index axes of the tile it masks",
+            fix="build the mask from the same nl.arange / nl.mgrid axes as the tile",
+        )
 
 
 def _broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:

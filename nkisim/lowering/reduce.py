@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from nkisim import alu
 from nkisim.dtypes import BOOL, F32, FLOATS, INTEGERS, as_dtype
 from nkisim.errors import DTypeError, ParameterError
-from nkisim.index import IndexTensor, Mask, as_int
+from nkisim.index import Box, IndexTensor, Mask, Restriction, as_int, boxes
 from nkisim.lowering.elementwise import elementwise
 from nkisim.lowering.memory import ndarray
 from nkisim.lowering.operands import narrow, require_tile
@@ -40,8 +41,8 @@ def free_axes(what: str, axis: object, x: Tensor) -> tuple[int, ...]:
     )
 
 
-def with_axes_last(x: Any, axis: Any) -> tuple[Any, Any]:
-    """`x` and `axis` with the axes to reduce moved to the end, when they are free axes.
+def with_axes_last(x: Any, axis: Any, mask: Mask | None = None) -> tuple[Any, Any, Any]:
+    """`x`, `axis` and `mask` with the axes to reduce moved to the end, when they are free axes.
 
     The documentation wants the last axes, and AWS's own average pooling tutorial sums axes [2, 4]
     of five: the compiler permutes the access pattern, which costs nothing. `free_axes` refuses
@@ -49,14 +50,16 @@ def with_axes_last(x: Any, axis: Any) -> tuple[Any, Any]:
     """
     numbers = [as_int(a) for a in (axis if isinstance(axis, tuple | list) else (axis,))]
     if not isinstance(x, Tensor) or None in numbers:
-        return x, axis
+        return x, axis, mask
     axes = sorted({a + x.ndim if a < 0 else a for a in numbers})
     if len(axes) != len(numbers) or not axes or axes[0] < 1 or axes[-1] >= x.ndim:
-        return x, axis
+        return x, axis, mask
     order = [d for d in range(x.ndim) if d not in axes] + axes
+    if isinstance(mask, Mask):
+        mask = mask.permuted(x.shape, order)
     shape = tuple(x.shape[d] for d in order)
     coefs = tuple(tuple(row[d] for d in order) for row in x.coefs)
-    return x.view_as(shape, x.offsets, coefs), tuple(range(x.ndim - len(axes), x.ndim))
+    return x.view_as(shape, x.offsets, coefs), tuple(range(x.ndim - len(axes), x.ndim)), mask
 
 
 def reduce(
@@ -120,17 +123,61 @@ def emit_reduction(
     if left.empty:
         return
     kept = tuple(d for d in range(x.ndim) if d not in axes)
-    seen = None if left.dense is None else left.dense.any(axis=axes, keepdims=True)
+    out, x = narrow(out, left, kept), narrow(x, left)
+    if left.dense is None or x.escape() is None:
+        _emit_where(opcode, op, out, x, axes, left.dense, attrs)
+        return
+    # Where the mask is false, x reaches outside of its tensor: an access pattern has to stop
+    # short of that. One instruction for each part of the result that reads the same window.
+    for part, window in _windows(left.dense, kept):
+        inside = x.restrict(part).restrict(window.box)
+        _emit_where(opcode, op, out.restrict(_on(part, kept)), inside, axes, window.dense, attrs)
+
+
+def _emit_where(
+    opcode: str,
+    op: str,
+    out: Tensor,
+    x: Tensor,
+    axes: tuple[int, ...],
+    where: np.ndarray | None,
+    attrs: dict[str, Any],
+) -> None:
+    seen = None if where is None else where.any(axis=axes, keepdims=True)
     current().emit(
         opcode,
-        (narrow(out, left, kept),),
-        (narrow(x, left),),
-        where=left.dense,
+        (out,),
+        (x,),
+        where=where,
         where_out=None if seen is None or seen.all() else seen,
         op=op,
         axes=axes,
         **attrs,
     )
+
+
+def _windows(true: np.ndarray, kept: tuple[int, ...]) -> Iterator[tuple[Box, Restriction]]:
+    """Boxes of the `kept` axes (whole along the others) whose elements are true in the same
+    places along the other axes, each with these places as a restriction of the box."""
+    axes = tuple(d for d in range(true.ndim) if d not in kept)
+    rows = true.transpose(*kept, *axes).reshape(*(true.shape[d] for d in kept), -1)
+    patterns, which = np.unique(rows.reshape(-1, rows.shape[-1]), axis=0, return_inverse=True)
+    which = which.reshape(rows.shape[:-1])
+    for number, pattern in enumerate(patterns):
+        if not pattern.any():
+            continue
+        for at in boxes(which == number):
+            part = [(0, n) for n in true.shape]
+            for d, span in zip(kept, at, strict=True):
+                part[d] = span
+            inside = true[tuple(slice(lo, hi) for lo, hi in part)]
+            whole = tuple((0, n) for n in inside.shape)
+            yield tuple(part), Restriction(whole, inside).tightened()
+
+
+def _on(box: Box, kept: tuple[int, ...]) -> Box:
+    """`box`, of extent 1 on the axes that are not kept."""
+    return tuple(span if d in kept else (0, 1) for d, span in enumerate(box))
 
 
 def check_integers(what: str, *dtypes: np.dtype) -> None:
@@ -223,9 +270,9 @@ def var(x, axis, *, dtype=None, mask=None, **kwargs):
 def _reduce_free(
     what: str, op: str, x: Any, axis: Any, dtype: Any, mask: Mask | None, keepdims: bool
 ) -> Tensor:
-    """:func:`reduce` of any free axes; of the last ones under a mask or with `keepdims`."""
-    if mask is None and not keepdims:
-        x, axis = with_axes_last(x, axis)
+    """:func:`reduce` of any free axes; of the last ones with `keepdims`."""
+    if not keepdims:
+        x, axis, mask = with_axes_last(x, axis, mask)
     return reduce(what, op, x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
 
 

@@ -155,3 +155,12 @@ def test_the_compilers_names_of_types():
 
     assert bfloat16 == language.bfloat16
     assert static_cast(1.01, bfloat16) == bfloat16(1.01) != 1.01
+
+
+def test_types_that_reference_kernels_import_for_their_annotations():
+    from neuronxcc.nki import language as nl
+    from neuronxcc.nki.compiler.backends.neuron.indexing import TileIndex
+    from neuronxcc.nki.compiler.backends.neuron.tensor import local_tile
+
+    assert isinstance(nl.arange(4), TileIndex)
+    assert isinstance(local_tile, type)

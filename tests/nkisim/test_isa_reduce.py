@@ -415,3 +415,39 @@ def test_refused(case, compute):
     body, error, message = REFUSED[case]
     with pytest.raises(error, match=message):
         compute(body, X)
+
+
+@pytest.mark.parametrize(
+    ("size", "window", "padding", "stride"),
+    [((7, 9), 3, 1, 1), ((8, 6), 4, 1, 2), ((5, 5), 5, 2, 1), ((6, 7), 2, 0, 2)],
+)
+def test_a_pooling_window_over_the_edge_counts_what_the_mask_leaves(
+    size, window, padding, stride, compute
+):
+    x = numbers((3, *size)) - 5  # all negative: padding read as 0 would show
+    h, w = ((n + 2 * padding - window) // stride + 1 for n in size)
+
+    def body(t):
+        p = nl.arange(3)[:, None, None, None, None]
+        i = stride * nl.arange(h)[None, :, None, None, None] - padding
+        j = stride * nl.arange(w)[None, None, :, None, None] - padding
+        i = i + nl.arange(window)[None, None, None, :, None]
+        j = j + nl.arange(window)[None, None, None, None, :]
+        inside = (i >= 0) & (i < size[0]) & (j >= 0) & (j < size[1])
+        return nl.max(t[p, i, j], axis=[3, 4], mask=inside)
+
+    edge = np.full((3, *(n + 2 * padding for n in size)), -np.inf, np.float32)
+    edge[:, padding : padding + size[0], padding : padding + size[1]] = x
+    windows = np.lib.stride_tricks.sliding_window_view(edge, (window, window), axis=(1, 2))
+    wanted = windows[:, ::stride, ::stride].max(axis=(3, 4))
+    np.testing.assert_array_equal(compute(body, x), wanted)
+
+
+@pytest.mark.parametrize("axes", [(1, 3), (1, 2), (1,)])
+def test_free_axes_that_are_not_the_last_under_a_mask(axes, compute):
+    x = numbers((5, 4, 6, 3))
+
+    def body(t):
+        return nl.sum(t, axis=list(axes), mask=nl.arange(4)[None, :, None, None] < 3)
+
+    close(compute(body, x), x[:, :3].astype(float).sum(axis=axes))
