@@ -54,7 +54,7 @@ class _Builder:
         self.storage = Storage(self.work)
         self._costs: dict[tuple, tuple] = {}
         self._operands: dict[tuple, Operand] = {}
-        self._transfers: dict[tuple, Transfer] = {}
+        self._transfers: dict[tuple, tuple[Transfer, bool]] = {}  # and whether it swaps axes
         self._rows: dict[int, tuple] = {}  # id of an operand -> key of its broadcast row
         self._made: dict[tuple, tuple[int, bool]] = {}  # key -> (number, whether it exists)
 
@@ -135,12 +135,13 @@ class _Builder:
         key = (i.opcode, _pattern(i.outs[0]), *map(_pattern, i.tiles_in))
         found = self._transfers.get(key)
         if found is None:
-            found = self._transfers[key] = transfer(i, self.timing.dma)
+            found = self._transfers[key] = transfer(i, self.timing.dma), swaps_axes(i)
+        moved, swaps = found
         reads, writes = self.storage.accesses(i.tiles_in), self.storage.accesses(i.outs)
-        if swaps_axes(i):
+        if swaps:
             self._add_swapped(i, reads[0], writes[0])
         else:
-            self._move(i, found, reads, writes)
+            self._move(i, moved, reads, writes)
 
     def _move(
         self, i: Instruction, moved: Transfer, reads: list[Access], writes: list[Access]

@@ -64,7 +64,10 @@ class Storage:
 
     def number(self, t: Tensor) -> int:
         """What a tensor is kept in."""
-        return self.access(t)[0]
+        b = t.buffer
+        if b.par_axis or b.placed or self._same:
+            return self.access(t)[0]
+        return b.number  # by far the most frequent case
 
     def access(self, t: Tensor) -> Access:
         """What a tensor is kept in, and which part of that it is."""
