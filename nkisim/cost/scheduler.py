@@ -265,7 +265,7 @@ class _Run:
     def _overcommit(self) -> bool:
         """Give memory that is not there, where one point of the program needs more than there is.
 
-        SBUF is spilled before scheduling; this is for PSUM, which the compiler would not accept.
+        SBUF is spilled before scheduling; this is for PSUM, whose spills are not modelled.
         """
         pending = [
             (lives[front].first, memory)
