@@ -26,5 +26,6 @@ def two_factors(x):
         squares[...] = nisa.activation(nl.square, tile)
         more[...] = nisa.tensor_tensor(squares, tile, op=nl.add)
         less = nisa.tensor_tensor(squares, tile, op=nl.subtract)
-        nl.store(out[rows], value=nisa.tensor_tensor(more, less, op=nl.multiply))
+        product = nisa.tensor_tensor(more, less, op=nl.multiply)
+        nl.store(out[rows], value=product)
     return out
