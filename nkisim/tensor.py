@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nkisim.access import AccessPattern
+from nkisim.access import AccessPattern, Coefs
 from nkisim.dtypes import as_dtype
 from nkisim.errors import ControlFlowError, ShapeError
-from nkisim.index import IndexTensor
+from nkisim.index import IndexTensor, Mask
 from nkisim.indexing import index
 from nkisim.indirect import DynamicIndex, IndirectTensor
 from nkisim.reshaping import expand_dims, once, reinterpret, reshape
@@ -41,7 +41,8 @@ class Tensor(AccessPattern):
     # -- views ----------------------------------------------------------------------------------
 
     def __getitem__(self, key: object) -> Tensor | IndirectTensor:
-        return index(self, key)
+        part = index(self, key)
+        return MaskedTensor(self, part, key) if isinstance(key, Mask) else part
 
     def broadcast_to(self, shape: tuple[int, ...]) -> Tensor:
         """A view of `shape` by NumPy's broadcasting rule. Raises ShapeError if it does not fit."""
@@ -204,3 +205,24 @@ def _define_operators() -> None:
 
 
 _define_operators()
+
+
+class MaskedTensor(Tensor):
+    """`tile[mask]`: an operand under a mask of its own. It is the box where the mask is true.
+
+    Attributes:
+        unmasked: the shape of `tile`, which the result of a matmul has.
+        box: the (low, high) range of each axis of it that the mask leaves.
+    """
+
+    __slots__ = ("box", "unmasked")
+
+    def __init__(self, whole: Tensor, part: Tensor, mask: Mask) -> None:
+        super().__init__(
+            part.buffer, part.shape, part.base_shape, part.offsets, part.coefs, part.dtype
+        )
+        self.unmasked = whole.shape
+        self.box = mask.restrict(whole.shape).box
+
+    def view_as(self, shape: tuple[int, ...], offsets: tuple[int, ...], coefs: Coefs) -> Tensor:
+        return Tensor(self.buffer, shape, self.base_shape, offsets, coefs, self.dtype)

@@ -81,7 +81,7 @@ class MemoryState:
         if known is False:
             missing = np.ones(tensor.shape, bool)
         else:
-            missing = ~view_of(known.reshape(-1), tensor)
+            missing = ~view_of(_as_read(known, tensor), tensor)
         where = instr.where_of(tensor)
         if where is not None:
             missing &= where
@@ -173,7 +173,8 @@ class MemoryState:
             state = np.full(buffer.size, known is None)
             self.defined[number] = known = state
             self.remaining[number] = 0 if state.size and state[0] else buffer.size
-        view = view_of(known, tensor)
+        flags = _as_read(known, tensor)
+        view = view_of(flags, tensor)
         before = int(view.sum())
         fresh = True if undefined is None else ~undefined
         where = instr.where_of(tensor)
@@ -181,7 +182,11 @@ class MemoryState:
             view[...] = fresh
         else:
             np.copyto(view, fresh, where=where)
-        self.remaining[number] -= int(view.sum()) - before
+        if flags is known:
+            self.remaining[number] -= int(view.sum()) - before
+        else:
+            self.defined[number] = known = _as_stored(flags, tensor)
+            self.remaining[number] = int((~known).sum())
         if self.remaining[number] == 0:
             self.defined[number] = None
 
@@ -272,7 +277,7 @@ class MemoryState:
         known = self.defined.get(tensor.buffer.number, False)
         if known is None or known is False or tensor.buffer.role is not Role.LOCAL:
             return None
-        inside = view_of(known, tensor)
+        inside = view_of(_as_read(known, tensor), tensor)
         if inside.all() or not inside.any():
             return None
         box, part = bounding_box(inside)
@@ -283,7 +288,7 @@ class MemoryState:
         known = self.defined.get(tensor.buffer.number, False)
         if known is None or tensor.buffer.role is not Role.LOCAL:
             return False
-        return known is False or not view_of(known.reshape(-1), tensor).any()
+        return known is False or not view_of(_as_read(known, tensor), tensor).any()
 
     def missing_part(self, buffer: Buffer) -> tuple[int, int]:
         """(elements that nothing wrote, all elements) of a buffer."""
@@ -291,3 +296,23 @@ class MemoryState:
         if known is None or buffer.role is not Role.LOCAL:
             return 0, buffer.size
         return (buffer.size if known is False else int((~known).sum())), buffer.size
+
+
+def _as_read(known: np.ndarray, tensor: Tensor) -> np.ndarray:
+    """`known`, one flag an element of the buffer, as one flag an element of the type that
+    `tensor` sees it under: the same array unless `Tensor.view` changed the element size."""
+    stored, seen = tensor.buffer.dtype.itemsize, tensor.itemsize
+    if stored == seen:
+        return known.reshape(-1)
+    if stored > seen:
+        return known.repeat(stored // seen)
+    return known.reshape(-1, seen // stored).all(axis=1)
+
+
+def _as_stored(flags: np.ndarray, tensor: Tensor) -> np.ndarray:
+    """What `_as_read` gave, back as one flag an element of the buffer. An element is taken as
+    known when a part of it is: bytes of one element may be written one after the other."""
+    stored, seen = tensor.buffer.dtype.itemsize, tensor.itemsize
+    if stored > seen:
+        return flags.reshape(-1, stored // seen).any(axis=1)
+    return flags.repeat(seen // stored)

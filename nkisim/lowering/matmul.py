@@ -11,14 +11,14 @@ import numpy as np
 from nkisim.compatibility import refuse
 from nkisim.dtypes import F32, FLOATS, as_dtype
 from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError, TileSizeError
-from nkisim.index import IndexTensor, Mask, as_int
+from nkisim.index import Box, IndexTensor, Mask, as_int
 from nkisim.instruction import Engine, Instruction
 from nkisim.lowering.memory import ndarray
 from nkisim.lowering.movement import copy
 from nkisim.lowering.operands import require_tile
 from nkisim.machine import GEN2
 from nkisim.memory import Space
-from nkisim.tensor import Tensor
+from nkisim.tensor import MaskedTensor, Tensor
 from nkisim.trace import current, restriction
 
 _VECTOR_TRANSPOSE_MAX = 32
@@ -97,21 +97,30 @@ def nc_matmul(
     if double_row:
         _check_double_row(what, a, b)
         hints["rows"] = 2
-    shape = (prod(a.shape[rows:]), *b.shape[rows:])
-    out = ndarray(shape, F32, buffer=Space.PSUM)
+    (columns_a, box_a), (columns_b, box_b) = _unmasked(a, rows), _unmasked(b, rows)
+    if a.ndim - rows != 1:
+        columns_a, box_a = (prod(a.shape[rows:]),), ((0, prod(a.shape[rows:])),)
+    out = ndarray((*columns_a, *columns_b), F32, buffer=Space.PSUM)
     cut = _cut(what, a, b, mask, rows)
     if cut is None:
         return out
     (k, m, n) = cut
-    left = out
+    left = out.restrict((*box_a, *box_b))
     if mask is not None and mask is not True:
         full = ((0, s) for s in b.shape[1:])
         columns = (n,) if b.ndim == 2 else tuple(full)
         a = a.restrict((k, m))
         b = b.restrict((k, *columns))
-        left = out.restrict((m, *columns))
+        left = left.restrict((m, *columns))
     current().emit("nc_matmul", (left,), (a, b), **{k: v for k, v in hints.items() if v})
     return out
+
+
+def _unmasked(x: Tensor, rows: int) -> tuple[tuple[int, ...], Box]:
+    """The free axes of an operand without its own mask (`tile[mask]`), and what this leaves."""
+    if isinstance(x, MaskedTensor):
+        return x.unmasked[rows:], x.box[rows:]
+    return x.shape[rows:], tuple((0, n) for n in x.shape[rows:])
 
 
 def _check_double_row(what: str, a: Tensor, b: Tensor) -> None:

@@ -264,6 +264,24 @@ def test_transpose_in_place(compute):
     np.testing.assert_array_equal(compute(body, x), x.T)
 
 
+def test_masks_of_the_operands_leave_the_result_its_shape(compute):
+    # As nki-samples' rmsnorm_quant does in the last tile of a row.
+    a, b = numbers((20, 10)), numbers((20, 30), seed=1)
+
+    def body(x, y):
+        m, n = nl.arange(10)[None, :], nl.arange(30)[None, :]
+        out = nl.full((10, 30), 77, dtype=nl.float32, buffer=nl.psum)
+        out[nl.arange(10)[:, None], n] = nisa.nc_matmul(
+            x[nl.arange(20)[:, None], m][m < 7], y[nl.arange(20)[:, None], n + 6][n + 6 < 30]
+        )
+        return nl.copy(out)
+
+    got = compute(body, a, b)
+    np.testing.assert_allclose(got[:7, :24], product(a[:, :7], b[:, 6:]), rtol=1e-5, atol=1e-5)
+    assert (got[7:] == 77).all()
+    assert (got[:, 24:] == 77).all()
+
+
 def test_masked_transpose(compute):
     x = numbers((20, 40))
 

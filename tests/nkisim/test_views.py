@@ -118,6 +118,33 @@ def test_writing_through_a_view_of_another_type():
     np.testing.assert_array_equal(run(body, x), want)
 
 
+@pytest.mark.parametrize("rows", [3, 4])
+def test_a_tile_written_in_part_seen_as_bytes(rows):
+    # As nki-samples' rmsnorm_quant stores fp32 scales after fp8 rows.
+    def body(t):
+        tile = nl.ndarray((4, 6), dtype=np.float32)
+        tile[0:3] = nl.copy(t[0:3])
+        return nl.copy(tile.view(np.uint8)[0:rows])
+
+    x = numbers(4, 6)
+    if rows == 3:
+        np.testing.assert_array_equal(run(body, x), x[:3].view(np.uint8))
+    else:
+        with pytest.raises(errors.UninitializedReadError, match="24 of 96"):
+            run(body, x)
+
+
+def test_a_tile_written_byte_by_byte_is_written():
+    def body(t):
+        tile = nl.ndarray((4, 6), dtype=np.float32)
+        for start in (0, 1, 2, 3):
+            tile.view(np.uint8)[:, start::4] = nl.copy(t[:, start::4])
+        return nl.copy(tile)
+
+    x = numbers(4, 6)
+    np.testing.assert_array_equal(run(body, x.view(np.uint8)), x)
+
+
 def test_a_view_needs_whole_elements():
     with pytest.raises(errors.DTypeError, match="last axis"):
         run(lambda t: t.view(np.float32), numbers(4, 6).view(np.uint8)[:, :7].copy())
