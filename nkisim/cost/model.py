@@ -64,7 +64,7 @@ def _spec(leaf: Any) -> Any:
     """Shape and dtype of anything that has them; other arguments as they are."""
     if isinstance(leaf, TensorSpec) or not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
         return leaf
-    if np.isscalar(leaf):
+    if np.isscalar(leaf) or isinstance(leaf, type):  # np.float32 itself has both names
         return leaf
     return TensorSpec(tuple(leaf.shape), _numpy_dtype(leaf.dtype))
 

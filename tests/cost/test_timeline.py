@@ -26,6 +26,19 @@ def timeline():
     return nkisim.profile(mamba.mamba_v2, plane, plane, spec(128, 16), row, row)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "itemsize"), [(np.float32, 4), (nl.float32, 4), (nl.bfloat16, 2), (np.int8, 1)]
+)
+def test_a_type_is_an_argument_like_any_other(dtype, itemsize):
+    @nki.jit
+    def cast(x, to):
+        out = nl.ndarray(x.shape, dtype=to, buffer=nl.shared_hbm)
+        nl.store(out, nl.copy(nl.load(x), dtype=to))
+        return out
+
+    assert nkisim.profile(cast, spec(8, 64), dtype).hbm_bytes == 8 * 64 * (4 + itemsize)
+
+
 def test_bytes_and_operations_are_counted():
     n = 128 * 1000 * 2
     t = nkisim.profile(vector_add.add_tiles, spec(n), spec(n), 1000)
