@@ -16,6 +16,7 @@ import functools
 import math
 import re
 import threading
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,8 @@ def handle(pointer: Any) -> int | None:
         _describe_version(frame)
         return None
     # An exception cannot cross C frames, and ctypes would print it and carry on.
+    thread = threading.get_ident()
+    _inside.add(thread)
     try:
         execute(frame)
     except (CustomCallError, ConfigError, KernelError) as error:
@@ -281,8 +284,15 @@ def handle(pointer: Any) -> int | None:
         return _error(frame, _FAILED_PRECONDITION, str(error))
     except BaseException:
         return _error(frame, _INTERNAL, traceback.format_exc())
+    finally:
+        _inside.discard(thread)
+        _left[0] = time.monotonic()
     return None
 
+
+_inside: set[int] = set()  # threads of XLA that run a kernel
+_left = [0.0]  # when the last of them was done, in seconds
+_QUIET = 0.3  # seconds without a kernel after which none is taken to be on its way
 
 _handler = _Handler(handle)  # the C function; XLA keeps its address, so it must stay alive
 
@@ -309,10 +319,11 @@ def register() -> None:
 
 
 def _finish() -> None:
-    """Wait for the arrays that are still being computed.
+    """Wait for what is still being computed: the arrays there are, and kernels without one.
 
     JAX computes in the background. A thread of XLA that enters a kernel while Python shuts down
-    is ended by Python, and XLA's thread pool then waits for it forever.
+    is ended by Python, and XLA's thread pool then waits for it forever. Of a replicated result
+    JAX reads one device's copy, so other devices may still be at it when the array is gone.
     """
     import jax
 
@@ -320,3 +331,5 @@ def _finish() -> None:
         # One that failed has no value to wait for, and exit is too late to report it.
         with contextlib.suppress(Exception):
             array.block_until_ready()
+    while _inside or time.monotonic() - _left[0] < _QUIET:
+        time.sleep(_QUIET / 10)
