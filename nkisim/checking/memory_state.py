@@ -303,7 +303,7 @@ def _as_read(known: np.ndarray, tensor: Tensor) -> np.ndarray:
     `tensor` sees it under: the same array unless `Tensor.view` changed the element size."""
     stored, seen = tensor.buffer.dtype.itemsize, tensor.itemsize
     if stored == seen:
-        return known.reshape(-1)
+        return known  # itself, which is written in place
     if stored > seen:
         return known.repeat(stored // seen)
     return known.reshape(-1, seen // stored).all(axis=1)
