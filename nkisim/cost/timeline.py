@@ -6,10 +6,11 @@ import html
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nkisim.cost.scheduler import ENGINES, Schedule
-from nkisim.cost.tasks import Work
+from nkisim.cost.tasks import Task, Work
 from nkisim.errors import Location
 from nkisim.instruction import Engine
 from nkisim.machine import Machine
@@ -169,14 +170,18 @@ class Timeline:
 
     def _transfer_floor_ns(self) -> float:
         """Time of the transfers if their bytes were spread evenly over all queues at full rate."""
+        tasks = (t for t in self._core.work.tasks if t.transfer is not None)
+        return sum(t.transfer.nbytes * self.ns_a_byte(t) for t in tasks) / self.timing.dma.engines
+
+    def ns_a_byte(self, task: Task, run_bytes: int | None = None) -> float:
+        """What a byte of a transfer takes a DMA engine, in runs of so many; None: endless ones."""
         dma = self.timing.dma
-        total = 0.0
-        for task in self._core.work.tasks:
-            if task.transfer is not None:
-                reads_hbm = any(not self._core.work.spaces[n].on_chip for n, _ in task.reads)
-                rate = dma.load_rate if reads_hbm or task.label == "reload" else dma.store_rate
-                total += task.transfer.nbytes / rate
-        return total / dma.engines
+        reads_hbm = any(not self._core.work.spaces[n].on_chip for n, _ in task.reads)
+        if reads_hbm or task.label == "reload":
+            fixed, rate = dma.load_descriptor_ns, dma.load_rate
+        else:
+            fixed, rate = dma.store_descriptor_ns, dma.store_rate
+        return 1 / rate + (fixed / run_bytes if run_bytes else 0.0)
 
     @property
     def queues(self) -> list[float]:
@@ -290,22 +295,28 @@ class Timeline:
         return sorted(rows, key=lambda r: (-r.busy_us, str(r.location), r.label))
 
     @cached_property
+    def chain(self) -> list[int]:
+        """The critical path as positions in the list of tasks."""
+        s = self._core.schedule
+        at = max(range(len(s.done)), key=s.done.__getitem__, default=-1)
+        found = []
+        while at >= 0:
+            found.append(at)
+            at = s.cause[at]
+        return found[::-1]
+
+    @cached_property
     def critical_path(self) -> list[Step]:
         """The chain of instructions that sets the latency, each held up by the one before."""
         work, s = self._core.work, self._core.schedule
-        if not s.done:
-            return []
-        at = max(range(len(s.done)), key=s.done.__getitem__)
-        until = s.done[at]
         steps = []
-        while at >= 0:
+        for at, after in pairwise((*self.chain, None)):
             task = work.tasks[at]
             name = _DMA if task.transfer is not None else ENGINES[s.engine[at]].value
-            where = task.instr.location
-            start = s.start[at]
-            steps.append(Step(task.label, name, s.why[at], start / 1e3, until / 1e3, where))
-            until, at = s.start[at], s.cause[at]
-        return steps[::-1]
+            until = s.done[at] if after is None else s.start[after]
+            start, where = s.start[at] / 1e3, task.instr.location
+            steps.append(Step(task.label, name, s.why[at], start, until / 1e3, where))
+        return steps
 
     @cached_property
     def findings(self) -> list[Finding]:

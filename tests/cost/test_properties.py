@@ -180,4 +180,4 @@ def test_the_top_finding_is_true_and_its_gain_near_what_the_change_gives(text, c
     assert text in t.findings[1].text
     claimed = sum(f.gain_us for f in t.findings if text in f.text)
     real = t.latency_us - without(trace, change(t.timing)).latency_us
-    assert real == pytest.approx(claimed, rel=0.4)
+    assert real == pytest.approx(claimed, rel=0.3)  # those of several lines do not add up

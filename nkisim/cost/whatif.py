@@ -1,0 +1,81 @@
+"""What a change would give: the same tasks, changed, scheduled again.
+
+Only the schedule knows what else would then set the pace. Of work too long to be scheduled once
+more for each question, a stretch is, and its gain is taken in proportion.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from nkisim.cost.scheduler import schedule
+from nkisim.cost.tasks import Task, Work
+
+if TYPE_CHECKING:
+    from nkisim.cost.timeline import Timeline
+    from nkisim.machine import Machine
+    from nkisim.timing import Timing
+
+WINDOW = 5_000  # tasks that are scheduled for one question
+
+
+def gain_us(
+    timeline: Timeline,
+    stakes: Mapping[int, float],
+    *,
+    change: Callable[[Task, float], Task] | None = None,
+    machine: Machine | None = None,
+    timing: Timing | None = None,
+) -> float:
+    """What a change takes off the latency of the slowest core, in microseconds, at least 0.
+
+    Args:
+        timeline: the kernel as it is.
+        stakes: where the change acts: position in the list of tasks -> nanoseconds at stake.
+        change: from a task at one of these positions, and its stake, makes the task in its place.
+        machine, timing: tables to use instead of the timeline's.
+
+    Of more than `WINDOW` tasks, those around the middle of the stakes are scheduled, and the gain
+    is scaled by the part of all stakes that lies among them.
+    """
+    work = timeline._core.work
+    machine, timing = machine or timeline.machine, timing or timeline.timing
+    first, last = _stretch(sorted(stakes), len(work.tasks))
+    share = 1.0
+    if last - first < len(work.tasks):
+        before = schedule(_part(work, first, last), timeline.machine, timeline.timing).span
+        inside = sum(ns for at, ns in stakes.items() if first <= at < last)
+        share = inside / sum(stakes.values())
+    else:
+        before = timeline._core.schedule.span
+    changed = _part(work, first, last)
+    if change is not None:
+        for at, ns in stakes.items():
+            if first <= at < last:
+                changed.tasks[at - first] = change(work.tasks[at], ns)
+    after = schedule(changed, machine, timing).span
+    return max(0.0, before - after) / share / 1e3
+
+
+def _stretch(places: list[int], n: int) -> tuple[int, int]:
+    """The tasks to look at: all, or as many as allowed around the middle one of `places`."""
+    if n <= WINDOW:
+        return 0, n
+    first = min(max(0, places[len(places) // 2] - WINDOW // 2), n - WINDOW)
+    return first, first + WINDOW
+
+
+def _part(work: Work, first: int, last: int) -> Work:
+    # The scheduler adds to the choices, and these are not the kernel's.
+    return Work(work.tasks[first:last], work.sizes, work.spaces, defaultdict(int), work.buffers)
+
+
+def replaced(task: Task, **attributes: object) -> Task:
+    """A copy of a task with other attributes."""
+    other = copy.copy(task)
+    for name, value in attributes.items():
+        setattr(other, name, value)
+    return other
