@@ -202,8 +202,14 @@ class Timeline:
 
     @property
     def peak_bandwidth_gb_per_s(self) -> float:
-        """What the DMA engines of one core can load at most, in 10^9 bytes a second."""
-        return self.timing.dma.engines * self.timing.dma.load_rate
+        """HBM bytes a second, in 10^9, if the transfers took only what their bytes take.
+
+        Loads and stores have different rates, so this depends on how many bytes go which way.
+        """
+        floor = self._transfer_floor_ns()
+        if not floor:
+            return self.timing.dma.engines * self.timing.dma.load_rate
+        return self.hbm_bytes / floor
 
     @cached_property
     def flops(self) -> int:

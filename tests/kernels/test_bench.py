@@ -174,11 +174,29 @@ def test_kernels_one_after_another_are_launched_once():
         modelled("nothing")
 
 
-def test_the_dma_bound_is_bytes_over_the_published_rate():
-    bound = dma_bound(272_000)
-    assert bound.median == pytest.approx(1e-6)
-    assert str(bound) == "DMA bound: 1 µs (from published rates)"
-    assert "0.272 MB at 272 GB/s" in bound.caption
+def test_the_dma_bound_is_bytes_over_the_published_rates():
+    both = dma_bound(272_000, 286_400)
+    assert both.median == pytest.approx(2e-6)
+    assert str(both) == "DMA bound: 2 µs (from published rates)"
+    assert "0.272 MB in at 272 GB/s, 0.286 MB out at 286" in both.caption
+
+
+@nki.jit
+def copy_wide(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 128):
+        rows = slice(i * 128, (i + 1) * 128)
+        nl.store(out[rows], nl.load(x[rows]))
+    return out
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8])
+def test_no_modelled_kernel_is_below_the_dma_bound(dtype):
+    nbytes = np.dtype(dtype).itemsize * 1024 * 8192
+    t = nkisim.profile(copy_wide, nkisim.TensorSpec((1024, 8192), np.dtype(dtype)))
+    least = dma_bound(nbytes, nbytes).median * 1e6
+    assert t.roofline == ("DMA queues", pytest.approx(least))
+    assert least <= t.body_us < 1.2 * least
 
 
 def test_a_published_number_names_its_source():

@@ -250,7 +250,7 @@ def profiled(rows: int) -> nkisim.Timeline:
 def add_records(rows: int) -> dict[str, Record]:
     return {
         "NKI kernel": modelled("NKI kernel", profiled(rows)),
-        "DMA bound": dma_bound(3 * 4 * 512 * rows),
+        "DMA bound": dma_bound(2 * 4 * 512 * rows, 4 * 512 * rows),
     }
 
 
@@ -259,7 +259,10 @@ def test_a_bound_is_a_line_across_the_bars_that_says_what_it_is():
     figure = plots.timing([bound, kernel])
     assert "time, µs (modelled by nkisim)" in figure.svg
     legend = " ".join(texts(figure))
-    assert "DMA bound: 2.89 µs (0.786 MB at 272 GB/s, from published rates)" in legend
+    assert (
+        "DMA bound: 2.84 µs (0.524 MB in at 272 GB/s, 0.262 MB out at 286, from published rates)"
+        in legend
+    )
     assert "stroke-dasharray" in figure.svg
     # One bar, one bound: only the kernel has a row.
     assert "NKI kernel" in texts(figure)
@@ -293,13 +296,13 @@ def test_the_alternative_text_has_fixed_times_and_no_measured_one():
     alt = plots.timing([host_record("host"), kernel, bound]).alt
     assert f"NKI kernel {format_seconds(kernel.median)} (modelled by nkisim)" in alt
     assert "host (measured: wall clock on CPU host)" in alt
-    assert "DMA bound 2.89 µs" in alt
+    assert "DMA bound 2.84 µs" in alt
     assert "host 3 µs" not in alt
 
 
 def test_only_bounds_make_no_bars():
     with pytest.raises(ValueError, match="all bounds"):
-        plots.timing([dma_bound(100)])
+        plots.timing([dma_bound(100, 0)])
 
 
 def test_a_sweep_of_one_kind_names_it_on_the_axis():
@@ -351,7 +354,7 @@ def test_a_measured_curve_has_no_number_in_the_alternative_text():
         ({"add": {}}, "curve 'add' has no point"),
         ({"add": {0: host_record("add")}}, "curve 'add' has size 0"),
         (
-            {"add": {1: host_record("add"), 2: dma_bound(5)}},
+            {"add": {1: host_record("add"), 2: dma_bound(5, 0)}},
             "curve 'add' mixes from published rates, measured",
         ),
     ],
