@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nkisim.checking.cells import in_cells
 from nkisim.errors import LoopError
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer
@@ -48,27 +49,34 @@ def _accesses(trace: Trace, affine: set[int]) -> dict[int, list[tuple[Instructio
     """For each tensor that an affine loop outside of which it was made writes, all its uses."""
     written: set[int] = set()
     for instr in trace.instructions:
+        loops = instr.loops
         for t in instr.outs:
-            inside = len(t.buffer.loops)
-            if any(n in affine for n, _ in instr.loops[inside:]):
-                written.add(t.buffer.number)
+            buffer = t.buffer
+            inside = len(buffer.loops)
+            if inside == len(loops) or buffer.number >= trace.copies:
+                continue
+            if any(n in affine for n, _ in loops[inside:]):
+                written.add(buffer.number)
     written -= trace.hidden
     uses: dict[int, list[tuple[Instruction, Tensor, bool]]] = {}
     for instr in trace.instructions:
-        if "walked" in instr.attrs:
-            continue  # which elements an index tile touches is not known here
-        for t, writes in (*((t, False) for t in instr.tiles_in), *((t, True) for t in instr.outs)):
-            if t.buffer.number in written and t.dtype.itemsize == t.buffer.dtype.itemsize:
-                uses.setdefault(t.buffer.number, []).append((instr, t, writes))
+        for tiles, writes in ((instr.tiles_in, False), (instr.outs, True)):
+            for t in tiles:
+                buffer = t.buffer
+                if buffer.number not in written or t.dtype.itemsize != buffer.dtype.itemsize:
+                    continue
+                if "walked" not in instr.attrs:  # else it is not known which elements it touches
+                    uses.setdefault(buffer.number, []).append((instr, t, writes))
     return uses
 
 
 def _first_clash(
     buffer: Buffer, uses: list[tuple[Instruction, Tensor, bool]], affine: set[int], order: str
 ) -> LoopError | None:
-    boxes = _in_cells(buffer, uses)
-    if boxes is not None and not _clash_in_cells(buffer, uses, affine, *boxes):
-        return None
+    if all(instr.where_of(t) is None for instr, t, _ in uses):
+        found = in_cells(buffer.shape, (t for _, t, _ in uses))
+        if found is not None and not _clash_in_cells(buffer, uses, affine, *found):
+            return None
     owner = np.full(buffer.size, -1, np.int32)  # 2 * writing instruction's path + accumulates
     paths: dict[Path, int] = {}
     known: list[tuple[Path, Instruction]] = []
@@ -103,49 +111,6 @@ def _first_clash(
             else:
                 np.copyto(view, mine, where=where)
     return None
-
-
-# A buffer cut where any of its uses starts or ends: (cells an axis, the cells of each use).
-_Cells = tuple[tuple[int, ...], list[tuple[slice, ...]]]
-
-
-def _in_cells(buffer: Buffer, uses: list[tuple[Instruction, Tensor, bool]]) -> _Cells | None:
-    """The uses of a buffer in few cells instead of many elements; None when one is no plain box.
-
-    Elements that the same uses touch share a fate, so one of them stands for all.
-    """
-    boxes: dict[tuple, tuple[tuple[int, int], ...]] = {}
-    keys = []
-    for instr, t, _ in uses:
-        key = (t.offsets, t.shape, id(t.coefs))
-        keys.append(key)
-        if key not in boxes:
-            if t.base_shape != buffer.shape or 0 in t.shape or not _is_box(t):
-                return None
-            boxes[key] = tuple((low, high + 1) for low, high in t.bounds())
-        if instr.where_of(t) is not None:
-            return None
-    cells, slices = [], []
-    for ranges in zip(*boxes.values(), strict=True):
-        cuts = sorted({cut for r in ranges for cut in r})
-        at = {cut: n for n, cut in enumerate(cuts)}
-        cells.append(len(cuts) - 1)
-        slices.append([slice(at[low], at[high]) for low, high in ranges])
-    of = dict(zip(boxes, zip(*slices, strict=True), strict=True))
-    return tuple(cells), [of[key] for key in keys]
-
-
-def _is_box(t: Tensor) -> bool:
-    """Whether a view is a box of its buffer: each axis of it one axis there, in steps of one."""
-    moved = [d for row in t.coefs for d, c in enumerate(row) if c and t.shape[d] > 1]
-    steps = all(c == 1 or n == 1 for row in t.coefs for c, n in zip(row, t.shape, strict=True) if c)
-    return (
-        steps
-        and len(set(moved)) == len(moved)
-        and all(
-            sum(1 for c, n in zip(row, t.shape, strict=True) if c and n > 1) <= 1 for row in t.coefs
-        )
-    )
 
 
 def _clash_in_cells(

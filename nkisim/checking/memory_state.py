@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nkisim.checking.ranges import has_range
+from nkisim.checking.written import WrittenElements, as_read
 from nkisim.errors import RaceError, UninitializedReadError
 from nkisim.index import Restriction, bounding_box
 from nkisim.instruction import Instruction
@@ -41,14 +42,14 @@ class MemoryState:
         self.check_ranges = checker.modes["range"] != "off"
         trace.strict_ranges = checker.modes["range"] == "error"
         self.check_races = checker.modes["race"] != "off" and trace.grid.size > 1
-        self.defined: dict[int, np.ndarray | None] = {}  # None: every element
-        self.remaining: dict[int, int] = {}  # undefined elements of the arrays above
+        self.written = WrittenElements()
         self.owners: dict[int, np.ndarray] = {}
         self.read: set[int] = set()  # shared tensors that an instance reads
         self.redundant: set[int] = set()  # those that all instances write the same to
         self.reported: set[int] = set()
         self.scattered: set[int] = set()
         self.masked_off: set[int] = set()  # what instructions were to write that a mask left out
+        self.repeated = False  # whether there were instances that were not traced
         self.computed: set[int] = set()  # results of instructions that did run, on such tiles
 
     def on_instruction(self, instr: Instruction) -> None:
@@ -75,13 +76,13 @@ class MemoryState:
         buffer = tensor.buffer
         if buffer.role is not Role.LOCAL:
             return None
-        known = self.defined.get(buffer.number, False)
+        known = self.written.of(buffer)
         if known is None or 0 in tensor.shape:
             return None
         if known is False:
             missing = np.ones(tensor.shape, bool)
         else:
-            missing = ~view_of(_as_read(known, tensor), tensor)
+            missing = ~view_of(as_read(known, tensor), tensor)
         where = instr.where_of(tensor)
         if where is not None:
             missing &= where
@@ -127,7 +128,7 @@ class MemoryState:
         """Whether a mask has left nothing of the instruction that would have written a tile."""
         number = tensor.buffer.number
         return number in self.masked_off or (
-            number not in self.defined and not tensor.buffer.declared
+            not self.written.touched(tensor.buffer) and not tensor.buffer.declared
         )
 
     def _report_read(self, instr: Instruction, tensor: Tensor, missing: np.ndarray) -> None:
@@ -154,41 +155,46 @@ class MemoryState:
     def _define(self, instr: Instruction, tensor: Tensor, undefined: np.ndarray | None) -> None:
         buffer = tensor.buffer
         number = buffer.number
-        known = self.defined.get(number, False)
         if buffer.role is not Role.LOCAL:
             if number not in self.trace.written_arguments:
                 self.trace.written_arguments.append(number)
             return
-        if known is None and undefined is None:
-            return
         if instr.spec.partial:
             self.scattered.add(number)
+        where = instr.where_of(tensor)
+        if undefined is None and where is None:
+            if tensor.covers_buffer:
+                self.written.add_all(buffer)
+            else:
+                self.written.note(tensor)
+            return
+        known = self.written.of(buffer)
+        if known is None and undefined is None:
+            return
         if known is False and undefined is not None and undefined.all():
             return  # as undefined as it was
-        whole = undefined is None and instr.where_of(tensor) is None
-        if known is False and whole and tensor.covers_buffer:
-            self.defined[number] = None
-            return
-        if known is False or known is None:
-            state = np.full(buffer.size, known is None)
-            self.defined[number] = known = state
-            self.remaining[number] = 0 if state.size and state[0] else buffer.size
-        flags = _as_read(known, tensor)
-        view = view_of(flags, tensor)
-        before = int(view.sum())
-        fresh = True if undefined is None else ~undefined
-        where = instr.where_of(tensor)
-        if where is None:
-            view[...] = fresh
-        else:
-            np.copyto(view, fresh, where=where)
-        if flags is known:
-            self.remaining[number] -= int(view.sum()) - before
-        else:
-            self.defined[number] = known = _as_stored(flags, tensor)
-            self.remaining[number] = int((~known).sum())
-        if self.remaining[number] == 0:
-            self.defined[number] = None
+        self.written.add(tensor, True if undefined is None else ~undefined, where)
+
+    def on_repeat(self, tensors: Tensor, programs: np.ndarray, like: Tensor) -> bool:
+        """See Checker.on_repeat."""
+        number = like.buffer.number
+        if like.buffer.program is None and number in self.owners:
+            self.repeated = True
+            mine = programs.reshape(programs.shape + (1,) * (tensors.ndim - programs.ndim))
+            owner = view_of(self.owners[number], tensors)
+            if ((owner >= 0) & (owner != mine)).any():
+                return False
+            owner[...] = mine
+            if (owner != mine).any():  # they overlap
+                return False
+        if not self.written.noted(like):
+            known = self.written.of(like.buffer)
+            if known is None:
+                return True
+            if known is False or not view_of(as_read(known, like), like).all():
+                return False
+        self.written.note(tensors)
+        return True
 
     def _race(self, instr: Instruction, tensor: Tensor, verb: str) -> None:
         """Shared HBM touched by two instances, at least one writing."""
@@ -251,7 +257,7 @@ class MemoryState:
         open_ = {
             b.number
             for b in self.trace.buffers
-            if b.role is Role.LOCAL and self.defined.get(b.number, False) is not None
+            if b.role is Role.LOCAL and self.written.of(b) is not None
         }
         return open_ | self.scattered
 
@@ -270,14 +276,17 @@ class MemoryState:
                 owner = self.owners.get(tensor.buffer.number)
                 if owner is not None:
                     view = view_of(owner, tensor)
-                    self._report_race(instr, tensor, "reads", view, view > instr.program)
+                    late = view > instr.program
+                    if self.repeated:
+                        late |= (view >= 0) & (view != instr.program)
+                    self._report_race(instr, tensor, "reads", view, late)
 
     def defined_part(self, tensor: Tensor) -> Restriction | None:
         """The part of a tile that something wrote; None when it is all, or nothing."""
-        known = self.defined.get(tensor.buffer.number, False)
+        known = self.written.of(tensor.buffer)
         if known is None or known is False or tensor.buffer.role is not Role.LOCAL:
             return None
-        inside = view_of(_as_read(known, tensor), tensor)
+        inside = view_of(as_read(known, tensor), tensor)
         if inside.all() or not inside.any():
             return None
         box, part = bounding_box(inside)
@@ -285,34 +294,13 @@ class MemoryState:
 
     def untouched(self, tensor: Tensor) -> bool:
         """Whether nothing wrote any element of a tile."""
-        known = self.defined.get(tensor.buffer.number, False)
+        known = self.written.of(tensor.buffer)
         if known is None or tensor.buffer.role is not Role.LOCAL:
             return False
-        return known is False or not view_of(_as_read(known, tensor), tensor).any()
+        return known is False or not view_of(as_read(known, tensor), tensor).any()
 
     def missing_part(self, buffer: Buffer) -> tuple[int, int]:
         """(elements that nothing wrote, all elements) of a buffer."""
-        known = self.defined.get(buffer.number, False)
-        if known is None or buffer.role is not Role.LOCAL:
+        if buffer.role is not Role.LOCAL:
             return 0, buffer.size
-        return (buffer.size if known is False else int((~known).sum())), buffer.size
-
-
-def _as_read(known: np.ndarray, tensor: Tensor) -> np.ndarray:
-    """`known`, one flag an element of the buffer, as one flag an element of the type that
-    `tensor` sees it under: the same array unless `Tensor.view` changed the element size."""
-    stored, seen = tensor.buffer.dtype.itemsize, tensor.itemsize
-    if stored == seen:
-        return known  # itself, which is written in place
-    if stored > seen:
-        return known.repeat(stored // seen)
-    return known.reshape(-1, seen // stored).all(axis=1)
-
-
-def _as_stored(flags: np.ndarray, tensor: Tensor) -> np.ndarray:
-    """What `_as_read` gave, back as one flag an element of the buffer. An element is taken as
-    known when a part of it is: bytes of one element may be written one after the other."""
-    stored, seen = tensor.buffer.dtype.itemsize, tensor.itemsize
-    if stored > seen:
-        return flags.reshape(-1, stored // seen).any(axis=1)
-    return flags.repeat(seen // stored)
+        return self.written.missing(buffer), buffer.size

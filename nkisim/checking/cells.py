@@ -1,0 +1,61 @@
+"""Views of one tensor as blocks of few cells instead of many elements.
+
+The tensor is cut wherever one of the views starts or ends. Elements of a cell are in the same
+views, so one of them stands for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nkisim.tensor import Tensor
+
+# (cells along each axis, the cells of each view)
+Cells = tuple[tuple[int, ...], list[tuple[slice, ...]]]
+
+
+def in_cells(shape: tuple[int, ...], views: Iterable[Tensor], whole: bool = False) -> Cells | None:
+    """The cells of views of a tensor of `shape`; None when one of them is no plain box.
+
+    Args:
+        shape: of the tensor.
+        views: what to cut it by.
+        whole: whether the cells are to cover all of the tensor, or the views only.
+    """
+    boxes: dict[tuple, tuple[tuple[int, int], ...]] = {}
+    keys = []
+    for t in views:
+        key = (t.offsets, t.shape, id(t.coefs))
+        keys.append(key)
+        if key not in boxes:
+            if t.base_shape != shape or 0 in t.shape or not is_box(t):
+                return None
+            boxes[key] = tuple((low, high + 1) for low, high in t.bounds())
+    if not boxes or not shape:
+        return None
+    cells, slices = [], []
+    for axis, ranges in enumerate(zip(*boxes.values(), strict=True)):
+        cuts = {cut for r in ranges for cut in r}
+        if whole:
+            cuts |= {0, shape[axis]}
+        at = {cut: n for n, cut in enumerate(sorted(cuts))}
+        cells.append(len(cuts) - 1)
+        slices.append([slice(at[low], at[high]) for low, high in ranges])
+    of = dict(zip(boxes, zip(*slices, strict=True), strict=True))
+    return tuple(cells), [of[key] for key in keys]
+
+
+def is_box(t: Tensor) -> bool:
+    """Whether a view is a box of its base: on each axis a range in steps of one, which may be made
+    up of several axes of the view."""
+    used: set[int] = set()
+    for row in t.coefs:
+        reach = 1
+        for c, n, d in sorted(
+            (c, n, d) for d, (c, n) in enumerate(zip(row, t.shape, strict=True)) if c and n > 1
+        ):
+            if c != reach or d in used:
+                return False
+            reach *= n
+            used.add(d)
+    return True

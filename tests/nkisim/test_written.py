@@ -1,0 +1,82 @@
+"""Which elements were written, against a flag an element set by NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nkisim.checking.written import WrittenElements
+from nkisim.memory import Buffer, Space
+from nkisim.tensor import Tensor
+
+SHAPE = (6, 8)
+
+
+@st.composite
+def parts(draw):
+    """Slices of both axes, the steps mostly one."""
+    key = []
+    for n in SHAPE:
+        start = draw(st.integers(0, n - 1))
+        stop = draw(st.integers(start + 1, n))
+        key.append(slice(start, stop, draw(st.sampled_from([1, 1, 1, 2]))))
+    return tuple(key)
+
+
+ACTIONS = st.tuples(st.sampled_from(["note", "note", "add", "look", "mask"]), parts())
+
+
+@given(st.lists(ACTIONS, max_size=12))
+def test_what_is_known_does_not_depend_on_when_it_is_looked_at(actions):
+    buffer = Buffer(0, SHAPE, np.dtype(np.float32), Space.PRIVATE_HBM)
+    whole = Tensor(buffer)
+    written, expected = WrittenElements(), np.zeros(SHAPE, bool)
+    for action, key in actions:
+        part = whole[key]
+        if action == "note":
+            written.note(part)
+            assert written.noted(part) or written.of(buffer) is None
+            expected[key] = True
+        elif action == "add":
+            written.add(part)
+            expected[key] = True
+        elif action == "mask":
+            where = np.indices(part.shape).sum(0) % 2 == 0
+            written.add(part, where=where)
+            expected[key] |= where
+        else:
+            written.of(buffer)
+    assert written.touched(buffer) == expected.any()
+    assert written.missing(buffer) == int((~expected).sum())
+    known = written.of(buffer)
+    if known is None:
+        assert expected.all()
+    elif known is False:
+        assert not expected.any()
+    else:
+        np.testing.assert_array_equal(known.reshape(SHAPE), expected)
+
+
+def test_tiles_that_cover_a_tensor_need_no_flags():
+    """What is noted of a large tensor takes no memory of the tensor's size."""
+    shape = (1 << 20, 1 << 20)  # a flag an element would be a tebibyte
+    buffer = Buffer(0, shape, np.dtype(np.float32), Space.SHARED_HBM)
+    whole, written = Tensor(buffer), WrittenElements()
+    for i in range(4):
+        for j in range(4):
+            rows, columns = (slice(k << 18, k + 1 << 18) for k in (i, j))
+            written.note(whole[rows, columns])
+    assert written.of(buffer) is None
+
+
+def test_flags_are_kept_in_place():
+    """Marking a part never copies the flags of the whole."""
+    buffer = Buffer(0, SHAPE, np.dtype(np.float32), Space.PRIVATE_HBM)
+    whole, written = Tensor(buffer), WrittenElements()
+    written.add(whole[0:2])
+    flags = written.of(buffer)
+    written.add(whole[2:4])
+    assert written.of(buffer) is flags
+    written.add(whole[4:6])
+    assert written.of(buffer) is None
