@@ -211,6 +211,19 @@ class AccessPattern:
         """Another view of the same base."""
         return type(self)(self.buffer, shape, self.base_shape, offsets, coefs, self.dtype)
 
+    def moved(self, buffer: Buffer, offsets: tuple[int, ...]):
+        """The same pattern elsewhere: in another buffer of the same shape, or from another place.
+
+        Args:
+            buffer: the memory.
+            offsets: for each base axis, where it starts; interned.
+        """
+        new = object.__new__(type(self))
+        new.buffer, new.offsets = buffer, offsets
+        new.shape, new.base_shape = self.shape, self.base_shape
+        new.coefs, new.dtype = self.coefs, self.dtype
+        return new
+
     def restrict(self, box: tuple[tuple[int, int], ...]):
         """The part of the view inside `box`, a (low, high) range for each view axis."""
         shape = tuple(hi - lo for lo, hi in box)

@@ -21,10 +21,12 @@ Box = tuple[tuple[int, int], ...]
 
 def as_int(value: object) -> int | None:
     """`value` as a Python int if it is an integer (of any NumPy type), else None."""
+    if type(value) is int:
+        return value
     if isinstance(value, bool | np.bool_):
         return None
     try:
-        return operator.index(value)
+        return int(operator.index(value))  # an exact int, also of a subclass
     except TypeError:
         return None
 

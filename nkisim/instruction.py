@@ -73,6 +73,23 @@ class Instruction:
         tiles = tuple(x for x in self.ins if isinstance(x, Tensor))
         self.tiles_in = self.ins if len(tiles) == len(self.ins) else tiles
 
+    def moved(
+        self,
+        outs: tuple[Tensor, ...],
+        ins: tuple[Operand, ...],
+        tiles_in: tuple[Tensor, ...],
+        program: int,
+        loops: tuple,
+    ) -> Instruction:
+        """The same on other operands, by another instance or in another iteration."""
+        new = object.__new__(Instruction)
+        new.opcode, new.engine, new.attrs = self.opcode, self.engine, self.attrs
+        new.where, new.where_out = self.where, self.where_out
+        new.location, new.engine_asked, new.watched = self.location, self.engine_asked, self.watched
+        new.outs, new.ins, new.tiles_in = outs, ins, tiles_in
+        new.program, new.loops = program, loops
+        return new
+
     @property
     def spec(self) -> OpSpec:
         return OPCODES[self.opcode]

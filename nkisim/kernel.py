@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,11 +14,12 @@ import numpy as np
 
 from nkisim import annotations, checking, compatibility, debugging, frameworks, rewriting
 from nkisim.dtypes import as_dtype
-from nkisim.errors import OutputError, ParameterError, ShapeError
+from nkisim.errors import KernelError, OutputError, ParameterError, ShapeError
 from nkisim.grid import SINGLE, Grid, NeuronCores, SpmdDim
 from nkisim.guards import Guards
 from nkisim.machine import TARGET, Machine
 from nkisim.program import Program, TensorSpec
+from nkisim.rolling import NotUniform
 from nkisim.tensor import Tensor
 from nkisim.trace import Trace, Tracer, tracing
 
@@ -148,12 +150,16 @@ class Kernel:
                 outputs[o] = inputs[i]
         return special.rebuild(outputs)
 
-    def specialize(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Specialization:
+    def specialize(
+        self, args: Sequence[Any], kwargs: dict[str, Any], rolled: bool = False
+    ) -> Specialization:
         """The kernel traced for these arguments, from the cache when it was traced before.
 
         Args:
             args, kwargs: arrays or TensorSpecs for tensors; anything else is a constant. The
                 program's inputs are the tensors among them, in the order of `bind`.
+            rolled: iterations in the middle of long loops may be copies of one that was traced
+                (see nkisim.rolling). The instructions are the same.
 
         Raises:
             KernelError: the kernel breaks a rule.
@@ -165,11 +171,31 @@ class Kernel:
         if found is not None and found.guards.hold():
             cache.hits += 1
             return found
+        if rolled:
+            try:
+                return self._specialize_rolled(args, kwargs, key)
+            except (NotUniform, KernelError):
+                pass  # errors are those of the whole trace
         cache.misses += 1
         special = Specialization(self, args, kwargs)
         if key is not None:
             cache.traces[key] = special
         return special
+
+    def _specialize_rolled(
+        self, args: Sequence[Any], kwargs: dict[str, Any], key: Any
+    ) -> Specialization:
+        cache = self._cache
+        found = cache.rolled.get(key) if key is not None else None
+        if found is None or not found.guards.hold():
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                found = Specialization(self, args, kwargs, rolled=True)
+            for w in caught:
+                warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+            if key is not None:
+                cache.rolled[key] = found
+        return found
 
     def cache_info(self) -> CacheInfo:
         """How often calls found the kernel traced, on any grid; named as in functools.lru_cache."""
@@ -209,6 +235,7 @@ class _TraceCache:
 
     def __init__(self) -> None:
         self.traces: dict[Any, Specialization] = {}
+        self.rolled: dict[Any, Specialization] = {}
         self.hits = self.misses = 0
 
 
@@ -222,7 +249,13 @@ class Specialization:
         guards: outside values the trace relies on.
     """
 
-    def __init__(self, kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        rolled: bool = False,
+    ) -> None:
         self.kernel = kernel
         self.guards = Guards(kernel.func)
         bound = kernel.signature.bind(*args, **kwargs)
@@ -232,7 +265,7 @@ class Specialization:
         names = _leaf_names(bound.arguments)
         as_sdk = kernel.mode == "simulation"
         checker = checking.Checker(as_sdk)
-        tracer = Tracer(kernel.__name__, kernel.grid, checker, kernel.machine)
+        tracer = Tracer(kernel.__name__, kernel.grid, checker, kernel.machine, rolled)
         tracer.direct = "force_auto_alloc" not in kernel.options
         tensors = [v for v in leaves((args, kwargs)) if isinstance(v, _TENSORS)]
         if all(isinstance(v, np.ndarray) for v in tensors):

@@ -173,6 +173,25 @@ class Buffer:
         """Bytes a partition of one tile takes (on chip): the axes behind the partition axis."""
         return prod(self.shape[self.par_axis + 1 :]) * self.dtype.itemsize
 
+    def again(self, number: int, program: int | None, loops: tuple) -> Buffer:
+        """A buffer like this one, made by another instance or in another iteration."""
+        new = Buffer(
+            number,
+            self.shape,
+            self.dtype,
+            self.space,
+            name=self.name,
+            par_axis=self.par_axis,
+            role=self.role,
+            program=program,
+            loops=loops,
+            location=self.location,
+            data=self.data,
+            place=self.place,
+        )
+        new.declared, new.placed, new.stored = self.declared, self.placed, self.stored
+        return new
+
     def __repr__(self) -> str:
         name = self.name or f"#{self.number}"
         return f"{self.space.label} {name} {self.dtype}{list(self.shape)}"

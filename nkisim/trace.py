@@ -8,8 +8,9 @@ an error carries the traceback of the kernel line that caused it.
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ from nkisim.index import Mask, Restriction, boxes
 from nkisim.instruction import OPCODES, Engine, Instruction, Operand
 from nkisim.machine import TARGET, Machine
 from nkisim.memory import Buffer, Role, Space
+from nkisim.rolling import Rolls, instances
 from nkisim.tensor import Tensor
 
 
@@ -90,6 +92,8 @@ class Trace:
         machine: the NeuronCore generation traced for.
         strict_ranges: whether an input out of its function's range is an error when it runs.
         tells_apart: whether an instance asks for its nl.program_id; else all of them do the same.
+        copies: number of the first buffer that an iteration made which was copied, not traced (see
+            nkisim.rolling). What holds for the copied one holds for these.
     """
 
     name: str
@@ -106,6 +110,7 @@ class Trace:
     machine: Machine = TARGET
     strict_ranges: bool = False
     tells_apart: bool = False
+    copies: int = sys.maxsize
 
 
 # Most instructions have no attributes, or only an operator: they share a dict nobody changes.
@@ -114,10 +119,26 @@ _OP_ATTRS: dict[str, dict[str, Any]] = {}
 
 
 class Tracer:
-    """Records one kernel. `nl.*` and `nisa.*` functions find it through `current()`."""
+    """Records one kernel. `nl.*` and `nisa.*` functions find it through `current()`.
 
-    def __init__(self, name: str, grid: Grid, checker: Checker, machine: Machine = TARGET) -> None:
+    Args:
+        name: the kernel's name.
+        grid: its launch grid.
+        checker: what looks at the instructions.
+        machine: the generation traced for.
+        rolled: trace long loops in part and copy the rest: see nkisim.rolling.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        grid: Grid,
+        checker: Checker,
+        machine: Machine = TARGET,
+        rolled: bool = False,
+    ) -> None:
         self.trace = Trace(name, grid, machine=machine)
+        self.rolls = Rolls(self) if rolled else None
         self.checker = checker
         self.program = 0
         self.loops: tuple[tuple[int, int], ...] = ()
@@ -365,6 +386,8 @@ class Tracer:
         """Write down again, in its old place, an instruction that was absorbed."""
         at, instr = self._absorbed.pop(number)
         self.trace.instructions.insert(at, instr)
+        if self.rolls is not None:
+            self.rolls.inserted(at)
         self._absorbed = {
             n: (place + (place >= at), other) for n, (place, other) in self._absorbed.items()
         }
@@ -378,19 +401,26 @@ class Tracer:
         self.trace.loops.append(Loop(kind, location))
         outside, declared = self.loops, self._declarations
         inside = declared.body(location)
+        steps: Iterable[int] = indices
+        if self.rolls is not None and kind != "static_range":
+            steps = self.rolls.loop(number, indices, sys._getframe(1))
         try:
-            for i in indices:
-                self.loops = (*outside, (number, i))
+            for i in steps:
+                self.loops = (*outside, (number, +i))
                 self._declarations = inside.iteration(i if kind == "static_range" else None)
                 yield i
         finally:
             self.loops, self._declarations = outside, declared
 
     def run(self, body: Callable[[], Any]) -> Trace:
-        """Trace `body` once for each SPMD instance."""
+        """Trace `body` once for each SPMD instance.
+
+        Raises:
+            NotUniform: this is a rolled trace, of a kernel for which there is none.
+        """
         _stack().append(self)
         try:
-            for program in range(self.trace.grid.size):
+            for program in instances(self.trace.grid.shape, self.rolls):
                 self.program = program
                 self.loops = ()
                 self._declarations = Declarations()
@@ -399,6 +429,8 @@ class Tracer:
                 if program == 0:
                     self.trace.result = result
             fold_assignments(self.trace)
+            if self.rolls is not None:
+                self.rolls.unroll(self.trace)
             self.checker.finish()
             meet_at_barriers(self.trace)
         except KernelError as error:

@@ -22,7 +22,7 @@ def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
     for instr in trace.instructions:
         accumulates = instr.attrs.get("accumulate") and not instr.attrs.get("starts")
         for t in instr.outs:
-            if t.space is not Space.PSUM:
+            if t.space is not Space.PSUM or t.buffer.number >= trace.copies:
                 continue
             key = (t.buffer.number, block_of(t))
             if not accumulates:
@@ -38,7 +38,9 @@ def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
         if instr.engine is Engine.TENSOR:
             continue
         for t in instr.tiles_in:
-            if t.space is Space.PSUM and not any(t.same_elements(o) for o in instr.outs):
+            if t.space is not Space.PSUM or t.buffer.number >= trace.copies:
+                continue
+            if not any(t.same_elements(o) for o in instr.outs):
                 key = (t.buffer.number, block_of(t))
                 reads.setdefault(key, {})[tuple(t.bounds())] = (instr, t)
 

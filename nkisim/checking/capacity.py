@@ -29,9 +29,11 @@ def check_capacity(trace: Trace, space: Space) -> Iterator[TileSizeError]:
         if instr.opcode == "memset":
             continue
         for t in (*instr.outs, *instr.tiles_in):
-            if t.space is space and t.buffer.place is None:
-                key = (t.buffer.number, block_of(t))
-                first.setdefault(key, at)
+            buffer = t.buffer
+            if buffer.space is space and buffer.place is None:
+                key = (buffer.number, block_of(t) if buffer.par_axis else 0)
+                if key not in first:
+                    first[key] = at
                 last[key] = at
     change = [0] * (len(trace.instructions) + 1)
     for key, at in first.items():

@@ -69,6 +69,19 @@ class Checker:
         """A mask leaves nothing of an instruction that would have written `outs`."""
         self._memory_state.masked_off.update(t.buffer.number for t in outs)
 
+    def on_repeat(self, tensors: Tensor, programs: np.ndarray, like: Tensor) -> bool:
+        """Iterations that are not traced write `tensors`, as one that was traced wrote `like`.
+
+        Args:
+            tensors: what they write; in front of the axes of `like`, one or more that go over them.
+            programs: over these axes, the instance that writes.
+            like: a part of memory.
+
+        Returns:
+            Whether what is known of `like` tells all about `tensors`.
+        """
+        return self._memory_state.on_repeat(tensors, programs, like)
+
     def left_out(self, tensor: Tensor) -> bool:
         """Whether a tile holds nothing, because a mask left nothing of what was to write it."""
         return self._memory_state.left_out(tensor)

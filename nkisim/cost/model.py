@@ -22,6 +22,9 @@ from nkisim.trace import Trace
 def profile(kernel: Callable | Kernel, *args: Any, **kwargs: Any) -> Timeline:
     """Model how long a kernel takes and why. Nothing is executed.
 
+    Iterations in the middle of long loops are not traced when they repeat the first ones at
+    addresses that grow evenly: see nkisim.rolling.
+
     Args:
         kernel: a kernel, a kernel bound to a launch grid (`kernel[2, 2]`), or a function.
         *args, **kwargs: its arguments. A tensor may be an array of any framework or a
@@ -40,7 +43,7 @@ def profile(kernel: Callable | Kernel, *args: Any, **kwargs: Any) -> Timeline:
 def trace_of(kernel: Callable | Kernel, *args: Any, **kwargs: Any) -> Specialization:
     """The kernel traced for the shapes and dtypes of its arguments."""
     args, kwargs = map_leaves(_spec, (args, kwargs))
-    return as_kernel(kernel).specialize(args, kwargs)
+    return as_kernel(kernel).specialize(args, kwargs, rolled=True)
 
 
 def timeline(trace: Trace) -> Timeline:

@@ -30,7 +30,8 @@ def program_id(axis: int) -> int:
     tracer = current()
     _check_grid_axis("program_id", axis)
     tracer.trace.tells_apart = True
-    return tracer.trace.grid.coordinates(tracer.program)[axis]
+    found = tracer.trace.grid.coordinates(tracer.program)[axis]
+    return found if tracer.rolls is None else tracer.rolls.program_id(axis, found)
 
 
 def num_programs(axes: int | tuple[int, ...] | None = None) -> int | tuple[int, ...]:

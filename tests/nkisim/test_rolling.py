@@ -1,0 +1,436 @@
+"""Rolled traces: the same instructions as tracing every iteration, or none at all."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nkisim
+from nkisim.errors import KernelError, LoopError, NkiWarning, OutOfBoundsError, RaceError
+from nkisim.kernel import Kernel
+from nkisim.nki import isa as nisa
+from nkisim.nki import language as nl
+from nkisim.rolling import NotUniform
+from nkisim.tensor import Tensor
+
+F32 = np.dtype(np.float32)
+
+
+def spec(*shape, dtype=F32):
+    return nkisim.TensorSpec(shape, dtype)
+
+
+def like(x, shape=None):
+    return nl.ndarray(shape or x.shape, x.dtype, buffer=nl.shared_hbm)
+
+
+def stream(trace):
+    """The instructions in plain data; buffers and loops are numbered as they come up."""
+    buffers, loops = {}, {}
+
+    def path(of):
+        return tuple((loops.setdefault(number, len(loops)), i) for number, i in of)
+
+    def plain(x):
+        if not isinstance(x, Tensor):
+            return x
+        b = x.buffer
+        number = buffers.setdefault(b.number, len(buffers))
+        made = (b.shape, b.dtype, b.space, b.program, b.role, b.placed, path(b.loops))
+        return number, made, x.shape, x.base_shape, x.offsets, x.coefs, x.dtype
+
+    for i in trace.instructions:
+        masks = [None if m is None else m.tolist() for m in (i.where, i.where_out)]
+        place = i.engine, i.engine_asked, i.program, path(i.loops), i.location
+        operands = [[plain(x) for x in xs] for xs in (i.outs, i.ins, i.tiles_in)]
+        yield i.opcode, operands, repr(sorted(i.attrs.items())), masks, place
+
+
+def rolled(kernel, *args):
+    """The rolled trace. Raises NotUniform where there is none."""
+    bound, named = kernel.bind(args, {})
+    return kernel._specialize_rolled(bound, named, None).program.trace
+
+
+def same(kernel, *args):
+    """The rolled trace, which is that of tracing all."""
+    short = rolled(kernel, *args)
+    whole = kernel.specialize(args, {}).program.trace
+    assert len(short.instructions) == len(whole.instructions)
+    for mine, theirs in zip(stream(short), stream(whole), strict=True):
+        assert mine == theirs
+    outputs = {t.buffer.number for t in (whole.result,)}
+    assert short.partly_written & outputs == whole.partly_written & outputs
+    return short
+
+
+# -- kernels that roll --------------------------------------------------------------------------
+
+
+def columns(x):
+    y = like(x)
+    for i in nl.affine_range(x.shape[0] // 128):
+        for j in nl.affine_range(x.shape[1] // 64):
+            at = slice(i * 128, (i + 1) * 128), slice(j * 64, (j + 1) * 64)
+            nl.store(y[at], nl.load(x[at]) * 2.0 + 1.0)
+    return y
+
+
+def masked(x):
+    y = like(x)
+    p, f = nl.mgrid[0:128, 0 : x.shape[1]]
+    for i in nl.affine_range(-(-x.shape[0] // 128)):
+        inside = i * 128 + p < x.shape[0]
+        tile = nl.load(x[i * 128 + p, f], mask=inside)
+        nl.store(y[i * 128 + p, f], nl.exp(tile), mask=inside)
+    return y
+
+
+def last_is_short(x):
+    y = like(x)
+    for i in nl.affine_range(-(-x.shape[1] // 64)):
+        at = slice(i * 64, min((i + 1) * 64, x.shape[1]))
+        nl.store(y[:, at], nl.load(x[:, at]))
+    return y
+
+
+def product(a, b):
+    (k, m), n = a.shape, b.shape[1]
+    out = nl.ndarray((m, n), a.dtype, buffer=nl.shared_hbm)
+    for j in nl.affine_range(n // 512):
+        acc = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
+        for i in nl.affine_range(k // 128):
+            left = nl.load(a[i * 128 : (i + 1) * 128])
+            right = nl.load(b[i * 128 : (i + 1) * 128, j * 512 : (j + 1) * 512])
+            acc += nl.matmul(left, right, transpose_x=True)
+        nl.store(out[:, j * 512 : (j + 1) * 512], nl.copy(acc, dtype=a.dtype))
+    return out
+
+
+def blocks_kept(x):
+    """All tiles in one tensor with a block axis, filled in one loop and read in another."""
+    n = x.shape[0] // 128
+    tiles = nl.ndarray((n, nl.par_dim(128), x.shape[1]), x.dtype, buffer=nl.sbuf)
+    y = like(x)
+    for i in nl.affine_range(n):
+        tiles[i] = nl.load(x[i * 128 : (i + 1) * 128])
+    for i in nl.affine_range(n):
+        back = n - 1 - i
+        nl.store(y[i * 128 : (i + 1) * 128], nl.add(tiles[i], tiles[back]))
+    return y
+
+
+def running_sum(x):
+    total = nl.zeros((128, x.shape[1]), x.dtype, buffer=nl.sbuf)
+    y = like(x)
+    for i in nl.sequential_range(x.shape[0] // 128):
+        total[...] += nl.load(x[i * 128 : (i + 1) * 128])
+        nl.store(y[i * 128 : (i + 1) * 128], total)
+    return y
+
+
+def on_the_grid(x):
+    y = like(x)
+    i, j = nl.program_id(0), nl.program_id(1)
+    for half in nl.static_range(2):
+        at = slice(i * 128, (i + 1) * 128), slice(j * 64 + half * 32, j * 64 + half * 32 + 32)
+        nl.store(y[at], nisa.activation(nl.exp, nl.load(x[at])))
+    return y
+
+
+def a_window(x):
+    """Reads reach over what neighbouring iterations read; writes do not."""
+    y = nl.ndarray((128, x.shape[1] - 2), x.dtype, buffer=nl.shared_hbm)
+    row = nl.load(x)
+    for i in nl.affine_range(x.shape[1] - 2):
+        nl.store(y[:, i : i + 1], nl.max(row[:, i : i + 3], axis=1, keepdims=True))
+    return y
+
+
+UNIFORM = {
+    "loops": (Kernel(columns), spec(128 * 9, 64 * 11)),
+    "one long loop": (Kernel(columns), spec(128, 64 * 40)),
+    "masked": (Kernel(masked), spec(128 * 10 + 5, 32)),
+    "a short last tile": (Kernel(last_is_short), spec(128, 64 * 12 + 3)),
+    "accumulation": (Kernel(product), spec(128 * 12, 128), spec(128 * 12, 512 * 9)),
+    "blocks": (Kernel(blocks_kept), spec(128 * 10, 16)),
+    "in order": (Kernel(running_sum), spec(128 * 10, 16)),
+    "grid": (Kernel(on_the_grid)[10, 9], spec(1280, 576)),
+    "one long grid axis": (Kernel(on_the_grid)[2, 9], spec(256, 576)),
+    "cores": (Kernel(on_the_grid)[nl.spmd_dim(nl.nc(2), 8), 1], spec(2048, 64)),
+    "window": (Kernel(a_window), spec(128, 40)),
+}
+
+
+@pytest.mark.parametrize("name", UNIFORM)
+def test_rolled_traces_are_whole(name):
+    kernel, *args = UNIFORM[name]
+    same(kernel, *args)
+    assert nkisim.profile(kernel, *args).latency_us == pytest.approx(
+        nkisim.cost.model.timeline(kernel.specialize(args, {}).program.trace).latency_us, rel=1e-12
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    rows=st.integers(1, 11),
+    width=st.integers(1, 40),
+    step=st.integers(1, 7),
+    start=st.integers(0, 3),
+    stride=st.integers(1, 3),
+)
+def test_any_even_addresses(rows, width, step, start, stride):
+    """Reads `step` columns further on in each round, every `stride`-th of them, in both ways."""
+    trips = 12
+
+    def kernel(x):
+        y = nl.ndarray((trips, rows, width), x.dtype, buffer=nl.shared_hbm)
+        p, f = nl.mgrid[0:rows, 0:width]
+        for i in nl.affine_range(start, start + trips):
+            tile = nl.load(x[p, i * step + f * stride])
+            back = start + trips - 1 - i
+            nl.store(y[back, p, f], tile, mask=2 * p < rows + 1)
+        return y
+
+    columns = (start + trips) * step + width * stride
+    with nkisim.checks(output="off"):
+        same(Kernel(kernel), spec(rows, columns))
+
+
+def test_few_iterations_are_traced():
+    ran = itertools.count()
+
+    def kernel(x):
+        y = like(x)
+        for i in nl.affine_range(1000):
+            next(ran)
+            nl.store(y[i], nl.load(x[i]))
+        return y
+
+    found = nkisim.profile(kernel, spec(1000, 128, 16))
+    assert next(ran) == 5
+    assert found.instructions == 2000
+
+
+# -- kernels that do not ------------------------------------------------------------------------
+
+
+def by_parity(x):
+    y = like(x)
+    for i in nl.affine_range(x.shape[0]):
+        tile = nl.load(x[i])
+        nl.store(y[i], tile if i % 2 else tile * 2.0)
+    return y
+
+
+def one_of_them(x):
+    y = like(x)
+    for i in nl.affine_range(x.shape[0]):
+        tile = nl.load(x[i])
+        nl.store(y[i], tile * 2.0 if i == 5 else tile)
+    return y
+
+
+def the_early_ones(x):
+    y = like(x)
+    for i in nl.affine_range(x.shape[0]):
+        tile = nl.load(x[i])
+        nl.store(y[i], tile * 2.0 if i < 6 else tile)
+    return y
+
+
+def by_turns(x):
+    buffers = nl.ndarray((2, nl.par_dim(128), x.shape[2]), x.dtype, buffer=nl.sbuf)
+    y = like(x)
+    for i in nl.sequential_range(x.shape[0]):
+        buffers[i % 2] = nl.load(x[i])
+        nl.store(y[i], buffers[i % 2])
+    return y
+
+
+def in_a_list(x):
+    rows, y = [], like(x)
+    for i in nl.affine_range(x.shape[0]):
+        nl.store(y[i], nl.load(x[i]))
+        rows.append(x[i])
+    for i, row in enumerate(rows):
+        nl.store(y[i], nl.load(row))
+    return y
+
+
+def counted(x):
+    at, y = 0, like(x)
+    for _ in nl.affine_range(x.shape[0]):
+        nl.store(y[at], nl.load(x[at]))
+        at = at + 1
+    return y
+
+
+def counted_for_later(x):
+    n, y = 0, like(x)
+    for i in nl.affine_range(x.shape[0]):
+        nl.store(y[i], nl.load(x[i]))
+        n += i
+    nl.store(y[0], nl.full((128, x.shape[2]), n, x.dtype))
+    return y
+
+
+def triangle(x):
+    y = like(x)
+    for i in nl.affine_range(x.shape[0]):
+        total = nl.zeros((128, x.shape[2]), x.dtype)
+        for j in nl.sequential_range(i + 1):
+            total[...] += nl.load(x[j])
+        nl.store(y[i], total)
+    return y
+
+
+def left_early(x):
+    y = like(x)
+    for i in nl.sequential_range(x.shape[0]):
+        nl.store(y[i], nl.load(x[i]))
+        if i >= x.shape[0] - 1:
+            break
+    return y
+
+
+def by_halves(x):
+    y = like(x)
+    for i in nl.affine_range(x.shape[0]):
+        nl.store(y[i // 2 + (x.shape[0] // 2 if i % 2 else 0)], nl.load(x[i]))
+    return y
+
+
+def a_table(x):
+    order, y = [3, 1, 0, 2, 4, 5, 6, 7, 9, 8, 10, 11], like(x)
+    for i in nl.affine_range(x.shape[0]):
+        nl.store(y[order[i]], nl.load(x[i]))
+    return y
+
+
+DIFFERENT = [
+    by_parity, one_of_them, the_early_ones, by_turns, counted, counted_for_later, in_a_list,
+    triangle, left_early, by_halves, a_table,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", DIFFERENT, ids=lambda f: f.__name__)
+def test_other_kernels_are_traced_as_a_whole(function):
+    x, kernel = spec(12, 128, 8), Kernel(function)
+    with pytest.raises(NotUniform):
+        rolled(kernel, x)
+    found = kernel.specialize([x], {}, rolled=True)
+    assert found is kernel.specialize([x], {})
+    assert nkisim.profile(function, x).instructions == len(found.program.instructions)
+
+
+def test_a_program_id_decides():
+    def kernel(x):
+        i = nl.program_id(0)
+        y = like(x)
+        scale = 2.0 if i == 4 else 1.0
+        nl.store(y[i], nl.load(x[i]) * scale)
+        return y
+
+    with pytest.raises(NotUniform):
+        rolled(Kernel(kernel)[12], spec(12, 128, 8))
+
+
+# -- errors are those of the whole trace --------------------------------------------------------
+
+
+def outcome(run):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            run()
+            error = None
+        except KernelError as e:
+            error = type(e), str(e)
+    return error, [str(w.message) for w in caught]
+
+
+def far_dependence(x):
+    """Each iteration reads what the fifth after it writes."""
+    y = nl.ndarray((17, 128, 8), x.dtype, buffer=nl.hbm)
+    z = like(x)
+    for i in nl.affine_range(17):
+        nl.store(y[i], nl.load(x[0]))
+    for i in nl.affine_range(12):
+        nl.store(z[i], nl.load(y[i + 5]))
+        nl.store(y[i], nl.load(x[i]))
+    return z
+
+
+def overlapping_stores(x):
+    y = nl.ndarray((128, 12 * 8 + 40), x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(12):
+        nl.store(y[:, i * 8 : i * 8 + 48], nl.load(x[:, 0:48]))
+    return y
+
+
+def half_written(x):
+    y = like(x)
+    for i in nl.affine_range(12):
+        nl.store(y[i, :, 0:4], nl.load(x[i, :, 0:4]))
+    return y
+
+
+def outside(x):
+    y = like(x)
+    for i in nl.affine_range(12):
+        nl.store(y[i], nl.load(x[i + 1]))
+    return y
+
+
+def race(x):
+    y = like(x)
+    i = nl.program_id(0)
+    nl.store(y[i], nl.load(x[i]))
+    nl.store(y[11 - i], nl.load(x[i]))
+    return y
+
+
+def unwritten(x):
+    y = nl.ndarray(x.shape, x.dtype, buffer=nl.hbm)
+    z = like(x)
+    for i in nl.affine_range(12):
+        nl.store(y[i, :, 0:4], nl.load(x[i, :, 0:4]))
+    for i in nl.affine_range(12):
+        nl.store(z[i], nl.load(y[i]))
+    return z
+
+
+@pytest.mark.parametrize(
+    ("kernel", "x", "error"),
+    [
+        (Kernel(far_dependence), spec(12, 128, 8), LoopError),
+        (Kernel(overlapping_stores), spec(128, 64), LoopError),
+        (Kernel(half_written), spec(12, 128, 8), None),
+        (Kernel(outside), spec(12, 128, 8), OutOfBoundsError),
+        (Kernel(race)[12], spec(12, 128, 8), RaceError),
+        (Kernel(unwritten), spec(12, 128, 8), KernelError),
+    ],
+    ids=lambda v: getattr(v, "__name__", ""),
+)
+def test_errors_and_warnings_are_those_of_the_whole_trace(kernel, x, error):
+    found = outcome(lambda: kernel.specialize([x], {}, rolled=True))
+    kernel._cache.traces.clear()
+    kernel._cache.rolled.clear()
+    assert found == outcome(lambda: kernel.specialize([x], {}))
+    if error is None:
+        assert found[0] is None
+        assert len(found[1]) == 1
+    else:
+        assert issubclass(found[0][0], error)
+
+
+def test_a_warning_is_given_once():
+    with pytest.warns(NkiWarning, match="never written") as caught:
+        nkisim.profile(half_written, spec(12, 128, 8))
+    assert len(caught) == 1
