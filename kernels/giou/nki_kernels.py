@@ -13,6 +13,7 @@ from typing import Any
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 
+from kernels.giou.backward import GRADIENT_BOXES, gradient_shifts, gradient_tile
 from kernels.giou.forward import TILE_BOXES, giou_tile, shifts
 
 PARTITIONS = 128
@@ -180,8 +181,9 @@ def nki_giou_backward_kernel(grad, boxes1, boxes2, eps, clamp, both):
         (N, 4) in HBM, dtype of ``boxes1``; with ``both`` a second one, dtype of ``boxes2``.
 
     Notes:
-        Launch without a grid; tiles as in :func:`nki_giou_kernel`. Nothing is kept from the
-        forward pass: computing the areas again costs less than storing and loading them would.
+        Launch without a grid; tiles of 128 partitions x 256 boxes, one narrower, and at most 127
+        boxes that are left over, one in each partition. Nothing is kept from the forward pass:
+        computing the areas again costs less than storing and loading them would.
 
     Pseudocode:
         for each tile of pairs:
@@ -196,17 +198,26 @@ def nki_giou_backward_kernel(grad, boxes1, boxes2, eps, clamp, both):
     if both:
         grads = (grad1, nl.ndarray(boxes2.shape, dtype=boxes2.dtype, buffer=nl.shared_hbm))
 
-    full = n_boxes // (PARTITIONS * TILE_BOXES)
-    fewer = n_boxes % (PARTITIONS * TILE_BOXES) // PARTITIONS
-    left = n_boxes % PARTITIONS
-    for tile in nl.affine_range(full):
-        first = tile * PARTITIONS * TILE_BOXES
-        _backward_tile(grad, boxes1, boxes2, grads, first, PARTITIONS, TILE_BOXES, eps, clamp)
+    add_eps, half = gradient_shifts(eps, clamp)
+
+    def tile(first, rows, cols):
+        i_p, i_f = nl.mgrid[0:rows, 0:cols]
+        g = nl.load(grad[first + i_p * cols + i_f])
+        p, q = (_load_boxes(boxes, first, rows, cols) for boxes in (boxes1, boxes2))
+        tiles = [nl.ndarray((rows, cols, 4), dtype=x.dtype, buffer=nl.sbuf) for x in grads]
+        gradient_tile(g, p, q, tiles, eps, clamp, add_eps, half)
+        i_p, i_f, i_c = nl.mgrid[0:rows, 0:cols, 0:4]
+        for whole, part in zip(grads, tiles, strict=True):
+            nl.store(whole[first + i_p * cols + i_f, i_c], value=part)
+
+    columns, left = n_boxes // PARTITIONS, n_boxes % PARTITIONS
+    full, fewer = columns // GRADIENT_BOXES, columns % GRADIENT_BOXES
+    for i in nl.affine_range(full):
+        tile(PARTITIONS * i * GRADIENT_BOXES, PARTITIONS, GRADIENT_BOXES)
     if fewer:
-        first = full * PARTITIONS * TILE_BOXES
-        _backward_tile(grad, boxes1, boxes2, grads, first, PARTITIONS, fewer, eps, clamp)
+        tile(PARTITIONS * full * GRADIENT_BOXES, PARTITIONS, fewer)
     if left:
-        _backward_tile(grad, boxes1, boxes2, grads, n_boxes - left, left, 1, eps, clamp)
+        tile(n_boxes - left, left, 1)
     return grads
 
 
@@ -214,101 +225,6 @@ def _load_boxes(boxes, first, rows, cols):
     """A float32 tile (rows, cols, 4) of the boxes from `first` on, `cols` in each partition."""
     i_p, i_f, i_c = nl.mgrid[0:rows, 0:cols, 0:4]
     return nl.load(boxes[first + i_p * cols + i_f, i_c], dtype=nl.float32)
-
-
-def _sides(p, q):
-    """Width and height of the overlap, negative where the boxes are apart, and of the hull.
-
-    The hull is the smallest box that encloses both.
-    """
-    gap_w = nl.minimum(p[:, :, 2], q[:, :, 2]) - nl.maximum(p[:, :, 0], q[:, :, 0])
-    gap_h = nl.minimum(p[:, :, 3], q[:, :, 3]) - nl.maximum(p[:, :, 1], q[:, :, 1])
-    hull_w = nl.maximum(p[:, :, 2], q[:, :, 2]) - nl.minimum(p[:, :, 0], q[:, :, 0])
-    hull_h = nl.maximum(p[:, :, 3], q[:, :, 3]) - nl.minimum(p[:, :, 1], q[:, :, 1])
-    return gap_w, gap_h, hull_w, hull_h
-
-
-def _width_height(box):
-    return box[:, :, 2] - box[:, :, 0], box[:, :, 3] - box[:, :, 1]
-
-
-def _denominator(area, eps, clamp):
-    return nl.maximum(area, eps) if clamp else area + eps
-
-
-def _passes(value, limit, clamp):
-    """1 where the gradient passes a value that is held at `limit` or more, else 0.
-
-    At the limit itself torch.clamp passes it. torchvision's overlap does not.
-    """
-    compare = nl.greater_equal if clamp else nl.greater
-    return compare(value, limit, dtype=nl.float32)
-
-
-def _backward_tile(grad, boxes1, boxes2, grads, first, rows, cols, eps, clamp):
-    """Gradients of rows * cols pairs from `first` on, into `grads`: one tensor, or one a side."""
-    i_p, i_f = nl.mgrid[0:rows, 0:cols]
-    g = nl.load(grad[first + i_p * cols + i_f])
-    p = _load_boxes(boxes1, first, rows, cols)
-    q = _load_boxes(boxes2, first, rows, cols)
-
-    # The forward pass again.
-    gap_w, gap_h, hull_w, hull_h = _sides(p, q)
-    overlap_w, overlap_h = nl.maximum(gap_w, 0), nl.maximum(gap_h, 0)
-    held_w, held_h = hull_w, hull_h
-    if clamp:
-        held_w, held_h = nl.maximum(hull_w, 0), nl.maximum(hull_h, 0)
-    (p_w, p_h), (q_w, q_h) = p_size, q_size = _width_height(p), _width_height(q)
-    intersection = overlap_w * overlap_h
-    union = p_w * p_h + q_w * q_h - intersection
-    hull = held_w * held_h
-    union_under, hull_under = _denominator(union, eps, clamp), _denominator(hull, eps, clamp)
-
-    # From a GIOU to the three areas. A larger hull always lowers it: `to_hull` is what it costs.
-    per_union, per_hull = g / union_under, g / hull_under
-    from_iou = per_union * (intersection / union_under)
-    to_hull = per_hull * ((union if clamp else union_under) / hull_under)
-    if clamp:
-        from_iou = from_iou * _passes(union, eps, clamp)
-        to_hull = to_hull * _passes(hull, eps, clamp)
-    to_union = per_hull - from_iou
-    to_overlap = per_union - to_union
-
-    # From the areas to widths and heights.
-    to_overlap_w = to_overlap * overlap_h * _passes(gap_w, 0, clamp)
-    to_overlap_h = to_overlap * overlap_w * _passes(gap_h, 0, clamp)
-    to_hull_w, to_hull_h = to_hull * held_h, to_hull * held_w
-    if clamp:
-        to_hull_w = to_hull_w * _passes(hull_w, 0, clamp)
-        to_hull_h = to_hull_h * _passes(hull_h, 0, clamp)
-
-    # From those to the corners. Of a maximum, the larger gets all; equal ones get half each.
-    larger = (nl.greater(p, q, dtype=nl.float32) + nl.greater_equal(p, q, dtype=nl.float32)) * 0.5
-    smaller = 1.0 - larger
-    shared = to_union, to_overlap_w, to_overlap_h, to_hull_w, to_hull_h
-    _store_corners(grads[0], first, p_size, larger, smaller, *shared)
-    if len(grads) == 2:
-        _store_corners(grads[1], first, q_size, smaller, larger, *shared)
-
-
-def _store_corners(
-    out, first, size, larger, smaller, to_union, to_overlap_w, to_overlap_h, to_hull_w, to_hull_h
-):
-    """Gradient of one side's corners. `larger` is where its coordinate is the larger of the two.
-
-    Its low corner bounds the overlap where it is the larger, and the hull where it is the smaller;
-    its high corner the other way round.
-    """
-    width, height = size
-    rows, cols = width.shape
-    to_width, to_height = to_union * height, to_union * width
-    tile = nl.ndarray((rows, cols, 4), dtype=out.dtype, buffer=nl.sbuf)
-    tile[:, :, 0] = smaller[:, :, 0] * to_hull_w - larger[:, :, 0] * to_overlap_w - to_width
-    tile[:, :, 1] = smaller[:, :, 1] * to_hull_h - larger[:, :, 1] * to_overlap_h - to_height
-    tile[:, :, 2] = smaller[:, :, 2] * to_overlap_w - larger[:, :, 2] * to_hull_w + to_width
-    tile[:, :, 3] = smaller[:, :, 3] * to_overlap_h - larger[:, :, 3] * to_hull_h + to_height
-    i_p, i_f, i_c = nl.mgrid[0:rows, 0:cols, 0:4]
-    nl.store(out[first + i_p * cols + i_f, i_c], value=tile)
 
 
 # -- callers
