@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections import defaultdict
+from itertools import accumulate
 from typing import NamedTuple
 
 from nkisim.cost.compute import Cost
@@ -39,21 +40,25 @@ def capacities(machine: Machine) -> dict[Space, int]:
 
 
 def spill(work: Work, machine: Machine, timing: Timing) -> int:
-    """Insert the stores and loads without which the kernel does not fit SBUF.
+    """Insert the stores and loads without which the kernel does not fit SBUF, and note which tiles
+    each task touches.
 
     Returns:
         Bytes moved by them.
     """
+    work.touched = _touches(work)
     capacity = machine.sbuf_usable_bytes
+    if _peak(work) <= capacity:
+        return 0
     uses: dict[int, list[int]] = defaultdict(list)
     spaces = work.spaces
-    for at, touched in enumerate(touches(work)):
+    for at, touched in enumerate(work.touched):
         for number in touched:
             if spaces[number] is Space.SBUF:
                 uses[number].append(at)
-    if _peak(uses, work) <= capacity:
-        return 0
-    return _Spiller(work, uses, timing, capacity).run()
+    moved = _Spiller(work, uses, timing, capacity).run()
+    work.touched = _touches(work)
+    return moved
 
 
 class _Spiller:
@@ -150,26 +155,38 @@ class _Spiller:
         self.moved += self.tasks[-1].transfer.nbytes
 
 
-def touches(work: Work) -> list[tuple[int, ...]]:
+def _touches(work: Work) -> list[tuple[int, ...]]:
     """The on-chip buffers that each task touches."""
     sizes = work.sizes  # of on-chip buffers only
-    return [
-        tuple(dict.fromkeys(n for n, _ in (*task.reads, *task.writes) if n in sizes))
-        for task in work.tasks
-    ]
+    found = []
+    for task in work.tasks:
+        numbers = [n for n, _ in task.reads if n in sizes]
+        numbers += [n for n, _ in task.writes if n in sizes]
+        found.append(tuple(numbers if len(numbers) < 2 else dict.fromkeys(numbers)))
+    return found
 
 
-def _peak(uses: dict[int, list[int]], work: Work) -> int:
-    changes: list[tuple[int, int, int]] = []
-    for number, at in uses.items():
-        changes.append((at[0], 0, work.sizes[number]))
-        changes.append((at[-1], 1, -work.sizes[number]))
-    changes.sort()
-    level = peak = 0
-    for _, _, change in changes:
-        level += change
-        peak = max(peak, level)
-    return peak
+def _peak(work: Work) -> int:
+    """The most bytes a partition of SBUF that tiles take at one time."""
+    first, last = _ends(work)
+    change = [0] * (len(work.tasks) + 1)
+    for number, at in first.items():
+        if work.spaces[number] is Space.SBUF:
+            change[at] += work.sizes[number]
+            change[last[number] + 1] -= work.sizes[number]
+    return max(accumulate(change), default=0)
+
+
+def _ends(work: Work) -> tuple[dict[int, int], dict[int, int]]:
+    """(first task, last task) that touches each on-chip buffer."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for at, numbers in enumerate(work.touched):
+        for number in numbers:
+            if number not in first:
+                first[number] = at
+            last[number] = at
+    return first, last
 
 
 def _next_use(positions: list[int], at: int) -> int:
@@ -219,20 +236,15 @@ def _move(
     )
 
 
-def lifetimes(work: Work, touched: list[tuple[int, ...]]) -> dict[Space, list[Lifetime]]:
-    """The buffers of each on-chip memory, in the order in which they are first needed."""
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for at, numbers in enumerate(touched):
-        for number in numbers:
-            if number not in first:
-                first[number] = at
-            last[number] = at
-    found: dict[Space, list[Lifetime]] = {Space.SBUF: [], Space.PSUM: []}
+def lifetimes(work: Work) -> tuple[list[Lifetime], list[Lifetime]]:
+    """The buffers of SBUF, and of PSUM, in the order in which they are first needed."""
+    first, last = _ends(work)
+    sbuf: list[Lifetime] = []
+    psum: list[Lifetime] = []
     for number, at in first.items():
-        life = Lifetime(at, last[number], number, work.sizes[number])
-        found[work.spaces[number]].append(life)
-    return found
+        lives = sbuf if work.spaces[number] is Space.SBUF else psum
+        lives.append(Lifetime(at, last[number], number, work.sizes[number]))
+    return sbuf, psum
 
 
 class Pool:

@@ -6,6 +6,7 @@ bounding boxes meet, unless both step through memory so that they never hit the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product
 from math import gcd, prod
 
@@ -15,18 +16,51 @@ from nkisim.tensor import Tensor
 RESULT, READ, ORDER = 2, 1, 0
 
 _Box = tuple[tuple[int, int, int], ...]
-_UNKNOWN: _Box = ()
+
+
+class _Pattern:
+    """One access pattern, whatever buffer it is of."""
+
+    __slots__ = ("base", "box")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.base = tensor.base_shape
+        self.box: _Box = _box(tensor)
+
+
+class Patterns:
+    """The access patterns of a program.
+
+    The tiles that a loop's iterations make are accessed in the same patterns, one after the other.
+    What the next pattern meets is worked out for the first of them: `history` numbers the sequences
+    of patterns, from 0 for none, and `steps` holds, for a sequence and the next pattern, the number
+    of the longer sequence and which of the patterns in it are met, whether they are covered by the
+    new one, and whether they cover it.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[tuple, _Pattern] = {}
+        self.history = 0
+        self.steps: dict[tuple[int, int], tuple[int, list[tuple[int, bool, bool]]]] = {}
+
+    def of(self, t: Tensor | None) -> _Pattern | None:
+        """The pattern of an access; None for a whole buffer."""
+        if t is None:
+            return None
+        key = (t.offsets, t.shape, id(t.coefs), t.base_shape)
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = _Pattern(t)
+        return found
 
 
 class _Region:
     """One access pattern of a buffer, and who touched it last."""
 
-    __slots__ = ("base", "box", "meets", "readers", "tensor", "writer")
+    __slots__ = ("meets", "pattern", "readers", "writer")
 
-    def __init__(self, tensor: Tensor | None) -> None:
-        self.tensor = tensor
-        self.base = None if tensor is None else tensor.base_shape
-        self.box: _Box | None = _UNKNOWN
+    def __init__(self, pattern: _Pattern | None) -> None:
+        self.pattern = pattern
         self.writer = -1
         self.readers: list[int] = []
         self.meets: list[tuple[_Region, bool]] = []  # (another region, whether this covers it)
@@ -43,14 +77,17 @@ class Regions:
     two, so that the tiles of a large tensor are compared with their neighbours only.
     """
 
-    __slots__ = ("_bins", "_grid", "_known", "_wide")
+    __slots__ = ("_binned", "_bins", "_grid", "_history", "_known", "_order", "_patterns", "_wide")
 
-    def __init__(self) -> None:
-        self._known: dict[object, _Region] = {}
+    def __init__(self, patterns: Patterns) -> None:
+        self._patterns = patterns
+        self._history = 0
+        self._known: dict[_Pattern | None, _Region] = {}
+        self._order: list[_Region] = []
         self._grid: tuple[int, ...] | None = None
-        # Made when there is a second pattern: most buffers have one.
-        self._bins: dict[tuple[int, ...], list[_Region]] | None = None
-        self._wide: list[_Region] | None = None
+        self._binned = 0  # how many of them are in bins
+        self._bins: dict[tuple[int, ...], list[int]] = {}
+        self._wide: list[int] = []
 
     def read(self, t: Tensor | None, task: int, waits: dict[int, int]) -> None:
         """`task` reads `t`. Adds what it must wait for."""
@@ -77,58 +114,69 @@ class Regions:
         region.readers = []
 
     def _find(self, t: Tensor | None) -> _Region:
-        key = None if t is None else (t.offsets, t.shape, id(t.coefs), t.base_shape)
-        region = self._known.get(key)
+        pattern = self._patterns.of(t)
+        region = self._known.get(pattern)
         if region is None:
-            region = _Region(t)
-            if self._known:
-                for other in self._known.values():
-                    if other.box is _UNKNOWN:  # the only pattern so far: its box was not needed
-                        self._set_grid(other, region)
-                        self._enter(other)
-                    break
-                self._enter(region)
-            self._known[key] = region
+            region = self._known[pattern] = _Region(pattern)
+            step = self._patterns.steps.get((self._history, id(pattern)))
+            if step is None:
+                step = self._step(pattern)
+            self._history, meets = step
+            order = self._order
+            for at, covers, covered in meets:
+                other = order[at]
+                region.meets.append((other, covers))
+                other.meets.append((region, covered))
+            order.append(region)
         return region
 
-    def _set_grid(self, first: _Region, second: _Region) -> None:
+    def _step(self, pattern: _Pattern | None) -> tuple[int, list[tuple[int, bool, bool]]]:
+        """What a pattern meets that this buffer's history does not have yet."""
+        patterns, order = self._patterns, self._order
+        meets = []
+        for at in self._near(pattern):
+            other = order[at].pattern
+            if _conflict(pattern, other):
+                meets.append((at, _covers(pattern, other), _covers(other, pattern)))
+        patterns.history += 1
+        found = patterns.steps[self._history, id(pattern)] = (patterns.history, meets)
+        return found
+
+    def _near(self, pattern: _Pattern | None) -> Iterable[int]:
+        """The positions of the regions that a new pattern may meet."""
+        order = self._order
+        if len(order) < 2:
+            return range(len(order))
+        if not self._binned:
+            self._set_grid()
+        for at in range(self._binned, len(order)):
+            bins = self._bins_of(order[at].pattern)
+            if bins is None:
+                self._wide.append(at)
+            else:
+                for b in bins:
+                    self._bins.setdefault(b, []).append(at)
+        self._binned = len(order)
+        bins = self._bins_of(pattern)
+        if bins is None:
+            return range(len(order))
+        return {*self._wide, *(at for b in bins for at in self._bins.get(b, ()))}
+
+    def _set_grid(self) -> None:
         """Bins of the size of the smaller of two patterns."""
-        boxes = [_box(r.tensor) for r in (first, second) if r.tensor is not None]
+        boxes = [r.pattern.box for r in self._order[:2] if r.pattern is not None]
         if boxes and all(len(b) == len(boxes[0]) for b in boxes):
             self._grid = tuple(
                 min(h - w + 1 for w, h, _ in axis) for axis in zip(*boxes, strict=True)
             )
 
-    def _enter(self, region: _Region) -> None:
-        """Find the patterns that a new one meets."""
-        region.box = None if region.tensor is None else _box(region.tensor)
-        if self._bins is None:
-            self._bins, self._wide = {}, []
-        bins = self._bins_of(region)
-        if bins is None:
-            near = [r for r in self._known.values() if r is not region]
-        else:
-            found = {id(r): r for b in bins for r in self._bins.get(b, ())}
-            near = (*found.values(), *self._wide)
-        for other in near:
-            if _conflict(region, other):
-                region.meets.append((other, _covers(region, other)))
-                other.meets.append((region, _covers(other, region)))
-        if bins is None:
-            self._wide.append(region)
-        else:
-            for b in bins:
-                self._bins.setdefault(b, []).append(region)
-
-    def _bins_of(self, region: _Region) -> list[tuple[int, ...]] | None:
-        """The grid cells that a region's box meets; None when it is not to be binned."""
-        if region.box is None:
-            return None
-        if self._grid is None or len(region.box) != len(self._grid):
+    def _bins_of(self, pattern: _Pattern | None) -> list[tuple[int, ...]] | None:
+        """The grid cells that a pattern's box meets; None when it is not to be binned."""
+        if pattern is None or self._grid is None or len(pattern.box) != len(self._grid):
             return None
         spans = [
             range(low // size, high // size + 1)
-            for (low, high, _), size in zip(region.box, self._grid, strict=True)
+            for (low, high, _), size in zip(pattern.box, self._grid, strict=True)
         ]
         if prod(map(len, spans)) > _WIDE:
             return None
@@ -161,8 +209,8 @@ def _box(t: Tensor) -> _Box:
     return tuple(box)
 
 
-def _conflict(a: _Region, b: _Region) -> bool:
-    if a.box is None or b.box is None or (a.base is not b.base and a.base != b.base):
+def _conflict(a: _Pattern | None, b: _Pattern | None) -> bool:
+    if a is None or b is None or a.base != b.base:
         return True
     for (a_low, a_high, a_step), (b_low, b_high, b_step) in zip(a.box, b.box, strict=True):
         if a_high < b_low or b_high < a_low:
@@ -174,11 +222,11 @@ def _conflict(a: _Region, b: _Region) -> bool:
     return True
 
 
-def _covers(a: _Region, b: _Region) -> bool:
+def _covers(a: _Pattern | None, b: _Pattern | None) -> bool:
     """Whether `a` surely names every element that `b` does."""
-    if a.box is None:
+    if a is None:
         return True
-    if b.box is None or a.base != b.base:
+    if b is None or a.base != b.base:
         return False
     for (a_low, a_high, a_step), (b_low, b_high, _) in zip(a.box, b.box, strict=True):
         if a_low > b_low or b_high > a_high or a_step > 1:

@@ -12,8 +12,8 @@ import heapq
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from nkisim.cost.allocation import Pool, capacities, lifetimes, touches
-from nkisim.cost.regions import ORDER, READ, RESULT, Regions
+from nkisim.cost.allocation import Pool, capacities, lifetimes
+from nkisim.cost.regions import ORDER, READ, RESULT, Patterns, Regions
 from nkisim.cost.tasks import Work
 from nkisim.instruction import Engine
 from nkisim.machine import Machine
@@ -61,21 +61,26 @@ class Schedule:
 def assign_engines(work: Work) -> list[int]:
     """The engine of each task: a free choice goes to the engine with less to do in all."""
     index = {e: at for at, e in enumerate(ENGINES)}
+    known: dict[int, list[tuple[int, float]]] = {}  # id of a task's costs -> the same by position
     load = [0.0] * len(ENGINES)
+    options = []
     for task in work.tasks:
-        if len(task.costs) == 1:
-            engine, found = task.costs[0]
-            load[index[engine]] += found.busy
+        costs = task.costs
+        found = known.get(id(costs))
+        if found is None:
+            found = known[id(costs)] = [(index[e], c.busy) for e, c in costs]
+        if len(found) == 1:
+            engine, busy = found[0]
+            load[engine] += busy
+        options.append(found)
     chosen = []
-    for task in work.tasks:
-        if len(task.costs) == 1:
-            chosen.append(index[task.costs[0][0]])
-            continue
-        options = [(load[index[e]] + c.busy, at, index[e]) for at, (e, c) in enumerate(task.costs)]
-        total, _, engine = min(options)
-        load[engine] = total
+    for task, found in zip(work.tasks, options, strict=True):
+        engine = found[0][0]
+        if len(found) > 1:
+            total, _, engine = min((load[e] + busy, at, e) for at, (e, busy) in enumerate(found))
+            load[engine] = total
+            work.choices[f"{task.label} on {ENGINES[engine].value}"] += 1
         chosen.append(engine)
-        work.choices[f"{task.label} on {ENGINES[engine].value}"] += 1
     return chosen
 
 
@@ -83,7 +88,8 @@ def dependences(work: Work, in_flight: int) -> tuple[list[list[tuple[int, int]]]
     """(followers of each task with the kind of dependence, number of tasks each waits for)."""
     tasks = work.tasks
     tracked, parts = _memory_to_watch(work)
-    regions = {n: Regions() for n in parts & tracked}
+    patterns = Patterns()
+    regions = {n: Regions(patterns) for n in parts & tracked}
     hbm = work.spaces.keys() - work.sizes.keys()
     # Memory that is only ever touched as one needs no regions.
     writer: dict[int, int] = {}
@@ -198,9 +204,8 @@ class _Run:
         """Pools, and the order in which buffers get their memory."""
         work = self.work
         self.pools = [Pool(capacities(machine)[space]) for space in _MEMORIES]
-        self.touches = touches(work)
-        found = lifetimes(work, self.touches)
-        self.queue = [found[space] for space in _MEMORIES]
+        self.touches = work.touched
+        self.queue = lifetimes(work)
         self.memory = {life.number: at for at, lives in enumerate(self.queue) for life in lives}
         self.front = [0] * len(_MEMORIES)
         self.left: dict[int, int] = {}

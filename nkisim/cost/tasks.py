@@ -76,6 +76,7 @@ class Work:
         spaces: number -> the memory that it is in after the compiler's choices.
         choices: what the compiler was assumed to do, in words -> how often.
         buffers: number -> the buffer that it is, or is a tile of.
+        touched: the tiles on chip that each task touches, once all tasks are known.
     """
 
     tasks: list[Task] = field(default_factory=list)
@@ -83,3 +84,4 @@ class Work:
     spaces: dict[int, Space] = field(default_factory=dict)
     choices: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     buffers: dict[int, Buffer] = field(default_factory=dict)
+    touched: list[tuple[int, ...]] = field(default_factory=list)

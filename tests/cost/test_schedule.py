@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import nkisim
 from kernels.validation import convolution, layernorm, mamba, matmul, vector_add
-from nkisim.cost.regions import Regions
+from nkisim.cost.regions import Patterns, Regions
 from nkisim.cost.scheduler import ENGINES
 from nkisim.memory import Buffer, Space
 from nkisim.tensor import Tensor
@@ -168,7 +168,7 @@ BOX = st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(0, 9), st.inte
 def test_conflicting_accesses_are_ordered_and_others_are_not(accesses):
     """Reads and writes of boxes with steps, against sets of the elements they touch."""
     whole = Tensor(Buffer(0, (8, 40), F32, Space.SBUF))
-    regions = Regions()
+    regions = Regions(Patterns())
     touched, before = [], []
     for at, (writes, (row, rows, column, step)) in enumerate(accesses):
         t = whole[row : min(row + rows, 8), column : column + 9 * step + 1 : step]
@@ -187,7 +187,7 @@ def test_conflicting_accesses_are_ordered_and_others_are_not(accesses):
 
 def test_interleaved_accesses_do_not_wait_for_each_other():
     whole = Tensor(Buffer(0, (128, 64), F32, Space.SBUF))
-    regions = Regions()
+    regions = Regions(Patterns())
     waits: dict[int, int] = {}
     regions.write(whole[:, 0:64:2], 0, waits)
     regions.write(whole[:, 1:64:2], 1, waits)
