@@ -1,4 +1,8 @@
-"""`python -m kernels.validation [NAME ...]`: modelled against published, for every point."""
+"""`python -m kernels.validation [NAME ...]`: modelled against published, for every point.
+
+With `--full`, kernels are modelled in all of their iterations, and the differences to the usual few
+are shown.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ def evaluate(points: Iterable[Point], *, full: bool = False, progress: bool = Fa
 
     Args:
         points: which.
-        full: model every iteration of every kernel (minutes instead of seconds).
+        full: model every iteration of every kernel (a minute instead of seconds).
         progress: name each point on standard error.
     """
     known: dict[tuple, float] = {}
@@ -41,9 +45,10 @@ def errors(rows: Iterable[Row]) -> np.ndarray:
 
 def table(rows: list[Row]) -> str:
     """The rows and their statistics as text."""
-    out = [f"{'point':34} {'trust':7} {'published us':>13} {'modelled us':>13} {'error':>8}"]
+    wide = max(len(p.name) for p, _ in rows)
+    out = [f"{'point':{wide}} {'trust':7} {'published us':>13} {'modelled us':>13} {'error':>8}"]
     for (p, m), e in zip(rows, errors(rows), strict=True):
-        out.append(f"{p.name:34} {p.trust:7} {p.published_us:13.2f} {m:13.2f} {e:8.1%}")
+        out.append(f"{p.name:{wide}} {p.trust:7} {p.published_us:13.2f} {m:13.2f} {e:8.1%}")
     size = np.abs(errors(rows))
     out.append(
         f"{len(rows)} points: median absolute error {np.median(size):.1%}, "
@@ -52,11 +57,27 @@ def table(rows: list[Row]) -> str:
     return "\n".join(out)
 
 
+def shortening(few: Iterable[Row], every: Iterable[Row]) -> list[tuple[Point, float]]:
+    """What running a few iterations changes: (point, few over every - 1), the largest first.
+
+    Args:
+        few, every: rows of the same points from :func:`evaluate`, without and with `full`.
+    """
+    found = [
+        (p, short / whole - 1)
+        for (p, short), (_, whole) in zip(few, every, strict=True)
+        if p.shortened
+    ]
+    return sorted(found, key=lambda row: -abs(row[1]))
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m kernels.validation", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m kernels.validation", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("names", nargs="*", help="parts of names of points; all when none")
     parser.add_argument("--json", help="also write the rows to this file")
-    parser.add_argument("--full", action="store_true", help="model every iteration (minutes)")
+    parser.add_argument("--full", action="store_true", help="model every iteration (a minute)")
     options = parser.parse_args()
     names = options.names
     chosen = [p for p in POINTS if not names or any(n in p.name for n in names)]
@@ -64,6 +85,11 @@ def main() -> None:
         parser.error(f"no point is named like {names}")
     rows = evaluate(chosen, full=options.full, progress=True)
     print(table(rows))
+    if options.full:
+        wide = max(len(p.name) for p, _ in rows)
+        print("\nmodelled from a few iterations, against all of them:")
+        for p, change in shortening(evaluate(chosen), rows):
+            print(f"{p.name:{wide}} {change:+8.2%}")
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump([{"name": p.name, "modelled_us": m} for p, m in rows], file, indent=1)

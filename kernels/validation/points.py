@@ -60,6 +60,11 @@ class Point:
     repeats: int = 1
     sample: tuple[int, int] = (2, 4)
 
+    @property
+    def shortened(self) -> bool:
+        """Whether the model runs fewer iterations than the published kernel has."""
+        return self.how != "slope" and self.repeats > self.sample[1]
+
     def modelled_us(self, full: bool = False) -> float:
         """What the cost model gives, in microseconds.
 
@@ -67,12 +72,12 @@ class Point:
         numbers of iterations, and the line through both is followed to the published number.
 
         Args:
-            full: model all iterations instead, which takes minutes for the large kernels.
+            full: model all iterations instead, which takes seconds for the large kernels.
         """
         few, many = self.sample
         if self.how == "slope":
             return (self._at(many) - self._at(few)) / (many - few)
-        if full or self.repeats <= many:
+        if full or not self.shortened:
             return self._at(self.repeats)
         start = self._at(few)
         return start + (self.repeats - few) * (self._at(many) - start) / (many - few)

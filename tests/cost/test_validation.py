@@ -7,7 +7,7 @@ import pytest
 
 import nkisim
 from kernels.validation import elementwise, layernorm, mamba, matmul, nkibench, vector_add
-from kernels.validation.__main__ import errors, evaluate
+from kernels.validation.__main__ import errors, evaluate, shortening
 from kernels.validation.points import POINTS, SOURCES
 
 # Traced in well under a second each. The book's page evaluates all points.
@@ -29,6 +29,14 @@ def test_quick_points_are_as_close_as_promised(rows):
     size = np.abs(errors(rows))
     assert np.median(size) <= 0.15
     assert np.mean(size <= 0.35) >= 0.85  # the three that miss, of 54, are all among these
+
+
+def test_a_few_iterations_stand_for_all():
+    some = [p for p in POINTS if p.name in ("mamba v1, 4096 x 512, profile",
+                                            "convolution float16, pool 1")]  # fmt: skip
+    changes = shortening(evaluate(some), evaluate(some, full=True))
+    assert len(changes) == 2
+    assert all(0 < abs(change) < 0.02 for _, change in changes)
 
 
 def test_mamba_order_is_the_published_one():
