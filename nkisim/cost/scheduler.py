@@ -189,6 +189,9 @@ class _Run:
             [0.0] * queues, [-1] * n, ["start"] * n, queues_of=[()] * n,
         )  # fmt: skip
         self.queue_free = [0.0] * queues
+        # Mostly all queues are used at once. While they are level, one number stands for all.
+        self.level: float | None = 0.0
+        self.latest = self.level_busy = 0.0
         self.all_queues = tuple(range(queues))
         self.waiting: list[list] = [[] for _ in ENGINES]
         self.ready: list[list] = [[] for _ in ENGINES]
@@ -233,6 +236,7 @@ class _Run:
                 "this is a fault of the cost model; please report the kernel"
             )
         self.out.span = max(self.out.done, default=0.0)
+        self.out.queue_busy = [busy + self.level_busy for busy in self.out.queue_busy]
         return self.out
 
     def _drain(self) -> int:
@@ -358,21 +362,29 @@ class _Run:
         begin = triggered + dma.start_ns
         free = self.queue_free
         count, busy = moved.engines, moved.engine_ns
-        if count == len(free):
-            chosen = self.all_queues
-        elif count == 1:
-            chosen = (min(range(len(free)), key=free.__getitem__),)
+        chosen = self.all_queues
+        if count == len(free) and (self.level is not None or begin >= self.latest):
+            first = begin if self.level is None or begin > self.level else self.level
+            last = self.level = self.latest = first + busy
+            self.level_busy += busy
         else:
-            chosen = tuple(sorted(range(len(free)), key=free.__getitem__)[:count])
-        first, last = float("inf"), 0.0
-        for q in chosen:
-            start = free[q] if free[q] > begin else begin
-            free[q] = start + busy
-            out.queue_busy[q] += busy
-            if start < first:
-                first = start
-            if free[q] > last:
-                last = free[q]
+            if self.level is not None:
+                free[:] = [self.level] * len(free)
+                self.level = None
+            if count == 1:
+                chosen = (min(range(len(free)), key=free.__getitem__),)
+            elif count < len(free):
+                chosen = tuple(sorted(range(len(free)), key=free.__getitem__)[:count])
+            first, last = float("inf"), 0.0
+            for q in chosen:
+                start = free[q] if free[q] > begin else begin
+                free[q] = start + busy
+                out.queue_busy[q] += busy
+                if start < first:
+                    first = start
+                if free[q] > last:
+                    last = free[q]
+            self.latest = max(self.latest, last)
         out.queue_start[at], out.queue_end[at] = first, last
         out.queues_of[at] = chosen
         return last, last + moved.latency_ns
