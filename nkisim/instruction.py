@@ -53,6 +53,8 @@ class Instruction:
         location: the kernel line.
         engine_asked: whether the kernel asked for the engine, and left no choice.
         watched: whether its input is compared with the range of its function when it runs.
+        origin: the instruction that it is a copy of, in another iteration: they differ only in
+            which tiles of the same kind they touch, and in where the views start. Else None.
     """
 
     opcode: str
@@ -68,6 +70,7 @@ class Instruction:
     engine_asked: bool = False
     watched: bool = False
     tiles_in: tuple[Tensor, ...] = field(init=False)  # the tensors among `ins`
+    origin: Instruction | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         tiles = tuple(x for x in self.ins if isinstance(x, Tensor))
@@ -88,6 +91,7 @@ class Instruction:
         new.location, new.engine_asked, new.watched = self.location, self.engine_asked, self.watched
         new.outs, new.ins, new.tiles_in = outs, ins, tiles_in
         new.program, new.loops = program, loops
+        new.origin = self.origin or self
         return new
 
     @property

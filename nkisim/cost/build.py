@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -24,7 +25,7 @@ from nkisim.cost import compute
 from nkisim.cost.compute import Cost, Operand
 from nkisim.cost.dma import Transfer, swapped, swaps_axes, transfer
 from nkisim.cost.passes import DMA, sink_fills, without_repeats
-from nkisim.cost.storage import Access, Storage
+from nkisim.cost.storage import Access, Step, Storage
 from nkisim.cost.tasks import Task, Work
 from nkisim.dtypes import F32
 from nkisim.instruction import Engine, Instruction
@@ -46,41 +47,86 @@ def work_of(instructions: Sequence[Instruction], machine: Machine, timing: Timin
     return _Builder(machine, timing).build(instructions)
 
 
+class _Form:
+    """What all copies of an instruction have in common (see Instruction.origin).
+
+    Attributes:
+        label: what it does.
+        run: the method of the builder that makes its tasks.
+        rows: positions of the operands that are one row, broadcast over partitions.
+        moved: for DMA, the transfer.
+        parts: for an engine, what a task of it is made from.
+    """
+
+    __slots__ = ("label", "moved", "parts", "rows", "run")
+
+    def __init__(self, i: Instruction, builder: _Builder) -> None:
+        self.label = i.label
+        self.moved: Transfer | None = None
+        self.parts: tuple | None = None
+        self.rows: list[int] = []
+        if i.opcode in DMA:
+            self.moved = builder.transfer(i)
+            self.run = _Builder._add_swapped if swaps_axes(i) else _Builder._add_dma
+        elif i.opcode == "partition_broadcast":
+            self.run = _Builder._add_broadcast
+        else:
+            self.run = _Builder._add_division if _divides(i) else _Builder._add_plain
+        if i.engine in _ELEMENTWISE_ENGINES:
+            self.rows = [at for at, t in enumerate(i.tiles_in) if t.shape[0] > 1 and _one_row(t)]
+
+
 class _Builder:
     def __init__(self, machine: Machine, timing: Timing) -> None:
         self.machine = machine
         self.timing = timing
         self.work = Work()
         self.storage = Storage(self.work)
+        self._forms: dict[int, _Form] = {}  # by id of the instruction copied from
         self._costs: dict[tuple, tuple] = {}
         self._operands: dict[tuple, Operand] = {}
-        self._transfers: dict[tuple, tuple[Transfer, bool]] = {}  # and whether it swaps axes
-        self._rows: dict[int, tuple] = {}  # id of an operand -> key of its broadcast row
+        self._transfers: dict[tuple, Transfer] = {}
+        self._rows: dict[tuple[int, int], tuple] = {}  # (step, operand) -> key of a broadcast row
         self._made: dict[tuple, tuple[int, bool]] = {}  # key -> (number, whether it exists)
 
     def build(self, instructions: Sequence[Instruction]) -> Work:
-        kept = [i for i in instructions if i.engine is not Engine.HOST]
-        self.storage.declare(kept)
-        kept = sink_fills(kept, self.storage, self.work)
-        kept = without_repeats(kept, self.storage, self.work)
-        self._find_rows(kept)
-        for instr in kept:
-            self._add(instr)
+        steps = self.storage.steps([i for i in instructions if i.engine is not Engine.HOST])
+        steps = sink_fills(steps, self.storage, self.work)
+        steps = without_repeats(steps, self.storage, self.work)
+        forms = [self._form(step.instr) for step in steps]
+        if any(form.rows for form in forms):
+            self._find_rows(steps, forms)
+        for at, (step, form) in enumerate(zip(steps, forms, strict=True)):
+            form.run(self, at, step, form)
         return self.work
 
-    def _find_rows(self, instrs: Sequence[Instruction]) -> None:
+    def _form(self, i: Instruction) -> _Form:
+        key = id(i.origin or i)
+        found = self._forms.get(key)
+        if found is None:
+            found = self._forms[key] = _Form(i, self)
+        return found
+
+    def transfer(self, i: Instruction) -> Transfer:
+        """What a DMA instruction asks of the queues."""
+        key = (i.opcode, _pattern(i.outs[0]), *map(_pattern, i.tiles_in))
+        found = self._transfers.get(key)
+        if found is None:
+            found = self._transfers[key] = transfer(i, self.timing.dma)
+        return found
+
+    def _find_rows(self, steps: Sequence[Step], forms: Sequence[_Form]) -> None:
         """Rows that are broadcast over partitions: which there are, and where each will be."""
         found: dict[tuple, list[Instruction]] = defaultdict(list)
         version: dict[int, int] = defaultdict(int)
-        for i in instrs:
-            if i.engine in _ELEMENTWISE_ENGINES:
-                for t in i.tiles_in:
-                    if t.shape[0] > 1 and _one_row(t):
-                        key = self._row_key(t, version)
-                        found[key].append(i)
-                        self._rows[id(t)] = key
-            for t in i.outs:
-                version[self.storage.number(t)] += 1
+        for at, (step, form) in enumerate(zip(steps, forms, strict=True)):
+            for k in form.rows:
+                number = step.reads[k][0]
+                key = _row_key(number, version[number], step.instr.tiles_in[k])
+                found[key].append(step.instr)
+                self._rows[at, k] = key
+            for number, _ in step.writes:
+                version[number] += 1
         bank = self.machine.psum_bank_bytes
         for key, readers in found.items():
             shape = key[2]
@@ -94,69 +140,55 @@ class _Builder:
                 self.work.choices["broadcast row copied to SBUF"] += 1
                 self._made[key] = (self.storage.scratch(n * key[3].itemsize, Space.SBUF), False)
 
-    def _row_key(self, t: Tensor, version: dict[int, int]) -> tuple:
-        number = self.storage.number(t)
-        # Free axes of stride zero are not part of the row.
-        shape = tuple(
-            n if d == 0 or any(row[d] for row in t.coefs) else 1 for d, n in enumerate(t.shape)
-        )
-        return (number, version[number], shape, t.dtype, t.offsets, id(t.coefs))
-
     # -- tasks ----------------------------------------------------------------------------------
 
-    def _add(self, i: Instruction) -> None:
-        if i.opcode in DMA:
-            self._add_dma(i)
-        elif i.opcode == "partition_broadcast":
-            number, _ = self.storage.access(i.outs[0])
-            self._broadcast(i, i.ins[0], number, i.outs[0])
-        elif _divides(i):
-            self._add_division(i)
-        else:
-            self._add_plain(i)
-
-    def _reads(self, i: Instruction) -> list[Access]:
+    def _reads(self, at: int, step: Step, form: _Form) -> list[Access]:
         """What an engine instruction reads, once rows are broadcast."""
-        reads = self.storage.accesses(i.tiles_in)
-        if not self._rows:
-            return reads
-        for at, t in enumerate(i.tiles_in):
-            key = self._rows.get(id(t))
-            if key is None:
-                continue
+        if not form.rows:
+            return step.reads
+        reads = list(step.reads)
+        for k in form.rows:
+            key = self._rows[at, k]
             made, exists = self._made[key]
             if not exists:
                 self._made[key] = (made, True)
-                self._broadcast(i, t, made, None)
-            reads[at] = (made, None)
+                row = step.instr.tiles_in[k]
+                self._broadcast(step.instr, row, step.reads[k], (made, None))
+            reads[k] = (made, None)
         return reads
 
-    def _add_dma(self, i: Instruction) -> None:
-        key = (i.opcode, _pattern(i.outs[0]), *map(_pattern, i.tiles_in))
-        found = self._transfers.get(key)
-        if found is None:
-            found = self._transfers[key] = transfer(i, self.timing.dma), swaps_axes(i)
-        moved, swaps = found
-        reads, writes = self.storage.accesses(i.tiles_in), self.storage.accesses(i.outs)
-        if swaps:
-            self._add_swapped(i, reads[0], writes[0])
-        else:
-            self._move(i, moved, reads, writes)
+    def _add_broadcast(self, at: int, step: Step, form: _Form) -> None:
+        self._broadcast(step.instr, step.instr.ins[0], step.reads[0], step.writes[0])
+
+    def _add_dma(self, at: int, step: Step, form: _Form) -> None:
+        self._move(step.instr, form.moved, step.reads, step.writes, form.label)
 
     def _move(
-        self, i: Instruction, moved: Transfer, reads: list[Access], writes: list[Access]
+        self,
+        i: Instruction,
+        moved: Transfer,
+        reads: list[Access],
+        writes: list[Access],
+        label: str,
     ) -> None:
         """A transfer, and the instruction that starts it."""
-        dma = self.timing.dma
-        queue, ns = Engine.SYNC, dma.trigger_ns
-        if moved.indirect:
-            queue, ns = Engine.GPSIMD, dma.indirect_ns
-        trigger = ((queue, Cost(ns, ns, ns)),)
-        self.work.tasks.append(Task(i, i.label, trigger, reads, writes, transfer=moved))
+        trigger = self._indirect_trigger if moved.indirect else self._trigger
+        self.work.tasks.append(Task(i, label, trigger, reads, writes, transfer=moved))
 
-    def _add_swapped(self, i: Instruction, read: Access, write: Access) -> None:
+    @cached_property
+    def _trigger(self) -> tuple[tuple[Engine, Cost], ...]:
+        ns = self.timing.dma.trigger_ns
+        return ((Engine.SYNC, Cost(ns, ns, ns)),)
+
+    @cached_property
+    def _indirect_trigger(self) -> tuple[tuple[Engine, Cost], ...]:
+        ns = self.timing.dma.indirect_ns
+        return ((Engine.GPSIMD, Cost(ns, ns, ns)),)
+
+    def _add_swapped(self, at: int, step: Step, form: _Form) -> None:
         """A transposed load or store: 128 columns at a time through the Tensor Engine."""
-        self.work.choices[f"{i.label} transposed by the Tensor Engine"] += 1
+        i, read, write = step.instr, step.reads[0], step.writes[0]
+        self.work.choices[f"{form.label} transposed by the Tensor Engine"] += 1
         out, source = i.outs[0], i.ins[-1]
         rows, columns = out.shape[0], out.size // out.shape[0]
         stores = source.space.on_chip
@@ -167,9 +199,9 @@ class _Builder:
             flat = (self.storage.scratch(rows * dtype.itemsize, Space.SBUF), None)
             if stores:
                 self._transpose(i, read, flat, (rows, n), dtype)
-                self._move(i, moved, [flat], [write])
+                self._move(i, moved, [flat], [write], form.label)
             else:
-                self._move(i, moved, [read], [flat])
+                self._move(i, moved, [read], [flat], form.label)
                 self._transpose(i, flat, write, (n, rows), dtype)
 
     def _transpose(
@@ -198,22 +230,33 @@ class _Builder:
         )
         self.work.tasks.append(Task(i, "tensor_copy", costs, [read], [write], psum=True))
 
-    def _add_plain(self, i: Instruction, label: str = "") -> None:
-        reads, writes = self._reads(i), self.storage.accesses(i.outs)
+    def _add_plain(self, at: int, step: Step, form: _Form) -> None:
+        reads = self._reads(at, step, form)
+        parts = form.parts
+        if parts is None:
+            parts = self._parts(step, reads)
+            if not form.rows:  # where rows are, and so what they cost, may differ
+                form.parts = parts
+        costs, accumulates, table, flops, psum = parts
+        self.work.tasks.append(
+            Task(step.instr, form.label, costs, reads, step.writes, None, accumulates, table,
+                 flops, psum)
+        )  # fmt: skip
+
+    def _parts(self, step: Step, reads: list[Access]) -> tuple:
+        """Of an instruction on an engine: costs, accumulates, table, flops and psum of its task."""
+        i = step.instr
         spaces, operand = self.work.spaces, self._operand
         ins = tuple([operand(t, spaces[n]) for (n, _), t in zip(reads, i.tiles_in, strict=True)])
-        outs = tuple([operand(t, spaces[n]) for (n, _), t in zip(writes, i.outs, strict=True)])
+        outs = tuple([operand(t, spaces[n]) for (n, _), t in zip(step.writes, i.outs, strict=True)])
         # Operands are kept, so they may be told apart by identity, which is quick.
         key = (i.opcode, id(i.engine), i.engine_asked, *map(id, ins), *map(id, outs), _kind(i))
         found = self._costs.get(key)
         if found is None:
             accumulates = i.opcode == "nc_matmul" and bool(i.attrs.get("accumulate"))
             costs, flops, psum = self._engines(i, ins, outs)
-            found = self._costs[key] = (costs, i.label, accumulates, _table(i), flops, psum)
-        costs, name, accumulates, table, flops, psum = found
-        self.work.tasks.append(
-            Task(i, label or name, costs, reads, writes, None, accumulates, table, flops, psum)
-        )
+            found = self._costs[key] = (costs, accumulates, _table(i), flops, psum)
+        return found
 
     def _engines(self, i: Instruction, ins: tuple, outs: tuple) -> tuple:
         timing = self.timing
@@ -252,23 +295,23 @@ class _Builder:
             found = self._operands[key] = compute.operand(t, space)
         return found
 
-    def _broadcast(self, i: Instruction, row: Tensor, number: int, out: Tensor | None) -> None:
-        """A row times a column of ones, a PSUM bank at a time, into buffer `number`."""
+    def _broadcast(self, i: Instruction, row: Tensor, read: Access, write: Access) -> None:
+        """A row times a column of ones, a PSUM bank at a time."""
         timing, machine = self.timing, self.machine
         rows = row.shape[0]
         columns = prod(n for d, n in enumerate(row.shape[1:], 1) if any(c[d] for c in row.coefs))
-        resident = self.work.spaces[number] is Space.PSUM
+        resident = self.work.spaces[write[0]] is Space.PSUM
         passes = timing.tensor.fp32_passes if row.dtype == F32 else 1
         for start in range(0, columns, machine.psum_fmax):
             n = min(machine.psum_fmax, columns - start)
-            made = number if resident else self.storage.scratch(4 * n)
+            made = write[0] if resident else self.storage.scratch(4 * n)
             product = compute.passes_cost(n, passes, timing)
             self.work.tasks.append(
                 Task(
                     i,
                     "partition_broadcast",
                     ((Engine.TENSOR, product),),
-                    [self.storage.access(row)],
+                    [read],
                     [(made, None)],
                     psum=True,
                 )
@@ -277,13 +320,13 @@ class _Builder:
                 continue
             before = Operand(n, rows, F32, Space.PSUM, 4)
             after = Operand(n, rows, row.dtype, Space.SBUF, row.itemsize)
-            self._copy(i, before, after, (made, None), (number, out))
+            self._copy(i, before, after, (made, None), write)
 
-    def _add_division(self, i: Instruction) -> None:
+    def _add_division(self, at: int, step: Step, form: _Form) -> None:
         """x / y as x * (1 / y)."""
-        timing = self.timing
-        number, y = self.storage.access(i.ins[1])
-        lanes = self._operand(y, self.work.spaces[number])
+        timing, i = self.timing, step.instr
+        number, y = step.reads[-1]
+        lanes = self._operand(i.tiles_in[-1], self.work.spaces[number])
         one = lanes if lanes.stride else lanes._replace(n=1)  # one element a lane
         inverse = self.storage.scratch(one.n * 4, Space.SBUF)
         engine = Engine.SCALAR if one.n >= _TABLE_PAYS else Engine.VECTOR
@@ -293,9 +336,19 @@ class _Builder:
             Task(i, "reciprocal", ((engine, cycles),), [(number, y)], [(inverse, None)])
         )
         self.work.choices["divide lowered to reciprocal and multiply"] += 1
-        self._add_plain(i, "multiply by reciprocal")
+        self._add_plain(at, step, form)
         task = self.work.tasks[-1]
-        task.reads[-1] = (inverse, None)
+        task.label = "multiply by reciprocal"
+        task.reads = [*task.reads[:-1], (inverse, None)]
+
+
+def _row_key(number: int, version: int, t: Tensor) -> tuple:
+    """The same for operands that are the same row."""
+    # Free axes of stride zero are not part of the row.
+    shape = tuple(
+        n if d == 0 or any(row[d] for row in t.coefs) else 1 for d, n in enumerate(t.shape)
+    )
+    return (number, version, shape, t.dtype, t.offsets, id(t.coefs))
 
 
 def _pattern(t: Tensor) -> tuple:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from nkisim.cost.storage import Storage
+from nkisim.cost.storage import Access, Step, Storage
 from nkisim.cost.tasks import Work
 from nkisim.instruction import Instruction
 from nkisim.memory import Role, Space
@@ -27,32 +27,35 @@ DMA = frozenset(
 )
 
 
-def sink_fills(instrs: Sequence[Instruction], storage: Storage, work: Work) -> list[Instruction]:
+def sink_fills(steps: Sequence[Step], storage: Storage, work: Work) -> list[Step]:
     """Move fills of whole tiles to the first use of the tile; drop those without one, and those
     that a matmul makes needless."""
-    waiting: dict[int, Instruction] = {}
+    waiting: dict[int, Step] = {}
     left_out = 0
     kept = []
-    for i in instrs:
+    for step in steps:
+        i = step.instr
         if i.opcode == "memset":
             t = i.outs[0]
             if not t.buffer.placed and storage.whole_tile(t):
-                number = storage.number(t)
+                number = step.writes[0][0]
                 # A second fill of a tile that nothing used in between replaces the first.
                 waiting.pop(number, None)
-                waiting[number] = i
+                waiting[number] = step
                 continue
         if waiting:
-            for t in (*i.outs, *i.tiles_in):
-                fill = waiting.pop(storage.number(t), None) if t.space.on_chip else None
-                if fill is None:
-                    continue
-                zeroed = fill.attrs["value"] == 0 and fill.outs[0].space is Space.PSUM
-                if i.opcode == "nc_matmul" and zeroed and t is i.outs[0]:
-                    left_out += 1
-                else:
-                    kept.append(fill)
-        kept.append(i)
+            for accesses in (step.writes, step.reads):
+                for number, _ in accesses:
+                    fill = waiting.pop(number, None)
+                    if fill is None:
+                        continue
+                    filled = fill.instr
+                    zeroed = filled.attrs["value"] == 0 and filled.outs[0].space is Space.PSUM
+                    if i.opcode == "nc_matmul" and zeroed and accesses is step.writes:
+                        left_out += 1
+                    else:
+                        kept.append(fill)
+        kept.append(step)
     if left_out:
         work.choices["zeroing of a PSUM tile left to the first matmul"] += left_out
     if waiting:
@@ -60,67 +63,100 @@ def sink_fills(instrs: Sequence[Instruction], storage: Storage, work: Work) -> l
     return kept
 
 
-def without_repeats(
-    instrs: Sequence[Instruction], storage: Storage, work: Work
-) -> list[Instruction]:
-    """Drop what the next iteration of a loop would compute again from the same inputs."""
+def without_repeats(steps: Sequence[Step], storage: Storage, work: Work) -> list[Step]:
+    """Drop what the next iteration of a loop would compute again from the same inputs.
+
+    A tile that is found to equal another one goes by that one's number from there on.
+    """
     writes: dict[int, int] = defaultdict(int)
-    for i in instrs:
-        for t in i.outs:
-            writes[storage.number(t)] += 1
+    for step in steps:
+        for number, _ in step.writes:
+            writes[number] += 1
+    kinds = _Kinds(storage)
     version: dict[int, int] = defaultdict(int)
     found: dict[tuple, tuple[int, tuple]] = {}
+    same: dict[int, int] = {}
     kept = []
-    for i in instrs:
-        key = _identity(i, storage, writes, version) if i.loops else None
-        if key is not None:
-            before = found.get(key)
-            innermost = i.opcode == "dma_copy"
-            if before is not None and _next_iteration(before[1], i.loops, innermost):
-                storage.equal(i.outs[0], before[0])
-                found[key] = (before[0], i.loops)
+    for step in steps:
+        i = step.instr
+        if same:
+            step = _renamed(step, same)
+        kind = kinds.of(i) if i.loops else None
+        if kind is not None and writes[step.writes[0][0]] == 1:
+            key: list = [kind]
+            for (number, _), t in zip(step.reads, i.tiles_in, strict=True):
+                b = t.buffer
+                # The number of a tile of a blocked tensor tells which block it is.
+                inside = t.offsets if number == b.number else t.offsets[b.par_axis :]
+                key += (number, version[number], inside)
+            name = tuple(key)
+            before = found.get(name)
+            if before is not None and _next_iteration(before[1], i.loops, i.opcode == "dma_copy"):
+                same[step.writes[0][0]] = before[0]
+                found[name] = (before[0], i.loops)
                 work.choices[f"{i.label} hoisted out of a loop"] += 1
                 continue
-            found[key] = (storage.number(i.outs[0]), i.loops)
-        for t in i.outs:
-            version[storage.number(t)] += 1
-        kept.append(i)
+            found[name] = (step.writes[0][0], i.loops)
+        for number, _ in step.writes:
+            version[number] += 1
+        kept.append(step)
     return kept
 
 
-def _identity(i: Instruction, storage: Storage, writes: dict, version: dict) -> tuple | None:
-    """What makes two instructions the same computation; None if it cannot be shared."""
-    load = i.opcode == "dma_copy" and not i.ins[0].space.on_chip
-    if i.opcode in _NEVER_SHARED or (i.opcode in DMA and not load) or len(i.outs) != 1:
-        return None
-    out = i.outs[0]
-    b = out.buffer
-    if (
-        b.role is not Role.LOCAL
-        or not b.space.on_chip
-        or b.placed
-        or i.where is not None
-        or b.partition_bytes > _KEEP_BYTES
-        or writes[storage.number(out)] != 1
-        or not storage.whole_tile(out)
-    ):
-        return None
-    parts: list = [i.opcode, out.shape]
-    for x in i.ins:
-        if isinstance(x, Tensor):
-            number = storage.number(x)
-            inside = x.offsets[x.buffer.par_axis :] if x.space.on_chip else x.offsets
-            parts += (number, version[number], inside, id(x.coefs), x.shape)
-        else:
-            parts.append(x)
-    if i.attrs:
-        parts += i.attrs.items()
-    key = tuple(parts)
-    try:
-        hash(key)
-    except TypeError:
-        return None
-    return key
+def _renamed(step: Step, same: dict[int, int]) -> Step:
+    """A step with the numbers that its tiles now go by."""
+    reads, writes = step.reads, step.writes
+    if not any(n in same for n, _ in reads) and not any(n in same for n, _ in writes):
+        return step
+    return Step(step.instr, [_rename(a, same) for a in reads], [_rename(a, same) for a in writes])
+
+
+def _rename(access: Access, same: dict[int, int]) -> Access:
+    number, t = access
+    if number not in same:
+        return access
+    # Another tile's coordinates may differ in the block; both are whole tiles.
+    return same[number], None if t is None or t.buffer.par_axis else t
+
+
+class _Kinds:
+    """Numbers of the computations that a later iteration may share, up to the tiles they read."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._numbers: dict[tuple, int] = {}
+        self._known: dict[int, int | None] = {}  # by id of the instruction copied from
+
+    def of(self, i: Instruction) -> int | None:
+        """The number of an instruction's kind; None if it is not to be shared."""
+        key = id(i.origin or i)
+        if key not in self._known:
+            self._known[key] = self._find(i)
+        return self._known[key]
+
+    def _find(self, i: Instruction) -> int | None:
+        load = i.opcode == "dma_copy" and not i.ins[0].space.on_chip
+        if i.opcode in _NEVER_SHARED or (i.opcode in DMA and not load) or len(i.outs) != 1:
+            return None
+        out = i.outs[0]
+        b = out.buffer
+        if (
+            b.role is not Role.LOCAL
+            or not b.space.on_chip
+            or b.placed
+            or i.where is not None
+            or b.partition_bytes > _KEEP_BYTES
+            or not self._storage.whole_tile(out)
+        ):
+            return None
+        parts: list = [i.opcode, out.shape]
+        for x in i.ins:
+            parts += (id(x.coefs), x.shape) if isinstance(x, Tensor) else (x,)
+        key = (*parts, *i.attrs.items())
+        try:
+            return self._numbers.setdefault(key, len(self._numbers))
+        except TypeError:  # an attribute that cannot be compared
+            return None
 
 
 def _next_iteration(before: tuple, now: tuple, innermost: bool) -> bool:

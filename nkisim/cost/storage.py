@@ -2,13 +2,14 @@
 
 A tensor with block axes is many tiles. Each has a life of its own: it takes memory from its first
 use to its last, as the compiler gives it. Tiles that the kernel places by hand share memory where
-their addresses do. A tile that the compiler found to equal another goes by that one's number.
+their addresses do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,14 @@ from nkisim.tensor import Tensor
 Access = tuple[int, Tensor | None]
 
 
+class Step(NamedTuple):
+    """An instruction, and what it reads and writes by number, in the order of its operands."""
+
+    instr: Instruction
+    reads: list[Access]
+    writes: list[Access]
+
+
 class Storage:
     """Numbers of what the tensors of a program are kept in.
 
@@ -30,17 +39,16 @@ class Storage:
 
     def __init__(self, work: Work) -> None:
         self.work = work
-        self._same: dict[int, int] = {}  # number -> the number of a tile that holds the same
         self._tiles: dict[tuple[int, int], int] = {}  # (blocked buffer, block) -> number
         self._walked: set[int] = set()  # blocked buffers with a view of several tiles
         self._slots: dict[tuple[Space, Placed], tuple[int, bool]] = {}
         self._next = -1
 
-    def declare(self, instrs: Sequence[Instruction]) -> None:
+    def steps(self, instrs: Sequence[Instruction]) -> list[Step]:
         """Number what `instrs` touch. To be called once, before anything else."""
         buffers: dict[int, Buffer] = {}
         for i in instrs:
-            for t in (*i.outs, *i.tiles_in):
+            for t in i.outs + i.tiles_in:
                 b = t.buffer
                 buffers[b.number] = b
                 if b.par_axis and b.space.on_chip and any(map(any, t.coefs[: b.par_axis])):
@@ -53,6 +61,10 @@ class Storage:
                 work.sizes[number] = b.tiles * b.partition_bytes
         if any(b.placed for b in buffers.values()):
             self._place(buffers.values())
+        access = self.access
+        return [
+            Step(i, [access(t) for t in i.tiles_in], [access(t) for t in i.outs]) for i in instrs
+        ]
 
     def scratch(self, nbytes: int, space: Space = Space.PSUM) -> int:
         """A new tile that only the compiler knows."""
@@ -62,37 +74,15 @@ class Storage:
         self.work.spaces[number] = space
         return number
 
-    def number(self, t: Tensor) -> int:
-        """What a tensor is kept in."""
-        b = t.buffer
-        if b.par_axis or b.placed or self._same:
-            return self.access(t)[0]
-        return b.number  # by far the most frequent case
-
     def access(self, t: Tensor) -> Access:
         """What a tensor is kept in, and which part of that it is."""
         b = t.buffer
         number = b.number
-        if b.par_axis and b.space.on_chip:
-            if b.placed:
-                return self._slot(t)
-            if number not in self._walked:
-                number = self._tile(b, block_of(t))
-        elif b.placed:
+        if b.placed:
             return self._slot(t)
-        same = self._same
-        if same and number in same:
-            # Another tile's coordinates may differ in the block; both are whole tiles.
-            return same[number], t if not b.par_axis else None
+        if b.par_axis and b.space.on_chip and number not in self._walked:
+            number = self._tile(b, block_of(t))
         return number, t
-
-    def accesses(self, tensors: Iterable[Tensor]) -> list[Access]:
-        """`access` of each."""
-        return [self.access(t) for t in tensors]
-
-    def equal(self, t: Tensor, number: int) -> None:
-        """From here on, the tile that `t` is goes by `number`, which holds the same."""
-        self._same[self.number(t)] = number
 
     def whole_tile(self, t: Tensor) -> bool:
         """Whether a view of a tile on chip is all of it, in order."""
