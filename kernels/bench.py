@@ -68,6 +68,7 @@ class Record:
         samples: the times, in seconds; one entry where nothing was measured.
         unit: unit of ``samples``, always ``"s"``.
         how: how the samples were taken or modelled, or the source of a published number.
+        note: what is particular to this record, as a clause without a full stop.
         backend: what ran NKI kernels in this process.
         machine: processor and operating system; empty where nothing was measured.
         versions: version of each relevant package.
@@ -78,6 +79,7 @@ class Record:
     kind: Kind
     samples: tuple[float, ...]
     how: str
+    note: str = ""
     unit: str = "s"
     backend: str = ""
     machine: str = ""
@@ -118,7 +120,12 @@ class Record:
 
     @property
     def caption(self) -> str:
-        """One or two sentences: kind, method, machine, versions and date."""
+        """One or two sentences: kind, method, machine, versions and date; then the note."""
+        return f"{self.circumstances} {self.note}." if self.note else self.circumstances
+
+    @property
+    def circumstances(self) -> str:
+        """The caption without the note, which is the same for records of one kind."""
         if self.kind is Kind.PUBLISHED:
             return f"{self.label}: {self.origin}."
         if self.kind is Kind.MODELLED:
@@ -269,10 +276,11 @@ def modelled(label: str, *timelines: Timeline) -> Record:
         raise ValueError(f"record {label!r} has no timeline: pass what nkisim.profile returned.")
     body = sum(timeline.body_us for timeline in timelines)
     overhead = max(timeline.overhead_us for timeline in timelines)
-    parts = f"{label} is {len(timelines)} kernels one after another, " if timelines[1:] else ""
+    note = f"{label}: {len(timelines)} kernels one after another" if timelines[1:] else ""
     doubt = "" if timelines[0].timing.validated else ", not validated"
-    how = f"{parts}cost model of {timelines[0].machine.name}{doubt}, launch included"
-    return Record(label=label, kind=Kind.MODELLED, samples=((body + overhead) / 1e6,), how=how)
+    how = f"cost model of {timelines[0].machine.name}{doubt}, launch included"
+    latency = (body + overhead) / 1e6
+    return Record(label=label, kind=Kind.MODELLED, samples=(latency,), how=how, note=note)
 
 
 def dma_bound(loaded: int, stored: int, label: str = "DMA bound") -> Record:

@@ -201,16 +201,18 @@ def _kind_of(label: str, points: Mapping[float, Record]) -> Kind:
 
 
 def _caption(records: Sequence[Record]) -> str:
-    """The captions of all records; labels of which the same is said are listed before it."""
+    """What all records say; labels of which the same is said are listed before it. Then notes."""
     labels: dict[str, list[str]] = {}
     for record in records:
         own = f"{record.label}: "
-        named = record.caption.startswith(own)
-        labels.setdefault(record.caption.removeprefix(own), []).extend([record.label] * named)
-    return " ".join(
+        text = record.circumstances
+        named = text.startswith(own)
+        labels.setdefault(text.removeprefix(own), []).extend([record.label] * named)
+    said = [
         f"{', '.join(dict.fromkeys(names))}: {text}" if names else text
         for text, names in labels.items()
-    )
+    ]
+    return " ".join([*said, *(f"{record.note}." for record in records if record.note)])
 
 
 def _said(record: Record) -> str:

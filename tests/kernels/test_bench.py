@@ -168,7 +168,7 @@ def test_kernels_one_after_another_are_launched_once():
     expected = small.body_us + large.body_us + small.overhead_us
     assert both.median == pytest.approx(expected / 1e6)
     assert both.kind is Kind.MODELLED
-    assert "both is 2 kernels one after another" in both.caption
+    assert both.caption.endswith("launch included. both: 2 kernels one after another.")
     assert "NeuronCore-v2" in both.caption
     with pytest.raises(ValueError, match="'nothing' has no timeline"):
         modelled("nothing")
