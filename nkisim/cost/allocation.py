@@ -48,7 +48,7 @@ def spill(work: Work, machine: Machine, timing: Timing) -> int:
     """
     work.touched = _touches(work)
     capacity = machine.sbuf_usable_bytes
-    if _peak(work) <= capacity:
+    if _peak(lifetimes(work)[0], len(work.tasks)) <= capacity:
         return 0
     uses: dict[int, list[int]] = defaultdict(list)
     spaces = work.spaces
@@ -166,27 +166,13 @@ def _touches(work: Work) -> list[tuple[int, ...]]:
     return found
 
 
-def _peak(work: Work) -> int:
-    """The most bytes a partition of SBUF that tiles take at one time."""
-    first, last = _ends(work)
-    change = [0] * (len(work.tasks) + 1)
-    for number, at in first.items():
-        if work.spaces[number] is Space.SBUF:
-            change[at] += work.sizes[number]
-            change[last[number] + 1] -= work.sizes[number]
+def _peak(lives: list[Lifetime], tasks: int) -> int:
+    """The most bytes a partition that tiles take at one time."""
+    change = [0] * (tasks + 1)
+    for first, last, _, nbytes in lives:
+        change[first] += nbytes
+        change[last + 1] -= nbytes
     return max(accumulate(change), default=0)
-
-
-def _ends(work: Work) -> tuple[dict[int, int], dict[int, int]]:
-    """(first task, last task) that touches each on-chip buffer."""
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for at, numbers in enumerate(work.touched):
-        for number in numbers:
-            if number not in first:
-                first[number] = at
-            last[number] = at
-    return first, last
 
 
 def _next_use(positions: list[int], at: int) -> int:
@@ -238,12 +224,19 @@ def _move(
 
 def lifetimes(work: Work) -> tuple[list[Lifetime], list[Lifetime]]:
     """The buffers of SBUF, and of PSUM, in the order in which they are first needed."""
-    first, last = _ends(work)
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for at, numbers in enumerate(work.touched):
+        for number in numbers:
+            if number not in first:
+                first[number] = at
+            last[number] = at
     sbuf: list[Lifetime] = []
     psum: list[Lifetime] = []
+    spaces, sizes = work.spaces, work.sizes
     for number, at in first.items():
-        lives = sbuf if work.spaces[number] is Space.SBUF else psum
-        lives.append(Lifetime(at, last[number], number, work.sizes[number]))
+        lives = sbuf if spaces[number] is Space.SBUF else psum
+        lives.append(Lifetime(at, last[number], number, sizes[number]))
     return sbuf, psum
 
 

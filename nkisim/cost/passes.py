@@ -105,10 +105,11 @@ def without_repeats(steps: Sequence[Step], storage: Storage, work: Work) -> list
 
 def _renamed(step: Step, same: dict[int, int]) -> Step:
     """A step with the numbers that its tiles now go by."""
-    reads, writes = step.reads, step.writes
-    if not any(n in same for n, _ in reads) and not any(n in same for n, _ in writes):
-        return step
-    return Step(step.instr, [_rename(a, same) for a in reads], [_rename(a, same) for a in writes])
+    for number, _ in step.reads + step.writes:
+        if number in same:
+            reads, writes = ([_rename(a, same) for a in part] for part in step[1:])
+            return Step(step.instr, reads, writes)
+    return step
 
 
 def _rename(access: Access, same: dict[int, int]) -> Access:

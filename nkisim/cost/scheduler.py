@@ -302,7 +302,8 @@ class _Run:
         """A task has all that it waits for."""
         e, time = self.engine[at], self.ready_at[at]
         heapq.heappush(self.waiting[e], (time, at))
-        self._wake(e, time)
+        if time < self.next_wake[e]:
+            self._wake(e, time)
 
     def _arrive(self, at: int, time: float, by: int, why: str) -> None:
         """One of the things that a task waits for comes at `time`."""
@@ -394,17 +395,25 @@ class _Run:
         near, far = 0.0, self.timing.semaphore_ns
         if dma:
             near = far = self.timing.dma.wake_ns
-        engine, arrive = self.engine, self._arrive
+        engine, waits, ready_at = self.engine, self.waits, self.ready_at
         for follower, kind in self.followers[at]:
             hop = near if engine[follower] == e else far
             if kind == RESULT:
-                arrive(follower, done + hop, at, "data")
+                time, why = done + hop, "data"
             elif kind == READ:
-                arrive(follower, read + hop, at, "read")
+                time, why = read + hop, "read"
             elif kind == ORDER:
-                arrive(follower, end, at, "data")
+                time, why = end, "data"
             else:
-                arrive(follower, done, at, "ring")
+                time, why = done, "ring"
+            # As `_arrive`, of which there are two for each task.
+            if time > ready_at[follower]:
+                ready_at[follower] = time
+                self.ready_by[follower] = at
+                self.ready_why[follower] = why
+            waits[follower] -= 1
+            if not waits[follower]:
+                self._enqueue(follower)
 
     def _release(self, at: int, time: float) -> None:
         """Give back the memory of tiles that nothing touches any more."""
@@ -413,12 +422,13 @@ class _Run:
             left[n] -= 1
             if time > released[n]:
                 released[n] = time
-            if left[n] == 0:
+            if not left[n]:
                 memory = self.memory[n]
                 pool = self.pools[memory]
-                size = min(self.work.sizes[n], pool.capacity)
-                pool.give_back(released[n], size, at)
-                self._allocate(memory)
+                size = self.work.sizes[n]
+                pool.give_back(released[n], min(size, pool.capacity), at)
+                if self.front[memory] < len(self.queue[memory]):
+                    self._allocate(memory)
 
     def _allocate(self, memory: int) -> None:
         """Give memory to the next buffers in program order, as far as there is any."""
