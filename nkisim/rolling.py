@@ -533,7 +533,11 @@ class _Unroller:
             operands.append(x.moved(x.buffer if at < 0 else buffers[at], offsets))
         return [
             i.moved(
-                outs(operands), ins(operands), tiles(operands), i.program + jump, moved(i.loops)
+                outs(operands),
+                ins(operands),
+                tiles(operands),
+                i.program + jump,
+                paths.get(i.loops) or moved(i.loops),
             )
             for i, outs, ins, tiles in recipe.instructions
         ]

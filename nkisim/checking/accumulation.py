@@ -20,10 +20,10 @@ def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
     reads: dict[tuple[int, int], dict[tuple, tuple[Instruction, Tensor]]] = {}
     reported: set[tuple[int, int]] = set()
     for instr in trace.instructions:
-        accumulates = instr.attrs.get("accumulate") and not instr.attrs.get("starts")
         for t in instr.outs:
-            if t.space is not Space.PSUM or t.buffer.number >= trace.copies:
+            if t.buffer.space is not Space.PSUM or t.buffer.number >= trace.copies:
                 continue
+            accumulates = instr.attrs.get("accumulate") and not instr.attrs.get("starts")
             key = (t.buffer.number, block_of(t))
             if not accumulates:
                 reads.pop(key, None)  # written afresh: a new accumulation
@@ -38,7 +38,7 @@ def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
         if instr.engine is Engine.TENSOR:
             continue
         for t in instr.tiles_in:
-            if t.space is not Space.PSUM or t.buffer.number >= trace.copies:
+            if t.buffer.space is not Space.PSUM or t.buffer.number >= trace.copies:
                 continue
             if not any(t.same_elements(o) for o in instr.outs):
                 key = (t.buffer.number, block_of(t))

@@ -23,13 +23,16 @@ def in_cells(shape: tuple[int, ...], views: Iterable[Tensor], whole: bool = Fals
         whole: whether the cells are to cover all of the tensor, or the views only.
     """
     boxes: dict[tuple, tuple[tuple[int, int], ...]] = {}
+    plain: set[tuple] = set()
     keys = []
     for t in views:
-        key = (t.offsets, t.shape, id(t.coefs))
+        key = (t.offsets, t.shape, id(t.coefs), t.base_shape)
         keys.append(key)
         if key not in boxes:
-            if t.base_shape != shape or 0 in t.shape or not is_box(t):
-                return None
+            if key[1:] not in plain:
+                if t.base_shape != shape or 0 in t.shape or not is_box(t):
+                    return None
+                plain.add(key[1:])
             boxes[key] = tuple((low, high + 1) for low, high in t.bounds())
     if not boxes or not shape:
         return None

@@ -268,7 +268,8 @@ class _Run:
             pop(ready)
             self._issue(at, e, now)
             issued += 1
-            self._wake(e, self.free[e])
+            if ready or waiting:  # else what comes next wakes the engine
+                self._wake(e, self.free[e])
         return issued
 
     def _overcommit(self) -> bool:
