@@ -26,7 +26,7 @@ from nkisim.cost.compute import Cost, Operand
 from nkisim.cost.dma import Transfer, swapped, swaps_axes, transfer
 from nkisim.cost.passes import DMA, sink_fills, without_repeats
 from nkisim.cost.storage import Access, Step, Storage
-from nkisim.cost.tasks import Task, Work
+from nkisim.cost.tasks import Costs, Task, Work
 from nkisim.dtypes import F32
 from nkisim.instruction import Engine, Instruction
 from nkisim.machine import Machine
@@ -55,7 +55,7 @@ class _Form:
         run: the method of the builder that makes its tasks.
         rows: positions of the operands that are one row, broadcast over partitions.
         moved: for DMA, the transfer.
-        parts: for an engine, what a task of it is made from.
+        parts: for an engine, what a task of it is made from, by which of the rows are in PSUM.
     """
 
     __slots__ = ("label", "moved", "parts", "rows", "run")
@@ -63,7 +63,7 @@ class _Form:
     def __init__(self, i: Instruction, builder: _Builder) -> None:
         self.label = i.label
         self.moved: Transfer | None = None
-        self.parts: tuple | None = None
+        self.parts: dict[tuple[bool, ...], tuple] = {}
         self.rows: list[int] = []
         if i.opcode in DMA:
             self.moved = builder.transfer(i)
@@ -86,6 +86,7 @@ class _Builder:
         self._costs: dict[tuple, tuple] = {}
         self._operands: dict[tuple, Operand] = {}
         self._transfers: dict[tuple, Transfer] = {}
+        self._pieces: dict[tuple, list[tuple[int, Costs, Costs]]] = {}  # of broadcast rows
         self._rows: dict[tuple[int, int], tuple] = {}  # (step, operand) -> key of a broadcast row
         self._made: dict[tuple, tuple[int, bool]] = {}  # key -> (number, whether it exists)
 
@@ -176,12 +177,12 @@ class _Builder:
         self.work.tasks.append(Task(i, label, trigger, reads, writes, transfer=moved))
 
     @cached_property
-    def _trigger(self) -> tuple[tuple[Engine, Cost], ...]:
+    def _trigger(self) -> Costs:
         ns = self.timing.dma.trigger_ns
         return ((Engine.SYNC, Cost(ns, ns, ns)),)
 
     @cached_property
-    def _indirect_trigger(self) -> tuple[tuple[Engine, Cost], ...]:
+    def _indirect_trigger(self) -> Costs:
         ns = self.timing.dma.indirect_ns
         return ((Engine.GPSIMD, Cost(ns, ns, ns)),)
 
@@ -218,25 +219,24 @@ class _Builder:
         )
         before = Operand(rows, columns, F32, Space.PSUM, 4)
         after = Operand(rows, columns, dtype, Space.SBUF, dtype.itemsize)
-        self._copy(i, before, after, made, write)
+        copy = self._copy_costs(before, after)
+        self.work.tasks.append(Task(i, "tensor_copy", copy, [made], [write], psum=True))
 
-    def _copy(
-        self, i: Instruction, before: Operand, after: Operand, read: Access, write: Access
-    ) -> None:
-        """A copy that the compiler adds, on Scalar or Vector."""
-        costs = tuple(
-            (e, compute.cost(i, e, (before,), (after,), self.timing, "tensor_copy"))
-            for e in (Engine.SCALAR, Engine.VECTOR)
+    def _copy_costs(self, before: Operand, after: Operand) -> Costs:
+        """Of a copy that the compiler adds, on Scalar or Vector."""
+        return tuple(
+            (e, compute.copy(e, before, after, self.timing)) for e in (Engine.SCALAR, Engine.VECTOR)
         )
-        self.work.tasks.append(Task(i, "tensor_copy", costs, [read], [write], psum=True))
 
     def _add_plain(self, at: int, step: Step, form: _Form) -> None:
         reads = self._reads(at, step, form)
-        parts = form.parts
+        where: tuple[bool, ...] = ()
+        if form.rows:
+            spaces = self.work.spaces
+            where = tuple([spaces[reads[k][0]] is Space.PSUM for k in form.rows])
+        parts = form.parts.get(where)
         if parts is None:
-            parts = self._parts(step, reads)
-            if not form.rows:  # where rows are, and so what they cost, may differ
-                form.parts = parts
+            parts = form.parts[where] = self._parts(step, reads)
         costs, accumulates, table, flops, psum = parts
         self.work.tasks.append(
             Task(step.instr, form.label, costs, reads, step.writes, None, accumulates, table,
@@ -297,30 +297,33 @@ class _Builder:
 
     def _broadcast(self, i: Instruction, row: Tensor, read: Access, write: Access) -> None:
         """A row times a column of ones, a PSUM bank at a time."""
-        timing, machine = self.timing, self.machine
-        rows = row.shape[0]
-        columns = prod(n for d, n in enumerate(row.shape[1:], 1) if any(c[d] for c in row.coefs))
+        key = (row.shape, id(row.coefs), row.dtype)
+        pieces = self._pieces.get(key)
+        if pieces is None:
+            pieces = self._pieces[key] = self._broadcast_pieces(row)
         resident = self.work.spaces[write[0]] is Space.PSUM
-        passes = timing.tensor.fp32_passes if row.dtype == F32 else 1
-        for start in range(0, columns, machine.psum_fmax):
-            n = min(machine.psum_fmax, columns - start)
-            made = write[0] if resident else self.storage.scratch(4 * n)
-            product = compute.passes_cost(n, passes, timing)
+        for columns, product, copy in pieces:
+            made = write if resident else (self.storage.scratch(4 * columns), None)
             self.work.tasks.append(
-                Task(
-                    i,
-                    "partition_broadcast",
-                    ((Engine.TENSOR, product),),
-                    [read],
-                    [(made, None)],
-                    psum=True,
-                )
+                Task(i, "partition_broadcast", product, [read], [made], psum=True)
             )
-            if resident:
-                continue
+            if not resident:
+                self.work.tasks.append(Task(i, "tensor_copy", copy, [made], [write], psum=True))
+
+    def _broadcast_pieces(self, row: Tensor) -> list[tuple[int, Costs, Costs]]:
+        """For each PSUM bank of a broadcast row: its columns, and the costs of the product and of
+        the copy to SBUF."""
+        fmax, rows = self.machine.psum_fmax, row.shape[0]
+        columns = prod(n for d, n in enumerate(row.shape[1:], 1) if any(c[d] for c in row.coefs))
+        passes = self.timing.tensor.fp32_passes if row.dtype == F32 else 1
+        pieces = []
+        for start in range(0, columns, fmax):
+            n = min(fmax, columns - start)
+            product = ((Engine.TENSOR, compute.passes_cost(n, passes, self.timing)),)
             before = Operand(n, rows, F32, Space.PSUM, 4)
             after = Operand(n, rows, row.dtype, Space.SBUF, row.itemsize)
-            self._copy(i, before, after, (made, None), write)
+            pieces.append((n, product, self._copy_costs(before, after)))
+        return pieces
 
     def _add_division(self, at: int, step: Step, form: _Form) -> None:
         """x / y as x * (1 / y)."""

@@ -92,13 +92,11 @@ def cost(
     ins: tuple[Operand, ...],
     outs: tuple[Operand, ...],
     timing: Timing,
-    opcode: str = "",
 ) -> Cost:
     """An instruction on the Vector, Scalar or GpSimd Engine.
 
     Args:
         instr: the instruction.
-        opcode: when another than the instruction's, which the compiler adds to it.
         engine: the one of the three that runs it.
         ins, outs: its tile operands.
         timing: the table of the generation.
@@ -106,14 +104,20 @@ def cost(
     rate = {Engine.VECTOR: timing.vector, Engine.SCALAR: timing.scalar}.get(engine, timing.gpsimd)
     n = max(o.n for o in (*ins, *outs))
     cycles, extra = 1.0, 0.0
-    formula = _FORMULAS.get(opcode or instr.opcode)
+    formula = _FORMULAS.get(instr.opcode)
     if formula is not None:
         cycles, extra = formula(instr, ins, outs, timing)
-    if (opcode or instr.opcode) == "reciprocal":
+    if instr.opcode == "reciprocal":
         return reciprocal(engine, ins[0], outs[0], timing)
     if engine is Engine.GPSIMD and instr.attrs.get("op") in ("rsqrt", "sqrt"):
         cycles = timing.gpsimd_rsqrt_cycles
     return _of(n, cycles, extra, (*ins, *outs), rate, timing)
+
+
+def copy(engine: Engine, data: Operand, out: Operand, timing: Timing) -> Cost:
+    """A copy from one memory to another."""
+    rate = timing.scalar if engine is Engine.SCALAR else timing.vector
+    return _of(max(data.n, out.n), 1.0, 0.0, (data, out), rate, timing)
 
 
 def reciprocal(engine: Engine, data: Operand, out: Operand, timing: Timing) -> Cost:

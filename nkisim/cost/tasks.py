@@ -10,6 +10,9 @@ from nkisim.cost.dma import Transfer
 from nkisim.instruction import Engine, Instruction
 from nkisim.memory import Buffer, Space
 
+# For each engine that may run a task, what it costs there.
+Costs = tuple[tuple[Engine, Cost], ...]
+
 
 class Task:
     """One thing that an engine or the DMA queues do.
@@ -43,7 +46,7 @@ class Task:
         self,
         instr: Instruction,
         label: str,
-        costs: tuple[tuple[Engine, Cost], ...],
+        costs: Costs,
         reads: list,
         writes: list,
         transfer: Transfer | None = None,

@@ -66,11 +66,8 @@ def test_bf16_and_psum_operands_run_at_one_cycle_an_element():
 def test_wide_strides_halve_the_memory_interface():
     n = 256
     plain = compute.Operand(n, 128, F32, Space.SBUF, 4)
-    instr = next(t.instr for t in tasks(add, spec(128, n), spec(128, n)) if "add" in t.label)
-    one = compute.cost(instr, Engine.VECTOR, (plain,), (plain,), V2, "tensor_copy")
-    wide = compute.cost(
-        instr, Engine.VECTOR, (plain._replace(stride=16),), (plain,), V2, "tensor_copy"
-    )
+    one = compute.copy(Engine.VECTOR, plain, plain, V2)
+    wide = compute.copy(Engine.VECTOR, plain._replace(stride=16), plain, V2)
     assert not one.strided
     assert wide.strided
     assert one.data == pytest.approx(n / 1.12)
