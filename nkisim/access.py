@@ -216,7 +216,7 @@ class AccessPattern:
 
         Args:
             buffer: the memory.
-            offsets: for each base axis, where it starts; interned.
+            offsets: for each base axis, where it starts.
         """
         new = object.__new__(type(self))
         new.buffer, new.offsets = buffer, offsets

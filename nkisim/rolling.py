@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nkisim.access import intern
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer, Role
 from nkisim.tensor import Tensor
@@ -463,7 +462,9 @@ class _Unroller:
             outs = [operand(*x) for x in zip(b.outs, c.outs, d.outs, strict=True)]
             ins = [operand(*x) for x in zip(b.ins, c.ins, d.ins, strict=True)]
             tiles = [at for at, x in zip(ins, c.ins, strict=True) if isinstance(x, Tensor)]
-            recipe.instructions.append((c, *map(_picker, (outs, ins, tiles))))
+            pick_ins = _picker(ins)
+            pick_tiles = pick_ins if tiles == ins else _picker(tiles)
+            recipe.instructions.append((c, _picker(outs), pick_ins, pick_tiles))
         if any(len(set(column)) < len(partners) for column in zip(*partners, strict=True)):
             raise NotUniform("iterations use their tiles differently")
         return recipe
@@ -529,18 +530,15 @@ class _Unroller:
                 continue
             offsets = x.offsets
             if step is not None:
-                offsets = intern(tuple([o + by * s for o, s in zip(offsets, step, strict=True)]))
+                offsets = tuple([o + by * s for o, s in zip(offsets, step, strict=True)])
             operands.append(x.moved(x.buffer if at < 0 else buffers[at], offsets))
-        return [
-            i.moved(
-                outs(operands),
-                ins(operands),
-                tiles(operands),
-                i.program + jump,
-                paths.get(i.loops) or moved(i.loops),
-            )
-            for i, outs, ins, tiles in recipe.instructions
-        ]
+        copies = []
+        for i, pick_outs, pick_ins, pick_tiles in recipe.instructions:
+            ins = pick_ins(operands)
+            tiles = ins if pick_tiles is pick_ins else pick_tiles(operands)
+            loops = paths.get(i.loops) or moved(i.loops)
+            copies.append(i.moved(pick_outs(operands), ins, tiles, i.program + jump, loops))
+        return copies
 
     def _copy_buffer(self, b: Buffer, jump: int, loops: Path) -> Buffer:
         trace = self.trace

@@ -10,8 +10,8 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections import defaultdict
+from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import NamedTuple
 
 from nkisim.cost.compute import Cost
 from nkisim.cost.dma import Transfer
@@ -25,13 +25,65 @@ from nkisim.timing import Timing
 _SMALL = 256
 
 
-class Lifetime(NamedTuple):
-    """A buffer's stay on chip, in positions of the list of tasks."""
+@dataclass
+class Residence:
+    """Which tiles are on chip, and from which task to which, in positions of the list of tasks.
 
-    first: int
-    last: int
-    number: int
-    nbytes: int
+    Tiles go by the order in which they are first needed; all lists but `touched` are over them.
+
+    Attributes:
+        touched: for each task, the tiles that it touches.
+        numbers: which memory it is, in the numbers of `Work`.
+        first, last: the first and last task that touches it.
+        uses: how many tasks do.
+        nbytes: bytes a partition that it takes.
+        memory: 0 for SBUF, 1 for PSUM.
+    """
+
+    touched: list[tuple[int, ...]] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    first: list[int] = field(default_factory=list)
+    last: list[int] = field(default_factory=list)
+    uses: list[int] = field(default_factory=list)
+    nbytes: list[int] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, work: Work) -> Residence:
+        """The tiles that the tasks of one core touch."""
+        found = cls()
+        touched, first, last, uses = found.touched, found.first, found.last, found.uses
+        position: dict[int, int] = {}
+        sizes = work.sizes  # of on-chip buffers only
+        for at, task in enumerate(work.tasks):
+            numbers = [n for n, _ in task.reads if n in sizes]
+            numbers += [n for n, _ in task.writes if n in sizes]
+            tiles = []
+            for n in numbers if len(numbers) < 2 else dict.fromkeys(numbers):
+                tile = position.get(n)
+                if tile is None:
+                    tile = position[n] = len(first)
+                    first.append(at)
+                    last.append(at)
+                    uses.append(1)
+                else:
+                    last[tile] = at
+                    uses[tile] += 1
+                tiles.append(tile)
+            touched.append(tuple(tiles))
+        found.numbers = list(position)
+        found.nbytes = [sizes[n] for n in position]
+        found.memory = [int(work.spaces[n] is Space.PSUM) for n in position]
+        return found
+
+    def peak(self, memory: int) -> int:
+        """The most bytes a partition that the tiles of a memory take at one time."""
+        change = [0] * (len(self.touched) + 1)
+        for tile, nbytes in enumerate(self.nbytes):
+            if self.memory[tile] == memory:
+                change[self.first[tile]] += nbytes
+                change[self.last[tile] + 1] -= nbytes
+        return max(accumulate(change))
 
 
 def capacities(machine: Machine) -> dict[Space, int]:
@@ -41,23 +93,23 @@ def capacities(machine: Machine) -> dict[Space, int]:
 
 def spill(work: Work, machine: Machine, timing: Timing) -> int:
     """Insert the stores and loads without which the kernel does not fit SBUF, and note which tiles
-    each task touches.
+    are on chip when.
 
     Returns:
         Bytes moved by them.
     """
-    work.touched = _touches(work)
+    work.residence = Residence.of(work)
     capacity = machine.sbuf_usable_bytes
-    if _peak(lifetimes(work)[0], len(work.tasks)) <= capacity:
+    if work.residence.peak(0) <= capacity:
         return 0
     uses: dict[int, list[int]] = defaultdict(list)
-    spaces = work.spaces
-    for at, touched in enumerate(work.touched):
-        for number in touched:
-            if spaces[number] is Space.SBUF:
-                uses[number].append(at)
+    numbers, memory = work.residence.numbers, work.residence.memory
+    for at, touched in enumerate(work.residence.touched):
+        for tile in touched:
+            if memory[tile] == 0:
+                uses[numbers[tile]].append(at)
     moved = _Spiller(work, uses, timing, capacity).run()
-    work.touched = _touches(work)
+    work.residence = Residence.of(work)
     return moved
 
 
@@ -155,26 +207,6 @@ class _Spiller:
         self.moved += self.tasks[-1].transfer.nbytes
 
 
-def _touches(work: Work) -> list[tuple[int, ...]]:
-    """The on-chip buffers that each task touches."""
-    sizes = work.sizes  # of on-chip buffers only
-    found = []
-    for task in work.tasks:
-        numbers = [n for n, _ in task.reads if n in sizes]
-        numbers += [n for n, _ in task.writes if n in sizes]
-        found.append(tuple(numbers if len(numbers) < 2 else dict.fromkeys(numbers)))
-    return found
-
-
-def _peak(lives: list[Lifetime], tasks: int) -> int:
-    """The most bytes a partition that tiles take at one time."""
-    change = [0] * (tasks + 1)
-    for first, last, _, nbytes in lives:
-        change[first] += nbytes
-        change[last + 1] -= nbytes
-    return max(accumulate(change), default=0)
-
-
 def _next_use(positions: list[int], at: int) -> int:
     after = bisect_right(positions, at)
     return positions[after] if after < len(positions) else 1 << 60
@@ -220,24 +252,6 @@ def _move(
         [] if out else [(target, None)],
         transfer=moved,
     )
-
-
-def lifetimes(work: Work) -> tuple[list[Lifetime], list[Lifetime]]:
-    """The buffers of SBUF, and of PSUM, in the order in which they are first needed."""
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for at, numbers in enumerate(work.touched):
-        for number in numbers:
-            if number not in first:
-                first[number] = at
-            last[number] = at
-    sbuf: list[Lifetime] = []
-    psum: list[Lifetime] = []
-    spaces, sizes = work.spaces, work.sizes
-    for number, at in first.items():
-        lives = sbuf if spaces[number] is Space.SBUF else psum
-        lives.append(Lifetime(at, last[number], number, sizes[number]))
-    return sbuf, psum
 
 
 class Pool:

@@ -43,7 +43,8 @@ def profile(kernel: Callable | Kernel, *args: Any, **kwargs: Any) -> Timeline:
 def trace_of(kernel: Callable | Kernel, *args: Any, **kwargs: Any) -> Specialization:
     """The kernel traced for the shapes and dtypes of its arguments."""
     args, kwargs = map_leaves(_spec, (args, kwargs))
-    return as_kernel(kernel).specialize(args, kwargs, rolled=True)
+    with _without_collection():
+        return as_kernel(kernel).specialize(args, kwargs, rolled=True)
 
 
 def timeline(trace: Trace) -> Timeline:

@@ -68,12 +68,13 @@ def without_repeats(steps: Sequence[Step], storage: Storage, work: Work) -> list
 
     A tile that is found to equal another one goes by that one's number from there on.
     """
-    writes: dict[int, int] = defaultdict(int)
+    written: set[int] = set()
+    rewritten: set[int] = set()
     for step in steps:
         for number, _ in step.writes:
-            writes[number] += 1
+            (rewritten if number in written else written).add(number)
     kinds = _Kinds(storage)
-    version: dict[int, int] = defaultdict(int)
+    version: dict[int, int] = defaultdict(int)  # of what is written more than once
     found: dict[tuple, tuple[int, tuple]] = {}
     same: dict[int, int] = {}
     kept = []
@@ -82,13 +83,13 @@ def without_repeats(steps: Sequence[Step], storage: Storage, work: Work) -> list
         if same:
             step = _renamed(step, same)
         kind = kinds.of(i) if i.loops else None
-        if kind is not None and writes[step.writes[0][0]] == 1:
+        if kind is not None and step.writes[0][0] not in rewritten:
             key: list = [kind]
             for (number, _), t in zip(step.reads, i.tiles_in, strict=True):
                 b = t.buffer
                 # The number of a tile of a blocked tensor tells which block it is.
                 inside = t.offsets if number == b.number else t.offsets[b.par_axis :]
-                key += (number, version[number], inside)
+                key += (number, version.get(number, 0), inside)
             name = tuple(key)
             before = found.get(name)
             if before is not None and _next_iteration(before[1], i.loops, i.opcode == "dma_copy"):
@@ -98,7 +99,8 @@ def without_repeats(steps: Sequence[Step], storage: Storage, work: Work) -> list
                 continue
             found[name] = (step.writes[0][0], i.loops)
         for number, _ in step.writes:
-            version[number] += 1
+            if number in rewritten:
+                version[number] += 1
         kept.append(step)
     return kept
 

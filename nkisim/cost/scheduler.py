@@ -12,7 +12,7 @@ import heapq
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from nkisim.cost.allocation import Pool, capacities, lifetimes
+from nkisim.cost.allocation import Pool, Residence, capacities
 from nkisim.cost.regions import ORDER, READ, RESULT, Patterns, Regions
 from nkisim.cost.tasks import Work
 from nkisim.instruction import Engine
@@ -205,21 +205,16 @@ class _Run:
 
     def _set_up_memory(self, machine: Machine) -> None:
         """Pools, and the order in which buffers get their memory."""
-        work = self.work
+        self.tiles = tiles = self.work.residence or Residence.of(self.work)
         self.pools = [Pool(capacities(machine)[space]) for space in _MEMORIES]
-        self.touches = work.touched
-        self.queue = lifetimes(work)
-        self.memory = {life.number: at for at, lives in enumerate(self.queue) for life in lives}
+        self.queue: list[list[int]] = [[], []]
+        for tile, memory in enumerate(tiles.memory):
+            self.queue[memory].append(tile)
         self.front = [0] * len(_MEMORIES)
-        self.left: dict[int, int] = {}
-        left = self.left
-        for numbers in self.touches:
-            for n in numbers:
-                left[n] = left.get(n, 0) + 1
-        self.released: dict[int, float] = defaultdict(float)
-        for lives in self.queue:
-            for life in lives:
-                self.waits[life.first] += 1
+        self.left = list(tiles.uses)
+        self.released = [0.0] * len(self.left)
+        for first in tiles.first:
+            self.waits[first] += 1
 
     def run(self) -> Schedule:
         for at, count in enumerate(self.waits):
@@ -277,16 +272,16 @@ class _Run:
 
         SBUF is spilled before scheduling; this is for PSUM, whose spills are not modelled.
         """
+        tiles = self.tiles
         pending = [
-            (lives[front].first, memory)
-            for memory, (lives, front) in enumerate(zip(self.queue, self.front, strict=True))
-            if front < len(lives)
+            (tiles.first[queue[front]], memory)
+            for memory, (queue, front) in enumerate(zip(self.queue, self.front, strict=True))
+            if front < len(queue)
         ]
         if not pending:
             return False
         _, memory = min(pending)
-        life = self.queue[memory][self.front[memory]]
-        self.pools[memory].free += life.nbytes
+        self.pools[memory].free += tiles.nbytes[self.queue[memory][self.front[memory]]]
         self.work.choices[f"more {_MEMORIES[memory].label} used than there is"] += 1
         self._allocate(memory)
         return True
@@ -418,27 +413,27 @@ class _Run:
 
     def _release(self, at: int, time: float) -> None:
         """Give back the memory of tiles that nothing touches any more."""
-        left, released = self.left, self.released
-        for n in self.touches[at]:
-            left[n] -= 1
-            if time > released[n]:
-                released[n] = time
-            if not left[n]:
-                memory = self.memory[n]
+        left, released, tiles = self.left, self.released, self.tiles
+        for tile in tiles.touched[at]:
+            left[tile] -= 1
+            if time > released[tile]:
+                released[tile] = time
+            if not left[tile]:
+                memory = tiles.memory[tile]
                 pool = self.pools[memory]
-                size = self.work.sizes[n]
-                pool.give_back(released[n], min(size, pool.capacity), at)
+                pool.give_back(released[tile], min(tiles.nbytes[tile], pool.capacity), at)
                 if self.front[memory] < len(self.queue[memory]):
                     self._allocate(memory)
 
     def _allocate(self, memory: int) -> None:
-        """Give memory to the next buffers in program order, as far as there is any."""
-        lives, pool = self.queue[memory], self.pools[memory]
+        """Give memory to the next tiles in program order, as far as there is any."""
+        queue, pool, tiles = self.queue[memory], self.pools[memory], self.tiles
         front = self.front[memory]
-        while front < len(lives):
-            granted = pool.take(lives[front].nbytes)
+        while front < len(queue):
+            tile = queue[front]
+            granted = pool.take(tiles.nbytes[tile])
             if granted is None:
                 break
-            self._arrive(lives[front].first, granted[0], granted[1], "memory")
+            self._arrive(tiles.first[tile], granted[0], granted[1], "memory")
             front += 1
         self.front[memory] = front

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from nkisim.cost.compute import Cost
 from nkisim.cost.dma import Transfer
 from nkisim.instruction import Engine, Instruction
 from nkisim.memory import Buffer, Space
+
+if TYPE_CHECKING:
+    from nkisim.cost.allocation import Residence
 
 # For each engine that may run a task, what it costs there.
 Costs = tuple[tuple[Engine, Cost], ...]
@@ -79,7 +83,7 @@ class Work:
         spaces: number -> the memory that it is in after the compiler's choices.
         choices: what the compiler was assumed to do, in words -> how often.
         buffers: number -> the buffer that it is, or is a tile of.
-        touched: the tiles on chip that each task touches, once all tasks are known.
+        residence: which tiles are on chip when; None until all tasks are known.
     """
 
     tasks: list[Task] = field(default_factory=list)
@@ -87,4 +91,4 @@ class Work:
     spaces: dict[int, Space] = field(default_factory=dict)
     choices: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     buffers: dict[int, Buffer] = field(default_factory=dict)
-    touched: list[tuple[int, ...]] = field(default_factory=list)
+    residence: Residence | None = None

@@ -70,9 +70,7 @@ def _stretch(places: list[int], n: int) -> tuple[int, int]:
 
 def _part(work: Work, first: int, last: int) -> Work:
     # The scheduler adds to the choices, and these are not the kernel's.
-    choices: dict[str, int] = defaultdict(int)
-    tasks, touched = work.tasks[first:last], work.touched[first:last]
-    return Work(tasks, work.sizes, work.spaces, choices, work.buffers, touched)
+    return Work(work.tasks[first:last], work.sizes, work.spaces, defaultdict(int), work.buffers)
 
 
 def replaced(task: Task, **attributes: object) -> Task:
