@@ -20,6 +20,7 @@ _COLORS = {
     "store": "#d55e00",
 }
 _MOST = 4000  # rectangles a track; beyond that a pixel holds several
+_LEAST = 0.005  # of the time shown: an engine that is busy for less would be an empty row
 
 
 def draw(
@@ -31,6 +32,8 @@ def draw(
     size: tuple[float, float] = (5.6, 2.9),
 ) -> Figure:
     """The engine timeline: a row an engine, one for loads and one for stores.
+
+    An engine that is busy for less than half a percent of the time shown has none.
 
     Args:
         timeline: what to draw.
@@ -83,7 +86,7 @@ def draw(
 
 def alt_text(timeline: Timeline) -> str:
     """What the picture shows, for readers who cannot see it."""
-    uses = [u for u in timeline.engines.values() if u.instructions and u.name != "Sync"]
+    uses = [u for u in timeline.engines.values() if u.utilisation >= _LEAST and u.name != "Sync"]
     parts = ", ".join(f"{u.name} {u.utilisation:.0%}" for u in uses)
     return (
         f"Modelled engine timeline of {timeline.kernel}, {timeline.body_us:.1f} microseconds. "
@@ -103,8 +106,13 @@ def _tracks(
             rows["store" if i.label in ("store", "spill") else "load"].append(i)
         else:
             rows[i.track].append(i)
-    order = [n for n in _COLORS if n in rows]
-    return [(name, _merged(rows[name], (end - start) / _MOST)) for name in order]
+    shown = end - start
+    bars = {name: _merged(rows[name], shown / _MOST) for name in _COLORS if name in rows}
+    return [
+        (name, parts)
+        for name, parts in bars.items()
+        if name in ("load", "store") or sum(length for _, length in parts) >= _LEAST * shown
+    ]
 
 
 def _merged(intervals: list[Interval], gap: float) -> list[tuple[float, float]]:

@@ -48,7 +48,7 @@ class Finding(NamedTuple):
         from nkisim.cost.timeline import short
 
         where = f" [{short(self.location)}]" if self.location else ""
-        gain = f" (up to {self.gain_us:.1f} us, modelled)" if self.gain_us else ""
+        gain = f" (would gain {self.gain_us:.1f} us, modelled)" if self.gain_us else ""
         return f"{self.text}{where}{gain}"
 
 
