@@ -37,7 +37,8 @@ def profile(kernel: Callable | Kernel, *args: Any, **kwargs: Any) -> Timeline:
         KernelError: the kernel breaks a rule.
         TypeError: the arguments do not fit the kernel's signature.
     """
-    return timeline(trace_of(kernel, *args, **kwargs).program.trace)
+    with _without_collection():
+        return timeline(trace_of(kernel, *args, **kwargs).program.trace)
 
 
 def trace_of(kernel: Callable | Kernel, *args: Any, **kwargs: Any) -> Specialization:
@@ -88,4 +89,8 @@ def _without_collection() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            if not gc.get_freeze_count():
+                # Straight to the oldest generation, or all of them would be looked at now.
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
