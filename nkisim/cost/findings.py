@@ -310,7 +310,7 @@ def _exposed(t: Timeline) -> Iterator[Finding]:
         (
             "port",
             "engines wait for the memory port that they share (Vector and GpSimd: SBUF; Vector "
-            "and Scalar: PSUM): work moved from GpSimd to Scalar, or from PSUM to SBUF, would not",
+            "and Scalar: PSUM): move work from GpSimd to Scalar, or operands from PSUM to SBUF",
             {"timing": dataclasses.replace(timing, shared_port=False)},
         ),
     ]
