@@ -8,6 +8,8 @@ Each number carries where it comes from:
 * [BW] the same, later releases: the DMA bandwidth guide and the DMA overview.
 * [N] decoded hardware traces (NTFF files) that students of Stanford's CS149 published.
 * [V] the inf2.xlarge microbenchmark suite of triton-viz.
+* [U] profiles of a depthwise convolution on trn1 in a UC Berkeley blog on Autocomp (2025).
+* [K] engine activity that NKIBench publishes with its latencies on trn1.
 * [C] per-instruction profiles on trn2 of allenkchau/trainium-kernel-fusion.
 * [fit] set here, to agree with published kernel latencies; the sources leave it open.
 """
@@ -23,7 +25,8 @@ class EngineTiming:
 
     Attributes:
         ghz: clock, in cycles a nanosecond.
-        issue_cycles: cycles between two instructions beyond those that their elements take.
+        issue_cycles: cycles between two instructions beyond those that their elements take; as
+            many again where Vector reads a second operand after the first.
         latency_cycles: cycles from the start of an instruction until others see its result,
             beyond those that its elements take.
     """
@@ -103,6 +106,7 @@ class Timing:
     Attributes:
         vector, scalar, gpsimd, tensor, dma: the engines.
         semaphore_ns: from the end of one engine's instruction to the start of another's.
+        least_cycles: least between two instructions of Vector, Scalar or GpSimd.
         two_input_cycles: cycles an element of a Vector instruction with two tile inputs.
         scan_cycles: the same for tensor_tensor_scan.
         select_cycles: the same for a select, which is a copy and a predicated copy.
@@ -128,6 +132,7 @@ class Timing:
     tensor: TensorTiming
     dma: DmaTiming
     semaphore_ns: float
+    least_cycles: float
     two_input_cycles: float
     scan_cycles: float
     select_cycles: float
@@ -148,10 +153,11 @@ class Timing:
 
 
 V2 = Timing(
-    # [A] clock. [P] about 100 cycles of static overhead an instruction; MIN_II of [I], 64, is what
-    # the shortest takes. [N][P] durations of fp32 tensor_tensor of 1000, 2000 and 8192 elements
-    # fit 238 + 2.02 N cycles.
-    vector=EngineTiming(ghz=1.12, issue_cycles=100, latency_cycles=238),
+    # [A] clock, and about 60 cycles for an access. [U] tensor_tensor of 3 elements, one operand in
+    # PSUM: 66 cycles; tensor_reduce of 12: 70. [K] tensor_tensor of 512 in SBUF: 1132, which is
+    # 2 (512 + 54). [N][P] durations of fp32 tensor_tensor of 1000, 2000 and 8192 elements, both
+    # operands in SBUF, fit 238 + 2.02 N cycles; 56 of them are the second access.
+    vector=EngineTiming(ghz=1.12, issue_cycles=56, latency_cycles=182),
     # [A] clock. [V] exp of 2048 elements: 88 ns beyond the elements when independent, 158 ns in a
     # dependent chain.
     scalar=EngineTiming(ghz=1.4, issue_cycles=123, latency_cycles=221),
@@ -188,6 +194,7 @@ V2 = Timing(
         indirect_ns=1000,  # [V] 2267 ns a dependent indexed load, less the latency of a load
     ),
     semaphore_ns=30,  # [N] 27-33
+    least_cycles=64,  # [I] MIN_II
     two_input_cycles=2,  # [I][N]
     scan_cycles=2,  # [I]
     select_cycles=3,  # [I] tensor_copy and tensor_copy_predicated
@@ -208,7 +215,7 @@ V2 = Timing(
 )
 
 V3 = Timing(
-    # [C][N3] tensor_tensor fp32: 152 + N cycles at 0.96 GHz. Issue: no source, v2's.
+    # [C][N3] tensor_tensor fp32: 152 + N cycles at 0.96 GHz. Issue: [P] about 100 cycles.
     vector=EngineTiming(ghz=0.96, issue_cycles=100, latency_cycles=152),
     scalar=EngineTiming(ghz=1.2, issue_cycles=143, latency_cycles=157),  # [C]
     gpsimd=EngineTiming(ghz=1.2, issue_cycles=150, latency_cycles=238),  # [A]; the rest as v2
@@ -240,6 +247,7 @@ V3 = Timing(
         indirect_ns=1000,  # as v2
     ),
     semaphore_ns=36,  # [C] 33-38
+    least_cycles=64,  # [I] MIN_II
     two_input_cycles=1,  # decoded trn2 traces
     scan_cycles=2,  # no source: as v2
     select_cycles=2,  # no source

@@ -55,7 +55,8 @@ class _Form:
         run: the method of the builder that makes its tasks.
         rows: positions of the operands that are one row, broadcast over partitions.
         moved: for DMA, the transfer.
-        parts: for an engine, what a task of it is made from, by which of the rows are in PSUM.
+        parts: for an engine, what a task of it is made from, by which operands are in PSUM, as far
+            as that may differ.
     """
 
     __slots__ = ("label", "moved", "parts", "rows", "run")
@@ -89,12 +90,15 @@ class _Builder:
         self._pieces: dict[tuple, list[tuple[int, Costs, Costs]]] = {}  # of broadcast rows
         self._rows: dict[tuple[int, int], tuple] = {}  # (step, operand) -> key of a broadcast row
         self._made: dict[tuple, tuple[int, bool]] = {}  # key -> (number, whether it exists)
+        self._copies: set[int] = set()  # across partitions, that stay in PSUM
 
     def build(self, instructions: Sequence[Instruction]) -> Work:
         steps = self.storage.steps([i for i in instructions if i.engine is not Engine.HOST])
         steps = sink_fills(steps, self.storage, self.work)
         steps = without_repeats(steps, self.storage, self.work)
         forms = [self._form(step.instr) for step in steps]
+        if any(form.run is _Builder._add_broadcast for form in forms):
+            self._place_copies(steps, forms)
         if any(form.rows for form in forms):
             self._find_rows(steps, forms)
         for at, (step, form) in enumerate(zip(steps, forms, strict=True)):
@@ -128,18 +132,40 @@ class _Builder:
                 self._rows[at, k] = key
             for number, _ in step.writes:
                 version[number] += 1
-        bank = self.machine.psum_bank_bytes
         for key, readers in found.items():
             shape = key[2]
             n = prod(s for s in shape[1:])
-            at_once = all(r.loops == readers[0].loops for r in readers)
-            gains = all(_reads_psum(r) for r in readers)
-            if 4 * n <= bank and at_once and gains:
+            if self._stays_in_psum(n, readers):
                 self.work.choices["broadcast row read from PSUM"] += 1
                 self._made[key] = (self.storage.scratch(4 * n), False)
             else:
                 self.work.choices["broadcast row copied to SBUF"] += 1
                 self._made[key] = (self.storage.scratch(n * key[3].itemsize, Space.SBUF), False)
+
+    def _place_copies(self, steps: Sequence[Step], forms: Sequence[_Form]) -> None:
+        """The same for the copies across partitions that the kernel's operators make."""
+        readers: dict[int, list[Instruction]] = {
+            step.writes[0][0]: []
+            for step, form in zip(steps, forms, strict=True)
+            if form.run is _Builder._add_broadcast
+        }
+        for step in steps:
+            for number, _ in step.reads:
+                if number in readers:
+                    readers[number].append(step.instr)
+        work = self.work
+        for number, found in readers.items():
+            n = work.sizes[number] // work.buffers[number].dtype.itemsize
+            if self._stays_in_psum(n, found):
+                work.choices["broadcast row read from PSUM"] += 1
+                work.spaces[number] = Space.PSUM
+                work.sizes[number] = 4 * n
+                self._copies.add(number)
+
+    def _stays_in_psum(self, n: int, readers: Sequence[Instruction]) -> bool:
+        """Whether a row of `n` elements on all partitions is best read from where it was made."""
+        at_once = all(r.loops == readers[0].loops for r in readers)
+        return 4 * n <= self.machine.psum_bank_bytes and at_once and all(map(_reads_psum, readers))
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -231,9 +257,9 @@ class _Builder:
     def _add_plain(self, at: int, step: Step, form: _Form) -> None:
         reads = self._reads(at, step, form)
         where: tuple[bool, ...] = ()
-        if form.rows:
+        if form.rows or self._copies:
             spaces = self.work.spaces
-            where = tuple([spaces[reads[k][0]] is Space.PSUM for k in form.rows])
+            where = tuple([spaces[number] is Space.PSUM for number, _ in reads])
         parts = form.parts.get(where)
         if parts is None:
             parts = form.parts[where] = self._parts(step, reads)

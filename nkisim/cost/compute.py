@@ -141,7 +141,7 @@ def _of(
         slow = 2 * n / timing.interface_ghz
         strided = slow > data
         data = max(data, slow)
-    busy = data + (rate.issue_cycles + extra) / rate.ghz
+    busy = max(data + (rate.issue_cycles + extra) / rate.ghz, timing.least_cycles / rate.ghz)
     done = data + (rate.latency_cycles + extra) / rate.ghz
     return Cost(busy, done, data, cycles, strided)
 
@@ -158,7 +158,12 @@ def _two_inputs(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -> 
     op = instr.attrs.get("op") or instr.attrs["steps"][0][0]
     if timing.bf16_pairs and op in _BF16_FAST and _all_bf16((*ins, *outs)):
         return 1.0, 0.0
-    return timing.two_input_cycles, 0.0
+    return _one_after_the_other(timing)
+
+
+def _one_after_the_other(timing: Timing) -> tuple[float, float]:
+    """Two operands that are read in turn: both the elements and the access cost twice."""
+    return timing.two_input_cycles, (timing.two_input_cycles - 1) * timing.vector.issue_cycles
 
 
 def _all_bf16(operands: tuple[Operand, ...]) -> bool:
@@ -176,7 +181,7 @@ def _chained(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -> tup
     fast = names == ("subtract", "multiply") and tiles[0].n % 2 == 0
     if timing.bf16_pairs and fast and all(o.dtype == BF16 for o in tiles):
         return 1.0, 0.0
-    return timing.two_input_cycles, 0.0
+    return _one_after_the_other(timing)
 
 
 def _reduction(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -> tuple:
@@ -199,7 +204,7 @@ def _fill(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -> tuple:
 
 def _predicated(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -> tuple:
     one = sum(o.space is Space.PSUM for o in ins) == 1
-    return (1.0 if one else timing.two_input_cycles), 0.0
+    return (1.0, 0.0) if one else _one_after_the_other(timing)
 
 
 def _dynamic(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -> tuple:

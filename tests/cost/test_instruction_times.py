@@ -47,6 +47,19 @@ def test_two_input_vector_instruction_takes_what_traces_show(n, published_ns):
     assert cost.done == pytest.approx(published_ns, rel=0.015)
 
 
+# (columns, whether an operand is in PSUM, cycles): 65,536 and 512 instructions of a depthwise
+# convolution (Autocomp blog), and NKIBench's rotary embedding.
+@pytest.mark.parametrize(
+    ("n", "psum", "published"), [(3, True, 65.6), (384, True, 440), (512, False, 1132)]
+)
+def test_vector_issues_two_input_instructions_as_profiles_show(n, psum, published):
+    tile = compute.Operand(n, 128, F32, Space.SBUF, 4)
+    other = tile._replace(space=Space.PSUM) if psum else tile
+    instr = next(t.instr for t in tasks(add, spec(128, n), spec(128, n)) if "add" in t.label)
+    busy = compute.cost(instr, Engine.VECTOR, (tile, other), (tile,), V2).busy
+    assert busy * V2.vector.ghz == pytest.approx(published, rel=0.03)
+
+
 def test_bf16_and_psum_operands_run_at_one_cycle_an_element():
     n = 512
     tile = compute.Operand(n, 128, F32, Space.SBUF, 4)

@@ -217,6 +217,26 @@ def test_work_that_a_loop_repeats_is_hoisted():
 
 
 @nki.jit
+def scaled(x, row, count):
+    out = nl.ndarray((count, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, row = nl.load(x), nl.load(row)
+    for i in nl.affine_range(count):
+        nl.store(out[i], nl.multiply(nl.add(tile, float(i)), row))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("columns", "count", "memory"),
+    [(512, 1, "PSUM"), (513, 1, "SBUF"), (512, 2, "SBUF")],  # a bank; when read in one iteration
+)
+def test_a_row_that_an_operator_spreads_is_read_where_it_was_made(columns, count, memory):
+    (core,) = nkisim.profile(scaled, spec(128, columns), spec(1, columns), count).cores
+    product = next(t for t in core.work.tasks if t.label == "tensor_tensor(multiply)")
+    spaces = [core.work.spaces[n] for n, _ in product.reads]
+    assert spaces == [Space.SBUF, Space.PSUM if memory == "PSUM" else Space.SBUF]
+
+
+@nki.jit
 def changing(x, count):
     out = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
     a = nl.load(x)
