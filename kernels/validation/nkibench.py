@@ -157,3 +157,55 @@ def _transposed(a, i, m, k):
         rows = nl.load(a[i, nl.ds(m * BLOCK + r * P, P), :])
         left[:, nl.ds(r * P, P)] = nl.copy(nisa.nc_transpose(rows, engine=nisa.tensor_engine))
     return left
+
+
+@nki.jit
+def add_rmsnorm_matmul(x, w, z, gain):
+    """RMSNorm(x + z) times w: x and z (rows, k), w (k, columns), gain (k,).
+
+    The kernel's text loads w again for each 128 rows; it fits SBUF, where the compiler keeps it."""
+    rows, k = x.shape
+    out = nl.ndarray((rows, w.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
+    row = nl.load(gain.reshape((1, k)))
+    for i in nl.affine_range(rows // P):
+        strip = nl.ds(i * P, P)
+        total = nl.add(nl.load(x[strip, :]), nl.load(z[strip, :]))
+        normed = _rmsnorm(total, row)
+        for n in nl.affine_range(w.shape[1] // HALF):
+            nl.store(out[strip, nl.ds(n * HALF, HALF)], nl.copy(_product(normed, w, n)))
+    return out
+
+
+@nki.jit
+def matmul_add_rmsnorm(x, w, z, gain):
+    """RMSNorm(x times w, plus z): x (rows, k), w (k, columns), z (rows, columns), gain (columns,).
+
+    As above, w is loaded in the innermost loop."""
+    rows, columns = z.shape
+    out = nl.ndarray((rows, columns), dtype=x.dtype, buffer=nl.shared_hbm)
+    row = nl.load(gain.reshape((1, columns)))
+    for i in nl.affine_range(rows // P):
+        strip = nl.ds(i * P, P)
+        left = nl.load(x[strip, :])
+        total = nl.ndarray((P, columns), dtype=x.dtype)
+        for n in nl.affine_range(columns // HALF):
+            total[:, nl.ds(n * HALF, HALF)] = nl.copy(_product(left, w, n))
+        total = nl.add(total, nl.load(z[strip, :]))
+        nl.store(out[strip, :], _rmsnorm(total, row))
+    return out
+
+
+def _rmsnorm(tile, gain):
+    """A tile (128, columns) over its root mean square, times gain (1, columns)."""
+    squares = nl.sum(nl.square(tile), axis=[1])
+    scale = nl.rsqrt(nl.add(nl.multiply(squares, 1 / tile.shape[1]), 1e-6))
+    return nl.multiply(nl.multiply(tile, scale), gain.broadcast_to(tile.shape))
+
+
+def _product(left, w, n):
+    """A tile (128, k) times 512 columns of w, 128 rows of it at a time; each part transposed."""
+    product = nl.zeros((P, HALF), nl.float32, buffer=nl.psum)
+    for j in nl.affine_range(left.shape[1] // P):
+        part = nl.ds(j * P, P)
+        product += nl.matmul(left[:, part], nl.load(w[part, nl.ds(n * HALF, HALF)]))
+    return product

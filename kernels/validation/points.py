@@ -27,6 +27,8 @@ SOURCES = {
     "triton-viz": "github.com/Deep-Learning-Profiling-Tools/triton-viz, downloads/Status_new.md",
     "nkibench": "github.com/zhang677/AccelOpt, NKIBench baselines on trn1.32xlarge, mean of 10 "
     "runs (profile_results.csv)",
+    "autocomp": "github.com/ucb-bar/autocomp, examples/trn-tutorial: slowest of 10 runs on "
+    "trn1.2xlarge",
     "memory": "public note on memory bandwidth of trn1.2xlarge, 2026, author not identified",
 }
 
@@ -190,8 +192,19 @@ def _points() -> list[Point]:
              lambda n: (_spec(n, 4096, 64), _spec(n, 64, 4096)), "matmul", 16, (1, 2)),
             ("mamba 256 x 7168", 2888.7, "mamba.mamba_v1",
              lambda n: _mamba(7168)(n), "Mamba", 2, (1, 2)),
+            ("add, RMSNorm, matmul 4096 x 1024 x 2048", 1221.9, "nkibench.add_rmsnorm_matmul",
+             lambda n: (_spec(128 * n, 1024), _spec(1024, 2048), _spec(128 * n, 1024), _spec(1024)),
+             "matmul", 32, (6, 10)),
+            ("matmul, add, RMSNorm 4096 x 2048 x 2048", 2666.6, "nkibench.matmul_add_rmsnorm",
+             lambda n: (_spec(128 * n, 2048), _spec(2048, 2048), _spec(128 * n, 2048), _spec(2048)),
+             "matmul", 32, (4, 6)),
         )
     ]  # fmt: skip
+    for name, us in (("v1", 636), ("chunks", 359)):
+        points.append(
+            Point(f"mamba {name}, 256 x 2048, Autocomp", us, "autocomp", "latency",
+                  f"mamba.mamba_{name}", _mamba(2048), "high", "Mamba", 2)
+        )  # fmt: skip
     for gib, us in ((1, 3934), (2, 7867), (4, 15746), (8, 31463)):
         points.append(
             Point(f"read {gib} GiB", us, "memory", "body", "dma.read",

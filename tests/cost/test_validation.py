@@ -127,7 +127,9 @@ def test_matmuls_multiply(kernel, options):
     np.testing.assert_allclose(kernel(lhs_t, rhs, *options), lhs_t.T @ rhs, atol=2e-3)
 
 
-@pytest.mark.parametrize("kernel", [mamba.mamba_v1, mamba.mamba_v2, mamba.mamba_v3])
+@pytest.mark.parametrize(
+    "kernel", [mamba.mamba_v1, mamba.mamba_v2, mamba.mamba_v3, mamba.mamba_chunks]
+)
 def test_mambas_scan(kernel):
     length, states = 1024, 3
     delta, u = np.abs(random(1, 128, length)), random(1, 128, length)
@@ -178,3 +180,15 @@ def test_nkibench_products_multiply_and_normalise():
     exp = np.exp(product - product.max(2, keepdims=True))
     want = exp / exp.sum(2, keepdims=True)
     np.testing.assert_allclose(nkibench.bmm_softmax(a, b), want, rtol=1e-3, atol=1e-6)
+
+
+def test_nkibench_normalised_products_do_both():
+    def rmsnorm(x):
+        return x / np.sqrt(np.mean(x * x, 1, keepdims=True) + 1e-6)
+
+    x, w, z, gain = random(256, 256), random(256, 1024), random(256, 256), random(256)
+    want = rmsnorm(x + z) * gain @ w
+    np.testing.assert_allclose(nkibench.add_rmsnorm_matmul(x, w, z, gain), want, atol=1e-3)
+    z, gain = random(256, 1024), random(1024)
+    want = rmsnorm(x @ w + z) * gain
+    np.testing.assert_allclose(nkibench.matmul_add_rmsnorm(x, w, z, gain), want, atol=1e-4)
