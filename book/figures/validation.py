@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.ticker import LogLocator
 
 from kernels import plots
-from kernels.plots.figure import COLORS, Figure
+from kernels.plots.figure import COLORS, INK, Figure
 from kernels.validation.points import Point
 
 Row = tuple[Point, float]
@@ -17,6 +17,7 @@ Row = tuple[Point, float]
 _MARKS = {
     "matmul": ("o", COLORS["green"]),
     "Mamba": ("s", COLORS["blue"]),
+    "attention": ("X", INK),
     "normalisation": ("D", COLORS["orange"]),
     "elementwise": ("^", COLORS["vermillion"]),
     "convolution": ("P", COLORS["purple"]),

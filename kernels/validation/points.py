@@ -194,10 +194,10 @@ def _points() -> list[Point]:
              lambda n: _mamba(7168)(n), "Mamba", 2, (1, 2)),
             ("add, RMSNorm, matmul 4096 x 1024 x 2048", 1221.9, "nkibench.add_rmsnorm_matmul",
              lambda n: (_spec(128 * n, 1024), _spec(1024, 2048), _spec(128 * n, 1024), _spec(1024)),
-             "matmul", 32, (6, 10)),
+             "normalisation", 32, (6, 10)),
             ("matmul, add, RMSNorm 4096 x 2048 x 2048", 2666.6, "nkibench.matmul_add_rmsnorm",
              lambda n: (_spec(128 * n, 2048), _spec(2048, 2048), _spec(128 * n, 2048), _spec(2048)),
-             "matmul", 32, (4, 6)),
+             "normalisation", 32, (6, 10)),
         )
     ]  # fmt: skip
     for name, us in (("v1", 636), ("chunks", 359)):
@@ -205,6 +205,20 @@ def _points() -> list[Point]:
             Point(f"mamba {name}, 256 x 2048, Autocomp", us, "autocomp", "latency",
                   f"mamba.mamba_{name}", _mamba(2048), "high", "Mamba", 2)
         )  # fmt: skip
+    for name, kernel, us in (
+        ("small heads", "small_heads", 558),
+        ("small heads, fused", "small_heads_fused", 384),
+    ):
+        points.append(
+            Point(f"attention, {name}, 4096 x 64", us, "autocomp", "latency",
+                  f"attention.{kernel}", lambda n: (_spec(128 * n, 64), *(_spec(4096, 64),) * 2),
+                  "high", "attention", 32, (16, 32))
+        )  # fmt: skip
+    points.append(
+        Point("attention, through HBM, 4096 x 128", 3093, "autocomp", "latency",
+              "attention.through_hbm", lambda n: (_spec(128, 128 * n), *(_spec(128, 4096),) * 2),
+              "high", "attention", 32, (16, 32))
+    )  # fmt: skip
     for gib, us in ((1, 3934), (2, 7867), (4, 15746), (8, 31463)):
         points.append(
             Point(f"read {gib} GiB", us, "memory", "body", "dma.read",

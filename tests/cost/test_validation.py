@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 import nkisim
-from kernels.validation import elementwise, layernorm, mamba, matmul, nkibench, vector_add
+from kernels.validation import (
+    attention,
+    elementwise,
+    layernorm,
+    mamba,
+    matmul,
+    nkibench,
+    vector_add,
+)
 from kernels.validation.__main__ import errors, evaluate, shortening
 from kernels.validation.points import POINTS, SOURCES
 
@@ -192,3 +200,18 @@ def test_nkibench_normalised_products_do_both():
     z, gain = random(256, 1024), random(1024)
     want = rmsnorm(x @ w + z) * gain
     np.testing.assert_allclose(nkibench.matmul_add_rmsnorm(x, w, z, gain), want, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", [attention.small_heads, attention.small_heads_fused])
+def test_attention_of_small_heads_attends(kernel):
+    q, k, v = random(256, 64), random(384, 64), random(384, 64)
+    exp = np.exp(q @ k.T / 8)
+    want = exp / exp.sum(1, keepdims=True) @ v
+    np.testing.assert_allclose(kernel(q, k, v), want, atol=0.02)  # bfloat16 products
+
+
+def test_attention_through_hbm_attends():
+    q, k, v = random(128, 256) / 4, random(128, 1024) / 4, random(128, 1024)
+    exp = np.exp(q.T @ k)
+    want = exp / exp.sum(1, keepdims=True) @ v.T
+    np.testing.assert_allclose(attention.through_hbm(q, k, v), want, atol=1e-4)
