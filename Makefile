@@ -65,8 +65,9 @@ notebooks: $(READY) ## execute notebooks/*.md and rewrite the .ipynb beside each
 lab: $(READY) ## open JupyterLab on the notebooks
 	$(PY) -m jupyter lab notebooks
 
-bench: $(READY) ## time the simulator against NumPy on this machine
+bench: $(READY) ## time the simulator against NumPy, and profiles, on this machine
 	$(PY) -m kernels.bench
+	$(PY) -m kernels.bench_profile
 
 doctor: $(READY) ## say what this machine has and what will be used
 	@$(PY) -m kernels.doctor

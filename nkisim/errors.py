@@ -211,3 +211,7 @@ def warn(error: KernelError) -> None:
     """Show `error` as a warning, placed at the kernel line."""
     place = error.location or Location("<nki>", 1, "")
     warnings.warn_explicit(str(error), NkiWarning, place.filename, place.lineno)
+
+
+class NotUniform(Exception):
+    """The iterations of a loop differ in more than their addresses, or may do (nkisim.rolling)."""

@@ -14,12 +14,11 @@ import numpy as np
 
 from nkisim import annotations, checking, compatibility, debugging, frameworks, rewriting
 from nkisim.dtypes import as_dtype
-from nkisim.errors import KernelError, OutputError, ParameterError, ShapeError
+from nkisim.errors import KernelError, NotUniform, OutputError, ParameterError, ShapeError
 from nkisim.grid import SINGLE, Grid, NeuronCores, SpmdDim
 from nkisim.guards import Guards
 from nkisim.machine import TARGET, Machine
 from nkisim.program import Program, TensorSpec
-from nkisim.rolling import NotUniform
 from nkisim.tensor import Tensor
 from nkisim.trace import Trace, Tracer, tracing
 

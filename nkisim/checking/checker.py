@@ -18,6 +18,7 @@ from nkisim.checking.patterns import (
     check_tiles,
 )
 from nkisim.checking.placement import check_placement, place_tiles
+from nkisim.checking.races import check_races
 from nkisim.checking.scope import check_scope
 from nkisim.checking.settings import current_modes, is_simulated
 from nkisim.errors import KernelError, OutputError, warn
@@ -69,18 +70,17 @@ class Checker:
         """A mask leaves nothing of an instruction that would have written `outs`."""
         self._memory_state.masked_off.update(t.buffer.number for t in outs)
 
-    def on_repeat(self, tensors: Tensor, programs: np.ndarray, like: Tensor) -> bool:
+    def on_repeat(self, tensors: Tensor, like: Tensor) -> bool:
         """Iterations that are not traced write `tensors`, as one that was traced wrote `like`.
 
         Args:
             tensors: what they write; in front of the axes of `like`, one or more that go over them.
-            programs: over these axes, the instance that writes.
             like: a part of memory.
 
         Returns:
             Whether what is known of `like` tells all about `tensors`.
         """
-        return self._memory_state.on_repeat(tensors, programs, like)
+        return self._memory_state.on_repeat(tensors, like)
 
     def left_out(self, tensor: Tensor) -> bool:
         """Whether a tile holds nothing, because a mask left nothing of what was to write it."""
@@ -143,6 +143,9 @@ class Checker:
     def finish(self) -> None:
         """All instances are traced: check what only the whole stream shows."""
         self._memory_state.finish()
+        if self.modes["race"] != "off":
+            for error, mild in check_races(self.trace, self.simulated):
+                self.report("race", error, mild)
         whole = {
             "loop": check_affine_loops,
             "accumulation": check_accumulation,

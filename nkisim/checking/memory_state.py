@@ -1,4 +1,4 @@
-"""What has been written, and by which SPMD instance: uninitialised reads, races, outputs."""
+"""What has been written: uninitialised reads, outputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from nkisim.checking.ranges import has_range
 from nkisim.checking.written import WrittenElements, as_read
-from nkisim.errors import RaceError, UninitializedReadError
+from nkisim.errors import UninitializedReadError
 from nkisim.index import Restriction, bounding_box
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer, Role
@@ -26,7 +26,7 @@ def _all_of(missing: np.ndarray, where: np.ndarray | None) -> bool:
 
 
 class MemoryState:
-    """Which elements of each buffer are defined, and which SPMD instance wrote them.
+    """Which elements of each buffer are defined.
 
     A tile that a masked load fills in part may be computed on as a whole, as on hardware: the
     result is undefined where the operand was. The error comes when undefined elements would leave
@@ -41,15 +41,10 @@ class MemoryState:
         self.check_reads = checker.modes["uninitialized"] != "off"
         self.check_ranges = checker.modes["range"] != "off"
         trace.strict_ranges = checker.modes["range"] == "error"
-        self.check_races = checker.modes["race"] != "off" and trace.grid.size > 1
         self.written = WrittenElements()
-        self.owners: dict[int, np.ndarray] = {}
-        self.read: set[int] = set()  # shared tensors that an instance reads
-        self.redundant: set[int] = set()  # those that all instances write the same to
         self.reported: set[int] = set()
         self.scattered: set[int] = set()
         self.masked_off: set[int] = set()  # what instructions were to write that a mask left out
-        self.repeated = False  # whether there were instances that were not traced
         self.computed: set[int] = set()  # results of instructions that did run, on such tiles
 
     def on_instruction(self, instr: Instruction) -> None:
@@ -60,14 +55,6 @@ class MemoryState:
             undefined = self._flow(instr, tiles, missing)
         elif self.check_ranges and has_range(instr):
             instr.watched = True
-        # Which elements a tile's indices touch, data decides: races cannot be told from here.
-        if self.check_races and "walked" not in instr.attrs:
-            for tensor in tiles:
-                if tensor.buffer.program is None and tensor.buffer.role is not Role.EXCHANGE:
-                    self._race(instr, tensor, "reads")
-            for tensor in instr.outs:
-                if tensor.buffer.program is None and tensor.buffer.role is not Role.EXCHANGE:
-                    self._race(instr, tensor, "writes")
         for tensor, unknown in zip(instr.outs, undefined, strict=True):
             self._define(instr, tensor, unknown)
 
@@ -175,18 +162,8 @@ class MemoryState:
             return  # as undefined as it was
         self.written.add(tensor, True if undefined is None else ~undefined, where)
 
-    def on_repeat(self, tensors: Tensor, programs: np.ndarray, like: Tensor) -> bool:
+    def on_repeat(self, tensors: Tensor, like: Tensor) -> bool:
         """See Checker.on_repeat."""
-        number = like.buffer.number
-        if like.buffer.program is None and number in self.owners:
-            self.repeated = True
-            mine = programs.reshape(programs.shape + (1,) * (tensors.ndim - programs.ndim))
-            owner = view_of(self.owners[number], tensors)
-            if ((owner >= 0) & (owner != mine)).any():
-                return False
-            owner[...] = mine
-            if (owner != mine).any():  # they overlap
-                return False
         if not self.written.noted(like):
             known = self.written.of(like.buffer)
             if known is None:
@@ -195,62 +172,6 @@ class MemoryState:
                 return False
         self.written.note(tensors)
         return True
-
-    def _race(self, instr: Instruction, tensor: Tensor, verb: str) -> None:
-        """Shared HBM touched by two instances, at least one writing."""
-        number = tensor.buffer.number
-        if verb == "reads":
-            self.read.add(number)
-        elif number in self.redundant and number not in self.read:
-            return
-        owner = self.owners.get(number)
-        if owner is None:
-            if verb == "reads":
-                return
-            owner = self.owners[number] = np.full(tensor.buffer.size, -1, np.int32)
-        view = view_of(owner, tensor)
-        self._report_race(instr, tensor, verb, view, (view >= 0) & (view != instr.program))
-        if verb == "writes":
-            where = instr.where_of(tensor)
-            if where is None:
-                view[...] = instr.program
-            else:
-                np.copyto(view, instr.program, where=where)
-
-    def _report_race(
-        self, instr: Instruction, tensor: Tensor, verb: str, owner: np.ndarray, clash: np.ndarray
-    ) -> None:
-        """Report the elements where `clash` is true, which the instances in `owner` write."""
-        where = instr.where_of(tensor)
-        if where is not None:
-            clash &= where
-        if not clash.any():
-            return
-        index = tuple(int(i) for i in np.argwhere(clash)[0])
-        other = self.trace.grid.coordinates(int(owner[index]))
-        mine = self.trace.grid.coordinates(instr.program)
-        # Instances that all do the same, none of which reads what another one writes: it is of no
-        # consequence which of them writes last.
-        number = tensor.buffer.number
-        redundant = (
-            self.checker.simulated and not self.trace.tells_apart and number not in self.read
-        )
-        if redundant:
-            self.redundant.add(number)
-        self.checker.report(
-            "race",
-            RaceError(
-                f"instance {mine} {verb} {int(clash.sum()):,} elements of {tensor.describe()} "
-                f"that instance {other} writes, the first at "
-                f"{list(tensor.coordinates(index))}",
-                rule="instances of a launch grid run in no promised order: what one writes, "
-                "no other may write or read",
-                fix="make each instance's offset depend on nl.program_id of every grid axis, "
-                "and its tile no larger than the step between offsets",
-                location=instr.location,
-            ),
-            mild=redundant,
-        )
 
     def partly_written(self) -> set[int]:
         """Numbers of the local buffers that are not, or not surely, written everywhere."""
@@ -262,24 +183,8 @@ class MemoryState:
         return open_ | self.scattered
 
     def finish(self) -> None:
-        """Note the buffers that are defined in part; used to poison what outputs leave open.
-        Reads that came before another instance's write are known only now."""
-        if self.check_races and self.owners:
-            self._races_of_early_reads()
+        """Note the buffers that are defined in part; used to poison what outputs leave open."""
         self.trace.partly_written |= self.partly_written()
-
-    def _races_of_early_reads(self) -> None:
-        for instr in self.trace.instructions:
-            if "walked" in instr.attrs:
-                continue
-            for tensor in instr.tiles_in:
-                owner = self.owners.get(tensor.buffer.number)
-                if owner is not None:
-                    view = view_of(owner, tensor)
-                    late = view > instr.program
-                    if self.repeated:
-                        late |= (view >= 0) & (view != instr.program)
-                    self._report_race(instr, tensor, "reads", view, late)
 
     def defined_part(self, tensor: Tensor) -> Restriction | None:
         """The part of a tile that something wrote; None when it is all, or nothing."""

@@ -19,9 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nkisim
-from kernels import bench
+from kernels import bench, bench_profile
 from kernels.bench import Kind, Record, benchmark, dma_bound, interleave, modelled, published
 from kernels.bench_cases import Case
+from nkisim.kernel import Kernel
 
 
 def record(samples=(1.0, 2.0, 3.0), **kwargs) -> Record:
@@ -265,3 +266,20 @@ def test_a_simulated_time_says_that_it_is_the_simulators():
     result = benchmark(lambda: None, iters=1)
     assert "the simulator's time, not a NeuronCore's" in result.caption
     assert result.versions["nkisim"] == kernels.backend_version
+
+
+def test_a_profile_is_timed_and_judged(monkeypatch, capsys):
+    def twice(x):
+        y = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(y, nl.load(x) * 2.0)
+        return y
+
+    x = nkisim.TensorSpec((128, 64), np.dtype(np.float32))
+    monkeypatch.setattr(bench_profile, "cases", lambda: [("twice", Kernel(twice), (x,))])
+    monkeypatch.setattr(bench_profile, "TARGET_US", 0.0)
+    assert bench_profile.main() == 0
+    line, machine = capsys.readouterr().out.splitlines()
+    assert line.startswith("profile of twice: 3 instructions in ")
+    assert "measured" in line
+    assert line.endswith("missed)")
+    assert machine.startswith("median of 3, ")

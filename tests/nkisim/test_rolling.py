@@ -11,11 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkisim
-from nkisim.errors import KernelError, LoopError, NkiWarning, OutOfBoundsError, RaceError
+from nkisim.errors import (
+    KernelError,
+    LoopError,
+    NkiWarning,
+    NotUniform,
+    OutOfBoundsError,
+    RaceError,
+)
 from nkisim.kernel import Kernel
 from nkisim.nki import isa as nisa
 from nkisim.nki import language as nl
-from nkisim.rolling import NotUniform
 from nkisim.tensor import Tensor
 
 F32 = np.dtype(np.float32)

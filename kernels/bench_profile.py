@@ -1,0 +1,68 @@
+"""``python -m kernels.bench_profile``: what `nkisim.profile` costs on this machine.
+
+A profile traces a kernel and schedules its instructions. Both take time in proportion to how many
+there are; the aim is at most 20 microseconds each.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+from ml_dtypes import bfloat16
+
+import nkisim
+from kernels.add.nki_kernels import TILE_COLS, TILE_ROWS, nki_tensor_add_kernel
+from kernels.bench import describe_machine
+from kernels.validation import convolution, layernorm, matmul
+from nkisim.kernel import Kernel
+
+TARGET_US = 20.0
+ROUNDS = 3
+
+
+def cases() -> Iterator[tuple[str, Kernel, tuple]]:
+    """What is profiled: a name, a kernel that was not traced yet, and its arguments."""
+
+    def spec(*shape: int, dtype: object = np.float32) -> nkisim.TensorSpec:
+        return nkisim.TensorSpec(shape, np.dtype(dtype))
+
+    grid = (400, 125)
+    wide = spec(grid[0] * TILE_ROWS, grid[1] * TILE_COLS)
+    yield "add on a grid", Kernel(nki_tensor_add_kernel.func)[grid], (wide, wide)
+    left, right = spec(8192, 8192, dtype=bfloat16), spec(8192, 8192, dtype=bfloat16)
+    yield "matmul, operands hoisted", Kernel(matmul.matmul_hoisted.func), (left, right)
+    row = spec(8192)
+    tall = spec(128 * 2000, 8192)
+    yield "LayerNorm", Kernel(layernorm.layernorm_v1.func), (tall, row, row)
+    image, weights = spec(1, 256, 224, 224), spec(256, 256, 3, 3)
+    yield "convolution", Kernel(convolution.conv2d.func), (image, weights, spec(256, 1), 1)
+
+
+def main() -> int:
+    """Print, for each kernel, its instructions and the median time of a profile for each."""
+    times: dict[str, list[float]] = {}
+    counts: dict[str, int] = {}
+    for _ in range(ROUNDS):
+        for name, kernel, args in cases():
+            start = perf_counter()
+            with nkisim.checks(sbuf="off"):  # some spill, which is the point of their chapter
+                counts[name] = nkisim.profile(kernel, *args).instructions
+            times.setdefault(name, []).append(perf_counter() - start)
+            print(f"profile of {name}: {times[name][-1]:.2f} s", file=sys.stderr)
+    for name, samples in times.items():
+        each = median(samples) / counts[name] * 1e6
+        verdict = "met" if each <= TARGET_US else "missed"
+        print(
+            f"profile of {name}: {counts[name]:,} instructions in {median(samples):.2f} s, "
+            f"measured; {each:.1f} µs each (target: at most {TARGET_US:g}, {verdict})"
+        )
+    print(f"median of {ROUNDS}, {describe_machine()}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""Instances of a launch grid run in no promised order: what one writes, no other may touch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nkisim.checking.cells import in_cells
+from nkisim.errors import RaceError
+from nkisim.instruction import Instruction
+from nkisim.memory import Role
+from nkisim.tensor import Tensor
+from nkisim.views import view_of
+
+if TYPE_CHECKING:
+    from nkisim.trace import Trace
+
+_Use = tuple[Instruction, Tensor, bool]  # and whether it writes
+
+
+def check_races(trace: Trace, simulated: bool) -> Iterator[tuple[RaceError, bool]]:
+    """Shared HBM touched by two instances, at least one of which writes.
+
+    Args:
+        trace: instance by instance.
+        simulated: whether the SDK's simulator runs it, where instances that all write the same
+            do no harm.
+
+    Yields:
+        The error, and whether it is a mild one of that kind.
+    """
+    if trace.grid.size == 1:
+        return
+    for uses in _uses(trace).values():
+        if all(instr.where_of(t) is None for instr, t, _ in uses):
+            found = in_cells(uses[0][1].buffer.shape, (t for _, t, _ in uses))
+            if found is not None and not _clash_in_cells(uses, *found):
+                continue
+        yield from _clashes(trace, uses, simulated)
+
+
+def _uses(trace: Trace) -> dict[int, list[_Use]]:
+    """All uses of each shared tensor that is written, in program order."""
+    written = {
+        t.buffer.number for i in trace.instructions for t in i.outs if t.buffer.program is None
+    }
+    uses: dict[int, list[_Use]] = {}
+    for instr in trace.instructions:
+        for tiles, writes in ((instr.tiles_in, False), (instr.outs, True)):
+            for t in tiles:
+                buffer = t.buffer
+                if buffer.number not in written or buffer.role is Role.EXCHANGE:
+                    continue
+                # Which elements a tile's indices touch, data decides.
+                if "walked" not in instr.attrs and 0 not in t.shape:
+                    uses.setdefault(buffer.number, []).append((instr, t, writes))
+    return uses
+
+
+def _clash_in_cells(
+    uses: list[_Use], cells: tuple[int, ...], places: list[tuple[slice, ...]]
+) -> bool:
+    """Whether there is a clash, as `_clashes` looks for it."""
+    owner = np.full(cells, -1, np.int32)
+    for (instr, _, writes), place in zip(uses, places, strict=True):
+        view = owner[place]
+        seen = {int(view.flat[0])} if view.size == 1 else set(view.ravel().tolist())
+        if seen - {-1, instr.program}:
+            return True
+        if writes:
+            view[...] = instr.program
+    return any(
+        not writes and bool((owner[place] > instr.program).any())
+        for (instr, _, writes), place in zip(uses, places, strict=True)
+    )
+
+
+def _clashes(trace: Trace, uses: list[_Use], simulated: bool) -> Iterator[tuple[RaceError, bool]]:
+    owner = np.full(uses[0][1].buffer.size, -1, np.int32)
+    is_read = redundant = False
+    for instr, tensor, writes in uses:
+        is_read |= not writes
+        if writes and redundant and not is_read:
+            continue
+        view = view_of(owner, tensor)
+        clash = (view >= 0) & (view != instr.program)
+        where = instr.where_of(tensor)
+        if where is not None:
+            clash &= where
+        if clash.any():
+            # Instances that all do the same, none of which reads what another one writes: it is of
+            # no consequence which of them writes last.
+            redundant = simulated and not trace.tells_apart and not is_read
+            yield _error(trace, instr, tensor, writes, view, clash), redundant
+        if writes:
+            np.copyto(view, instr.program, where=True if where is None else where)
+    for instr, tensor, writes in uses:
+        view = view_of(owner, tensor)
+        clash = view > instr.program
+        where = instr.where_of(tensor)
+        if where is not None:
+            clash &= where
+        if not writes and clash.any():
+            yield _error(trace, instr, tensor, writes, view, clash), False
+
+
+def _error(
+    trace: Trace,
+    instr: Instruction,
+    tensor: Tensor,
+    writes: bool,
+    owner: np.ndarray,
+    clash: np.ndarray,
+) -> RaceError:
+    """`instr` touches elements, where `clash` is true, that the instances in `owner` write."""
+    index = tuple(int(i) for i in np.argwhere(clash)[0])
+    other = trace.grid.coordinates(int(owner[index]))
+    mine = trace.grid.coordinates(instr.program)
+    error = RaceError(
+        f"instance {mine} {'writes' if writes else 'reads'} {int(clash.sum()):,} elements of "
+        f"{tensor.describe()} that instance {other} writes, the first at "
+        f"{list(tensor.coordinates(index))}",
+        rule="instances of a launch grid run in no promised order: what one writes, "
+        "no other may write or read",
+        fix="make each instance's offset depend on nl.program_id of every grid axis, "
+        "and its tile no larger than the step between offsets",
+        location=instr.location,
+    )
+    error.instruction = instr
+    return error
