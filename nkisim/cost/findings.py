@@ -10,6 +10,7 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from nkisim.cost.compute import Cost, operand
@@ -136,14 +137,14 @@ def _costs(t: Timeline) -> Iterator[tuple[int, Task, Engine, Cost]]:
                 break
 
 
-def _shorter(engine: Engine, *, by_data: bool) -> Callable[[Task, float], Task]:
-    """Makes a task shorter on `engine`: because of its elements, or of what it costs to start."""
+def _shorter(engine: Engine, fixed: float = 0.0) -> Callable[[Task, float], Task]:
+    """Makes a task shorter on `engine`: up to `fixed` at its start, the rest by its elements."""
 
     def change(task: Task, ns: float) -> Task:
         costs = []
         for e, c in task.costs:
             if e is engine:
-                c = Cost(c.busy - ns, c.done - ns, c.data - ns * by_data)
+                c = Cost(c.busy - ns, c.done - ns, c.data - max(0.0, ns - fixed))
             costs.append((e, c))
         return replaced(task, costs=tuple(costs))
 
@@ -152,22 +153,24 @@ def _shorter(engine: Engine, *, by_data: bool) -> Callable[[Task, float], Task]:
 
 def _two_inputs(t: Timeline) -> Iterator[Finding]:
     """Vector instructions that take two cycles an element for their two SBUF operands."""
-    found, known = _Tasks(), {}
+    found, known, vector = _Tasks(), {}, t.timing.vector
+    second = (t.timing.two_input_cycles - 1) * vector.issue_cycles / vector.ghz  # its access
     for at, task, engine, c in _costs(t):
         if engine is Engine.VECTOR and c.cycles == 2 and task.instr.opcode == "tensor_tensor":
             ns = known.get(id(c))  # instructions alike share a cost
             if ns is None:
                 least = c.data / 2
                 if _wide(task, t):  # the memory interface is the next limit
-                    least = max(least, c.data * t.timing.vector.ghz / t.timing.interface_ghz)
-                ns = known[id(c)] = c.data - least
+                    least = max(least, c.data * vector.ghz / t.timing.interface_ghz)
+                shortest = t.timing.least_cycles / vector.ghz
+                ns = known[id(c)] = min(second + c.data - least, c.busy - shortest)
             found.add(at, task, ns)
     yield from found.finding(
         t,
         f"{len(found.saved)} two-input Vector instructions read both operands from SBUF at 2 "
         "cycles an element; one operand in PSUM would halve them, and so would bf16 for all three "
         "in sums, differences and products",
-        _shorter(Engine.VECTOR, by_data=True),
+        _shorter(Engine.VECTOR, second),
     )
 
 
@@ -192,7 +195,7 @@ def _wide_strides(t: Timeline) -> Iterator[Finding]:
             f"{len(tasks.saved)} {engine.value} instructions read or write with an innermost "
             f"stride of {t.timing.wide_stride_bytes} bytes or more, at half the rate of the "
             "memory interface: lay the elements side by side",
-            _shorter(engine, by_data=True),
+            _shorter(engine),
         )
 
 
@@ -204,7 +207,7 @@ def _fp32_matmul(t: Timeline) -> Iterator[Finding]:
     yield from found.finding(
         t,
         f"matmuls of fp32 operands take {passes} passes; bf16 takes one",
-        _shorter(Engine.TENSOR, by_data=True),
+        _shorter(Engine.TENSOR),
     )
 
 
@@ -227,7 +230,7 @@ def _fixed_costs(t: Timeline) -> Iterator[Finding]:
             f"{use.instructions} {use.name} instructions spend {use.busy_us - use.data_us:.1f} of "
             f"{use.busy_us:.1f} us on starting: use longer free axes, or fuse, so that there "
             "are half as many",
-            _shorter(engine, by_data=False),
+            _shorter(engine, inf),
         )
 
 
