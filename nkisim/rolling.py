@@ -70,7 +70,9 @@ def _note_decision(index: LoopIndex, other: object, frame: FrameType) -> None:
         return
     if type(index) is _Folded or type(other) is _Folded or not isinstance(other, int | float):
         raise NotUniform("the kernel decides something by a loop index")
-    _tracing.decisions.append((+index > +other) - (+index < +other))
+    decisions = getattr(_tracing, "decisions", None)
+    if decisions is not None:  # else an index was kept from another thread's trace
+        decisions.append((+index > +other) - (+index < +other))
 
 
 def _define_operators() -> None:
