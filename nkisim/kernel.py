@@ -14,7 +14,7 @@ import numpy as np
 
 from nkisim import annotations, checking, compatibility, debugging, frameworks, rewriting
 from nkisim.dtypes import as_dtype
-from nkisim.errors import KernelError, NotUniform, OutputError, ParameterError, ShapeError
+from nkisim.errors import OutputError, ParameterError, ShapeError
 from nkisim.grid import SINGLE, Grid, NeuronCores, SpmdDim
 from nkisim.guards import Guards
 from nkisim.machine import TARGET, Machine
@@ -173,7 +173,7 @@ class Kernel:
         if rolled:
             try:
                 return self._specialize_rolled(args, kwargs, key)
-            except (NotUniform, KernelError):
+            except Exception:  # also those of Python code that misses iterations
                 pass  # errors are those of the whole trace
         cache.misses += 1
         special = Specialization(self, args, kwargs)

@@ -436,6 +436,18 @@ def test_errors_and_warnings_are_those_of_the_whole_trace(kernel, x, error):
         assert issubclass(found[0][0], error)
 
 
+def test_python_errors_of_missing_iterations_do_not_show():
+    def kernel(x):
+        rows, y = {}, like(x)
+        for i in nl.affine_range(12):
+            rows[int(i)] = x[i]
+        for i in nl.static_range(12):
+            nl.store(y[i], nl.load(rows[i]))
+        return y
+
+    assert nkisim.profile(kernel, spec(12, 128, 8)).instructions == 24
+
+
 def test_a_warning_is_given_once():
     with pytest.warns(NkiWarning, match="never written") as caught:
         nkisim.profile(half_written, spec(12, 128, 8))
