@@ -293,7 +293,8 @@ EXCLUDED = {
     "Tilebench layernorm: 54 us": "the kernel's source is not known",
     "Stable Diffusion and flash attention, fused RMSNorm: limits of AWS's own tests": "limits that "
     "a test asserts, with slack, not measurements",
-    "NKIBench: matmul, RMSNorm and matmul, transposed matmul, GQA, LoRA, SwiGLU": "no version of ours yet",
+    "NKIBench: matmul, RMSNorm and matmul, transposed matmul, GQA, LoRA, SwiGLU": "no version "
+    "of ours yet",
     "Autocomp: matmul, 20.99 to 6.96 ms, and the other steps of attention and Mamba": "no version "
     "of ours yet",
     "Autocomp: depthwise convolution, 8.01 to 0.46 ms": "the compiler makes one instruction of up "
