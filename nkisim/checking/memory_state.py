@@ -177,7 +177,7 @@ class MemoryState:
         """Numbers of the local buffers that are not, or not surely, written everywhere."""
         open_ = {
             b.number
-            for b in self.trace.buffers
+            for b in self.trace.buffers[: self.trace.copies]
             if b.role is Role.LOCAL and self.written.of(b) is not None
         }
         return open_ | self.scattered

@@ -56,19 +56,21 @@ class Residence:
         position: dict[int, int] = {}
         sizes = work.sizes  # of on-chip buffers only
         for at, task in enumerate(work.tasks):
-            numbers = [n for n, _ in task.reads if n in sizes]
-            numbers += [n for n, _ in task.writes if n in sizes]
             tiles = []
-            for n in numbers if len(numbers) < 2 else dict.fromkeys(numbers):
+            for n, _ in task.reads + task.writes:
                 tile = position.get(n)
                 if tile is None:
+                    if n not in sizes:
+                        continue
                     tile = position[n] = len(first)
                     first.append(at)
                     last.append(at)
                     uses.append(1)
-                else:
+                elif last[tile] != at:
                     last[tile] = at
                     uses[tile] += 1
+                else:
+                    continue
                 tiles.append(tile)
             touched.append(tuple(tiles))
         found.numbers = list(position)

@@ -91,31 +91,33 @@ def dependences(work: Work, in_flight: int) -> tuple[list[list[tuple[int, int]]]
     patterns = Patterns()
     regions = {n: Regions(patterns) for n in parts & tracked}
     hbm = work.spaces.keys() - work.sizes.keys()
-    # Memory that is only ever touched as one needs no regions.
-    writer: dict[int, int] = {}
-    readers: dict[int, list[int]] = {n: [] for n in tracked - parts}
+    # Memory that is only ever touched as one needs no regions: its last writer, and who has read
+    # it since.
+    whole: dict[int, tuple[list[int], list[int]]] = {n: ([], []) for n in tracked - parts}
     followers: list[list[tuple[int, int]]] = [[] for _ in tasks]
     waits_for = [0] * len(tasks)
     rings: dict[tuple, list[int]] = defaultdict(list)
     for at, task in enumerate(tasks):
         waits: dict[int, int] = {}
         for number, t in task.reads:
-            if number in readers:
-                if number in writer:
-                    waits[writer[number]] = RESULT
-                readers[number].append(at)
+            touched = whole.get(number)
+            if touched is not None:
+                if touched[0]:
+                    waits[touched[0][0]] = RESULT
+                touched[1].append(at)
             elif number in regions:
                 regions[number].read(t, at, waits)
         for number, t in task.writes:
-            if number in readers:
-                if number in writer:
-                    waits[writer[number]] = RESULT
-                if readers[number]:
-                    for reader in readers[number]:
-                        if reader != at:
-                            waits.setdefault(reader, READ)
-                    readers[number] = []
-                writer[number] = at
+            touched = whole.get(number)
+            if touched is not None:
+                writer, readers = touched
+                if writer:
+                    waits[writer[0]] = RESULT
+                for reader in readers:
+                    if reader != at:
+                        waits.setdefault(reader, READ)
+                readers.clear()
+                writer[:] = (at,)
             elif number in regions:
                 regions[number].write(t, at, waits)
         if task.accumulates:

@@ -62,8 +62,14 @@ class Storage:
         if any(b.placed for b in buffers.values()):
             self._place(buffers.values())
         access = self.access
+        plain = {n for n, b in buffers.items() if not b.placed and not b.par_axis}
         return [
-            Step(i, [access(t) for t in i.tiles_in], [access(t) for t in i.outs]) for i in instrs
+            Step(
+                i,
+                [(n, t) if (n := t.buffer.number) in plain else access(t) for t in i.tiles_in],
+                [(n, t) if (n := t.buffer.number) in plain else access(t) for t in i.outs],
+            )
+            for i in instrs
         ]
 
     def scratch(self, nbytes: int, space: Space = Space.PSUM) -> int:
