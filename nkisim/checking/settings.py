@@ -66,9 +66,10 @@ _simulated = ContextVar("simulated", default=False)
 
 @contextlib.contextmanager
 def simulated() -> Iterator[None]:
-    """Run a kernel for `nki.simulate_kernel`. There two errors are warnings, since the SDK's
-    examples contain them: instances of a grid that all do the same work, which is of no consequence
-    on hardware, and tiles placed past the end of SBUF, by an allocator that several kernels share.
+    """Run a kernel for `nki.simulate_kernel` or `nki.benchmark`. There two errors are warnings,
+    since the SDK's examples contain them: instances of a grid that all do the same work, which is
+    of no consequence on hardware, and tiles placed past the end of SBUF, by an allocator that
+    several kernels share.
     """
     token = _simulated.set(True)
     try:
@@ -78,7 +79,7 @@ def simulated() -> Iterator[None]:
 
 
 def is_simulated() -> bool:
-    """Whether a kernel is run by `nki.simulate_kernel`."""
+    """Whether a kernel is run by `nki.simulate_kernel` or `nki.benchmark`."""
     return _simulated.get()
 
 
