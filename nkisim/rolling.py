@@ -1,10 +1,11 @@
 """Loops traced in part, for profiles: iterations in the middle are copies of one that was traced.
 
 To the compiler the body of an `nl.affine_range` or `nl.sequential_range` loop is one piece of code,
-whose addresses grow with the loop index. So is a kernel to the instances of its launch grid. Of a
-long loop, five iterations are traced: three at the start and two at the end. Where the second,
-third and last but one show the same instructions at addresses that grow evenly, those between are
-made from the third one. That takes a fraction of the time of tracing them.
+whose addresses grow with the loop index. So is a kernel to the instances of its launch grid, and
+most bodies of `nl.static_range` are, though they need not be. Of a long loop, five iterations are
+traced: three at the start and two at the end. Where the second, third and last but one show the
+same instructions at addresses that grow evenly, those between are made from the third one. That
+takes a fraction of the time of tracing them.
 
 A kernel may do more here than the compiler allows: branch on a loop index, count in Python, keep
 tiles in a list. `NotUniform` is then raised, and the kernel is traced as a whole. So is one that

@@ -402,12 +402,12 @@ class Tracer:
         outside, declared = self.loops, self._declarations
         inside = declared.body(location)
         steps: Iterable[int] = indices
-        if self.rolls is not None and kind != "static_range":
+        if self.rolls is not None:
             steps = self.rolls.loop(number, indices, sys._getframe(1))
         try:
             for i in steps:
                 self.loops = (*outside, (number, +i))
-                self._declarations = inside.iteration(i if kind == "static_range" else None)
+                self._declarations = inside.iteration(+i if kind == "static_range" else None)
                 yield i
         finally:
             self.loops, self._declarations = outside, declared

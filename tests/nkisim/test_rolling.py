@@ -20,6 +20,7 @@ from nkisim.errors import (
     RaceError,
 )
 from nkisim.kernel import Kernel
+from nkisim.nki import compiler as ncc
 from nkisim.nki import isa as nisa
 from nkisim.nki import language as nl
 from nkisim.tensor import Tensor
@@ -158,7 +159,19 @@ def a_window(x):
     return y
 
 
+def unrolled(x):
+    """nl.static_range, and tiles that are placed by hand, all at one address."""
+    place = ncc.sbuf.mod_alloc(base_addr=0)
+    y = like(x)
+    for i in nl.static_range(x.shape[0]):
+        tile = nl.ndarray((nl.par_dim(128), x.shape[2]), x.dtype, buffer=place)
+        tile[...] = nl.load(x[i])
+        nl.store(y[i], tile)
+    return y
+
+
 UNIFORM = {
+    "unrolled": (Kernel(unrolled), spec(12, 128, 8)),
     "loops": (Kernel(columns), spec(128 * 9, 64 * 11)),
     "one long loop": (Kernel(columns), spec(128, 64 * 40)),
     "masked": (Kernel(masked), spec(128 * 10 + 5, 32)),
@@ -250,6 +263,16 @@ def the_early_ones(x):
     return y
 
 
+def placed_apart(x):
+    y = like(x)
+    for i in nl.static_range(x.shape[0]):
+        place = ncc.sbuf.mod_alloc(base_addr=i * x.shape[2] * 4)
+        tile = nl.ndarray((nl.par_dim(128), x.shape[2]), x.dtype, buffer=place)
+        tile[...] = nl.load(x[i])
+        nl.store(y[i], tile)
+    return y
+
+
 def by_turns(x):
     buffers = nl.ndarray((2, nl.par_dim(128), x.shape[2]), x.dtype, buffer=nl.sbuf)
     y = like(x)
@@ -321,7 +344,7 @@ def a_table(x):
 
 DIFFERENT = [
     by_parity, one_of_them, the_early_ones, by_turns, counted, counted_for_later, in_a_list,
-    triangle, left_early, by_halves, a_table,
+    triangle, left_early, by_halves, a_table, placed_apart,
 ]  # fmt: skip
 
 
