@@ -214,4 +214,12 @@ def warn(error: KernelError) -> None:
 
 
 class NotUniform(Exception):
-    """The iterations of a loop differ in more than their addresses, or may do (nkisim.rolling)."""
+    """The iterations of a loop differ in more than their addresses, or may do (nkisim.rolling).
+
+    Attributes:
+        loop: the kernel line of the loop, or ~axis of the launch grid; None when it is not known.
+    """
+
+    def __init__(self, reason: str, loop: Location | int | None = None) -> None:
+        super().__init__(reason)
+        self.loop = loop

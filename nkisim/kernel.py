@@ -14,7 +14,7 @@ import numpy as np
 
 from nkisim import annotations, checking, compatibility, debugging, frameworks, rewriting
 from nkisim.dtypes import as_dtype
-from nkisim.errors import OutputError, ParameterError, ShapeError
+from nkisim.errors import Location, NotUniform, OutputError, ParameterError, ShapeError
 from nkisim.grid import SINGLE, Grid, NeuronCores, SpmdDim
 from nkisim.guards import Guards
 from nkisim.machine import TARGET, Machine
@@ -184,16 +184,27 @@ class Kernel:
     def _specialize_rolled(
         self, args: Sequence[Any], kwargs: dict[str, Any], key: Any
     ) -> Specialization:
+        """As `specialize`, without the iterations in the middle of long loops where that is
+        possible. Raises whatever comes of it, and NotUniform."""
         cache = self._cache
         found = cache.rolled.get(key) if key is not None else None
-        if found is None or not found.guards.hold():
+        if found is not None and found.guards.hold():
+            return found
+        whole: frozenset[Location | int] = frozenset()
+        while True:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                found = Specialization(self, args, kwargs, rolled=True)
-            for w in caught:
-                warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
-            if key is not None:
-                cache.rolled[key] = found
+                try:
+                    found = Specialization(self, args, kwargs, whole)
+                    break
+                except NotUniform as error:
+                    if error.loop is None or error.loop in whole:
+                        raise
+                    whole |= {error.loop}
+        for w in caught:
+            warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+        if key is not None:
+            cache.rolled[key] = found
         return found
 
     def cache_info(self) -> CacheInfo:
@@ -246,6 +257,11 @@ class Specialization:
         program: what runs.
         constants: the non-tensor arguments by parameter name, for `backend_config`.
         guards: outside values the trace relies on.
+
+    Args:
+        kernel: the kernel.
+        args, kwargs: as for `Kernel.specialize`.
+        whole: see `nkisim.trace.Tracer`.
     """
 
     def __init__(
@@ -253,7 +269,7 @@ class Specialization:
         kernel: Kernel,
         args: Sequence[Any],
         kwargs: dict[str, Any],
-        rolled: bool = False,
+        whole: frozenset[Location | int] | None = None,
     ) -> None:
         self.kernel = kernel
         self.guards = Guards(kernel.func)
@@ -264,7 +280,7 @@ class Specialization:
         names = _leaf_names(bound.arguments)
         as_sdk = kernel.mode == "simulation"
         checker = checking.Checker(as_sdk)
-        tracer = Tracer(kernel.__name__, kernel.grid, checker, kernel.machine, rolled)
+        tracer = Tracer(kernel.__name__, kernel.grid, checker, kernel.machine, whole)
         tracer.direct = "force_auto_alloc" not in kernel.options
         tensors = [v for v in leaves((args, kwargs)) if isinstance(v, _TENSORS)]
         if all(isinstance(v, np.ndarray) for v in tensors):

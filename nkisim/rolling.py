@@ -8,8 +8,9 @@ same instructions at addresses that grow evenly, those between are made from the
 takes a fraction of the time of tracing them.
 
 A kernel may do more here than the compiler allows: branch on a loop index, count in Python, keep
-tiles in a list. `NotUniform` is then raised, and the kernel is traced as a whole. So is one that
-breaks a rule, so that errors and warnings are those of the whole trace.
+tiles in a list. `NotUniform` then names the loop, and the kernel is traced once more with all
+iterations of that one. A kernel that breaks a rule is traced as a whole, so that errors and
+warnings are those of the whole trace.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from math import prod
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nkisim.errors import NotUniform
+from nkisim.errors import Location, NotUniform
 from nkisim.memory import Buffer, Role
 from nkisim.tensor import Tensor
 from nkisim.unrolling import unroll
@@ -39,26 +40,35 @@ class LoopIndex(int):
 
     It notes what the kernel decides by it. Between two iterations with the same order relation
     to the same thing, all iterations have it.
+
+    Attributes:
+        loop: whose index it is, as NotUniform names it.
     """
 
-    __slots__ = ()
     __hash__ = int.__hash__
+    loop: Location | int
+
+    @classmethod
+    def of(cls, value: int, loop: Location | int) -> LoopIndex:
+        """An index of a loop."""
+        index = cls(value)
+        index.loop = loop
+        return index
 
     def __bool__(self) -> bool:
         _note_decision(self, 0, sys._getframe(1))
         return int.__bool__(self)
 
     def __neg__(self) -> LoopIndex:
-        return LoopIndex(int.__neg__(self))
+        return type(self).of(int.__neg__(self), self.loop)
 
     def __truediv__(self, other: object) -> float:
-        raise NotUniform("the kernel divides a loop index")
+        raise NotUniform("the kernel divides a loop index", self.loop)
 
 
 class _Folded(LoopIndex):
     """What a kernel makes of loop indices in another way (`i % 2`), so that it goes up and down."""
 
-    __slots__ = ()
     __hash__ = int.__hash__
 
 
@@ -69,8 +79,9 @@ def _note_decision(index: LoopIndex, other: object, frame: FrameType) -> None:
     name = frame.f_globals.get("__name__", "")
     if name == "nkisim" or name.startswith("nkisim."):
         return
-    if type(index) is _Folded or type(other) is _Folded or not isinstance(other, int | float):
-        raise NotUniform("the kernel decides something by a loop index")
+    for x in (index, other):
+        if type(x) is _Folded or not isinstance(x, int | float):
+            raise NotUniform("the kernel decides something by a loop index", index.loop)
     decisions = getattr(_tracing, "decisions", None)
     if decisions is not None:  # else an index was kept from another thread's trace
         decisions.append((+index > +other) - (+index < +other))
@@ -84,10 +95,9 @@ def _define_operators() -> None:
             found = plain(self, other)
             if type(found) is not int:
                 return found
-            both = isinstance(other, LoopIndex)
-            if type(self) is _Folded or type(other) is _Folded or not linear:
-                return _Folded(found)
-            return _Folded(found) if both and "mul" in name else LoopIndex(found)
+            folded = type(self) is _Folded or type(other) is _Folded or not linear
+            folded |= "mul" in name and isinstance(other, LoopIndex)
+            return (_Folded if folded else LoopIndex).of(found, self.loop)
 
         setattr(LoopIndex, name, operator)
 
@@ -122,9 +132,9 @@ class Mark(NamedTuple):
 class Loop:
     """One execution of a rolled loop, while it is traced."""
 
-    def __init__(self, rolls: Rolls, key: int, indices: Sequence[int]) -> None:
+    def __init__(self, rolls: Rolls, line: Location | int, indices: Sequence[int]) -> None:
         self.rolls = rolls
-        self.key = key
+        self.line = line
         self.indices = indices
         self.first_buffer = len(rolls.tracer.trace.buffers)
         self.marks: list[Mark] = []
@@ -135,7 +145,7 @@ class Loop:
         n = len(self.indices)
         for k in (0, 1, 2, n - 2, n - 1):
             self.marks.append(self.rolls.now())
-            yield LoopIndex(self.indices[k])
+            yield LoopIndex.of(self.indices[k], self.line)
         self.marks.append(self.rolls.now())
 
     def after(self, frame: FrameType | None) -> None:
@@ -204,17 +214,19 @@ class Rolls:
 
     Attributes:
         tracer: what traces the kernel.
+        whole: loops that are not to be rolled, as NotUniform names them.
         repeats: what iterations that were left out would have written: access patterns, with an
             axis in front of the instruction's for each loop around it.
         found: the rolled loops, by number, with their indices; launch-grid axes by ~axis.
         doubt: why the trace cannot be trusted, if that came up where nothing can be raised.
     """
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: Tracer, whole: frozenset[Location | int]) -> None:
         self.tracer = tracer
+        self.whole = whole
         self.repeats: list[Tensor] = []
         self.found: dict[int, Sequence[int]] = {}
-        self.doubt = ""
+        self.doubt: NotUniform | None = None
         self._open: list[Loop] = []
         _tracing.decisions = []
 
@@ -234,10 +246,11 @@ class Rolls:
             indices: all of its indices.
             frame: of the function that loops.
         """
-        if len(indices) < _SHORTEST:
+        line = self._line(key)
+        if len(indices) < _SHORTEST or line is None or line in self.whole:
             yield from indices
             return
-        loop = Loop(self, key, indices)
+        loop = Loop(self, line, indices)
         self._open.append(loop)
         ended = False
         try:
@@ -248,9 +261,17 @@ class Rolls:
         finally:
             self._open.remove(loop)
             if not ended:
-                self.doubt = "a loop is left before its end"
-        loop.finish()
+                self.doubt = NotUniform("a loop is left before its end", line)
+        try:
+            loop.finish()
+        except NotUniform as error:
+            error.loop = line
+            raise
         self.found[key] = indices
+
+    def _line(self, key: int) -> Location | int | None:
+        """A loop as NotUniform names it."""
+        return key if key < 0 else self.tracer.trace.loops[key].location
 
     def repeat(self, left_out: Tensor, like: Tensor) -> None:
         """Iterations that were left out write as the traced one did that wrote `like`."""
@@ -261,14 +282,21 @@ class Rolls:
 
     def program_id(self, axis: int, value: int) -> int:
         """A program id, which the kernel may compute with but not decide by."""
-        return LoopIndex(value) if self.tracer.trace.grid.shape[axis] >= _SHORTEST else value
+        long = self.tracer.trace.grid.shape[axis] >= _SHORTEST
+        return LoopIndex.of(value, ~axis) if long and ~axis not in self.whole else value
 
     def unroll(self, trace: Trace) -> None:
         """Put in the iterations that were left out. Raises NotUniform."""
-        if self.doubt:
-            raise NotUniform(self.doubt)
-        if self.found:
+        if self.doubt is not None:
+            raise self.doubt
+        if not self.found:
+            return
+        try:
             unroll(trace, self.found)
+        except NotUniform as error:
+            if isinstance(error.loop, int):
+                error.loop = self._line(error.loop)
+            raise
 
 
 def _step(before: Tensor, after: Tensor, distance: int) -> tuple[int, ...] | None:
@@ -308,4 +336,4 @@ def _instances(shape: tuple[int, ...], rolls: Rolls, axis: int, first: int) -> I
         yield first
         return
     for i in rolls.loop(~axis, range(shape[axis]), None):
-        yield from _instances(shape, rolls, axis + 1, first * shape[axis] + i)
+        yield from _instances(shape, rolls, axis + 1, first * shape[axis] + int(i))

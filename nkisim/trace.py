@@ -126,7 +126,8 @@ class Tracer:
         grid: its launch grid.
         checker: what looks at the instructions.
         machine: the generation traced for.
-        rolled: trace long loops in part and copy the rest: see nkisim.rolling.
+        whole: trace long loops in part and copy the rest, but for these: see nkisim.rolling. None
+            to trace all as a whole.
     """
 
     def __init__(
@@ -135,10 +136,10 @@ class Tracer:
         grid: Grid,
         checker: Checker,
         machine: Machine = TARGET,
-        rolled: bool = False,
+        whole: frozenset[Location | int] | None = None,
     ) -> None:
         self.trace = Trace(name, grid, machine=machine)
-        self.rolls = Rolls(self) if rolled else None
+        self.rolls = None if whole is None else Rolls(self, whole)
         self.checker = checker
         self.program = 0
         self.loops: tuple[tuple[int, int], ...] = ()

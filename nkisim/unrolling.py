@@ -34,7 +34,8 @@ def unroll(trace: Trace, rolled: dict[int, Sequence[int]]) -> None:
         rolled: those loops, by number, with all their indices; launch-grid axes by ~axis.
 
     Raises:
-        NotUniform: the iterations that were traced differ in more than addresses.
+        NotUniform: the iterations that were traced differ in more than addresses. It names the
+            loop by its number.
     """
     trace.copies = len(trace.buffers)
     trace.instructions = _Unroller(trace, rolled).run()
@@ -87,8 +88,10 @@ class _Unroller:
         path = self._path(i)
         for t in (*i.outs, *i.tiles_in):
             home = self._home(t.buffer)
-            if home != path[: len(home)] and any(key in self.rolled for key, _ in home):
-                raise NotUniform("a tile outlives the iteration that made it")
+            if home != path[: len(home)]:
+                for key, _ in home:
+                    if key in self.rolled:
+                        raise NotUniform("a tile outlives the iteration that made it", key)
 
     def _expand(self, instrs: Sequence[Instruction], level: int) -> list[Instruction]:
         """`instrs` with all iterations of the loops from `level` inwards."""
@@ -105,12 +108,12 @@ class _Unroller:
                 out += [i for _, i in run]
                 continue
             if key in seen and key in self.rolled:
-                raise NotUniform("a loop is interleaved with what surrounds it")
+                raise NotUniform("a loop is interleaved with what surrounds it", key)
             seen.add(key)
             parts: dict[int, list[Instruction]] = {}
             for index, part in groupby(run, lambda p: p[0][1]):
                 if index in parts:
-                    raise NotUniform("iterations are interleaved")
+                    raise NotUniform("iterations are interleaved", key)
                 parts[index] = self._expand([i for _, i in part], level + 1)
             if key in self.rolled:
                 out += self._fill(key, parts, level)
@@ -124,7 +127,11 @@ class _Unroller:
         indices = self.rolled[key]
         n = len(indices)
         a, b, c, d, e = (parts.get(indices[k], []) for k in (0, 1, 2, n - 2, n - 1))
-        recipe = self._recipe((b, c, d), level, n - 4)
+        try:
+            recipe = self._recipe((b, c, d), level, n - 4)
+        except NotUniform as error:
+            error.loop = key
+            raise
         out = a + b + c
         for k in range(3, n - 2):
             out += self._copy(recipe, level, key, k - 2, indices[k])

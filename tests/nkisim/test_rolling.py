@@ -15,7 +15,6 @@ from nkisim.errors import (
     KernelError,
     LoopError,
     NkiWarning,
-    NotUniform,
     OutOfBoundsError,
     RaceError,
 )
@@ -349,13 +348,10 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize("function", DIFFERENT, ids=lambda f: f.__name__)
-def test_other_kernels_are_traced_as_a_whole(function):
-    x, kernel = spec(12, 128, 8), Kernel(function)
-    with pytest.raises(NotUniform):
-        rolled(kernel, x)
-    found = kernel.specialize([x], {}, rolled=True)
-    assert found is kernel.specialize([x], {})
-    assert nkisim.profile(function, x).instructions == len(found.program.instructions)
+def test_loops_with_different_iterations_are_traced_as_a_whole(function):
+    found = same(Kernel(function), spec(12, 128, 8))
+    rolled = {i.loops[0] for i in found.instructions if i.origin is not None}
+    assert not rolled or function is triangle  # whose inner loop rolls where it is long
 
 
 def test_a_program_id_decides():
@@ -363,11 +359,29 @@ def test_a_program_id_decides():
         i = nl.program_id(0)
         y = like(x)
         scale = 2.0 if i == 4 else 1.0
-        nl.store(y[i], nl.load(x[i]) * scale)
+        for j in nl.affine_range(10):
+            nl.store(y[i, j], nl.load(x[i, j]) * scale)
         return y
 
-    with pytest.raises(NotUniform):
-        rolled(Kernel(kernel)[12], spec(12, 128, 8))
+    found = same(Kernel(kernel)[12], spec(12, 10, 128, 8))
+    assert {i.program for i in found.instructions if i.origin is not None} == set(range(12))
+
+
+def test_only_the_loop_with_different_iterations_is_traced_as_a_whole():
+    ran = itertools.count()
+
+    def kernel(x):
+        y = like(x)
+        for i in nl.affine_range(x.shape[0]):
+            for j in nl.affine_range(x.shape[1]):
+                tile = nl.load(x[i, j])
+                nl.store(y[i, j], tile if i % 2 else tile * 2.0)
+                next(ran)
+        return y
+
+    found = rolled(Kernel(kernel), spec(10, 100, 128, 8))
+    assert len(found.instructions) == 2 * 1000 + 500
+    assert next(ran) < 10 * 5 + 2 * 5  # and what failed before
 
 
 # -- errors are those of the whole trace --------------------------------------------------------
@@ -469,6 +483,23 @@ def test_python_errors_of_missing_iterations_do_not_show():
         return y
 
     assert nkisim.profile(kernel, spec(12, 128, 8)).instructions == 24
+
+
+def test_what_cannot_be_rolled_is_traced_as_a_whole():
+    """A dense mask leaves flags that have to be looked at element by element, in every loop."""
+
+    def kernel(x):
+        y = like(x)
+        p, f = nl.mgrid[0:128, 0:8]
+        for i in nl.affine_range(12):
+            tile = nl.load(x[i, p, f])
+            nl.store(y[i, p, f], tile, mask=p + f < 100)
+        return y
+
+    with pytest.warns(NkiWarning, match="never written") as caught:
+        found = same(Kernel(kernel), spec(12, 128, 8))
+    assert found.copies > len(found.buffers)
+    assert len(caught) == 2  # one for each trace
 
 
 def test_a_warning_is_given_once():
