@@ -14,7 +14,9 @@ def write(timeline: Timeline, path: str | Path) -> None:
     """Write `timeline` to `path`. Timestamps and durations are microseconds."""
     from nkisim.cost.timeline import ENGINE_NAMES, short
 
-    tracks = [*ENGINE_NAMES, *(f"DMA {q}" for q in range(timeline.timing.dma.engines))]
+    queues = ["DMA", *(f"DMA {q}" for q in range(timeline.timing.dma.engines))]
+    used = {i.track for i in timeline.intervals}
+    tracks = [*ENGINE_NAMES, *(q for q in queues if q in used)]
     number = {name: at for at, name in enumerate(tracks)}
     title = f"{timeline.kernel} on {timeline.machine.name}, {timeline.kind}"
     events: list[dict] = [

@@ -30,7 +30,7 @@ class Interval(NamedTuple):
     """Something that happens, in microseconds from the start of the kernel's body.
 
     Attributes:
-        track: "Vector", "DMA 3", ...
+        track: "Vector", ...; "DMA" for all queues at once, "DMA 3" for one of them.
         label: the instruction.
         start_us, end_us: when.
         location: the kernel line.
@@ -261,6 +261,7 @@ class Timeline:
     def intervals(self) -> list[Interval]:
         """What happens when, on each engine and DMA queue, in order of start."""
         work, s = self._core.work, self._core.schedule
+        every = self.timing.dma.engines
         found = []
         for at, task in enumerate(work.tasks):
             where = task.instr.location
@@ -268,16 +269,10 @@ class Timeline:
                 track = ENGINES[s.engine[at]].value
                 found.append(Interval(track, task.label, s.start[at] / 1e3, s.end[at] / 1e3, where))
                 continue
-            for q in s.queues_of[at]:
-                found.append(
-                    Interval(
-                        f"DMA {q}",
-                        task.label,
-                        s.queue_start[at] / 1e3,
-                        s.queue_end[at] / 1e3,
-                        where,
-                    )
-                )
+            queues = s.queues_of[at]
+            for track in ("DMA",) if len(queues) == every else [f"DMA {q}" for q in queues]:
+                start, end = s.queue_start[at] / 1e3, s.queue_end[at] / 1e3
+                found.append(Interval(track, task.label, start, end, where))
         found.sort(key=lambda i: (i.start_us, i.track))
         return found
 

@@ -121,6 +121,12 @@ def test_text_says_that_it_is_modelled(timeline):
     assert "exp" in timeline.compare(other)
 
 
+def few_rows(x):
+    y = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    nl.store(y, nl.load(x))
+    return y
+
+
 def test_perfetto_trace_holds_every_interval(timeline, tmp_path):
     path = tmp_path / "trace.json"
     timeline.to_perfetto(path)
@@ -131,6 +137,14 @@ def test_perfetto_trace_holds_every_interval(timeline, tmp_path):
     busy = sum(e["dur"] for e in spans if names[e["tid"]] == "Vector")
     assert busy == pytest.approx(timeline.engines["Vector"].busy_us)
     assert MODELLED in events[0]["args"]["name"]
+
+
+def test_a_transfer_on_all_queues_is_one_interval():
+    found = nkisim.profile(vector_add.add_tiles, spec(25600), spec(25600), 200)
+    transfers = [i for i in found.intervals if i.track.startswith("DMA")]
+    assert [i.track for i in transfers] == ["DMA"] * 3  # of 128 partitions
+    few = nkisim.profile(few_rows, spec(3, 64))
+    assert [i.track for i in few.intervals if i.label == "load"] == ["DMA 0", "DMA 1", "DMA 2"]
 
 
 def test_plot_has_units_a_legend_and_says_modelled(timeline):
