@@ -75,9 +75,14 @@ class _Folded(LoopIndex):
 _tracing = threading.local()  # `decisions` made in the kernel being traced, as they are noted
 
 
-def _note_decision(index: LoopIndex, other: object, frame: FrameType) -> None:
+def _is_ours(frame: FrameType) -> bool:
+    """Whether a frame is of the simulator, not of the kernel."""
     name = frame.f_globals.get("__name__", "")
-    if name == "nkisim" or name.startswith("nkisim."):
+    return name == "nkisim" or name.startswith("nkisim.")
+
+
+def _note_decision(index: LoopIndex, other: object, frame: FrameType) -> None:
+    if _is_ours(frame):
         return
     for x in (index, other):
         if type(x) is _Folded or not isinstance(x, int | float):
@@ -149,15 +154,20 @@ class Loop:
         self.marks.append(self.rolls.now())
 
     def after(self, frame: FrameType | None) -> None:
-        """An iteration has ended. Looks at what the kernel's function counts in Python."""
-        if frame is None:
-            return
+        """An iteration has ended. Looks at what the kernel's functions count in Python.
+
+        Args:
+            frame: of the function that loops, called by others of the kernel.
+        """
         found: dict[str, int | float] = {}
-        for name, value in frame.f_locals.items():
-            if isinstance(value, int | float):
-                found[name] = +value
-            elif isinstance(value, list | dict | set):
-                found[f"len({name})"] = len(value)
+        depth = 0
+        while frame is not None and not _is_ours(frame):
+            for name, value in frame.f_locals.items():
+                if isinstance(value, int | float):
+                    found[f"{name} ({depth})"] = +value
+                elif isinstance(value, list | dict | set):
+                    found[f"len({name}) ({depth})"] = len(value)
+            frame, depth = frame.f_back, depth + 1
         self.values.append(found)
 
     def finish(self) -> None:
@@ -179,8 +189,6 @@ class Loop:
                 self.rolls.repeat(_along(before, step, range(1, distance)), before)
 
     def _check_values(self, distance: int) -> None:
-        if not self.values:
-            return
         b, c, d = self.values[1:4]
         for name, value in c.items():
             if name not in b or name not in d:
