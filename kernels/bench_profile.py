@@ -17,7 +17,7 @@ from ml_dtypes import bfloat16
 import nkisim
 from kernels.add.nki_kernels import TILE_COLS, TILE_ROWS, nki_tensor_add_kernel
 from kernels.bench import describe_machine
-from kernels.validation import convolution, layernorm, matmul
+from kernels.validation import convolution, layernorm, mamba, matmul, nkibench
 from nkisim.kernel import Kernel
 
 TARGET_US = 20.0
@@ -38,6 +38,11 @@ def cases() -> Iterator[tuple[str, Kernel, tuple]]:
     row = spec(8192)
     tall = spec(128 * 2000, 8192)
     yield "LayerNorm", Kernel(layernorm.layernorm_v1.func), (tall, row, row)
+    plane, column = spec(1, 2048, 8192), spec(1, 16, 8192)
+    mamba_args = (plane, plane, spec(2048, 16), column, column)
+    yield "Mamba, in tiles of the sequence", Kernel(mamba.mamba_v3.func), mamba_args
+    batch = spec(8, 4096, 64), spec(8, 64, 4096)
+    yield "batched matmul and softmax", Kernel(nkibench.bmm_softmax.func), batch
     image, weights = spec(1, 256, 224, 224), spec(256, 256, 3, 3)
     yield "convolution", Kernel(convolution.conv2d.func), (image, weights, spec(256, 1), 1)
 
