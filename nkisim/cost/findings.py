@@ -334,9 +334,7 @@ def _spills(t: Timeline) -> Iterator[Finding]:
     for at, task in enumerate(work.tasks):
         if task.label in ("spill", "reload"):
             found.add(at, task, s.queue_end[at] - s.queue_start[at])
-    most = max(
-        (work.sizes[n] for n, space in work.spaces.items() if space is Space.SBUF), default=0
-    )
+    most = max((size for n, size in work.sizes.items() if work.spaces[n] is Space.SBUF), default=0)
     yield from found.finding(
         t,
         f"SBUF overflows: {t.spilled_bytes / 1e6:.1f} MB are stored to HBM and loaded again; "

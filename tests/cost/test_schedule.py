@@ -297,3 +297,24 @@ def test_tiles_placed_by_hand_are_reused_when_they_are_free():
     assert two.body_us == pytest.approx(four.body_us, rel=0.05)
     automatic = nkisim.profile(vector_add.add_tiles, n, n, 1000)
     assert four.body_us == pytest.approx(automatic.body_us, rel=0.05)
+
+
+@nki.jit
+def reversed_tiles(x, count):
+    """All tiles are loaded, then used from the last to the first."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tiles = nl.ndarray((count, nl.par_dim(128), x.shape[2]), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.affine_range(count):
+        tiles[i] = nl.load(x[i])
+    for i in nl.affine_range(count):
+        nl.store(out[count - 1 - i], tiles[count - 1 - i])
+    return out
+
+
+def test_tiles_of_a_blocked_tensor_are_spilled_one_by_one():
+    with nkisim.checks(sbuf="off"):
+        timeline = nkisim.profile(reversed_tiles, spec(24, 128, 4096), 24)
+    reloaded = sum(t.label == "reload" for t in timeline._core.work.tasks)
+    assert 0 < reloaded < 24
+    assert timeline.spilled_bytes == reloaded * 128 * 4096 * 4  # tiles that HBM holds too
+    assert any("the largest tile takes 16,384 bytes" in f.text for f in timeline.findings)
