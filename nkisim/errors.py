@@ -218,8 +218,11 @@ class NotUniform(Exception):
 
     Attributes:
         loop: the kernel line of the loop, or ~axis of the launch grid; None when it is not known.
+        brief: whether less of the loop was traced than usual, because an earlier execution had
+            shown its iterations to be alike.
     """
 
     def __init__(self, reason: str, loop: Location | int | None = None) -> None:
         super().__init__(reason)
         self.loop = loop
+        self.brief = False

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from nkisim.grid import SINGLE, Grid, NeuronCores, SpmdDim
 from nkisim.guards import Guards
 from nkisim.machine import TARGET, Machine
 from nkisim.program import Program, TensorSpec
+from nkisim.rolling import Closeness
 from nkisim.tensor import Tensor
 from nkisim.trace import Trace, Tracer, tracing
 
@@ -190,17 +191,18 @@ class Kernel:
         found = cache.rolled.get(key) if key is not None else None
         if found is not None and found.guards.hold():
             return found
-        whole: frozenset[Location | int] = frozenset()
+        closeness: dict[Location | int, Closeness] = {}
         while True:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 try:
-                    found = Specialization(self, args, kwargs, whole)
+                    found = Specialization(self, args, kwargs, closeness)
                     break
                 except NotUniform as error:
-                    if error.loop is None or error.loop in whole:
+                    closer = Closeness.FIVE if error.brief else Closeness.WHOLE
+                    if error.loop is None or closeness.get(error.loop, -1) >= closer:
                         raise
-                    whole |= {error.loop}
+                    closeness[error.loop] = closer
         for w in caught:
             warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
         if key is not None:
@@ -261,7 +263,7 @@ class Specialization:
     Args:
         kernel: the kernel.
         args, kwargs: as for `Kernel.specialize`.
-        whole: see `nkisim.trace.Tracer`.
+        closeness: see `nkisim.trace.Tracer`.
     """
 
     def __init__(
@@ -269,7 +271,7 @@ class Specialization:
         kernel: Kernel,
         args: Sequence[Any],
         kwargs: dict[str, Any],
-        whole: frozenset[Location | int] | None = None,
+        closeness: Mapping[Location | int, Closeness] | None = None,
     ) -> None:
         self.kernel = kernel
         self.guards = Guards(kernel.func)
@@ -280,7 +282,7 @@ class Specialization:
         names = _leaf_names(bound.arguments)
         as_sdk = kernel.mode == "simulation"
         checker = checking.Checker(as_sdk)
-        tracer = Tracer(kernel.__name__, kernel.grid, checker, kernel.machine, whole)
+        tracer = Tracer(kernel.__name__, kernel.grid, checker, kernel.machine, closeness)
         tracer.direct = "force_auto_alloc" not in kernel.options
         tensors = [v for v in leaves((args, kwargs)) if isinstance(v, _TENSORS)]
         if all(isinstance(v, np.ndarray) for v in tensors):

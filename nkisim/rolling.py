@@ -5,20 +5,21 @@ whose addresses grow with the loop index. So is a kernel to the instances of its
 most bodies of `nl.static_range` are, though they need not be. Of a long loop, five iterations are
 traced: three at the start and two at the end. Where the second, third and last but one show the
 same instructions at addresses that grow evenly, those between are made from the third one. That
-takes a fraction of the time of tracing them.
+takes a fraction of the time of tracing them. A loop in a loop is executed again and again: once an
+execution has shown how far the addresses move, three iterations tell enough of the later ones.
 
 A kernel may do more here than the compiler allows: branch on a loop index, count in Python, keep
-tiles in a list. `NotUniform` then names the loop, and the kernel is traced once more with all
-iterations of that one. A kernel that breaks a rule is traced as a whole, so that errors and
-warnings are those of the whole trace.
+tiles in a list. `NotUniform` then names the loop, and the kernel is traced once more with five, or
+all, iterations of each execution. A kernel that breaks a rule is traced as a whole, so that errors
+and warnings are those of the whole trace.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
 from math import prod
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,13 +27,38 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nkisim.errors import Location, NotUniform
 from nkisim.memory import Buffer, Role
 from nkisim.tensor import Tensor
-from nkisim.unrolling import unroll
+from nkisim.unrolling import Rolled, unroll
 
 if TYPE_CHECKING:
+    from nkisim.instruction import Instruction
     from nkisim.trace import Trace, Tracer
 
 
-_SHORTEST = 8  # iterations of a loop that is worth it
+_SHORTEST = 6  # iterations of a loop that is worth it
+
+
+class Closeness(IntEnum):
+    """How much of a long loop is traced."""
+
+    BRIEF = 0  # five iterations of the first execution, three or four of each later one
+    FIVE = 1  # five of each execution
+    WHOLE = 2
+
+
+class Sample(NamedTuple):
+    """What an execution of a loop has shown.
+
+    Attributes:
+        execution: its number.
+        second: the instructions of its second iteration.
+        growth: how much numbers of the kernel's Python code grow in an iteration.
+        ends_alike: whether the last iteration is like those between.
+    """
+
+    execution: int
+    second: list[Instruction]
+    growth: dict[str, int | float]
+    ends_alike: bool
 
 
 class LoopIndex(int):
@@ -135,79 +161,122 @@ class Mark(NamedTuple):
 
 
 class Loop:
-    """One execution of a rolled loop, while it is traced."""
+    """One execution of a rolled loop, while it is traced.
 
-    def __init__(self, rolls: Rolls, line: Location | int, indices: Sequence[int]) -> None:
+    Args:
+        rolls: the trace.
+        line: the loop's line, or ~axis of a launch grid.
+        indices: all of its indices.
+        samples: what earlier executions have shown.
+    """
+
+    rolled: Rolled  # from the third iteration on
+
+    def __init__(
+        self, rolls: Rolls, line: Location | int, indices: range, samples: list[Sample]
+    ) -> None:
         self.rolls = rolls
         self.line = line
         self.indices = indices
+        self.samples = samples
+        self.known: Sample | None = None  # of an execution with the same instructions
         self.first_buffer = len(rolls.tracer.trace.buffers)
-        self.marks: list[Mark] = []
-        self.values: list[dict[str, int | float]] = []
+        self.marks: list[Mark] = []  # at the start of each iteration that is traced, and the end
+        self.values: list[dict[str, int | float]] = []  # at the end of each one that is alike
 
-    def steps(self) -> Iterator[int]:
-        """The indices to trace. To be followed by `after` for each."""
-        n = len(self.indices)
-        for k in (0, 1, 2, n - 2, n - 1):
-            self.marks.append(self.rolls.now())
-            yield LoopIndex.of(self.indices[k], self.line)
-        self.marks.append(self.rolls.now())
-
-    def after(self, frame: FrameType | None) -> None:
-        """An iteration has ended. Looks at what the kernel's functions count in Python.
+    def steps(self, frame: FrameType | None) -> Iterator[int]:
+        """The indices to trace.
 
         Args:
             frame: of the function that loops, called by others of the kernel.
         """
-        found: dict[str, int | float] = {}
-        depth = 0
-        while frame is not None and not _is_ours(frame):
-            for name, value in frame.f_locals.items():
-                if isinstance(value, int | float):
-                    found[f"{name} ({depth})"] = +value
-                elif isinstance(value, list | dict | set):
-                    found[f"len({name}) ({depth})"] = len(value)
-            frame, depth = frame.f_back, depth + 1
-        self.values.append(found)
+        yield self._start(0)
+        yield self._start(1)
+        self.values.append(_numbers(frame))
+        self.marks.append(self.rolls.now())
+        second = self._instructions(1)
+        self.known = next((s for s in self.samples if _look_alike(second, s.second)), None)
+        self.rolled = self._plan()
+        self.marks.pop()
+        for k in self.rolled.traced[2:]:
+            yield self._start(k)
+            if k in self.rolled.alike:
+                self.values.append(_numbers(frame))
+        self.marks.append(self.rolls.now())
 
-    def finish(self) -> None:
-        """The loop is over: note what the iterations left out would have written."""
-        distance = len(self.indices) - 4  # from the third to the last but one
-        self._check_values(distance)
-        decisions = [
-            _tracing.decisions[here.decisions : there.decisions]
-            for here, there in pairwise(self.marks[1:5])
-        ]
-        if not decisions[0] == decisions[1] == decisions[2]:
+    def _start(self, k: int) -> LoopIndex:
+        self.marks.append(self.rolls.now())
+        return LoopIndex.of(self.indices[k], self.line)
+
+    def _plan(self) -> Rolled:
+        """Which iterations to trace."""
+        n = len(self.indices)
+        if self.known is None:
+            return Rolled(self.indices, (0, 1, 2, n - 2, n - 1), (1, 2, n - 2), None)
+        if self.known.ends_alike:
+            return Rolled(self.indices, (0, 1, n - 1), (1, n - 1), self.known.execution)
+        return Rolled(self.indices, (0, 1, n - 2, n - 1), (1, n - 2), self.known.execution)
+
+    def finish(self, key: int) -> Sample | None:
+        """The loop is over: note what the iterations left out would have written.
+
+        Returns:
+            What this execution, of number `key`, shows of later ones.
+        """
+        distance = self.rolled.distance
+        growth = self._growth(distance)
+        positions = [self.rolled.traced.index(k) for k in self.rolled.alike]
+        decisions = [self._decisions(at) for at in positions]
+        if any(d != decisions[0] for d in decisions):
             raise NotUniform("the kernel decides differently in some iterations")
-        third, last = self._written(2), self._written(3)
+        third, last = (self._written(at) for at in positions[-2:])
         if len(third) != len(last):
             raise NotUniform("iterations have different numbers of instructions")
         for before, after in zip(third, last, strict=True):
             step = _step(before, after, distance)
             if step is not None:
                 self.rolls.repeat(_along(before, step, range(1, distance)), before)
+        if self.known is not None:
+            return None
+        ends_alike = decisions[-1] == self._decisions(4) and _look_alike(
+            self._instructions(3), self._instructions(4)
+        )
+        return Sample(key, self._instructions(1), growth, ends_alike)
 
-    def _check_values(self, distance: int) -> None:
-        b, c, d = self.values[1:4]
+    def _growth(self, distance: int) -> dict[str, int | float]:
+        """How much what the kernel's functions count in Python grows in an iteration."""
+        *earlier, c, d = self.values
+        growth: dict[str, int | float] = {}
         for name, value in c.items():
-            if name not in b or name not in d:
+            if name not in d or any(name not in b for b in earlier):
                 raise NotUniform(f"{name} is not set in every iteration")
-            step = value - b[name]
+            if self.known is None:
+                step = value - earlier[0][name]
+            else:
+                step = self.known.growth.get(name, 0)
             if d[name] - value != distance * step:
                 raise NotUniform(f"{name} depends on the iterations before")
-            if step and name.startswith("len("):
-                raise NotUniform(f"{name} grows")
+            if step:
+                if name.startswith("len("):
+                    raise NotUniform(f"{name} grows")
+                growth[name] = step
+        return growth
+
+    def _decisions(self, at: int) -> list[int]:
+        """What the kernel decided by loop indices in one of the traced iterations."""
+        here, there = self.marks[at : at + 2]
+        return _tracing.decisions[here.decisions : there.decisions]
+
+    def _instructions(self, at: int) -> list[Instruction]:
+        """The instructions of one of the traced iterations."""
+        here, there = self.marks[at : at + 2]
+        return self.rolls.tracer.trace.instructions[here.instructions : there.instructions]
 
     def _written(self, at: int) -> list[Tensor]:
         """What one of the traced iterations has written of memory that it did not make."""
-        rolls, (here, there) = self.rolls, self.marks[at : at + 2]
-        found = [
-            t
-            for i in rolls.tracer.trace.instructions[here.instructions : there.instructions]
-            for t in i.outs
-        ]
-        found += rolls.repeats[here.repeats : there.repeats]
+        here, there = self.marks[at : at + 2]
+        found = [t for i in self._instructions(at) for t in i.outs]
+        found += self.rolls.repeats[here.repeats : there.repeats]
         return [t for t in found if self._outlives(t.buffer)]
 
     def _outlives(self, buffer: Buffer) -> bool:
@@ -222,19 +291,20 @@ class Rolls:
 
     Attributes:
         tracer: what traces the kernel.
-        whole: loops that are not to be rolled, as NotUniform names them.
+        closeness: of loops that differ from what was taken for granted, as NotUniform names them.
         repeats: what iterations that were left out would have written: access patterns, with an
             axis in front of the instruction's for each loop around it.
-        found: the rolled loops, by number, with their indices; launch-grid axes by ~axis.
+        found: the rolled loops, by number; launch-grid axes by ~axis.
         doubt: why the trace cannot be trusted, if that came up where nothing can be raised.
     """
 
-    def __init__(self, tracer: Tracer, whole: frozenset[Location | int]) -> None:
+    def __init__(self, tracer: Tracer, closeness: Mapping[Location | int, Closeness]) -> None:
         self.tracer = tracer
-        self.whole = whole
+        self.closeness = closeness
         self.repeats: list[Tensor] = []
-        self.found: dict[int, Sequence[int]] = {}
+        self.found: dict[int, Rolled] = {}
         self.doubt: NotUniform | None = None
+        self._samples: dict[tuple[Location | int, range], list[Sample]] = {}
         self._open: list[Loop] = []
         _tracing.decisions = []
 
@@ -246,7 +316,7 @@ class Rolls:
         for loop in self._open:
             loop.marks = [m._replace(instructions=m[0] + (m[0] > at)) for m in loop.marks]
 
-    def loop(self, key: int, indices: Sequence[int], frame: FrameType | None) -> Iterator[int]:
+    def loop(self, key: int, indices: range, frame: FrameType | None) -> Iterator[int]:
         """The indices of a loop that are to be traced; all of them when it is short.
 
         Args:
@@ -255,27 +325,30 @@ class Rolls:
             frame: of the function that loops.
         """
         line = self._line(key)
-        if len(indices) < _SHORTEST or line is None or line in self.whole:
+        closeness = self.closeness.get(line, Closeness.BRIEF)
+        if len(indices) < _SHORTEST or line is None or closeness is Closeness.WHOLE:
             yield from indices
             return
-        loop = Loop(self, line, indices)
+        brief = closeness is Closeness.BRIEF
+        samples = self._samples.setdefault((line, indices), []) if brief else []
+        loop = Loop(self, line, indices, samples)
         self._open.append(loop)
         ended = False
         try:
-            for i in loop.steps():
-                yield i
-                loop.after(frame)
+            yield from loop.steps(frame)
             ended = True
         finally:
             self._open.remove(loop)
             if not ended:
                 self.doubt = NotUniform("a loop is left before its end", line)
         try:
-            loop.finish()
+            sample = loop.finish(key)
         except NotUniform as error:
-            error.loop = line
+            error.loop, error.brief = line, loop.known is not None
             raise
-        self.found[key] = indices
+        if sample is not None:
+            samples.append(sample)
+        self.found[key] = loop.rolled
 
     def _line(self, key: int) -> Location | int | None:
         """A loop as NotUniform names it."""
@@ -291,7 +364,11 @@ class Rolls:
     def program_id(self, axis: int, value: int) -> int:
         """A program id, which the kernel may compute with but not decide by."""
         long = self.tracer.trace.grid.shape[axis] >= _SHORTEST
-        return LoopIndex.of(value, ~axis) if long and ~axis not in self.whole else value
+        return (
+            LoopIndex.of(value, ~axis)
+            if long and self.closeness.get(~axis) is not Closeness.WHOLE
+            else value
+        )
 
     def unroll(self, trace: Trace) -> None:
         """Put in the iterations that were left out. Raises NotUniform."""
@@ -302,9 +379,34 @@ class Rolls:
         try:
             unroll(trace, self.found)
         except NotUniform as error:
-            if isinstance(error.loop, int):
+            if error.loop is not None:
+                error.brief = self.found[error.loop].like is not None
                 error.loop = self._line(error.loop)
             raise
+
+
+def _numbers(frame: FrameType | None) -> dict[str, int | float]:
+    """What the kernel's functions count in Python: their numbers, and lengths of lists."""
+    found: dict[str, int | float] = {}
+    depth = 0
+    while frame is not None and not _is_ours(frame):
+        for name, value in frame.f_locals.items():
+            if isinstance(value, int | float):
+                found[f"{name} ({depth})"] = +value
+            elif isinstance(value, list | dict | set):
+                found[f"len({name}) ({depth})"] = len(value)
+        frame, depth = frame.f_back, depth + 1
+    return found
+
+
+def _look_alike(a: list[Instruction], b: list[Instruction]) -> bool:
+    """Whether iterations are of one kind, as far as lines, opcodes and what is written tell."""
+    return len(a) == len(b) and all(
+        i.location is j.location
+        and i.opcode == j.opcode
+        and [t.shape for t in i.outs] == [t.shape for t in j.outs]
+        for i, j in zip(a, b, strict=True)
+    )
 
 
 def _step(before: Tensor, after: Tensor, distance: int) -> tuple[int, ...] | None:

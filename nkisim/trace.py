@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -34,7 +34,7 @@ from nkisim.index import Mask, Restriction, boxes
 from nkisim.instruction import OPCODES, Engine, Instruction, Operand
 from nkisim.machine import TARGET, Machine
 from nkisim.memory import Buffer, Role, Space
-from nkisim.rolling import Rolls, instances
+from nkisim.rolling import Closeness, Rolls, instances
 from nkisim.tensor import Tensor
 
 
@@ -126,8 +126,8 @@ class Tracer:
         grid: its launch grid.
         checker: what looks at the instructions.
         machine: the generation traced for.
-        whole: trace long loops in part and copy the rest, but for these: see nkisim.rolling. None
-            to trace all as a whole.
+        closeness: trace long loops in part and copy the rest, of these loops this much: see
+            nkisim.rolling. None to trace all as a whole.
     """
 
     def __init__(
@@ -136,10 +136,10 @@ class Tracer:
         grid: Grid,
         checker: Checker,
         machine: Machine = TARGET,
-        whole: frozenset[Location | int] | None = None,
+        closeness: Mapping[Location | int, Closeness] | None = None,
     ) -> None:
         self.trace = Trace(name, grid, machine=machine)
-        self.rolls = None if whole is None else Rolls(self, whole)
+        self.rolls = None if closeness is None else Rolls(self, closeness)
         self.checker = checker
         self.program = 0
         self.loops: tuple[tuple[int, int], ...] = ()

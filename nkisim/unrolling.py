@@ -1,8 +1,8 @@
 """Putting in the iterations that a rolled trace left out (see nkisim.rolling).
 
-The second and third iteration of a loop and the last but one are compared, instruction by
-instruction and operand by operand. Where they differ in nothing but the tiles that each makes for
-itself and in addresses that grow evenly, the third one is a recipe for those between.
+Those that are to be alike are compared, instruction by instruction and operand by operand. Where
+they differ in nothing but the tiles that each makes for itself and in addresses that grow evenly,
+the one in front of the gap is a recipe for those that are missing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from math import prod
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,12 +26,33 @@ if TYPE_CHECKING:
 Path = tuple[tuple[int, int], ...]
 
 
-def unroll(trace: Trace, rolled: dict[int, Sequence[int]]) -> None:
+class Rolled(NamedTuple):
+    """An execution of a loop, or a launch-grid axis, that was traced in part.
+
+    Attributes:
+        indices: of all iterations.
+        traced: positions in `indices` of the iterations that were traced.
+        alike: of those, the ones to be alike. The iterations between the last two are missing.
+        like: the earlier execution whose addresses have to move as far; None for the first one.
+    """
+
+    indices: range
+    traced: tuple[int, ...]
+    alike: tuple[int, ...]
+    like: int | None
+
+    @property
+    def distance(self) -> int:
+        """Iterations from one end of the gap to the other."""
+        return self.alike[-1] - self.alike[-2]
+
+
+def unroll(trace: Trace, rolled: dict[int, Rolled]) -> None:
     """Put in the iterations that were left out.
 
     Args:
         trace: with some iterations of each rolled loop.
-        rolled: those loops, by number, with all their indices; launch-grid axes by ~axis.
+        rolled: those loops, by number; launch-grid axes by ~axis.
 
     Raises:
         NotUniform: the iterations that were traced differ in more than addresses. It names the
@@ -58,9 +79,10 @@ class _Recipe:
 
 
 class _Unroller:
-    def __init__(self, trace: Trace, rolled: dict[int, Sequence[int]]) -> None:
+    def __init__(self, trace: Trace, rolled: dict[int, Rolled]) -> None:
         self.trace = trace
         self.rolled = rolled
+        self.steps: dict[int, list[tuple[int, ...] | None]] = {}  # of each loop's operands
         grid = trace.grid
         axes = range(len(grid.shape))
         self.places: list[Path] = [
@@ -124,81 +146,88 @@ class _Unroller:
 
     def _fill(self, key: int, parts: dict, level: int) -> list[Instruction]:
         """All iterations of a rolled loop, given those that were traced."""
-        indices = self.rolled[key]
-        n = len(indices)
-        a, b, c, d, e = (parts.get(indices[k], []) for k in (0, 1, 2, n - 2, n - 1))
+        rolled = self.rolled[key]
+        traced = {k: parts.get(rolled.indices[k], []) for k in rolled.traced}
+        alike = [traced[k] for k in rolled.alike]
         try:
-            recipe = self._recipe((b, c, d), level, n - 4)
+            recipe = self._recipe(alike, level, rolled.distance)
+            steps = self.steps[key] = [step for _, _, step in recipe.operands]
+            if rolled.like is not None and steps != self.steps.get(rolled.like):
+                raise NotUniform("addresses grow faster or slower than before")
         except NotUniform as error:
             error.loop = key
             raise
-        out = a + b + c
-        for k in range(3, n - 2):
-            out += self._copy(recipe, level, key, k - 2, indices[k])
-        return out + d + e
+        out: list[Instruction] = []
+        third = rolled.alike[-2]
+        for k, index in enumerate(rolled.indices):
+            out += traced[k] if k in traced else self._copy(recipe, level, key, k - third, index)
+        return out
 
-    def _recipe(self, parts: tuple[list, list, list], level: int, distance: int) -> _Recipe:
+    def _recipe(self, parts: list[list[Instruction]], level: int, distance: int) -> _Recipe:
+        """How to make copies of the last but one of `parts`, iterations that are to be alike."""
         if len({len(p) for p in parts}) > 1:
             raise NotUniform("iterations have different numbers of instructions")
         recipe = _Recipe()
         own: dict[int, int] = {}  # number of a buffer -> its position in the recipe
-        partners: list[tuple[int, int]] = []  # of each, in the other two iterations
-        known: dict[tuple[int, int, int], int] = {}
+        partners: list[tuple[int, ...]] = []  # of each, in all the iterations
+        known: dict[tuple[int, ...], int] = {}
         fixed: dict[int, int] = {}
 
-        def operand(b: Any, c: Any, d: Any) -> int:
-            if not isinstance(c, Tensor):
-                if not _same(b, c) or not _same(c, d):
+        def operand(xs: tuple) -> int:
+            x = xs[-2]
+            if not isinstance(x, Tensor):
+                if not all(_same(x, other) for other in xs):
                     raise NotUniform("an operand changes from iteration to iteration")
-                at = fixed.setdefault(id(c), len(recipe.operands))
+                at = fixed.setdefault(id(x), len(recipe.operands))
                 if at == len(recipe.operands):
-                    recipe.operands.append((c, -1, None))
+                    recipe.operands.append((x, -1, None))
                 return at
-            key = id(b), id(c), id(d)
+            key = tuple(map(id, xs))
             at = known.get(key)
             if at is None:
                 at = known[key] = len(recipe.operands)
-                home = self._own(b, c, d, own, partners, recipe, level)
-                recipe.operands.append((c, home, _even_step(b, c, d, distance)))
+                home = self._own(xs, own, partners, recipe, level)
+                recipe.operands.append((x, home, _even_step(xs, distance)))
             return at
 
-        for b, c, d in zip(*parts, strict=True):
-            _check_alike(b, c)
-            _check_alike(c, d)
-            outs = [operand(*x) for x in zip(b.outs, c.outs, d.outs, strict=True)]
-            ins = [operand(*x) for x in zip(b.ins, c.ins, d.ins, strict=True)]
-            tiles = [at for at, x in zip(ins, c.ins, strict=True) if isinstance(x, Tensor)]
+        for same in zip(*parts, strict=True):
+            i = same[-2]
+            for other in same:
+                if other is not i:
+                    _check_alike(i, other)
+            outs = [operand(x) for x in zip(*[s.outs for s in same], strict=True)]
+            ins = [operand(x) for x in zip(*[s.ins for s in same], strict=True)]
+            tiles = [at for at, x in zip(ins, i.ins, strict=True) if isinstance(x, Tensor)]
             pick_ins = _picker(ins)
             pick_tiles = pick_ins if tiles == ins else _picker(tiles)
-            recipe.instructions.append((c, _picker(outs), pick_ins, pick_tiles))
+            recipe.instructions.append((i, _picker(outs), pick_ins, pick_tiles))
         if any(len(set(column)) < len(partners) for column in zip(*partners, strict=True)):
             raise NotUniform("iterations use their tiles differently")
         return recipe
 
     def _own(
         self,
-        b: Tensor,
-        c: Tensor,
-        d: Tensor,
+        tiles: tuple[Tensor, ...],
         own: dict[int, int],
-        partners: list[tuple[int, int]],
+        partners: list[tuple[int, ...]],
         recipe: _Recipe,
         level: int,
     ) -> int:
         """Which of the iteration's own buffers a view is of; -1 for one that it did not make."""
-        inside = {len(self._home(t.buffer)) > level for t in (b, c, d)}
-        if inside == {False} and b.buffer is c.buffer is d.buffer:
+        buffer = tiles[-2].buffer
+        inside = {len(self._home(t.buffer)) > level for t in tiles}
+        if inside == {False} and all(t.buffer is buffer for t in tiles):
             return -1
         if inside != {True}:
             raise NotUniform("iterations touch different memory")
-        others = b.buffer.number, d.buffer.number
-        at = own.setdefault(c.buffer.number, len(recipe.buffers))
+        numbers = tuple([t.buffer.number for t in tiles])
+        at = own.setdefault(buffer.number, len(recipe.buffers))
         if at == len(recipe.buffers):
-            _check_buffers(b.buffer, c.buffer)
-            _check_buffers(c.buffer, d.buffer)
-            recipe.buffers.append(c.buffer)
-            partners.append(others)
-        if partners[at] != others:
+            for t in tiles:
+                _check_buffers(t.buffer, buffer)
+            recipe.buffers.append(buffer)
+            partners.append(numbers)
+        if partners[at] != numbers:
             raise NotUniform("iterations use their tiles differently")
         return at
 
@@ -310,19 +339,27 @@ def _same(a: Any, b: Any) -> bool:
     return False
 
 
-def _even_step(b: Tensor, c: Tensor, d: Tensor, distance: int) -> tuple[int, ...] | None:
-    """How far a view moves in an iteration, given those of the second, the third, and the one
-    `distance` further on; None when it stays where it is."""
-    if any(type(t) is not Tensor for t in (b, c, d)):
-        raise NotUniform("an operand of a special kind")
-    if (
-        not b.shape == c.shape == d.shape
-        or not b.coefs is c.coefs is d.coefs
-        or not b.dtype == c.dtype == d.dtype
-        or not b.base_shape == c.base_shape == d.base_shape
-    ):
-        raise NotUniform("operands have different shapes")
-    step = tuple(int(y - x) for x, y in zip(b.offsets, c.offsets, strict=True))
-    if any(z - y != distance * s for y, z, s in zip(c.offsets, d.offsets, step, strict=True)):
+def _even_step(tiles: tuple[Tensor, ...], distance: int) -> tuple[int, ...] | None:
+    """How far a view moves in an iteration, given it in those that are to be alike, the last two of
+    them `distance` apart and the others one; None when it stays where it is."""
+    *earlier, c, d = tiles
+    for t in tiles:
+        if type(t) is not Tensor:
+            raise NotUniform("an operand of a special kind")
+        if (
+            t.shape != c.shape
+            or t.coefs is not c.coefs
+            or t.dtype != c.dtype
+            or t.base_shape != c.base_shape
+        ):
+            raise NotUniform("operands have different shapes")
+    if all(t.offsets == c.offsets for t in tiles):
+        return None
+    grown = [divmod(z - y, distance) for y, z in zip(c.offsets, d.offsets, strict=True)]
+    step = tuple([int(s) for s, _ in grown])
+    even = not any(rest for _, rest in grown)
+    for b in earlier:
+        even &= all(y - x == s for x, y, s in zip(b.offsets, c.offsets, step, strict=True))
+    if not even:
         raise NotUniform("addresses do not grow evenly")
-    return step if any(step) else None
+    return step

@@ -169,7 +169,44 @@ def unrolled(x):
     return y
 
 
+def short_ends(x):
+    """Loops in loops; the last iteration of each inner one is masked."""
+    y = like(x)
+    p, f = nl.mgrid[0:128, 0:16]
+    for i in nl.affine_range(x.shape[0]):
+        for j in nl.affine_range(-(-x.shape[1] // 128)):
+            for k in nl.affine_range(-(-x.shape[2] // 16)):
+                inside = (j * 128 + p < x.shape[1]) & (k * 16 + f < x.shape[2])
+                tile = nl.load(x[i, j * 128 + p, k * 16 + f], mask=inside)
+                nl.store(y[i, j * 128 + p, k * 16 + f], tile * 2.0, mask=inside)
+    return y
+
+
+def by_outer_index(x):
+    """How far the inner loop moves is decided by the outer one."""
+    n = x.shape[1] // 128
+    y = nl.ndarray((x.shape[0], n, 128, x.shape[2]), x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0]):
+        for j in nl.affine_range(n):
+            at = i * j
+            nl.store(y[i, j], nl.load(x[i, at : at + 128]))
+    return y
+
+
+def two_bodies(x):
+    """The inner loop does more in every other iteration of the outer one."""
+    y = like(x)
+    for i in nl.static_range(x.shape[0]):
+        for j in nl.affine_range(x.shape[1] // 128):
+            tile = nl.load(x[i, j * 128 : (j + 1) * 128])
+            nl.store(y[i, j * 128 : (j + 1) * 128], tile if i % 2 else tile * 2.0)
+    return y
+
+
 UNIFORM = {
+    "short ends": (Kernel(short_ends), spec(7, 128 * 8 + 3, 16 * 6 + 5)),
+    "by the outer index": (Kernel(by_outer_index), spec(7, 128 * 9, 16)),
+    "two bodies": (Kernel(two_bodies), spec(7, 128 * 9, 16)),
     "unrolled": (Kernel(unrolled), spec(12, 128, 8)),
     "loops": (Kernel(columns), spec(128 * 9, 64 * 11)),
     "one long loop": (Kernel(columns), spec(128, 64 * 40)),
@@ -233,6 +270,23 @@ def test_few_iterations_are_traced():
     found = nkisim.profile(kernel, spec(1000, 128, 16))
     assert next(ran) == 5
     assert found.instructions == 2000
+
+
+def test_fewer_iterations_are_traced_of_a_loop_that_is_known():
+    ran = itertools.count()
+
+    def kernel(x):
+        y = like(x)
+        for i in nl.affine_range(x.shape[0]):
+            for j in nl.affine_range(x.shape[1]):
+                for k in nl.affine_range(x.shape[2]):
+                    next(ran)
+                    nl.store(y[i, j, k], nl.load(x[i, j, k]))
+        return y
+
+    found = rolled(Kernel(kernel), spec(20, 12, 10, 128, 16))
+    assert next(ran) == (5 + 4 * 3) + 4 * (3 * 3)
+    assert len(found.instructions) == 20 * 12 * 10 * 2
 
 
 # -- kernels that do not ------------------------------------------------------------------------
