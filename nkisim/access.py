@@ -20,6 +20,7 @@ Coefs = tuple[tuple[int, ...], ...]
 _interned: dict = {}
 _identities: dict[int, Coefs] = {}
 _strides: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
+_reaches: dict[tuple[int, tuple[int, ...]], tuple[tuple[int, int], ...]] = {}
 
 
 def intern(value: tuple) -> tuple:
@@ -160,42 +161,35 @@ class AccessPattern:
         """The partition of the first element (on chip)."""
         return self.offsets[self.buffer.par_axis]
 
+    def _reach(self) -> tuple[tuple[int, int], ...]:
+        """For each base axis, how far the view goes below its offset, and above."""
+        key = (id(self.coefs), self.shape)  # coefs are interned, so the id stands for them
+        found = _reaches.get(key)
+        if found is None:
+            steps = [
+                [c * (extent - 1) for c, extent in zip(row, self.shape, strict=True)]
+                for row in self.coefs
+            ]
+            found = _reaches[key] = tuple(
+                (sum(s for s in row if s < 0), sum(s for s in row if s > 0)) for row in steps
+            )
+        return found
+
     def bounds(self) -> list[tuple[int, int]]:
         """For each base axis, the lowest and highest coordinate. The view is not empty."""
-        out = []
-        for low, row in zip(self.offsets, self.coefs, strict=True):
-            high = low
-            for c, extent in zip(row, self.shape, strict=True):
-                if c > 0:
-                    high += c * (extent - 1)
-                elif c < 0:
-                    low += c * (extent - 1)
-            out.append((low, high))
-        return out
+        return [
+            (o + down, o + up) for o, (down, up) in zip(self.offsets, self._reach(), strict=True)
+        ]
 
     def escape(self) -> tuple[int, int, int, int] | None:
         """The first base axis whose coordinates leave it: (axis, lowest, highest, size)."""
-        shape = self.shape
-        if 0 in shape:
+        if 0 in self.shape:
             return None
-        if self.coefs is identity(len(shape)):  # a box: the common case
-            for axis, (size, low, extent) in enumerate(
-                zip(self.base_shape, self.offsets, shape, strict=True)
-            ):
-                if low < 0 or low + extent > size:
-                    return axis, low, low + extent - 1, size
-            return None
-        for axis, (size, low, row) in enumerate(
-            zip(self.base_shape, self.offsets, self.coefs, strict=True)
+        for axis, (size, o, (down, up)) in enumerate(
+            zip(self.base_shape, self.offsets, self._reach(), strict=True)
         ):
-            high = low
-            for c, extent in zip(row, self.shape, strict=True):
-                if c > 0:
-                    high += c * (extent - 1)
-                elif c < 0:
-                    low += c * (extent - 1)
-            if low < 0 or high >= size:
-                return axis, low, high, size
+            if o + down < 0 or o + up >= size:
+                return axis, o + down, o + up, size
         return None
 
     def coordinates(self, index: tuple[int, ...]) -> tuple[int, ...]:
@@ -251,7 +245,7 @@ class AccessPattern:
 
     def same_elements(self, other: AccessPattern) -> bool:
         """Whether both name the same elements, as the same type, in the same order."""
-        return (
+        return self is other or (
             self.buffer is other.buffer
             and self.dtype == other.dtype
             and self.shape == other.shape

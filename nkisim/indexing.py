@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from typing import Any
 
 from nkisim.access import AccessPattern, Coefs, identity
 from nkisim.errors import IndexingError, OutOfBoundsError, ShapeError
 from nkisim.index import DynSlice, IndexTensor, Mask, as_int, broadcast_shapes
 from nkisim.indirect import DynamicIndex, IndirectTensor, indirect_view
 from nkisim.reshaping import as_tile
+
+# What an index is but for where it starts: (shape, coefs) of an index tensor, (size, step) of a
+# slice, (None, 1) of an integer, None of a new axis.
+Form = tuple[Any, Any] | None
+
+_PLAIN = frozenset({int, slice, IndexTensor})  # an axis each, as they are
 
 
 def index(target: AccessPattern, key: object) -> AccessPattern | IndirectTensor:
@@ -69,6 +76,8 @@ def _named(key: tuple) -> int:
 
 def _expand(target: AccessPattern, key: tuple) -> list:
     """The key with `...` written out, one entry an axis (and None for each new axis)."""
+    if len(key) == target.ndim and all(type(k) in _PLAIN for k in key):
+        return list(key)
     axes: list = []
     named = _named(key)
     if named > target.ndim or sum(k is Ellipsis for k in key) > 1:
@@ -138,8 +147,8 @@ def _moved(target: AccessPattern, starts: list[int]) -> tuple[int, ...]:
     )
 
 
-def _extents(tensors: list[IndexTensor]) -> tuple[int, ...]:
-    """The shape that index tensors span, by NumPy's broadcasting rule.
+def _extents(indices: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> tuple[int, ...]:
+    """The shape that index tensors, of (shape, coefs), span, by NumPy's broadcasting rule.
 
     Where that does not fit, an axis along which an index does not vary has any extent: those of
     nl.mgrid are dense, and of `t[i_p, i_f]` from two grids only the partition of the one and the
@@ -148,8 +157,10 @@ def _extents(tensors: list[IndexTensor]) -> tuple[int, ...]:
     Raises:
         ShapeError: two vary along one axis over different extents.
     """
-    shapes = [i.shape for i in tensors]
-    varying = [tuple(n if c else 1 for n, c in zip(i.shape, i.coefs, strict=True)) for i in tensors]
+    shapes = [shape for shape, _ in indices]
+    varying = [
+        tuple(n if c else 1 for n, c in zip(shape, coefs, strict=True)) for shape, coefs in indices
+    ]
     for candidates in (shapes, varying):
         with contextlib.suppress(ValueError):
             return broadcast_shapes(*candidates)
@@ -165,18 +176,6 @@ def _picked(coefs: Coefs, sources: tuple[tuple[int, int] | None, ...]) -> Coefs:
     """The coefficients when each new axis walks an old one with a step, or none."""
     return tuple(
         tuple(0 if src is None else row[src[0]] * src[1] for src in sources) for row in coefs
-    )
-
-
-@functools.lru_cache(maxsize=4096)
-def _grown(coefs: Coefs, growth: tuple[tuple[int, ...], ...], shape: tuple[int, ...]) -> Coefs:
-    """The coefficients when each old axis grows along the new ones, of extents `shape`."""
-    return tuple(
-        tuple(
-            sum(c * g[v] for c, g in zip(row, growth, strict=True)) if n > 1 else 0
-            for v, n in enumerate(shape)
-        )
-        for row in coefs
     )
 
 
@@ -231,45 +230,62 @@ def bounds_of(target: AccessPattern, k: object, axis: int) -> tuple[int, int | N
 
 def advanced(target: AccessPattern, axes: list) -> AccessPattern:
     """Index tensors, with integers and slices beside them, by NumPy's rules."""
-    block = _extents([k for k in axes if isinstance(k, IndexTensor)])
-    kept = [d for d, k in enumerate(axes) if k is None or isinstance(k, slice | DynSlice)]
-    if len(block) < 2 and not kept:
+    starts: list[int] = []
+    forms: list[Form] = []
+    axis = 0
+    for k in axes:
+        if k is None:
+            forms.append(None)
+            continue
+        if isinstance(k, IndexTensor):
+            starts.append(k.offset)
+            forms.append((k.shape, k.coefs))
+        else:
+            start, size, step = bounds_of(target, k, axis)
+            starts.append(start)
+            forms.append((size, step))
+        axis += 1
+    shape, coefs = _arranged(target.coefs, tuple(forms))
+    if len(shape) < 2:
         raise IndexingError(
             f"{target.describe()} is indexed with 1-D nl.arange",
             rule="a tile has at least two axes: partition and free",
             fix="add an axis, e.g. nl.arange(64)[:, None], or slice: t[0:64, 0]",
             code="err_1d_arange_not_supported",
         )
+    return target.view_as(shape, _moved(target, starts), coefs)
+
+
+@functools.lru_cache(maxsize=4096)
+def _arranged(coefs: Coefs, forms: tuple[Form, ...]) -> tuple[tuple[int, ...], Coefs]:
+    """The shape and the coefficients of a view that indices of these forms make."""
+    indices = [f for f in forms if f is not None and isinstance(f[0], tuple)]
+    block = _extents(indices)
+    fixed = [d for d, f in enumerate(forms) if f in indices or (f is not None and f[0] is None)]
+    kept = [d for d in range(len(forms)) if d not in fixed]
     # NumPy puts the broadcast block where the index tensors stand if they stand together,
     # and in front if a slice parts them.
-    fixed = [d for d in range(len(axes)) if d not in kept]
     together = fixed == list(range(fixed[0], fixed[-1] + 1))
     at = sum(d < fixed[0] for d in kept) if together else 0
-    ndim = len(block) + len(kept)
-    places = {d: i if i < at else i + len(block) for i, d in enumerate(kept)}
-
-    shape = [0] * ndim
+    shape = [0] * (len(block) + len(kept))
     shape[at : at + len(block)] = block
-    starts: list[int] = []
     growth: list[tuple[int, ...]] = []  # for each own axis, its growth along each view axis
-    axis = 0
-    for d, k in enumerate(axes):
-        if k is None:
-            shape[places[d]] = 1
-            continue
-        row = [0] * ndim
-        if isinstance(k, IndexTensor):
-            wide = k.expand(block)
-            starts.append(wide.offset)
-            row[at : at + len(block)] = wide.coefs
-        else:
-            start, size, step = bounds_of(target, k, axis)
-            starts.append(start)
-            if size is not None:
-                shape[places[d]] = size
-                row[places[d]] = step
-        growth.append(tuple(row))
-        axis += 1
-    offsets = _moved(target, starts)
-    extents = tuple(shape)
-    return target.view_as(extents, offsets, _grown(target.coefs, tuple(growth), extents))
+    for d, form in enumerate(forms):
+        row = [0] * len(shape)
+        if d in kept:
+            place = kept.index(d)
+            place += len(block) if place >= at else 0
+            shape[place], row[place] = (1, 0) if form is None else form
+        elif form in indices:
+            own = form[1]
+            row[at : at + len(block)] = (0,) * (len(block) - len(own)) + own
+        if form is not None:
+            growth.append(tuple(row))
+    grown = tuple(
+        tuple(
+            sum(c * g[v] for c, g in zip(row, growth, strict=True)) if n > 1 else 0
+            for v, n in enumerate(shape)
+        )
+        for row in coefs
+    )
+    return tuple(shape), grown

@@ -73,7 +73,7 @@ class Instruction:
     origin: Instruction | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        tiles = tuple(x for x in self.ins if isinstance(x, Tensor))
+        tiles = tuple([x for x in self.ins if isinstance(x, Tensor)])
         self.tiles_in = self.ins if len(tiles) == len(self.ins) else tiles
 
     def moved(

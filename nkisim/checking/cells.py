@@ -7,11 +7,14 @@ views, so one of them stands for all.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
+
+import numpy as np
 
 from nkisim.tensor import Tensor
 
-# (cells along each axis, the cells of each view)
-Cells = tuple[tuple[int, ...], list[tuple[slice, ...]]]
+# (how many cells, the cells of each view)
+Cells = tuple[int, list[list[int]]]
 
 
 def in_cells(shape: tuple[int, ...], views: Iterable[Tensor], whole: bool = False) -> Cells | None:
@@ -44,8 +47,10 @@ def in_cells(shape: tuple[int, ...], views: Iterable[Tensor], whole: bool = Fals
         at = {cut: n for n, cut in enumerate(sorted(cuts))}
         cells.append(len(cuts) - 1)
         slices.append([slice(at[low], at[high]) for low, high in ranges])
-    of = dict(zip(boxes, zip(*slices, strict=True), strict=True))
-    return tuple(cells), [of[key] for key in keys]
+    numbers = np.arange(prod(cells)).reshape(cells)
+    places = (numbers[place].ravel().tolist() for place in zip(*slices, strict=True))
+    of = dict(zip(boxes, places, strict=True))
+    return numbers.size, [of[key] for key in keys]
 
 
 def is_box(t: Tensor) -> bool:

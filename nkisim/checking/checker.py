@@ -60,8 +60,9 @@ class Checker:
         ]
 
     def on_instruction(self, instr: Instruction) -> None:
+        tiles = instr.outs + instr.tiles_in
         for name, check in self._stages:
-            error = check(instr, self.trace)
+            error = check(instr, tiles, self.trace)
             if error is not None:
                 self.report(name, error)
         self._memory_state.on_instruction(instr)

@@ -38,6 +38,8 @@ def check_affine_loops(trace: Trace) -> Iterator[LoopError]:
     accesses = _accesses(trace, affine)
     for number, uses in accesses.items():
         buffer = trace.buffers[number]
+        if _do_not_clash(buffer, uses, affine):
+            continue
         found = _first_clash(buffer, uses, affine, "after")
         if found is None and any(not writes for _, _, writes in uses):
             found = _first_clash(buffer, uses[::-1], affine, "before")
@@ -52,10 +54,9 @@ def _accesses(trace: Trace, affine: set[int]) -> dict[int, list[tuple[Instructio
         loops = instr.loops
         for t in instr.outs:
             buffer = t.buffer
-            inside = len(buffer.loops)
-            if inside == len(loops) or buffer.number >= trace.copies:
+            if buffer.number >= trace.copies or buffer.number in written:
                 continue
-            if any(n in affine for n, _ in loops[inside:]):
+            if any(n in affine for n, _ in loops[len(buffer.loops) :]):
                 written.add(buffer.number)
     written -= trace.hidden
     uses: dict[int, list[tuple[Instruction, Tensor, bool]]] = {}
@@ -73,10 +74,6 @@ def _accesses(trace: Trace, affine: set[int]) -> dict[int, list[tuple[Instructio
 def _first_clash(
     buffer: Buffer, uses: list[tuple[Instruction, Tensor, bool]], affine: set[int], order: str
 ) -> LoopError | None:
-    if all(instr.where_of(t) is None for instr, t, _ in uses):
-        found = in_cells(buffer.shape, (t for _, t, _ in uses))
-        if found is not None and not _clash_in_cells(buffer, uses, affine, *found):
-            return None
     owner = np.full(buffer.size, -1, np.int32)  # 2 * writing instruction's path + accumulates
     paths: dict[Path, int] = {}
     known: list[tuple[Path, Instruction]] = []
@@ -113,34 +110,47 @@ def _first_clash(
     return None
 
 
-def _clash_in_cells(
-    buffer: Buffer,
-    uses: list[tuple[Instruction, Tensor, bool]],
-    affine: set[int],
-    cells: tuple[int, ...],
-    places: list[tuple[slice, ...]],
+def _do_not_clash(
+    buffer: Buffer, uses: list[tuple[Instruction, Tensor, bool]], affine: set[int]
 ) -> bool:
-    """Whether there is a clash, as `_first_clash` looks for it."""
-    owner = np.full(cells, -1, np.int32)
-    paths: dict[Path, int] = {}
-    known: list[Path] = []
+    """Whether it is easily told that there is no clash, as `_first_clash` looks for it in both
+    orders."""
+    if any(i.where_of(t) is not None for i, t, _ in uses):
+        return False
+    found = in_cells(buffer.shape, (t for _, t, _ in uses))
+    if found is None:
+        return False
+    cells, places = found
+    paths: list[Path] = []
+    numbers: dict[int, int] = {}  # by identity, which instructions of an iteration share
+    writer = [-1] * cells  # 2 * path + accumulates
+    readers: list[set[int]] = [set() for _ in range(cells)]  # since the cell was written
+
+    def clash(a: int, b: int) -> bool:
+        if a == b or a & b & 1:
+            return False
+        level = _parted(paths[a >> 1], paths[b >> 1], affine)
+        return level is not None and level >= len(buffer.loops)
+
     for (instr, tensor, writes), place in zip(uses, places, strict=True):
-        accumulates = _accumulates(instr, tensor)
-        number = paths.setdefault(instr.loops, len(known))
-        if number == len(known):
-            known.append(instr.loops)
-        mine = 2 * number + accumulates
-        view = owner[place]
-        seen = {int(view.flat[0])} if view.size == 1 else set(view.ravel().tolist())
-        for other in seen - {-1, mine}:
-            if accumulates and other & 1:
-                continue
-            level = _parted(known[other // 2], instr.loops, affine)
-            if level is not None and level >= len(buffer.loops):
-                return True
+        number = numbers.setdefault(id(instr.loops), len(paths))
+        if number == len(paths):
+            paths.append(instr.loops)
+        mine = 2 * number + _accumulates(instr, tensor)
+        before = {writer[cell] for cell in place} if len(place) > 1 else {writer[place[0]]}
+        before -= {-1, mine}
         if writes:
-            view[...] = mine
-    return False
+            for cell in place:
+                writer[cell] = mine
+                if readers[cell]:
+                    before |= readers[cell]
+                    readers[cell] = set()
+        else:
+            for cell in place:
+                readers[cell].add(mine)
+        if any(clash(other, mine) for other in before):
+            return False
+    return True
 
 
 def _parted(a: Path, b: Path, affine: set[int]) -> int | None:

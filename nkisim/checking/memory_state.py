@@ -63,6 +63,8 @@ class MemoryState:
         buffer = tensor.buffer
         if buffer.role is not Role.LOCAL:
             return None
+        if self.written.noted(tensor):
+            return None
         known = self.written.of(buffer)
         if known is None or 0 in tensor.shape:
             return None

@@ -1,14 +1,17 @@
-"""Checks of one instruction or one allocation by itself: `(what, trace) -> error or None`."""
+"""Checks of one instruction or one allocation by itself: `(what, ..., trace) -> error or None`.
+
+Those of an instruction are given its tiles, too: what it writes and what it reads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nkisim.access import identity
+from nkisim.access import Coefs
 from nkisim.errors import (
     IndexingError,
     KernelError,
@@ -25,14 +28,9 @@ if TYPE_CHECKING:
     from nkisim.trace import Trace
 
 
-def _operands(instr: Instruction) -> Iterator[Tensor]:
-    yield from instr.outs
-    yield from instr.tiles_in
-
-
-def check_bounds(instr: Instruction, trace: Trace) -> KernelError | None:
+def check_bounds(instr: Instruction, tiles: tuple[Tensor, ...], trace: Trace) -> KernelError | None:
     """Every coordinate of every operand lies in its tensor, where the mask is true."""
-    for tensor in _operands(instr):
+    for tensor in tiles:
         out = tensor.escape()
         if out is not None:
             out = _escape_where(tensor, instr.where_of(tensor), out)
@@ -67,19 +65,20 @@ def _escape_where(
     return None
 
 
-def check_memory(instr: Instruction, trace: Trace) -> KernelError | None:
+def check_memory(instr: Instruction, tiles: tuple[Tensor, ...], trace: Trace) -> KernelError | None:
     """Engines read and write SBUF and PSUM only, GpSimd SBUF only; DMA moves data to and from
     HBM."""
     if not instr.spec.on_chip:
         return None
-    for tensor in _operands(instr):
-        if instr.engine is Engine.GPSIMD and tensor.space is Space.PSUM:
+    for tensor in tiles:
+        space = tensor.buffer.space
+        if instr.engine is Engine.GPSIMD and space is Space.PSUM:
             return MemorySpaceError(
                 f"{instr.label} on the GpSimd Engine is given {tensor.describe()}",
                 rule="the GpSimd Engine cannot access PSUM",
                 fix="copy the tile into SBUF first, with nl.copy",
             )
-        if not tensor.space.on_chip:
+        if not space.on_chip:
             return MemorySpaceError(
                 f"{instr.label} on the {instr.engine.value} Engine is given {tensor.describe()}",
                 rule="compute engines reach SBUF and PSUM only; HBM is reached by DMA",
@@ -89,29 +88,36 @@ def check_memory(instr: Instruction, trace: Trace) -> KernelError | None:
     return None
 
 
-def check_tiles(instr: Instruction, trace: Trace) -> KernelError | None:
+def check_tiles(instr: Instruction, tiles: tuple[Tensor, ...], trace: Trace) -> KernelError | None:
     """On-chip operands have their partition axis first, and not more partitions than exist."""
     pmax = trace.machine.partitions
-    for tensor in _operands(instr):
-        if not tensor.space.on_chip or not tensor.shape:
+    for tensor in tiles:
+        if not tensor.buffer.space.on_chip or not tensor.shape:
             continue
         if tensor.shape[0] > pmax:
             return _too_many_partitions(tensor.describe(), tensor.shape[0], pmax)
         par = tensor.buffer.par_axis
-        if par == 0 and tensor.coefs is identity(tensor.ndim):  # a box: the common case
-            continue
-        for axis, row in enumerate(tensor.coefs):
-            for d, c in enumerate(row):
-                if c and tensor.shape[d] > 1 and (axis == par) != (d == 0):
-                    return IndexingError(
-                        f"{instr.label}: axis {d} of a view of {tensor.describe()} walks its "
-                        f"axis {axis}, but its partition axis is {par}",
-                        rule="the first axis of a tile walks partitions, the others walk the "
-                        "free axes",
-                        fix="index so that the partition axis comes first, e.g. "
-                        "t[nl.arange(128)[:, None], nl.arange(512)[None, :]]",
-                        code="err_failed_to_infer_tile_from_local_tensor",
-                    )
+        stray = _stray_axis(tensor.coefs, tensor.shape, par)
+        if stray is not None:
+            axis, d = stray
+            return IndexingError(
+                f"{instr.label}: axis {d} of a view of {tensor.describe()} walks its "
+                f"axis {axis}, but its partition axis is {par}",
+                rule="the first axis of a tile walks partitions, the others walk the free axes",
+                fix="index so that the partition axis comes first, e.g. "
+                "t[nl.arange(128)[:, None], nl.arange(512)[None, :]]",
+                code="err_failed_to_infer_tile_from_local_tensor",
+            )
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _stray_axis(coefs: Coefs, shape: tuple[int, ...], par: int) -> tuple[int, int] | None:
+    """A base axis and the view axis that walks it, of which one is a partition axis only."""
+    for axis, row in enumerate(coefs):
+        for d, c in enumerate(row):
+            if c and shape[d] > 1 and (axis == par) != (d == 0):
+                return axis, d
     return None
 
 
@@ -165,13 +171,15 @@ def allowed_starts(partitions: int) -> tuple[int, ...]:
     return (0, 64) if partitions > 32 else (0, 32, 64, 96)
 
 
-def check_start_partition(instr: Instruction, trace: Trace) -> KernelError | None:
+def check_start_partition(
+    instr: Instruction, tiles: tuple[Tensor, ...], trace: Trace
+) -> KernelError | None:
     """Engines read and write from partition 0, 32, 64 or 96 on."""
     if not instr.spec.on_chip:
         return None
-    for tensor in _operands(instr):
-        start = tensor.start_partition
-        if not start or not tensor.space.on_chip or start in allowed_starts(tensor.shape[0]):
+    for tensor in tiles:
+        start = tensor.offsets[tensor.buffer.par_axis]
+        if not start or not tensor.buffer.space.on_chip or start in allowed_starts(tensor.shape[0]):
             continue
         count = tensor.shape[0]
         return TileSizeError(

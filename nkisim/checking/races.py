@@ -59,20 +59,19 @@ def _uses(trace: Trace) -> dict[int, list[_Use]]:
     return uses
 
 
-def _clash_in_cells(
-    uses: list[_Use], cells: tuple[int, ...], places: list[tuple[slice, ...]]
-) -> bool:
+def _clash_in_cells(uses: list[_Use], cells: int, places: list[list[int]]) -> bool:
     """Whether there is a clash, as `_clashes` looks for it."""
-    owner = np.full(cells, -1, np.int32)
+    owner = [-1] * cells
     for (instr, _, writes), place in zip(uses, places, strict=True):
-        view = owner[place]
-        seen = {int(view.flat[0])} if view.size == 1 else set(view.ravel().tolist())
-        if seen - {-1, instr.program}:
-            return True
-        if writes:
-            view[...] = instr.program
+        program = instr.program
+        for cell in place:
+            if owner[cell] != program:
+                if owner[cell] >= 0:
+                    return True
+                if writes:
+                    owner[cell] = program
     return any(
-        not writes and bool((owner[place] > instr.program).any())
+        not writes and any(owner[cell] > instr.program for cell in place)
         for (instr, _, writes), place in zip(uses, places, strict=True)
     )
 

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING
 from nkisim.errors import ScopeError
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer
+from nkisim.tensor import Tensor
 
 if TYPE_CHECKING:
     from nkisim.trace import Trace
 
 
-def check_scope(instr: Instruction, trace: Trace) -> ScopeError | None:
+def check_scope(instr: Instruction, tiles: tuple[Tensor, ...], trace: Trace) -> ScopeError | None:
     """On-chip operands were made outside of loops, or in an iteration that still runs.
 
     static_range and Python's own loops are unrolled while tracing and open no scope here.
     """
     now = instr.loops
-    for tensor in (*instr.tiles_in, *instr.outs):
+    for tensor in tiles:
         then = tensor.buffer.loops
-        if not then or then is now or not tensor.space.on_chip or now[: len(then)] == then:
+        if not then or then is now or not tensor.buffer.space.on_chip or now[: len(then)] == then:
             continue
         left = _left(then, now, trace)
         if left is not None:

@@ -57,7 +57,8 @@ class WrittenElements:
 
     def noted(self, tensor: Tensor) -> bool:
         """Whether just these elements were noted and not looked at since."""
-        return _key(tensor) in self._noted.get(tensor.buffer.number, ())
+        noted = self._noted.get(tensor.buffer.number)
+        return noted is not None and _key(tensor) in noted
 
     def add(
         self,
@@ -81,16 +82,16 @@ class WrittenElements:
             known = state
         flags = as_read(known, tensor)
         view = view_of(flags, tensor)
-        before = int(view.sum())
+        before = np.count_nonzero(view)
         if where is None:
             view[...] = fresh
         else:
             np.copyto(view, fresh, where=where)
         if flags is known:
-            self._missing[number] -= int(view.sum()) - before
+            self._missing[number] -= np.count_nonzero(view) - before
         else:
             self._flags[number] = known = _as_stored(flags, tensor)
-            self._missing[number] = int((~known).sum())
+            self._missing[number] = known.size - np.count_nonzero(known)
         if self._missing[number] == 0:
             self._flags[number] = None
 
@@ -110,10 +111,8 @@ class WrittenElements:
         found = in_cells(buffer.shape, noted, whole=True)
         if found is None:
             return False
-        covered = np.zeros(found[0], bool)
-        for place in found[1]:
-            covered[place] = True
-        return bool(covered.all())
+        cells, places = found
+        return len(set().union(*places)) == cells
 
 
 def _key(tensor: Tensor) -> tuple:
