@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from nkisim.cost.compute import Cost
 from nkisim.cost.dma import Transfer
-from nkisim.cost.tasks import Task, Work
+from nkisim.cost.tasks import Kind, Task, Work
 from nkisim.instruction import Engine
 from nkisim.machine import Machine
 from nkisim.memory import Space
@@ -248,11 +248,9 @@ def _move(
     trigger = Cost(dma.trigger_ns, dma.trigger_ns, dma.trigger_ns)
     return Task(
         because.instr,
-        "spill" if out else "reload",
-        ((Engine.SYNC, trigger),),
+        Kind("spill" if out else "reload", ((Engine.SYNC, trigger),), moved),
         [(source, None)] if out else [],
         [] if out else [(target, None)],
-        transfer=moved,
     )
 
 

@@ -14,8 +14,8 @@ A kernel's text leaves choices to the compiler. Those about whole instructions a
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 
@@ -25,8 +25,8 @@ from nkisim.cost import compute
 from nkisim.cost.compute import Cost, Operand
 from nkisim.cost.dma import Transfer, swapped, swaps_axes, transfer
 from nkisim.cost.passes import DMA, sink_fills, without_repeats
-from nkisim.cost.storage import Access, Step, Storage
-from nkisim.cost.tasks import Costs, Task, Work
+from nkisim.cost.storage import Step, Storage
+from nkisim.cost.tasks import Access, Costs, Kind, Task, Work
 from nkisim.dtypes import F32
 from nkisim.instruction import Engine, Instruction
 from nkisim.machine import Machine
@@ -47,34 +47,61 @@ def work_of(instructions: Sequence[Instruction], machine: Machine, timing: Timin
     return _Builder(machine, timing).build(instructions)
 
 
-class _Form:
-    """What all copies of an instruction have in common (see Instruction.origin).
+class _Plan:
+    """How tasks are made of the copies of an instruction.
 
     Attributes:
-        label: what it does.
-        run: the method of the builder that makes its tasks.
-        rows: positions of the operands that are one row, broadcast over partitions.
+        run: the method of the builder that makes them.
+        kind: of the one task that each copy is, when that is the same for all.
+        kinds: else the same, by which operands are in PSUM.
+        rows: operands that are one row, broadcast over partitions: position, and what copies of
+            the row have in common.
+        reads_psum: whether one more operand can be in PSUM.
         moved: for DMA, the transfer.
-        parts: for an engine, what a task of it is made from, by which operands are in PSUM, as far
-            as that may differ.
     """
 
-    __slots__ = ("label", "moved", "parts", "rows", "run")
+    __slots__ = ("kind", "kinds", "moved", "reads_psum", "rows", "run")
 
     def __init__(self, i: Instruction, builder: _Builder) -> None:
-        self.label = i.label
+        self.kind: Kind | None = None
+        self.kinds: dict[tuple[bool, ...], Kind] = {}
+        self.rows: list[tuple[int, tuple]] = []
         self.moved: Transfer | None = None
-        self.parts: dict[tuple[bool, ...], tuple] = {}
-        self.rows: list[int] = []
+        self.reads_psum = _reads_psum(i)
         if i.opcode in DMA:
             self.moved = builder.transfer(i)
-            self.run = _Builder._add_swapped if swaps_axes(i) else _Builder._add_dma
+            self.run = _Builder._add_dma
+            if swaps_axes(i):
+                self.run = _Builder._add_swapped
         elif i.opcode == "partition_broadcast":
             self.run = _Builder._add_broadcast
         else:
             self.run = _Builder._add_division if _divides(i) else _Builder._add_plain
         if i.engine in _ELEMENTWISE_ENGINES:
-            self.rows = [at for at, t in enumerate(i.tiles_in) if t.shape[0] > 1 and _one_row(t)]
+            self.rows = [
+                (at, _row(t)) for at, t in enumerate(i.tiles_in) if t.shape[0] > 1 and _one_row(t)
+            ]
+
+
+class _Row:
+    """A row that is broadcast over partitions for those who read it.
+
+    Attributes:
+        shape: what is common to the views of it, see `_row`.
+        loops: where it is first read.
+        from_psum: whether all readers can read it from PSUM, in one iteration.
+        number: the memory that holds it; None until that is chosen.
+        made: whether its tasks are there yet.
+    """
+
+    __slots__ = ("from_psum", "loops", "made", "number", "shape")
+
+    def __init__(self, shape: tuple[int, ...], loops: tuple) -> None:
+        self.shape = shape
+        self.loops = loops
+        self.from_psum = True
+        self.number: int | None = None
+        self.made = False
 
 
 class _Builder:
@@ -83,34 +110,32 @@ class _Builder:
         self.timing = timing
         self.work = Work()
         self.storage = Storage(self.work)
-        self._forms: dict[int, _Form] = {}  # by id of the instruction copied from
-        self._costs: dict[tuple, tuple] = {}
+        self._kinds: dict[tuple, Kind] = {}
         self._operands: dict[tuple, Operand] = {}
         self._transfers: dict[tuple, Transfer] = {}
-        self._pieces: dict[tuple, list[tuple[int, Costs, Costs]]] = {}  # of broadcast rows
-        self._rows: dict[tuple[int, int], tuple] = {}  # (step, operand) -> key of a broadcast row
-        self._made: dict[tuple, tuple[int, bool]] = {}  # key -> (number, whether it exists)
+        self._pieces: dict[tuple, list[tuple[int, Kind, Kind]]] = {}  # of broadcast rows
+        self._rows: dict[int, list[_Row]] = {}  # those that a step reads, by its position
         self._copies: set[int] = set()  # across partitions, that stay in PSUM
 
     def build(self, instructions: Sequence[Instruction]) -> Work:
         steps = self.storage.steps([i for i in instructions if i.engine is not Engine.HOST])
         steps = sink_fills(steps, self.storage, self.work)
         steps = without_repeats(steps, self.storage, self.work)
-        forms = [self._form(step.instr) for step in steps]
-        if any(form.run is _Builder._add_broadcast for form in forms):
-            self._place_copies(steps, forms)
-        if any(form.rows for form in forms):
-            self._find_rows(steps, forms)
-        for at, (step, form) in enumerate(zip(steps, forms, strict=True)):
-            form.run(self, at, step, form)
+        forms = self.storage.forms.values()
+        for form in forms:
+            form.plan = _Plan(form.instr, self)
+        if any(form.plan.run is _Builder._add_broadcast for form in forms):
+            self._place_copies(steps)
+        if any(form.plan.rows for form in forms):
+            self._find_rows(steps)
+        add = self.work.tasks.append
+        for at, step in enumerate(steps):
+            kind = step.form.plan.kind
+            if kind is not None:
+                add(Task(step.instr, kind, step.reads, step.writes))
+            else:
+                step.form.plan.run(self, at, step)
         return self.work
-
-    def _form(self, i: Instruction) -> _Form:
-        key = id(i.origin or i)
-        found = self._forms.get(key)
-        if found is None:
-            found = self._forms[key] = _Form(i, self)
-        return found
 
     def transfer(self, i: Instruction) -> Transfer:
         """What a DMA instruction asks of the queues."""
@@ -120,87 +145,84 @@ class _Builder:
             found = self._transfers[key] = transfer(i, self.timing.dma)
         return found
 
-    def _find_rows(self, steps: Sequence[Step], forms: Sequence[_Form]) -> None:
+    def _find_rows(self, steps: Sequence[Step]) -> None:
         """Rows that are broadcast over partitions: which there are, and where each will be."""
-        found: dict[tuple, list[Instruction]] = defaultdict(list)
-        version: dict[int, int] = defaultdict(int)
-        for at, (step, form) in enumerate(zip(steps, forms, strict=True)):
-            for k in form.rows:
-                number = step.reads[k][0]
-                key = _row_key(number, version[number], step.instr.tiles_in[k])
-                found[key].append(step.instr)
-                self._rows[at, k] = key
+        rows: dict[tuple, _Row] = {}
+        version = {step.reads[k][0]: 0 for step in steps for k, _ in step.form.plan.rows}
+        for at, step in enumerate(steps):
+            plan, i = step.form.plan, step.instr
+            if plan.rows:
+                self._rows[at] = read = []
+                for k, shape in plan.rows:
+                    number = step.reads[k][0]
+                    key = (number, version[number], i.tiles_in[k].offsets, shape)
+                    row = rows.get(key)
+                    if row is None:
+                        row = rows[key] = _Row(shape, i.loops)
+                    if not plan.reads_psum or row.loops != i.loops:
+                        row.from_psum = False
+                    read.append(row)
             for number, _ in step.writes:
-                version[number] += 1
-        for key, readers in found.items():
-            shape = key[2]
-            n = prod(s for s in shape[1:])
-            if self._stays_in_psum(n, readers):
+                if number in version:
+                    version[number] += 1
+        for row in rows.values():
+            shape, dtype, _ = row.shape
+            n = prod(shape[1:])
+            if row.from_psum and 4 * n <= self.machine.psum_bank_bytes:
                 self.work.choices["broadcast row read from PSUM"] += 1
-                self._made[key] = (self.storage.scratch(4 * n), False)
+                row.number = self.storage.scratch(4 * n)
             else:
                 self.work.choices["broadcast row copied to SBUF"] += 1
-                self._made[key] = (self.storage.scratch(n * key[3].itemsize, Space.SBUF), False)
+                row.number = self.storage.scratch(n * dtype.itemsize, Space.SBUF)
 
-    def _place_copies(self, steps: Sequence[Step], forms: Sequence[_Form]) -> None:
+    def _place_copies(self, steps: Sequence[Step]) -> None:
         """The same for the copies across partitions that the kernel's operators make."""
-        readers: dict[int, list[Instruction]] = {
-            step.writes[0][0]: []
-            for step, form in zip(steps, forms, strict=True)
-            if form.run is _Builder._add_broadcast
+        readers: dict[int, list[Step]] = {
+            step.writes[0][0]: [] for step in steps if step.form.plan.run is _Builder._add_broadcast
         }
         for step in steps:
             for number, _ in step.reads:
                 if number in readers:
-                    readers[number].append(step.instr)
+                    readers[number].append(step)
         work = self.work
         for number, found in readers.items():
             n = work.sizes[number] // work.buffers[number].dtype.itemsize
-            if self._stays_in_psum(n, found):
+            if (
+                4 * n <= self.machine.psum_bank_bytes
+                and all(r.form.plan.reads_psum for r in found)
+                and all(r.instr.loops == found[0].instr.loops for r in found)
+            ):
                 work.choices["broadcast row read from PSUM"] += 1
                 work.spaces[number] = Space.PSUM
                 work.sizes[number] = 4 * n
                 self._copies.add(number)
 
-    def _stays_in_psum(self, n: int, readers: Sequence[Instruction]) -> bool:
-        """Whether a row of `n` elements on all partitions is best read from where it was made."""
-        at_once = all(r.loops == readers[0].loops for r in readers)
-        return 4 * n <= self.machine.psum_bank_bytes and at_once and all(map(_reads_psum, readers))
-
     # -- tasks ----------------------------------------------------------------------------------
 
-    def _reads(self, at: int, step: Step, form: _Form) -> list[Access]:
+    def _reads(self, at: int, step: Step) -> list[Access]:
         """What an engine instruction reads, once rows are broadcast."""
-        if not form.rows:
+        rows = step.form.plan.rows
+        if not rows:
             return step.reads
         reads = list(step.reads)
-        for k in form.rows:
-            key = self._rows[at, k]
-            made, exists = self._made[key]
-            if not exists:
-                self._made[key] = (made, True)
-                row = step.instr.tiles_in[k]
-                self._broadcast(step.instr, row, step.reads[k], (made, None))
-            reads[k] = (made, None)
+        for (k, _), row in zip(rows, self._rows[at], strict=True):
+            made = (row.number, None)
+            if not row.made:
+                row.made = True
+                self._broadcast(step.instr, step.instr.tiles_in[k], step.reads[k], made)
+            reads[k] = made
         return reads
 
-    def _add_broadcast(self, at: int, step: Step, form: _Form) -> None:
+    def _add_broadcast(self, at: int, step: Step) -> None:
         self._broadcast(step.instr, step.instr.ins[0], step.reads[0], step.writes[0])
 
-    def _add_dma(self, at: int, step: Step, form: _Form) -> None:
-        self._move(step.instr, form.moved, step.reads, step.writes, form.label)
+    def _add_dma(self, at: int, step: Step) -> None:
+        kind = step.form.plan.kind = self._moving(step.form.label, step.form.plan.moved)
+        self.work.tasks.append(Task(step.instr, kind, step.reads, step.writes))
 
-    def _move(
-        self,
-        i: Instruction,
-        moved: Transfer,
-        reads: list[Access],
-        writes: list[Access],
-        label: str,
-    ) -> None:
+    def _moving(self, label: str, moved: Transfer) -> Kind:
         """A transfer, and the instruction that starts it."""
-        trigger = self._indirect_trigger if moved.indirect else self._trigger
-        self.work.tasks.append(Task(i, label, trigger, reads, writes, transfer=moved))
+        return Kind(label, self._indirect_trigger if moved.indirect else self._trigger, moved)
 
     @cached_property
     def _trigger(self) -> Costs:
@@ -212,23 +234,22 @@ class _Builder:
         ns = self.timing.dma.indirect_ns
         return ((Engine.GPSIMD, Cost(ns, ns, ns)),)
 
-    def _add_swapped(self, at: int, step: Step, form: _Form) -> None:
+    def _add_swapped(self, at: int, step: Step) -> None:
         """A transposed load or store: 128 columns at a time through the Tensor Engine."""
         i, read, write = step.instr, step.reads[0], step.writes[0]
-        self.work.choices[f"{form.label} transposed by the Tensor Engine"] += 1
+        self.work.choices[f"{step.form.label} transposed by the Tensor Engine"] += 1
         out, source = i.outs[0], i.ins[-1]
         rows, columns = out.shape[0], out.size // out.shape[0]
-        stores = source.space.on_chip
         dtype = source.dtype
         for start in range(0, columns, self.machine.partitions):
             n = min(self.machine.partitions, columns - start)
-            moved = swapped(i, n, self.timing.dma)
+            kind = self._moving(step.form.label, swapped(i, n, self.timing.dma))
             flat = (self.storage.scratch(rows * dtype.itemsize, Space.SBUF), None)
-            if stores:
+            if source.space.on_chip:
                 self._transpose(i, read, flat, (rows, n), dtype)
-                self._move(i, moved, [flat], [write], form.label)
+                self.work.tasks.append(Task(i, kind, [flat], [write]))
             else:
-                self._move(i, moved, [read], [flat], form.label)
+                self.work.tasks.append(Task(i, kind, [read], [flat]))
                 self._transpose(i, flat, write, (n, rows), dtype)
 
     def _transpose(
@@ -240,48 +261,52 @@ class _Builder:
         passes = pe.fp32_passes if dtype == F32 else 1
         product = compute.passes_cost(max(rows, min(pe.min_columns, columns)), passes, self.timing)
         made = (self.storage.scratch(4 * rows), None)
-        self.work.tasks.append(
-            Task(i, "transpose", ((Engine.TENSOR, product),), [read], [made], psum=True)
-        )
+        transpose = Kind("transpose", ((Engine.TENSOR, product),), psum=True)
+        self.work.tasks.append(Task(i, transpose, [read], [made]))
         before = Operand(rows, columns, F32, Space.PSUM, 4)
         after = Operand(rows, columns, dtype, Space.SBUF, dtype.itemsize)
-        copy = self._copy_costs(before, after)
-        self.work.tasks.append(Task(i, "tensor_copy", copy, [made], [write], psum=True))
+        self.work.tasks.append(Task(i, self._copying(before, after), [made], [write]))
 
-    def _copy_costs(self, before: Operand, after: Operand) -> Costs:
-        """Of a copy that the compiler adds, on Scalar or Vector."""
-        return tuple(
+    def _copying(self, before: Operand, after: Operand) -> Kind:
+        """A copy that the compiler adds, on Scalar or Vector."""
+        costs = tuple(
             (e, compute.copy(e, before, after, self.timing)) for e in (Engine.SCALAR, Engine.VECTOR)
         )
+        return Kind("tensor_copy", costs, psum=True)
 
-    def _add_plain(self, at: int, step: Step, form: _Form) -> None:
-        reads = self._reads(at, step, form)
-        where: tuple[bool, ...] = ()
-        if form.rows or self._copies:
+    def _add_plain(self, at: int, step: Step) -> None:
+        self.work.tasks.append(self._plain(at, step))
+
+    def _plain(self, at: int, step: Step) -> Task:
+        """The task of an instruction on an engine, after those that make rows for it."""
+        plan, reads = step.form.plan, self._reads(at, step)
+        if plan.rows or self._copies:
             spaces = self.work.spaces
             where = tuple([spaces[number] is Space.PSUM for number, _ in reads])
-        parts = form.parts.get(where)
-        if parts is None:
-            parts = form.parts[where] = self._parts(step, reads)
-        costs, accumulates, table, flops, psum = parts
-        self.work.tasks.append(
-            Task(step.instr, form.label, costs, reads, step.writes, None, accumulates, table,
-                 flops, psum)
-        )  # fmt: skip
+            kind = plan.kinds.get(where)
+            if kind is None:
+                kind = plan.kinds[where] = self._kind(step, reads)
+        else:
+            kind = self._kind(step, reads)
+            if plan.run is _Builder._add_plain:
+                plan.kind = kind
+        return Task(step.instr, kind, reads, step.writes)
 
-    def _parts(self, step: Step, reads: list[Access]) -> tuple:
-        """Of an instruction on an engine: costs, accumulates, table, flops and psum of its task."""
+    def _kind(self, step: Step, reads: list[Access]) -> Kind:
+        """What an instruction on an engine is."""
         i = step.instr
         spaces, operand = self.work.spaces, self._operand
         ins = tuple([operand(t, spaces[n]) for (n, _), t in zip(reads, i.tiles_in, strict=True)])
         outs = tuple([operand(t, spaces[n]) for (n, _), t in zip(step.writes, i.outs, strict=True)])
         # Operands are kept, so they may be told apart by identity, which is quick.
-        key = (i.opcode, id(i.engine), i.engine_asked, *map(id, ins), *map(id, outs), _kind(i))
-        found = self._costs.get(key)
+        key = (i.opcode, id(i.engine), i.engine_asked, *map(id, ins), *map(id, outs), _setting(i))
+        found = self._kinds.get(key)
         if found is None:
             accumulates = i.opcode == "nc_matmul" and bool(i.attrs.get("accumulate"))
             costs, flops, psum = self._engines(i, ins, outs)
-            found = self._costs[key] = (costs, accumulates, _table(i), flops, psum)
+            found = self._kinds[key] = Kind(
+                step.form.label, costs, None, accumulates, _table(i), flops, psum
+            )
         return found
 
     def _engines(self, i: Instruction, ins: tuple, outs: tuple) -> tuple:
@@ -330,54 +355,51 @@ class _Builder:
         resident = self.work.spaces[write[0]] is Space.PSUM
         for columns, product, copy in pieces:
             made = write if resident else (self.storage.scratch(4 * columns), None)
-            self.work.tasks.append(
-                Task(i, "partition_broadcast", product, [read], [made], psum=True)
-            )
+            self.work.tasks.append(Task(i, product, [read], [made]))
             if not resident:
-                self.work.tasks.append(Task(i, "tensor_copy", copy, [made], [write], psum=True))
+                self.work.tasks.append(Task(i, copy, [made], [write]))
 
-    def _broadcast_pieces(self, row: Tensor) -> list[tuple[int, Costs, Costs]]:
-        """For each PSUM bank of a broadcast row: its columns, and the costs of the product and of
-        the copy to SBUF."""
+    def _broadcast_pieces(self, row: Tensor) -> list[tuple[int, Kind, Kind]]:
+        """For each PSUM bank of a broadcast row: its columns, the product, and the copy to SBUF."""
         fmax, rows = self.machine.psum_fmax, row.shape[0]
         columns = prod(n for d, n in enumerate(row.shape[1:], 1) if any(c[d] for c in row.coefs))
         passes = self.timing.tensor.fp32_passes if row.dtype == F32 else 1
         pieces = []
         for start in range(0, columns, fmax):
             n = min(fmax, columns - start)
-            product = ((Engine.TENSOR, compute.passes_cost(n, passes, self.timing)),)
+            cost = ((Engine.TENSOR, compute.passes_cost(n, passes, self.timing)),)
             before = Operand(n, rows, F32, Space.PSUM, 4)
             after = Operand(n, rows, row.dtype, Space.SBUF, row.itemsize)
-            pieces.append((n, product, self._copy_costs(before, after)))
+            product = Kind("partition_broadcast", cost, psum=True)
+            pieces.append((n, product, self._copying(before, after)))
         return pieces
 
-    def _add_division(self, at: int, step: Step, form: _Form) -> None:
+    def _add_division(self, at: int, step: Step) -> None:
         """x / y as x * (1 / y)."""
         timing, i = self.timing, step.instr
         number, y = step.reads[-1]
         lanes = self._operand(i.tiles_in[-1], self.work.spaces[number])
         one = lanes if lanes.stride else lanes._replace(n=1)  # one element a lane
-        inverse = self.storage.scratch(one.n * 4, Space.SBUF)
+        inverse = (self.storage.scratch(one.n * 4, Space.SBUF), None)
         engine = Engine.SCALAR if one.n >= _TABLE_PAYS else Engine.VECTOR
         result = Operand(one.n, one.rows, F32, Space.SBUF, 4 if one.n > 1 else 0)
         cycles = compute.reciprocal(engine, one, result, timing)
-        self.work.tasks.append(
-            Task(i, "reciprocal", ((engine, cycles),), [(number, y)], [(inverse, None)])
-        )
+        reciprocal = Kind("reciprocal", ((engine, cycles),))
+        self.work.tasks.append(Task(i, reciprocal, [(number, y)], [inverse]))
         self.work.choices["divide lowered to reciprocal and multiply"] += 1
-        self._add_plain(at, step, form)
-        task = self.work.tasks[-1]
-        task.label = "multiply by reciprocal"
-        task.reads = [*task.reads[:-1], (inverse, None)]
+        task = self._plain(at, step)
+        task.kind = replace(task.kind, label="multiply by reciprocal")
+        task.reads = [*task.reads[:-1], inverse]
+        self.work.tasks.append(task)
 
 
-def _row_key(number: int, version: int, t: Tensor) -> tuple:
-    """The same for operands that are the same row."""
+def _row(t: Tensor) -> tuple:
+    """What operands have in common that are the same row of a memory at the same offsets."""
     # Free axes of stride zero are not part of the row.
     shape = tuple(
         n if d == 0 or any(row[d] for row in t.coefs) else 1 for d, n in enumerate(t.shape)
     )
-    return (number, version, shape, t.dtype, t.offsets, id(t.coefs))
+    return shape, t.dtype, id(t.coefs)
 
 
 def _pattern(t: Tensor) -> tuple:
@@ -415,7 +437,7 @@ def _is_affine(i: Instruction) -> bool:
     )
 
 
-def _kind(i: Instruction) -> object:
+def _setting(i: Instruction) -> object:
     """What of an instruction's attributes its time or its name depends on."""
     attrs = i.attrs
     if not attrs:

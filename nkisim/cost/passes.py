@@ -8,10 +8,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
-from nkisim.cost.storage import Access, Step, Storage
+from nkisim.cost.storage import Step, Storage
 from nkisim.cost.tasks import Work
 from nkisim.instruction import Instruction
 from nkisim.memory import Role, Space
@@ -68,98 +67,74 @@ def without_repeats(steps: Sequence[Step], storage: Storage, work: Work) -> list
 
     A tile that is found to equal another one goes by that one's number from there on.
     """
+    _find_shared(storage)
     written: set[int] = set()
-    rewritten: set[int] = set()
+    version: dict[int, int] = {}  # of what is written more than once
     for step in steps:
         for number, _ in step.writes:
-            (rewritten if number in written else written).add(number)
-    kinds = _Kinds(storage)
-    version: dict[int, int] = defaultdict(int)  # of what is written more than once
+            if number in written:
+                version[number] = 0
+            else:
+                written.add(number)
     found: dict[tuple, tuple[int, tuple]] = {}
     same: dict[int, int] = {}
     kept = []
     for step in steps:
-        i = step.instr
-        if same:
-            step = _renamed(step, same)
-        kind = kinds.of(i) if i.loops else None
-        if kind is not None and step.writes[0][0] not in rewritten:
-            key: list = [kind]
-            for (number, _), t in zip(step.reads, i.tiles_in, strict=True):
-                b = t.buffer
-                # The number of a tile of a blocked tensor tells which block it is.
-                inside = t.offsets if number == b.number else t.offsets[b.par_axis :]
-                key += (number, version.get(number, 0), inside)
-            name = tuple(key)
-            before = found.get(name)
+        i, form, reads = step.instr, step.form, step.reads
+        for number, _ in reads:
+            if number in same:
+                reads = step.reads = [(same.get(n, n), part) for n, part in reads]
+                break
+        if form.shared is not None and i.loops and step.writes[0][0] not in version:
+            key = form.shared, *reads, *[version[n] for n, _ in reads if n in version]
+            result = step.writes[0][0]
+            before = found.get(key)
             if before is not None and _next_iteration(before[1], i.loops, i.opcode == "dma_copy"):
-                same[step.writes[0][0]] = before[0]
-                found[name] = (before[0], i.loops)
-                work.choices[f"{i.label} hoisted out of a loop"] += 1
+                same[result] = before[0]
+                found[key] = (before[0], i.loops)
+                work.choices[f"{form.label} hoisted out of a loop"] += 1
                 continue
-            found[name] = (step.writes[0][0], i.loops)
+            found[key] = (result, i.loops)
         for number, _ in step.writes:
-            if number in rewritten:
+            if number in version:
                 version[number] += 1
         kept.append(step)
     return kept
 
 
-def _renamed(step: Step, same: dict[int, int]) -> Step:
-    """A step with the numbers that its tiles now go by."""
-    for number, _ in step.reads + step.writes:
-        if number in same:
-            reads, writes = ([_rename(a, same) for a in part] for part in step[1:])
-            return Step(step.instr, reads, writes)
-    return step
+def _find_shared(storage: Storage) -> None:
+    """Number the computations that a later iteration may share, up to the tiles they read."""
+    numbers: dict[tuple, int] = {}
+    for form in storage.forms.values():
+        key = _computation(form.instr, storage) if form.instr.loops else None
+        if key is not None:
+            try:
+                form.shared = numbers.setdefault(key, len(numbers))
+            except TypeError:  # an attribute that cannot be compared
+                continue
 
 
-def _rename(access: Access, same: dict[int, int]) -> Access:
-    number, t = access
-    if number not in same:
-        return access
-    # Another tile's coordinates may differ in the block; both are whole tiles.
-    return same[number], None if t is None or t.buffer.par_axis else t
-
-
-class _Kinds:
-    """Numbers of the computations that a later iteration may share, up to the tiles they read."""
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._numbers: dict[tuple, int] = {}
-        self._known: dict[int, int | None] = {}  # by id of the instruction copied from
-
-    def of(self, i: Instruction) -> int | None:
-        """The number of an instruction's kind; None if it is not to be shared."""
-        key = id(i.origin or i)
-        if key not in self._known:
-            self._known[key] = self._find(i)
-        return self._known[key]
-
-    def _find(self, i: Instruction) -> int | None:
-        load = i.opcode == "dma_copy" and not i.ins[0].space.on_chip
-        if i.opcode in _NEVER_SHARED or (i.opcode in DMA and not load) or len(i.outs) != 1:
-            return None
-        out = i.outs[0]
-        b = out.buffer
-        if (
-            b.role is not Role.LOCAL
-            or not b.space.on_chip
-            or b.placed
-            or i.where is not None
-            or b.partition_bytes > _KEEP_BYTES
-            or not self._storage.whole_tile(out)
-        ):
-            return None
-        parts: list = [i.opcode, out.shape]
-        for x in i.ins:
-            parts += (id(x.coefs), x.shape) if isinstance(x, Tensor) else (x,)
-        key = (*parts, *i.attrs.items())
-        try:
-            return self._numbers.setdefault(key, len(self._numbers))
-        except TypeError:  # an attribute that cannot be compared
-            return None
+def _computation(i: Instruction, storage: Storage) -> tuple | None:
+    """What an instruction does to the tiles that it reads; None if it is not to be shared."""
+    load = i.opcode == "dma_copy" and not i.ins[0].space.on_chip
+    if i.opcode in _NEVER_SHARED or (i.opcode in DMA and not load) or len(i.outs) != 1:
+        return None
+    out = i.outs[0]
+    b = out.buffer
+    if (
+        b.role is not Role.LOCAL
+        or not b.space.on_chip
+        or b.placed
+        or i.where is not None
+        or b.partition_bytes > _KEEP_BYTES
+        or not storage.whole_tile(out)
+        # Of memory that several tiles placed by hand share, parts are not told apart.
+        or any(t.buffer.placed and storage.access(t)[1] is None for t in i.tiles_in)
+    ):
+        return None
+    # Which part of a tile it reads is compared with the tile's number.
+    ins = [None if isinstance(x, Tensor) else x for x in i.ins]
+    return i.opcode, out.shape, *ins, *i.attrs.items()
 
 
 def _next_iteration(before: tuple, now: tuple, innermost: bool) -> bool:

@@ -9,25 +9,61 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 
-from nkisim.cost.tasks import Work
+from nkisim.cost.tasks import Access, Work
 from nkisim.instruction import Instruction
-from nkisim.memory import Buffer, Placed, Space, block_of, c_strides
+from nkisim.memory import Buffer, Placed, Space, c_strides
 from nkisim.tensor import Tensor
 
-# What a task touches: a number, and which part of it; None for all of it.
-Access = tuple[int, Tensor | None]
+# The parts that views of one kind may name, by their offsets: for each, the first view that did.
+_Parts = dict[tuple[int, ...], Tensor]
 
 
-class Step(NamedTuple):
+class Form:
+    """What all copies of an instruction have in common (see Instruction.origin).
+
+    Made when memory is numbered; `nkisim.cost.passes` and `nkisim.cost.build` add to it what they
+    find out about one copy, for all of them.
+
+    Attributes:
+        instr: one of them.
+        blocks: whether an operand is in a blocked tensor on chip, or placed by hand.
+        reads, writes: the parts that each operand may name; None with `blocks`.
+        shared: the number of its computation, if a later iteration may share it (see `_Kinds`).
+        label: what it does.
+        plan: what `nkisim.cost.build` makes of it.
+    """
+
+    __slots__ = ("blocks", "instr", "label", "plan", "reads", "shared", "writes")
+
+    def __init__(self, instr: Instruction, storage: Storage) -> None:
+        self.instr = instr
+        self.label = instr.label
+        tiles = instr.outs + instr.tiles_in
+        self.blocks = any(t.buffer.placed or _in_block(t) for t in tiles)
+        self.reads: list[_Parts] | None = None
+        self.writes: list[_Parts] | None = None
+        if not self.blocks:
+            self.reads = [storage.parts(t) for t in instr.tiles_in]
+            self.writes = [storage.parts(t) for t in instr.outs]
+        self.shared: int | None = None
+        self.plan: object = None
+
+
+class Step:
     """An instruction, and what it reads and writes by number, in the order of its operands."""
 
-    instr: Instruction
-    reads: list[Access]
-    writes: list[Access]
+    __slots__ = ("form", "instr", "reads", "writes")
+
+    def __init__(
+        self, instr: Instruction, form: Form, reads: list[Access], writes: list[Access]
+    ) -> None:
+        self.instr = instr
+        self.form = form
+        self.reads = reads
+        self.writes = writes
 
 
 class Storage:
@@ -39,38 +75,79 @@ class Storage:
 
     def __init__(self, work: Work) -> None:
         self.work = work
-        self._tiles: dict[tuple[int, int], int] = {}  # (blocked buffer, block) -> number
+        self.forms: dict[Instruction, Form] = {}  # by the instruction copied from
+        self._parts: dict[tuple, _Parts] = {}
+        self._nbytes: dict[tuple, int] = {}
+        self._tiles: dict[tuple[int, tuple[int, ...]], int] = {}  # (buffer, block) -> number
         self._walked: set[int] = set()  # blocked buffers with a view of several tiles
         self._slots: dict[tuple[Space, Placed], tuple[int, bool]] = {}
         self._next = -1
 
     def steps(self, instrs: Sequence[Instruction]) -> list[Step]:
         """Number what `instrs` touch. To be called once, before anything else."""
-        buffers: dict[int, Buffer] = {}
-        for i in instrs:
-            for t in i.outs + i.tiles_in:
-                b = t.buffer
-                buffers[b.number] = b
-                if b.par_axis and b.space.on_chip and any(map(any, t.coefs[: b.par_axis])):
-                    self._walked.add(b.number)
-        work = self.work
-        for number, b in buffers.items():
-            work.buffers[number] = b
-            work.spaces[number] = b.space
-            if b.space.on_chip and not b.placed and not self._blocked(b):
-                work.sizes[number] = b.tiles * b.partition_bytes
-        if any(b.placed for b in buffers.values()):
-            self._place(buffers.values())
-        access = self.access
-        plain = {n for n, b in buffers.items() if not b.placed and not b.par_axis}
+        known = self.forms
+        forms = [known.get(i.origin or i) or self._form(i) for i in instrs]
+        if any(form.blocks for form in known.values()):
+            self._look_at_blocks(instrs, forms)
+        numbered = self._numbered
         return [
-            Step(
-                i,
-                [(n, t) if (n := t.buffer.number) in plain else access(t) for t in i.tiles_in],
-                [(n, t) if (n := t.buffer.number) in plain else access(t) for t in i.outs],
-            )
-            for i in instrs
+            Step(i, form, numbered(i.tiles_in, form.reads), numbered(i.outs, form.writes))
+            for i, form in zip(instrs, forms, strict=True)
         ]
+
+    def _numbered(self, tiles: tuple[Tensor, ...], parts: Sequence[_Parts] | None) -> list[Access]:
+        """What operands touch, given the parts that each may name, if that is known."""
+        spaces = self.work.spaces
+        accesses = []
+        if parts is None:
+            for t in tiles:
+                if t.buffer.number not in spaces:
+                    self._register(t.buffer)
+                accesses.append(self.access(t))
+            return accesses
+        for t, known in zip(tiles, parts, strict=True):
+            buffer = t.buffer
+            number = buffer.number
+            if number not in spaces:
+                self._register(buffer)
+            accesses.append((number, known.setdefault(t.offsets, t)))
+        return accesses
+
+    def _form(self, i: Instruction) -> Form:
+        origin = i.origin or i
+        found = self.forms[origin] = Form(origin, self)
+        return found
+
+    def parts(self, t: Tensor, first: int = 0) -> _Parts:
+        """The parts that views like `t` may name, by their offsets from axis `first` on."""
+        key = (t.shape, id(t.coefs), t.base_shape, first)
+        found = self._parts.get(key)
+        if found is None:
+            found = self._parts[key] = {}
+        return found
+
+    def _register(self, b: Buffer) -> None:
+        number, work = b.number, self.work
+        work.buffers[number] = b
+        work.spaces[number] = b.space
+        if b.space.on_chip and not b.placed and not self._blocked(b):
+            key = (b.shape, b.par_axis, b.dtype)
+            nbytes = self._nbytes.get(key)
+            if nbytes is None:
+                nbytes = self._nbytes[key] = b.tiles * b.partition_bytes
+            work.sizes[number] = nbytes
+
+    def _look_at_blocks(self, instrs: Sequence[Instruction], forms: Sequence[Form]) -> None:
+        """Find out which tensors are one piece, and which tiles share memory."""
+        placed: dict[int, Buffer] = {}
+        for i, form in zip(instrs, forms, strict=True):
+            for t in i.outs + i.tiles_in if form.blocks else ():
+                if t.buffer.placed:
+                    placed[t.buffer.number] = t.buffer
+                if _in_block(t) and any(map(any, t.coefs[: t.buffer.par_axis])):
+                    self._walked.add(t.buffer.number)
+        if placed:
+            self._place(placed.values())
 
     def scratch(self, nbytes: int, space: Space = Space.PSUM) -> int:
         """A new tile that only the compiler knows."""
@@ -83,12 +160,20 @@ class Storage:
     def access(self, t: Tensor) -> Access:
         """What a tensor is kept in, and which part of that it is."""
         b = t.buffer
-        number = b.number
         if b.placed:
             return self._slot(t)
-        if b.par_axis and b.space.on_chip and number not in self._walked:
-            number = self._tile(b, block_of(t))
-        return number, t
+        if not self._blocked(b):
+            return b.number, self.parts(t).setdefault(t.offsets, t)
+        first = b.par_axis
+        return self._tile(b, t.offsets[:first]), self._inside(t, first)
+
+    def _inside(self, t: Tensor, first: int) -> Tensor:
+        """Which part of a tile of a blocked tensor a view is, whichever tile that is."""
+        parts, inside = self.parts(t, first), t.offsets[first:]
+        found = parts.get(inside)
+        if found is None:
+            found = parts[inside] = t.moved(t.buffer, (0,) * first + inside)
+        return found
 
     def whole_tile(self, t: Tensor) -> bool:
         """Whether a view of a tile on chip is all of it, in order."""
@@ -104,7 +189,7 @@ class Storage:
     def _blocked(self, b: Buffer) -> bool:
         return bool(b.par_axis) and b.space.on_chip and b.number not in self._walked
 
-    def _tile(self, b: Buffer, block: int) -> int:
+    def _tile(self, b: Buffer, block: tuple[int, ...]) -> int:
         key = (b.number, block)
         found = self._tiles.get(key)
         if found is None:
@@ -150,8 +235,12 @@ class Storage:
         number, alone = min(found)
         if len(found) > 1 or not alone:
             return number, None
-        zero = (0,) * len(blocks) + t.offsets[b.par_axis :]
-        return number, t.view_as(t.shape, zero, t.coefs)
+        return number, self._inside(t, b.par_axis)
+
+
+def _in_block(t: Tensor) -> bool:
+    """Whether a view is of an on-chip tensor with block axes."""
+    return bool(t.buffer.par_axis) and t.buffer.space.on_chip
 
 
 def _blocks_of(t: Tensor, blocks: tuple[int, ...], first: tuple[int, ...]) -> list[tuple]:

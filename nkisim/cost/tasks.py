@@ -10,6 +10,7 @@ from nkisim.cost.compute import Cost
 from nkisim.cost.dma import Transfer
 from nkisim.instruction import Engine, Instruction
 from nkisim.memory import Buffer, Space
+from nkisim.tensor import Tensor
 
 if TYPE_CHECKING:
     from nkisim.cost.allocation import Residence
@@ -17,58 +18,80 @@ if TYPE_CHECKING:
 # For each engine that may run a task, what it costs there.
 Costs = tuple[tuple[Engine, Cost], ...]
 
+# What a task touches: memory by number, and which part of it; None for all of it. The part is a
+# view of any memory of that kind, the same one whenever it is the same part.
+Access = tuple[int, Tensor | None]
+
+
+@dataclass(slots=True, frozen=True, eq=False)
+class Kind:
+    """What tasks have in common that do the same in other places.
+
+    Attributes:
+        label: what they do.
+        costs: for each engine that may run one, its cost; the first is preferred.
+        transfer: for DMA, what moves.
+        accumulates: a matmul that adds to what the one before left in PSUM.
+        table: for Scalar, the activation function whose table must be loaded.
+        flops: operations that count for the roofline.
+        psum: whether one reads or writes PSUM.
+    """
+
+    label: str
+    costs: Costs
+    transfer: Transfer | None = None
+    accumulates: bool = False
+    table: str = ""
+    flops: int = 0
+    psum: bool = False
+
 
 class Task:
     """One thing that an engine or the DMA queues do.
 
     Attributes:
         instr: the instruction that it comes from.
-        label: what it does.
-        costs: for each engine that may run it, its cost; the first is preferred.
-        reads, writes: (buffer number, access pattern or None for the whole buffer).
-        transfer: for DMA, what moves.
-        accumulates: a matmul that adds to what the one before left in PSUM.
-        table: for Scalar, the activation function whose table must be loaded.
-        flops: operations that count for the roofline.
-        psum: whether it reads or writes PSUM.
+        kind: what it does, and what that takes. Its attributes are the task's, too.
+        reads, writes: the memory that it touches.
     """
 
-    __slots__ = (
-        "accumulates",
-        "costs",
-        "flops",
-        "instr",
-        "label",
-        "psum",
-        "reads",
-        "table",
-        "transfer",
-        "writes",
-    )
+    __slots__ = ("instr", "kind", "reads", "writes")
 
     def __init__(
-        self,
-        instr: Instruction,
-        label: str,
-        costs: Costs,
-        reads: list,
-        writes: list,
-        transfer: Transfer | None = None,
-        accumulates: bool = False,
-        table: str = "",
-        flops: int = 0,
-        psum: bool = False,
+        self, instr: Instruction, kind: Kind, reads: list[Access], writes: list[Access]
     ) -> None:
         self.instr = instr
-        self.label = label
-        self.costs = costs
+        self.kind = kind
         self.reads = reads
         self.writes = writes
-        self.transfer = transfer
-        self.accumulates = accumulates
-        self.table = table
-        self.flops = flops
-        self.psum = psum
+
+    @property
+    def label(self) -> str:
+        return self.kind.label
+
+    @property
+    def costs(self) -> Costs:
+        return self.kind.costs
+
+    @property
+    def transfer(self) -> Transfer | None:
+        return self.kind.transfer
+
+    @property
+    def accumulates(self) -> bool:
+        return self.kind.accumulates
+
+    @property
+    def table(self) -> str:
+        return self.kind.table
+
+    @property
+    def flops(self) -> int:
+        return self.kind.flops
+
+    @property
+    def psum(self) -> bool:
+        return self.kind.psum
 
 
 @dataclass

@@ -6,7 +6,7 @@ more for each question, a stretch is, and its gain is taken in proportion.
 
 from __future__ import annotations
 
-import copy
+import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -74,8 +74,5 @@ def _part(work: Work, first: int, last: int) -> Work:
 
 
 def replaced(task: Task, **attributes: object) -> Task:
-    """A copy of a task with other attributes."""
-    other = copy.copy(task)
-    for name, value in attributes.items():
-        setattr(other, name, value)
-    return other
+    """A copy of a task whose kind has other attributes."""
+    return Task(task.instr, dataclasses.replace(task.kind, **attributes), task.reads, task.writes)
