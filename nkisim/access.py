@@ -132,7 +132,11 @@ class AccessPattern:
     @property
     def covers_buffer(self) -> bool:
         """Whether the view is the whole buffer, in order."""
-        return self.size == self.buffer.size and self.is_box and not any(self.offsets)
+        if any(self.offsets):
+            return False
+        return (self.base_shape is self.buffer.shape and self.is_base) or (
+            self.size == self.buffer.size and self.is_box
+        )
 
     @property
     def is_base(self) -> bool:

@@ -39,7 +39,8 @@ class Location(NamedTuple):
         return f"{name}:{self.lineno} in {self.function}"
 
 
-_locations: dict[tuple[CodeType, int], Location] = {}
+# By the identity of the code, which has no fast hash; it is kept so that the identity stays.
+_locations: dict[tuple[int, int], tuple[Location, CodeType]] = {}
 
 
 def caller() -> FrameType | None:
@@ -55,12 +56,12 @@ def locate() -> Location | None:
     frame = caller()
     if frame is None:
         return None
-    key = (frame.f_code, frame.f_lineno)
-    found = _locations.get(key)
+    code, line = frame.f_code, frame.f_lineno
+    found = _locations.get((id(code), line))
     if found is None:
-        found = Location(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-        _locations[key] = found
-    return found
+        found = Location(code.co_filename, line, code.co_name), code
+        _locations[id(code), line] = found
+    return found[0]
 
 
 class KernelError(Exception):

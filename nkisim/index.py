@@ -445,12 +445,11 @@ def arange(*args: int) -> IndexTensor:
 class MeshGrid(tuple):
     """What `nl.mgrid[...]` gives: one dense index an axis, also by name (.p, .x, .y, .z, .w)."""
 
-    _NAMES = "pxyzw"
+    def __init__(self, indices: object) -> None:
+        for name, index in zip("pxyzw", self, strict=False):
+            setattr(self, name, index)
 
     def __getattr__(self, name: str) -> IndexTensor:
-        at = MeshGrid._NAMES.find(name) if len(name) == 1 else -1
-        if 0 <= at < len(self):
-            return self[at]
         raise AttributeError(f"a mesh grid of {len(self)} axes has no axis {name!r}")
 
 

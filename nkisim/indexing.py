@@ -37,11 +37,11 @@ def index(target: AccessPattern, key: object) -> AccessPattern | IndirectTensor:
     if target.ndim < 2 and target.space.on_chip and _named(keys) > target.ndim:
         target = as_tile(target)  # `t[:, 3]` is a column, and takes the indices of one
     axes = _expand(target, keys)
-    kinds = {type(k) for k in axes}
+    kinds = set(map(type, axes))
     if DynamicIndex in kinds:
         return indirect_view(target, axes)
     if IndexTensor in kinds:
-        if any(isinstance(k, slice | DynSlice) for k in keys):
+        if not {slice, DynSlice}.isdisjoint(map(type, keys)):
             raise _mixed(target)
         return advanced(target, axes)
     return _basic(target, axes)
@@ -76,7 +76,9 @@ def _named(key: tuple) -> int:
 
 def _expand(target: AccessPattern, key: tuple) -> list:
     """The key with `...` written out, one entry an axis (and None for each new axis)."""
-    if len(key) == target.ndim and all(type(k) in _PLAIN for k in key):
+    if len(key) == len(target.shape) and all(
+        [type(k) in _PLAIN or (type(k) is DynSlice and type(k.start) in _PLAIN) for k in key]
+    ):
         return list(key)
     axes: list = []
     named = _named(key)
@@ -208,8 +210,8 @@ def bounds_of(target: AccessPattern, k: object, axis: int) -> tuple[int, int | N
             )
         return start, size, 1
     given = (k.start, k.stop, k.step)
-    parts = [None if p is None else as_int(p) for p in given]
-    if any(p is None and q is not None for p, q in zip(parts, given, strict=True)):
+    parts = [p if p is None or type(p) is int else as_int(p) for p in given]
+    if any([p is None and q is not None for p, q in zip(parts, given, strict=True)]):
         raise IndexingError(
             f"slice {k!r} of {target.describe()} has bounds that are not known integers",
             rule="slice bounds are integers known while tracing",

@@ -49,21 +49,26 @@ class MemoryState:
 
     def on_instruction(self, instr: Instruction) -> None:
         tiles = instr.tiles_in
-        missing = [self._undefined(instr, tensor) for tensor in tiles]
-        undefined: list[np.ndarray | None] = [None] * len(instr.outs)
-        if any(m is not None for m in missing):
-            undefined = self._flow(instr, tiles, missing)
-        elif self.check_ranges and has_range(instr):
+        for tensor in tiles:
+            if tensor.buffer.role is Role.LOCAL and not self.written.knows(tensor):
+                missing = [self._undefined(instr, tensor) for tensor in tiles]
+                if any(m is not None for m in missing):
+                    undefined = self._flow(instr, tiles, missing)
+                    for out, unknown in zip(instr.outs, undefined, strict=True):
+                        self._define(instr, out, unknown)
+                    return
+                break
+        if self.check_ranges and has_range(instr):
             instr.watched = True
-        for tensor, unknown in zip(instr.outs, undefined, strict=True):
-            self._define(instr, tensor, unknown)
+        for tensor in instr.outs:
+            self._define(instr, tensor, None)
 
     def _undefined(self, instr: Instruction, tensor: Tensor) -> np.ndarray | None:
         """Elements of an operand that nothing wrote; None when all are defined."""
         buffer = tensor.buffer
         if buffer.role is not Role.LOCAL:
             return None
-        if self.written.noted(tensor):
+        if self.written.knows(tensor):
             return None
         known = self.written.of(buffer)
         if known is None or 0 in tensor.shape:
@@ -166,7 +171,7 @@ class MemoryState:
 
     def on_repeat(self, tensors: Tensor, like: Tensor) -> bool:
         """See Checker.on_repeat."""
-        if not self.written.noted(like):
+        if not self.written.knows(like):
             known = self.written.of(like.buffer)
             if known is None:
                 return True

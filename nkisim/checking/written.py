@@ -55,10 +55,14 @@ class WrittenElements:
         elif self._flags.get(tensor.buffer.number, False) is not None:
             self._noted.setdefault(tensor.buffer.number, {})[_key(tensor)] = tensor
 
-    def noted(self, tensor: Tensor) -> bool:
-        """Whether just these elements were noted and not looked at since."""
-        noted = self._noted.get(tensor.buffer.number)
-        return noted is not None and _key(tensor) in noted
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether it is known without a look that all of these elements were written: their whole
+        buffer was, or just them."""
+        number = tensor.buffer.number
+        noted = self._noted.get(number)
+        if noted is None:
+            return self._flags.get(number, False) is None
+        return _key(tensor) in noted
 
     def add(
         self,
