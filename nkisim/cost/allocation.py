@@ -255,31 +255,36 @@ def _move(
 
 
 class Pool:
-    """Free bytes of a memory, and when they become free.
+    """Free bytes of a memory, and the tiles that get some, in program order.
 
-    Tiles get memory in program order. One that has to wait gets the bytes that are given back
-    first.
+    Attributes:
+        free: bytes a partition.
+        since: when the newest of them were given back, and by which task.
+        next: position in `tiles` of the next tile to get memory.
+        tiles: all tiles of this memory.
     """
 
-    def __init__(self, capacity: int) -> None:
-        self.free = capacity
-        self.capacity = capacity
-        self._returns: list[tuple[float, int, int]] = []
-        self._since = (0.0, -1)  # when the newest of the free bytes were given back, by which task
+    __slots__ = ("_nbytes", "capacity", "free", "next", "since", "tiles")
 
-    def give_back(self, time: float, nbytes: int, task: int) -> None:
-        """Bytes are free from `time` on, when `task` ends."""
-        heapq.heappush(self._returns, (time, task, nbytes))
+    def __init__(self, capacity: int, tiles: list[int], nbytes: list[int]) -> None:
+        self._nbytes = [min(nbytes[tile], capacity) for tile in tiles]
+        self._nbytes.append(1 << 60)  # a last one, that never gets any
+        self.free = self.capacity = capacity
+        self.since = (0.0, -1)
+        self.next = 0
+        self.tiles = tiles
 
-    def take(self, nbytes: int) -> tuple[float, int] | None:
-        """Take bytes: (time from which they are free, task that freed the last), or None."""
-        nbytes = min(nbytes, self.capacity)
-        while self.free < nbytes and self._returns:
-            time, task, more = heapq.heappop(self._returns)
-            self.free += more
-            if time > self._since[0]:
-                self._since = (time, task)
-        if self.free < nbytes:
-            return None
-        self.free -= nbytes
-        return self._since
+    def give_back(self, time: float, nbytes: int, task: int) -> bool:
+        """Bytes are free from `time` on, when `task` ends. Returns whether the next tile fits."""
+        self.free += min(nbytes, self.capacity)
+        if time > self.since[0]:
+            self.since = (time, task)
+        return self.free >= self._nbytes[self.next]
+
+    def grant(self) -> list[int]:
+        """Give memory to the next tiles, as far as there is any. Returns which."""
+        first = self.next
+        while self.free >= self._nbytes[self.next]:
+            self.free -= self._nbytes[self.next]
+            self.next += 1
+        return self.tiles[first : self.next]

@@ -1,7 +1,7 @@
 """Which tasks must wait for which: reads after writes, writes after reads and after writes.
 
-Each buffer keeps the access patterns that have touched it. Two patterns conflict when their
-bounding boxes meet, unless both step through memory so that they never hit the same element.
+Each memory keeps the parts of it that were touched. Two parts conflict when their bounding boxes
+meet, unless both step through memory so that they never hit the same element.
 """
 
 from __future__ import annotations
@@ -18,62 +18,84 @@ RESULT, READ, ORDER = 2, 1, 0
 _Box = tuple[tuple[int, int, int], ...]
 
 
-class _Pattern:
-    """One access pattern, whatever buffer it is of."""
-
-    __slots__ = ("base", "box")
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.base = tensor.base_shape
-        self.box: _Box = _box(tensor)
-
-
 class Patterns:
-    """The access patterns of a program.
+    """What is known about the parts of memory that tasks touch.
 
-    The tiles that a loop's iterations make are accessed in the same patterns, one after the other.
-    What the next pattern meets is worked out for the first of them: `history` numbers the sequences
-    of patterns, from 0 for none, and `steps` holds, for a sequence and the next pattern, the number
-    of the longer sequence and which of the patterns in it are met, whether they are covered by the
-    new one, and whether they cover it.
+    A part is told apart by identity: views of the same part are given as one (see
+    `nkisim.cost.tasks.Access`), so what is found out about it serves all tiles that a loop makes.
+    So does what the next part meets in a sequence of them: `history` numbers the sequences, from 0
+    for none, and `steps` holds, for a sequence and the next part, the number of the longer
+    sequence and which of the parts in it are met, whether they are covered by the new one, and
+    whether they cover it.
     """
 
     def __init__(self) -> None:
-        self._found: dict[tuple, _Pattern] = {}
+        self._boxes: dict[Tensor, _Box] = {}
+        self._meet: dict[tuple, bool] = {}
         self.history = 0
-        self.steps: dict[tuple[int, int], tuple[int, list[tuple[int, bool, bool]]]] = {}
+        self.steps: dict[tuple, tuple[int, list[tuple[int, bool, bool]]]] = {}
 
-    def of(self, t: Tensor | None) -> _Pattern | None:
-        """The pattern of an access; None for a whole buffer."""
-        if t is None:
-            return None
-        key = (t.offsets, t.shape, id(t.coefs), t.base_shape)
-        found = self._found.get(key)
+    def box(self, t: Tensor) -> _Box:
+        """(lowest, highest, step) of a part on each base axis."""
+        found = self._boxes.get(t)
         if found is None:
-            found = self._found[key] = _Pattern(t)
+            found = self._boxes[t] = _box(t)
         return found
+
+    def meet(self, a: Tensor | None, b: Tensor | None) -> bool:
+        """Whether two parts of one memory may have an element in common."""
+        found = self._meet.get((a, b))
+        if found is None:
+            found = self._meet[a, b] = self.conflict(a, b)
+        return found
+
+    def conflict(self, a: Tensor | None, b: Tensor | None) -> bool:
+        """The same for a question that is asked once."""
+        if a is None or b is None or a.base_shape != b.base_shape:
+            return True
+        boxes = zip(self.box(a), self.box(b), strict=True)
+        for (a_low, a_high, a_step), (b_low, b_high, b_step) in boxes:
+            if a_high < b_low or b_high < a_low:
+                return False
+            if a_step != 1 and b_step != 1:
+                step = gcd(a_step, b_step)
+                if step > 1 and (a_low - b_low) % step:
+                    return False
+        return True
+
+    def covers(self, a: Tensor | None, b: Tensor | None) -> bool:
+        """Whether `a` surely names every element that `b` does."""
+        if a is None:
+            return True
+        if b is None or a.base_shape != b.base_shape:
+            return False
+        boxes = zip(self.box(a), self.box(b), strict=True)
+        for (a_low, a_high, a_step), (b_low, b_high, _) in boxes:
+            if a_low > b_low or b_high > a_high or a_step > 1:
+                return False
+        return True
 
 
 class _Region:
-    """One access pattern of a buffer, and who touched it last."""
+    """One part of a memory, and who touched it last."""
 
-    __slots__ = ("meets", "pattern", "readers", "writer")
+    __slots__ = ("meets", "part", "readers", "writer")
 
-    def __init__(self, pattern: _Pattern | None) -> None:
-        self.pattern = pattern
+    def __init__(self, part: Tensor | None) -> None:
+        self.part = part
         self.writer = -1
         self.readers: list[int] = []
         self.meets: list[tuple[_Region, bool]] = []  # (another region, whether this covers it)
 
 
-# A pattern that meets more bins than this is compared with every other one.
+# A part that meets more bins than this is compared with every other one.
 _WIDE = 64
 
 
 class Regions:
-    """Accesses of one buffer, in program order.
+    """Accesses of one memory, in program order.
 
-    Patterns are found by the bins that they lie in: a grid of the size of the smaller of the first
+    Parts are found by the bins that they lie in: a grid of the size of the smaller of the first
     two, so that the tiles of a large tensor are compared with their neighbours only.
     """
 
@@ -82,16 +104,16 @@ class Regions:
     def __init__(self, patterns: Patterns) -> None:
         self._patterns = patterns
         self._history = 0
-        self._known: dict[_Pattern | None, _Region] = {}
+        self._known: dict[Tensor | None, _Region] = {}
         self._order: list[_Region] = []
         self._grid: tuple[int, ...] | None = None
         self._binned = 0  # how many of them are in bins
         self._bins: dict[tuple[int, ...], list[int]] = {}
         self._wide: list[int] = []
 
-    def read(self, t: Tensor | None, task: int, waits: dict[int, int]) -> None:
-        """`task` reads `t`. Adds what it must wait for."""
-        region = self._find(t)
+    def read(self, part: Tensor | None, task: int, waits: dict[int, int]) -> None:
+        """`task` reads a part. Adds what it must wait for."""
+        region = self._known.get(part) or self._add(part)
         if region.writer >= 0:
             waits[region.writer] = RESULT
         for other, _ in region.meets:
@@ -99,9 +121,9 @@ class Regions:
                 waits[other.writer] = RESULT
         region.readers.append(task)
 
-    def write(self, t: Tensor | None, task: int, waits: dict[int, int]) -> None:
-        """`task` writes `t`. Adds what it must wait for."""
-        region = self._find(t)
+    def write(self, part: Tensor | None, task: int, waits: dict[int, int]) -> None:
+        """`task` writes a part. Adds what it must wait for."""
+        region = self._known.get(part) or self._add(part)
         if region.writer >= 0 or region.readers:
             _overwrite(region, task, waits)
         for other, covered in region.meets:
@@ -113,70 +135,71 @@ class Regions:
         region.writer = task
         region.readers = []
 
-    def _find(self, t: Tensor | None) -> _Region:
-        pattern = self._patterns.of(t)
-        region = self._known.get(pattern)
-        if region is None:
-            region = self._known[pattern] = _Region(pattern)
-            step = self._patterns.steps.get((self._history, id(pattern)))
-            if step is None:
-                step = self._step(pattern)
-            self._history, meets = step
-            order = self._order
-            for at, covers, covered in meets:
-                other = order[at]
-                region.meets.append((other, covers))
-                other.meets.append((region, covered))
-            order.append(region)
+    def _add(self, part: Tensor | None) -> _Region:
+        """The region of a part that is touched for the first time."""
+        region = self._known[part] = _Region(part)
+        step = self._patterns.steps.get((self._history, part))
+        if step is None:
+            step = self._step(part)
+        self._history, meets = step
+        order = self._order
+        for at, covers, covered in meets:
+            other = order[at]
+            region.meets.append((other, covers))
+            other.meets.append((region, covered))
+        order.append(region)
         return region
 
-    def _step(self, pattern: _Pattern | None) -> tuple[int, list[tuple[int, bool, bool]]]:
-        """What a pattern meets that this buffer's history does not have yet."""
+    def _step(self, part: Tensor | None) -> tuple[int, list[tuple[int, bool, bool]]]:
+        """What a part meets that this memory's history does not have yet."""
         patterns, order = self._patterns, self._order
         meets = []
-        for at in self._near(pattern):
-            other = order[at].pattern
-            if _conflict(pattern, other):
-                meets.append((at, _covers(pattern, other), _covers(other, pattern)))
+        for at in self._near(part):
+            other = order[at].part
+            if patterns.conflict(part, other):
+                meets.append((at, patterns.covers(part, other), patterns.covers(other, part)))
         patterns.history += 1
-        found = patterns.steps[self._history, id(pattern)] = (patterns.history, meets)
+        found = patterns.steps[self._history, part] = (patterns.history, meets)
         return found
 
-    def _near(self, pattern: _Pattern | None) -> Iterable[int]:
-        """The positions of the regions that a new pattern may meet."""
+    def _near(self, part: Tensor | None) -> Iterable[int]:
+        """The positions of the regions that a new part may meet."""
         order = self._order
         if len(order) < 2:
             return range(len(order))
         if not self._binned:
             self._set_grid()
         for at in range(self._binned, len(order)):
-            bins = self._bins_of(order[at].pattern)
+            bins = self._bins_of(order[at].part)
             if bins is None:
                 self._wide.append(at)
             else:
                 for b in bins:
                     self._bins.setdefault(b, []).append(at)
         self._binned = len(order)
-        bins = self._bins_of(pattern)
+        bins = self._bins_of(part)
         if bins is None:
             return range(len(order))
         return {*self._wide, *(at for b in bins for at in self._bins.get(b, ()))}
 
     def _set_grid(self) -> None:
-        """Bins of the size of the smaller of two patterns."""
-        boxes = [r.pattern.box for r in self._order[:2] if r.pattern is not None]
+        """Bins of the size of the smaller of two parts."""
+        boxes = [self._patterns.box(r.part) for r in self._order[:2] if r.part is not None]
         if boxes and all(len(b) == len(boxes[0]) for b in boxes):
             self._grid = tuple(
                 min(h - w + 1 for w, h, _ in axis) for axis in zip(*boxes, strict=True)
             )
 
-    def _bins_of(self, pattern: _Pattern | None) -> list[tuple[int, ...]] | None:
-        """The grid cells that a pattern's box meets; None when it is not to be binned."""
-        if pattern is None or self._grid is None or len(pattern.box) != len(self._grid):
+    def _bins_of(self, part: Tensor | None) -> list[tuple[int, ...]] | None:
+        """The grid cells that a part's box meets; None when it is not to be binned."""
+        if part is None or self._grid is None:
+            return None
+        box = self._patterns.box(part)
+        if len(box) != len(self._grid):
             return None
         spans = [
             range(low // size, high // size + 1)
-            for (low, high, _), size in zip(pattern.box, self._grid, strict=True)
+            for (low, high, _), size in zip(box, self._grid, strict=True)
         ]
         if prod(map(len, spans)) > _WIDE:
             return None
@@ -207,28 +230,3 @@ def _box(t: Tensor) -> _Box:
                     low += c * (extent - 1)
         box.append((low, high, step))
     return tuple(box)
-
-
-def _conflict(a: _Pattern | None, b: _Pattern | None) -> bool:
-    if a is None or b is None or a.base != b.base:
-        return True
-    for (a_low, a_high, a_step), (b_low, b_high, b_step) in zip(a.box, b.box, strict=True):
-        if a_high < b_low or b_high < a_low:
-            return False
-        if a_step != 1 and b_step != 1:
-            step = gcd(a_step, b_step)
-            if step > 1 and (a_low - b_low) % step:
-                return False
-    return True
-
-
-def _covers(a: _Pattern | None, b: _Pattern | None) -> bool:
-    """Whether `a` surely names every element that `b` does."""
-    if a is None:
-        return True
-    if b is None or a.base != b.base:
-        return False
-    for (a_low, a_high, a_step), (b_low, b_high, _) in zip(a.box, b.box, strict=True):
-        if a_low > b_low or b_high > a_high or a_step > 1:
-            return False
-    return True

@@ -11,10 +11,12 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from nkisim.cost.allocation import Pool, Residence, capacities
+from nkisim.cost.dma import Transfer
 from nkisim.cost.regions import ORDER, READ, RESULT, Patterns, Regions
-from nkisim.cost.tasks import Work
+from nkisim.cost.tasks import Kind, Work
 from nkisim.instruction import Engine
 from nkisim.machine import Machine
 from nkisim.memory import Space
@@ -58,110 +60,120 @@ class Schedule:
     queues_of: list[tuple[int, ...]] = field(default_factory=list)
 
 
-def assign_engines(work: Work) -> list[int]:
-    """The engine of each task: a free choice goes to the engine with less to do in all."""
-    index = {e: at for at, e in enumerate(ENGINES)}
-    known: dict[int, list[tuple[int, float]]] = {}  # id of a task's costs -> the same by position
+class _Job(NamedTuple):
+    """What the scheduler needs to know of a task on the engine that it runs on."""
+
+    engine: int
+    busy: float
+    done: float
+    data: float
+    transfer: Transfer | None
+    table: str
+    psum: bool
+
+
+def assign_engines(work: Work) -> list[_Job]:
+    """Each task on its engine: a free choice goes to the engine with less to do in all."""
+    kinds = [task.kind for task in work.tasks]
+    options = {kind: _options(kind) for kind in dict.fromkeys(kinds)}
+    if all(len(jobs) == 1 for jobs in options.values()):
+        return [options[kind][0] for kind in kinds]
     load = [0.0] * len(ENGINES)
-    options = []
-    for task in work.tasks:
-        costs = task.costs
-        found = known.get(id(costs))
-        if found is None:
-            found = known[id(costs)] = [(index[e], c.busy) for e, c in costs]
-        if len(found) == 1:
-            engine, busy = found[0]
-            load[engine] += busy
-        options.append(found)
+    for kind in kinds:
+        jobs = options[kind]
+        if len(jobs) == 1:
+            load[jobs[0].engine] += jobs[0].busy
     chosen = []
-    for task, found in zip(work.tasks, options, strict=True):
-        engine = found[0][0]
-        if len(found) > 1:
-            total, _, engine = min((load[e] + busy, at, e) for at, (e, busy) in enumerate(found))
-            load[engine] = total
-            work.choices[f"{task.label} on {ENGINES[engine].value}"] += 1
-        chosen.append(engine)
+    for kind in kinds:
+        jobs = options[kind]
+        if len(jobs) > 1:
+            total, at = min((load[job.engine] + job.busy, at) for at, job in enumerate(jobs))
+            job = jobs[at]
+            load[job.engine] = total
+            work.choices[f"{kind.label} on {ENGINES[job.engine].value}"] += 1
+            chosen.append(job)
+        else:
+            chosen.append(jobs[0])
     return chosen
 
 
-def dependences(work: Work, in_flight: int) -> tuple[list[list[tuple[int, int]]], list[int]]:
-    """(followers of each task with the kind of dependence, number of tasks each waits for)."""
+def _options(kind: Kind) -> list[_Job]:
+    """A task of this kind on each engine that may run it."""
+    return [
+        _Job(ENGINES.index(e), c.busy, c.done, c.data, kind.transfer, kind.table, kind.psum)
+        for e, c in kind.costs
+    ]
+
+
+def dependences(work: Work, in_flight: int) -> tuple[list[list[int]], dict[int, list], list[int]]:
+    """What waits for what.
+
+    Returns:
+        For each task, those that wait for its result; for some, the others that wait for it, with
+        the kind of dependence; for each task, how many it waits for.
+    """
     tasks = work.tasks
-    tracked, parts = _memory_to_watch(work)
     patterns = Patterns()
-    regions = {n: Regions(patterns) for n in parts & tracked}
+    regions = {n: Regions(patterns) for n in _changing(work)}
     hbm = work.spaces.keys() - work.sizes.keys()
-    # Memory that is only ever touched as one needs no regions: its last writer, and who has read
-    # it since.
-    whole: dict[int, tuple[list[int], list[int]]] = {n: ([], []) for n in tracked - parts}
-    followers: list[list[tuple[int, int]]] = [[] for _ in tasks]
-    waits_for = [0] * len(tasks)
+    made: dict[int, tuple[int, Tensor | None]] = {}  # other memory -> who wrote which part of it
+    users: list[list[int]] = [[] for _ in tasks]
+    others: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    waits_for = []
     rings: dict[tuple, list[int]] = defaultdict(list)
     for at, task in enumerate(tasks):
         waits: dict[int, int] = {}
-        for number, t in task.reads:
-            touched = whole.get(number)
-            if touched is not None:
-                if touched[0]:
-                    waits[touched[0][0]] = RESULT
-                touched[1].append(at)
+        for number, part in task.reads:
+            if number in made:
+                writer, written = made[number]
+                if part is written or patterns.meet(part, written):
+                    waits[writer] = RESULT
             elif number in regions:
-                regions[number].read(t, at, waits)
-        for number, t in task.writes:
-            touched = whole.get(number)
-            if touched is not None:
-                writer, readers = touched
-                if writer:
-                    waits[writer[0]] = RESULT
-                for reader in readers:
-                    if reader != at:
-                        waits.setdefault(reader, READ)
-                readers.clear()
-                writer[:] = (at,)
-            elif number in regions:
-                regions[number].write(t, at, waits)
-        if task.accumulates:
-            for before, kind in waits.items():
-                if kind == RESULT and tasks[before].instr.opcode == "nc_matmul":
+                regions[number].read(part, at, waits)
+        for number, part in task.writes:
+            if number in regions:
+                regions[number].write(part, at, waits)
+            else:
+                made[number] = (at, part)
+        kind = task.kind
+        if kind.accumulates:
+            for before, why in waits.items():
+                if why == RESULT and tasks[before].instr.opcode == "nc_matmul":
                     waits[before] = ORDER
-        if task.transfer is not None:
+        if kind.transfer is not None:
             source = task.reads[0][0] if task.reads else -1
             far = source if source in hbm else task.writes[0][0] if task.writes else -1
-            ring = rings[id(task.instr.location), task.label, far if far in hbm else None]
+            ring = rings[id(task.instr.location), kind.label, far if far in hbm else None]
             if len(ring) >= in_flight:
                 waits.setdefault(ring[-in_flight], _RING)
             ring.append(at)
-        waits_for[at] = len(waits)
-        for before, kind in waits.items():
-            followers[before].append((at, kind))
-    return followers, waits_for
+        waits_for.append(len(waits))
+        for before, why in waits.items():
+            if why == RESULT:
+                users[before].append(at)
+            else:
+                others[before].append((at, why))
+    return users, others, waits_for
 
 
-def _memory_to_watch(work: Work) -> tuple[set[int], set[int]]:
-    """(memory in which tasks may have to wait for each other, memory touched in several parts)."""
+def _changing(work: Work) -> set[int]:
+    """Memory that is written more than once, or read before it is written.
+
+    HBM that is only written is not in it: the order of stores to it is left open.
+    """
     read: set[int] = set()
     written: set[int] = set()
-    first: dict[int, Tensor | None] = {}
-    parts: set[int] = set()
+    found: set[int] = set()
     for task in work.tasks:
-        for numbers, accesses in ((read, task.reads), (written, task.writes)):
-            for number, t in accesses:
-                numbers.add(number)
-                if number not in first:
-                    first[number] = t
-                    continue
-                f = first[number]
-                if f is not t and (
-                    f is None
-                    or t is None
-                    or f.shape is not t.shape
-                    or f.coefs is not t.coefs
-                    or f.offsets != t.offsets
-                    or f.base_shape != t.base_shape
-                ):
-                    parts.add(number)
+        for number, _ in task.reads:
+            read.add(number)
+        for number, _ in task.writes:
+            if number in written or number in read:
+                found.add(number)
+            else:
+                written.add(number)
     hbm = work.spaces.keys() - work.sizes.keys()
-    return (read & written) | (written - hbm), parts
+    return found - (hbm - read)
 
 
 def schedule(work: Work, machine: Machine, timing: Timing) -> Schedule:
@@ -174,14 +186,9 @@ class _Run:
         self.work = work
         self.timing = timing
         n = len(work.tasks)
-        self.engine = assign_engines(work)
-        self.costs = [
-            task.costs[0][1]
-            if len(task.costs) == 1
-            else next(c for e, c in task.costs if e is ENGINES[chosen])
-            for task, chosen in zip(work.tasks, self.engine, strict=True)
-        ]
-        self.followers, self.waits = dependences(work, timing.dma.in_flight)
+        self.jobs = assign_engines(work)
+        self.engine = [job.engine for job in self.jobs]
+        self.users, self.others, self.waits = dependences(work, timing.dma.in_flight)
         self.ready_at = [0.0] * n
         self.ready_by = [-1] * n
         self.ready_why = ["start"] * n
@@ -208,11 +215,11 @@ class _Run:
     def _set_up_memory(self, machine: Machine) -> None:
         """Pools, and the order in which buffers get their memory."""
         self.tiles = tiles = self.work.residence or Residence.of(self.work)
-        self.pools = [Pool(capacities(machine)[space]) for space in _MEMORIES]
-        self.queue: list[list[int]] = [[], []]
-        for tile, memory in enumerate(tiles.memory):
-            self.queue[memory].append(tile)
-        self.front = [0] * len(_MEMORIES)
+        room = capacities(machine)
+        self.pools = [
+            Pool(room[space], [t for t, m in enumerate(tiles.memory) if m == memory], tiles.nbytes)
+            for memory, space in enumerate(_MEMORIES)
+        ]
         self.left = list(tiles.uses)
         self.released = [0.0] * len(self.left)
         for first in tiles.first:
@@ -222,8 +229,8 @@ class _Run:
         for at, count in enumerate(self.waits):
             if count == 0:
                 self._enqueue(at)
-        for memory in range(len(_MEMORIES)):
-            self._allocate(memory)
+        for pool in self.pools:
+            self._allocate(pool)
         issued = self._drain()
         while issued < len(self.out.start) and self._overcommit():
             issued += self._drain()
@@ -276,16 +283,17 @@ class _Run:
         """
         tiles = self.tiles
         pending = [
-            (tiles.first[queue[front]], memory)
-            for memory, (queue, front) in enumerate(zip(self.queue, self.front, strict=True))
-            if front < len(queue)
+            (tiles.first[pool.tiles[pool.next]], memory)
+            for memory, pool in enumerate(self.pools)
+            if pool.next < len(pool.tiles)
         ]
         if not pending:
             return False
         _, memory = min(pending)
-        self.pools[memory].free += tiles.nbytes[self.queue[memory][self.front[memory]]]
+        pool = self.pools[memory]
+        pool.free += tiles.nbytes[pool.tiles[pool.next]]
         self.work.choices[f"more {_MEMORIES[memory].label} used than there is"] += 1
-        self._allocate(memory)
+        self._allocate(pool)
         return True
 
     def _wake(self, e: int, time: float) -> None:
@@ -303,6 +311,61 @@ class _Run:
         if time < self.next_wake[e]:
             self._wake(e, time)
 
+    def _port(self, e: int, at: int) -> tuple[float, int]:
+        """When the memory ports that a task needs are free, and who holds them until then."""
+        opens = _OPEN
+        if e != _SCALAR:
+            opens = max(opens, self._held("sbuf", e))
+        if e != _GPSIMD and self.jobs[at].psum:
+            opens = max(opens, self._held("psum", e))
+        return opens
+
+    def _held(self, port: str, e: int) -> tuple[float, int]:
+        until, holder = self.port[port]
+        return _OPEN if holder < 0 or self.engine[holder] == e else (until, holder)
+
+    def _issue(self, at: int, e: int, now: float) -> None:
+        out, job = self.out, self.jobs[at]
+        _, busy, done, data, moved, table, psum = job
+        out.start[at] = now
+        if now <= self.ready_at[at] or self.last[e] < 0:
+            out.cause[at], out.why[at] = self.ready_by[at], self.ready_why[at]
+        else:
+            out.cause[at], out.why[at] = self.last[e], "engine"
+        extra = 0.0
+        if table and table != self.table:
+            self.table = table
+            extra = self.timing.table_load_ns
+        end = now + busy + extra
+        near, far = 0.0, self.timing.semaphore_ns
+        if moved is None:
+            done = now + done + extra
+            if e in _ELEMENTWISE:
+                held = now + extra + data
+                if e != _SCALAR:
+                    self.port["sbuf"] = max(self.port["sbuf"], (held, at))
+                if psum and e != _GPSIMD:
+                    self.port["psum"] = max(self.port["psum"], (held, at))
+            read = end
+        else:
+            read, done = self._transfer(at, end, moved)
+            near = far = self.timing.dma.wake_ns
+        out.end[at] = self.free[e] = end
+        out.done[at] = done
+        self.last[e] = at
+        engine = self.engine
+        for user in self.users[at]:
+            self._arrive(user, done + (near if engine[user] == e else far), at, "data")
+        for follower, kind in self.others.get(at, ()):
+            hop = near if engine[follower] == e else far
+            if kind == READ:
+                self._arrive(follower, read + hop, at, "read")
+            elif kind == ORDER:
+                self._arrive(follower, end, at, "data")
+            else:
+                self._arrive(follower, done, at, "ring")
+        self._release(at, max(read, done))
+
     def _arrive(self, at: int, time: float, by: int, why: str) -> None:
         """One of the things that a task waits for comes at `time`."""
         if time > self.ready_at[at]:
@@ -313,51 +376,9 @@ class _Run:
         if left == 0:
             self._enqueue(at)
 
-    def _port(self, e: int, at: int) -> tuple[float, int]:
-        """When the memory ports that a task needs are free, and who holds them until then."""
-        opens = _OPEN
-        if e != _SCALAR:
-            opens = max(opens, self._held("sbuf", e))
-        if e != _GPSIMD and self.work.tasks[at].psum:
-            opens = max(opens, self._held("psum", e))
-        return opens
-
-    def _held(self, port: str, e: int) -> tuple[float, int]:
-        until, holder = self.port[port]
-        return _OPEN if holder < 0 or self.engine[holder] == e else (until, holder)
-
-    def _issue(self, at: int, e: int, now: float) -> None:
-        out, task, found = self.out, self.work.tasks[at], self.costs[at]
-        out.start[at] = now
-        if now <= self.ready_at[at] or self.last[e] < 0:
-            out.cause[at], out.why[at] = self.ready_by[at], self.ready_why[at]
-        else:
-            out.cause[at], out.why[at] = self.last[e], "engine"
-        extra = 0.0
-        if task.table and task.table != self.table:
-            self.table = task.table
-            extra = self.timing.table_load_ns
-        end = now + found.busy + extra
-        if task.transfer is None:
-            done = now + found.done + extra
-            if e in _ELEMENTWISE:
-                held = now + extra + found.data
-                if e != _SCALAR:
-                    self.port["sbuf"] = max(self.port["sbuf"], (held, at))
-                if task.psum and e != _GPSIMD:
-                    self.port["psum"] = max(self.port["psum"], (held, at))
-            read = end
-        else:
-            read, done = self._transfer(at, end)
-        out.end[at] = self.free[e] = end
-        out.done[at] = done
-        self.last[e] = at
-        self._tell(at, e, end, read, done, task.transfer is not None)
-        self._release(at, max(read, done))
-
-    def _transfer(self, at: int, triggered: float) -> tuple[float, float]:
+    def _transfer(self, at: int, triggered: float, moved: Transfer) -> tuple[float, float]:
         """Occupy DMA engines; returns when the source has been read, and when all is done."""
-        moved, dma, out = self.work.tasks[at].transfer, self.timing.dma, self.out
+        dma, out = self.timing.dma, self.out
         begin = triggered + dma.start_ns
         free = self.queue_free
         count, busy = moved.engines, moved.engine_ns
@@ -388,31 +409,6 @@ class _Run:
         out.queues_of[at] = chosen
         return last, last + moved.latency_ns
 
-    def _tell(self, at: int, e: int, end: float, read: float, done: float, dma: bool) -> None:
-        """Pass on what followers wait for."""
-        near, far = 0.0, self.timing.semaphore_ns
-        if dma:
-            near = far = self.timing.dma.wake_ns
-        engine, waits, ready_at = self.engine, self.waits, self.ready_at
-        for follower, kind in self.followers[at]:
-            hop = near if engine[follower] == e else far
-            if kind == RESULT:
-                time, why = done + hop, "data"
-            elif kind == READ:
-                time, why = read + hop, "read"
-            elif kind == ORDER:
-                time, why = end, "data"
-            else:
-                time, why = done, "ring"
-            # As `_arrive`, of which there are two for each task.
-            if time > ready_at[follower]:
-                ready_at[follower] = time
-                self.ready_by[follower] = at
-                self.ready_why[follower] = why
-            waits[follower] -= 1
-            if not waits[follower]:
-                self._enqueue(follower)
-
     def _release(self, at: int, time: float) -> None:
         """Give back the memory of tiles that nothing touches any more."""
         left, released, tiles = self.left, self.released, self.tiles
@@ -421,21 +417,11 @@ class _Run:
             if time > released[tile]:
                 released[tile] = time
             if not left[tile]:
-                memory = tiles.memory[tile]
-                pool = self.pools[memory]
-                pool.give_back(released[tile], min(tiles.nbytes[tile], pool.capacity), at)
-                if self.front[memory] < len(self.queue[memory]):
-                    self._allocate(memory)
+                pool = self.pools[tiles.memory[tile]]
+                if pool.give_back(released[tile], tiles.nbytes[tile], at):
+                    self._allocate(pool)
 
-    def _allocate(self, memory: int) -> None:
+    def _allocate(self, pool: Pool) -> None:
         """Give memory to the next tiles in program order, as far as there is any."""
-        queue, pool, tiles = self.queue[memory], self.pools[memory], self.tiles
-        front = self.front[memory]
-        while front < len(queue):
-            tile = queue[front]
-            granted = pool.take(tiles.nbytes[tile])
-            if granted is None:
-                break
-            self._arrive(tiles.first[tile], granted[0], granted[1], "memory")
-            front += 1
-        self.front[memory] = front
+        for tile in pool.grant():
+            self._arrive(self.tiles.first[tile], *pool.since, "memory")

@@ -169,9 +169,11 @@ def test_conflicting_accesses_are_ordered_and_others_are_not(accesses):
     """Reads and writes of boxes with steps, against sets of the elements they touch."""
     whole = Tensor(Buffer(0, (8, 40), F32, Space.SBUF))
     regions = Regions(Patterns())
-    touched, before = [], []
-    for at, (writes, (row, rows, column, step)) in enumerate(accesses):
+    touched, before, parts = [], [], {}
+    for at, (writes, box) in enumerate(accesses):
+        row, rows, column, step = box
         t = whole[row : min(row + rows, 8), column : column + 9 * step + 1 : step]
+        t = parts.setdefault(box, t)  # the same part, the same view
         waits: dict[int, int] = {}
         (regions.write if writes else regions.read)(t, at, waits)
         touched.append(set(_elements(t).ravel().tolist()))
