@@ -25,9 +25,10 @@ from nkisim.timing import Timing
 
 ENGINES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC)
 _TENSOR, _VECTOR, _SCALAR, _GPSIMD, _SYNC = range(5)
-_ELEMENTWISE = (_VECTOR, _SCALAR, _GPSIMD)
 _OPEN = (0.0, -1)
 _MEMORIES = (Space.SBUF, Space.PSUM)
+_SBUF, _PSUM = range(2)  # positions in it
+_NEVER = float("inf")
 _RING = 3  # a dependence on an earlier transfer of the same DMA instruction
 
 
@@ -61,7 +62,15 @@ class Schedule:
 
 
 class _Job(NamedTuple):
-    """What the scheduler needs to know of a task on the engine that it runs on."""
+    """What the scheduler needs to know of a task on the engine that it runs on.
+
+    Attributes:
+        engine: position in ENGINES.
+        busy, done, data: as in `nkisim.cost.compute.Cost`.
+        transfer: for DMA, what moves.
+        table: for Scalar, the activation function whose table must be loaded.
+        ports: memory ports that only one engine uses at a time, by position in _MEMORIES.
+    """
 
     engine: int
     busy: float
@@ -69,7 +78,7 @@ class _Job(NamedTuple):
     data: float
     transfer: Transfer | None
     table: str
-    psum: bool
+    ports: tuple[int, ...]
 
 
 def assign_engines(work: Work) -> list[_Job]:
@@ -99,10 +108,16 @@ def assign_engines(work: Work) -> list[_Job]:
 
 def _options(kind: Kind) -> list[_Job]:
     """A task of this kind on each engine that may run it."""
-    return [
-        _Job(ENGINES.index(e), c.busy, c.done, c.data, kind.transfer, kind.table, kind.psum)
-        for e, c in kind.costs
-    ]
+    found = []
+    for engine, cost in kind.costs:
+        e = ENGINES.index(engine)
+        ports: tuple[int, ...] = ()
+        if e in (_VECTOR, _GPSIMD):
+            ports += (_SBUF,)
+        if e in (_VECTOR, _SCALAR) and kind.psum:
+            ports += (_PSUM,)
+        found.append(_Job(e, cost.busy, cost.done, cost.data, kind.transfer, kind.table, ports))
+    return found
 
 
 def dependences(work: Work, in_flight: int) -> tuple[list[list[int]], dict[int, list], list[int]]:
@@ -207,8 +222,8 @@ class _Run:
         self.free = [0.0] * len(ENGINES)
         self.last = [-1] * len(ENGINES)
         self.wakes: list[tuple[float, int]] = []
-        self.next_wake = [float("inf")] * len(ENGINES)
-        self.port = {"sbuf": (0.0, -1), "psum": (0.0, -1)}
+        self.next_wake = [_NEVER] * len(ENGINES)
+        self.port = [_OPEN, _OPEN]  # of each memory: until when it is held, and by which task
         self.table = ""
         self._set_up_memory(machine)
 
@@ -245,15 +260,16 @@ class _Run:
 
     def _drain(self) -> int:
         """Issue tasks until none is ready. Returns how many."""
-        wakes, next_wake, shared = self.wakes, self.next_wake, self.timing.shared_port
+        wakes, next_wake, free = self.wakes, self.next_wake, self.free
+        shared = self.timing.shared_port
         pop, push = heapq.heappop, heapq.heappush
         issued = 0
         while wakes:
             now, e = pop(wakes)
-            if now < self.free[e]:
+            if now < free[e]:
                 self._wake(e, now)
                 continue
-            next_wake[e] = float("inf")
+            next_wake[e] = _NEVER
             waiting, ready = self.waiting[e], self.ready[e]
             while waiting and waiting[0][0] <= now:
                 push(ready, pop(waiting)[1])
@@ -262,7 +278,7 @@ class _Run:
                     self._wake(e, waiting[0][0])
                 continue
             at = ready[0]
-            if shared and e in _ELEMENTWISE:
+            if shared and self.jobs[at].ports:
                 opens, holder = self._port(e, at)
                 if opens > now:
                     self.ready_at[at], self.ready_by[at] = opens, holder
@@ -273,7 +289,7 @@ class _Run:
             self._issue(at, e, now)
             issued += 1
             if ready or waiting:  # else what comes next wakes the engine
-                self._wake(e, self.free[e])
+                self._wake(e, free[e])
         return issued
 
     def _overcommit(self) -> bool:
@@ -314,19 +330,15 @@ class _Run:
     def _port(self, e: int, at: int) -> tuple[float, int]:
         """When the memory ports that a task needs are free, and who holds them until then."""
         opens = _OPEN
-        if e != _SCALAR:
-            opens = max(opens, self._held("sbuf", e))
-        if e != _GPSIMD and self.jobs[at].psum:
-            opens = max(opens, self._held("psum", e))
+        for memory in self.jobs[at].ports:
+            held = self.port[memory]
+            if held > opens and self.engine[held[1]] != e:
+                opens = held
         return opens
 
-    def _held(self, port: str, e: int) -> tuple[float, int]:
-        until, holder = self.port[port]
-        return _OPEN if holder < 0 or self.engine[holder] == e else (until, holder)
-
     def _issue(self, at: int, e: int, now: float) -> None:
-        out, job = self.out, self.jobs[at]
-        _, busy, done, data, moved, table, psum = job
+        out = self.out
+        _, busy, done, data, moved, table, ports = self.jobs[at]
         out.start[at] = now
         if now <= self.ready_at[at] or self.last[e] < 0:
             out.cause[at], out.why[at] = self.ready_by[at], self.ready_why[at]
@@ -336,35 +348,50 @@ class _Run:
         if table and table != self.table:
             self.table = table
             extra = self.timing.table_load_ns
-        end = now + busy + extra
-        near, far = 0.0, self.timing.semaphore_ns
+        end = read = now + busy + extra
         if moved is None:
             done = now + done + extra
-            if e in _ELEMENTWISE:
-                held = now + extra + data
-                if e != _SCALAR:
-                    self.port["sbuf"] = max(self.port["sbuf"], (held, at))
-                if psum and e != _GPSIMD:
-                    self.port["psum"] = max(self.port["psum"], (held, at))
-            read = end
+            near, far = 0.0, self.timing.semaphore_ns
+            for memory in ports:
+                held = (now + extra + data, at)
+                if held > self.port[memory]:
+                    self.port[memory] = held
         else:
             read, done = self._transfer(at, end, moved)
             near = far = self.timing.dma.wake_ns
         out.end[at] = self.free[e] = end
         out.done[at] = done
         self.last[e] = at
-        engine = self.engine
+        self._tell(at, done + near, done + far)
+        if at in self.others:
+            self._tell_others(at, end, read + near, read + far, done)
+        self._release(at, read if read > done else done)
+
+    def _tell(self, at: int, near: float, far: float) -> None:
+        """The users of a result see it at `near` on the same engine, at `far` on others."""
+        engine, waits = self.engine, self.waits
+        ready_at, ready_by, ready_why = self.ready_at, self.ready_by, self.ready_why
+        e = engine[at]
         for user in self.users[at]:
-            self._arrive(user, done + (near if engine[user] == e else far), at, "data")
-        for follower, kind in self.others.get(at, ()):
-            hop = near if engine[follower] == e else far
+            time = near if engine[user] == e else far
+            if time > ready_at[user]:
+                ready_at[user] = time
+                ready_by[user] = at
+                ready_why[user] = "data"
+            waits[user] -= 1
+            if not waits[user]:
+                self._enqueue(user)
+
+    def _tell_others(self, at: int, end: float, near: float, far: float, done: float) -> None:
+        """Those that wait for something else; those for the reading as in `_tell`."""
+        e = self.engine[at]
+        for follower, kind in self.others[at]:
             if kind == READ:
-                self._arrive(follower, read + hop, at, "read")
+                self._arrive(follower, near if self.engine[follower] == e else far, at, "read")
             elif kind == ORDER:
                 self._arrive(follower, end, at, "data")
             else:
                 self._arrive(follower, done, at, "ring")
-        self._release(at, max(read, done))
 
     def _arrive(self, at: int, time: float, by: int, why: str) -> None:
         """One of the things that a task waits for comes at `time`."""
@@ -372,8 +399,8 @@ class _Run:
             self.ready_at[at] = time
             self.ready_by[at] = by
             self.ready_why[at] = why
-        left = self.waits[at] = self.waits[at] - 1
-        if left == 0:
+        self.waits[at] -= 1
+        if not self.waits[at]:
             self._enqueue(at)
 
     def _transfer(self, at: int, triggered: float, moved: Transfer) -> tuple[float, float]:
