@@ -8,14 +8,13 @@ Placement is by size only: fragmentation is not modelled.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 from nkisim.cost.compute import Cost
 from nkisim.cost.dma import Transfer
-from nkisim.cost.tasks import Kind, Task, Work
+from nkisim.cost.tasks import Kind, Memory, Task, Work
 from nkisim.instruction import Engine
 from nkisim.machine import Machine
 from nkisim.memory import Space
@@ -54,13 +53,13 @@ class Residence:
         found = cls()
         touched, first, last, uses = found.touched, found.first, found.last, found.uses
         position: dict[int, int] = {}
-        sizes = work.sizes  # of on-chip buffers only
+        hbm = {n for n, memory in work.memory.items() if not memory.space.on_chip}
         for at, task in enumerate(work.tasks):
             tiles = []
             for n, _ in task.reads + task.writes:
                 tile = position.get(n)
                 if tile is None:
-                    if n not in sizes:
+                    if n in hbm:
                         continue
                     tile = position[n] = len(first)
                     first.append(at)
@@ -73,9 +72,11 @@ class Residence:
                     continue
                 tiles.append(tile)
             touched.append(tuple(tiles))
+        psum = Space.PSUM
+        kinds = [work.memory[n] for n in position]
         found.numbers = list(position)
-        found.nbytes = [sizes[n] for n in position]
-        found.memory = [int(work.spaces[n] is Space.PSUM) for n in position]
+        found.nbytes = [kind.nbytes for kind in kinds]
+        found.memory = [1 if kind.space is psum else 0 for kind in kinds]
         return found
 
     def peak(self, memory: int) -> int:
@@ -104,13 +105,7 @@ def spill(work: Work, machine: Machine, timing: Timing) -> int:
     capacity = machine.sbuf_usable_bytes
     if work.residence.peak(0) <= capacity:
         return 0
-    uses: dict[int, list[int]] = defaultdict(list)
-    numbers, memory = work.residence.numbers, work.residence.memory
-    for at, touched in enumerate(work.residence.touched):
-        for tile in touched:
-            if memory[tile] == 0:
-                uses[numbers[tile]].append(at)
-    moved = _Spiller(work, uses, timing, capacity).run()
+    moved = _Spiller(work, timing, capacity).run()
     work.residence = Residence.of(work)
     return moved
 
@@ -118,11 +113,8 @@ def spill(work: Work, machine: Machine, timing: Timing) -> int:
 class _Spiller:
     """One walk over the tasks with the tiles that are on chip."""
 
-    def __init__(
-        self, work: Work, uses: dict[int, list[int]], timing: Timing, capacity: int
-    ) -> None:
+    def __init__(self, work: Work, timing: Timing, capacity: int) -> None:
         self.work = work
-        self.uses = uses
         self.timing = timing
         self.capacity = capacity
         self.tasks: list[Task] = []
@@ -133,43 +125,49 @@ class _Spiller:
         self.renamed: dict[int, int] = {}  # tile -> its number since it was last loaded back
         self.clean = _written_by_loads_only(work)
         self.stored: set[int] = set()
-        self.next_number = min(min(work.sizes, default=0), 0) - 1
+        self.next_number = min(min(work.memory, default=0), 0) - 1
         self.heap: list[tuple[bool, int, int]] = []  # (small, -(next use), tile); some outdated
-        self.next_use: dict[int, int] = {}
+        self.moves: dict[tuple[int, int, bool], Kind] = {}
+        # For each task, the tiles in SBUF that it touches; for each of these, the tasks to come
+        # that touch it, the next one last.
+        tiles = work.residence
+        self.touched = [
+            {tiles.numbers[t] for t in touched if tiles.memory[t] == 0} for touched in tiles.touched
+        ]
+        self.uses: dict[int, list[int]] = defaultdict(list)
+        for at in range(len(self.touched) - 1, -1, -1):
+            for number in self.touched[at]:
+                self.uses[number].append(at)
 
     def run(self) -> int:
-        work, uses, sizes = self.work, self.uses, self.work.sizes
-        for at, task in enumerate(work.tasks):
-            touched = _touched(task, work, Space.SBUF)
+        memory, alive, renamed = self.work.memory, self.alive, self.renamed
+        for task, touched in zip(self.work.tasks, self.touched, strict=True):
             for number in touched:
-                if number not in self.alive:
-                    self._make_room(sizes[number], touched, task)
-                    self.alive.add(number)
-                    self.level += sizes[number]
+                if number not in alive:
+                    nbytes = memory[number].nbytes
+                    if self.level + nbytes > self.capacity:
+                        self._make_room(nbytes, touched, task)
+                    alive.add(number)
+                    self.level += nbytes
                     if number in self.away:
                         self._load_back(number, task)
-            if self.renamed:
-                task.reads = [(self.renamed.get(n, n), t) for n, t in task.reads]
-                writes = [n for n, _ in task.writes]
-                task.writes = [(self.renamed.get(n, n), t) for n, t in task.writes]
-                self.stored.difference_update(writes)
-            else:
-                self.stored.difference_update(n for n, _ in task.writes)
+            for number, _ in task.writes:
+                self.stored.discard(number)
+            if not renamed.keys().isdisjoint(touched):
+                task.reads = [(renamed.get(n, n), part) for n, part in task.reads]
+                task.writes = [(renamed.get(n, n), part) for n, part in task.writes]
             self.tasks.append(task)
             for number in touched:
-                if uses[number][-1] == at:
-                    if number in self.alive:
-                        self.alive.discard(number)
-                        self.level -= sizes[number]
-                else:
-                    self._push(number, _next_use(uses[number], at))
-        work.tasks = self.tasks
+                uses = self.uses[number]
+                uses.pop()
+                nbytes = memory[number].nbytes
+                if uses:
+                    heapq.heappush(self.heap, (nbytes < _SMALL, -uses[-1], number))
+                elif number in alive:
+                    alive.discard(number)
+                    self.level -= nbytes
+        self.work.tasks = self.tasks
         return self.moved
-
-    def _push(self, number: int, use: int) -> None:
-        self.next_use[number] = use
-        small = self.work.sizes[number] < _SMALL
-        heapq.heappush(self.heap, (small, -use, number))
 
     def _make_room(self, need: int, keep: set[int], because: Task) -> None:
         """Send tiles away, those needed last first, small ones only when nothing else is left."""
@@ -177,81 +175,63 @@ class _Spiller:
         while self.level + need > self.capacity and self.heap:
             entry = heapq.heappop(self.heap)
             _, use, victim = entry
-            if victim not in self.alive or self.next_use[victim] != -use:
+            if victim not in self.alive or self.uses[victim][-1] != -use:
                 continue
             if victim in keep:
                 kept.append(entry)
                 continue
             self.alive.discard(victim)
-            self.level -= self.work.sizes[victim]
+            self.level -= self.work.memory[victim].nbytes
             self.away.add(victim)
             if victim not in self.clean and victim not in self.stored:
                 self.stored.add(victim)
-                name = self.renamed.get(victim, victim)
-                self._move(because, name, None)
+                self._move(because, self.renamed.get(victim, victim), stores=True)
         for entry in kept:  # when these alone do not fit, the checker reports it
             heapq.heappush(self.heap, entry)
 
     def _load_back(self, number: int, because: Task) -> None:
-        work = self.work
         self.away.discard(number)
         new = self.next_number
         self.next_number -= 1
-        work.sizes[new] = work.sizes[number]
-        work.spaces[new] = Space.SBUF
-        if number in work.buffers:
-            work.buffers[new] = work.buffers[number]
+        self.work.memory[new] = self.work.memory[number]
         self.renamed[number] = new
-        self._move(because, None, new)
+        self._move(because, new, stores=False)
 
-    def _move(self, because: Task, source: int | None, target: int | None) -> None:
-        self.tasks.append(_move(because, self.work, self.timing, source, target))
-        self.moved += self.tasks[-1].transfer.nbytes
-
-
-def _next_use(positions: list[int], at: int) -> int:
-    after = bisect_right(positions, at)
-    return positions[after] if after < len(positions) else 1 << 60
-
-
-def _touched(task: Task, work: Work, space: Space) -> set[int]:
-    return {n for n, _ in (*task.reads, *task.writes) if work.spaces.get(n) is space}
+    def _move(self, because: Task, number: int, stores: bool) -> None:
+        memory = self.work.memory[number]
+        key = (memory.nbytes, memory.rows, stores)
+        kind = self.moves.get(key)
+        if kind is None:
+            kind = self.moves[key] = _move(memory, stores, self.timing)
+        tile = [(number, None)]
+        reads, writes = (tile, []) if stores else ([], tile)
+        self.tasks.append(Task(because.instr, kind, reads, writes))
+        self.moved += kind.transfer.nbytes
 
 
 def _written_by_loads_only(work: Work) -> set[int]:
-    """Buffers that hold what HBM holds too: no store is needed before they go."""
+    """Tiles that hold what HBM holds too: no store is needed before they go."""
     loaded: set[int] = set()
     other: set[int] = set()
     for task in work.tasks:
         for n, _ in task.writes:
-            (loaded if task.transfer is not None else other).add(n)
+            (loaded if task.kind.transfer is not None else other).add(n)
     return loaded - other
 
 
-def _move(
-    because: Task, work: Work, timing: Timing, source: int | None, target: int | None
-) -> Task:
-    """The DMA that takes a whole buffer out of SBUF, or back."""
+def _move(tile: Memory, stores: bool, timing: Timing) -> Kind:
+    """The DMA that takes a whole tile out of SBUF, or back."""
     dma = timing.dma
-    number = source if source is not None else target
-    column = work.sizes[number]
-    buffer = work.buffers.get(number)
-    rows = buffer.shape[buffer.par_axis] if buffer is not None else 128
+    column, rows = tile.nbytes, tile.rows
     engines = min(rows, dma.engines)
-    out = source is not None
-    rate = dma.store_rate if out else dma.load_rate
-    each = (dma.store_descriptor_ns if out else dma.load_descriptor_ns) + column / rate
-    latency = (dma.store_latency_ns if out else dma.load_latency_ns) + dma.semaphore_ns
+    rate = dma.store_rate if stores else dma.load_rate
+    each = (dma.store_descriptor_ns if stores else dma.load_descriptor_ns) + column / rate
+    latency = (dma.store_latency_ns if stores else dma.load_latency_ns) + dma.semaphore_ns
     nbytes = column * rows
     moved = Transfer(each * -(-rows // engines), engines, latency, nbytes, nbytes, column, rows,
                      False)  # fmt: skip
     trigger = Cost(dma.trigger_ns, dma.trigger_ns, dma.trigger_ns)
-    return Task(
-        because.instr,
-        Kind("spill" if out else "reload", ((Engine.SYNC, trigger),), moved),
-        [(source, None)] if out else [],
-        [] if out else [(target, None)],
-    )
+    return Kind("spill" if stores else "reload", ((Engine.SYNC, trigger),), moved)
 
 
 class Pool:

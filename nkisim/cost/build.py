@@ -26,7 +26,7 @@ from nkisim.cost.compute import Cost, Operand
 from nkisim.cost.dma import Transfer, swapped, swaps_axes, transfer
 from nkisim.cost.passes import DMA, sink_fills, without_repeats
 from nkisim.cost.storage import Step, Storage
-from nkisim.cost.tasks import Access, Costs, Kind, Task, Work
+from nkisim.cost.tasks import Access, Costs, Kind, Memory, Task, Work
 from nkisim.dtypes import F32
 from nkisim.instruction import Engine, Instruction
 from nkisim.machine import Machine
@@ -177,24 +177,24 @@ class _Builder:
 
     def _place_copies(self, steps: Sequence[Step]) -> None:
         """The same for the copies across partitions that the kernel's operators make."""
-        readers: dict[int, list[Step]] = {
-            step.writes[0][0]: [] for step in steps if step.form.plan.run is _Builder._add_broadcast
-        }
+        made = [step for step in steps if step.form.plan.run is _Builder._add_broadcast]
+        readers: dict[int, list[Step]] = {step.writes[0][0]: [] for step in made}
+        itemsizes = {step.writes[0][0]: step.instr.outs[0].buffer.dtype.itemsize for step in made}
         for step in steps:
             for number, _ in step.reads:
                 if number in readers:
                     readers[number].append(step)
         work = self.work
         for number, found in readers.items():
-            n = work.sizes[number] // work.buffers[number].dtype.itemsize
+            memory = work.memory[number]
+            n = memory.nbytes // itemsizes[number]
             if (
                 4 * n <= self.machine.psum_bank_bytes
                 and all(r.form.plan.reads_psum for r in found)
                 and all(r.instr.loops == found[0].instr.loops for r in found)
             ):
                 work.choices["broadcast row read from PSUM"] += 1
-                work.spaces[number] = Space.PSUM
-                work.sizes[number] = 4 * n
+                work.memory[number] = Memory(Space.PSUM, 4 * n, memory.rows)
                 self._copies.add(number)
 
     # -- tasks ----------------------------------------------------------------------------------
@@ -281,8 +281,8 @@ class _Builder:
         """The task of an instruction on an engine, after those that make rows for it."""
         plan, reads = step.form.plan, self._reads(at, step)
         if plan.rows or self._copies:
-            spaces = self.work.spaces
-            where = tuple([spaces[number] is Space.PSUM for number, _ in reads])
+            memory = self.work.memory
+            where = tuple([memory[number].space is Space.PSUM for number, _ in reads])
             kind = plan.kinds.get(where)
             if kind is None:
                 kind = plan.kinds[where] = self._kind(step, reads)
@@ -295,9 +295,8 @@ class _Builder:
     def _kind(self, step: Step, reads: list[Access]) -> Kind:
         """What an instruction on an engine is."""
         i = step.instr
-        spaces, operand = self.work.spaces, self._operand
-        ins = tuple([operand(t, spaces[n]) for (n, _), t in zip(reads, i.tiles_in, strict=True)])
-        outs = tuple([operand(t, spaces[n]) for (n, _), t in zip(step.writes, i.outs, strict=True)])
+        ins = self._operands_of(i.tiles_in, reads)
+        outs = self._operands_of(i.outs, step.writes)
         # Operands are kept, so they may be told apart by identity, which is quick.
         key = (i.opcode, id(i.engine), i.engine_asked, *map(id, ins), *map(id, outs), _setting(i))
         found = self._kinds.get(key)
@@ -339,6 +338,12 @@ class _Builder:
             return (Engine.VECTOR, Engine.SCALAR)
         return (engine,)
 
+    def _operands_of(self, tiles: tuple[Tensor, ...], accesses: list[Access]) -> tuple:
+        memory = self.work.memory
+        return tuple(
+            [self._operand(t, memory[n].space) for (n, _), t in zip(accesses, tiles, strict=True)]
+        )
+
     def _operand(self, t: Tensor, space: Space) -> Operand:
         key = (t.shape, id(t.coefs), t.base_shape, t.dtype, id(space))
         found = self._operands.get(key)
@@ -352,7 +357,7 @@ class _Builder:
         pieces = self._pieces.get(key)
         if pieces is None:
             pieces = self._pieces[key] = self._broadcast_pieces(row)
-        resident = self.work.spaces[write[0]] is Space.PSUM
+        resident = self.work.memory[write[0]].space is Space.PSUM
         for columns, product, copy in pieces:
             made = write if resident else (self.storage.scratch(4 * columns), None)
             self.work.tasks.append(Task(i, product, [read], [made]))
@@ -378,7 +383,7 @@ class _Builder:
         """x / y as x * (1 / y)."""
         timing, i = self.timing, step.instr
         number, y = step.reads[-1]
-        lanes = self._operand(i.tiles_in[-1], self.work.spaces[number])
+        lanes = self._operand(i.tiles_in[-1], self.work.memory[number].space)
         one = lanes if lanes.stride else lanes._replace(n=1)  # one element a lane
         inverse = (self.storage.scratch(one.n * 4, Space.SBUF), None)
         engine = Engine.SCALAR if one.n >= _TABLE_PAYS else Engine.VECTOR

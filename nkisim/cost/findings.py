@@ -334,7 +334,8 @@ def _spills(t: Timeline) -> Iterator[Finding]:
     for at, task in enumerate(work.tasks):
         if task.label in ("spill", "reload"):
             found.add(at, task, s.queue_end[at] - s.queue_start[at])
-    most = max((size for n, size in work.sizes.items() if work.spaces[n] is Space.SBUF), default=0)
+    sizes = (m.nbytes for m in work.memory.values() if m.space is Space.SBUF)
+    most = max(sizes, default=0)
     yield from found.finding(
         t,
         f"SBUF overflows: {t.spilled_bytes / 1e6:.1f} MB are stored to HBM and loaded again; "

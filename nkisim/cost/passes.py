@@ -26,22 +26,27 @@ DMA = frozenset(
 )
 
 
-def sink_fills(steps: Sequence[Step], storage: Storage, work: Work) -> list[Step]:
+def sink_fills(steps: list[Step], storage: Storage, work: Work) -> list[Step]:
     """Move fills of whole tiles to the first use of the tile; drop those without one, and those
     that a matmul makes needless."""
+    fills = False
+    for form in storage.forms.values():
+        i = form.instr
+        if i.opcode == "memset" and not i.outs[0].buffer.placed:
+            form.fills = storage.whole_tile(i.outs[0])
+            fills = fills or form.fills
+    if not fills:
+        return steps
     waiting: dict[int, Step] = {}
     left_out = 0
     kept = []
     for step in steps:
-        i = step.instr
-        if i.opcode == "memset":
-            t = i.outs[0]
-            if not t.buffer.placed and storage.whole_tile(t):
-                number = step.writes[0][0]
-                # A second fill of a tile that nothing used in between replaces the first.
-                waiting.pop(number, None)
-                waiting[number] = step
-                continue
+        if step.form.fills:
+            number = step.writes[0][0]
+            # A second fill of a tile that nothing used in between replaces the first.
+            waiting.pop(number, None)
+            waiting[number] = step
+            continue
         if waiting:
             for accesses in (step.writes, step.reads):
                 for number, _ in accesses:
@@ -50,7 +55,8 @@ def sink_fills(steps: Sequence[Step], storage: Storage, work: Work) -> list[Step
                         continue
                     filled = fill.instr
                     zeroed = filled.attrs["value"] == 0 and filled.outs[0].space is Space.PSUM
-                    if i.opcode == "nc_matmul" and zeroed and accesses is step.writes:
+                    matmul = step.instr.opcode == "nc_matmul"
+                    if matmul and zeroed and accesses is step.writes:
                         left_out += 1
                     else:
                         kept.append(fill)
@@ -86,7 +92,10 @@ def without_repeats(steps: Sequence[Step], storage: Storage, work: Work) -> list
                 reads = step.reads = [(same.get(n, n), part) for n, part in reads]
                 break
         if form.shared is not None and i.loops and step.writes[0][0] not in version:
-            key = form.shared, *reads, *[version[n] for n, _ in reads if n in version]
+            key = (form.shared, *reads)
+            for number, _ in reads:
+                if number in version:
+                    key += (version[number],)
             result = step.writes[0][0]
             before = found.get(key)
             if before is not None and _next_iteration(before[1], i.loops, i.opcode == "dma_copy"):
@@ -129,7 +138,7 @@ def _computation(i: Instruction, storage: Storage) -> tuple | None:
         or b.partition_bytes > _KEEP_BYTES
         or not storage.whole_tile(out)
         # Of memory that several tiles placed by hand share, parts are not told apart.
-        or any(t.buffer.placed and storage.access(t)[1] is None for t in i.tiles_in)
+        or not all(map(storage.alone, i.tiles_in))
     ):
         return None
     # Which part of a tile it reads is compared with the tile's number.
@@ -141,8 +150,10 @@ def _next_iteration(before: tuple, now: tuple, innermost: bool) -> bool:
     """Whether one loop only has moved on, by one iteration, between two places in the loops."""
     if len(before) != len(now):
         return False
-    differ = [d for d, (a, b) in enumerate(zip(before, now, strict=True)) if a[1] != b[1]]
-    if len(differ) != 1 or (innermost and differ[0] != len(now) - 1):
-        return False
-    (loop, i), (same, j) = before[differ[0]], now[differ[0]]
-    return loop == same and j == i + 1
+    moved = -1
+    for depth, ((loop, i), (same, j)) in enumerate(zip(before, now, strict=True)):
+        if i != j:
+            if moved >= 0 or loop != same or j != i + 1:
+                return False
+            moved = depth
+    return moved == len(now) - 1 if innermost else moved >= 0

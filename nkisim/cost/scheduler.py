@@ -130,7 +130,7 @@ def dependences(work: Work, in_flight: int) -> tuple[list[list[int]], dict[int, 
     tasks = work.tasks
     patterns = Patterns()
     regions = {n: Regions(patterns) for n in _changing(work)}
-    hbm = work.spaces.keys() - work.sizes.keys()
+    hbm = {n for n, memory in work.memory.items() if not memory.space.on_chip}
     made: dict[int, tuple[int, Tensor | None]] = {}  # other memory -> who wrote which part of it
     users: list[list[int]] = [[] for _ in tasks]
     others: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -187,7 +187,7 @@ def _changing(work: Work) -> set[int]:
                 found.add(number)
             else:
                 written.add(number)
-    hbm = work.spaces.keys() - work.sizes.keys()
+    hbm = {n for n, memory in work.memory.items() if not memory.space.on_chip}
     return found - (hbm - read)
 
 

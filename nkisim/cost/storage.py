@@ -9,16 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
-from nkisim.cost.tasks import Access, Work
+from nkisim.cost.tasks import Access, Memory, Work
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer, Placed, Space, c_strides
 from nkisim.tensor import Tensor
 
 # The parts that views of one kind may name, by their offsets: for each, the first view that did.
 _Parts = dict[tuple[int, ...], Tensor]
+
+
+class _Operand(NamedTuple):
+    """What an operand has in common in all copies of an instruction.
+
+    Attributes:
+        parts: what it may name.
+        memory: what that is in.
+        blocks: how many block axes the tensor has, when the operand is in one of its tiles.
+        placed: whether the kernel places the tile by hand.
+    """
+
+    parts: _Parts
+    memory: Memory
+    blocks: int
+    placed: bool
 
 
 class Form:
@@ -29,26 +46,22 @@ class Form:
 
     Attributes:
         instr: one of them.
-        blocks: whether an operand is in a blocked tensor on chip, or placed by hand.
-        reads, writes: the parts that each operand may name; None with `blocks`.
-        shared: the number of its computation, if a later iteration may share it (see `_Kinds`).
         label: what it does.
+        reads, writes: its operands on tensors.
+        shared: the number of its computation, if a later iteration may share it.
+        fills: whether it fills a whole tile.
         plan: what `nkisim.cost.build` makes of it.
     """
 
-    __slots__ = ("blocks", "instr", "label", "plan", "reads", "shared", "writes")
+    __slots__ = ("fills", "instr", "label", "plan", "reads", "shared", "writes")
 
-    def __init__(self, instr: Instruction, storage: Storage) -> None:
+    def __init__(self, instr: Instruction) -> None:
         self.instr = instr
         self.label = instr.label
-        tiles = instr.outs + instr.tiles_in
-        self.blocks = any(t.buffer.placed or _in_block(t) for t in tiles)
-        self.reads: list[_Parts] | None = None
-        self.writes: list[_Parts] | None = None
-        if not self.blocks:
-            self.reads = [storage.parts(t) for t in instr.tiles_in]
-            self.writes = [storage.parts(t) for t in instr.outs]
+        self.reads: list[_Operand] = []
+        self.writes: list[_Operand] = []
         self.shared: int | None = None
+        self.fills = False
         self.plan: object = None
 
 
@@ -77,7 +90,6 @@ class Storage:
         self.work = work
         self.forms: dict[Instruction, Form] = {}  # by the instruction copied from
         self._parts: dict[tuple, _Parts] = {}
-        self._nbytes: dict[tuple, int] = {}
         self._tiles: dict[tuple[int, tuple[int, ...]], int] = {}  # (buffer, block) -> number
         self._walked: set[int] = set()  # blocked buffers with a view of several tiles
         self._slots: dict[tuple[Space, Placed], tuple[int, bool]] = {}
@@ -87,93 +99,83 @@ class Storage:
         """Number what `instrs` touch. To be called once, before anything else."""
         known = self.forms
         forms = [known.get(i.origin or i) or self._form(i) for i in instrs]
-        if any(form.blocks for form in known.values()):
-            self._look_at_blocks(instrs, forms)
-        numbered = self._numbered
+        self._look_at_blocks()
+        for form in known.values():
+            form.reads = [self._operand(t) for t in form.instr.tiles_in]
+            form.writes = [self._operand(t) for t in form.instr.outs]
+        accesses = self._accesses
         return [
-            Step(i, form, numbered(i.tiles_in, form.reads), numbered(i.outs, form.writes))
+            Step(i, form, accesses(i.tiles_in, form.reads), accesses(i.outs, form.writes))
             for i, form in zip(instrs, forms, strict=True)
         ]
 
-    def _numbered(self, tiles: tuple[Tensor, ...], parts: Sequence[_Parts] | None) -> list[Access]:
-        """What operands touch, given the parts that each may name, if that is known."""
-        spaces = self.work.spaces
-        accesses = []
-        if parts is None:
-            for t in tiles:
-                if t.buffer.number not in spaces:
-                    self._register(t.buffer)
-                accesses.append(self.access(t))
-            return accesses
-        for t, known in zip(tiles, parts, strict=True):
-            buffer = t.buffer
-            number = buffer.number
-            if number not in spaces:
-                self._register(buffer)
-            accesses.append((number, known.setdefault(t.offsets, t)))
-        return accesses
-
     def _form(self, i: Instruction) -> Form:
         origin = i.origin or i
-        found = self.forms[origin] = Form(origin, self)
+        found = self.forms[origin] = Form(origin)
         return found
 
-    def parts(self, t: Tensor, first: int = 0) -> _Parts:
-        """The parts that views like `t` may name, by their offsets from axis `first` on."""
-        key = (t.shape, id(t.coefs), t.base_shape, first)
-        found = self._parts.get(key)
-        if found is None:
-            found = self._parts[key] = {}
-        return found
+    def _look_at_blocks(self) -> None:
+        """Find out which tensors are one piece, and which tiles share memory.
 
-    def _register(self, b: Buffer) -> None:
-        number, work = b.number, self.work
-        work.buffers[number] = b
-        work.spaces[number] = b.space
-        if b.space.on_chip and not b.placed and not self._blocked(b):
-            key = (b.shape, b.par_axis, b.dtype)
-            nbytes = self._nbytes.get(key)
-            if nbytes is None:
-                nbytes = self._nbytes[key] = b.tiles * b.partition_bytes
-            work.sizes[number] = nbytes
-
-    def _look_at_blocks(self, instrs: Sequence[Instruction], forms: Sequence[Form]) -> None:
-        """Find out which tensors are one piece, and which tiles share memory."""
+        Copies of a tensor are used in the same ways.
+        """
         placed: dict[int, Buffer] = {}
-        for i, form in zip(instrs, forms, strict=True):
-            for t in i.outs + i.tiles_in if form.blocks else ():
-                if t.buffer.placed:
-                    placed[t.buffer.number] = t.buffer
-                if _in_block(t) and any(map(any, t.coefs[: t.buffer.par_axis])):
-                    self._walked.add(t.buffer.number)
+        for form in self.forms.values():
+            for t in form.instr.outs + form.instr.tiles_in:
+                b = t.buffer
+                if b.placed:
+                    placed[b.number] = b
+                if b.par_axis and b.space.on_chip and any(map(any, t.coefs[: b.par_axis])):
+                    self._walked.add(b.number)
         if placed:
             self._place(placed.values())
+
+    def _operand(self, t: Tensor) -> _Operand:
+        b, blocks = t.buffer, 0
+        if not b.space.on_chip:
+            memory = Memory(b.space)
+        else:
+            if b.number not in self._walked:
+                blocks = b.par_axis
+            tiles = 1 if blocks else b.tiles
+            memory = Memory(b.space, tiles * b.partition_bytes, b.shape[b.par_axis])
+        key = (t.shape, id(t.coefs), t.base_shape, blocks)
+        return _Operand(self._parts.setdefault(key, {}), memory, blocks, bool(b.placed))
+
+    def _accesses(self, tiles: tuple[Tensor, ...], operands: list[_Operand]) -> list[Access]:
+        """What the operands of an instruction touch."""
+        known = self.work.memory
+        found = []
+        for t, (parts, memory, blocks, placed) in zip(tiles, operands, strict=True):
+            number, offsets = t.buffer.number, t.offsets
+            if placed:
+                found.append(self._slot(t, parts))
+                continue
+            if blocks:
+                number = self._tile(number, offsets[:blocks])
+                offsets = offsets[blocks:]
+            if number not in known:
+                known[number] = memory
+            part = parts.get(offsets)
+            if part is None:
+                part = parts[offsets] = _in_first_tile(t, blocks)
+            found.append((number, part))
+        return found
+
+    def _tile(self, buffer: int, block: tuple[int, ...]) -> int:
+        """The number of a tile of a blocked buffer."""
+        found = self._tiles.get((buffer, block))
+        if found is None:
+            found = self._tiles[buffer, block] = self._next
+            self._next -= 1
+        return found
 
     def scratch(self, nbytes: int, space: Space = Space.PSUM) -> int:
         """A new tile that only the compiler knows."""
         number = self._next
         self._next -= 1
-        self.work.sizes[number] = nbytes
-        self.work.spaces[number] = space
+        self.work.memory[number] = Memory(space, nbytes)
         return number
-
-    def access(self, t: Tensor) -> Access:
-        """What a tensor is kept in, and which part of that it is."""
-        b = t.buffer
-        if b.placed:
-            return self._slot(t)
-        if not self._blocked(b):
-            return b.number, self.parts(t).setdefault(t.offsets, t)
-        first = b.par_axis
-        return self._tile(b, t.offsets[:first]), self._inside(t, first)
-
-    def _inside(self, t: Tensor, first: int) -> Tensor:
-        """Which part of a tile of a blocked tensor a view is, whichever tile that is."""
-        parts, inside = self.parts(t, first), t.offsets[first:]
-        found = parts.get(inside)
-        if found is None:
-            found = parts[inside] = t.moved(t.buffer, (0,) * first + inside)
-        return found
 
     def whole_tile(self, t: Tensor) -> bool:
         """Whether a view of a tile on chip is all of it, in order."""
@@ -185,17 +187,6 @@ class Storage:
             and not any(t.offsets[b.par_axis :])
             and t.strides == c_strides(t.shape)
         )
-
-    def _blocked(self, b: Buffer) -> bool:
-        return bool(b.par_axis) and b.space.on_chip and b.number not in self._walked
-
-    def _tile(self, b: Buffer, block: tuple[int, ...]) -> int:
-        key = (b.number, block)
-        found = self._tiles.get(key)
-        if found is None:
-            found = self._tiles[key] = self.scratch(b.partition_bytes, b.space)
-            self.work.buffers[found] = b
-        return found
 
     # -- tiles placed by hand -------------------------------------------------------------------
 
@@ -223,7 +214,11 @@ class Storage:
             for at in members:
                 self._slots[space, at] = (number, alone)
 
-    def _slot(self, t: Tensor) -> Access:
+    def alone(self, t: Tensor) -> bool:
+        """Whether a tile shares no memory with others that the kernel places."""
+        return not t.buffer.placed or self._slot(t, {})[1] is not None
+
+    def _slot(self, t: Tensor, parts: _Parts) -> Access:
         """The memory behind a tile placed by hand, and which part of it `t` is."""
         b = t.buffer
         blocks = b.shape[: b.par_axis]
@@ -235,12 +230,15 @@ class Storage:
         number, alone = min(found)
         if len(found) > 1 or not alone:
             return number, None
-        return number, self._inside(t, b.par_axis)
+        inside = t.offsets[b.par_axis :]
+        return number, parts.setdefault(inside, _in_first_tile(t, b.par_axis))
 
 
-def _in_block(t: Tensor) -> bool:
-    """Whether a view is of an on-chip tensor with block axes."""
-    return bool(t.buffer.par_axis) and t.buffer.space.on_chip
+def _in_first_tile(t: Tensor, blocks: int) -> Tensor:
+    """The same part of the first tile of a tensor with so many block axes."""
+    if not any(t.offsets[:blocks]):
+        return t
+    return t.moved(t.buffer, (0,) * blocks + t.offsets[blocks:])
 
 
 def _blocks_of(t: Tensor, blocks: tuple[int, ...], first: tuple[int, ...]) -> list[tuple]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nkisim.cost.compute import Cost
 from nkisim.cost.dma import Transfer
 from nkisim.instruction import Engine, Instruction
-from nkisim.memory import Buffer, Space
+from nkisim.memory import Space
 from nkisim.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -21,6 +21,21 @@ Costs = tuple[tuple[Engine, Cost], ...]
 # What a task touches: memory by number, and which part of it; None for all of it. The part is a
 # view of any memory of that kind, the same one whenever it is the same part.
 Access = tuple[int, Tensor | None]
+
+
+@dataclass(slots=True, frozen=True)
+class Memory:
+    """What a memory is, an HBM tensor or a tile on chip.
+
+    Attributes:
+        space: which one it is in, after the compiler's choices.
+        nbytes: bytes a partition that a tile takes; 0 in HBM.
+        rows: partitions that a tile has.
+    """
+
+    space: Space
+    nbytes: int = 0
+    rows: int = 128
 
 
 @dataclass(slots=True, frozen=True, eq=False)
@@ -102,16 +117,12 @@ class Work:
 
     Attributes:
         tasks: the tasks.
-        sizes: number -> bytes a partition, of tiles on chip.
-        spaces: number -> the memory that it is in after the compiler's choices.
+        memory: number -> what it is.
         choices: what the compiler was assumed to do, in words -> how often.
-        buffers: number -> the buffer that it is, or is a tile of.
         residence: which tiles are on chip when; None until all tasks are known.
     """
 
     tasks: list[Task] = field(default_factory=list)
-    sizes: dict[int, int] = field(default_factory=dict)
-    spaces: dict[int, Space] = field(default_factory=dict)
+    memory: dict[int, Memory] = field(default_factory=dict)
     choices: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    buffers: dict[int, Buffer] = field(default_factory=dict)
     residence: Residence | None = None

@@ -176,7 +176,7 @@ class Timeline:
     def ns_a_byte(self, task: Task, run_bytes: int | None = None) -> float:
         """What a byte of a transfer takes a DMA engine, in runs of so many; None: endless ones."""
         dma = self.timing.dma
-        reads_hbm = any(not self._core.work.spaces[n].on_chip for n, _ in task.reads)
+        reads_hbm = any(not self._core.work.memory[n].space.on_chip for n, _ in task.reads)
         if reads_hbm or task.label == "reload":
             fixed, rate = dma.load_descriptor_ns, dma.load_rate
         else:

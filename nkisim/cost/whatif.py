@@ -70,7 +70,7 @@ def _stretch(places: list[int], n: int) -> tuple[int, int]:
 
 def _part(work: Work, first: int, last: int) -> Work:
     # The scheduler adds to the choices, and these are not the kernel's.
-    return Work(work.tasks[first:last], work.sizes, work.spaces, defaultdict(int), work.buffers)
+    return Work(work.tasks[first:last], work.memory, defaultdict(int))
 
 
 def replaced(task: Task, **attributes: object) -> Task:

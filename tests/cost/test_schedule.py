@@ -76,7 +76,7 @@ def test_a_dma_queue_does_one_thing_at_a_time(core):
 
 def test_nothing_is_read_before_it_is_made(core):
     """Checked on elements: the last tasks in program order that wrote one have finished."""
-    s, tasks, spaces = core.schedule, core.work.tasks, core.work.spaces
+    s, tasks, memory = core.schedule, core.work.tasks, core.work.memory
     written: dict[int, list] = defaultdict(list)
     for at, task in enumerate(tasks):
         for number, t in task.reads:
@@ -85,7 +85,7 @@ def test_nothing_is_read_before_it_is_made(core):
                     ready = s.end[before] if _accumulating(task, tasks[before]) else s.done[before]
                     assert s.start[at] >= ready - ROUNDING
         for number, t in task.writes:
-            if spaces[number].on_chip:
+            if memory[number].space.on_chip:
                 written[number].append((at, t))
 
 
@@ -118,10 +118,11 @@ def test_tiles_never_take_more_memory_than_there_is(core):
         for at, task in enumerate(work.tasks):
             end = max(s.done[at], s.queue_end[at])
             for n in {n for n, _ in (*task.reads, *task.writes)}:
-                if work.spaces[n] is space:
+                if work.memory[n].space is space:
                     spans[n] += [s.start[at], end]
         for n, times in spans.items():
-            changes += [(min(times), 1, work.sizes[n]), (max(times), 0, -work.sizes[n])]
+            nbytes = work.memory[n].nbytes
+            changes += [(min(times), 1, nbytes), (max(times), 0, -nbytes)]
         level = 0
         for _, _, change in sorted(changes):
             level += change
@@ -234,7 +235,7 @@ def scaled(x, row, count):
 def test_a_row_that_an_operator_spreads_is_read_where_it_was_made(columns, count, memory):
     (core,) = nkisim.profile(scaled, spec(128, columns), spec(1, columns), count).cores
     product = next(t for t in core.work.tasks if t.label == "tensor_tensor(multiply)")
-    spaces = [core.work.spaces[n] for n, _ in product.reads]
+    spaces = [core.work.memory[n].space for n, _ in product.reads]
     assert spaces == [Space.SBUF, Space.PSUM if memory == "PSUM" else Space.SBUF]
 
 
