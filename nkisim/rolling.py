@@ -34,7 +34,11 @@ if TYPE_CHECKING:
     from nkisim.trace import Trace, Tracer
 
 
-_SHORTEST = 6  # iterations of a loop that is worth it
+_SHORTEST = 4  # iterations of a loop that is worth it
+
+
+# Numbers of the kernel's Python code, by function (calls up the stack) and name.
+Numbers = dict[tuple[int, str], int | float]
 
 
 class Closeness(IntEnum):
@@ -51,13 +55,13 @@ class Sample(NamedTuple):
     Attributes:
         execution: its number.
         second: the instructions of its second iteration.
-        growth: how much numbers of the kernel's Python code grow in an iteration.
+        growth: how much what the kernel counts in Python grows in an iteration.
         ends_alike: whether the last iteration is like those between.
     """
 
     execution: int
     second: list[Instruction]
-    growth: dict[str, int | float]
+    growth: Numbers
     ends_alike: bool
 
 
@@ -182,7 +186,7 @@ class Loop:
         self.known: Sample | None = None  # of an execution with the same instructions
         self.first_buffer = len(rolls.tracer.trace.buffers)
         self.marks: list[Mark] = []  # at the start of each iteration that is traced, and the end
-        self.values: list[dict[str, int | float]] = []  # at the end of each one that is alike
+        self.values: list[Numbers] = []  # at the end of each one that is alike
 
     def steps(self, frame: FrameType | None) -> Iterator[int]:
         """The indices to trace.
@@ -212,7 +216,8 @@ class Loop:
         """Which iterations to trace."""
         n = len(self.indices)
         if self.known is None:
-            return Rolled(self.indices, (0, 1, 2, n - 2, n - 1), (1, 2, n - 2), None)
+            traced = tuple(sorted({0, 1, 2, n - 2, n - 1}))
+            return Rolled(self.indices, traced, (1, 2, n - 2) if n > 4 else (1, 2), None)
         if self.known.ends_alike:
             return Rolled(self.indices, (0, 1, n - 1), (1, n - 1), self.known.execution)
         return Rolled(self.indices, (0, 1, n - 2, n - 1), (1, n - 2), self.known.execution)
@@ -234,31 +239,32 @@ class Loop:
             raise NotUniform("iterations have different numbers of instructions")
         for before, after in zip(third, last, strict=True):
             step = _step(before, after, distance)
-            if step is not None:
+            if step is not None and distance > 1:
                 self.rolls.repeat(_along(before, step, range(1, distance)), before)
         if self.known is not None:
             return None
-        ends_alike = decisions[-1] == self._decisions(4) and _look_alike(
-            self._instructions(3), self._instructions(4)
+        end = len(self.rolled.traced) - 1
+        ends_alike = decisions[-1] == self._decisions(end) and _look_alike(
+            self._instructions(end - 1), self._instructions(end)
         )
         return Sample(key, self._instructions(1), growth, ends_alike)
 
-    def _growth(self, distance: int) -> dict[str, int | float]:
+    def _growth(self, distance: int) -> Numbers:
         """How much what the kernel's functions count in Python grows in an iteration."""
         *earlier, c, d = self.values
-        growth: dict[str, int | float] = {}
+        growth: Numbers = {}
         for name, value in c.items():
             if name not in d or any(name not in b for b in earlier):
-                raise NotUniform(f"{name} is not set in every iteration")
-            if self.known is None:
-                step = value - earlier[0][name]
-            else:
+                raise NotUniform(f"{name[1]} is not set in every iteration")
+            if self.known is not None:
                 step = self.known.growth.get(name, 0)
+            else:
+                step = value - earlier[0][name] if earlier else d[name] - value
             if d[name] - value != distance * step:
-                raise NotUniform(f"{name} depends on the iterations before")
+                raise NotUniform(f"{name[1]} depends on the iterations before")
             if step:
-                if name.startswith("len("):
-                    raise NotUniform(f"{name} grows")
+                if name[1].startswith("len("):
+                    raise NotUniform(f"{name[1]} grows")
                 growth[name] = step
         return growth
 
@@ -300,7 +306,7 @@ class Rolls:
 
     def __init__(self, tracer: Tracer, closeness: Mapping[Location | int, Closeness]) -> None:
         self.tracer = tracer
-        self.closeness = closeness
+        self.closeness = dict(closeness)
         self.repeats: list[Tensor] = []
         self.found: dict[int, Rolled] = {}
         self.doubt: NotUniform | None = None
@@ -344,6 +350,9 @@ class Rolls:
         try:
             sample = loop.finish(key)
         except NotUniform as error:
+            if loop.rolled.is_complete:
+                self.closeness[line] = Closeness.WHOLE
+                return
             error.loop, error.brief = line, loop.known is not None
             raise
         if sample is not None:
@@ -374,27 +383,29 @@ class Rolls:
         """Put in the iterations that were left out. Raises NotUniform."""
         if self.doubt is not None:
             raise self.doubt
-        if not self.found:
+        models = {rolled.like for rolled in self.found.values()}
+        found = {k: r for k, r in self.found.items() if k in models or not r.is_complete}
+        if not found:
             return
         try:
-            unroll(trace, self.found)
+            unroll(trace, found)
         except NotUniform as error:
             if error.loop is not None:
-                error.brief = self.found[error.loop].like is not None
+                error.brief = found[error.loop].like is not None
                 error.loop = self._line(error.loop)
             raise
 
 
-def _numbers(frame: FrameType | None) -> dict[str, int | float]:
+def _numbers(frame: FrameType | None) -> Numbers:
     """What the kernel's functions count in Python: their numbers, and lengths of lists."""
-    found: dict[str, int | float] = {}
+    found: Numbers = {}
     depth = 0
     while frame is not None and not _is_ours(frame):
         for name, value in frame.f_locals.items():
-            if isinstance(value, int | float):
-                found[f"{name} ({depth})"] = +value
-            elif isinstance(value, list | dict | set):
-                found[f"len({name}) ({depth})"] = len(value)
+            if isinstance(value, (int, float)):  # a union takes twice the time
+                found[depth, name] = +value
+            elif isinstance(value, (list, dict, set)):
+                found[depth, f"len({name})"] = len(value)
         frame, depth = frame.f_back, depth + 1
     return found
 

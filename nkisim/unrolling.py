@@ -46,6 +46,11 @@ class Rolled(NamedTuple):
         """Iterations from one end of the gap to the other."""
         return self.alike[-1] - self.alike[-2]
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether no iteration is missing: this execution only shows what later ones are like."""
+        return len(self.traced) == len(self.indices)
+
 
 def unroll(trace: Trace, rolled: dict[int, Rolled]) -> None:
     """Put in the iterations that were left out.
@@ -155,8 +160,9 @@ class _Unroller:
             if rolled.like is not None and steps != self.steps.get(rolled.like):
                 raise NotUniform("addresses grow faster or slower than before")
         except NotUniform as error:
-            error.loop = key
-            raise
+            if not rolled.is_complete:
+                error.loop = key
+                raise
         out: list[Instruction] = []
         third = rolled.alike[-2]
         for k, index in enumerate(rolled.indices):
@@ -168,8 +174,7 @@ class _Unroller:
         if len({len(p) for p in parts}) > 1:
             raise NotUniform("iterations have different numbers of instructions")
         recipe = _Recipe()
-        own: dict[int, int] = {}  # number of a buffer -> its position in the recipe
-        partners: list[tuple[int, ...]] = []  # of each, in all the iterations
+        own: dict[tuple[int, ...], int] = {}  # buffers by number -> position in the recipe, or -1
         known: dict[tuple[int, ...], int] = {}
         fixed: dict[int, int] = {}
 
@@ -186,7 +191,7 @@ class _Unroller:
             at = known.get(key)
             if at is None:
                 at = known[key] = len(recipe.operands)
-                home = self._own(xs, own, partners, recipe, level)
+                home = self._own(xs, own, recipe, level)
                 recipe.operands.append((x, home, _even_step(xs, distance)))
             return at
 
@@ -201,6 +206,7 @@ class _Unroller:
             pick_ins = _picker(ins)
             pick_tiles = pick_ins if tiles == ins else _picker(tiles)
             recipe.instructions.append((i, _picker(outs), pick_ins, pick_tiles))
+        partners = [numbers for numbers, at in own.items() if at >= 0]
         if any(len(set(column)) < len(partners) for column in zip(*partners, strict=True)):
             raise NotUniform("iterations use their tiles differently")
         return recipe
@@ -208,27 +214,26 @@ class _Unroller:
     def _own(
         self,
         tiles: tuple[Tensor, ...],
-        own: dict[int, int],
-        partners: list[tuple[int, ...]],
+        own: dict[tuple[int, ...], int],
         recipe: _Recipe,
         level: int,
     ) -> int:
         """Which of the iteration's own buffers a view is of; -1 for one that it did not make."""
+        numbers = tuple([t.buffer.number for t in tiles])
+        at = own.get(numbers)
+        if at is not None:
+            return at
         buffer = tiles[-2].buffer
         inside = {len(self._home(t.buffer)) > level for t in tiles}
         if inside == {False} and all(t.buffer is buffer for t in tiles):
+            own[numbers] = -1
             return -1
         if inside != {True}:
             raise NotUniform("iterations touch different memory")
-        numbers = tuple([t.buffer.number for t in tiles])
-        at = own.setdefault(buffer.number, len(recipe.buffers))
-        if at == len(recipe.buffers):
-            for t in tiles:
-                _check_buffers(t.buffer, buffer)
-            recipe.buffers.append(buffer)
-            partners.append(numbers)
-        if partners[at] != numbers:
-            raise NotUniform("iterations use their tiles differently")
+        for t in tiles:
+            _check_buffers(t.buffer, buffer)
+        at = own[numbers] = len(recipe.buffers)
+        recipe.buffers.append(buffer)
         return at
 
     def _copy(
@@ -300,13 +305,13 @@ def _check_alike(a: Instruction, b: Instruction) -> None:
     if (
         a.opcode != b.opcode
         or a.engine is not b.engine
-        or a.location != b.location
+        or a.location is not b.location
         or a.engine_asked != b.engine_asked
         or len(a.outs) != len(b.outs)
         or len(a.ins) != len(b.ins)
-        or not _same(a.attrs, b.attrs)
-        or not _same(a.where, b.where)
-        or not _same(a.where_out, b.where_out)
+        or (a.attrs is not b.attrs and not _same(a.attrs, b.attrs))
+        or (a.where is not b.where and not _same(a.where, b.where))
+        or (a.where_out is not b.where_out and not _same(a.where_out, b.where_out))
     ):
         raise NotUniform("iterations have different instructions")
 
@@ -346,20 +351,20 @@ def _even_step(tiles: tuple[Tensor, ...], distance: int) -> tuple[int, ...] | No
     for t in tiles:
         if type(t) is not Tensor:
             raise NotUniform("an operand of a special kind")
-        if (
+        if t is not c and (
             t.shape != c.shape
             or t.coefs is not c.coefs
             or t.dtype != c.dtype
             or t.base_shape != c.base_shape
         ):
             raise NotUniform("operands have different shapes")
-    if all(t.offsets == c.offsets for t in tiles):
+    if all([t.offsets == c.offsets for t in tiles]):
         return None
     grown = [divmod(z - y, distance) for y, z in zip(c.offsets, d.offsets, strict=True)]
     step = tuple([int(s) for s, _ in grown])
     even = not any(rest for _, rest in grown)
     for b in earlier:
-        even &= all(y - x == s for x, y, s in zip(b.offsets, c.offsets, step, strict=True))
+        even &= all([y - x == s for x, y, s in zip(b.offsets, c.offsets, step, strict=True)])
     if not even:
         raise NotUniform("addresses do not grow evenly")
     return step
