@@ -6,7 +6,8 @@ most bodies of `nl.static_range` are, though they need not be. Of a long loop, f
 traced: three at the start and two at the end. Where the second, third and last but one show the
 same instructions at addresses that grow evenly, those between are made from the third one. That
 takes a fraction of the time of tracing them. A loop in a loop is executed again and again: once an
-execution has shown how far the addresses move, three iterations tell enough of the later ones.
+execution has shown how far the addresses move, two iterations tell enough of the later ones, or
+some more where the first or the last one is not like the others.
 
 A kernel may do more here than the compiler allows: branch on a loop index, count in Python, keep
 tiles in a list. `NotUniform` then names the loop, and the kernel is traced once more with five, or
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nkisim.errors import Location, NotUniform
 from nkisim.memory import Buffer, Role
 from nkisim.tensor import Tensor
-from nkisim.unrolling import Rolled, unroll
+from nkisim.unrolling import Rolled, alike, unroll
 
 if TYPE_CHECKING:
     from nkisim.instruction import Instruction
@@ -44,7 +45,7 @@ Numbers = dict[tuple[int, str], int | float]
 class Closeness(IntEnum):
     """How much of a long loop is traced."""
 
-    BRIEF = 0  # five iterations of the first execution, three or four of each later one
+    BRIEF = 0  # five iterations of the first execution, two to four of each later one
     FIVE = 1  # five of each execution
     WHOLE = 2
 
@@ -55,12 +56,14 @@ class Sample(NamedTuple):
     Attributes:
         execution: its number.
         second: the instructions of its second iteration.
+        decisions: what the kernel decided by loop indices in it.
         growth: how much what the kernel counts in Python grows in an iteration.
-        ends_alike: whether the last iteration is like those between.
+        ends_alike: whether the last iteration is like the one before.
     """
 
     execution: int
     second: list[Instruction]
+    decisions: list[int]
     growth: Numbers
     ends_alike: bool
 
@@ -174,7 +177,7 @@ class Loop:
         samples: what earlier executions have shown.
     """
 
-    rolled: Rolled  # from the third iteration on
+    rolled: Rolled  # once it is known which iterations to trace
 
     def __init__(
         self, rolls: Rolls, line: Location | int, indices: range, samples: list[Sample]
@@ -186,7 +189,7 @@ class Loop:
         self.known: Sample | None = None  # of an execution with the same instructions
         self.first_buffer = len(rolls.tracer.trace.buffers)
         self.marks: list[Mark] = []  # at the start of each iteration that is traced, and the end
-        self.values: list[Numbers] = []  # at the end of each one that is alike
+        self.values: dict[int, Numbers] = {}  # at the end of those that are alike
 
     def steps(self, frame: FrameType | None) -> Iterator[int]:
         """The indices to trace.
@@ -195,32 +198,39 @@ class Loop:
             frame: of the function that loops, called by others of the kernel.
         """
         yield self._start(0)
-        yield self._start(1)
-        self.values.append(_numbers(frame))
-        self.marks.append(self.rolls.now())
-        second = self._instructions(1)
-        self.known = next((s for s in self.samples if _look_alike(second, s.second)), None)
+        if self.samples:
+            self.values[0] = _numbers(frame)
+            now = _tracing.decisions[self.marks[-1].decisions :]
+            self.known = self._find(s for s in self.samples if s.decisions == now)
+        if self.known is None:
+            yield self._start(1)
+            self.values[1] = _numbers(frame)
+            self.known = self._find(self.samples)
         self.rolled = self._plan()
-        self.marks.pop()
-        for k in self.rolled.traced[2:]:
+        for k in self.rolled.traced[len(self.marks) :]:
             yield self._start(k)
             if k in self.rolled.alike:
-                self.values.append(_numbers(frame))
+                self.values[k] = _numbers(frame)
         self.marks.append(self.rolls.now())
 
     def _start(self, k: int) -> LoopIndex:
         self.marks.append(self.rolls.now())
         return LoopIndex.of(self.indices[k], self.line)
 
+    def _find(self, samples: Iterable[Sample]) -> Sample | None:
+        """The first of `samples` whose instructions the iteration that has just ended has."""
+        mine = self.rolls.tracer.trace.instructions[self.marks[-1].instructions :]
+        return next((s for s in samples if _look_alike(mine, s.second)), None)
+
     def _plan(self) -> Rolled:
-        """Which iterations to trace."""
+        """Which iterations to trace, when the first or the first two have been."""
         n = len(self.indices)
         if self.known is None:
-            traced = tuple(sorted({0, 1, 2, n - 2, n - 1}))
-            return Rolled(self.indices, traced, (1, 2, n - 2) if n > 4 else (1, 2), None)
-        if self.known.ends_alike:
-            return Rolled(self.indices, (0, 1, n - 1), (1, n - 1), self.known.execution)
-        return Rolled(self.indices, (0, 1, n - 2, n - 1), (1, n - 2), self.known.execution)
+            traced, alike = {0, 1, 2, n - 2, n - 1}, (1, 2, n - 2) if n > 4 else (1, 2)
+            return Rolled(self.indices, tuple(sorted(traced)), alike, None)
+        first, last = len(self.marks) - 1, n - 1 if self.known.ends_alike else n - 2
+        traced = {0, first, last, n - 1}
+        return Rolled(self.indices, tuple(sorted(traced)), (first, last), self.known.execution)
 
     def finish(self, key: int) -> Sample | None:
         """The loop is over: note what the iterations left out would have written.
@@ -247,11 +257,11 @@ class Loop:
         ends_alike = decisions[-1] == self._decisions(end) and _look_alike(
             self._instructions(end - 1), self._instructions(end)
         )
-        return Sample(key, self._instructions(1), growth, ends_alike)
+        return Sample(key, self._instructions(1), self._decisions(1), growth, ends_alike)
 
     def _growth(self, distance: int) -> Numbers:
         """How much what the kernel's functions count in Python grows in an iteration."""
-        *earlier, c, d = self.values
+        *earlier, c, d = [self.values[k] for k in self.rolled.alike]
         growth: Numbers = {}
         for name, value in c.items():
             if name not in d or any(name not in b for b in earlier):
@@ -411,11 +421,10 @@ def _numbers(frame: FrameType | None) -> Numbers:
 
 
 def _look_alike(a: list[Instruction], b: list[Instruction]) -> bool:
-    """Whether iterations are of one kind, as far as lines, opcodes and what is written tell."""
+    """Whether iterations have the same instructions, as far as can be told before all of them
+    are compared."""
     return len(a) == len(b) and all(
-        i.location is j.location
-        and i.opcode == j.opcode
-        and [t.shape for t in i.outs] == [t.shape for t in j.outs]
+        alike(i, j) and [t.shape for t in i.outs] == [t.shape for t in j.outs]
         for i, j in zip(a, b, strict=True)
     )
 

@@ -153,9 +153,9 @@ class _Unroller:
         """All iterations of a rolled loop, given those that were traced."""
         rolled = self.rolled[key]
         traced = {k: parts.get(rolled.indices[k], []) for k in rolled.traced}
-        alike = [traced[k] for k in rolled.alike]
+        parts_alike = [traced[k] for k in rolled.alike]
         try:
-            recipe = self._recipe(alike, level, rolled.distance)
+            recipe = self._recipe(parts_alike, level, rolled.distance)
             steps = self.steps[key] = [step for _, _, step in recipe.operands]
             if rolled.like is not None and steps != self.steps.get(rolled.like):
                 raise NotUniform("addresses grow faster or slower than before")
@@ -198,8 +198,8 @@ class _Unroller:
         for same in zip(*parts, strict=True):
             i = same[-2]
             for other in same:
-                if other is not i:
-                    _check_alike(i, other)
+                if other is not i and not alike(i, other):
+                    raise NotUniform("iterations have different instructions")
             outs = [operand(x) for x in zip(*[s.outs for s in same], strict=True)]
             ins = [operand(x) for x in zip(*[s.ins for s in same], strict=True)]
             tiles = [at for at, x in zip(ins, i.ins, strict=True) if isinstance(x, Tensor)]
@@ -300,20 +300,19 @@ def _picker(positions: list[int]) -> Any:
     return lambda entries: (entries[at],)
 
 
-def _check_alike(a: Instruction, b: Instruction) -> None:
-    """Raises NotUniform when two instructions differ in more than their operands."""
-    if (
-        a.opcode != b.opcode
-        or a.engine is not b.engine
-        or a.location is not b.location
-        or a.engine_asked != b.engine_asked
-        or len(a.outs) != len(b.outs)
-        or len(a.ins) != len(b.ins)
-        or (a.attrs is not b.attrs and not _same(a.attrs, b.attrs))
-        or (a.where is not b.where and not _same(a.where, b.where))
-        or (a.where_out is not b.where_out and not _same(a.where_out, b.where_out))
-    ):
-        raise NotUniform("iterations have different instructions")
+def alike(a: Instruction, b: Instruction) -> bool:
+    """Whether two instructions differ in nothing but their operands."""
+    return (
+        a.opcode == b.opcode
+        and a.engine is b.engine
+        and a.location is b.location
+        and a.engine_asked == b.engine_asked
+        and len(a.outs) == len(b.outs)
+        and len(a.ins) == len(b.ins)
+        and (a.attrs is b.attrs or _same(a.attrs, b.attrs))
+        and (a.where is b.where or _same(a.where, b.where))
+        and (a.where_out is b.where_out or _same(a.where_out, b.where_out))
+    )
 
 
 def _check_buffers(a: Buffer, b: Buffer) -> None:
