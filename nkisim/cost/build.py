@@ -39,6 +39,8 @@ _AFFINE = frozenset({"multiply", "add", "subtract", "multiply, add", "multiply, 
 
 _TABLE_PAYS = 64  # [I] elements from which a reciprocal is quicker on Scalar
 
+_PSUM = Space.PSUM
+
 _ELEMENTWISE_ENGINES = (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)
 
 
@@ -79,7 +81,9 @@ class _Plan:
             self.run = _Builder._add_division if _divides(i) else _Builder._add_plain
         if i.engine in _ELEMENTWISE_ENGINES:
             self.rows = [
-                (at, _row(t)) for at, t in enumerate(i.tiles_in) if t.shape[0] > 1 and _one_row(t)
+                (at, builder.row_shape(t))
+                for at, t in enumerate(i.tiles_in)
+                if t.shape[0] > 1 and _one_row(t)
             ]
 
 
@@ -87,7 +91,7 @@ class _Row:
     """A row that is broadcast over partitions for those who read it.
 
     Attributes:
-        shape: what is common to the views of it, see `_row`.
+        shape: see `_Builder.row_shape`.
         loops: where it is first read.
         from_psum: whether all readers can read it from PSUM, in one iteration.
         number: the memory that holds it; None until that is chosen.
@@ -114,11 +118,14 @@ class _Builder:
         self._operands: dict[tuple, Operand] = {}
         self._transfers: dict[tuple, Transfer] = {}
         self._pieces: dict[tuple, list[tuple[int, Kind, Kind]]] = {}  # of broadcast rows
-        self._rows: dict[int, list[_Row]] = {}  # those that a step reads, by its position
+        self._row_shapes: dict[tuple, tuple] = {}
+        # By the position of a step, the rows that it reads, and as which operand.
+        self._rows: dict[int, list[tuple[int, _Row]]] = {}
         self._copies: set[int] = set()  # across partitions, that stay in PSUM
 
     def build(self, instructions: Sequence[Instruction]) -> Work:
-        steps = self.storage.steps([i for i in instructions if i.engine is not Engine.HOST])
+        host = Engine.HOST
+        steps = self.storage.steps([i for i in instructions if i.engine is not host])
         steps = sink_fills(steps, self.storage, self.work)
         steps = without_repeats(steps, self.storage, self.work)
         forms = self.storage.forms.values()
@@ -130,11 +137,12 @@ class _Builder:
             self._find_rows(steps)
         add = self.work.tasks.append
         for at, step in enumerate(steps):
-            kind = step.form.plan.kind
-            if kind is not None:
-                add(Task(step.instr, kind, step.reads, step.writes))
+            plan = step.form.plan
+            if plan.kind is not None:
+                step.kind = plan.kind
+                add(step)
             else:
-                step.form.plan.run(self, at, step)
+                plan.run(self, at, step)
         return self.work
 
     def transfer(self, i: Instruction) -> Transfer:
@@ -144,6 +152,15 @@ class _Builder:
         if found is None:
             found = self._transfers[key] = transfer(i, self.timing.dma)
         return found
+
+    def row_shape(self, t: Tensor) -> tuple:
+        """What operands have in common that are one row if their offsets in a memory are equal."""
+        # Free axes of stride zero are not part of the row.
+        shape = tuple(
+            n if d == 0 or any(row[d] for row in t.coefs) else 1 for d, n in enumerate(t.shape)
+        )
+        found = (shape, t.dtype, id(t.coefs))
+        return self._row_shapes.setdefault(found, found)
 
     def _find_rows(self, steps: Sequence[Step]) -> None:
         """Rows that are broadcast over partitions: which there are, and where each will be."""
@@ -155,13 +172,13 @@ class _Builder:
                 self._rows[at] = read = []
                 for k, shape in plan.rows:
                     number = step.reads[k][0]
-                    key = (number, version[number], i.tiles_in[k].offsets, shape)
+                    key = (number, version[number], i.tiles_in[k].offsets, id(shape))
                     row = rows.get(key)
                     if row is None:
                         row = rows[key] = _Row(shape, i.loops)
                     if not plan.reads_psum or row.loops != i.loops:
                         row.from_psum = False
-                    read.append(row)
+                    read.append((k, row))
             for number, _ in step.writes:
                 if number in version:
                     version[number] += 1
@@ -201,15 +218,14 @@ class _Builder:
 
     def _reads(self, at: int, step: Step) -> list[Access]:
         """What an engine instruction reads, once rows are broadcast."""
-        rows = step.form.plan.rows
-        if not rows:
+        if not step.form.plan.rows:
             return step.reads
         reads = list(step.reads)
-        for (k, _), row in zip(rows, self._rows[at], strict=True):
+        for k, row in self._rows[at]:
             made = (row.number, None)
             if not row.made:
                 row.made = True
-                self._broadcast(step.instr, step.instr.tiles_in[k], step.reads[k], made)
+                self._broadcast(step.instr, step.instr.tiles_in[k], reads[k], made)
             reads[k] = made
         return reads
 
@@ -217,8 +233,8 @@ class _Builder:
         self._broadcast(step.instr, step.instr.ins[0], step.reads[0], step.writes[0])
 
     def _add_dma(self, at: int, step: Step) -> None:
-        kind = step.form.plan.kind = self._moving(step.form.label, step.form.plan.moved)
-        self.work.tasks.append(Task(step.instr, kind, step.reads, step.writes))
+        step.kind = step.form.plan.kind = self._moving(step.form.label, step.form.plan.moved)
+        self.work.tasks.append(step)
 
     def _moving(self, label: str, moved: Transfer) -> Kind:
         """A transfer, and the instruction that starts it."""
@@ -275,27 +291,27 @@ class _Builder:
         return Kind("tensor_copy", costs, psum=True)
 
     def _add_plain(self, at: int, step: Step) -> None:
-        self.work.tasks.append(self._plain(at, step))
-
-    def _plain(self, at: int, step: Step) -> Task:
-        """The task of an instruction on an engine, after those that make rows for it."""
-        plan, reads = step.form.plan, self._reads(at, step)
+        step.reads = self._reads(at, step)
+        plan = step.form.plan
         if plan.rows or self._copies:
-            memory = self.work.memory
-            where = tuple([memory[number].space is Space.PSUM for number, _ in reads])
-            kind = plan.kinds.get(where)
-            if kind is None:
-                kind = plan.kinds[where] = self._kind(step, reads)
+            step.kind = self._kind_where(step)
         else:
-            kind = self._kind(step, reads)
-            if plan.run is _Builder._add_plain:
-                plan.kind = kind
-        return Task(step.instr, kind, reads, step.writes)
+            step.kind = plan.kind = self._kind(step)
+        self.work.tasks.append(step)
 
-    def _kind(self, step: Step, reads: list[Access]) -> Kind:
+    def _kind_where(self, step: Step) -> Kind:
+        """What an instruction on an engine is that may read rows from PSUM."""
+        memory, kinds = self.work.memory, step.form.plan.kinds
+        where = tuple([memory[number].space is _PSUM for number, _ in step.reads])
+        kind = kinds.get(where)
+        if kind is None:
+            kind = kinds[where] = self._kind(step)
+        return kind
+
+    def _kind(self, step: Step) -> Kind:
         """What an instruction on an engine is."""
         i = step.instr
-        ins = self._operands_of(i.tiles_in, reads)
+        ins = self._operands_of(i.tiles_in, step.reads)
         outs = self._operands_of(i.outs, step.writes)
         # Operands are kept, so they may be told apart by identity, which is quick.
         key = (i.opcode, id(i.engine), i.engine_asked, *map(id, ins), *map(id, outs), _setting(i))
@@ -392,19 +408,10 @@ class _Builder:
         reciprocal = Kind("reciprocal", ((engine, cycles),))
         self.work.tasks.append(Task(i, reciprocal, [(number, y)], [inverse]))
         self.work.choices["divide lowered to reciprocal and multiply"] += 1
-        task = self._plain(at, step)
-        task.kind = replace(task.kind, label="multiply by reciprocal")
-        task.reads = [*task.reads[:-1], inverse]
-        self.work.tasks.append(task)
-
-
-def _row(t: Tensor) -> tuple:
-    """What operands have in common that are the same row of a memory at the same offsets."""
-    # Free axes of stride zero are not part of the row.
-    shape = tuple(
-        n if d == 0 or any(row[d] for row in t.coefs) else 1 for d, n in enumerate(t.shape)
-    )
-    return shape, t.dtype, id(t.coefs)
+        step.reads = self._reads(at, step)
+        step.kind = replace(self._kind_where(step), label="multiply by reciprocal")
+        step.reads = [*step.reads[:-1], inverse]
+        self.work.tasks.append(step)
 
 
 def _pattern(t: Tensor) -> tuple:

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from nkisim.cost.storage import Step, Storage
@@ -84,6 +85,7 @@ def without_repeats(steps: Sequence[Step], storage: Storage, work: Work) -> list
                 written.add(number)
     found: dict[tuple, tuple[int, tuple]] = {}
     same: dict[int, int] = {}
+    hoisted: dict[str, int] = defaultdict(int)
     kept = []
     for step in steps:
         i, form, reads = step.instr, step.form, step.reads
@@ -101,13 +103,15 @@ def without_repeats(steps: Sequence[Step], storage: Storage, work: Work) -> list
             if before is not None and _next_iteration(before[1], i.loops, i.opcode == "dma_copy"):
                 same[result] = before[0]
                 found[key] = (before[0], i.loops)
-                work.choices[f"{form.label} hoisted out of a loop"] += 1
+                hoisted[form.label] += 1
                 continue
             found[key] = (result, i.loops)
         for number, _ in step.writes:
             if number in version:
                 version[number] += 1
         kept.append(step)
+    for label, times in hoisted.items():
+        work.choices[f"{label} hoisted out of a loop"] += times
     return kept
 
 
@@ -151,7 +155,8 @@ def _next_iteration(before: tuple, now: tuple, innermost: bool) -> bool:
     if len(before) != len(now):
         return False
     moved = -1
-    for depth, ((loop, i), (same, j)) in enumerate(zip(before, now, strict=True)):
+    for depth, (loop, i) in enumerate(before):
+        same, j = now[depth]
         if i != j:
             if moved >= 0 or loop != same or j != i + 1:
                 return False

@@ -8,12 +8,12 @@ their addresses do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import product
+from itertools import count, product
 from typing import NamedTuple
 
 import numpy as np
 
-from nkisim.cost.tasks import Access, Memory, Work
+from nkisim.cost.tasks import Access, Memory, Task, Work
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer, Placed, Space, c_strides
 from nkisim.tensor import Tensor
@@ -26,12 +26,14 @@ class _Operand(NamedTuple):
     """What an operand has in common in all copies of an instruction.
 
     Attributes:
+        at: its position among the tensors read, or written.
         parts: what it may name.
         memory: what that is in.
         blocks: how many block axes the tensor has, when the operand is in one of its tiles.
         placed: whether the kernel places the tile by hand.
     """
 
+    at: int
     parts: _Parts
     memory: Memory
     blocks: int
@@ -65,10 +67,15 @@ class Form:
         self.plan: object = None
 
 
-class Step:
-    """An instruction, and what it reads and writes by number, in the order of its operands."""
+class Step(Task):
+    """An instruction that may become a task, which it does when its kind is known.
 
-    __slots__ = ("form", "instr", "reads", "writes")
+    Attributes:
+        form: of the instruction.
+        reads, writes: what it touches, in the order of its operands.
+    """
+
+    __slots__ = ("form",)
 
     def __init__(
         self, instr: Instruction, form: Form, reads: list[Access], writes: list[Access]
@@ -101,8 +108,8 @@ class Storage:
         forms = [known.get(i.origin or i) or self._form(i) for i in instrs]
         self._look_at_blocks()
         for form in known.values():
-            form.reads = [self._operand(t) for t in form.instr.tiles_in]
-            form.writes = [self._operand(t) for t in form.instr.outs]
+            form.reads = list(map(self._operand, count(), form.instr.tiles_in))
+            form.writes = list(map(self._operand, count(), form.instr.outs))
         accesses = self._accesses
         return [
             Step(i, form, accesses(i.tiles_in, form.reads), accesses(i.outs, form.writes))
@@ -130,7 +137,7 @@ class Storage:
         if placed:
             self._place(placed.values())
 
-    def _operand(self, t: Tensor) -> _Operand:
+    def _operand(self, at: int, t: Tensor) -> _Operand:
         b, blocks = t.buffer, 0
         if not b.space.on_chip:
             memory = Memory(b.space)
@@ -140,13 +147,14 @@ class Storage:
             tiles = 1 if blocks else b.tiles
             memory = Memory(b.space, tiles * b.partition_bytes, b.shape[b.par_axis])
         key = (t.shape, id(t.coefs), t.base_shape, blocks)
-        return _Operand(self._parts.setdefault(key, {}), memory, blocks, bool(b.placed))
+        return _Operand(at, self._parts.setdefault(key, {}), memory, blocks, bool(b.placed))
 
     def _accesses(self, tiles: tuple[Tensor, ...], operands: list[_Operand]) -> list[Access]:
         """What the operands of an instruction touch."""
         known = self.work.memory
         found = []
-        for t, (parts, memory, blocks, placed) in zip(tiles, operands, strict=True):
+        for at, parts, memory, blocks, placed in operands:
+            t = tiles[at]
             number, offsets = t.buffer.number, t.offsets
             if placed:
                 found.append(self._slot(t, parts))
