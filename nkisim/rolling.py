@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from nkisim.trace import Trace, Tracer
 
 
-_SHORTEST = 4  # iterations of a loop that is worth it
+_SHORTEST = 3  # iterations of a loop that is worth it
 
 
 # Numbers of the kernel's Python code, by function (calls up the stack) and name.
@@ -225,12 +225,14 @@ class Loop:
     def _plan(self) -> Rolled:
         """Which iterations to trace, when the first or the first two have been."""
         n = len(self.indices)
-        if self.known is None:
-            traced, alike = {0, 1, 2, n - 2, n - 1}, (1, 2, n - 2) if n > 4 else (1, 2)
-            return Rolled(self.indices, tuple(sorted(traced)), alike, None)
-        first, last = len(self.marks) - 1, n - 1 if self.known.ends_alike else n - 2
-        traced = {0, first, last, n - 1}
-        return Rolled(self.indices, tuple(sorted(traced)), (first, last), self.known.execution)
+        if self.known is not None:
+            first, last = len(self.marks) - 1, n - 1 if self.known.ends_alike else n - 2
+            if first < last:
+                traced = tuple(sorted({0, first, last, n - 1}))
+                return Rolled(self.indices, traced, (first, last), self.known.execution)
+            self.known = None
+        traced = tuple(sorted({0, 1, 2, n - 2, n - 1}))
+        return Rolled(self.indices, traced, (1, 2, n - 2) if n > 4 else (1, 2), None)
 
     def finish(self, key: int) -> Sample | None:
         """The loop is over: note what the iterations left out would have written.

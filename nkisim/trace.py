@@ -86,7 +86,9 @@ class Trace:
         result: what the kernel returned, with Tensors at the leaves.
         written_arguments: numbers of the argument buffers that the kernel writes.
         partly_written: numbers of the HBM buffers with elements that nothing writes.
-        loops: every loop execution; instructions and buffers name them by position.
+        loops: every loop execution; instructions and buffers name them by position. Those in copies
+            of an iteration have the numbers of the copied ones: the iterations around tell them
+            apart.
         hidden: numbers of the buffers that stand for state of the hardware.
         assigned: numbers of the buffers that only passed a result on to where it was assigned.
         machine: the NeuronCore generation traced for.

@@ -71,16 +71,27 @@ class _Recipe:
     """How the instructions of one iteration are made from those of another.
 
     Attributes:
-        buffers: those that the iteration makes for itself.
+        paths: the loop iterations inside.
+        buffers: those that the iteration makes for itself, with the position of their path.
         operands: each operand once: (operand, position in `buffers` or -1, step of its offsets or
             None).
-        instructions: (instruction, how to pick its outs, ins and tiles_in from the operands).
+        instructions: (instruction, position of its path, how to pick its outs, ins and tiles_in
+            from the operands).
     """
 
     def __init__(self) -> None:
-        self.buffers: list[Buffer] = []
+        self.paths: list[Path] = []
+        self.buffers: list[tuple[Buffer, int]] = []
         self.operands: list[tuple[Any, int, tuple[int, ...] | None]] = []
-        self.instructions: list[tuple[Instruction, Any, Any, Any]] = []
+        self.instructions: list[tuple[Instruction, int, Any, Any, Any]] = []
+        self._known: dict[int, int] = {}
+
+    def path(self, loops: Path) -> int:
+        """The position of a path. By identity, which what an iteration makes shares."""
+        at = self._known.setdefault(id(loops), len(self.paths))
+        if at == len(self.paths):
+            self.paths.append(loops)
+        return at
 
 
 class _Unroller:
@@ -205,7 +216,8 @@ class _Unroller:
             tiles = [at for at, x in zip(ins, i.ins, strict=True) if isinstance(x, Tensor)]
             pick_ins = _picker(ins)
             pick_tiles = pick_ins if tiles == ins else _picker(tiles)
-            recipe.instructions.append((i, _picker(outs), pick_ins, pick_tiles))
+            at = recipe.path(i.loops)
+            recipe.instructions.append((i, at, _picker(outs), pick_ins, pick_tiles))
         partners = [numbers for numbers, at in own.items() if at >= 0]
         if any(len(set(column)) < len(partners) for column in zip(*partners, strict=True)):
             raise NotUniform("iterations use their tiles differently")
@@ -233,36 +245,21 @@ class _Unroller:
         for t in tiles:
             _check_buffers(t.buffer, buffer)
         at = own[numbers] = len(recipe.buffers)
-        recipe.buffers.append(buffer)
+        recipe.buffers.append((buffer, recipe.path(buffer.loops)))
         return at
 
     def _copy(
         self, recipe: _Recipe, level: int, key: int, by: int, index: int
     ) -> list[Instruction]:
         """The iteration `by` steps behind that of the recipe, whose loop index is `index`."""
-        trace, axes = self.trace, len(self.places[0])
-        jump = by * self.programs[level] if level < axes else 0
-        inner: dict[int, int] = {}
-        paths: dict[Path, Path] = {(): ()}
-
-        def moved(loops: Path) -> Path:
-            found = paths.get(loops)
-            if found is None:
-                depth = level - axes  # of this loop in `loops`; negative for an axis of the grid
-                out = list(loops[: max(depth, 0)])
-                for number, i in loops[len(out) :]:
-                    if number == key:
-                        out.append((number, index))
-                        continue
-                    new = inner.get(number)
-                    if new is None:
-                        new = inner[number] = len(trace.loops)
-                        trace.loops.append(trace.loops[number])
-                    out.append((new, i))
-                found = paths[loops] = tuple(out)
-            return found
-
-        buffers = [self._copy_buffer(b, jump, moved(b.loops)) for b in recipe.buffers]
+        axes = len(self.places[0])
+        if level < axes:
+            jump = by * self.programs[level]
+            paths = self._renumbered(recipe.paths)
+        else:
+            jump, depth = 0, level - axes
+            paths = [(*p[:depth], (key, index), *p[depth + 1 :]) for p in recipe.paths]
+        buffers = [self._copy_buffer(b, jump, paths[at]) for b, at in recipe.buffers]
         operands = []
         for x, at, step in recipe.operands:
             if at < 0 and step is None:
@@ -273,12 +270,19 @@ class _Unroller:
                 offsets = tuple([o + by * s for o, s in zip(offsets, step, strict=True)])
             operands.append(x.moved(x.buffer if at < 0 else buffers[at], offsets))
         copies = []
-        for i, pick_outs, pick_ins, pick_tiles in recipe.instructions:
+        for i, at, pick_outs, pick_ins, pick_tiles in recipe.instructions:
             ins = pick_ins(operands)
             tiles = ins if pick_tiles is pick_ins else pick_tiles(operands)
-            loops = paths.get(i.loops) or moved(i.loops)
-            copies.append(i.moved(pick_outs(operands), ins, tiles, i.program + jump, loops))
+            copies.append(i.moved(pick_outs(operands), ins, tiles, i.program + jump, paths[at]))
         return copies
+
+    def _renumbered(self, paths: list[Path]) -> list[Path]:
+        """The same iterations of loops that another SPMD instance executes."""
+        loops, new = self.trace.loops, {}
+        for number in dict.fromkeys(number for path in paths for number, _ in path):
+            new[number] = len(loops)
+            loops.append(loops[number])
+        return [tuple([(new[number], i) for number, i in path]) for path in paths]
 
     def _copy_buffer(self, b: Buffer, jump: int, loops: Path) -> Buffer:
         trace = self.trace

@@ -36,11 +36,14 @@ def like(x, shape=None):
 
 
 def stream(trace):
-    """The instructions in plain data; buffers and loops are numbered as they come up."""
+    """The instructions in plain data; buffers and loops are numbered as they come up.
+
+    A loop is told by its number and by the iterations around it, which copies of it differ in.
+    """
     buffers, loops = {}, {}
 
     def path(of):
-        return tuple((loops.setdefault(number, len(loops)), i) for number, i in of)
+        return tuple((loops.setdefault((*of[:d], n), len(loops)), i) for d, (n, i) in enumerate(of))
 
     def plain(x):
         if not isinstance(x, Tensor):
