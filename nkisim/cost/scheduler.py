@@ -25,6 +25,8 @@ from nkisim.timing import Timing
 
 ENGINES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC)
 _TENSOR, _VECTOR, _SCALAR, _GPSIMD, _SYNC = range(5)
+# Engines that may have to wait for a memory port: they look for something to do more often.
+_WITH_PORTS = (_VECTOR, _SCALAR, _GPSIMD)
 _OPEN = (0.0, -1)
 _MEMORIES = (Space.SBUF, Space.PSUM)
 _SBUF, _PSUM = range(2)  # positions in it
@@ -266,6 +268,8 @@ class _Run:
         issued = 0
         while wakes:
             now, e = pop(wakes)
+            if now != next_wake[e] and e not in _WITH_PORTS:
+                continue  # it was woken before, and knows when to look again
             if now < free[e]:
                 self._wake(e, now)
                 continue
@@ -288,8 +292,10 @@ class _Run:
             pop(ready)
             self._issue(at, e, now)
             issued += 1
-            if ready or waiting:  # else what comes next wakes the engine
+            if ready or (waiting and e in _WITH_PORTS):
                 self._wake(e, free[e])
+            elif waiting:  # else what comes next wakes the engine
+                self._wake(e, waiting[0][0])
         return issued
 
     def _overcommit(self) -> bool:
@@ -313,6 +319,7 @@ class _Run:
         return True
 
     def _wake(self, e: int, time: float) -> None:
+        """Let an engine look for something to do at `time`, or when it is free."""
         free = self.free[e]
         if time < free:
             time = free
@@ -324,7 +331,7 @@ class _Run:
         """A task has all that it waits for."""
         e, time = self.engine[at], self.ready_at[at]
         heapq.heappush(self.waiting[e], (time, at))
-        if time < self.next_wake[e]:
+        if self.free[e] < self.next_wake[e] > time:
             self._wake(e, time)
 
     def _port(self, e: int, at: int) -> tuple[float, int]:
