@@ -1,9 +1,10 @@
 """What NKI's Python means that plain Python does not: kernels compiled once more from their source.
 
-Two things in a kernel never reach an operator that could be overloaded. Python evaluates no
-annotation of a local variable, so that `x: tensor[128, 512] = nl.load(a)` would pass unchecked;
-and `a and b` of two masks would be `b`. Both become calls. Line numbers stay, so debuggers and
-error messages see the same kernel.
+Three things in a kernel never reach code that could be ours. Python evaluates no annotation of a
+local variable, so that `x: tensor[128, 512] = nl.load(a)` would pass unchecked; `a and b` of two
+masks would be `b`; and nobody is told of a loop over Python's `range`, which a profile need not
+trace as a whole (see nkisim.rolling). All become calls. Line numbers stay, so debuggers and error
+messages see the same kernel.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType
 from typing import Any
 
 from nkisim.annotations import check_variable
 from nkisim.errors import IndexingError, warn
 from nkisim.index import Mask
+from nkisim.trace import current, tracing
 
 _FUTURE_ANNOTATIONS = annotations.compiler_flag
 
@@ -40,8 +42,16 @@ def joined(left: Any, right: Callable[[], Any]) -> Any:
     return left & right()
 
 
+def looped(indices: Any) -> Iterable:
+    """What `for i in range(...)` of a kernel goes over: as much of it as is to be traced."""
+    if type(indices) is not range or not tracing():
+        return indices
+    return current().python_loop(indices)
+
+
 def rewritten(func: Callable) -> Callable:
-    """`func`, or a copy of it that checks annotated variables and joins masks with `and`.
+    """`func`, or a copy of it that checks annotated variables, joins masks with `and` and tells of
+    its loops over `range`.
 
     Functions that the kernel defines are changed with it; those that it calls are not. A function
     without source to compile from, as in an interactive session, is returned as it is.
@@ -94,10 +104,10 @@ def _inner(code: CodeType, name: str) -> CodeType:
 
 
 class _Rewriter(ast.NodeTransformer):
-    """The body of a kernel with the two changes made.
+    """The body of a kernel with the changes made.
 
-    `x: tensor[...] = v` becomes `x = check_variable(v, lambda: tensor[...], "x")`, and `a and b`
-    becomes `joined(a, lambda: b)`.
+    `x: tensor[...] = v` becomes `x = check_variable(v, lambda: tensor[...], "x")`, `a and b`
+    becomes `joined(a, lambda: b)`, and `for i in range(n)` becomes `for i in looped(range(n))`.
     """
 
     found = False
@@ -120,6 +130,13 @@ class _Rewriter(ast.NodeTransformer):
         for value in node.values[1:]:
             result = self._call(joined, node, result, _thunk(value))
         return result
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        self.generic_visit(node)
+        called = node.iter.func if isinstance(node.iter, ast.Call) else None
+        if isinstance(called, ast.Name) and called.id == "range":
+            node.iter = self._call(looped, node.iter, node.iter)
+        return node
 
     def visit_If(self, node: ast.If) -> ast.AST:
         # What a statement tests has to be one truth value, so that it holds no mask.

@@ -369,7 +369,8 @@ class Rolls:
             raise
         if sample is not None:
             samples.append(sample)
-        self.found[key] = loop.rolled
+        recorded = key >= 0 and not self.tracer.trace.loops[key].pythons
+        self.found[key] = loop.rolled._replace(recorded=recorded)
 
     def _line(self, key: int) -> Location | int | None:
         """A loop as NotUniform names it."""
@@ -397,15 +398,27 @@ class Rolls:
             raise self.doubt
         models = {rolled.like for rolled in self.found.values()}
         found = {k: r for k, r in self.found.items() if k in models or not r.is_complete}
-        if not found:
-            return
         try:
-            unroll(trace, found)
+            if found:
+                unroll(trace, found)
         except NotUniform as error:
             if error.loop is not None:
                 error.brief = found[error.loop].like is not None
                 error.loop = self._line(error.loop)
             raise
+        self._forget_python_loops(trace)
+
+    def _forget_python_loops(self, trace: Trace) -> None:
+        """Take Python's own loops off the record, as a whole trace has none of them."""
+        if not any(loop.pythons for loop in trace.loops):
+            return
+        known: dict[int, tuple[tuple, tuple]] = {}  # by identity, of the paths that are kept here
+        for x in (*trace.instructions, *trace.buffers):
+            found = known.get(id(x.loops))
+            if found is None:
+                rest = tuple([p for p in x.loops if not trace.loops[p[0]].pythons])
+                found = known[id(x.loops)] = x.loops, rest
+            x.loops = found[1]
 
 
 def _numbers(frame: FrameType | None) -> Numbers:

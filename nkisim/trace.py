@@ -44,6 +44,16 @@ class Loop(NamedTuple):
     kind: str
     location: Location | None
 
+    @property
+    def pythons(self) -> bool:
+        """Whether it is over Python's own `range`: on record only while a rolled trace is made."""
+        return self.kind == "range"
+
+    @property
+    def is_unrolled(self) -> bool:
+        """Whether the compiler unrolls it: its iterations may differ, and it opens no scope."""
+        return self.kind in ("static_range", "range")
+
 
 class Declarations:
     """Names for what a kernel declares that are the same in each iteration of a loop.
@@ -401,7 +411,8 @@ class Tracer:
         """Iterate, recording which iteration each instruction belongs to."""
         number = len(self.trace.loops)
         location = locate()
-        self.trace.loops.append(Loop(kind, location))
+        loop = Loop(kind, location)
+        self.trace.loops.append(loop)
         outside, declared = self.loops, self._declarations
         inside = declared.body(location)
         steps: Iterable[int] = indices
@@ -410,10 +421,14 @@ class Tracer:
         try:
             for i in steps:
                 self.loops = (*outside, (number, +i))
-                self._declarations = inside.iteration(+i if kind == "static_range" else None)
+                self._declarations = inside.iteration(+i if loop.is_unrolled else None)
                 yield i
         finally:
             self.loops, self._declarations = outside, declared
+
+    def python_loop(self, indices: range) -> Iterable[int]:
+        """Iterate as Python does, which leaves no record; in a rolled trace over a part."""
+        return indices if self.rolls is None else self.loop(indices, "range")
 
     def run(self, body: Callable[[], Any]) -> Trace:
         """Trace `body` once for each SPMD instance.

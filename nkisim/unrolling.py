@@ -34,12 +34,15 @@ class Rolled(NamedTuple):
         traced: positions in `indices` of the iterations that were traced.
         alike: of those, the ones to be alike. The iterations between the last two are missing.
         like: the earlier execution whose addresses have to move as far; None for the first one.
+        recorded: whether the path of an instruction names the iteration it is in. If not, as for
+            instances and Python's own loops, nothing but their numbers tells loops inside apart.
     """
 
     indices: range
     traced: tuple[int, ...]
     alike: tuple[int, ...]
     like: int | None
+    recorded: bool = True
 
     @property
     def distance(self) -> int:
@@ -252,13 +255,17 @@ class _Unroller:
         self, recipe: _Recipe, level: int, key: int, by: int, index: int
     ) -> list[Instruction]:
         """The iteration `by` steps behind that of the recipe, whose loop index is `index`."""
+        if not recipe.paths:
+            return []
         axes = len(self.places[0])
         if level < axes:
-            jump = by * self.programs[level]
-            paths = self._renumbered(recipe.paths)
+            jump, head = by * self.programs[level], ()
         else:
-            jump, depth = 0, level - axes
-            paths = [(*p[:depth], (key, index), *p[depth + 1 :]) for p in recipe.paths]
+            jump, head = 0, (*recipe.paths[0][: level - axes], (key, index))
+        tails = [path[len(head) :] for path in recipe.paths]
+        if not self.rolled[key].recorded:
+            tails = self._renumbered(tails)
+        paths = [head + tail for tail in tails]
         buffers = [self._copy_buffer(b, jump, paths[at]) for b, at in recipe.buffers]
         operands = []
         for x, at, step in recipe.operands:
@@ -277,7 +284,7 @@ class _Unroller:
         return copies
 
     def _renumbered(self, paths: list[Path]) -> list[Path]:
-        """The same iterations of loops that another SPMD instance executes."""
+        """The same iterations of loops that are executed once more."""
         loops, new = self.trace.loops, {}
         for number in dict.fromkeys(number for path in paths for number, _ in path):
             new[number] = len(loops)

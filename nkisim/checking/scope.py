@@ -33,7 +33,7 @@ def _left(then: tuple, now: tuple, trace: Trace) -> int | None:
     """The outermost level of `then` whose iteration of an NKI loop is over."""
     level = next(k for k, own in enumerate(then) if now[k : k + 1] != (own,))
     for k in range(level, len(then)):
-        if trace.loops[then[k][0]].kind != "static_range":
+        if not trace.loops[then[k][0]].is_unrolled:
             return k
     return None
 

@@ -206,7 +206,30 @@ def two_bodies(x):
     return y
 
 
+def pythons_range(x):
+    """Loops of Python, around one of NKI and inside of it; the tile of the last one is kept."""
+    y = like(x)
+    for i in range(x.shape[0]):
+        for j in nl.affine_range(x.shape[1] // 128):
+            for k in range(x.shape[2] // 8, 0, -1):
+                at = slice(j * 128, (j + 1) * 128), slice((k - 1) * 8, k * 8)
+                tile = nl.load(x[i][at])
+                nl.store(y[i][at], tile * 2.0)
+    return y
+
+
+def kept_behind_the_loop(x):
+    y = like(x)
+    for i in range(x.shape[0]):
+        tile = nl.load(x[i])
+        nl.store(y[i], tile)
+    nl.store(y[0], tile)
+    return y
+
+
 UNIFORM = {
+    "Python's range": (Kernel(pythons_range), spec(7, 128 * 5, 8 * 6)),
+    "a tile behind the loop": (Kernel(kept_behind_the_loop), spec(12, 128, 8)),
     "short ends": (Kernel(short_ends), spec(7, 128 * 8 + 3, 16 * 6 + 5)),
     "by the outer index": (Kernel(by_outer_index), spec(7, 128 * 9, 16)),
     "two bodies": (Kernel(two_bodies), spec(7, 128 * 9, 16)),
@@ -273,6 +296,22 @@ def test_few_iterations_are_traced():
     found = nkisim.profile(kernel, spec(1000, 128, 16))
     assert next(ran) == 5
     assert found.instructions == 2000
+
+
+def test_loops_over_pythons_range_are_traced_in_part():
+    ran = itertools.count()
+
+    def kernel(x):
+        y = like(x)
+        for i in range(x.shape[0]):
+            next(ran)
+            nl.store(y[i], nl.load(x[i]))
+        return y
+
+    found = rolled(Kernel(kernel), spec(100, 128, 16))
+    assert next(ran) == 5
+    assert len(found.instructions) == 200
+    assert not any(x.loops for x in (*found.instructions, *found.buffers))
 
 
 def test_fewer_iterations_are_traced_of_a_loop_that_is_known():
@@ -357,7 +396,7 @@ def in_a_list_of_the_caller(x):
             rows.append(i)
 
     copy()
-    for i in range(len(rows)):
+    for i, _ in enumerate(rows):
         nl.store(y[i], nl.load(x[i]))
     return y
 
