@@ -48,25 +48,41 @@ def check_affine_loops(trace: Trace) -> Iterator[LoopError]:
 
 
 def _accesses(trace: Trace, affine: set[int]) -> dict[int, list[tuple[Instruction, Tensor, bool]]]:
-    """For each tensor that an affine loop outside of which it was made writes, all its uses."""
-    written: set[int] = set()
+    """For each tensor that is written in affine loops outside of which it was made, its uses there.
+
+    Of the loops around a use, the outermost one in which the tensor does not get made anew tells
+    uses apart: those in different ones are never in different iterations of one loop.
+    """
+    written: dict[int, set[int]] = {}
     for instr in trace.instructions:
         loops = instr.loops
         for t in instr.outs:
             buffer = t.buffer
-            if buffer.number >= trace.copies or buffer.number in written:
+            inside = len(buffer.loops)
+            if buffer.number >= trace.copies or len(loops) <= inside:
                 continue
-            if any(n in affine for n, _ in loops[len(buffer.loops) :]):
-                written.add(buffer.number)
-    written -= trace.hidden
+            found = written.setdefault(buffer.number, set())
+            number = loops[inside][0]
+            if number not in found and any(n in affine for n, _ in loops[inside:]):
+                found.add(number)
+    for number in trace.hidden:
+        written.pop(number, None)
     uses: dict[int, list[tuple[Instruction, Tensor, bool]]] = {}
     for instr in trace.instructions:
+        loops = instr.loops
         for tiles, writes in ((instr.tiles_in, False), (instr.outs, True)):
             for t in tiles:
                 buffer = t.buffer
-                if buffer.number not in written or t.dtype.itemsize != buffer.dtype.itemsize:
+                found = written.get(buffer.number)
+                if not found:
                     continue
-                if "walked" not in instr.attrs:  # else it is not known which elements it touches
+                inside = len(buffer.loops)
+                if (
+                    len(loops) > inside
+                    and loops[inside][0] in found
+                    and t.dtype.itemsize == buffer.dtype.itemsize
+                    and "walked" not in instr.attrs  # else data decides which elements it touches
+                ):
                     uses.setdefault(buffer.number, []).append((instr, t, writes))
     return uses
 
