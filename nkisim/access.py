@@ -141,9 +141,10 @@ class AccessPattern:
     @property
     def is_base(self) -> bool:
         """Whether the view is all of its base: each base axis, whole and in order."""
+        shape = self.shape
         return (
-            self.shape is self.base_shape
-            and self.coefs is identity(self.ndim)
+            shape is self.base_shape
+            and self.coefs is identity(len(shape))
             and not any(self.offsets)
         )
 
@@ -187,7 +188,7 @@ class AccessPattern:
 
     def escape(self) -> tuple[int, int, int, int] | None:
         """The first base axis whose coordinates leave it: (axis, lowest, highest, size)."""
-        if 0 in self.shape:
+        if 0 in self.shape or self.is_base:
             return None
         for axis, (size, o, (down, up)) in enumerate(
             zip(self.base_shape, self.offsets, self._reach(), strict=True)

@@ -199,6 +199,8 @@ def bounds_of(target: AccessPattern, k: object, axis: int) -> tuple[int, int | N
     extent = target.shape[axis]
     if isinstance(k, int):
         return k, None, 1
+    if type(k) is slice and k.start is k.stop is k.step is None:
+        return 0, extent, 1
     if isinstance(k, DynSlice):
         start, size = as_int(k.start), as_int(k.size)
         if start is None or size is None or size < 0:

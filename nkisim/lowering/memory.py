@@ -81,13 +81,13 @@ def declare(
 def _allocation(buffer: object) -> Allocation:
     """What `buffer=` stands for. Raises MemorySpaceError when it is no memory."""
     if buffer is None:
-        return _SBUF
+        return _ANYWHERE[Space.SBUF]
     if isinstance(buffer, Allocation):
         return buffer
     if isinstance(buffer, Buffer):  # `buffer=other.buffer`: where another tensor lives
-        return Allocation(buffer.space)
+        return _ANYWHERE[buffer.space]
     if isinstance(buffer, Space):
-        return Allocation(buffer)
+        return _ANYWHERE[buffer]
     raise MemorySpaceError(
         f"buffer={buffer!r}",
         rule="tensors live in nl.sbuf, nl.psum, nl.private_hbm (nl.hbm) or nl.shared_hbm",
@@ -95,7 +95,7 @@ def _allocation(buffer: object) -> Allocation:
     )
 
 
-_SBUF = Allocation(Space.SBUF)
+_ANYWHERE = {space: Allocation(space) for space in Space}
 
 
 def full(
