@@ -37,47 +37,72 @@ class Residence:
         uses: how many tasks do.
         nbytes: bytes a partition that it takes.
         memory: 0 for SBUF, 1 for PSUM.
+        changing: numbers of the tiles that are written when they were touched before, and of the
+            HBM tensors that are both read and written.
     """
 
-    touched: list[tuple[int, ...]] = field(default_factory=list)
+    touched: list[list[int]] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     first: list[int] = field(default_factory=list)
     last: list[int] = field(default_factory=list)
     uses: list[int] = field(default_factory=list)
     nbytes: list[int] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
+    changing: set[int] = field(default_factory=set)
 
     @classmethod
     def of(cls, work: Work) -> Residence:
         """The tiles that the tasks of one core touch."""
         found = cls()
-        touched, first, last, uses = found.touched, found.first, found.last, found.uses
-        position: dict[int, int] = {}
+        touched, last, uses, changing = found.touched, found.last, found.uses, found.changing
         hbm = {n for n, memory in work.memory.items() if not memory.space.on_chip}
+        read: set[int] = set()  # of HBM
+        written: set[int] = set()
+        position: dict[int, int] = {}
         for at, task in enumerate(work.tasks):
-            tiles = []
-            for n, _ in task.reads + task.writes:
+            tiles: list[int] = []
+            for n, _ in task.reads:
                 tile = position.get(n)
                 if tile is None:
                     if n in hbm:
+                        read.add(n)
                         continue
-                    tile = position[n] = len(first)
-                    first.append(at)
-                    last.append(at)
-                    uses.append(1)
-                elif last[tile] != at:
+                    tile = position[n] = found._add(at)
+                elif last[tile] == at:
+                    continue
+                else:
                     last[tile] = at
                     uses[tile] += 1
-                else:
-                    continue
                 tiles.append(tile)
-            touched.append(tuple(tiles))
+            for n, _ in task.writes:
+                tile = position.get(n)
+                if tile is None:
+                    if n in hbm:
+                        written.add(n)
+                        continue
+                    tile = position[n] = found._add(at)
+                else:
+                    changing.add(n)
+                    if last[tile] == at:
+                        continue
+                    last[tile] = at
+                    uses[tile] += 1
+                tiles.append(tile)
+            touched.append(tiles)
+        changing |= read & written
         psum = Space.PSUM
         kinds = [work.memory[n] for n in position]
         found.numbers = list(position)
         found.nbytes = [kind.nbytes for kind in kinds]
         found.memory = [1 if kind.space is psum else 0 for kind in kinds]
         return found
+
+    def _add(self, at: int) -> int:
+        """A tile that is touched for the first time."""
+        self.first.append(at)
+        self.last.append(at)
+        self.uses.append(1)
+        return len(self.first) - 1
 
     def peak(self, memory: int) -> int:
         """The most bytes a partition that the tiles of a memory take at one time."""

@@ -94,17 +94,24 @@ def assign_engines(work: Work) -> list[_Job]:
         jobs = options[kind]
         if len(jobs) == 1:
             load[jobs[0].engine] += jobs[0].busy
+    choices = {
+        (kind, job.engine): f"{kind.label} on {ENGINES[job.engine].value}"
+        for kind, jobs in options.items()
+        for job in jobs
+    }
     chosen = []
     for kind in kinds:
         jobs = options[kind]
+        best = jobs[0]
         if len(jobs) > 1:
-            total, at = min((load[job.engine] + job.busy, at) for at, job in enumerate(jobs))
-            job = jobs[at]
-            load[job.engine] = total
-            work.choices[f"{kind.label} on {ENGINES[job.engine].value}"] += 1
-            chosen.append(job)
-        else:
-            chosen.append(jobs[0])
+            least = load[best.engine] + best.busy
+            for job in jobs[1:]:
+                total = load[job.engine] + job.busy
+                if total < least:
+                    best, least = job, total
+            load[best.engine] = least
+            work.choices[choices[kind, best.engine]] += 1
+        chosen.append(best)
     return chosen
 
 
@@ -122,8 +129,15 @@ def _options(kind: Kind) -> list[_Job]:
     return found
 
 
-def dependences(work: Work, in_flight: int) -> tuple[list[list[int]], dict[int, list], list[int]]:
+def dependences(
+    work: Work, changing: set[int], in_flight: int
+) -> tuple[list[list[int]], dict[int, list], list[int]]:
     """What waits for what.
+
+    Args:
+        work: the tasks.
+        changing: memory that is not simply written once, and then read.
+        in_flight: transfers of one DMA instruction that are under way at a time.
 
     Returns:
         For each task, those that wait for its result; for some, the others that wait for it, with
@@ -131,7 +145,7 @@ def dependences(work: Work, in_flight: int) -> tuple[list[list[int]], dict[int, 
     """
     tasks = work.tasks
     patterns = Patterns()
-    regions = {n: Regions(patterns) for n in _changing(work)}
+    regions = {n: Regions(patterns) for n in changing}
     hbm = {n for n, memory in work.memory.items() if not memory.space.on_chip}
     made: dict[int, tuple[int, Tensor | None]] = {}  # other memory -> who wrote which part of it
     users: list[list[int]] = [[] for _ in tasks]
@@ -141,8 +155,9 @@ def dependences(work: Work, in_flight: int) -> tuple[list[list[int]], dict[int, 
     for at, task in enumerate(tasks):
         waits: dict[int, int] = {}
         for number, part in task.reads:
-            if number in made:
-                writer, written = made[number]
+            source = made.get(number)
+            if source is not None:
+                writer, written = source
                 if part is written or patterns.meet(part, written):
                     waits[writer] = RESULT
             elif number in regions:
@@ -158,9 +173,12 @@ def dependences(work: Work, in_flight: int) -> tuple[list[list[int]], dict[int, 
                 if why == RESULT and tasks[before].instr.opcode == "nc_matmul":
                     waits[before] = ORDER
         if kind.transfer is not None:
-            source = task.reads[0][0] if task.reads else -1
-            far = source if source in hbm else task.writes[0][0] if task.writes else -1
-            ring = rings[id(task.instr.location), kind.label, far if far in hbm else None]
+            far = None
+            if task.reads and task.reads[0][0] in hbm:
+                far = task.reads[0][0]
+            elif task.writes and task.writes[0][0] in hbm:
+                far = task.writes[0][0]
+            ring = rings[id(task.instr.location), kind.label, far]
             if len(ring) >= in_flight:
                 waits.setdefault(ring[-in_flight], _RING)
             ring.append(at)
@@ -171,26 +189,6 @@ def dependences(work: Work, in_flight: int) -> tuple[list[list[int]], dict[int, 
             else:
                 others[before].append((at, why))
     return users, others, waits_for
-
-
-def _changing(work: Work) -> set[int]:
-    """Memory that is written more than once, or read before it is written.
-
-    HBM that is only written is not in it: the order of stores to it is left open.
-    """
-    read: set[int] = set()
-    written: set[int] = set()
-    found: set[int] = set()
-    for task in work.tasks:
-        for number, _ in task.reads:
-            read.add(number)
-        for number, _ in task.writes:
-            if number in written or number in read:
-                found.add(number)
-            else:
-                written.add(number)
-    hbm = {n for n, memory in work.memory.items() if not memory.space.on_chip}
-    return found - (hbm - read)
 
 
 def schedule(work: Work, machine: Machine, timing: Timing) -> Schedule:
@@ -205,7 +203,10 @@ class _Run:
         n = len(work.tasks)
         self.jobs = assign_engines(work)
         self.engine = [job.engine for job in self.jobs]
-        self.users, self.others, self.waits = dependences(work, timing.dma.in_flight)
+        self.tiles = work.residence or Residence.of(work)
+        self.users, self.others, self.waits = dependences(
+            work, self.tiles.changing, timing.dma.in_flight
+        )
         self.ready_at = [0.0] * n
         self.ready_by = [-1] * n
         self.ready_why = ["start"] * n
@@ -231,7 +232,7 @@ class _Run:
 
     def _set_up_memory(self, machine: Machine) -> None:
         """Pools, and the order in which buffers get their memory."""
-        self.tiles = tiles = self.work.residence or Residence.of(self.work)
+        tiles = self.tiles
         room = capacities(machine)
         self.pools = [
             Pool(room[space], [t for t, m in enumerate(tiles.memory) if m == memory], tiles.nbytes)
@@ -426,7 +427,7 @@ class _Run:
                 free[:] = [self.level] * len(free)
                 self.level = None
             if count == 1:
-                chosen = (min(range(len(free)), key=free.__getitem__),)
+                chosen = (free.index(min(free)),)
             elif count < len(free):
                 chosen = tuple(sorted(range(len(free)), key=free.__getitem__)[:count])
             first, last = float("inf"), 0.0
