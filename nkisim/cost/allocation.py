@@ -260,36 +260,42 @@ def _move(tile: Memory, stores: bool, timing: Timing) -> Kind:
 
 
 class Pool:
-    """Free bytes of a memory, and the tiles that get some, in program order.
+    """Free bytes of a memory, and who gets some next.
 
-    Attributes:
-        free: bytes a partition.
-        since: when the newest of them were given back, and by which task.
-        next: position in `tiles` of the next tile to get memory.
-        tiles: all tiles of this memory.
+    Args:
+        capacity: bytes a partition.
+        wanted: for each of its tiles, in program order, the bytes that it takes and the task that
+            needs it first.
     """
 
-    __slots__ = ("_nbytes", "capacity", "free", "next", "since", "tiles")
+    __slots__ = ("_free", "_next", "_wanted", "since")
 
-    def __init__(self, capacity: int, tiles: list[int], nbytes: list[int]) -> None:
-        self._nbytes = [min(nbytes[tile], capacity) for tile in tiles]
-        self._nbytes.append(1 << 60)  # a last one, that never gets any
-        self.free = self.capacity = capacity
-        self.since = (0.0, -1)
-        self.next = 0
-        self.tiles = tiles
+    def __init__(self, capacity: int, wanted: list[tuple[int, int]]) -> None:
+        self._free = capacity
+        self._wanted = [*wanted, (1 << 60, -1)]  # a last tile, that never gets any
+        self._next = 0
+        self.since = (0.0, -1)  # when the newest of its free bytes were given back, by which task
 
-    def give_back(self, time: float, nbytes: int, task: int) -> bool:
-        """Bytes are free from `time` on, when `task` ends. Returns whether the next tile fits."""
-        self.free += min(nbytes, self.capacity)
+    @property
+    def waiting(self) -> tuple[int, int] | None:
+        """The next tile to get memory, if there is one."""
+        return self._wanted[self._next] if self._next < len(self._wanted) - 1 else None
+
+    def give_back(self, time: float, nbytes: int, task: int) -> list[int]:
+        """Bytes are free from `time` on, when `task` ends.
+
+        Returns:
+            The first tasks of the tiles that get memory now.
+        """
         if time > self.since[0]:
             self.since = (time, task)
-        return self.free >= self._nbytes[self.next]
-
-    def grant(self) -> list[int]:
-        """Give memory to the next tiles, as far as there is any. Returns which."""
-        first = self.next
-        while self.free >= self._nbytes[self.next]:
-            self.free -= self._nbytes[self.next]
-            self.next += 1
-        return self.tiles[first : self.next]
+        free = self._free + nbytes
+        granted = []
+        need, first = self._wanted[self._next]
+        while free >= need:
+            free -= need
+            granted.append(first)
+            self._next += 1
+            need, first = self._wanted[self._next]
+        self._free = free
+        return granted

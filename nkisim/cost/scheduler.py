@@ -208,12 +208,13 @@ class _Run:
             work, self.tiles.changing, timing.dma.in_flight
         )
         self.ready_at = [0.0] * n
-        self.ready_by = [-1] * n
-        self.ready_why = ["start"] * n
+        # What came last of all that a task waits for; the scheduler corrects it if the engine did.
+        self.cause = [-1] * n
+        self.why = ["start"] * n
         queues = timing.dma.engines
         self.out = Schedule(
             [0.0] * n, [0.0] * n, [0.0] * n, self.engine, [0.0] * n, [0.0] * n,
-            [0.0] * queues, [-1] * n, ["start"] * n, queues_of=[()] * n,
+            [0.0] * queues, self.cause, self.why, queues_of=[()] * n,
         )  # fmt: skip
         self.queue_free = [0.0] * queues
         # Mostly all queues are used at once. While they are level, one number stands for all.
@@ -231,24 +232,26 @@ class _Run:
         self._set_up_memory(machine)
 
     def _set_up_memory(self, machine: Machine) -> None:
-        """Pools, and the order in which buffers get their memory."""
-        tiles = self.tiles
-        room = capacities(machine)
-        self.pools = [
-            Pool(room[space], [t for t, m in enumerate(tiles.memory) if m == memory], tiles.nbytes)
-            for memory, space in enumerate(_MEMORIES)
-        ]
+        """Pools, and the order in which tiles get their memory."""
+        tiles, room = self.tiles, capacities(machine)
+        wanted: tuple[list, ...] = tuple([] for _ in _MEMORIES)
+        limits = [room[space] for space in _MEMORIES]
+        self.nbytes = []
+        for memory, nbytes, first in zip(tiles.memory, tiles.nbytes, tiles.first, strict=True):
+            taken = min(nbytes, limits[memory])
+            self.nbytes.append(taken)
+            wanted[memory].append((taken, first))
+            self.waits[first] += 1
+        self.pools = list(map(Pool, limits, wanted))
         self.left = list(tiles.uses)
         self.released = [0.0] * len(self.left)
-        for first in tiles.first:
-            self.waits[first] += 1
 
     def run(self) -> Schedule:
         for at, count in enumerate(self.waits):
             if count == 0:
                 self._enqueue(at)
         for pool in self.pools:
-            self._allocate(pool)
+            self._give_back(pool, 0.0, 0, -1)
         issued = self._drain()
         while issued < len(self.out.start) and self._overcommit():
             issued += self._drain()
@@ -286,8 +289,7 @@ class _Run:
             if shared and self.jobs[at].ports:
                 opens, holder = self._port(e, at)
                 if opens > now:
-                    self.ready_at[at], self.ready_by[at] = opens, holder
-                    self.ready_why[at] = "port"
+                    self.ready_at[at], self.cause[at], self.why[at] = opens, holder, "port"
                     self._wake(e, opens)
                     continue
             pop(ready)
@@ -304,19 +306,17 @@ class _Run:
 
         SBUF is spilled before scheduling; this is for PSUM, whose spills are not modelled.
         """
-        tiles = self.tiles
         pending = [
-            (tiles.first[pool.tiles[pool.next]], memory)
+            (pool.waiting[1], memory)
             for memory, pool in enumerate(self.pools)
-            if pool.next < len(pool.tiles)
+            if pool.waiting is not None
         ]
         if not pending:
             return False
         _, memory = min(pending)
         pool = self.pools[memory]
-        pool.free += tiles.nbytes[pool.tiles[pool.next]]
         self.work.choices[f"more {_MEMORIES[memory].label} used than there is"] += 1
-        self._allocate(pool)
+        self._give_back(pool, 0.0, pool.waiting[0], -1)
         return True
 
     def _wake(self, e: int, time: float) -> None:
@@ -348,10 +348,8 @@ class _Run:
         out = self.out
         _, busy, done, data, moved, table, ports = self.jobs[at]
         out.start[at] = now
-        if now <= self.ready_at[at] or self.last[e] < 0:
-            out.cause[at], out.why[at] = self.ready_by[at], self.ready_why[at]
-        else:
-            out.cause[at], out.why[at] = self.last[e], "engine"
+        if now > self.ready_at[at] and self.last[e] >= 0:
+            self.cause[at], self.why[at] = self.last[e], "engine"
         extra = 0.0
         if table and table != self.table:
             self.table = table
@@ -377,17 +375,19 @@ class _Run:
 
     def _tell(self, at: int, near: float, far: float) -> None:
         """The users of a result see it at `near` on the same engine, at `far` on others."""
-        engine, waits = self.engine, self.waits
-        ready_at, ready_by, ready_why = self.ready_at, self.ready_by, self.ready_why
+        users = self.users[at]
+        if not users:
+            return
+        engine, waits, ready_at = self.engine, self.waits, self.ready_at
         e = engine[at]
-        for user in self.users[at]:
+        for user in users:
             time = near if engine[user] == e else far
             if time > ready_at[user]:
                 ready_at[user] = time
-                ready_by[user] = at
-                ready_why[user] = "data"
-            waits[user] -= 1
-            if not waits[user]:
+                self.cause[user] = at
+                self.why[user] = "data"
+            left = waits[user] = waits[user] - 1
+            if not left:
                 self._enqueue(user)
 
     def _tell_others(self, at: int, end: float, near: float, far: float, done: float) -> None:
@@ -405,10 +405,10 @@ class _Run:
         """One of the things that a task waits for comes at `time`."""
         if time > self.ready_at[at]:
             self.ready_at[at] = time
-            self.ready_by[at] = by
-            self.ready_why[at] = why
-        self.waits[at] -= 1
-        if not self.waits[at]:
+            self.cause[at] = by
+            self.why[at] = why
+        left = self.waits[at] = self.waits[at] - 1
+        if not left:
             self._enqueue(at)
 
     def _transfer(self, at: int, triggered: float, moved: Transfer) -> tuple[float, float]:
@@ -446,17 +446,16 @@ class _Run:
 
     def _release(self, at: int, time: float) -> None:
         """Give back the memory of tiles that nothing touches any more."""
-        left, released, tiles = self.left, self.released, self.tiles
-        for tile in tiles.touched[at]:
-            left[tile] -= 1
+        left, released = self.left, self.released
+        for tile in self.tiles.touched[at]:
+            uses = left[tile] = left[tile] - 1
             if time > released[tile]:
                 released[tile] = time
-            if not left[tile]:
-                pool = self.pools[tiles.memory[tile]]
-                if pool.give_back(released[tile], tiles.nbytes[tile], at):
-                    self._allocate(pool)
+            if not uses:
+                pool = self.pools[self.tiles.memory[tile]]
+                self._give_back(pool, released[tile], self.nbytes[tile], at)
 
-    def _allocate(self, pool: Pool) -> None:
+    def _give_back(self, pool: Pool, time: float, nbytes: int, by: int) -> None:
         """Give memory to the next tiles in program order, as far as there is any."""
-        for tile in pool.grant():
-            self._arrive(self.tiles.first[tile], *pool.since, "memory")
+        for first in pool.give_back(time, nbytes, by):
+            self._arrive(first, *pool.since, "memory")
