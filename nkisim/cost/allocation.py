@@ -152,12 +152,14 @@ class _Spiller:
         self.stored: set[int] = set()
         self.next_number = min(min(work.memory, default=0), 0) - 1
         self.heap: list[tuple[bool, int, int]] = []  # (small, -(next use), tile); some outdated
+        self.heap_limit = 256
         self.moves: dict[tuple[int, int, bool], Kind] = {}
         # For each task, the tiles in SBUF that it touches; for each of these, the tasks to come
         # that touch it, the next one last.
-        tiles = work.residence
+        numbers, memory = work.residence.numbers, work.residence.memory
         self.touched = [
-            {tiles.numbers[t] for t in touched if tiles.memory[t] == 0} for touched in tiles.touched
+            {numbers[tile] for tile in touched if memory[tile] == 0}
+            for touched in work.residence.touched
         ]
         self.uses: dict[int, list[int]] = defaultdict(list)
         for at in range(len(self.touched) - 1, -1, -1):
@@ -165,34 +167,48 @@ class _Spiller:
                 self.uses[number].append(at)
 
     def run(self) -> int:
-        memory, alive, renamed = self.work.memory, self.alive, self.renamed
+        alive, renamed, stored, all_uses = self.alive, self.renamed, self.stored, self.uses
         for task, touched in zip(self.work.tasks, self.touched, strict=True):
             for number in touched:
                 if number not in alive:
-                    nbytes = memory[number].nbytes
-                    if self.level + nbytes > self.capacity:
-                        self._make_room(nbytes, touched, task)
-                    alive.add(number)
-                    self.level += nbytes
-                    if number in self.away:
-                        self._load_back(number, task)
-            for number, _ in task.writes:
-                self.stored.discard(number)
+                    self._bring(number, touched, task)
+            if stored:
+                stored.difference_update([number for number, _ in task.writes])
             if not renamed.keys().isdisjoint(touched):
                 task.reads = [(renamed.get(n, n), part) for n, part in task.reads]
                 task.writes = [(renamed.get(n, n), part) for n, part in task.writes]
             self.tasks.append(task)
             for number in touched:
-                uses = self.uses[number]
+                uses = all_uses[number]
                 uses.pop()
-                nbytes = memory[number].nbytes
                 if uses:
-                    heapq.heappush(self.heap, (nbytes < _SMALL, -uses[-1], number))
+                    heapq.heappush(self.heap, self._entry(number))
                 elif number in alive:
                     alive.discard(number)
-                    self.level -= nbytes
+                    self.level -= self.work.memory[number].nbytes
+            if len(self.heap) > self.heap_limit:
+                self._drop_outdated()
         self.work.tasks = self.tasks
         return self.moved
+
+    def _entry(self, number: int) -> tuple[bool, int, int]:
+        return self.work.memory[number].nbytes < _SMALL, -self.uses[number][-1], number
+
+    def _drop_outdated(self) -> None:
+        """Entries of tiles that are used again or gone, which would only make the heap slow."""
+        self.heap = [self._entry(number) for number in self.alive]
+        heapq.heapify(self.heap)
+        self.heap_limit = 4 * len(self.heap) + 256
+
+    def _bring(self, number: int, keep: set[int], because: Task) -> None:
+        """Have a tile on chip that is not, with all of `keep`."""
+        nbytes = self.work.memory[number].nbytes
+        if self.level + nbytes > self.capacity:
+            self._make_room(nbytes, keep, because)
+        self.alive.add(number)
+        self.level += nbytes
+        if number in self.away:
+            self._load_back(number, because)
 
     def _make_room(self, need: int, keep: set[int], because: Task) -> None:
         """Send tiles away, those needed last first, small ones only when nothing else is left."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import count, product
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,22 +21,10 @@ from nkisim.tensor import Tensor
 _Parts = dict[tuple[int, ...], Tensor]
 
 
-class _Operand(NamedTuple):
-    """What an operand has in common in all copies of an instruction.
-
-    Attributes:
-        at: its position among the tensors read, or written.
-        parts: what it may name.
-        memory: what that is in.
-        blocks: how many block axes the tensor has, when the operand is in one of its tiles.
-        placed: whether the kernel places the tile by hand.
-    """
-
-    at: int
-    parts: _Parts
-    memory: Memory
-    blocks: int
-    placed: bool
+# What an operand has in common in all copies of an instruction: its position among the tensors read
+# or written; the parts that it may name; what they are in; how many block axes the tensor has, when
+# the operand is in one of its tiles; whether the kernel places the tile by hand.
+_Operand = tuple[int, _Parts, Memory, int, bool]
 
 
 class Form:
@@ -147,7 +134,7 @@ class Storage:
             tiles = 1 if blocks else b.tiles
             memory = Memory(b.space, tiles * b.partition_bytes, b.shape[b.par_axis])
         key = (t.shape, id(t.coefs), t.base_shape, blocks)
-        return _Operand(at, self._parts.setdefault(key, {}), memory, blocks, bool(b.placed))
+        return at, self._parts.setdefault(key, {}), memory, blocks, bool(b.placed)
 
     def _accesses(self, tiles: tuple[Tensor, ...], operands: list[_Operand]) -> list[Access]:
         """What the operands of an instruction touch."""
@@ -166,7 +153,7 @@ class Storage:
                 known[number] = memory
             part = parts.get(offsets)
             if part is None:
-                part = parts[offsets] = _in_first_tile(t, blocks)
+                part = parts[offsets] = _in_first_tile(t, blocks) if blocks else t
             found.append((number, part))
         return found
 
