@@ -67,3 +67,23 @@ def is_box(t: Tensor) -> bool:
             reach *= n
             used.add(d)
     return True
+
+
+def in_boxes(t: Tensor, most: int = 4096) -> list[Tensor] | None:
+    """A view as boxes, cut along its first axes as often as it takes; None for more than `most`."""
+    parts = [t]
+    while not is_box(parts[0]):  # the parts have one shape
+        first = parts[0]
+        if first.ndim == 0 or len(parts) * first.shape[0] > most:
+            return None
+        rest = tuple([row[1:] for row in first.coefs])
+        parts = [
+            part.view_as(
+                first.shape[1:],
+                tuple([o + k * row[0] for o, row in zip(part.offsets, first.coefs, strict=True)]),
+                rest,
+            )
+            for part in parts
+            for k in range(first.shape[0])
+        ]
+    return parts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nkisim.checking.cells import in_cells
+from nkisim.checking.cells import in_boxes, in_cells
 from nkisim.memory import Buffer
 from nkisim.tensor import Tensor
 from nkisim.views import view_of
@@ -112,7 +112,13 @@ class WrittenElements:
         """Whether boxes are all of a buffer."""
         if sum(t.size for t in noted) < buffer.size:
             return False
-        found = in_cells(buffer.shape, noted, whole=True)
+        boxes: list[Tensor] = []
+        for tensor in noted:
+            parts = in_boxes(tensor)
+            if parts is None:
+                return False
+            boxes += parts
+        found = in_cells(buffer.shape, boxes, whole=True)
         if found is None:
             return False
         cells, places = found

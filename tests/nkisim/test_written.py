@@ -70,6 +70,17 @@ def test_tiles_that_cover_a_tensor_need_no_flags():
     assert written.of(buffer) is None
 
 
+def test_views_with_gaps_are_taken_apart():
+    """The rows of one view are the gaps between those of another one."""
+    half = 1 << 17
+    buffer = Buffer(0, (8 * half, 1 << 20), np.dtype(np.float32), Space.SHARED_HBM)
+    whole, written = Tensor(buffer), WrittenElements()
+    for start in (0, half):
+        rows = whole.view_as((4, half, 1 << 20), (start, 0), ((2 * half, 1, 0), (0, 0, 1)))
+        written.note(rows)
+    assert written.of(buffer) is None
+
+
 def test_flags_are_kept_in_place():
     """Marking a part never copies the flags of the whole."""
     buffer = Buffer(0, SHAPE, np.dtype(np.float32), Space.PRIVATE_HBM)
