@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -32,55 +32,11 @@ from nkisim.folding import fold_assignments
 from nkisim.grid import Grid
 from nkisim.index import Mask, Restriction, boxes
 from nkisim.instruction import OPCODES, Engine, Instruction, Operand
+from nkisim.loops import Declarations, Loop
 from nkisim.machine import TARGET, Machine
 from nkisim.memory import Buffer, Role, Space
 from nkisim.rolling import Closeness, Rolls, instances
 from nkisim.tensor import Tensor
-
-
-class Loop(NamedTuple):
-    """One execution of a loop: which iterator it uses, and its kernel line."""
-
-    kind: str
-    location: Location | None
-
-    @property
-    def pythons(self) -> bool:
-        """Whether it is over Python's own `range`: on record only while a rolled trace is made."""
-        return self.kind == "range"
-
-    @property
-    def is_unrolled(self) -> bool:
-        """Whether the compiler unrolls it: its iterations may differ, and it opens no scope."""
-        return self.kind in ("static_range", "range")
-
-
-class Declarations:
-    """Names for what a kernel declares that are the same in each iteration of a loop.
-
-    Here loops come out unrolled; the compiler traces their bodies once. A kernel that computes
-    an address anew in each iteration (`address += size`) therefore means the first one. The same
-    declaration is at the same kernel line, and as many of its line precede it in the iteration.
-    static_range unrolls for the compiler too: its iterations differ.
-    """
-
-    def __init__(self, path: tuple = ()) -> None:
-        self._path = path
-        self._seen: dict[Location | None, int] = {}
-
-    def name(self, location: Location | None) -> tuple:
-        """The name of the next declaration at a kernel line."""
-        before = self._seen.get(location, 0)
-        self._seen[location] = before + 1
-        return (*self._path, location, before)
-
-    def body(self, location: Location | None) -> Declarations:
-        """Those in the body of a loop at a kernel line."""
-        return Declarations(self.name(location))
-
-    def iteration(self, unrolled: int | None) -> Declarations:
-        """Those in one iteration of this body; `unrolled` tells iterations apart that differ."""
-        return Declarations((*self._path, unrolled))
 
 
 @dataclass
