@@ -152,7 +152,7 @@ class _Spiller:
         self.stored: set[int] = set()
         self.next_number = min(min(work.memory, default=0), 0) - 1
         self.heap: list[tuple[bool, int, int]] = []  # (small, -(next use), tile); some outdated
-        self.heap_limit = 256
+        self.used: set[int] = set()  # tiles whose next use is not in the heap yet
         self.moves: dict[tuple[int, int, bool], Kind] = {}
         # For each task, the tiles in SBUF that it touches; for each of these, the tasks to come
         # that touch it, the next one last.
@@ -172,8 +172,8 @@ class _Spiller:
             for number in touched:
                 if number not in alive:
                     self._bring(number, touched, task)
-            if stored:
-                stored.difference_update([number for number, _ in task.writes])
+            for number, _ in task.writes:
+                stored.discard(number)
             if not renamed.keys().isdisjoint(touched):
                 task.reads = [(renamed.get(n, n), part) for n, part in task.reads]
                 task.writes = [(renamed.get(n, n), part) for n, part in task.writes]
@@ -181,24 +181,12 @@ class _Spiller:
             for number in touched:
                 uses = all_uses[number]
                 uses.pop()
-                if uses:
-                    heapq.heappush(self.heap, self._entry(number))
-                elif number in alive:
+                if not uses and number in alive:
                     alive.discard(number)
                     self.level -= self.work.memory[number].nbytes
-            if len(self.heap) > self.heap_limit:
-                self._drop_outdated()
+            self.used.update(touched)
         self.work.tasks = self.tasks
         return self.moved
-
-    def _entry(self, number: int) -> tuple[bool, int, int]:
-        return self.work.memory[number].nbytes < _SMALL, -self.uses[number][-1], number
-
-    def _drop_outdated(self) -> None:
-        """Entries of tiles that are used again or gone, which would only make the heap slow."""
-        self.heap = [self._entry(number) for number in self.alive]
-        heapq.heapify(self.heap)
-        self.heap_limit = 4 * len(self.heap) + 256
 
     def _bring(self, number: int, keep: set[int], because: Task) -> None:
         """Have a tile on chip that is not, with all of `keep`."""
@@ -212,6 +200,10 @@ class _Spiller:
 
     def _make_room(self, need: int, keep: set[int], because: Task) -> None:
         """Send tiles away, those needed last first, small ones only when nothing else is left."""
+        for number in self.used & self.alive:
+            small = self.work.memory[number].nbytes < _SMALL
+            heapq.heappush(self.heap, (small, -self.uses[number][-1], number))
+        self.used.clear()
         kept = []
         while self.level + need > self.capacity and self.heap:
             entry = heapq.heappop(self.heap)
