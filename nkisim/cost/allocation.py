@@ -276,13 +276,13 @@ class Pool:
             needs it first.
     """
 
-    __slots__ = ("_free", "_next", "_wanted", "since")
+    __slots__ = ("_free", "_next", "_wanted", "by", "since")
 
     def __init__(self, capacity: int, wanted: list[tuple[int, int]]) -> None:
         self._free = capacity
         self._wanted = [*wanted, (1 << 60, -1)]  # a last tile, that never gets any
         self._next = 0
-        self.since = (0.0, -1)  # when the newest of its free bytes were given back, by which task
+        self.since, self.by = 0.0, -1  # when the newest of its free bytes were given back; by whom
 
     @property
     def waiting(self) -> tuple[int, int] | None:
@@ -295,11 +295,11 @@ class Pool:
         Returns:
             The first tasks of the tiles that get memory now.
         """
-        if time > self.since[0]:
-            self.since = (time, task)
+        if time > self.since:
+            self.since, self.by = time, task
         free = self._free + nbytes
-        granted = []
         need, first = self._wanted[self._next]
+        granted = []
         while free >= need:
             free -= need
             granted.append(first)

@@ -234,17 +234,21 @@ class _Run:
     def _set_up_memory(self, machine: Machine) -> None:
         """Pools, and the order in which tiles get their memory."""
         tiles, room = self.tiles, capacities(machine)
-        wanted: tuple[list, ...] = tuple([] for _ in _MEMORIES)
         limits = [room[space] for space in _MEMORIES]
-        self.nbytes = []
+        wanted: list[list] = [[] for _ in _MEMORIES]
+        taken = []
         for memory, nbytes, first in zip(tiles.memory, tiles.nbytes, tiles.first, strict=True):
-            taken = min(nbytes, limits[memory])
-            self.nbytes.append(taken)
-            wanted[memory].append((taken, first))
+            limit = limits[memory]
+            nbytes = nbytes if nbytes < limit else limit
+            taken.append(nbytes)
+            wanted[memory].append((nbytes, first))
             self.waits[first] += 1
-        self.pools = list(map(Pool, limits, wanted))
+        self.pools = [Pool(*memory) for memory in zip(limits, wanted, strict=True)]
+        # Of each tile: its pool and its bytes, the tasks left that touch it, and when the others
+        # are done.
+        self.homes = [(self.pools[m], n) for m, n in zip(tiles.memory, taken, strict=True)]
         self.left = list(tiles.uses)
-        self.released = [0.0] * len(self.left)
+        self.released = [0.0] * len(taken)
 
     def run(self) -> Schedule:
         for at, count in enumerate(self.waits):
@@ -368,20 +372,11 @@ class _Run:
         out.end[at] = self.free[e] = end
         out.done[at] = done
         self.last[e] = at
-        self._tell(at, done + near, done + far)
-        if at in self.others:
-            self._tell_others(at, end, read + near, read + far, done)
-        self._release(at, read if read > done else done)
-
-    def _tell(self, at: int, near: float, far: float) -> None:
-        """The users of a result see it at `near` on the same engine, at `far` on others."""
-        users = self.users[at]
-        if not users:
-            return
+        near_done, far_done = done + near, done + far
         engine, waits, ready_at = self.engine, self.waits, self.ready_at
-        e = engine[at]
-        for user in users:
-            time = near if engine[user] == e else far
+        for user in self.users[at]:
+            # As `_arrive`, of which there are two for each task.
+            time = near_done if engine[user] == e else far_done
             if time > ready_at[user]:
                 ready_at[user] = time
                 self.cause[user] = at
@@ -389,9 +384,12 @@ class _Run:
             left = waits[user] = waits[user] - 1
             if not left:
                 self._enqueue(user)
+        if at in self.others:
+            self._tell_others(at, end, read + near, read + far, done)
+        self._release(at, read if read > done else done)
 
     def _tell_others(self, at: int, end: float, near: float, far: float, done: float) -> None:
-        """Those that wait for something else; those for the reading as in `_tell`."""
+        """Those that wait for something else; those for the reading at `near` or `far`."""
         e = self.engine[at]
         for follower, kind in self.others[at]:
             if kind == READ:
@@ -452,10 +450,10 @@ class _Run:
             if time > released[tile]:
                 released[tile] = time
             if not uses:
-                pool = self.pools[self.tiles.memory[tile]]
-                self._give_back(pool, released[tile], self.nbytes[tile], at)
+                pool, nbytes = self.homes[tile]
+                self._give_back(pool, released[tile], nbytes, at)
 
     def _give_back(self, pool: Pool, time: float, nbytes: int, by: int) -> None:
         """Give memory to the next tiles in program order, as far as there is any."""
         for first in pool.give_back(time, nbytes, by):
-            self._arrive(first, *pool.since, "memory")
+            self._arrive(first, pool.since, pool.by, "memory")
