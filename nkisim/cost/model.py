@@ -53,13 +53,13 @@ def timeline(trace: Trace) -> Timeline:
     machine = trace.machine
     timing = machine.timing
     cores: dict[int, list] = {}
-    for instr in trace.instructions:
-        core = trace.grid.core(instr.program) if trace.grid.cores > 1 else 0
-        cores.setdefault(core, []).append(instr)
+    if trace.grid.cores > 1:
+        for instr in trace.instructions:
+            cores.setdefault(trace.grid.core(instr.program), []).append(instr)
     found = []
     with _without_collection():
         for core in sorted(cores) or [0]:
-            work = work_of(cores.get(core, []), machine, timing)
+            work = work_of(cores.get(core, trace.instructions), machine, timing)
             spilled = spill(work, machine, timing)
             found.append(Core(work, schedule(work, machine, timing), spilled))
     return Timeline(trace.name, machine, timing, found, len(trace.instructions))

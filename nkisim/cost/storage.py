@@ -20,7 +20,6 @@ from nkisim.tensor import Tensor
 # The parts that views of one kind may name, by their offsets: for each, the first view that did.
 _Parts = dict[tuple[int, ...], Tensor]
 
-
 # What an operand has in common in all copies of an instruction: its position among the tensors read
 # or written; the parts that it may name; what they are in; how many block axes the tensor has, when
 # the operand is in one of its tiles; whether the kernel places the tile by hand.

@@ -15,8 +15,12 @@ from hypothesis import strategies as st
 
 import nkisim
 from kernels.validation import convolution, layernorm, mamba, matmul, vector_add
+from nkisim.cost.allocation import Residence
+from nkisim.cost.compute import Cost
 from nkisim.cost.regions import Patterns, Regions
-from nkisim.cost.scheduler import ENGINES
+from nkisim.cost.scheduler import ENGINES, dependences
+from nkisim.cost.tasks import Kind, Memory, Task, Work
+from nkisim.instruction import Engine
 from nkisim.memory import Buffer, Space
 from nkisim.tensor import Tensor
 
@@ -165,26 +169,35 @@ BOX = st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(0, 9), st.inte
 
 
 @settings(max_examples=150, deadline=None)
-@given(accesses=st.lists(st.tuples(st.booleans(), BOX), min_size=2, max_size=14))
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans(), BOX), min_size=2, max_size=14))
 def test_conflicting_accesses_are_ordered_and_others_are_not(accesses):
-    """Reads and writes of boxes with steps, against sets of the elements they touch."""
+    """Reads and writes of boxes with steps in three tiles, against the elements they touch."""
     whole = Tensor(Buffer(0, (8, 40), F32, Space.SBUF))
-    regions = Regions(Patterns())
-    touched, before, parts = [], [], {}
-    for at, (writes, box) in enumerate(accesses):
-        row, rows, column, step = box
+    kind = Kind("anything", ((Engine.VECTOR, Cost(1.0, 1.0, 1.0)),))
+    parts: dict = {}
+    work = Work(memory=dict.fromkeys(range(3), Memory(Space.SBUF, 160, 8)))
+    elements = []
+    for number, writes, (row, rows, column, step) in accesses:
         t = whole[row : min(row + rows, 8), column : column + 9 * step + 1 : step]
-        t = parts.setdefault(box, t)  # the same part, the same view
-        waits: dict[int, int] = {}
-        (regions.write if writes else regions.read)(t, at, waits)
-        touched.append(set(_elements(t).ravel().tolist()))
-        reached = set(waits)
-        for w in waits:
-            reached |= before[w]
-            assert accesses[w][0] or writes, "two reads need no order"
-        before.append(reached)
+        t = parts.setdefault((t.offsets, t.shape, t.coefs), t)  # the same part, the same view
+        touched = [(number, t)]
+        work.tasks.append(Task(None, kind, *(([], touched) if writes else (touched, []))))
+        elements.append(set(_elements(t).ravel().tolist()))
+    users, others, waits_for = dependences(work, Residence.of(work).changing, 4)
+
+    before: list[set[int]] = [set() for _ in accesses]
+    for earlier, later in enumerate(users):
+        for at in [*later, *(at for at, _ in others.get(earlier, ()))]:
+            assert accesses[earlier][0] == accesses[at][0], "tiles are apart"
+            assert accesses[earlier][1] or accesses[at][1], "two reads need no order"
+            before[at].add(earlier)
+    assert waits_for == [len(waits) for waits in before]
+    for at, waits in enumerate(before):
+        reached = waits.union(*(before[w] for w in waits))
+        before[at] = reached
         for other in range(at):
-            if (accesses[other][0] or writes) and touched[other] & touched[at]:
+            same, write = accesses[other][0] == accesses[at][0], accesses[other][1]
+            if same and (write or accesses[at][1]) and elements[other] & elements[at]:
                 assert other in reached
 
 
