@@ -169,12 +169,15 @@ class _Spiller:
     def run(self) -> int:
         alive, renamed, stored, all_uses = self.alive, self.renamed, self.stored, self.uses
         for task, touched in zip(self.work.tasks, self.touched, strict=True):
+            moved = False
             for number in touched:
                 if number not in alive:
                     self._bring(number, touched, task)
+                if number in renamed:
+                    moved = True
             for number, _ in task.writes:
                 stored.discard(number)
-            if not renamed.keys().isdisjoint(touched):
+            if moved:
                 task.reads = [(renamed.get(n, n), part) for n, part in task.reads]
                 task.writes = [(renamed.get(n, n), part) for n, part in task.writes]
             self.tasks.append(task)

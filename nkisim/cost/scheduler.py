@@ -11,7 +11,6 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from nkisim.cost.allocation import Pool, Residence, capacities
 from nkisim.cost.dma import Transfer
@@ -63,7 +62,8 @@ class Schedule:
     queues_of: list[tuple[int, ...]] = field(default_factory=list)
 
 
-class _Job(NamedTuple):
+@dataclass(slots=True, frozen=True, eq=False)
+class _Job:
     """What the scheduler needs to know of a task on the engine that it runs on.
 
     Attributes:
@@ -94,11 +94,7 @@ def assign_engines(work: Work) -> list[_Job]:
         jobs = options[kind]
         if len(jobs) == 1:
             load[jobs[0].engine] += jobs[0].busy
-    choices = {
-        (kind, job.engine): f"{kind.label} on {ENGINES[job.engine].value}"
-        for kind, jobs in options.items()
-        for job in jobs
-    }
+    counts: dict[_Job, int] = defaultdict(int)
     chosen = []
     for kind in kinds:
         jobs = options[kind]
@@ -110,8 +106,12 @@ def assign_engines(work: Work) -> list[_Job]:
                 if total < least:
                     best, least = job, total
             load[best.engine] = least
-            work.choices[choices[kind, best.engine]] += 1
+            counts[best] += 1
         chosen.append(best)
+    for kind, jobs in options.items():
+        for job in jobs:
+            if job in counts:
+                work.choices[f"{kind.label} on {ENGINES[job.engine].value}"] += counts[job]
     return chosen
 
 
@@ -350,24 +350,24 @@ class _Run:
 
     def _issue(self, at: int, e: int, now: float) -> None:
         out = self.out
-        _, busy, done, data, moved, table, ports = self.jobs[at]
+        job = self.jobs[at]
         out.start[at] = now
         if now > self.ready_at[at] and self.last[e] >= 0:
             self.cause[at], self.why[at] = self.last[e], "engine"
         extra = 0.0
-        if table and table != self.table:
-            self.table = table
+        if job.table and job.table != self.table:
+            self.table = job.table
             extra = self.timing.table_load_ns
-        end = read = now + busy + extra
-        if moved is None:
-            done = now + done + extra
+        end = read = now + job.busy + extra
+        if job.transfer is None:
+            done = now + job.done + extra
             near, far = 0.0, self.timing.semaphore_ns
-            for memory in ports:
-                held = (now + extra + data, at)
+            for memory in job.ports:
+                held = (now + extra + job.data, at)
                 if held > self.port[memory]:
                     self.port[memory] = held
         else:
-            read, done = self._transfer(at, end, moved)
+            read, done = self._transfer(at, end, job.transfer)
             near = far = self.timing.dma.wake_ns
         out.end[at] = self.free[e] = end
         out.done[at] = done
