@@ -24,7 +24,8 @@ from nkisim.timing import Timing
 
 ENGINES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC)
 _TENSOR, _VECTOR, _SCALAR, _GPSIMD, _SYNC = range(5)
-# Engines that may have to wait for a memory port: they look for something to do more often.
+# Engines that may have to wait for a memory port. While one waits, it looks for another instruction
+# only when it was to be woken anyway, so none of its wakes is left out.
 _WITH_PORTS = (_VECTOR, _SCALAR, _GPSIMD)
 _OPEN = (0.0, -1)
 _MEMORIES = (Space.SBUF, Space.PSUM)
