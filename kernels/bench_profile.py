@@ -64,7 +64,7 @@ def cases() -> Iterator[tuple[str, Kernel, tuple]]:
     plane, column = spec(1, 2048, 8192), spec(1, 16, 8192)
     mamba_args = (plane, plane, spec(2048, 16), column, column)
     yield "Mamba, in tiles of the sequence", Kernel(mamba.mamba_v3.func), mamba_args
-    batch = spec(8, 4096, 64), spec(8, 64, 4096)
+    batch = spec(16, 4096, 64), spec(16, 64, 4096)
     yield "batched matmul and softmax", Kernel(nkibench.bmm_softmax.func), batch
     block = spec(8192, 4096, dtype=bfloat16), spec(8192, 2048, dtype=bfloat16)
     yield "matmul, in blocks", Kernel(matmul.matmul_full.func), block

@@ -62,6 +62,8 @@ class Trace:
         tells_apart: whether an instance asks for its nl.program_id; else all of them do the same.
         copies: number of the first buffer that an iteration made which was copied, not traced (see
             nkisim.rolling). What holds for the copied one holds for these.
+        echoes: numbers of buffers before those that another iteration has, too, which was found to
+            be the same. What holds for its buffers holds for these.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Trace:
     strict_ranges: bool = False
     tells_apart: bool = False
     copies: int = sys.maxsize
+    echoes: set[int] = field(default_factory=set)
 
 
 # Most instructions have no attributes, or only an operator: they share a dict nobody changes.

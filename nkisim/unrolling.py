@@ -191,6 +191,7 @@ class _Unroller:
         own: dict[tuple[int, ...], int] = {}  # buffers by number -> position in the recipe, or -1
         known: dict[tuple[int, ...], int] = {}
         fixed: dict[int, int] = {}
+        compared: set[tuple[int, int]] = set()  # instructions, by what they are copies of
 
         def operand(xs: tuple) -> int:
             x = xs[-2]
@@ -211,19 +212,26 @@ class _Unroller:
 
         for same in zip(*parts, strict=True):
             i = same[-2]
+            mine = i.origin or i
             for other in same:
-                if other is not i and not alike(i, other):
-                    raise NotUniform("iterations have different instructions")
+                pair = id(mine), id(other.origin or other)
+                if pair not in compared:
+                    if not alike(i, other):
+                        raise NotUniform("iterations have different instructions")
+                    compared.add(pair)
             outs = [operand(x) for x in zip(*[s.outs for s in same], strict=True)]
             ins = [operand(x) for x in zip(*[s.ins for s in same], strict=True)]
-            tiles = [at for at, x in zip(ins, i.ins, strict=True) if isinstance(x, Tensor)]
-            pick_ins = _picker(ins)
-            pick_tiles = pick_ins if tiles == ins else _picker(tiles)
+            pick_tiles = pick_ins = _picker(ins)
+            if i.tiles_in is not i.ins:
+                tiles = [at for at, x in zip(ins, i.ins, strict=True) if isinstance(x, Tensor)]
+                pick_tiles = _picker(tiles)
             at = recipe.path(i.loops)
             recipe.instructions.append((i, at, _picker(outs), pick_ins, pick_tiles))
         partners = [numbers for numbers, at in own.items() if at >= 0]
         if any(len(set(column)) < len(partners) for column in zip(*partners, strict=True)):
             raise NotUniform("iterations use their tiles differently")
+        for numbers in partners:
+            self.trace.echoes.update(numbers[:-2], numbers[-1:])
         return recipe
 
     def _own(

@@ -54,14 +54,16 @@ def _accesses(trace: Trace, affine: set[int]) -> dict[int, list[tuple[Instructio
     uses apart: those in different ones are never in different iterations of one loop.
     """
     written: dict[int, set[int]] = {}
+    echoes = trace.echoes
     for instr in trace.instructions:
         loops = instr.loops
         for t in instr.outs:
             buffer = t.buffer
             inside = len(buffer.loops)
-            if buffer.number >= trace.copies or len(loops) <= inside:
+            number = buffer.number
+            if number >= trace.copies or number in echoes or len(loops) <= inside:
                 continue
-            found = written.setdefault(buffer.number, set())
+            found = written.setdefault(number, set())
             number = loops[inside][0]
             if number not in found and any(n in affine for n, _ in loops[inside:]):
                 found.add(number)
