@@ -83,6 +83,7 @@ class Storage:
         self.work = work
         self.forms: dict[Instruction, Form] = {}  # by the instruction copied from
         self._parts: dict[tuple, _Parts] = {}
+        self._operands: dict[tuple, _Operand] = {}
         self._tiles: dict[tuple[int, tuple[int, ...]], int] = {}  # (buffer, block) -> number
         self._walked: set[int] = set()  # blocked buffers with a view of several tiles
         self._slots: dict[tuple[Space, Placed], tuple[int, bool]] = {}
@@ -124,6 +125,16 @@ class Storage:
             self._place(placed.values())
 
     def _operand(self, at: int, t: Tensor) -> _Operand:
+        b = t.buffer
+        # Hashing an enum's member is slow; its identity is not.
+        kind = (b.shape, b.dtype, id(b.space), b.par_axis, bool(b.placed), b.number in self._walked)
+        key = (at, t.shape, id(t.coefs), t.base_shape, kind)
+        found = self._operands.get(key)
+        if found is None:
+            found = self._operands[key] = self._new_operand(at, t)
+        return found
+
+    def _new_operand(self, at: int, t: Tensor) -> _Operand:
         b, blocks = t.buffer, 0
         if not b.space.on_chip:
             memory = Memory(b.space)
