@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 from math import prod
-from operator import itemgetter
+from operator import add, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -276,13 +276,15 @@ class _Unroller:
         paths = [head + tail for tail in tails]
         buffers = [self._copy_buffer(b, jump, paths[at]) for b, at in recipe.buffers]
         operands = []
+        distances: dict[tuple[int, ...], tuple[int, ...]] = {}  # by step
         for x, at, step in recipe.operands:
-            if at < 0 and step is None:
-                operands.append(x)
+            if step is None:
+                operands.append(x if at < 0 else x.moved(buffers[at], x.offsets))
                 continue
-            offsets = x.offsets
-            if step is not None:
-                offsets = tuple([o + by * s for o, s in zip(offsets, step, strict=True)])
+            distance = distances.get(step)
+            if distance is None:
+                distance = distances[step] = tuple([by * s for s in step])
+            offsets = tuple(map(add, x.offsets, distance))
             operands.append(x.moved(x.buffer if at < 0 else buffers[at], offsets))
         copies = []
         for i, at, pick_outs, pick_ins, pick_tiles in recipe.instructions:

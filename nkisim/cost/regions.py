@@ -46,34 +46,28 @@ class Patterns:
         """Whether two parts of one memory may have an element in common."""
         found = self._meet.get((a, b))
         if found is None:
-            found = self._meet[a, b] = self.conflict(a, b)
+            found = self._meet[a, b] = self.overlap(a, b) is not None
         return found
 
-    def conflict(self, a: Tensor | None, b: Tensor | None) -> bool:
-        """The same for a question that is asked once."""
+    def overlap(self, a: Tensor | None, b: Tensor | None) -> tuple[bool, bool] | None:
+        """How two parts of one memory lie: whether `a` surely names every element that `b` does,
+        and the other way round; None when they have no element in common."""
         if a is None or b is None or a.base_shape != b.base_shape:
-            return True
+            return a is None, b is None
+        over = under = True
         boxes = zip(self.box(a), self.box(b), strict=True)
         for (a_low, a_high, a_step), (b_low, b_high, b_step) in boxes:
             if a_high < b_low or b_high < a_low:
-                return False
-            if a_step != 1 and b_step != 1:
+                return None
+            if a_step != 1 != b_step:
                 step = gcd(a_step, b_step)
                 if step > 1 and (a_low - b_low) % step:
-                    return False
-        return True
-
-    def covers(self, a: Tensor | None, b: Tensor | None) -> bool:
-        """Whether `a` surely names every element that `b` does."""
-        if a is None:
-            return True
-        if b is None or a.base_shape != b.base_shape:
-            return False
-        boxes = zip(self.box(a), self.box(b), strict=True)
-        for (a_low, a_high, a_step), (b_low, b_high, _) in boxes:
+                    return None
             if a_low > b_low or b_high > a_high or a_step > 1:
-                return False
-        return True
+                over = False
+            if b_low > a_low or a_high > b_high or b_step > 1:
+                under = False
+        return over, under
 
 
 class _Region:
@@ -99,7 +93,9 @@ class Regions:
     two, so that the tiles of a large tensor are compared with their neighbours only.
     """
 
-    __slots__ = ("_binned", "_bins", "_grid", "_history", "_known", "_order", "_patterns", "_wide")
+    __slots__ = (
+        "_binned", "_bins", "_grid", "_history", "_known", "_last", "_order", "_patterns", "_wide",
+    )  # fmt: skip
 
     def __init__(self, patterns: Patterns) -> None:
         self._patterns = patterns
@@ -110,6 +106,7 @@ class Regions:
         self._binned = 0  # how many of them are in bins
         self._bins: dict[tuple[int, ...], list[int]] = {}
         self._wide: list[int] = []
+        self._last: tuple[Tensor | None, list | None] = None, None  # a part, and its bins
 
     def read(self, part: Tensor | None, task: int, waits: dict[int, int]) -> None:
         """`task` reads a part. Adds what it must wait for."""
@@ -155,9 +152,9 @@ class Regions:
         patterns, order = self._patterns, self._order
         meets = []
         for at in self._near(part):
-            other = order[at].part
-            if patterns.conflict(part, other):
-                meets.append((at, patterns.covers(part, other), patterns.covers(other, part)))
+            found = patterns.overlap(part, order[at].part)
+            if found is not None:
+                meets.append((at, *found))
         patterns.history += 1
         found = patterns.steps[self._history, part] = (patterns.history, meets)
         return found
@@ -170,7 +167,8 @@ class Regions:
         if not self._binned:
             self._set_grid()
         for at in range(self._binned, len(order)):
-            bins = self._bins_of(order[at].part)
+            other = order[at].part
+            bins = self._last[1] if self._last[0] is other else self._bins_of(other)
             if bins is None:
                 self._wide.append(at)
             else:
@@ -178,6 +176,7 @@ class Regions:
                     self._bins.setdefault(b, []).append(at)
         self._binned = len(order)
         bins = self._bins_of(part)
+        self._last = part, bins
         if bins is None:
             return range(len(order))
         return {*self._wide, *(at for b in bins for at in self._bins.get(b, ()))}
@@ -218,15 +217,14 @@ def _overwrite(region: _Region, task: int, waits: dict[int, int]) -> None:
 
 def _box(t: Tensor) -> _Box:
     """(lowest, highest, step) on each base axis."""
-    box = []
-    for low, row in zip(t.offsets, t.coefs, strict=True):
-        high, step = low, 0
-        for c, extent in zip(row, t.shape, strict=True):
-            if c and extent > 1:
-                step = gcd(step, abs(c))
-                if c > 0:
-                    high += c * (extent - 1)
-                else:
-                    low += c * (extent - 1)
-        box.append((low, high, step))
-    return tuple(box)
+    key = (id(t.coefs), t.shape)  # coefs are interned, so the id stands for them
+    steps = _steps.get(key)
+    if steps is None:
+        steps = _steps[key] = [
+            gcd(*[c for c, extent in zip(row, t.shape, strict=True) if extent > 1])
+            for row in t.coefs
+        ]
+    return tuple([(*ends, step) for ends, step in zip(t.bounds(), steps, strict=True)])
+
+
+_steps: dict[tuple[int, tuple[int, ...]], list[int]] = {}
