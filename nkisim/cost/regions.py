@@ -79,7 +79,9 @@ class _Region:
         self.part = part
         self.writer = -1
         self.readers: list[int] = []
-        self.meets: list[tuple[_Region, bool]] = []  # (another region, whether this covers it)
+        # (position of another region, whether this covers it): references to each other would keep
+        # the regions until the next collection of garbage.
+        self.meets: list[tuple[int, bool]] = []
 
 
 # A part that meets more bins than this is compared with every other one.
@@ -113,9 +115,10 @@ class Regions:
         region = self._known.get(part) or self._add(part)
         if region.writer >= 0:
             waits[region.writer] = RESULT
-        for other, _ in region.meets:
-            if other.writer >= 0:
-                waits[other.writer] = RESULT
+        for at, _ in region.meets:
+            writer = self._order[at].writer
+            if writer >= 0:
+                waits[writer] = RESULT
         region.readers.append(task)
 
     def write(self, part: Tensor | None, task: int, waits: dict[int, int]) -> None:
@@ -123,7 +126,8 @@ class Regions:
         region = self._known.get(part) or self._add(part)
         if region.writer >= 0 or region.readers:
             _overwrite(region, task, waits)
-        for other, covered in region.meets:
+        for at, covered in region.meets:
+            other = self._order[at]
             before = other.writer
             readers = other.readers
             _overwrite(other, task, waits)
@@ -141,9 +145,8 @@ class Regions:
         self._history, meets = step
         order = self._order
         for at, covers, covered in meets:
-            other = order[at]
-            region.meets.append((other, covers))
-            other.meets.append((region, covered))
+            region.meets.append((at, covers))
+            order[at].meets.append((len(order), covered))
         order.append(region)
         return region
 
