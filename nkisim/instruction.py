@@ -7,13 +7,14 @@ entry and one function (`nkisim.ops`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
 
 from nkisim.errors import Location
+from nkisim.memory import Space
 from nkisim.tensor import Tensor
 
 
@@ -119,6 +120,23 @@ class Instruction:
         outs = ", ".join(t.describe() for t in self.outs)
         ins = ", ".join(t.describe() if isinstance(t, Tensor) else repr(t) for t in self.ins)
         return f"{self.engine.value:7} {self.label:24} {outs} <- {ins}"
+
+
+def touching(
+    instructions: Iterable[Instruction], space: Space
+) -> Iterator[tuple[int, Instruction]]:
+    """The instructions that read or write a memory, with their positions.
+
+    Copies of one instruction are alike in that, so one of them is looked at.
+    """
+    known: dict[int, bool] = {}
+    for at, i in enumerate(instructions):
+        kind = id(i.origin or i)
+        found = known.get(kind)
+        if found is None:
+            found = known[kind] = any(t.buffer.space is space for t in i.outs + i.tiles_in)
+        if found:
+            yield at, i
 
 
 @dataclass(frozen=True)

@@ -175,21 +175,13 @@ class Buffer:
 
     def again(self, number: int, program: int | None, loops: tuple) -> Buffer:
         """A buffer like this one, made by another instance or in another iteration."""
-        new = Buffer(
-            number,
-            self.shape,
-            self.dtype,
-            self.space,
-            name=self.name,
-            par_axis=self.par_axis,
-            role=self.role,
-            program=program,
-            loops=loops,
-            location=self.location,
-            data=self.data,
-            place=self.place,
-        )
-        new.declared, new.placed, new.stored = self.declared, self.placed, self.stored
+        new = object.__new__(Buffer)
+        new.number, new.program, new.loops = number, program, loops
+        new.shape, new.strides, new.par_axis = self.shape, self.strides, self.par_axis
+        new.dtype, new.stored, new.space = self.dtype, self.stored, self.space
+        new.name, new.role, new.location = self.name, self.role, self.location
+        new.data, new.declared = self.data, self.declared
+        new.place, new.placed = self.place, self.placed
         return new
 
     def __repr__(self) -> str:

@@ -368,13 +368,14 @@ def _even_step(tiles: tuple[Tensor, ...], distance: int) -> tuple[int, ...] | No
     """How far a view moves in an iteration, given it in those that are to be alike, the last two of
     them `distance` apart and the others one; None when it stays where it is."""
     *earlier, c, d = tiles
+    if type(c) is not Tensor:
+        raise NotUniform("an operand of a special kind")
     for t in tiles:
-        if type(t) is not Tensor:
-            raise NotUniform("an operand of a special kind")
         if t is not c and (
-            t.shape != c.shape
+            type(t) is not Tensor
+            or t.shape != c.shape
             or t.coefs is not c.coefs
-            or t.dtype != c.dtype
+            or (t.dtype is not c.dtype and t.dtype != c.dtype)
             or t.base_shape != c.base_shape
         ):
             raise NotUniform("operands have different shapes")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nkisim.dtypes import F32
 from nkisim.errors import AccumulationError
-from nkisim.instruction import Engine, Instruction
+from nkisim.instruction import Engine, Instruction, touching
 from nkisim.memory import Space, block_of
 from nkisim.tensor import Tensor
 
@@ -19,7 +19,7 @@ def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
     """Each PSUM tile that is read in the middle of its accumulation, once."""
     reads: dict[tuple[int, int], dict[tuple, tuple[Instruction, Tensor]]] = {}
     reported: set[tuple[int, int]] = set()
-    for instr in trace.instructions:
+    for _, instr in touching(trace.instructions, Space.PSUM):
         for t in instr.outs:
             if t.buffer.space is not Space.PSUM or t.buffer.number >= trace.copies:
                 continue

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nkisim.errors import TileSizeError
+from nkisim.instruction import touching
 from nkisim.memory import Buffer, Space, block_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def check_capacity(trace: Trace, space: Space) -> Iterator[TileSizeError]:
     room = (machine.sbuf_usable_bytes if space is Space.SBUF else machine.psum_bytes) * 4
     first: dict[tuple[int, int], int] = {}
     last: dict[tuple[int, int], int] = {}
-    for at, instr in enumerate(trace.instructions):
+    for at, instr in touching(trace.instructions, space):
         if instr.opcode == "memset":
             continue
         for t in (*instr.outs, *instr.tiles_in):

@@ -38,7 +38,7 @@ def check_affine_loops(trace: Trace) -> Iterator[LoopError]:
     accesses = _accesses(trace, affine)
     for number, uses in accesses.items():
         buffer = trace.buffers[number]
-        if _do_not_clash(buffer, uses, affine):
+        if not uses or _do_not_clash(buffer, uses, affine):
             continue
         found = _first_clash(buffer, uses, affine, "after")
         if found is None and any(not writes for _, _, writes in uses):
@@ -54,38 +54,37 @@ def _accesses(trace: Trace, affine: set[int]) -> dict[int, list[tuple[Instructio
     uses apart: those in different ones are never in different iterations of one loop.
     """
     written: dict[int, set[int]] = {}
-    echoes = trace.echoes
+    copies, echoes = trace.copies, trace.echoes
     for instr in trace.instructions:
-        loops = instr.loops
         for t in instr.outs:
-            buffer = t.buffer
-            inside = len(buffer.loops)
-            number = buffer.number
-            if number >= trace.copies or number in echoes or len(loops) <= inside:
+            number = t.buffer.number
+            if number >= copies or number in echoes:
                 continue
-            found = written.setdefault(number, set())
-            number = loops[inside][0]
-            if number not in found and any(n in affine for n, _ in loops[inside:]):
-                found.add(number)
+            inner = instr.loops[len(t.buffer.loops) :]
+            if inner and any([n in affine for n, _ in inner]):
+                written.setdefault(number, set()).add(inner[0][0])
     for number in trace.hidden:
         written.pop(number, None)
-    uses: dict[int, list[tuple[Instruction, Tensor, bool]]] = {}
+    uses: dict[int, list[tuple[Instruction, Tensor, bool]]] = {n: [] for n in written}
+
+    def note(instr: Instruction, t: Tensor, writes: bool) -> None:
+        buffer = t.buffer
+        inner = instr.loops[len(buffer.loops) :]
+        if (
+            inner
+            and inner[0][0] in written[buffer.number]
+            and t.dtype.itemsize == buffer.dtype.itemsize
+            and "walked" not in instr.attrs  # else data decides which elements it touches
+        ):
+            uses[buffer.number].append((instr, t, writes))
+
     for instr in trace.instructions:
-        loops = instr.loops
-        for tiles, writes in ((instr.tiles_in, False), (instr.outs, True)):
-            for t in tiles:
-                buffer = t.buffer
-                found = written.get(buffer.number)
-                if not found:
-                    continue
-                inside = len(buffer.loops)
-                if (
-                    len(loops) > inside
-                    and loops[inside][0] in found
-                    and t.dtype.itemsize == buffer.dtype.itemsize
-                    and "walked" not in instr.attrs  # else data decides which elements it touches
-                ):
-                    uses.setdefault(buffer.number, []).append((instr, t, writes))
+        for t in instr.tiles_in:
+            if t.buffer.number in written:
+                note(instr, t, writes=False)
+        for t in instr.outs:
+            if t.buffer.number in written:
+                note(instr, t, writes=True)
     return uses
 
 

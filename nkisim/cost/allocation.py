@@ -158,7 +158,7 @@ class _Spiller:
         # that touch it, the next one last.
         numbers, memory = work.residence.numbers, work.residence.memory
         self.touched = [
-            {numbers[tile] for tile in touched if memory[tile] == 0}
+            [numbers[tile] for tile in touched if memory[tile] == 0]
             for touched in work.residence.touched
         ]
         self.uses: dict[int, list[int]] = defaultdict(list)
@@ -191,7 +191,7 @@ class _Spiller:
         self.work.tasks = self.tasks
         return self.moved
 
-    def _bring(self, number: int, keep: set[int], because: Task) -> None:
+    def _bring(self, number: int, keep: list[int], because: Task) -> None:
         """Have a tile on chip that is not, with all of `keep`."""
         nbytes = self.work.memory[number].nbytes
         if self.level + nbytes > self.capacity:
@@ -201,7 +201,7 @@ class _Spiller:
         if number in self.away:
             self._load_back(number, because)
 
-    def _make_room(self, need: int, keep: set[int], because: Task) -> None:
+    def _make_room(self, need: int, keep: list[int], because: Task) -> None:
         """Send tiles away, those needed last first, small ones only when nothing else is left."""
         for number in self.used & self.alive:
             small = self.work.memory[number].nbytes < _SMALL
