@@ -13,12 +13,15 @@ import numpy as np
 
 from nkisim.tensor import Tensor
 
+_MOST = 1 << 22  # cells, of all views together: whole arrays are quicker beyond
+
 # (how many cells, the cells of each view)
 Cells = tuple[int, list[list[int]]]
 
 
 def in_cells(shape: tuple[int, ...], views: Iterable[Tensor], whole: bool = False) -> Cells | None:
-    """The cells of views of a tensor of `shape`; None when one of them is no plain box.
+    """The cells of views of a tensor of `shape`; None when one of them is no plain box, or there
+    would be very many.
 
     Args:
         shape: of the tensor.
@@ -47,9 +50,12 @@ def in_cells(shape: tuple[int, ...], views: Iterable[Tensor], whole: bool = Fals
         at = {cut: n for n, cut in enumerate(sorted(cuts))}
         cells.append(len(cuts) - 1)
         slices.append([slice(at[low], at[high]) for low, high in ranges])
+    places = dict(zip(boxes, zip(*slices, strict=True), strict=True))
+    sizes = {key: prod(s.stop - s.start for s in place) for key, place in places.items()}
+    if max(prod(cells), sum(sizes[key] for key in keys)) > _MOST:
+        return None
     numbers = np.arange(prod(cells)).reshape(cells)
-    places = (numbers[place].ravel().tolist() for place in zip(*slices, strict=True))
-    of = dict(zip(boxes, places, strict=True))
+    of = {key: numbers[place].ravel().tolist() for key, place in places.items()}
     return numbers.size, [of[key] for key in keys]
 
 

@@ -6,6 +6,7 @@ it, the iteration that wrote it last, in program order and once more in reverse.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -137,11 +138,11 @@ def _do_not_clash(
     found = in_cells(buffer.shape, (t for _, t, _ in uses))
     if found is None:
         return False
-    cells, places = found
+    _, places = found
     paths: list[Path] = []
     numbers: dict[int, int] = {}  # by identity, which instructions of an iteration share
-    writer = [-1] * cells  # 2 * path + accumulates
-    readers: list[set[int]] = [set() for _ in range(cells)]  # since the cell was written
+    writer: dict[int, int] = {}  # of each cell: 2 * path + accumulates
+    readers: dict[int, set[int]] = defaultdict(set)  # since the cell was written
 
     def clash(a: int, b: int) -> bool:
         if a == b or a & b & 1:
@@ -154,14 +155,12 @@ def _do_not_clash(
         if number == len(paths):
             paths.append(instr.loops)
         mine = 2 * number + _accumulates(instr, tensor)
-        before = {writer[cell] for cell in place} if len(place) > 1 else {writer[place[0]]}
-        before -= {-1, mine}
+        before = {writer[cell] for cell in place if cell in writer}
         if writes:
             for cell in place:
                 writer[cell] = mine
-                if readers[cell]:
-                    before |= readers[cell]
-                    readers[cell] = set()
+                if cell in readers:
+                    before |= readers.pop(cell)
         else:
             for cell in place:
                 readers[cell].add(mine)
