@@ -84,19 +84,21 @@ class _Region:
         self.meets: list[tuple[int, bool]] = []
 
 
-# A part that meets more bins than this is compared with every other one.
-_WIDE = 64
+_WIDE = 64  # bins; a part that meets more is compared with every other one
+_FEW = 4  # parts near another one; with more of them, finer bins are tried
 
 
 class Regions:
     """Accesses of one memory, in program order.
 
     Parts are found by the bins that they lie in: a grid of the size of the smaller of the first
-    two, so that the tiles of a large tensor are compared with their neighbours only.
+    two, and finer where that puts many in one bin, so that the tiles of a large tensor are compared
+    with their neighbours only.
     """
 
     __slots__ = (
-        "_binned", "_bins", "_grid", "_history", "_known", "_last", "_order", "_patterns", "_wide",
+        "_binned", "_bins", "_crowded", "_grid", "_history", "_known", "_last", "_order",
+        "_patterns", "_wide",
     )  # fmt: skip
 
     def __init__(self, patterns: Patterns) -> None:
@@ -108,6 +110,7 @@ class Regions:
         self._binned = 0  # how many of them are in bins
         self._bins: dict[tuple[int, ...], list[int]] = {}
         self._wide: list[int] = []
+        self._crowded = _FEW
         self._last: tuple[Tensor | None, list | None] = None, None  # a part, and its bins
 
     def read(self, part: Tensor | None, task: int, waits: dict[int, int]) -> None:
@@ -167,7 +170,7 @@ class Regions:
         order = self._order
         if len(order) < 2:
             return range(len(order))
-        if not self._binned:
+        if not self._binned and self._grid is None:
             self._set_grid()
         for at in range(self._binned, len(order)):
             other = order[at].part
@@ -182,7 +185,10 @@ class Regions:
         self._last = part, bins
         if bins is None:
             return range(len(order))
-        return {*self._wide, *(at for b in bins for at in self._bins.get(b, ()))}
+        found = {*self._wide, *(at for b in bins for at in self._bins.get(b, ()))}
+        if len(found) > self._crowded:
+            self._refine_grid(part)
+        return sorted(found)
 
     def _set_grid(self) -> None:
         """Bins of the size of the smaller of two parts."""
@@ -192,6 +198,21 @@ class Regions:
                 min(h - w + 1 for w, h, _ in axis) for axis in zip(*boxes, strict=True)
             )
 
+    def _refine_grid(self, part: Tensor) -> None:
+        """Bins of the size of a part that finds too many in its own, unless others would reach over
+        too many bins then."""
+        box = self._patterns.box
+        grid = tuple(
+            min(size, high - low + 1)
+            for size, (low, high, _) in zip(self._grid, box(part), strict=True)
+        )
+        others = (box(r.part) for r in self._order if r.part is not None)
+        if grid == self._grid or any(_count(_spans(b, grid)) > _WIDE for b in others):
+            self._crowded *= 2
+            return
+        self._grid, self._binned, self._bins, self._wide = grid, 0, {}, []
+        self._last = None, None
+
     def _bins_of(self, part: Tensor | None) -> list[tuple[int, ...]] | None:
         """The grid cells that a part's box meets; None when it is not to be binned."""
         if part is None or self._grid is None:
@@ -199,13 +220,19 @@ class Regions:
         box = self._patterns.box(part)
         if len(box) != len(self._grid):
             return None
-        spans = [
-            range(low // size, high // size + 1)
-            for (low, high, _), size in zip(box, self._grid, strict=True)
-        ]
-        if prod(map(len, spans)) > _WIDE:
-            return None
-        return list(product(*spans))
+        spans = _spans(box, self._grid)
+        return list(product(*spans)) if _count(spans) <= _WIDE else None
+
+
+def _spans(box: _Box, grid: tuple[int, ...]) -> list[range]:
+    """On each axis, the cells of a grid that a box meets."""
+    return [
+        range(low // size, high // size + 1) for (low, high, _), size in zip(box, grid, strict=True)
+    ]
+
+
+def _count(spans: list[range]) -> int:
+    return prod(map(len, spans))
 
 
 def _overwrite(region: _Region, task: int, waits: dict[int, int]) -> None:
