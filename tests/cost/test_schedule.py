@@ -212,6 +212,39 @@ def test_interleaved_accesses_do_not_wait_for_each_other():
     assert set(waits) == {0, 1}
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 30), st.integers(1, 32), st.integers(0, 30), st.integers(1, 32)),
+        max_size=30,
+    ),
+    st.booleans(),
+)
+def test_parts_in_bins_meet_what_they_meet_without(boxes, rows_first):
+    """Many parts of one tensor, after large ones that make the first bins coarse."""
+    whole = Tensor(Buffer(0, (64, 64), F32, Space.SHARED_HBM))
+    parts = [whole[0:8], whole[8:16]] if rows_first else []
+    parts += [whole[r : r + h, c : c + w] for r, h, c, w in boxes]
+    parts = list({(t.offsets, t.shape): t for t in parts}.values())
+    binned, patterns = Regions(Patterns()), Patterns()
+    for at, part in enumerate(parts):
+        waits: dict[int, int] = {}
+        binned.read(part, at, waits)
+        mine = {other for other, _ in binned._known[part].meets}
+        assert mine == {k for k in range(at) if patterns.overlap(part, parts[k]) is not None}
+
+
+def test_tiles_of_a_row_get_bins_of_their_own():
+    """The first two parts are whole rows; tiles of them are not all compared with each other."""
+    whole = Tensor(Buffer(0, (32, 128, 4096), F32, Space.SHARED_HBM))
+    regions, waits = Regions(Patterns()), {}
+    for i in range(32):
+        regions.write(whole[i], i, waits)
+    for i in range(32):
+        for j in range(32):
+            regions.read(whole[i, :, 128 * j : 128 * j + 128], 32 + 32 * i + j, waits)
+    assert max(map(len, regions._bins.values())) <= 2
+
+
 # -- what the model compiler does
 
 
