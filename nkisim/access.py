@@ -161,11 +161,6 @@ class AccessPattern:
             )
         )
 
-    @property
-    def start_partition(self) -> int:
-        """The partition of the first element (on chip)."""
-        return self.offsets[self.buffer.par_axis]
-
     def _reach(self) -> tuple[tuple[int, int], ...]:
         """For each base axis, how far the view goes below its offset, and above."""
         key = (id(self.coefs), self.shape)  # coefs are interned, so the id stands for them

@@ -178,9 +178,9 @@ class _Unroller:
                 error.loop = key
                 raise
         out: list[Instruction] = []
-        third = rolled.alike[-2]
+        model = rolled.alike[-2]
         for k, index in enumerate(rolled.indices):
-            out += traced[k] if k in traced else self._copy(recipe, level, key, k - third, index)
+            out += traced[k] if k in traced else self._copy(recipe, level, key, k - model, index)
         return out
 
     def _recipe(self, parts: list[list[Instruction]], level: int, distance: int) -> _Recipe:
