@@ -39,16 +39,24 @@ class Location(NamedTuple):
         return f"{name}:{self.lineno} in {self.function}"
 
 
-# By the identity of the code, which has no fast hash; it is kept so that the identity stays.
+# By the identity of the code, which has no fast hash, and the position in it: to find the line,
+# Python goes through a table. The code is kept so that the identity stays.
 _locations: dict[tuple[int, int], tuple[Location, CodeType]] = {}
+_lines: dict[Location, Location] = {}  # one object a line
+_own_files: set[str] = set()
 
 
 def caller() -> FrameType | None:
     """The innermost frame outside `nkisim`: the kernel's. None when there is none."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name not in _own_files:
+            if not name.startswith(_PACKAGE):
+                return frame
+            _own_files.add(name)
         frame = frame.f_back
-    return frame
+    return None
 
 
 def locate() -> Location | None:
@@ -56,11 +64,11 @@ def locate() -> Location | None:
     frame = caller()
     if frame is None:
         return None
-    code, line = frame.f_code, frame.f_lineno
-    found = _locations.get((id(code), line))
+    code, at = frame.f_code, frame.f_lasti
+    found = _locations.get((id(code), at))
     if found is None:
-        found = Location(code.co_filename, line, code.co_name), code
-        _locations[id(code), line] = found
+        line = Location(code.co_filename, frame.f_lineno, code.co_name)
+        found = _locations[id(code), at] = _lines.setdefault(line, line), code
     return found[0]
 
 

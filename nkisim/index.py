@@ -288,6 +288,11 @@ class Mask:
             code="err_control_flow_condition_depending_on_arange",
         )
 
+    def check_fits(self, shape: tuple[int, ...]) -> None:
+        """Raises ShapeError unless the mask's own shape broadcasts to `shape`."""
+        for term in self.terms:
+            _check_fits(term, shape)
+
     def permuted(self, shape: tuple[int, ...], order: Sequence[int]) -> Mask:
         """The mask of a tile of `shape`, for the same tile with its axes in another order.
 

@@ -110,6 +110,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         # A module object of its own: import machinery writes __spec__ and __name__ on it.
         module = _Alias(spec.name, real.__doc__)
         module.__dict__["_real"] = real
+        # Kernels look names up all the time. Those made on demand come later (__getattr__).
+        module.__dict__.update({k: v for k, v in vars(real).items() if not k.startswith("__")})
         module.__nkisim__ = True
         module.__path__ = []
         return module

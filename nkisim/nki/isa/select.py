@@ -120,7 +120,7 @@ def affine_select(
             fix="use nl.where for a tile",
         )
     left = restriction(mask, tile.shape)
-    pred.restrict(tile.shape)  # its shape must fit
+    pred.check_fits(tile.shape)
     out = ndarray(tile.shape, result)
     if left.empty:
         return out
