@@ -22,7 +22,7 @@ from math import prod
 import numpy as np
 
 from nkisim.cost import compute
-from nkisim.cost.compute import Cost, Operand
+from nkisim.cost.compute import Cost, Operand, operand
 from nkisim.cost.dma import Transfer, swapped, swaps_axes, transfer
 from nkisim.cost.passes import DMA, sink_fills, without_repeats
 from nkisim.cost.storage import Step, Storage
@@ -50,11 +50,11 @@ def work_of(instructions: Sequence[Instruction], machine: Machine, timing: Timin
 
 
 class _Plan:
-    """How tasks are made of the copies of an instruction.
+    """How tasks are made of instructions of one form.
 
     Attributes:
         run: the method of the builder that makes them.
-        kind: of the one task that each copy is, when that is the same for all.
+        kind: of the one task that each of them is, when that is the same for all.
         kinds: else the same, by which operands are in PSUM.
         rows: operands that are one row, broadcast over partitions: position, and what copies of
             the row have in common.
@@ -71,7 +71,7 @@ class _Plan:
         self.moved: Transfer | None = None
         self.reads_psum = _reads_psum(i)
         if i.opcode in DMA:
-            self.moved = builder.transfer(i)
+            self.moved = transfer(i, builder.timing.dma)
             self.run = _Builder._add_dma
             if swaps_axes(i):
                 self.run = _Builder._add_swapped
@@ -114,9 +114,6 @@ class _Builder:
         self.timing = timing
         self.work = Work()
         self.storage = Storage(self.work)
-        self._kinds: dict[tuple, Kind] = {}
-        self._operands: dict[tuple, Operand] = {}
-        self._transfers: dict[tuple, Transfer] = {}
         self._pieces: dict[tuple, list[tuple[int, Kind, Kind]]] = {}  # of broadcast rows
         self._row_shapes: dict[tuple, tuple] = {}
         # By the position of a step, the rows that it reads, and as which operand.
@@ -144,14 +141,6 @@ class _Builder:
             else:
                 plan.run(self, at, step)
         return self.work
-
-    def transfer(self, i: Instruction) -> Transfer:
-        """What a DMA instruction asks of the queues."""
-        key = (i.opcode, _pattern(i.outs[0]), *map(_pattern, i.tiles_in))
-        found = self._transfers.get(key)
-        if found is None:
-            found = self._transfers[key] = transfer(i, self.timing.dma)
-        return found
 
     def row_shape(self, t: Tensor) -> tuple:
         """What operands have in common that are one row if their offsets in a memory are equal."""
@@ -311,18 +300,11 @@ class _Builder:
     def _kind(self, step: Step) -> Kind:
         """What an instruction on an engine is."""
         i = step.instr
-        ins = self._operands_of(i.tiles_in, step.reads)
-        outs = self._operands_of(i.outs, step.writes)
-        # Operands are kept, so they may be told apart by identity, which is quick.
-        key = (i.opcode, id(i.engine), i.engine_asked, *map(id, ins), *map(id, outs), _setting(i))
-        found = self._kinds.get(key)
-        if found is None:
-            accumulates = i.opcode == "nc_matmul" and bool(i.attrs.get("accumulate"))
-            costs, flops, psum = self._engines(i, ins, outs)
-            found = self._kinds[key] = Kind(
-                step.form.label, costs, None, accumulates, _table(i), flops, psum
-            )
-        return found
+        ins = self._operands(i.tiles_in, step.reads)
+        outs = self._operands(i.outs, step.writes)
+        accumulates = i.opcode == "nc_matmul" and bool(i.attrs.get("accumulate"))
+        costs, flops, psum = self._engines(i, ins, outs)
+        return Kind(step.form.label, costs, None, accumulates, _table(i), flops, psum)
 
     def _engines(self, i: Instruction, ins: tuple, outs: tuple) -> tuple:
         timing = self.timing
@@ -354,18 +336,9 @@ class _Builder:
             return (Engine.VECTOR, Engine.SCALAR)
         return (engine,)
 
-    def _operands_of(self, tiles: tuple[Tensor, ...], accesses: list[Access]) -> tuple:
+    def _operands(self, tiles: tuple[Tensor, ...], accesses: list[Access]) -> tuple[Operand, ...]:
         memory = self.work.memory
-        return tuple(
-            [self._operand(t, memory[n].space) for (n, _), t in zip(accesses, tiles, strict=True)]
-        )
-
-    def _operand(self, t: Tensor, space: Space) -> Operand:
-        key = (t.shape, id(t.coefs), t.base_shape, t.dtype, id(space))
-        found = self._operands.get(key)
-        if found is None:
-            found = self._operands[key] = compute.operand(t, space)
-        return found
+        return tuple(operand(t, memory[n].space) for (n, _), t in zip(accesses, tiles, strict=True))
 
     def _broadcast(self, i: Instruction, row: Tensor, read: Access, write: Access) -> None:
         """A row times a column of ones, a PSUM bank at a time."""
@@ -399,7 +372,7 @@ class _Builder:
         """x / y as x * (1 / y)."""
         timing, i = self.timing, step.instr
         number, y = step.reads[-1]
-        lanes = self._operand(i.tiles_in[-1], self.work.memory[number].space)
+        lanes = operand(i.tiles_in[-1], self.work.memory[number].space)
         one = lanes if lanes.stride else lanes._replace(n=1)  # one element a lane
         inverse = (self.storage.scratch(one.n * 4, Space.SBUF), None)
         engine = Engine.SCALAR if one.n >= _TABLE_PAYS else Engine.VECTOR
@@ -412,13 +385,6 @@ class _Builder:
         step.kind = replace(self._kind_where(step), label="multiply by reciprocal")
         step.reads = [*step.reads[:-1], inverse]
         self.work.tasks.append(step)
-
-
-def _pattern(t: Tensor) -> tuple:
-    """What the time of a transfer depends on: all of an access pattern but where it starts."""
-    b = t.buffer
-    # Hashing an enum's member is slow; its identity is not.
-    return t.shape, id(t.coefs), t.base_shape, t.dtype, id(b.space), b.par_axis
 
 
 def _reads_psum(reader: Instruction) -> bool:
@@ -447,19 +413,6 @@ def _is_affine(i: Instruction) -> bool:
     return i.attrs.get("op") in _AFFINE and not any(
         t.dtype.kind in "iub" for t in (*i.outs, *i.tiles_in)
     )
-
-
-def _setting(i: Instruction) -> object:
-    """What of an instruction's attributes its time or its name depends on."""
-    attrs = i.attrs
-    if not attrs:
-        return None
-    op = attrs.get("op")
-    if len(attrs) == 1 and op:
-        return op
-    get = attrs.get
-    zero = get("value") == 0
-    return op, get("steps"), zero, get("num_elem_per_idx"), get("rows"), get("accumulate")
 
 
 # Functions that every table of the Scalar Engine has, or that need none.

@@ -119,7 +119,7 @@ def _find_shared(storage: Storage) -> None:
     """Number the computations that a later iteration may share, up to the tiles they read."""
     numbers: dict[tuple, int] = {}
     for form in storage.forms.values():
-        key = _computation(form.instr, storage) if form.instr.loops else None
+        key = _computation(form.instr, storage)
         if key is not None:
             try:
                 form.shared = numbers.setdefault(key, len(numbers))

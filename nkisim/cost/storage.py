@@ -20,17 +20,17 @@ from nkisim.tensor import Tensor
 # The parts that views of one kind may name, by their offsets: for each, the first view that did.
 _Parts = dict[tuple[int, ...], Tensor]
 
-# What an operand has in common in all copies of an instruction: its position among the tensors read
-# or written; the parts that it may name; what they are in; how many block axes the tensor has, when
-# the operand is in one of its tiles; whether the kernel places the tile by hand.
+# What alike operands have in common: their position among the tensors read or written; the parts
+# that they may name; what these are in; how many block axes the tensor has, when the operand is in
+# one of its tiles; whether the kernel places the tile by hand.
 _Operand = tuple[int, _Parts, Memory, int, bool]
 
 
 class Form:
-    """What all copies of an instruction have in common (see Instruction.origin).
+    """What instructions have in common that do the same in other places.
 
     Made when memory is numbered; `nkisim.cost.passes` and `nkisim.cost.build` add to it what they
-    find out about one copy, for all of them.
+    find out about one of them, for all.
 
     Attributes:
         instr: one of them.
@@ -43,11 +43,11 @@ class Form:
 
     __slots__ = ("fills", "instr", "label", "plan", "reads", "shared", "writes")
 
-    def __init__(self, instr: Instruction) -> None:
+    def __init__(self, instr: Instruction, reads: list[_Operand], writes: list[_Operand]) -> None:
         self.instr = instr
         self.label = instr.label
-        self.reads: list[_Operand] = []
-        self.writes: list[_Operand] = []
+        self.reads = reads
+        self.writes = writes
         self.shared: int | None = None
         self.fills = False
         self.plan: object = None
@@ -81,7 +81,7 @@ class Storage:
 
     def __init__(self, work: Work) -> None:
         self.work = work
-        self.forms: dict[Instruction, Form] = {}  # by the instruction copied from
+        self.forms: dict[object, Form] = {}  # by what tells them apart
         self._parts: dict[tuple, _Parts] = {}
         self._operands: dict[tuple, _Operand] = {}
         self._tiles: dict[tuple[int, tuple[int, ...]], int] = {}  # (buffer, block) -> number
@@ -91,31 +91,44 @@ class Storage:
 
     def steps(self, instrs: Sequence[Instruction]) -> list[Step]:
         """Number what `instrs` touch. To be called once, before anything else."""
-        known = self.forms
-        forms = [known.get(i.origin or i) or self._form(i) for i in instrs]
-        self._look_at_blocks()
-        for form in known.values():
-            form.reads = list(map(self._operand, count(), form.instr.tiles_in))
-            form.writes = list(map(self._operand, count(), form.instr.outs))
+        origins = [i.origin or i for i in instrs]
+        forms: dict[Instruction, Form] = dict.fromkeys(origins)
+        self._look_at_blocks(forms)
+        for i in forms:
+            forms[i] = self._form(i)
         accesses = self._accesses
         return [
             Step(i, form, accesses(i.tiles_in, form.reads), accesses(i.outs, form.writes))
-            for i, form in zip(instrs, forms, strict=True)
+            for i, form in zip(instrs, map(forms.__getitem__, origins), strict=True)
         ]
 
     def _form(self, i: Instruction) -> Form:
-        origin = i.origin or i
-        found = self.forms[origin] = Form(origin)
+        """The form of an instruction that is no copy: that of another one like it, if there is."""
+        reads = list(map(self._operand, count(), i.tiles_in))
+        writes = list(map(self._operand, count(), i.outs))
+        scalars = ()
+        if i.ins is not i.tiles_in:
+            scalars = tuple([None if isinstance(x, Tensor) else x for x in i.ins])
+        # Operands are kept, so they may be told apart by identity, which is quick.
+        operands = (*map(id, reads), None, *map(id, writes))
+        masked = i.where is not None
+        key = i.opcode, id(i.engine), i.engine_asked, masked, operands, scalars, *i.attrs.items()
+        try:
+            found = self.forms.get(key)
+        except TypeError:  # an attribute that cannot be compared
+            key, found = i, None
+        if found is None:
+            found = self.forms[key] = Form(i, reads, writes)
         return found
 
-    def _look_at_blocks(self) -> None:
+    def _look_at_blocks(self, instrs: Iterable[Instruction]) -> None:
         """Find out which tensors are one piece, and which tiles share memory.
 
-        Copies of a tensor are used in the same ways.
+        Copies of a tensor are used in the same ways, so those of an instruction are left out.
         """
         placed: dict[int, Buffer] = {}
-        for form in self.forms.values():
-            for t in form.instr.outs + form.instr.tiles_in:
+        for i in instrs:
+            for t in i.outs + i.tiles_in:
                 b = t.buffer
                 if b.placed:
                     placed[b.number] = b
@@ -127,8 +140,10 @@ class Storage:
     def _operand(self, at: int, t: Tensor) -> _Operand:
         b = t.buffer
         # Hashing an enum's member is slow; its identity is not.
-        kind = (b.shape, b.dtype, id(b.space), b.par_axis, bool(b.placed), b.number in self._walked)
-        key = (at, t.shape, id(t.coefs), t.base_shape, kind)
+        kind = (b.shape, b.dtype, id(b.space), id(b.role), b.par_axis, b.number in self._walked)
+        key = (at, t.shape, id(t.coefs), t.base_shape, t.dtype, kind)
+        if b.placed:
+            key += (b.placed, t.offsets)
         found = self._operands.get(key)
         if found is None:
             found = self._operands[key] = self._new_operand(at, t)
