@@ -16,11 +16,11 @@ from nkisim.memory import Buffer, Space, c_strides
 
 Coefs = tuple[tuple[int, ...], ...]
 
-# Access patterns repeat across the thousands of instructions of a trace: keep one copy of each.
+# Shapes and coefficients repeat across the thousands of instructions of a trace: keep one copy of
+# each, and of what follows from them.
 _interned: dict = {}
 _identities: dict[int, Coefs] = {}
-_strides: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
-_reaches: dict[tuple[int, tuple[int, ...]], tuple[tuple[int, int], ...]] = {}
+_forms: dict[tuple, Form] = {}
 
 
 def intern(value: tuple) -> tuple:
@@ -46,6 +46,62 @@ def _product(outer: Coefs, inner: Coefs, ndim: int) -> Coefs:
     )
 
 
+class Form:
+    """What views have in common that differ in their buffer and in where they start: their shape,
+    and how they walk the axes of the base. There is one object of each, from `Form.of`.
+
+    Attributes:
+        shape, base_shape, coefs: as of an AccessPattern.
+        size: number of elements.
+        whole: whether a view that starts at zero is all of its base: each base axis, in order.
+        reach: for each base axis, how far a view goes below its offset, and above.
+        box: whether a view is a box of base coordinates, axis for axis, with unit steps.
+        strides: for each view axis, the distance between neighbours, in elements.
+        base_strides: the same for the base axes.
+    """
+
+    __slots__ = (
+        "base_shape",
+        "base_strides",
+        "box",
+        "coefs",
+        "reach",
+        "shape",
+        "size",
+        "strides",
+        "whole",
+    )
+
+    def __init__(self, shape: tuple[int, ...], base_shape: tuple[int, ...], coefs: Coefs) -> None:
+        self.shape = intern(shape)
+        self.base_shape = intern(base_shape)
+        self.coefs = intern(coefs)
+        self.size = prod(shape)
+        self.whole = shape == base_shape and coefs == identity(len(shape))
+        steps = [[c * (extent - 1) for c, extent in zip(row, shape, strict=True)] for row in coefs]
+        self.reach = tuple(
+            [(sum(s for s in row if s < 0), sum(s for s in row if s > 0)) for row in steps]
+        )
+        self.box = len(shape) == len(base_shape) and all(
+            c == (axis == d) or extent == 1
+            for axis, row in enumerate(coefs)
+            for d, (c, extent) in enumerate(zip(row, shape, strict=True))
+        )
+        self.base_strides = base = c_strides(base_shape)
+        self.strides = tuple(
+            [sum(row[d] * s for row, s in zip(coefs, base, strict=True)) for d in range(len(shape))]
+        )
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], base_shape: tuple[int, ...], coefs: Coefs) -> Form:
+        """The form of these shapes and coefficients."""
+        key = (shape, base_shape, coefs)
+        found = _forms.get(key)
+        if found is None:
+            found = _forms[key] = cls(shape, base_shape, coefs)
+        return found
+
+
 class AccessPattern:
     """A view of a buffer.
 
@@ -58,9 +114,10 @@ class AccessPattern:
             buffer stay as they are; only free axes are recast.
         offsets: for each base axis, the coordinate at view coordinate zero.
         coefs: for each base axis, how its coordinate grows along each view axis.
+        form: the shapes and the coefficients, as one object.
     """
 
-    __slots__ = ("base_shape", "buffer", "coefs", "dtype", "offsets", "shape")
+    __slots__ = ("base_shape", "buffer", "coefs", "dtype", "form", "offsets", "shape")
 
     def __init__(
         self,
@@ -71,13 +128,18 @@ class AccessPattern:
         coefs: Coefs | None = None,
         dtype: np.dtype | None = None,
     ) -> None:
+        base = buffer.shape if base_shape is None else base_shape
+        n = len(base)
         self.buffer = buffer
-        self.base_shape = buffer.shape if base_shape is None else base_shape
-        self.shape = self.base_shape if shape is None else intern(shape)
         self.dtype = buffer.dtype if dtype is None else dtype
-        n = len(self.base_shape)
         self.offsets = intern((0,) * n) if offsets is None else offsets
-        self.coefs = intern(identity(n) if coefs is None else coefs)
+        self._take(
+            Form.of(base if shape is None else shape, base, identity(n) if coefs is None else coefs)
+        )
+
+    def _take(self, form: Form) -> None:
+        self.form = form
+        self.shape, self.base_shape, self.coefs = form.shape, form.base_shape, form.coefs
 
     @property
     def ndim(self) -> int:
@@ -91,7 +153,7 @@ class AccessPattern:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return prod(self.shape)
+        return self.form.size
 
     @property
     def space(self) -> Space:
@@ -106,7 +168,7 @@ class AccessPattern:
     def offset(self) -> int:
         """Address of the first element, in elements from the start of the buffer."""
         at = 0
-        for o, s in zip(self.offsets, self._base_strides(), strict=True):
+        for o, s in zip(self.offsets, self.form.base_strides, strict=True):
             if o:
                 at += o * s
         return at
@@ -114,20 +176,7 @@ class AccessPattern:
     @property
     def strides(self) -> tuple[int, ...]:
         """For each view axis, the distance between neighbours, in elements."""
-        key = (id(self.coefs), self.base_shape)  # coefs are interned, so the id stands for them
-        found = _strides.get(key)
-        if found is None:
-            base = self._base_strides()
-            found = _strides[key] = tuple(
-                sum(row[d] * s for row, s in zip(self.coefs, base, strict=True))
-                for d in range(self.ndim)
-            )
-        return found
-
-    def _base_strides(self) -> tuple[int, ...]:
-        if self.base_shape is self.buffer.shape:
-            return self.buffer.strides
-        return c_strides(self.base_shape)
+        return self.form.strides
 
     @property
     def covers_buffer(self) -> bool:
@@ -141,44 +190,17 @@ class AccessPattern:
     @property
     def is_base(self) -> bool:
         """Whether the view is all of its base: each base axis, whole and in order."""
-        shape = self.shape
-        return (
-            shape is self.base_shape
-            and self.coefs is identity(len(shape))
-            and not any(self.offsets)
-        )
+        return self.form.whole and not any(self.offsets)
 
     @property
     def is_box(self) -> bool:
         """Whether the view is a box of base coordinates, axis for axis, with unit steps."""
-        n = len(self.base_shape)
-        return self.ndim == n and (
-            self.coefs == identity(n)
-            or all(
-                c == (axis == d) or extent == 1
-                for axis, row in enumerate(self.coefs)
-                for d, (c, extent) in enumerate(zip(row, self.shape, strict=True))
-            )
-        )
-
-    def _reach(self) -> tuple[tuple[int, int], ...]:
-        """For each base axis, how far the view goes below its offset, and above."""
-        key = (id(self.coefs), self.shape)  # coefs are interned, so the id stands for them
-        found = _reaches.get(key)
-        if found is None:
-            steps = [
-                [c * (extent - 1) for c, extent in zip(row, self.shape, strict=True)]
-                for row in self.coefs
-            ]
-            found = _reaches[key] = tuple(
-                (sum(s for s in row if s < 0), sum(s for s in row if s > 0)) for row in steps
-            )
-        return found
+        return self.form.box
 
     def bounds(self) -> list[tuple[int, int]]:
         """For each base axis, the lowest and highest coordinate. The view is not empty."""
         return [
-            (o + down, o + up) for o, (down, up) in zip(self.offsets, self._reach(), strict=True)
+            (o + down, o + up) for o, (down, up) in zip(self.offsets, self.form.reach, strict=True)
         ]
 
     def escape(self) -> tuple[int, int, int, int] | None:
@@ -186,7 +208,7 @@ class AccessPattern:
         if 0 in self.shape or self.is_base:
             return None
         for axis, (size, o, (down, up)) in enumerate(
-            zip(self.base_shape, self.offsets, self._reach(), strict=True)
+            zip(self.base_shape, self.offsets, self.form.reach, strict=True)
         ):
             if o + down < 0 or o + up >= size:
                 return axis, o + down, o + up, size
@@ -203,7 +225,14 @@ class AccessPattern:
 
     def view_as(self, shape: tuple[int, ...], offsets: tuple[int, ...], coefs: Coefs):
         """Another view of the same base."""
-        return type(self)(self.buffer, shape, self.base_shape, offsets, coefs, self.dtype)
+        return self.view_of(Form.of(shape, self.base_shape, coefs), offsets)
+
+    def view_of(self, form: Form, offsets: tuple[int, ...]):
+        """A view of another form, of the same base."""
+        new = object.__new__(type(self))
+        new.buffer, new.dtype, new.offsets = self.buffer, self.dtype, offsets
+        new._take(form)
+        return new
 
     def moved(self, buffer: Buffer, offsets: tuple[int, ...]):
         """The same pattern elsewhere: in another buffer of the same shape, or from another place.
@@ -215,12 +244,12 @@ class AccessPattern:
         new = object.__new__(type(self))
         new.buffer, new.offsets = buffer, offsets
         new.shape, new.base_shape = self.shape, self.base_shape
-        new.coefs, new.dtype = self.coefs, self.dtype
+        new.coefs, new.dtype, new.form = self.coefs, self.dtype, self.form
         return new
 
     def restrict(self, box: tuple[tuple[int, int], ...]):
         """The part of the view inside `box`, a (low, high) range for each view axis."""
-        shape = tuple(hi - lo for lo, hi in box)
+        shape = tuple([hi - lo for lo, hi in box])
         if shape == self.shape:
             return self
         offsets = tuple(

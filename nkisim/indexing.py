@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Sequence
+from operator import add
 from typing import Any
 
-from nkisim.access import AccessPattern, Coefs, identity
+from nkisim.access import AccessPattern, Form, identity
 from nkisim.errors import IndexingError, OutOfBoundsError, ShapeError
 from nkisim.index import DynSlice, IndexTensor, Mask, as_int, broadcast_shapes
 from nkisim.indirect import DynamicIndex, IndirectTensor, indirect_view
 from nkisim.reshaping import as_tile
 
-# What an index is but for where it starts: (shape, coefs) of an index tensor, (size, step) of a
-# slice, (None, 1) of an integer, None of a new axis.
-Form = tuple[Any, Any] | None
+# What an index of one axis is but for where it starts: (size, step), or (shape, coefs) of an index
+# tensor; the size is None for an integer, which drops the axis. None stands for a new axis.
+Stretch = tuple[Any, Any]
 
-_PLAIN = frozenset({int, slice, IndexTensor})  # an axis each, as they are
+_ONE: Stretch = (None, 1)
+_PLAIN = frozenset({int, slice, DynSlice, IndexTensor})  # an axis each, as they are
 
 
 def index(target: AccessPattern, key: object) -> AccessPattern | IndirectTensor:
@@ -36,15 +39,19 @@ def index(target: AccessPattern, key: object) -> AccessPattern | IndirectTensor:
     keys = key if several else (key,)
     if target.ndim < 2 and target.space.on_chip and _named(keys) > target.ndim:
         target = as_tile(target)  # `t[:, 3]` is a column, and takes the indices of one
-    axes = _expand(target, keys)
-    kinds = set(map(type, axes))
-    if DynamicIndex in kinds:
-        return indirect_view(target, axes)
-    if IndexTensor in kinds:
-        if not {slice, DynSlice}.isdisjoint(map(type, keys)):
-            raise _mixed(target)
-        return advanced(target, axes)
-    return _basic(target, axes)
+    kinds = set(map(type, keys))
+    if kinds <= _PLAIN and len(keys) == len(target.shape) and not _dynamic(kinds, keys):
+        axes = keys
+    else:
+        axes = _expand(target, keys)
+        kinds.update(map(type, axes))
+        if DynamicIndex in kinds:
+            return indirect_view(target, axes)
+    if IndexTensor not in kinds:
+        return _basic(target, axes)
+    if not {slice, DynSlice}.isdisjoint(map(type, keys)):
+        raise _mixed(target)
+    return _advanced(target, axes)
 
 
 def _mixed(target: AccessPattern) -> IndexingError:
@@ -69,6 +76,13 @@ def _masked_operand(target: AccessPattern, mask: Mask) -> AccessPattern:
     return target.restrict(left.box)
 
 
+def _dynamic(kinds: set[type], keys: tuple) -> bool:
+    """Whether an nl.ds among the keys starts at what a tile holds."""
+    return DynSlice in kinds and any(
+        [type(k) is DynSlice and isinstance(k.start, AccessPattern) for k in keys]
+    )
+
+
 def _named(key: tuple) -> int:
     """How many axes a key names."""
     return sum(k is not None and k is not Ellipsis for k in key)
@@ -76,10 +90,6 @@ def _named(key: tuple) -> int:
 
 def _expand(target: AccessPattern, key: tuple) -> list:
     """The key with `...` written out, one entry an axis (and None for each new axis)."""
-    if len(key) == len(target.shape) and all(
-        [type(k) in _PLAIN or (type(k) is DynSlice and type(k.start) in _PLAIN) for k in key]
-    ):
-        return list(key)
     axes: list = []
     named = _named(key)
     if named > target.ndim or sum(k is Ellipsis for k in key) > 1:
@@ -115,37 +125,56 @@ def _check(target: AccessPattern, k: object) -> object:
     )
 
 
-def _basic(target: AccessPattern, axes: list) -> AccessPattern:
+def _basic(target: AccessPattern, axes: Sequence) -> AccessPattern:
     """Integers, slices and new axes: each view axis comes from one axis, or from none."""
-    shape: list[int] = []
     starts: list[int] = []
-    sources: list[tuple[int, int] | None] = []  # for each new axis: (axis it walks, step)
-    nested = not target.is_base
-    axis = 0
+    stretches: list[Stretch | None] = []
+    inside = target.is_base
     for k in axes:
         if k is None:
+            stretches.append(None)
+            continue
+        start, stretch = bounds_of(target, k, len(starts))
+        if not inside and stretch[0] != 0:
+            _check_inside(target, len(starts), start, stretch)
+        starts.append(start)
+        stretches.append(stretch)
+    return target.view_of(_walked(target.form, tuple(stretches)), _moved(target, starts))
+
+
+@functools.lru_cache(maxsize=4096)
+def _walked(form: Form, stretches: tuple[Stretch | None, ...]) -> Form:
+    """The form of a part, each axis of which walks an axis of the whole with a step, or none."""
+    shape: list[int] = []
+    sources: list[tuple[int, int] | None] = []  # for each new axis: (axis it walks, step)
+    axis = 0
+    for stretch in stretches:
+        if stretch is None:
             shape.append(1)
             sources.append(None)
             continue
-        start, size, step = bounds_of(target, k, axis)
-        if nested and size != 0:
-            _check_inside(target, axis, start, start + ((size or 1) - 1) * step)
-        starts.append(start)
+        size, step = stretch
         if size is not None:
             shape.append(size)
             sources.append((axis, step))
         axis += 1
-    offsets = _moved(target, starts)
-    return target.view_as(tuple(shape), offsets, _picked(target.coefs, tuple(sources)))
+    coefs = tuple(
+        tuple(0 if src is None else row[src[0]] * src[1] for src in sources) for row in form.coefs
+    )
+    return Form.of(tuple(shape), form.base_shape, coefs)
 
 
 def _moved(target: AccessPattern, starts: list[int]) -> tuple[int, ...]:
     """The base coordinates of the view coordinates `starts`."""
-    if target.coefs is identity(target.ndim):
-        return tuple([o + s for o, s in zip(target.offsets, starts, strict=True)])
+    if not any(starts):
+        return target.offsets
+    if target.coefs is identity(len(starts)):
+        return tuple(map(add, target.offsets, starts))
     return tuple(
-        o + sum(c * s for c, s in zip(row, starts, strict=True))
-        for o, row in zip(target.offsets, target.coefs, strict=True)
+        [
+            o + sum([c * s for c, s in zip(row, starts, strict=True)])
+            for o, row in zip(target.offsets, target.coefs, strict=True)
+        ]
     )
 
 
@@ -173,18 +202,12 @@ def _extents(indices: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> tuple[in
     )
 
 
-@functools.lru_cache(maxsize=4096)
-def _picked(coefs: Coefs, sources: tuple[tuple[int, int] | None, ...]) -> Coefs:
-    """The coefficients when each new axis walks an old one with a step, or none."""
-    return tuple(
-        tuple(0 if src is None else row[src[0]] * src[1] for src in sources) for row in coefs
-    )
-
-
-def _check_inside(target: AccessPattern, axis: int, low: int, high: int) -> None:
+def _check_inside(target: AccessPattern, axis: int, low: int, stretch: Stretch) -> None:
     """A part of a part stays in it. What leaves the whole tensor is reported when it is used,
     for a mask may still cut it off; here the elements exist, but are not the part's."""
     size = target.shape[axis]
+    extent, step = stretch
+    high = low if extent is None else low + (extent - 1) * step
     if low < 0 or high >= size:
         raise OutOfBoundsError(
             f"axis {axis} of {target.describe()} is indexed at {high if high >= size else low}, "
@@ -194,14 +217,19 @@ def _check_inside(target: AccessPattern, axis: int, low: int, high: int) -> None
         )
 
 
-def bounds_of(target: AccessPattern, k: object, axis: int) -> tuple[int, int | None, int]:
-    """(start, size, step) of a basic index; size None for an integer, which drops the axis."""
+def bounds_of(target: AccessPattern, k: object, axis: int) -> tuple[int, Stretch]:
+    """Where an integer, a slice or nl.ds starts on an axis, and its stretch: (size, step)."""
+    kind = type(k)
+    if kind is int:
+        return k, _ONE
     extent = target.shape[axis]
-    if isinstance(k, int):
-        return k, None, 1
-    if type(k) is slice and k.start is k.stop is k.step is None:
-        return 0, extent, 1
-    if isinstance(k, DynSlice):
+    if kind is slice:
+        start, stop, step = k.start, k.stop, k.step
+        if start is stop is step is None:
+            return 0, (extent, 1)
+        if step is None and type(start) is type(stop) is int and 0 <= start <= stop:
+            return start, (stop - start, 1)
+    if kind is DynSlice:
         start, size = as_int(k.start), as_int(k.size)
         if start is None or size is None or size < 0:
             raise IndexingError(
@@ -210,7 +238,7 @@ def bounds_of(target: AccessPattern, k: object, axis: int) -> tuple[int, int | N
                 "or a tile of one integer",
                 fix="use shapes, loop indices and constants",
             )
-        return start, size, 1
+        return start, (size, 1)
     given = (k.start, k.stop, k.step)
     parts = [p if p is None or type(p) is int else as_int(p) for p in given]
     if any([p is None and q is not None for p, q in zip(parts, given, strict=True)]):
@@ -229,44 +257,41 @@ def bounds_of(target: AccessPattern, k: object, axis: int) -> tuple[int, int | N
     stop = extent if stop is None else stop
     start += extent if start < 0 else 0
     stop += extent if stop < 0 else 0
-    return start, max(0, -((start - stop) // step)), step
+    return start, (max(0, -((start - stop) // step)), step)
 
 
-def advanced(target: AccessPattern, axes: list) -> AccessPattern:
+def _advanced(target: AccessPattern, axes: Sequence) -> AccessPattern:
     """Index tensors, with integers and slices beside them, by NumPy's rules."""
     starts: list[int] = []
-    forms: list[Form] = []
-    axis = 0
+    stretches: list[Stretch | None] = []
     for k in axes:
         if k is None:
-            forms.append(None)
-            continue
-        if isinstance(k, IndexTensor):
+            stretches.append(None)
+        elif type(k) is IndexTensor:
             starts.append(k.offset)
-            forms.append((k.shape, k.coefs))
+            stretches.append((k.shape, k.coefs))
         else:
-            start, size, step = bounds_of(target, k, axis)
+            start, stretch = bounds_of(target, k, len(starts))
             starts.append(start)
-            forms.append((size, step))
-        axis += 1
-    shape, coefs = _arranged(target.coefs, tuple(forms))
-    if len(shape) < 2:
+            stretches.append(stretch)
+    form = _arranged(target.form, tuple(stretches))
+    if len(form.shape) < 2:
         raise IndexingError(
             f"{target.describe()} is indexed with 1-D nl.arange",
             rule="a tile has at least two axes: partition and free",
             fix="add an axis, e.g. nl.arange(64)[:, None], or slice: t[0:64, 0]",
             code="err_1d_arange_not_supported",
         )
-    return target.view_as(shape, _moved(target, starts), coefs)
+    return target.view_of(form, _moved(target, starts))
 
 
 @functools.lru_cache(maxsize=4096)
-def _arranged(coefs: Coefs, forms: tuple[Form, ...]) -> tuple[tuple[int, ...], Coefs]:
-    """The shape and the coefficients of a view that indices of these forms make."""
-    indices = [f for f in forms if f is not None and isinstance(f[0], tuple)]
+def _arranged(whole: Form, stretches: tuple[Stretch | None, ...]) -> Form:
+    """The form of the view that index tensors make, with integers, slices and new axes."""
+    indices = [s for s in stretches if s is not None and isinstance(s[0], tuple)]
     block = _extents(indices)
-    fixed = [d for d, f in enumerate(forms) if f in indices or (f is not None and f[0] is None)]
-    kept = [d for d in range(len(forms)) if d not in fixed]
+    fixed = [d for d, s in enumerate(stretches) if s in indices or (s is not None and s[0] is None)]
+    kept = [d for d in range(len(stretches)) if d not in fixed]
     # NumPy puts the broadcast block where the index tensors stand if they stand together,
     # and in front if a slice parts them.
     together = fixed == list(range(fixed[0], fixed[-1] + 1))
@@ -274,22 +299,22 @@ def _arranged(coefs: Coefs, forms: tuple[Form, ...]) -> tuple[tuple[int, ...], C
     shape = [0] * (len(block) + len(kept))
     shape[at : at + len(block)] = block
     growth: list[tuple[int, ...]] = []  # for each own axis, its growth along each view axis
-    for d, form in enumerate(forms):
+    for d, stretch in enumerate(stretches):
         row = [0] * len(shape)
         if d in kept:
             place = kept.index(d)
             place += len(block) if place >= at else 0
-            shape[place], row[place] = (1, 0) if form is None else form
-        elif form in indices:
-            own = form[1]
+            shape[place], row[place] = (1, 0) if stretch is None else stretch
+        elif stretch in indices:
+            own = stretch[1]
             row[at : at + len(block)] = (0,) * (len(block) - len(own)) + own
-        if form is not None:
+        if stretch is not None:
             growth.append(tuple(row))
     grown = tuple(
         tuple(
             sum(c * g[v] for c, g in zip(row, growth, strict=True)) if n > 1 else 0
             for v, n in enumerate(shape)
         )
-        for row in coefs
+        for row in whole.coefs
     )
-    return tuple(shape), grown
+    return Form.of(tuple(shape), whole.base_shape, grown)

@@ -230,7 +230,7 @@ def indirect_view(target: AccessPattern, axes: list) -> IndirectTensor:
         else:
             from nkisim.indexing import bounds_of
 
-            start, size, step = bounds_of(target, k, axis)
+            start, (size, step) = bounds_of(target, k, axis)
             if size is not None:
                 shape[places[d]] = size
                 row[places[d]] = step

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nkisim.access import AccessPattern, Coefs
+from nkisim.access import AccessPattern, Form
 from nkisim.dtypes import as_dtype
 from nkisim.errors import ControlFlowError, ShapeError
 from nkisim.index import IndexTensor, Mask
@@ -224,5 +224,5 @@ class MaskedTensor(Tensor):
         self.unmasked = whole.shape
         self.box = mask.restrict(whole.shape).box
 
-    def view_as(self, shape: tuple[int, ...], offsets: tuple[int, ...], coefs: Coefs) -> Tensor:
-        return Tensor(self.buffer, shape, self.base_shape, offsets, coefs, self.dtype)
+    def view_of(self, form: Form, offsets: tuple[int, ...]) -> Tensor:
+        return Tensor(self.buffer, form.shape, form.base_shape, offsets, form.coefs, self.dtype)
