@@ -101,6 +101,10 @@ class Form:
             found = _forms[key] = cls(shape, base_shape, coefs)
         return found
 
+    def bounds(self, offsets: tuple[int, ...]) -> list[tuple[int, int]]:
+        """For each base axis, the lowest and highest coordinate of a view that starts there."""
+        return [(o + down, o + up) for o, (down, up) in zip(offsets, self.reach, strict=True)]
+
 
 class AccessPattern:
     """A view of a buffer.
@@ -199,9 +203,7 @@ class AccessPattern:
 
     def bounds(self) -> list[tuple[int, int]]:
         """For each base axis, the lowest and highest coordinate. The view is not empty."""
-        return [
-            (o + down, o + up) for o, (down, up) in zip(self.offsets, self.form.reach, strict=True)
-        ]
+        return self.form.bounds(self.offsets)
 
     def escape(self) -> tuple[int, int, int, int] | None:
         """The first base axis whose coordinates leave it: (axis, lowest, highest, size)."""

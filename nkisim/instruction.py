@@ -111,6 +111,8 @@ class Instruction:
 
     def where_of(self, tensor: Tensor) -> np.ndarray | None:
         """Which elements of the operand `tensor` are touched; None for all of them."""
+        if self.where is None and self.where_out is None:
+            return None
         for where in (self.where, self.where_out):
             if where is not None and where.shape == tensor.shape:
                 return where
@@ -131,10 +133,10 @@ def touching(
     """
     known: dict[int, bool] = {}
     for at, i in enumerate(instructions):
-        kind = id(i.origin or i)
-        found = known.get(kind)
+        found = None if i.origin is None else known.get(id(i.origin))
         if found is None:
-            found = known[kind] = any(t.buffer.space is space for t in i.outs + i.tiles_in)
+            found = space in [t.buffer.space for t in i.outs + i.tiles_in]
+            known[id(i.origin or i)] = found
         if found:
             yield at, i
 

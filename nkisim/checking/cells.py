@@ -6,20 +6,24 @@ views, so one of them stands for all.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from math import prod
 
 import numpy as np
 
-from nkisim.tensor import Tensor
+from nkisim.access import Form
 
 _MOST = 1 << 22  # cells, of all views together: whole arrays are quicker beyond
+
+# A view of the tensor: its form, and the offsets where it starts.
+Part = tuple[Form, tuple[int, ...]]
 
 # (how many cells, the cells of each view)
 Cells = tuple[int, list[list[int]]]
 
 
-def in_cells(shape: tuple[int, ...], views: Iterable[Tensor], whole: bool = False) -> Cells | None:
+def in_cells(shape: tuple[int, ...], views: Iterable[Part], whole: bool = False) -> Cells | None:
     """The cells of views of a tensor of `shape`; None when one of them is no plain box, or there
     would be very many.
 
@@ -28,18 +32,15 @@ def in_cells(shape: tuple[int, ...], views: Iterable[Tensor], whole: bool = Fals
         views: what to cut it by.
         whole: whether the cells are to cover all of the tensor, or the views only.
     """
-    boxes: dict[tuple, tuple[tuple[int, int], ...]] = {}
-    plain: set[tuple] = set()
+    boxes: dict[Part, tuple[tuple[int, int], ...]] = {}
     keys = []
-    for t in views:
-        key = (t.offsets, t.shape, id(t.coefs), t.base_shape)
+    for key in views:
         keys.append(key)
         if key not in boxes:
-            if key[1:] not in plain:
-                if t.base_shape != shape or 0 in t.shape or not is_box(t):
-                    return None
-                plain.add(key[1:])
-            boxes[key] = tuple((low, high + 1) for low, high in t.bounds())
+            form, offsets = key
+            if form.base_shape != shape or not form.size or not is_box(form):
+                return None
+            boxes[key] = tuple([(low, high + 1) for low, high in form.bounds(offsets)])
     if not boxes or not shape:
         return None
     cells, slices = [], []
@@ -59,14 +60,15 @@ def in_cells(shape: tuple[int, ...], views: Iterable[Tensor], whole: bool = Fals
     return numbers.size, [of[key] for key in keys]
 
 
-def is_box(t: Tensor) -> bool:
+@functools.lru_cache(maxsize=4096)
+def is_box(form: Form) -> bool:
     """Whether a view is a box of its base: on each axis a range in steps of one, which may be made
     up of several axes of the view."""
     used: set[int] = set()
-    for row in t.coefs:
+    for row in form.coefs:
         reach = 1
         for c, n, d in sorted(
-            (c, n, d) for d, (c, n) in enumerate(zip(row, t.shape, strict=True)) if c and n > 1
+            (c, n, d) for d, (c, n) in enumerate(zip(row, form.shape, strict=True)) if c and n > 1
         ):
             if c != reach or d in used:
                 return False
@@ -75,21 +77,37 @@ def is_box(t: Tensor) -> bool:
     return True
 
 
-def in_boxes(t: Tensor, most: int = 4096) -> list[Tensor] | None:
+def in_boxes(view: Part, most: int = 4096) -> list[Part] | None:
     """A view as boxes, cut along its first axes as often as it takes; None for more than `most`."""
-    parts = [t]
-    while not is_box(parts[0]):  # the parts have one shape
-        first = parts[0]
-        if first.ndim == 0 or len(parts) * first.shape[0] > most:
+    form, offsets = view
+    starts = [offsets]
+    while not is_box(form):  # the parts have one form
+        if not form.shape or len(starts) * form.shape[0] > most:
             return None
-        rest = tuple([row[1:] for row in first.coefs])
-        parts = [
-            part.view_as(
-                first.shape[1:],
-                tuple([o + k * row[0] for o, row in zip(part.offsets, first.coefs, strict=True)]),
-                rest,
-            )
-            for part in parts
-            for k in range(first.shape[0])
+        step = [row[0] for row in form.coefs]
+        starts = [
+            tuple([o + k * s for o, s in zip(start, step, strict=True)])
+            for start in starts
+            for k in range(form.shape[0])
         ]
-    return parts
+        rest = tuple([row[1:] for row in form.coefs])
+        form = Form.of(form.shape[1:], form.base_shape, rest)
+    return [(form, start) for start in starts]
+
+
+def covered(shape: tuple[int, ...], views: Iterable[Part]) -> bool:
+    """Whether views, cut into boxes, are all of a tensor of `shape`; False if that is hard to
+    tell."""
+    if sum(form.size for form, _ in views) < prod(shape):
+        return False
+    boxes: list[Part] = []
+    for view in views:
+        parts = in_boxes(view)
+        if parts is None:
+            return False
+        boxes += parts
+    found = in_cells(shape, boxes, whole=True)
+    if found is None:
+        return False
+    cells, places = found
+    return len(set().union(*places)) == cells

@@ -16,6 +16,7 @@ from nkisim.checking.patterns import (
     check_memory,
     check_start_partition,
     check_tiles,
+    flawless,
 )
 from nkisim.checking.placement import check_placement, place_tiles
 from nkisim.checking.races import check_races
@@ -58,10 +59,25 @@ class Checker:
         self._stages = [
             (name, check) for name, check in stages.items() if self.modes[name] != "off"
         ]
+        # What is left to look at of operands that are right by themselves.
+        self._of_whole = [(n, check) for n, check in self._stages if n in ("memory", "scope")]
+        self._flawless: dict[tuple, bool] = {}  # of on-chip views: few, used again and again
+
+    def _is_flawless(self, t: Tensor) -> bool:
+        """Whether an operand by itself is right, whatever the instruction."""
+        buffer = t.buffer
+        if not buffer.space.on_chip:
+            return t.escape() is None
+        key = (t.form, t.offsets, buffer.par_axis)
+        found = self._flawless.get(key)
+        if found is None:
+            found = self._flawless[key] = flawless(t, self.trace)
+        return found
 
     def on_instruction(self, instr: Instruction) -> None:
         tiles = instr.outs + instr.tiles_in
-        for name, check in self._stages:
+        stages = self._of_whole if all(map(self._is_flawless, tiles)) else self._stages
+        for name, check in stages:
             error = check(instr, tiles, self.trace)
             if error is not None:
                 self.report(name, error)

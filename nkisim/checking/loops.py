@@ -7,12 +7,12 @@ it, the iteration that wrote it last, in program order and once more in reverse.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Set
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nkisim.checking.cells import in_cells
+from nkisim.checking.cells import Part, in_cells
 from nkisim.errors import LoopError
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer
@@ -37,10 +37,17 @@ def check_affine_loops(trace: Trace) -> Iterator[LoopError]:
     if not affine:
         return
     accesses = _accesses(trace, affine)
+    known: dict[_Pattern, bool] = {}  # tiles made in the same place, in turn, have one pattern
     for number, uses in accesses.items():
         buffer = trace.buffers[number]
-        if not uses or _do_not_clash(buffer, uses, affine):
+        if not uses:
             continue
+        if all([i.where_of(t) is None for i, t, _ in uses]):
+            pattern = _pattern(buffer, uses, affine)
+            if pattern not in known:
+                known[pattern] = _do_not_clash(pattern)
+            if known[pattern]:
+                continue
         found = _first_clash(buffer, uses, affine, "after")
         if found is None and any(not writes for _, _, writes in uses):
             found = _first_clash(buffer, uses[::-1], affine, "before")
@@ -128,33 +135,60 @@ def _first_clash(
     return None
 
 
-def _do_not_clash(
+class _Pattern(NamedTuple):
+    """What of the uses of a tensor decides whether they clash. Loops are numbered anew.
+
+    Attributes:
+        shape: of the tensor.
+        paths: for each iteration that uses it, a number for the loops that the tensor was made in,
+            and the loops inside of these.
+        affine: which of the inner loops are affine.
+        uses: in program order, the part; whether it is written; and 2 * path + accumulates.
+    """
+
+    shape: tuple[int, ...]
+    paths: tuple[tuple[int, Path], ...]
+    affine: frozenset[int]
+    uses: tuple[tuple[Part, bool, int], ...]
+
+
+def _pattern(
     buffer: Buffer, uses: list[tuple[Instruction, Tensor, bool]], affine: set[int]
-) -> bool:
+) -> _Pattern:
+    depth = len(buffer.loops)
+    scopes: dict[Path, int] = {}
+    loops: dict[int, int] = {}
+    numbers: dict[int, int] = {}  # by identity, which instructions of an iteration share
+    paths: list[tuple[int, Path]] = []
+    parts: list[tuple[Part, bool, int]] = []
+    for instr, t, writes in uses:
+        number = numbers.setdefault(id(instr.loops), len(paths))
+        if number == len(paths):
+            outer, inner = instr.loops[:depth], instr.loops[depth:]
+            renamed = tuple([(loops.setdefault(n, len(loops)), i) for n, i in inner])
+            paths.append((scopes.setdefault(outer, len(scopes)), renamed))
+        parts.append(((t.form, t.offsets), writes, 2 * number + _accumulates(instr, t)))
+    local = frozenset([new for n, new in loops.items() if n in affine])
+    return _Pattern(buffer.shape, tuple(paths), local, tuple(parts))
+
+
+def _do_not_clash(pattern: _Pattern) -> bool:
     """Whether it is easily told that there is no clash, as `_first_clash` looks for it in both
-    orders."""
-    if any(i.where_of(t) is not None for i, t, _ in uses):
-        return False
-    found = in_cells(buffer.shape, (t for _, t, _ in uses))
+    orders. No use is masked."""
+    found = in_cells(pattern.shape, [part for part, _, _ in pattern.uses])
     if found is None:
         return False
     _, places = found
-    paths: list[Path] = []
-    numbers: dict[int, int] = {}  # by identity, which instructions of an iteration share
     writer: dict[int, int] = {}  # of each cell: 2 * path + accumulates
     readers: dict[int, set[int]] = defaultdict(set)  # since the cell was written
 
     def clash(a: int, b: int) -> bool:
         if a == b or a & b & 1:
             return False
-        level = _parted(paths[a >> 1], paths[b >> 1], affine)
-        return level is not None and level >= len(buffer.loops)
+        (scope, path), (other_scope, other_path) = pattern.paths[a >> 1], pattern.paths[b >> 1]
+        return scope == other_scope and _parted(path, other_path, pattern.affine) is not None
 
-    for (instr, tensor, writes), place in zip(uses, places, strict=True):
-        number = numbers.setdefault(id(instr.loops), len(paths))
-        if number == len(paths):
-            paths.append(instr.loops)
-        mine = 2 * number + _accumulates(instr, tensor)
+    for (_, writes, mine), place in zip(pattern.uses, places, strict=True):
         before = {writer[cell] for cell in place if cell in writer}
         if writes:
             for cell in place:
@@ -164,12 +198,12 @@ def _do_not_clash(
         else:
             for cell in place:
                 readers[cell].add(mine)
-        if any(clash(other, mine) for other in before):
+        if any([clash(other, mine) for other in before]):
             return False
     return True
 
 
-def _parted(a: Path, b: Path, affine: set[int]) -> int | None:
+def _parted(a: Path, b: Path, affine: Set[int]) -> int | None:
     """The level at which two instructions are in different iterations of one affine loop."""
     for level, (p, q) in enumerate(zip(a, b, strict=False)):
         if p != q:

@@ -28,6 +28,18 @@ if TYPE_CHECKING:
     from nkisim.trace import Trace
 
 
+def flawless(view: Tensor, trace: Trace) -> bool:
+    """Whether the checks below that look at an on-chip operand by itself find nothing, whatever
+    the instruction: its bounds, its axes and its first partition."""
+    if not view.shape or view.shape[0] > trace.machine.partitions or view.escape() is not None:
+        return False
+    par = view.buffer.par_axis
+    start = view.offsets[par]
+    return _stray_axis(view.coefs, view.shape, par) is None and (
+        not start or start in allowed_starts(view.shape[0])
+    )
+
+
 def check_bounds(instr: Instruction, tiles: tuple[Tensor, ...], trace: Trace) -> KernelError | None:
     """Every coordinate of every operand lies in its tensor, where the mask is true."""
     for tensor in tiles:
@@ -70,9 +82,10 @@ def check_memory(instr: Instruction, tiles: tuple[Tensor, ...], trace: Trace) ->
     HBM."""
     if not instr.spec.on_chip:
         return None
+    gpsimd = instr.engine is Engine.GPSIMD
     for tensor in tiles:
         space = tensor.buffer.space
-        if instr.engine is Engine.GPSIMD and space is Space.PSUM:
+        if gpsimd and space is Space.PSUM:
             return MemorySpaceError(
                 f"{instr.label} on the GpSimd Engine is given {tensor.describe()}",
                 rule="the GpSimd Engine cannot access PSUM",

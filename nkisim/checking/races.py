@@ -35,7 +35,7 @@ def check_races(trace: Trace, simulated: bool) -> Iterator[tuple[RaceError, bool
         return
     for uses in _uses(trace).values():
         if all(instr.where_of(t) is None for instr, t, _ in uses):
-            found = in_cells(uses[0][1].buffer.shape, (t for _, t, _ in uses))
+            found = in_cells(uses[0][1].buffer.shape, ((t.form, t.offsets) for _, t, _ in uses))
             if found is not None and not _clash_in_cells(uses, *found):
                 continue
         yield from _clashes(trace, uses, simulated)

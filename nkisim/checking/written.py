@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nkisim.checking.cells import in_boxes, in_cells
+from nkisim.checking.cells import Part, covered
 from nkisim.memory import Buffer
 from nkisim.tensor import Tensor
 from nkisim.views import view_of
@@ -24,7 +24,8 @@ class WrittenElements:
     def __init__(self) -> None:
         self._flags: dict[int, np.ndarray | None] = {}
         self._missing: dict[int, int] = {}  # elements without a flag, of the arrays above
-        self._noted: dict[int, dict[tuple, Tensor]] = {}
+        self._noted: dict[int, dict[Part, Tensor]] = {}
+        self._covered: dict[tuple, bool] = {}  # tiles are written in the same parts again and again
 
     def of(self, buffer: Buffer) -> Flags:
         """What is known of a buffer."""
@@ -53,7 +54,7 @@ class WrittenElements:
         if tensor.itemsize != tensor.buffer.dtype.itemsize:
             self.add(tensor)
         elif self._flags.get(tensor.buffer.number, False) is not None:
-            self._noted.setdefault(tensor.buffer.number, {})[_key(tensor)] = tensor
+            self._noted.setdefault(tensor.buffer.number, {})[tensor.form, tensor.offsets] = tensor
 
     def knows(self, tensor: Tensor) -> bool:
         """Whether it is known without a look that all of these elements were written: their whole
@@ -62,7 +63,7 @@ class WrittenElements:
         noted = self._noted.get(number)
         if noted is None:
             return self._flags.get(number, False) is None
-        return _key(tensor) in noted
+        return (tensor.form, tensor.offsets) in noted
 
     def add(
         self,
@@ -101,33 +102,16 @@ class WrittenElements:
 
     def _look_at(self, buffer: Buffer) -> None:
         """Give flags to what was noted of a buffer."""
-        noted = list(self._noted.pop(buffer.number).values())
-        if self._flags.get(buffer.number, False) is False and self._covered(buffer, noted):
-            self._flags[buffer.number] = None
-            return
-        for tensor in noted:
+        noted = self._noted.pop(buffer.number)
+        if self._flags.get(buffer.number, False) is False:
+            parts = (buffer.shape, *noted)
+            if parts not in self._covered:
+                self._covered[parts] = covered(buffer.shape, noted)
+            if self._covered[parts]:
+                self._flags[buffer.number] = None
+                return
+        for tensor in noted.values():
             self.add(tensor)
-
-    def _covered(self, buffer: Buffer, noted: list[Tensor]) -> bool:
-        """Whether boxes are all of a buffer."""
-        if sum(t.size for t in noted) < buffer.size:
-            return False
-        boxes: list[Tensor] = []
-        for tensor in noted:
-            parts = in_boxes(tensor)
-            if parts is None:
-                return False
-            boxes += parts
-        found = in_cells(buffer.shape, boxes, whole=True)
-        if found is None:
-            return False
-        cells, places = found
-        return len(set().union(*places)) == cells
-
-
-def _key(tensor: Tensor) -> tuple:
-    """What tells the parts of a buffer apart."""
-    return tensor.offsets, tensor.shape, id(tensor.coefs), tensor.base_shape
 
 
 def as_read(known: np.ndarray, tensor: Tensor) -> np.ndarray:
