@@ -21,6 +21,7 @@ Coefs = tuple[tuple[int, ...], ...]
 _interned: dict = {}
 _identities: dict[int, Coefs] = {}
 _forms: dict[tuple, Form] = {}
+_wholes: dict[tuple[int, ...], Form] = {}
 
 
 def intern(value: tuple) -> tuple:
@@ -53,6 +54,7 @@ class Form:
     Attributes:
         shape, base_shape, coefs: as of an AccessPattern.
         size: number of elements.
+        start: zero on each base axis.
         whole: whether a view that starts at zero is all of its base: each base axis, in order.
         reach: for each base axis, how far a view goes below its offset, and above.
         box: whether a view is a box of base coordinates, axis for axis, with unit steps.
@@ -68,6 +70,7 @@ class Form:
         "reach",
         "shape",
         "size",
+        "start",
         "strides",
         "whole",
     )
@@ -77,6 +80,7 @@ class Form:
         self.base_shape = intern(base_shape)
         self.coefs = intern(coefs)
         self.size = prod(shape)
+        self.start = intern((0,) * len(base_shape))
         self.whole = shape == base_shape and coefs == identity(len(shape))
         steps = [[c * (extent - 1) for c, extent in zip(row, shape, strict=True)] for row in coefs]
         self.reach = tuple(
@@ -99,6 +103,14 @@ class Form:
         found = _forms.get(key)
         if found is None:
             found = _forms[key] = cls(shape, base_shape, coefs)
+        return found
+
+    @classmethod
+    def whole_of(cls, shape: tuple[int, ...]) -> Form:
+        """The form of a view that is its base."""
+        found = _wholes.get(shape)
+        if found is None:
+            found = _wholes[shape] = cls.of(shape, shape, identity(len(shape)))
         return found
 
     def bounds(self, offsets: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -133,13 +145,17 @@ class AccessPattern:
         dtype: np.dtype | None = None,
     ) -> None:
         base = buffer.shape if base_shape is None else base_shape
-        n = len(base)
+        if shape is coefs is None:
+            form = Form.whole_of(base)
+        else:
+            n = len(base)
+            form = Form.of(
+                base if shape is None else shape, base, identity(n) if coefs is None else coefs
+            )
         self.buffer = buffer
         self.dtype = buffer.dtype if dtype is None else dtype
-        self.offsets = intern((0,) * n) if offsets is None else offsets
-        self._take(
-            Form.of(base if shape is None else shape, base, identity(n) if coefs is None else coefs)
-        )
+        self.offsets = form.start if offsets is None else offsets
+        self._take(form)
 
     def _take(self, form: Form) -> None:
         self.form = form

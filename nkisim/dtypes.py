@@ -37,6 +37,8 @@ def as_dtype(dtype: object, what: str = "dtype") -> np.dtype:
     Raises:
         DTypeError: the NeuronCore has no such type (64-bit types, complex, strings).
     """
+    if type(dtype) is np.dtype and dtype in SUPPORTED:
+        return dtype
     try:
         found = _BY_NAME.get(dtype) if isinstance(dtype, str) else None
         found = found or np.dtype(dtype)

@@ -480,8 +480,13 @@ def _signature(value: Any) -> Any:
     return (type(value), value)
 
 
+_INTS = frozenset({int})
+
+
 def check_shapes(shape: Any) -> tuple[int, ...]:
-    """`shape` as a tuple of non-negative ints. Raises ShapeError."""
+    """`shape` as a tuple of non-negative ints: itself, if it is one. Raises ShapeError."""
+    if type(shape) is tuple and _INTS.issuperset(map(type, shape)) and min(shape, default=0) >= 0:
+        return shape
     entries = shape if isinstance(shape, tuple | list) else (shape,)
     try:
         sizes = tuple(int(s.__index__()) for s in entries)

@@ -61,6 +61,7 @@ class Checker:
         ]
         # What is left to look at of operands that are right by themselves.
         self._of_whole = [(n, check) for n, check in self._stages if n in ("memory", "scope")]
+        self._fitting: set[tuple] = set()  # shapes, types and memories of tiles
         self._flawless: dict[tuple, bool] = {}  # of on-chip views: few, used again and again
 
     def _is_flawless(self, t: Tensor) -> bool:
@@ -106,10 +107,14 @@ class Checker:
     def on_allocate(
         self, shape: tuple[int, ...], dtype: np.dtype, space: Space, par_axis: int, name: str
     ) -> None:
-        if self.modes["tile"] != "off":
-            error = check_allocation(shape, dtype, space, par_axis, name, self.trace)
-            if error is not None:
-                self.report("tile", error)
+        key = (shape, dtype, space, par_axis)
+        if self.modes["tile"] == "off" or key in self._fitting:
+            return
+        error = check_allocation(*key, name, self.trace)
+        if error is None:
+            self._fitting.add(key)
+        else:
+            self.report("tile", error)
 
     def untouched(self, tensor: Tensor) -> bool:
         """Whether nothing wrote any element of a tile."""

@@ -52,16 +52,22 @@ def ndarray(
         DTypeError: the NeuronCore has no such type.
     """
     where = _allocation(buffer)
-    entries = shape if isinstance(shape, tuple | list) else (shape,)
-    marked = [axis for axis, s in enumerate(entries) if isinstance(s, _PartitionDim)]
+    sizes = check_shapes(shape)
     return current().allocate(
-        check_shapes(shape),
+        sizes,
         as_dtype(dtype),
         where.space,
         name=name,
         place=where.place,
-        par_axis=marked[0] if marked else 0,
+        par_axis=0 if sizes is shape else _marked_axis(shape),
     )
+
+
+def _marked_axis(shape: Any) -> int:
+    """The axis that par_dim marks; the first when none is."""
+    entries = shape if isinstance(shape, tuple | list) else (shape,)
+    marked = [axis for axis, s in enumerate(entries) if isinstance(s, _PartitionDim)]
+    return marked[0] if marked else 0
 
 
 def declare(
