@@ -39,6 +39,22 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     return np.broadcast_shapes(*shapes)
 
 
+class Affine(NamedTuple):
+    """An operand that an instruction computes: `offset + sum(coefs[d] * i_d)` over the coordinates
+    `i` of its tiles."""
+
+    coefs: tuple[int, ...]
+    offset: int
+
+    def moved(self, by: int) -> Affine:
+        """The same from another offset."""
+        return Affine(self.coefs, self.offset + by)
+
+    def __repr__(self) -> str:
+        terms = [f"{c:+}*i{d}" for d, c in enumerate(self.coefs) if c]
+        return " ".join([str(self.offset), *terms])
+
+
 class IndexTensor:
     """`offset + sum(coefs[d] * i_d)` over the coordinates `i` of an index of shape `shape`.
 

@@ -14,6 +14,7 @@ from enum import Enum
 import numpy as np
 
 from nkisim.errors import Location
+from nkisim.index import Affine
 from nkisim.memory import Space
 from nkisim.tensor import Tensor
 
@@ -30,7 +31,7 @@ class Engine(Enum):
     HOST = "host"  # device_print: the simulator itself
 
 
-Operand = Tensor | int | float | bool | np.generic
+Operand = Tensor | Affine | int | float | bool | np.generic
 Bound = Callable[..., None]
 Missing = list[np.ndarray | None]
 Flow = Callable[["Instruction", Missing], Missing]
@@ -44,7 +45,7 @@ class Instruction:
         opcode: key in OPCODES.
         engine: engine it runs on (chosen when the opcode leaves a choice).
         outs: access patterns written.
-        ins: access patterns and scalars read.
+        ins: access patterns, scalars, and what it computes from coordinates.
         attrs: compile-time settings, e.g. {"op": "add"}.
         where: boolean array over the iteration domain for masks that are not boxes; else None.
             Operands of the domain's shape are masked by it.

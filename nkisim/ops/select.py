@@ -9,7 +9,7 @@ import numpy as np
 
 from nkisim import alu
 from nkisim.dtypes import F32, cast_into
-from nkisim.index import IndexTensor
+from nkisim.index import Affine, IndexTensor
 from nkisim.instruction import Engine, Instruction, flow_by_axis, opcode
 from nkisim.ops.float32 import as_f32, write
 from nkisim.ops.masking import masked
@@ -17,8 +17,8 @@ from nkisim.tensor import Tensor
 
 
 @functools.lru_cache(maxsize=64)
-def _dense(shape: tuple[int, ...], terms: tuple) -> np.ndarray:
-    """Where every affine term (coefs, offset) is at least zero. Shared: causal masks repeat."""
+def _dense(shape: tuple[int, ...], terms: tuple[Affine, ...]) -> np.ndarray:
+    """Where every term is at least zero. Shared: causal masks repeat."""
     true = np.ones(shape, bool)
     for coefs, offset in terms:
         true &= IndexTensor(shape, coefs, offset).values() >= 0
@@ -29,7 +29,7 @@ def _dense(shape: tuple[int, ...], terms: tuple) -> np.ndarray:
 @opcode("affine_select", Engine.GPSIMD, elementwise=False, flow=flow_by_axis)
 def _affine_select(instr: Instruction) -> Callable:
     """The input where the affine predicate holds, else a number."""
-    true = _dense(instr.outs[0].shape, instr.attrs["pred"])
+    true = _dense(instr.outs[0].shape, instr.ins[1:])
     other = np.float32(instr.attrs["value"])
     direct = instr.outs[0].dtype == instr.ins[0].dtype
     fill = np.empty((), instr.outs[0].dtype)
@@ -48,7 +48,7 @@ def _affine_select(instr: Instruction) -> Callable:
 @opcode("iota", Engine.GPSIMD)
 def _iota(instr: Instruction) -> Callable:
     """An affine expression of the coordinates, in 32-bit integers, then converted."""
-    coefs, offset = instr.attrs["index"]
+    coefs, offset = instr.ins[0]
     shape = instr.outs[0].shape
     values = np.empty(shape, instr.outs[0].dtype)
     wrapped = IndexTensor(shape, coefs, offset).values().astype(np.int32)
@@ -104,7 +104,7 @@ def _range_select(instr: Instruction) -> Callable:
     """The input where its free index lies within two bounds, else the lowest fp32 number."""
     first, second = (alu.ALU[name].fn for name in instr.attrs["comparisons"])
     low = np.float32(instr.attrs["value"])
-    coefs, offset = instr.attrs["index"]
+    coefs, offset = instr.ins[3]
     index = IndexTensor(instr.ins[0].shape, coefs, offset).values().astype(F32)
 
     def select(x: np.ndarray, bound0: np.ndarray, bound1: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from nkisim import alu
 from nkisim.dtypes import FLOATS, as_dtype
 from nkisim.errors import DTypeError, ParameterError
-from nkisim.index import IndexTensor, Mask, as_int
+from nkisim.index import Affine, IndexTensor, Mask, as_int
 from nkisim.lowering.chain import with_reductions
 from nkisim.lowering.elementwise import operator_name
 from nkisim.lowering.memory import ndarray
@@ -62,7 +62,7 @@ def iota(expr: IndexTensor, dtype: Any, *, mask: Mask | None = None, **kwargs: A
     if left.empty:
         return tile
     start = expr.offset + sum(c * lo for c, (lo, _) in zip(expr.coefs, left.box, strict=True))
-    current().emit("iota", (narrow(tile, left),), where=left.dense, index=(expr.coefs, start))
+    current().emit("iota", (narrow(tile, left),), (Affine(expr.coefs, start),), where=left.dense)
     return tile
 
 
@@ -130,13 +130,12 @@ def affine_select(
     for term in pred.terms:
         wide = term.expand(tile.shape)
         start = wide.offset + sum(c * lo for c, (lo, _) in zip(wide.coefs, left.box, strict=True))
-        terms.append((wide.coefs, start))
+        terms.append(Affine(wide.coefs, start))
     current().emit(
         "affine_select",
         (narrow(out, left),),
-        (narrow(tile, left),),
+        (narrow(tile, left), *terms),
         where=left.dense,
-        pred=tuple(terms),
         value=float(number(on_false_value)),
     )
     return out
@@ -236,19 +235,16 @@ def range_select(
             f"{what}: {name}", require_tile(what, bound), {"float32"}, "convert it to float32"
         )
     out = ndarray(tile.shape, tile.dtype if dtype is None else dtype)
+    left = restriction(mask, tile.shape)
+    coefs = (0, *c_strides(tile.shape)[1:])
+    shift = sum(c * lo for c, (lo, _) in zip(coefs, left.box, strict=True))
     ins = (
         tile,
         lane_operand(f"{what}: bound0", bound0, tile),
         lane_operand(f"{what}: bound1", bound1, tile),
+        Affine(coefs, start + shift),
     )
-    left = restriction(mask, tile.shape)
-    coefs = (0, *c_strides(tile.shape)[1:])
-    shift = sum(c * lo for c, (lo, _) in zip(coefs, left.box, strict=True))
-    attrs = {
-        "comparisons": comparisons,
-        "index": (coefs, start + shift),
-        "value": fp32.min,
-    }
+    attrs = {"comparisons": comparisons, "value": fp32.min}
     res = None if reduce_res is None else lane_result(f"{what}: reduce_res", reduce_res, tile)
     _emit_select("range_select", reduce_cmd, tile, res, out, ins, mask, attrs)
     return out
