@@ -9,26 +9,29 @@ takes a fraction of the time of tracing them. A loop in a loop is executed again
 execution has shown how far the addresses move, two iterations tell enough of the later ones, or
 some more where the first or the last one is not like the others.
 
-A kernel may do more here than the compiler allows: branch on a loop index, count in Python, keep
-tiles in a list. `NotUniform` then names the loop, and the kernel is traced once more with five, or
-all, iterations of each execution. A kernel that breaks a rule is traced as a whole, so that errors
-and warnings are those of the whole trace.
+A kernel may do more here than the compiler allows. Where it branches on a loop index, iterations
+differ: those that decide alike, if they follow each other evenly, make a strand (the even ones, or
+those left of a diagonal), and each strand is traced in part. If it counts in Python, or keeps tiles
+in a list, `NotUniform` names the loop, and the kernel is traced once more with five, or all,
+iterations of each execution. A kernel that breaks a rule is traced as a whole, so that errors and
+warnings are those of the whole trace.
 """
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from math import prod
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from nkisim.errors import Location, NotUniform
+from nkisim.loop_index import Decision, LoopIndex, Variable, decisions, is_ours, note_decisions
 from nkisim.memory import Buffer, Role
 from nkisim.tensor import Tensor
-from nkisim.unrolling import Rolled, alike, unroll
+from nkisim.unrolling import Plan, Rolled, alike, unroll
 
 if TYPE_CHECKING:
     from nkisim.instruction import Instruction
@@ -36,6 +39,9 @@ if TYPE_CHECKING:
 
 
 _SHORTEST = 3  # iterations of a loop that is worth it
+_MOST = 64  # strands of a loop
+_WIDEST = 16  # steps from one iteration of a strand to the next
+_SHORT = 8  # items of a list that may count something
 
 
 # Numbers of the kernel's Python code, by function (calls up the stack) and name.
@@ -51,116 +57,25 @@ class Closeness(IntEnum):
 
 
 class Sample(NamedTuple):
-    """What an execution of a loop has shown.
+    """What a strand of an execution of a loop has shown.
 
     Attributes:
-        execution: its number.
+        plan: its name.
         second: the instructions of its second iteration.
-        decisions: what the kernel decided by loop indices in it.
+        outcomes: of what the kernel decided by loop indices in it.
         growth: how much what the kernel counts in Python grows in an iteration.
         ends_alike: whether the last iteration is like the one before.
     """
 
-    execution: int
+    plan: tuple[int, int]
     second: list[Instruction]
-    decisions: list[int]
+    outcomes: list[bool]
     growth: Numbers
     ends_alike: bool
 
 
-class LoopIndex(int):
-    """A loop index or program id, or what a kernel makes of some by adding and scaling.
-
-    It notes what the kernel decides by it. Between two iterations with the same order relation
-    to the same thing, all iterations have it.
-
-    Attributes:
-        loop: whose index it is, as NotUniform names it.
-    """
-
-    __hash__ = int.__hash__
-    loop: Location | int
-
-    @classmethod
-    def of(cls, value: int, loop: Location | int) -> LoopIndex:
-        """An index of a loop."""
-        index = cls(value)
-        index.loop = loop
-        return index
-
-    def __bool__(self) -> bool:
-        _note_decision(self, 0, sys._getframe(1))
-        return int.__bool__(self)
-
-    def __neg__(self) -> LoopIndex:
-        return type(self).of(int.__neg__(self), self.loop)
-
-    def __truediv__(self, other: object) -> float:
-        raise NotUniform("the kernel divides a loop index", self.loop)
-
-
-class _Folded(LoopIndex):
-    """What a kernel makes of loop indices in another way (`i % 2`), so that it goes up and down."""
-
-    __hash__ = int.__hash__
-
-
-_tracing = threading.local()  # `decisions` made in the kernel being traced, as they are noted
-
-
-def _is_ours(frame: FrameType) -> bool:
-    """Whether a frame is of the simulator, not of the kernel."""
-    name = frame.f_globals.get("__name__", "")
-    return name == "nkisim" or name.startswith("nkisim.")
-
-
-def _note_decision(index: LoopIndex, other: object, frame: FrameType) -> None:
-    if _is_ours(frame):
-        return
-    for x in (index, other):
-        if type(x) is _Folded or not isinstance(x, int | float):
-            raise NotUniform("the kernel decides something by a loop index", index.loop)
-    decisions = getattr(_tracing, "decisions", None)
-    if decisions is not None:  # else an index was kept from another thread's trace
-        decisions.append((+index > +other) - (+index < +other))
-
-
-def _define_operators() -> None:
-    def arithmetic(name: str, linear: bool) -> None:
-        plain = getattr(int, name)
-
-        def operator(self: LoopIndex, other: object) -> Any:
-            found = plain(self, other)
-            if type(found) is not int:
-                return found
-            folded = type(self) is _Folded or type(other) is _Folded or not linear
-            folded |= "mul" in name and isinstance(other, LoopIndex)
-            return (_Folded if folded else LoopIndex).of(found, self.loop)
-
-        setattr(LoopIndex, name, operator)
-
-    def comparison(name: str) -> None:
-        plain = getattr(int, name)
-
-        def operator(self: LoopIndex, other: object) -> Any:
-            _note_decision(self, other, sys._getframe(1))
-            return plain(self, other)
-
-        setattr(LoopIndex, name, operator)
-
-    linear = ("add", "sub", "mul")
-    for name in (*linear, "floordiv", "mod", "pow", "lshift", "rshift", "and", "or", "xor"):
-        arithmetic(f"__{name}__", name in linear)
-        arithmetic(f"__r{name}__", name in linear)
-    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
-        comparison(f"__{name}__")
-
-
-_define_operators()
-
-
 class Mark(NamedTuple):
-    """Where the trace stands at the start of an iteration."""
+    """Where the trace stands at the start or the end of an iteration."""
 
     instructions: int
     repeats: int
@@ -172,24 +87,24 @@ class Loop:
 
     Args:
         rolls: the trace.
-        line: the loop's line, or ~axis of a launch grid.
+        key: the loop's number, or ~axis of a launch grid.
+        line: the loop, as NotUniform names it.
         indices: all of its indices.
-        samples: what earlier executions have shown.
+        brief: whether what earlier executions have shown is relied on.
     """
 
-    rolled: Rolled  # once it is known which iterations to trace
-
     def __init__(
-        self, rolls: Rolls, line: Location | int, indices: range, samples: list[Sample]
+        self, rolls: Rolls, key: int, line: Location | int, indices: range, brief: bool
     ) -> None:
         self.rolls = rolls
-        self.line = line
+        self.key = key
         self.indices = indices
-        self.samples = samples
-        self.known: Sample | None = None  # of an execution with the same instructions
+        self.brief = brief
+        self.variable = Variable(line)
         self.first_buffer = len(rolls.tracer.trace.buffers)
-        self.marks: list[Mark] = []  # at the start of each iteration that is traced, and the end
-        self.values: dict[int, Numbers] = {}  # at the end of those that are alike
+        self.first_decision = len(decisions())
+        self.strands: list[Strand] = []
+        self._plans = 0
 
     def steps(self, frame: FrameType | None) -> Iterator[int]:
         """The indices to trace.
@@ -197,73 +112,157 @@ class Loop:
         Args:
             frame: of the function that loops, called by others of the kernel.
         """
-        yield self._start(0)
-        if self.samples:
-            self.values[0] = _numbers(frame)
-            now = _tracing.decisions[self.marks[-1].decisions :]
-            self.known = self._find(s for s in self.samples if s.decisions == now)
-        if self.known is None:
-            yield self._start(1)
-            self.values[1] = _numbers(frame)
-            self.known = self._find(self.samples)
-        self.rolled = self._plan()
-        for k in self.rolled.traced[len(self.marks) :]:
-            yield self._start(k)
-            if k in self.rolled.alike:
-                self.values[k] = _numbers(frame)
-        self.marks.append(self.rolls.now())
+        strands: list[Strand | None] = [None] * len(self.indices)
+        for k, index in enumerate(self.indices):
+            strand = strands[k]
+            if strand is not None and not strand.wants(index):
+                continue
+            start = self.rolls.now()
+            yield LoopIndex.of(index, self.variable)
+            if strand is None:
+                taken = strands[k + 1 :]
+                places = self._decided_alike(k, start, taken)
+                strand = Strand(self, self.indices[places.start : places.stop : places.step])
+                strands[places.start : places.stop : places.step] = [strand] * len(places)
+                self.strands.append(strand)
+            strand.traced_one([start, self.rolls.now()], frame)
 
-    def _start(self, k: int) -> LoopIndex:
-        self.marks.append(self.rolls.now())
-        return LoopIndex.of(self.indices[k], self.line)
+    def _decided_alike(self, k: int, start: Mark, strands: list[Strand | None]) -> range:
+        """The iterations of a new strand, which begins with the one that was traced last: those
+        that follow it evenly and decide alike.
 
-    def _find(self, samples: Iterable[Sample]) -> Sample | None:
-        """The first of `samples` whose instructions the iteration that has just ended has."""
-        mine = self.rolls.tracer.trace.instructions[self.marks[-1].instructions :]
+        Args:
+            k: which iteration it was.
+            start: of it.
+            strands: of the iterations behind it.
+        """
+        if len(self.strands) >= _MOST:
+            return range(k, k + 1)
+        free = np.array([s is None for s in strands], bool)
+        values = np.array(self.indices[k + 1 :], np.int64)
+        for decision in decisions()[start.decisions :]:
+            free &= decision.holds(self.variable, values)
+        longest = range(k, k + 1)
+        for step in (np.flatnonzero(free[:_WIDEST]) + 1).tolist():
+            evenly = free[step - 1 :: step]
+            more = len(evenly) if evenly.all() else int(np.argmin(evenly))
+            if more >= len(longest):
+                longest = range(k, k + 1 + more * step, step)
+            if len(longest) >= _SHORTEST:
+                break
+        return longest
+
+    def next_plan(self) -> tuple[int, int]:
+        """The name of a plan for one of its strands."""
+        self._plans += 1
+        return self.key, self._plans
+
+    def sum_up(self) -> None:
+        """The loop is over: for the loops around it, what was decided in all of its iterations."""
+        noted: list[Decision] = []
+        for strand in self.strands:
+            within = (self.variable, strand.indices)
+            for d in strand.decisions(0):
+                noted.append(d._replace(within=(*d.within, within)))
+        decisions()[self.first_decision :] = noted
+
+    def outlives(self, buffer: Buffer) -> bool:
+        """Whether what is written of a buffer matters behind the iteration."""
+        return buffer.role is Role.LOCAL and (
+            buffer.number < self.first_buffer or buffer.program is None
+        )
+
+
+class Strand:
+    """Iterations of an execution of a loop that decide alike, while they are traced.
+
+    Args:
+        loop: the execution.
+        indices: the loop indices of these iterations.
+    """
+
+    plan: Plan | None = None  # once it is known which iterations to trace; of long ones
+
+    def __init__(self, loop: Loop, indices: range) -> None:
+        self.loop = loop
+        self.indices = indices
+        self.known: Sample | None = None  # of a strand with the same instructions
+        self.marks: list[list[Mark]] = []  # start and end of each iteration that is traced
+        self.values: list[Numbers] = []  # at the end of each
+        rolls, key = loop.rolls, (loop.variable.line, indices.step)
+        self.samples = rolls.samples.setdefault(key, []) if loop.brief else []
+
+    def wants(self, index: int) -> bool:
+        """Whether the iteration with a loop index, one of this strand's, is to be traced."""
+        return self.plan is None or self.indices.index(index) in self.plan.traced
+
+    def traced_one(self, marks: list[Mark], frame: FrameType | None) -> None:
+        """An iteration that was wanted has been traced."""
+        self.marks.append(marks)
+        if len(self.indices) < _SHORTEST:
+            return
+        self.values.append(_numbers(frame))
+        if self.plan is None:
+            self.known = self._find()
+            if self.known is not None or len(self.marks) == 2:
+                self.plan = self._made_plan()
+
+    def _find(self) -> Sample | None:
+        """The sample whose instructions the iteration that has just ended has."""
+        at = len(self.marks) - 1
+        samples = self.samples
+        if at == 0:
+            now = self._outcomes(0)
+            samples = [s for s in samples if s.outcomes == now]
+        mine = self._instructions(at) if samples else []
         return next((s for s in samples if _look_alike(mine, s.second)), None)
 
-    def _plan(self) -> Rolled:
+    def _made_plan(self) -> Plan:
         """Which iterations to trace, when the first or the first two have been."""
-        n = len(self.indices)
+        n, name = len(self.indices), self.loop.next_plan()
         if self.known is not None:
             first, last = len(self.marks) - 1, n - 1 if self.known.ends_alike else n - 2
             if first < last:
                 traced = tuple(sorted({0, first, last, n - 1}))
-                return Rolled(self.indices, traced, (first, last), self.known.execution)
+                return Plan(name, self.indices, traced, (first, last), self.known.plan)
             self.known = None
         traced = tuple(sorted({0, 1, 2, n - 2, n - 1}))
-        return Rolled(self.indices, traced, (1, 2, n - 2) if n > 4 else (1, 2), None)
+        return Plan(name, self.indices, traced, (1, 2, n - 2) if n > 4 else (1, 2), None)
 
-    def finish(self, key: int) -> Sample | None:
+    def finish(self) -> Sample | None:
         """The loop is over: note what the iterations left out would have written.
 
         Returns:
-            What this execution, of number `key`, shows of later ones.
+            What this strand shows of later ones; None when it was known.
+
+        Raises:
+            NotUniform: its iterations are not alike.
         """
-        distance = self.rolled.distance
-        growth = self._growth(distance)
-        positions = [self.rolled.traced.index(k) for k in self.rolled.alike]
-        decisions = [self._decisions(at) for at in positions]
-        if any(d != decisions[0] for d in decisions):
+        plan = self.plan
+        growth = self._growth(plan)
+        positions = [plan.traced.index(k) for k in plan.alike]
+        outcomes = [self._outcomes(at) for at in positions]
+        if any(o != outcomes[0] for o in outcomes):
             raise NotUniform("the kernel decides differently in some iterations")
         third, last = (self._written(at) for at in positions[-2:])
         if len(third) != len(last):
             raise NotUniform("iterations have different numbers of instructions")
         for before, after in zip(third, last, strict=True):
-            step = _step(before, after, distance)
-            if step is not None and distance > 1:
-                self.rolls.repeat(_along(before, step, range(1, distance)), before)
+            step = _step(before, after, plan.distance)
+            if step is not None and plan.distance > 1:
+                left_out = _along(before, step, range(1, plan.distance))
+                self.loop.rolls.repeat(left_out, before)
         if self.known is not None:
             return None
-        end = len(self.rolled.traced) - 1
-        ends_alike = decisions[-1] == self._decisions(end) and _look_alike(
+        end = len(plan.traced) - 1
+        ends_alike = outcomes[-1] == self._outcomes(end) and _look_alike(
             self._instructions(end - 1), self._instructions(end)
         )
-        return Sample(key, self._instructions(1), self._decisions(1), growth, ends_alike)
+        return Sample(plan.name, self._instructions(1), self._outcomes(1), growth, ends_alike)
 
-    def _growth(self, distance: int) -> Numbers:
+    def _growth(self, plan: Plan) -> Numbers:
         """How much what the kernel's functions count in Python grows in an iteration."""
-        *earlier, c, d = [self.values[k] for k in self.rolled.alike]
+        *earlier, c, d = [self.values[plan.traced.index(k)] for k in plan.alike]
         growth: Numbers = {}
         for name, value in c.items():
             if name not in d or any(name not in b for b in earlier):
@@ -272,7 +271,7 @@ class Loop:
                 step = self.known.growth.get(name, 0)
             else:
                 step = value - earlier[0][name] if earlier else d[name] - value
-            if d[name] - value != distance * step:
+            if d[name] - value != plan.distance * step:
                 raise NotUniform(f"{name[1]} depends on the iterations before")
             if step:
                 if name[1].startswith("len("):
@@ -280,28 +279,25 @@ class Loop:
                 growth[name] = step
         return growth
 
-    def _decisions(self, at: int) -> list[int]:
+    def decisions(self, at: int) -> list[Decision]:
         """What the kernel decided by loop indices in one of the traced iterations."""
-        here, there = self.marks[at : at + 2]
-        return _tracing.decisions[here.decisions : there.decisions]
+        start, end = self.marks[at]
+        return decisions()[start.decisions : end.decisions]
+
+    def _outcomes(self, at: int) -> list[bool]:
+        return [d.outcome for d in self.decisions(at)]
 
     def _instructions(self, at: int) -> list[Instruction]:
         """The instructions of one of the traced iterations."""
-        here, there = self.marks[at : at + 2]
-        return self.rolls.tracer.trace.instructions[here.instructions : there.instructions]
+        start, end = self.marks[at]
+        return self.loop.rolls.tracer.trace.instructions[start.instructions : end.instructions]
 
     def _written(self, at: int) -> list[Tensor]:
         """What one of the traced iterations has written of memory that it did not make."""
-        here, there = self.marks[at : at + 2]
+        start, end = self.marks[at]
         found = [t for i in self._instructions(at) for t in i.outs]
-        found += self.rolls.repeats[here.repeats : there.repeats]
-        return [t for t in found if self._outlives(t.buffer)]
-
-    def _outlives(self, buffer: Buffer) -> bool:
-        """Whether what is written of a buffer matters behind the iteration."""
-        return buffer.role is Role.LOCAL and (
-            buffer.number < self.first_buffer or buffer.program is None
-        )
+        found += self.loop.rolls.repeats[start.repeats : end.repeats]
+        return [t for t in found if self.loop.outlives(t.buffer)]
 
 
 class Rolls:
@@ -313,6 +309,7 @@ class Rolls:
         repeats: what iterations that were left out would have written: access patterns, with an
             axis in front of the instruction's for each loop around it.
         found: the rolled loops, by number; launch-grid axes by ~axis.
+        samples: what strands have shown, by loop and steps from an iteration to the next.
         doubt: why the trace cannot be trusted, if that came up where nothing can be raised.
     """
 
@@ -321,18 +318,19 @@ class Rolls:
         self.closeness = dict(closeness)
         self.repeats: list[Tensor] = []
         self.found: dict[int, Rolled] = {}
+        self.samples: dict[tuple[Location | int, int], list[Sample]] = {}
         self.doubt: NotUniform | None = None
-        self._samples: dict[tuple[Location | int, range], list[Sample]] = {}
         self._open: list[Loop] = []
-        _tracing.decisions = []
+        note_decisions()
 
     def now(self) -> Mark:
-        return Mark(len(self.tracer.trace.instructions), len(self.repeats), len(_tracing.decisions))
+        return Mark(len(self.tracer.trace.instructions), len(self.repeats), len(decisions()))
 
     def inserted(self, at: int) -> None:
         """An instruction was put in at a position of the trace."""
         for loop in self._open:
-            loop.marks = [m._replace(instructions=m[0] + (m[0] > at)) for m in loop.marks]
+            for marks in [marks for strand in loop.strands for marks in strand.marks]:
+                marks[:] = [m._replace(instructions=m[0] + (m[0] > at)) for m in marks]
 
     def loop(self, key: int, indices: range, frame: FrameType | None) -> Iterator[int]:
         """The indices of a loop that are to be traced; all of them when it is short.
@@ -347,9 +345,7 @@ class Rolls:
         if len(indices) < _SHORTEST or line is None or closeness is Closeness.WHOLE:
             yield from indices
             return
-        brief = closeness is Closeness.BRIEF
-        samples = self._samples.setdefault((line, indices), []) if brief else []
-        loop = Loop(self, line, indices, samples)
+        loop = Loop(self, key, line, indices, closeness is Closeness.BRIEF)
         self._open.append(loop)
         ended = False
         try:
@@ -359,18 +355,22 @@ class Rolls:
             self._open.remove(loop)
             if not ended:
                 self.doubt = NotUniform("a loop is left before its end", line)
-        try:
-            sample = loop.finish(key)
-        except NotUniform as error:
-            if loop.rolled.is_complete:
-                self.closeness[line] = Closeness.WHOLE
-                return
-            error.loop, error.brief = line, loop.known is not None
-            raise
-        if sample is not None:
-            samples.append(sample)
+        plans: list[Plan] = []
+        for strand in [s for s in loop.strands if s.plan is not None]:
+            try:
+                sample = strand.finish()
+            except NotUniform as error:
+                if strand.plan.is_complete:
+                    self.closeness[line] = Closeness.WHOLE
+                    continue
+                error.loop, error.brief = line, strand.known is not None
+                raise
+            if sample is not None:
+                strand.samples.append(sample)
+            plans.append(strand.plan)
         recorded = key >= 0 and not self.tracer.trace.loops[key].pythons
-        self.found[key] = loop.rolled._replace(recorded=recorded)
+        self.found[key] = Rolled(indices, plans, recorded)
+        loop.sum_up()
 
     def _line(self, key: int) -> Location | int | None:
         """A loop as NotUniform names it."""
@@ -385,25 +385,24 @@ class Rolls:
 
     def program_id(self, axis: int, value: int) -> int:
         """A program id, which the kernel may compute with but not decide by."""
-        long = self.tracer.trace.grid.shape[axis] >= _SHORTEST
-        return (
-            LoopIndex.of(value, ~axis)
-            if long and self.closeness.get(~axis) is not Closeness.WHOLE
-            else value
-        )
+        variables = [loop.variable for loop in self._open if loop.variable.line == ~axis]
+        return LoopIndex.of(value, variables[0]) if variables else value
 
     def unroll(self, trace: Trace) -> None:
         """Put in the iterations that were left out. Raises NotUniform."""
         if self.doubt is not None:
             raise self.doubt
-        models = {rolled.like for rolled in self.found.values()}
-        found = {k: r for k, r in self.found.items() if k in models or not r.is_complete}
+        models = {plan.like for rolled in self.found.values() for plan in rolled.plans}
+        found: dict[int, Rolled] = {}
+        for key, rolled in self.found.items():
+            plans = [p for p in rolled.plans if p.name in models or not p.is_complete]
+            if plans:
+                found[key] = rolled._replace(plans=plans)
         try:
             if found:
                 unroll(trace, found)
         except NotUniform as error:
             if error.loop is not None:
-                error.brief = found[error.loop].like is not None
                 error.loop = self._line(error.loop)
             raise
         self._forget_python_loops(trace)
@@ -422,15 +421,21 @@ class Rolls:
 
 
 def _numbers(frame: FrameType | None) -> Numbers:
-    """What the kernel's functions count in Python: their numbers, and lengths of lists."""
+    """What the kernel's functions count in Python: their numbers, those in short lists, and lengths
+    of lists."""
     found: Numbers = {}
     depth = 0
-    while frame is not None and not _is_ours(frame):
+    while frame is not None and not is_ours(frame):
         for name, value in frame.f_locals.items():
             if isinstance(value, (int, float)):  # a union takes twice the time
                 found[depth, name] = +value
             elif isinstance(value, (list, dict, set)):
                 found[depth, f"len({name})"] = len(value)
+                if len(value) <= _SHORT and not isinstance(value, set):
+                    items = value.items() if isinstance(value, dict) else enumerate(value)
+                    for at, x in items:
+                        if isinstance(x, (int, float)):
+                            found[depth, f"{name}[{at!r}]"] = +x
         frame, depth = frame.f_back, depth + 1
     return found
 

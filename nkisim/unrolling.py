@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nkisim.errors import NotUniform
+from nkisim.index import Affine
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer, Role
 from nkisim.tensor import Tensor
@@ -26,23 +27,23 @@ if TYPE_CHECKING:
 Path = tuple[tuple[int, int], ...]
 
 
-class Rolled(NamedTuple):
-    """An execution of a loop, or a launch-grid axis, that was traced in part.
+class Plan(NamedTuple):
+    """Which iterations of a strand are traced: of some iterations of a loop, or of a launch-grid
+    axis, that follow each other evenly.
 
     Attributes:
-        indices: of all iterations.
-        traced: positions in `indices` of the iterations that were traced.
+        name: the loop's number, or ~axis, and which of its plans this is.
+        indices: of the iterations.
+        traced: positions in `indices` of those that are traced.
         alike: of those, the ones to be alike. The iterations between the last two are missing.
-        like: the earlier execution whose addresses have to move as far; None for the first one.
-        recorded: whether the path of an instruction names the iteration it is in. If not, as for
-            instances and Python's own loops, nothing but their numbers tells loops inside apart.
+        like: the plan whose addresses have to move as far; None for the first ones.
     """
 
+    name: tuple[int, int]
     indices: range
     traced: tuple[int, ...]
     alike: tuple[int, ...]
-    like: int | None
-    recorded: bool = True
+    like: tuple[int, int] | None
 
     @property
     def distance(self) -> int:
@@ -51,8 +52,23 @@ class Rolled(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether no iteration is missing: this execution only shows what later ones are like."""
+        """Whether no iteration is missing: these only show what later ones are like."""
         return len(self.traced) == len(self.indices)
+
+
+class Rolled(NamedTuple):
+    """An execution of a loop, or a launch-grid axis, that was traced in part.
+
+    Attributes:
+        indices: of all iterations.
+        plans: of those of its strands that have one.
+        recorded: whether the path of an instruction names the iteration it is in. If not, as for
+            instances and Python's own loops, nothing but their numbers tells loops inside apart.
+    """
+
+    indices: range
+    plans: list[Plan]
+    recorded: bool
 
 
 def unroll(trace: Trace, rolled: dict[int, Rolled]) -> None:
@@ -64,7 +80,7 @@ def unroll(trace: Trace, rolled: dict[int, Rolled]) -> None:
 
     Raises:
         NotUniform: the iterations that were traced differ in more than addresses. It names the
-            loop by its number.
+            loop by its number, and is `brief` where they were to be like those of an earlier one.
     """
     trace.copies = len(trace.buffers)
     trace.instructions = _Unroller(trace, rolled).run()
@@ -101,7 +117,7 @@ class _Unroller:
     def __init__(self, trace: Trace, rolled: dict[int, Rolled]) -> None:
         self.trace = trace
         self.rolled = rolled
-        self.steps: dict[int, list[tuple[int, ...] | None]] = {}  # of each loop's operands
+        self.steps: dict[tuple[int, int], list[tuple[int, ...] | None]] = {}  # of operands, by name
         grid = trace.grid
         axes = range(len(grid.shape))
         self.places: list[Path] = [
@@ -164,23 +180,30 @@ class _Unroller:
         return out
 
     def _fill(self, key: int, parts: dict, level: int) -> list[Instruction]:
-        """All iterations of a rolled loop, given those that were traced."""
+        """All iterations of a rolled loop, given those that were traced, by index."""
         rolled = self.rolled[key]
-        traced = {k: parts.get(rolled.indices[k], []) for k in rolled.traced}
-        parts_alike = [traced[k] for k in rolled.alike]
-        try:
-            recipe = self._recipe(parts_alike, level, rolled.distance)
-            steps = self.steps[key] = [step for _, _, step in recipe.operands]
-            if rolled.like is not None and steps != self.steps.get(rolled.like):
-                raise NotUniform("addresses grow faster or slower than before")
-        except NotUniform as error:
-            if not rolled.is_complete:
-                error.loop = key
+        missing: dict[int, tuple[_Recipe, int]] = {}  # by index: how to make a copy
+        for plan in rolled.plans:
+            traced = [parts.get(plan.indices[k], []) for k in plan.alike]
+            try:
+                recipe = self._recipe(traced, level, plan.distance)
+                steps = self.steps[plan.name] = [step for _, _, step in recipe.operands]
+                if plan.like is not None and steps != self.steps.get(plan.like):
+                    raise NotUniform("addresses grow faster or slower than before")
+            except NotUniform as error:
+                if plan.is_complete:
+                    continue
+                error.loop, error.brief = key, plan.like is not None
                 raise
+            for by in range(1, plan.distance):
+                missing[plan.indices[plan.alike[-2] + by]] = recipe, by
         out: list[Instruction] = []
-        model = rolled.alike[-2]
-        for k, index in enumerate(rolled.indices):
-            out += traced[k] if k in traced else self._copy(recipe, level, key, k - model, index)
+        for index in rolled.indices:
+            if index in missing:
+                recipe, by = missing[index]
+                out += self._copy(recipe, level, key, by, index)
+            else:
+                out += parts.get(index, [])
         return out
 
     def _recipe(self, parts: list[list[Instruction]], level: int, distance: int) -> _Recipe:
@@ -195,6 +218,9 @@ class _Unroller:
 
         def operand(xs: tuple) -> int:
             x = xs[-2]
+            if type(x) is Affine:
+                recipe.operands.append((x, -1, _affine_step(xs, distance)))
+                return len(recipe.operands) - 1
             if not isinstance(x, Tensor):
                 if not all(_same(x, other) for other in xs):
                     raise NotUniform("an operand changes from iteration to iteration")
@@ -284,6 +310,9 @@ class _Unroller:
             distance = distances.get(step)
             if distance is None:
                 distance = distances[step] = tuple([by * s for s in step])
+            if type(x) is Affine:
+                operands.append(x.moved(*distance))
+                continue
             offsets = tuple(map(add, x.offsets, distance))
             operands.append(x.moved(x.buffer if at < 0 else buffers[at], offsets))
         copies = []
@@ -367,7 +396,7 @@ def _same(a: Any, b: Any) -> bool:
 def _even_step(tiles: tuple[Tensor, ...], distance: int) -> tuple[int, ...] | None:
     """How far a view moves in an iteration, given it in those that are to be alike, the last two of
     them `distance` apart and the others one; None when it stays where it is."""
-    *earlier, c, d = tiles
+    c = tiles[-2]
     if type(c) is not Tensor:
         raise NotUniform("an operand of a special kind")
     for t in tiles:
@@ -379,13 +408,25 @@ def _even_step(tiles: tuple[Tensor, ...], distance: int) -> tuple[int, ...] | No
             or t.base_shape != c.base_shape
         ):
             raise NotUniform("operands have different shapes")
-    if all([t.offsets == c.offsets for t in tiles]):
+    return _step([t.offsets for t in tiles], distance)
+
+
+def _affine_step(operands: tuple[Any, ...], distance: int) -> tuple[int, ...] | None:
+    """The same for what instructions compute from coordinates."""
+    if any(type(x) is not Affine or x.coefs != operands[0].coefs for x in operands):
+        raise NotUniform("an operand changes from iteration to iteration")
+    return _step([(x.offset,) for x in operands], distance)
+
+
+def _step(offsets: list[tuple[int, ...]], distance: int) -> tuple[int, ...] | None:
+    *earlier, c, d = offsets
+    if all([o == c for o in offsets]):
         return None
-    grown = [divmod(z - y, distance) for y, z in zip(c.offsets, d.offsets, strict=True)]
+    grown = [divmod(z - y, distance) for y, z in zip(c, d, strict=True)]
     step = tuple([int(s) for s, _ in grown])
     even = not any(rest for _, rest in grown)
     for b in earlier:
-        even &= all([y - x == s for x, y, s in zip(b.offsets, c.offsets, step, strict=True)])
+        even &= all([y - x == s for x, y, s in zip(b, c, step, strict=True)])
     if not even:
         raise NotUniform("addresses do not grow evenly")
     return step

@@ -331,7 +331,7 @@ def test_fewer_iterations_are_traced_of_a_loop_that_is_known():
     assert len(found.instructions) == 20 * 12 * 10 * 2
 
 
-# -- kernels that do not ------------------------------------------------------------------------
+# -- kernels that decide by loop indices ----------------------------------------------------------
 
 
 def by_parity(x):
@@ -356,6 +356,89 @@ def the_early_ones(x):
         tile = nl.load(x[i])
         nl.store(y[i], tile * 2.0 if i < 6 else tile)
     return y
+
+
+def a_checkerboard(x):
+    y = like(x)
+    for i in nl.affine_range(x.shape[0]):
+        for j in nl.affine_range(12):
+            tile = nl.load(x[i, :, j * 4 : j * 4 + 4])
+            nl.store(y[i, :, j * 4 : j * 4 + 4], tile if (i + j) % 2 else tile * 2.0)
+    return y
+
+
+def left_of_a_diagonal(x):
+    y = like(x)
+    for i in nl.affine_range(x.shape[0]):
+        total = nl.zeros((128, 4), x.dtype)
+        for j in nl.sequential_range(12):
+            if j > i:
+                continue
+            tile = nl.load(x[i, :, j * 4 : j * 4 + 4])
+            total[...] += tile * 2.0 if i == j else tile
+        nl.store(y[i, :, 0:4], total)
+        nl.store(y[i, :, 4:48], nl.load(x[i, :, 4:48]))
+    return y
+
+
+def masked_on_a_diagonal(x):
+    y = like(x)
+    row, column = nl.mgrid[0:128, 0:4]
+    for i in nl.affine_range(x.shape[0]):
+        for j in nl.affine_range(12):
+            tile = nl.load(x[i, :, j * 4 : j * 4 + 4])
+            if j * 4 <= i * 8 + 4:
+                keep = i * 8 + row >= j * 4 + column
+                tile = nisa.affine_select(keep, tile, -1.0)
+            nl.store(y[i, :, j * 4 : j * 4 + 4], tile)
+    return y
+
+
+def counting_up(x):
+    y = like(x)
+    row, column = nl.mgrid[0:128, 0:48]
+    for i in nl.affine_range(x.shape[0]):
+        nl.store(y[i], nl.load(x[i]) + nisa.iota(i * 48 + row + column, nl.float32))
+    return y
+
+
+def by_halves(x):
+    y = like(x)
+    for i in nl.affine_range(x.shape[0]):
+        nl.store(y[i // 2 + (x.shape[0] // 2 if i % 2 else 0)], nl.load(x[i]))
+    return y
+
+
+DECIDED = [
+    by_parity, one_of_them, the_early_ones, a_checkerboard, left_of_a_diagonal,
+    masked_on_a_diagonal, counting_up, by_halves,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", DECIDED, ids=lambda f: f.__name__)
+def test_iterations_that_decide_alike_are_copies_of_one(function):
+    found = same(Kernel(function), spec(20, 128, 48))
+    traced = sum(i.origin is None for i in found.instructions)
+    assert traced < 0.7 * len(found.instructions)
+
+
+def test_few_iterations_of_each_strand_are_traced():
+    ran = itertools.count()
+
+    def kernel(x):
+        y = like(x)
+        for i in nl.affine_range(100):
+            next(ran)
+            tile = nl.load(x[i])
+            nl.store(y[i], tile if i % 3 == 1 else tile * 2.0)
+        return y
+
+    found = same(Kernel(kernel), spec(100, 128, 8))
+    assert next(ran) == 3 * 5 + 100  # then all of them, to compare
+    assert len(found.instructions) == 200 + 67
+
+
+# -- kernels that are not even --------------------------------------------------------------------
 
 
 def placed_apart(x):
@@ -409,6 +492,23 @@ def counted(x):
     return y
 
 
+def counted_by_turns(x):
+    at, y = 0, like(x)
+    for i in nl.affine_range(x.shape[0]):
+        nl.store(y[i], nl.load(x[at]))
+        if i % 2:
+            at = at + 1
+    return y
+
+
+def counted_in_a_list(x):
+    at, y = [0], like(x)
+    for i in nl.affine_range(x.shape[0]):
+        nl.store(y[i], nl.load(x[at[0]]))
+        at[0] += 1
+    return y
+
+
 def counted_for_later(x):
     n, y = 0, like(x)
     for i in nl.affine_range(x.shape[0]):
@@ -437,13 +537,6 @@ def left_early(x):
     return y
 
 
-def by_halves(x):
-    y = like(x)
-    for i in nl.affine_range(x.shape[0]):
-        nl.store(y[i // 2 + (x.shape[0] // 2 if i % 2 else 0)], nl.load(x[i]))
-    return y
-
-
 def a_table(x):
     order, y = [3, 1, 0, 2, 4, 5, 6, 7, 9, 8, 10, 11], like(x)
     for i in nl.affine_range(x.shape[0]):
@@ -452,9 +545,8 @@ def a_table(x):
 
 
 DIFFERENT = [
-    by_parity, one_of_them, the_early_ones, by_turns, counted, counted_for_later, in_a_list,
-    triangle, left_early, by_halves, a_table, placed_apart,
-    in_a_list_of_the_caller,
+    by_turns, counted, counted_by_turns, counted_in_a_list, counted_for_later, in_a_list, triangle,
+    left_early, a_table, placed_apart, in_a_list_of_the_caller,
 ]  # fmt: skip
 
 

@@ -1,0 +1,198 @@
+"""Loop indices that know how they were made, and what a kernel decides by them.
+
+In a rolled trace (see nkisim.rolling) iterations of a loop are left out. To know what a kernel does
+in one of those, it has to be known what it decides there: a loop index, and all that is computed
+from it, is a `LoopIndex`, which notes what it is compared with. A `Decision` can be looked up for
+any other iteration.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nkisim.errors import Location, NotUniform
+
+
+class Variable:
+    """What runs through a range: the index of one execution of a loop.
+
+    Args:
+        line: the loop's line, or ~axis of a launch grid, as NotUniform names it.
+    """
+
+    def __init__(self, line: Location | int) -> None:
+        self.line = line
+
+
+class LoopIndex(int):
+    """A loop index or program id, or what a kernel computes from some.
+
+    Attributes:
+        variable: the loop's; of several, the first.
+        formula: how it was computed: (operation, operands); None for the index of a loop.
+    """
+
+    __hash__ = int.__hash__
+    variable: Variable
+    formula: tuple[Callable, tuple] | None
+
+    @classmethod
+    def of(cls, value: int, variable: Variable, formula: Any = None) -> LoopIndex:
+        """An index of a loop, or what was computed from one."""
+        index = cls(value)
+        index.variable = variable
+        index.formula = formula
+        return index
+
+    def __bool__(self) -> bool:
+        _note(operator.ne, self, 0, sys._getframe(1))
+        return int.__bool__(self)
+
+    def __truediv__(self, other: object) -> float:
+        raise NotUniform("the kernel divides a loop index", self.variable.line)
+
+    def __divmod__(self, other: int) -> tuple[int, int]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: int) -> tuple[int, int]:
+        return other // self, other % self
+
+
+class Decision(NamedTuple):
+    """What a kernel has decided by a loop index.
+
+    Attributes:
+        comparison: such as operator.lt.
+        index: what was compared.
+        other: what it was compared with.
+        outcome: of the comparison.
+        within: loops inside of which it was decided that are over, each with all indices for which
+            the kernel has decided that way.
+    """
+
+    comparison: Callable
+    index: LoopIndex
+    other: Any
+    outcome: bool
+    within: tuple[tuple[Variable, range], ...] = ()
+
+    def holds(self, variable: Variable, values: np.ndarray) -> np.ndarray:
+        """For which values of a loop's index the kernel decides that way.
+
+        Args:
+            variable: the loop's.
+            values: int64 [n].
+
+        Returns:
+            bool [n]; False where that cannot be told.
+        """
+        axes = 1 + len(self.within)
+        known = {variable: values.reshape(-1, *(1,) * len(self.within))}
+        for axis, (inner, r) in enumerate(self.within, 1):
+            line = np.arange(r.start, r.stop, r.step)
+            known[inner] = line.reshape(-1, *(1,) * (axes - axis - 1))
+        try:
+            with np.errstate(all="raise"):
+                a, b = _at(self.index, known), _at(self.other, known)
+                same = np.asarray(self.comparison(a, b) == self.outcome)
+        except (ArithmeticError, RecursionError, TypeError, ValueError):
+            return np.zeros(len(values), bool)
+        same = same.reshape((1,) * (axes - same.ndim) + same.shape)
+        return np.broadcast_to(same.all(axis=tuple(range(1, axes))), (len(values),))
+
+
+def _at(x: Any, known: dict[Variable, np.ndarray]) -> Any:
+    """What `x` is where loops have other indices."""
+    if not isinstance(x, LoopIndex):
+        return x
+    if x.formula is None:
+        return known.get(x.variable, int(x))
+    operation, operands = x.formula
+    return operation(*[_at(y, known) for y in operands])
+
+
+_tracing = threading.local()  # `decisions` made in the kernel being traced, as they are noted
+
+
+def decisions() -> list[Decision]:
+    """Those noted so far by the kernel being traced in this thread."""
+    return _tracing.decisions
+
+
+def note_decisions() -> None:
+    """Begin anew."""
+    _tracing.decisions = []
+
+
+def is_ours(frame: FrameType) -> bool:
+    """Whether a frame is of the simulator, not of the kernel."""
+    name = frame.f_globals.get("__name__", "")
+    return name == "nkisim" or name.startswith("nkisim.")
+
+
+def _note(comparison: Callable, index: LoopIndex, other: object, frame: FrameType) -> None:
+    if is_ours(frame):
+        return
+    if not isinstance(other, int | float | np.integer | np.floating):
+        line = index.variable.line
+        raise NotUniform("the kernel compares a loop index with what is no number", line)
+    known = getattr(_tracing, "decisions", None)
+    if known is not None:  # else an index was kept from another thread's trace
+        known.append(Decision(comparison, index, other, comparison(+index, +other)))
+
+
+def _define_operators() -> None:
+    def binary(name: str) -> None:
+        plain, operation = getattr(int, f"__{name}__"), getattr(operator, f"__{name}__")
+        reflected = getattr(int, f"__r{name}__")
+
+        def operator_(self: LoopIndex, other: object) -> Any:
+            found = plain(self, other)
+            if type(found) is not int:
+                return found
+            return LoopIndex.of(found, self.variable, (operation, (self, other)))
+
+        def operator_reflected(self: LoopIndex, other: object) -> Any:
+            found = reflected(self, other)
+            if type(found) is not int:
+                return found
+            return LoopIndex.of(found, self.variable, (operation, (other, self)))
+
+        setattr(LoopIndex, f"__{name}__", operator_)
+        setattr(LoopIndex, f"__r{name}__", operator_reflected)
+
+    def unary(name: str) -> None:
+        plain, operation = getattr(int, f"__{name}__"), getattr(operator, f"__{name}__")
+
+        def operator_(self: LoopIndex) -> LoopIndex:
+            return LoopIndex.of(plain(self), self.variable, (operation, (self,)))
+
+        setattr(LoopIndex, f"__{name}__", operator_)
+
+    def comparison(name: str) -> None:
+        plain, comparison_ = getattr(int, f"__{name}__"), getattr(operator, f"__{name}__")
+
+        def operator_(self: LoopIndex, other: object) -> Any:
+            _note(comparison_, self, other, sys._getframe(1))
+            return plain(self, other)
+
+        setattr(LoopIndex, f"__{name}__", operator_)
+
+    for name in ("add", "sub", "mul", "floordiv", "mod", "pow"):
+        binary(name)
+    for name in ("lshift", "rshift", "and", "or", "xor"):
+        binary(name)
+    for name in ("neg", "abs", "invert"):
+        unary(name)
+    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+        comparison(name)
+
+
+_define_operators()

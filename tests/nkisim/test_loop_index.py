@@ -1,0 +1,113 @@
+"""Loop indices: what a kernel decides by them is known for iterations that are not traced."""
+
+import operator
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from nkisim.errors import NotUniform
+from nkisim.loop_index import Decision, LoopIndex, Variable, decisions, note_decisions
+
+TWO = ("+", "-", "*", "//", "%", "<<", ">>", "&", "|", "^", "**")
+ORDERS = ("lt", "le", "eq", "ne", "gt", "ge")
+
+
+def formulas(names):
+    """Python expressions of some names."""
+    leaves = st.one_of(st.sampled_from(names), st.integers(0, 7).map(str))
+
+    def larger(inner):
+        two = st.tuples(inner, st.sampled_from(TWO), inner).map("({0[0]} {0[1]} {0[2]})".format)
+        one = st.tuples(st.sampled_from(("-", "abs", "~")), inner).map("{0[0]}({0[1]})".format)
+        both = st.tuples(inner, inner, st.integers(0, 1)).map(
+            "divmod({0[0]}, {0[1]})[{0[2]}]".format
+        )
+        return st.one_of(two, one, both)
+
+    return st.recursive(leaves, larger, max_leaves=5)
+
+
+def value(formula, **names):
+    """What a formula is, as Python has it; None where there is no (small) number."""
+    try:
+        found = eval(formula, {}, names)
+    except (ArithmeticError, ValueError, NotUniform):
+        return None
+    return found if isinstance(found, int) and abs(found) < 2**40 else None
+
+
+@settings(max_examples=300, deadline=None)
+@given(formulas(("i", "j")), formulas(("i", "j")), st.sampled_from(ORDERS))
+def test_decisions_are_those_of_python(left, right, order):
+    """In all iterations of a loop, given one, and in all of one inside of it."""
+    compare = getattr(operator, order)
+    rows, columns = range(1, 9, 2), range(5, 0, -1)
+    table = [[(value(left, i=i, j=j), value(right, i=i, j=j)) for j in columns] for i in rows]
+    assume(all(a is not None and b is not None for row in table for a, b in row))
+    wanted = np.array([[compare(a, b) for a, b in row] for row in table])
+    outer, inner = Variable(1), Variable(2)
+    i, j = LoopIndex.of(rows[0], outer), LoopIndex.of(columns[0], inner)
+    a, b = value(left, i=i, j=j), value(right, i=i, j=j)
+    assert (a, b) == table[0][0]
+    note_decisions()
+    compare(a, b)
+    assume(decisions())  # else no loop index is in it
+    (found,) = decisions()
+    assert found.holds(inner, np.array(columns)).tolist() == [o == wanted[0, 0] for o in wanted[0]]
+    assert found.holds(outer, np.array(rows)).tolist() == [o == wanted[0, 0] for o in wanted[:, 0]]
+    everywhere = found._replace(within=((inner, columns),))
+    assert everywhere.holds(outer, np.array(rows)).tolist() == [
+        all(o == wanted[0, 0] for o in row) for row in wanted
+    ]
+
+
+def test_a_truth_value_is_a_decision():
+    i = LoopIndex.of(3, Variable(1))
+    note_decisions()
+    assert not i % 3
+    (found,) = decisions()
+    assert found.holds(i.variable, np.arange(7)).tolist() == [n % 3 == 0 for n in range(7)]
+
+
+def test_what_python_cannot_compute_is_not_told():
+    i = LoopIndex.of(3, Variable(1))
+    note_decisions()
+    assert 12 // i == 4
+    assert not decisions()[0].holds(i.variable, np.arange(7)).any()  # one of them divides by 0
+
+
+def test_very_long_formulas_are_not_told():
+    i = total = LoopIndex.of(1, Variable(1))
+    for _ in range(5000):
+        total = total + i
+    note_decisions()
+    assert total > 3
+    assert not decisions()[0].holds(i.variable, np.arange(3)).any()
+
+
+def test_what_is_left_of_a_loop_that_is_over_stays():
+    outer, inner = LoopIndex.of(0, Variable(1)), LoopIndex.of(7, Variable(2))
+    note_decisions()
+    assert outer < inner
+    assert decisions()[0].holds(outer.variable, np.array([6, 7, 8])).tolist() == [
+        True,
+        False,
+        False,
+    ]
+
+
+@pytest.mark.parametrize("use", [lambda i: i / 2, lambda i: i == "one", lambda i: i == None])  # noqa: E711
+def test_what_is_not_followed_names_the_loop(use):
+    with pytest.raises(NotUniform) as caught:
+        use(LoopIndex.of(3, Variable(17)))
+    assert caught.value.loop == 17
+
+
+def test_a_plain_number_is_left_of_an_index():
+    i = LoopIndex.of(3, Variable(1))
+    assert type(+i) is int
+    assert type(i * 0.5) is float
+    assert isinstance(i, int)
+    assert Decision(operator.lt, i, 4, True).holds(Variable(2), np.arange(3)).all()
