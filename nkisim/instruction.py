@@ -7,9 +7,10 @@ entry and one function (`nkisim.ops`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import itemgetter
 
 import numpy as np
 
@@ -127,19 +128,32 @@ class Instruction:
 
 def touching(
     instructions: Iterable[Instruction], space: Space
-) -> Iterator[tuple[int, Instruction]]:
-    """The instructions that read or write a memory, with their positions.
+) -> Iterator[tuple[int, Instruction, tuple[Tensor, ...]]]:
+    """The instructions that read or write a memory: (position, instruction, its tiles there).
 
     Copies of one instruction are alike in that, so one of them is looked at.
     """
-    known: dict[int, bool] = {}
+    known: dict[int, Callable[[tuple], tuple] | None] = {}
     for at, i in enumerate(instructions):
-        found = None if i.origin is None else known.get(id(i.origin))
-        if found is None:
-            found = space in [t.buffer.space for t in i.outs + i.tiles_in]
-            known[id(i.origin or i)] = found
-        if found:
-            yield at, i
+        kind = id(i.origin or i)
+        if kind in known:
+            pick = known[kind]
+        else:
+            tiles = i.outs + i.tiles_in
+            there = [n for n, t in enumerate(tiles) if t.buffer.space is space]
+            pick = known[kind] = picker(there) if there else None
+        if pick is not None:
+            yield at, i, pick(i.outs + i.tiles_in)
+
+
+def picker(positions: list[int]) -> Callable[[Sequence], tuple]:
+    """A function that gives the entries of a sequence at `positions`, as a tuple."""
+    if len(positions) > 1:
+        return itemgetter(*positions)
+    if not positions:
+        return lambda entries: ()
+    at = positions[0]
+    return lambda entries: (entries[at],)
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 from math import prod
-from operator import add, itemgetter
+from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from nkisim.errors import NotUniform
 from nkisim.index import Affine
-from nkisim.instruction import Instruction
+from nkisim.instruction import Instruction, picker
 from nkisim.memory import Buffer, Role
 from nkisim.tensor import Tensor
 
@@ -247,12 +247,12 @@ class _Unroller:
                     compared.add(pair)
             outs = [operand(x) for x in zip(*[s.outs for s in same], strict=True)]
             ins = [operand(x) for x in zip(*[s.ins for s in same], strict=True)]
-            pick_tiles = pick_ins = _picker(ins)
+            pick_tiles = pick_ins = picker(ins)
             if i.tiles_in is not i.ins:
                 tiles = [at for at, x in zip(ins, i.ins, strict=True) if isinstance(x, Tensor)]
-                pick_tiles = _picker(tiles)
+                pick_tiles = picker(tiles)
             at = recipe.path(i.loops)
-            recipe.instructions.append((i, at, _picker(outs), pick_ins, pick_tiles))
+            recipe.instructions.append((i, at, picker(outs), pick_ins, pick_tiles))
         partners = [numbers for numbers, at in own.items() if at >= 0]
         if any(len(set(column)) < len(partners) for column in zip(*partners, strict=True)):
             raise NotUniform("iterations use their tiles differently")
@@ -338,16 +338,6 @@ class _Unroller:
             if b.number in numbers:
                 numbers.add(new.number)
         return new
-
-
-def _picker(positions: list[int]) -> Any:
-    """A function that gives the entries of a list at `positions`, as a tuple."""
-    if len(positions) > 1:
-        return itemgetter(*positions)
-    if not positions:
-        return lambda entries: ()
-    at = positions[0]
-    return lambda entries: (entries[at],)
 
 
 def alike(a: Instruction, b: Instruction) -> bool:

@@ -19,7 +19,7 @@ def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
     """Each PSUM tile that is read in the middle of its accumulation, once."""
     reads: dict[tuple[int, int], dict[tuple, tuple[Instruction, Tensor]]] = {}
     reported: set[tuple[int, int]] = set()
-    for _, instr in touching(trace.instructions, Space.PSUM):
+    for _, instr, _ in touching(trace.instructions, Space.PSUM):
         for t in instr.outs:
             if t.buffer.space is not Space.PSUM or t.buffer.number >= trace.copies:
                 continue

@@ -24,15 +24,15 @@ def check_capacity(trace: Trace, space: Space) -> Iterator[TileSizeError]:
     """The moment of the largest overflow of `space`, if there is one."""
     machine = trace.machine
     room = (machine.sbuf_usable_bytes if space is Space.SBUF else machine.psum_bytes) * 4
-    first: dict[tuple[int, int], int] = {}
+    first: dict[tuple[int, int], int] = {}  # by buffer and tile of it
     last: dict[tuple[int, int], int] = {}
-    for at, instr in touching(trace.instructions, space):
+    for at, instr, tiles in touching(trace.instructions, space):
         if instr.opcode == "memset":
             continue
-        for t in (*instr.outs, *instr.tiles_in):
+        for t in tiles:
             buffer = t.buffer
-            if buffer.space is space and buffer.place is None:
-                key = (buffer.number, block_of(t) if buffer.par_axis else 0)
+            if buffer.place is None:
+                key = buffer.number, block_of(t) if buffer.par_axis else 0
                 if key not in first:
                     first[key] = at
                 last[key] = at
