@@ -1,8 +1,7 @@
 """``python -m kernels.bench_profile``: what `nkisim.profile` costs on this machine.
 
 A profile traces a kernel and schedules its instructions. Both take time in proportion to how many
-there are; the aim is at most 20 microseconds each. It is out of reach where a kernel decides by its
-loop indices, and all of its iterations have to be traced: the last case is one.
+there are; the aim is at most 20 microseconds each.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 from statistics import median
 from time import perf_counter
 
+import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 import numpy as np
 from ml_dtypes import bfloat16
@@ -48,6 +48,43 @@ def branches(a, b):
     return out
 
 
+def causal_attention(q, k, v):
+    """Softmax of the products of each row of q with the rows of k up to its own, times v: q, k and
+    v (length, 128)."""
+    length, head = q.shape
+    tiles = length // TILE_ROWS
+    row, column = nl.mgrid[0:TILE_ROWS, 0:TILE_ROWS]
+    out = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
+    keys = nl.ndarray((tiles, nl.par_dim(head), TILE_ROWS), dtype=nl.bfloat16)
+    values = nl.ndarray((tiles, nl.par_dim(TILE_ROWS), head), dtype=nl.bfloat16)
+    for j in nl.affine_range(tiles):
+        part = nl.ds(j * TILE_ROWS, TILE_ROWS)
+        keys[j] = nl.load_transpose2d(k[part, :], dtype=nl.bfloat16)
+        values[j] = nl.load(v[part, :], dtype=nl.bfloat16)
+    for i in nl.affine_range(tiles):
+        rows = nl.ds(i * TILE_ROWS, TILE_ROWS)
+        query = nl.multiply(nl.load_transpose2d(q[rows, :]), head**-0.5, dtype=nl.bfloat16)
+        scores = nl.full((TILE_ROWS, length), -1e30, dtype=nl.float32)
+        for j in nl.affine_range(tiles):
+            part = nl.ds(j * TILE_ROWS, TILE_ROWS)
+            if j < i:
+                scores[:, part] = nisa.nc_matmul(query, keys[j])
+            elif j == i:
+                square = nisa.nc_matmul(query, keys[j])
+                scores[:, part] = nisa.affine_select(row >= column, square, -1e30)
+        least = nisa.tensor_reduce(np.max, scores, axis=(1,), negate=True)
+        powers = nisa.activation(np.exp, scores, bias=least, dtype=nl.bfloat16)
+        total = nl.zeros((TILE_ROWS, head), nl.float32, buffer=nl.psum)
+        for j in nl.affine_range(tiles):
+            if j <= i:
+                part = nl.ds(j * TILE_ROWS, TILE_ROWS)
+                turned = nl.copy(nisa.nc_transpose(powers[:, part], engine=nisa.tensor_engine))
+                total += nisa.nc_matmul(turned, values[j])
+        sums = nisa.tensor_reduce(np.add, powers, axis=(1,), dtype=nl.float32)
+        nl.store(out[rows, :], nl.divide(total, sums))
+    return out
+
+
 def cases() -> Iterator[tuple[str, Kernel, tuple]]:
     """What is profiled: a name, a kernel that was not traced yet, and its arguments."""
 
@@ -77,6 +114,8 @@ def cases() -> Iterator[tuple[str, Kernel, tuple]]:
     yield "add in loops of Python", Kernel(loops_of_python), (square, square)
     small = spec(32 * TILE_ROWS, 32 * TILE_COLS)
     yield "add or subtract, by the loop index", Kernel(branches), (small, small)
+    long = spec(64 * TILE_ROWS, 128)
+    yield "causal attention", Kernel(causal_attention), (long, long, long)
 
 
 def _profile(kernel: Kernel, args: tuple) -> tuple[float, int]:

@@ -268,6 +268,16 @@ def test_a_simulated_time_says_that_it_is_the_simulators():
     assert result.versions["nkisim"] == kernels.backend_version
 
 
+def test_the_causal_attention_that_is_profiled_computes_it():
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.standard_normal((384, 128)).astype(np.float32) for _ in range(3))
+    got = Kernel(bench_profile.causal_attention)(q, k, v)
+    scores = q @ k.T * 128**-0.5
+    powers = np.tril(np.exp(scores - scores.max(axis=1, keepdims=True)))
+    wanted = powers @ v / powers.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=0.02)  # bfloat16
+
+
 def test_a_profile_is_timed_and_judged(monkeypatch, capsys):
     def twice(x):
         y = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
