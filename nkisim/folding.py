@@ -8,7 +8,6 @@ the tile, the load is made to write `t[i]` and the copy goes.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,12 +24,16 @@ if TYPE_CHECKING:
 def fold_assignments(trace: Trace) -> None:
     """Take the copies that assignments left behind out of a trace, and change their writers."""
     instructions = trace.instructions
-    if not any("assign" in i.attrs for i in instructions):
+    copies = [i for i in instructions if i.attrs and "assign" in i.attrs]
+    if not copies:
         return
-    touches: dict[int, list[int]] = defaultdict(list)
+    # The positions of the instructions that touch a tile which is assigned, or assigned to.
+    touches: dict[int, list[int]] = {t.buffer.number: [] for i in copies for t in (*i.outs, *i.ins)}
     for at, instr in enumerate(instructions):
-        for number in {t.buffer.number for t in (*instr.outs, *instr.tiles_in)}:
-            touches[number].append(at)
+        for t in instr.outs + instr.tiles_in:
+            positions = touches.get(t.buffer.number)
+            if positions is not None and positions[-1:] != [at]:
+                positions.append(at)
     gone: set[int] = set()
     for at, copy in enumerate(instructions):
         if not copy.attrs or copy.attrs.pop("assign", False) is not True:

@@ -7,7 +7,7 @@ entry and one function (`nkisim.ops`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import itemgetter
@@ -127,23 +127,26 @@ class Instruction:
 
 
 def touching(
-    instructions: Iterable[Instruction], space: Space
-) -> Iterator[tuple[int, Instruction, tuple[Tensor, ...]]]:
-    """The instructions that read or write a memory: (position, instruction, its tiles there).
+    instructions: Iterable[Instruction], spaces: Collection[Space]
+) -> Iterator[tuple[int, Instruction, Sequence[Tensor]]]:
+    """The instructions that read or write one of some memories: (position, instruction, its tiles
+    there).
 
     Copies of one instruction are alike in that, so one of them is looked at.
     """
-    known: dict[int, Callable[[tuple], tuple] | None] = {}
+    known: dict[int, Callable[[Sequence], Sequence]] = {}  # by the origin of copies
     for at, i in enumerate(instructions):
-        kind = id(i.origin or i)
-        if kind in known:
-            pick = known[kind]
+        tiles: Sequence[Tensor] = i.outs + i.tiles_in
+        if i.origin is None:
+            tiles = [t for t in tiles if t.buffer.space in spaces]
         else:
-            tiles = i.outs + i.tiles_in
-            there = [n for n, t in enumerate(tiles) if t.buffer.space is space]
-            pick = known[kind] = picker(there) if there else None
-        if pick is not None:
-            yield at, i, pick(i.outs + i.tiles_in)
+            pick = known.get(id(i.origin))
+            if pick is None:
+                there = [n for n, t in enumerate(tiles) if t.buffer.space in spaces]
+                pick = known[id(i.origin)] = picker(there)
+            tiles = pick(tiles)
+        if tiles:
+            yield at, i, tiles
 
 
 def picker(positions: list[int]) -> Callable[[Sequence], tuple]:

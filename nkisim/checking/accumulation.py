@@ -17,15 +17,23 @@ if TYPE_CHECKING:
 
 def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
     """Each PSUM tile that is read in the middle of its accumulation, once."""
+    accumulators = {
+        t.buffer.number
+        for instr in trace.instructions
+        if instr.attrs and _accumulates(instr)
+        for t in instr.outs
+        if t.buffer.space is Space.PSUM and t.buffer.number < trace.copies
+    }
+    if not accumulators:
+        return
     reads: dict[tuple[int, int], dict[tuple, tuple[Instruction, Tensor]]] = {}
     reported: set[tuple[int, int]] = set()
-    for _, instr, _ in touching(trace.instructions, Space.PSUM):
+    for _, instr, _ in touching(trace.instructions, (Space.PSUM,)):
         for t in instr.outs:
-            if t.buffer.space is not Space.PSUM or t.buffer.number >= trace.copies:
+            if t.buffer.number not in accumulators:
                 continue
-            accumulates = instr.attrs.get("accumulate") and not instr.attrs.get("starts")
             key = (t.buffer.number, block_of(t))
-            if not accumulates:
+            if not _accumulates(instr):
                 reads.pop(key, None)  # written afresh: a new accumulation
                 continue
             early = _overlapping(reads.get(key), t)
@@ -38,11 +46,16 @@ def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
         if instr.engine is Engine.TENSOR:
             continue
         for t in instr.tiles_in:
-            if t.buffer.space is not Space.PSUM or t.buffer.number >= trace.copies:
+            if t.buffer.number not in accumulators:
                 continue
             if not any(t.same_elements(o) for o in instr.outs):
                 key = (t.buffer.number, block_of(t))
                 reads.setdefault(key, {})[tuple(t.bounds())] = (instr, t)
+
+
+def _accumulates(instr: Instruction) -> bool:
+    """Whether it adds to what its results hold."""
+    return bool(instr.attrs.get("accumulate")) and not instr.attrs.get("starts")
 
 
 def _overlapping(reads: dict | None, t: Tensor) -> Instruction | None:

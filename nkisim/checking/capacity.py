@@ -7,12 +7,15 @@ bytes with others, so they count for the quarters of the memory that they occupy
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
 
 from nkisim.errors import TileSizeError
 from nkisim.instruction import touching
-from nkisim.memory import Buffer, Space, block_of
+from nkisim.memory import Space, block_of
 
 if TYPE_CHECKING:
     from nkisim.trace import Trace
@@ -20,49 +23,73 @@ if TYPE_CHECKING:
 _QUARTER = 32  # partitions
 
 
-def check_capacity(trace: Trace, space: Space) -> Iterator[TileSizeError]:
-    """The moment of the largest overflow of `space`, if there is one."""
-    machine = trace.machine
-    room = (machine.sbuf_usable_bytes if space is Space.SBUF else machine.psum_bytes) * 4
-    first: dict[tuple[int, int], int] = {}  # by buffer and tile of it
+class Lifetimes(NamedTuple):
+    """For each tile that the compiler places, the positions of its first write and its last use.
+    A tile is named by the number of its buffer and its block."""
+
+    first: dict[tuple[int, int], int]
+    last: dict[tuple[int, int], int]
+
+
+def lifetimes(trace: Trace) -> Lifetimes:
+    """Those of the on-chip tiles of a trace."""
+    first: dict[tuple[int, int], int] = {}
     last: dict[tuple[int, int], int] = {}
-    for at, instr, tiles in touching(trace.instructions, space):
+    for at, instr, tiles in touching(trace.instructions, (Space.SBUF, Space.PSUM)):
         if instr.opcode == "memset":
             continue
         for t in tiles:
             buffer = t.buffer
             if buffer.place is None:
-                key = buffer.number, block_of(t) if buffer.par_axis else 0
+                key = (buffer.number, block_of(t) if buffer.par_axis else 0)
                 if key not in first:
                     first[key] = at
                 last[key] = at
+    return Lifetimes(first, last)
+
+
+def check_capacity(trace: Trace, space: Space, lives: Lifetimes) -> Iterator[TileSizeError]:
+    """The moment of the largest overflow of `space`, if there is one."""
+    machine = trace.machine
+    room = (machine.sbuf_usable_bytes if space is Space.SBUF else machine.psum_bytes) * 4
+    first, last = lives
     change = [0] * (len(trace.instructions) + 1)
     for key, at in first.items():
-        size = _size(trace.buffers[key[0]])
-        change[at] += size
-        change[last[key] + 1] -= size
-    used = worst = worst_at = 0
-    for at, delta in enumerate(change):
-        used += delta
-        if used > worst:
-            worst, worst_at = used, at
+        buffer = trace.buffers[key[0]]
+        if buffer.space is space:
+            size = _size(buffer.shape, buffer.par_axis, buffer.dtype.itemsize)
+            change[at] += size
+            change[last[key] + 1] -= size
+    used = list(itertools.accumulate(change))
+    worst = max(used)
     if worst <= room:
         return
-    alive = [k for k, at in first.items() if at <= worst_at <= last[k]]
+    worst_at = used.index(worst)
+    alive = [
+        k
+        for k, at in first.items()
+        if at <= worst_at <= last[k] and trace.buffers[k[0]].space is space
+    ]
     yield _error(trace, space, worst, room, worst_at, alive)
 
 
-def _size(buffer: Buffer) -> int:
+@functools.lru_cache(maxsize=4096)
+def _size(shape: tuple[int, ...], par_axis: int, itemsize: int) -> int:
     """Bytes a partition of a tile, times the quarters of the partitions it occupies."""
-    quarters = -(-buffer.shape[buffer.par_axis] // _QUARTER)
-    return buffer.partition_bytes * quarters
+    quarters = -(-shape[par_axis] // _QUARTER)
+    return prod(shape[par_axis + 1 :]) * itemsize * quarters
 
 
 def _error(trace, space, worst, room, at, alive) -> TileSizeError:
     tiles: dict[int, int] = {}
     for number, _ in alive:
         tiles[number] = tiles.get(number, 0) + 1
-    largest = sorted(tiles, key=lambda n: -tiles[n] * _size(trace.buffers[n]))[:3]
+
+    def weight(number: int) -> int:
+        b = trace.buffers[number]
+        return tiles[number] * _size(b.shape, b.par_axis, b.dtype.itemsize)
+
+    largest = sorted(tiles, key=weight, reverse=True)[:3]
     listing = "; ".join(
         f"{tiles[n]} x {trace.buffers[n]!r}"
         + (f" from {trace.buffers[n].location}" if trace.buffers[n].location else "")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nkisim.checking.accumulation import check_accumulation
-from nkisim.checking.capacity import check_capacity
+from nkisim.checking.capacity import check_capacity, lifetimes
 from nkisim.checking.loops import check_affine_loops
 from nkisim.checking.memory_state import MemoryState
 from nkisim.checking.patterns import (
@@ -168,12 +169,13 @@ class Checker:
         if self.modes["race"] != "off":
             for error, mild in check_races(self.trace, self.simulated):
                 self.report("race", error, mild)
+        lives = functools.cache(lambda: lifetimes(self.trace))
         whole = {
             "loop": check_affine_loops,
             "accumulation": check_accumulation,
             "placement": check_placement,
-            "sbuf": lambda trace: check_capacity(trace, Space.SBUF),
-            "psum": lambda trace: check_capacity(trace, Space.PSUM),
+            "sbuf": lambda trace: check_capacity(trace, Space.SBUF, lives()),
+            "psum": lambda trace: check_capacity(trace, Space.PSUM, lives()),
         }
         for name, check in whole.items():
             if self.modes[name] != "off":

@@ -65,10 +65,11 @@ def _accesses(trace: Trace, affine: set[int]) -> dict[int, list[tuple[Instructio
     copies, echoes = trace.copies, trace.echoes
     for instr in trace.instructions:
         for t in instr.outs:
-            number = t.buffer.number
-            if number >= copies or number in echoes:
+            buffer = t.buffer
+            number = buffer.number
+            if buffer.loops is instr.loops or number >= copies or number in echoes:
                 continue
-            inner = instr.loops[len(t.buffer.loops) :]
+            inner = instr.loops[len(buffer.loops) :]
             if inner and any([n in affine for n, _ in inner]):
                 written.setdefault(number, set()).add(inner[0][0])
     for number in trace.hidden:
