@@ -8,7 +8,7 @@ Placement is by size only: fragmentation is not modelled.
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -38,7 +38,7 @@ class Residence:
         nbytes: bytes a partition that it takes.
         memory: 0 for SBUF, 1 for PSUM.
         changing: numbers of the tiles that are written when they were touched before, and of the
-            HBM tensors that are both read and written.
+            HBM tensors that are both read and written. Others may be among them.
     """
 
     touched: list[list[int]] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Residence:
                     if n in hbm:
                         read.add(n)
                         continue
-                    tile = position[n] = found._add(at)
+                    tile = position[n] = found._add(at, n)
                 elif last[tile] == at:
                     continue
                 else:
@@ -80,7 +80,7 @@ class Residence:
                     if n in hbm:
                         written.add(n)
                         continue
-                    tile = position[n] = found._add(at)
+                    tile = position[n] = found._add(at, n)
                 else:
                     changing.add(n)
                     if last[tile] == at:
@@ -90,19 +90,23 @@ class Residence:
                 tiles.append(tile)
             touched.append(tiles)
         changing |= read & written
-        psum = Space.PSUM
-        kinds = [work.memory[n] for n in position]
-        found.numbers = list(position)
-        found.nbytes = [kind.nbytes for kind in kinds]
-        found.memory = [1 if kind.space is psum else 0 for kind in kinds]
+        found._look_up(work)
         return found
 
-    def _add(self, at: int) -> int:
+    def _add(self, at: int, number: int) -> int:
         """A tile that is touched for the first time."""
+        self.numbers.append(number)
         self.first.append(at)
         self.last.append(at)
         self.uses.append(1)
         return len(self.first) - 1
+
+    def _look_up(self, work: Work) -> None:
+        """What the tiles are."""
+        psum = Space.PSUM
+        kinds = [work.memory[n] for n in self.numbers]
+        self.nbytes = [kind.nbytes for kind in kinds]
+        self.memory = [1 if kind.space is psum else 0 for kind in kinds]
 
     def peak(self, memory: int) -> int:
         """The most bytes a partition that the tiles of a memory take at one time."""
@@ -130,110 +134,129 @@ def spill(work: Work, machine: Machine, timing: Timing) -> int:
     capacity = machine.sbuf_usable_bytes
     if work.residence.peak(0) <= capacity:
         return 0
-    moved = _Spiller(work, timing, capacity).run()
-    work.residence = Residence.of(work)
-    return moved
+    return _Spiller(work, timing, capacity).run()
 
 
 class _Spiller:
-    """One walk over the tasks with the tiles that are on chip."""
+    """One walk over the tasks with the tiles that are on chip.
+
+    Tiles go by their positions in the residence of the tasks as they are before.
+    """
 
     def __init__(self, work: Work, timing: Timing, capacity: int) -> None:
         self.work = work
         self.timing = timing
         self.capacity = capacity
-        self.tasks: list[Task] = []
+        self.before = work.residence
+        self.tasks: list[Task] = []  # with the stores and loads among them
+        self.after = Residence(changing=self.before.changing)  # of these
+        self.place = [-1] * len(self.before.numbers)  # where a tile is in it, while it is on chip
         self.moved = 0
         self.level = 0
-        self.alive: set[int] = set()
         self.away: set[int] = set()
-        self.renamed: dict[int, int] = {}  # tile -> its number since it was last loaded back
-        self.clean = _written_by_loads_only(work)
-        self.stored: set[int] = set()
+        self.renamed: dict[int, int] = {}  # number -> the one since it was last loaded back
+        self.clean = _written_by_loads_only(work)  # numbers
+        self.stored: set[int] = set()  # numbers
         self.next_number = min(min(work.memory, default=0), 0) - 1
-        self.heap: list[tuple[bool, int, int]] = []  # (small, -(next use), tile); some outdated
-        self.used: set[int] = set()  # tiles whose next use is not in the heap yet
+        # (small, -(next use), number, tile); some outdated
+        self.heap: list[tuple[bool, int, int, int]] = []
+        self.seen = 0  # tasks; what tiles are used for after these is not in the heap yet
         self.moves: dict[tuple[int, int, bool], Kind] = {}
-        # For each task, the tiles in SBUF that it touches; for each of these, the tasks to come
-        # that touch it, the next one last.
-        numbers, memory = work.residence.numbers, work.residence.memory
-        self.touched = [
-            [numbers[tile] for tile in touched if memory[tile] == 0]
-            for touched in work.residence.touched
-        ]
-        self.uses: dict[int, list[int]] = defaultdict(list)
-        for at in range(len(self.touched) - 1, -1, -1):
-            for number in self.touched[at]:
-                self.uses[number].append(at)
+        self.uses: list[list[int]] = [[] for _ in self.before.numbers]
+        for at, touched in enumerate(self.before.touched):
+            for tile in touched:
+                self.uses[tile].append(at)
 
     def run(self) -> int:
-        alive, renamed, stored, all_uses = self.alive, self.renamed, self.stored, self.uses
-        for task, touched in zip(self.work.tasks, self.touched, strict=True):
+        before, after, tasks = self.before, self.after, self.tasks
+        numbers, nbytes, in_psum, last = before.numbers, before.nbytes, before.memory, before.last
+        place, renamed, stored = self.place, self.renamed, self.stored
+        for at, (task, tiles) in enumerate(zip(self.work.tasks, before.touched, strict=True)):
+            for tile in tiles:
+                if place[tile] < 0 and not in_psum[tile]:
+                    self._bring(tile, at)
+            here = len(tasks)
             moved = False
-            for number in touched:
-                if number not in alive:
-                    self._bring(number, touched, task)
-                if number in renamed:
-                    moved = True
+            touched = []
+            for tile in tiles:
+                now = place[tile]
+                if now < 0:
+                    now = place[tile] = after._add(here, numbers[tile])
+                else:
+                    after.last[now] = here
+                    after.uses[now] += 1
+                    if numbers[tile] in renamed:
+                        moved = True
+                touched.append(now)
+                if last[tile] == at:
+                    place[tile] = -1
+                    if not in_psum[tile]:
+                        self.level -= nbytes[tile]
             for number, _ in task.writes:
                 stored.discard(number)
             if moved:
+                after.changing.update(renamed[n] for n, _ in task.writes if n in renamed)
                 task.reads = [(renamed.get(n, n), part) for n, part in task.reads]
                 task.writes = [(renamed.get(n, n), part) for n, part in task.writes]
-            self.tasks.append(task)
-            for number in touched:
-                uses = all_uses[number]
-                uses.pop()
-                if not uses and number in alive:
-                    alive.discard(number)
-                    self.level -= self.work.memory[number].nbytes
-            self.used.update(touched)
-        self.work.tasks = self.tasks
+            tasks.append(task)
+            after.touched.append(touched)
+        after._look_up(self.work)
+        self.work.tasks, self.work.residence = tasks, after
         return self.moved
 
-    def _bring(self, number: int, keep: list[int], because: Task) -> None:
-        """Have a tile on chip that is not, with all of `keep`."""
-        nbytes = self.work.memory[number].nbytes
+    def _bring(self, tile: int, at: int) -> None:
+        """Have room for a tile that is not on chip, with all that the task touches; load it back if
+        it was there before."""
+        nbytes = self.before.nbytes[tile]
         if self.level + nbytes > self.capacity:
-            self._make_room(nbytes, keep, because)
-        self.alive.add(number)
+            self._make_room(nbytes, at)
         self.level += nbytes
-        if number in self.away:
-            self._load_back(number, because)
+        if tile in self.away:
+            self._load_back(tile, self.work.tasks[at])
 
-    def _make_room(self, need: int, keep: list[int], because: Task) -> None:
+    def _make_room(self, need: int, at: int) -> None:
         """Send tiles away, those needed last first, small ones only when nothing else is left."""
-        for number in self.used & self.alive:
-            small = self.work.memory[number].nbytes < _SMALL
-            heapq.heappush(self.heap, (small, -self.uses[number][-1], number))
-        self.used.clear()
+        numbers, nbytes, memory = self.before.numbers, self.before.nbytes, self.before.memory
+        touched = self.before.touched
+        for tile in set().union(*touched[self.seen : at]):
+            if self.place[tile] >= 0 and memory[tile] == 0:
+                uses = self.uses[tile]
+                use = uses[bisect_left(uses, at)]
+                heapq.heappush(self.heap, (nbytes[tile] < _SMALL, -use, numbers[tile], tile))
+        self.seen = at
         kept = []
         while self.level + need > self.capacity and self.heap:
             entry = heapq.heappop(self.heap)
-            _, use, victim = entry
-            if victim not in self.alive or self.uses[victim][-1] != -use:
+            _, use, number, victim = entry
+            if self.place[victim] < 0 or -use < at:
                 continue
-            if victim in keep:
+            if victim in touched[at]:
                 kept.append(entry)
                 continue
-            self.alive.discard(victim)
-            self.level -= self.work.memory[victim].nbytes
+            self.level -= nbytes[victim]
             self.away.add(victim)
-            if victim not in self.clean and victim not in self.stored:
-                self.stored.add(victim)
-                self._move(because, self.renamed.get(victim, victim), stores=True)
+            if number not in self.clean and number not in self.stored:
+                self.stored.add(number)
+                now = self.place[victim]
+                self.after.last[now] = len(self.tasks)
+                self.after.uses[now] += 1
+                self._move(self.work.tasks[at], now, stores=True)
+            self.place[victim] = -1
         for entry in kept:  # when these alone do not fit, the checker reports it
             heapq.heappush(self.heap, entry)
 
-    def _load_back(self, number: int, because: Task) -> None:
-        self.away.discard(number)
-        new = self.next_number
+    def _load_back(self, tile: int, because: Task) -> None:
+        self.away.discard(tile)
+        number = self.before.numbers[tile]
+        new = self.renamed[number] = self.next_number
         self.next_number -= 1
         self.work.memory[new] = self.work.memory[number]
-        self.renamed[number] = new
-        self._move(because, new, stores=False)
+        now = self.place[tile] = self.after._add(len(self.tasks), new)
+        self._move(because, now, stores=False)
 
-    def _move(self, because: Task, number: int, stores: bool) -> None:
+    def _move(self, because: Task, now: int, stores: bool) -> None:
+        """Store or load a tile, which is in `after` already."""
+        number = self.after.numbers[now]
         memory = self.work.memory[number]
         key = (memory.nbytes, memory.rows, stores)
         kind = self.moves.get(key)
@@ -242,6 +265,7 @@ class _Spiller:
         tile = [(number, None)]
         reads, writes = (tile, []) if stores else ([], tile)
         self.tasks.append(Task(because.instr, kind, reads, writes))
+        self.after.touched.append([now])
         self.moved += kind.transfer.nbytes
 
 
