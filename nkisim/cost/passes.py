@@ -51,9 +51,9 @@ def sink_fills(steps: list[Step], storage: Storage, work: Work) -> list[Step]:
         if waiting:
             for accesses in (step.writes, step.reads):
                 for number, _ in accesses:
-                    fill = waiting.pop(number, None)
-                    if fill is None:
+                    if number not in waiting:
                         continue
+                    fill = waiting.pop(number)
                     filled = fill.instr
                     zeroed = filled.attrs["value"] == 0 and filled.outs[0].space is Space.PSUM
                     matmul = step.instr.opcode == "nc_matmul"

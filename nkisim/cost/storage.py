@@ -140,8 +140,10 @@ class Storage:
     def _operand(self, at: int, t: Tensor) -> _Operand:
         b = t.buffer
         # Hashing an enum's member is slow; its identity is not.
-        kind = (b.shape, b.dtype, id(b.space), id(b.role), b.par_axis, b.number in self._walked)
-        key = (at, t.shape, id(t.coefs), t.base_shape, t.dtype, kind)
+        key = (
+            at, t.shape, id(t.coefs), t.base_shape, t.dtype, b.shape, b.dtype, b.par_axis,
+            id(b.space), id(b.role), b.number in self._walked,
+        )  # fmt: skip
         if b.placed:
             key += (b.placed, t.offsets)
         found = self._operands.get(key)
