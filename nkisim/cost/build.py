@@ -15,9 +15,9 @@ A kernel's text leaves choices to the compiler. Those about whole instructions a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,21 +60,27 @@ class _Plan:
             the row have in common.
         reads_psum: whether one more operand can be in PSUM.
         moved: for DMA, the transfer.
+        pieces: of a transposed load or store.
+        inverses: of a division, the reciprocal and the bytes a partition of its result, by whether
+            the divisor is in PSUM.
     """
 
-    __slots__ = ("kind", "kinds", "moved", "reads_psum", "rows", "run")
+    __slots__ = ("inverses", "kind", "kinds", "moved", "pieces", "reads_psum", "rows", "run")
 
     def __init__(self, i: Instruction, builder: _Builder) -> None:
         self.kind: Kind | None = None
         self.kinds: dict[tuple[bool, ...], Kind] = {}
         self.rows: list[tuple[int, tuple]] = []
         self.moved: Transfer | None = None
+        self.pieces: list[_Piece] = []
+        self.inverses: dict[bool, tuple[Kind, int]] = {}
         self.reads_psum = _reads_psum(i)
         if i.opcode in DMA:
             self.moved = transfer(i, builder.timing.dma)
             self.run = _Builder._add_dma
             if swaps_axes(i):
                 self.run = _Builder._add_swapped
+                self.pieces = builder.swapped_pieces(i)
         elif i.opcode == "partition_broadcast":
             self.run = _Builder._add_broadcast
         else:
@@ -85,6 +91,22 @@ class _Plan:
                 for at, t in enumerate(i.tiles_in)
                 if t.shape[0] > 1 and _one_row(t)
             ]
+
+
+class _Piece(NamedTuple):
+    """Some columns of a transposed load or store.
+
+    Attributes:
+        rows: partitions before the transpose.
+        moving: the transfer.
+        transpose: through the Tensor Engine.
+        copy: of the result, from PSUM to SBUF.
+    """
+
+    rows: int
+    moving: Kind
+    transpose: Kind
+    copy: Kind
 
 
 class _Row:
@@ -243,34 +265,44 @@ class _Builder:
         """A transposed load or store: 128 columns at a time through the Tensor Engine."""
         i, read, write = step.instr, step.reads[0], step.writes[0]
         self.work.choices[f"{step.form.label} transposed by the Tensor Engine"] += 1
+        source = i.ins[-1]
+        nbytes = i.outs[0].shape[0] * source.itemsize
+        for piece in step.form.plan.pieces:
+            flat = (self.storage.scratch(nbytes, Space.SBUF), None)
+            if source.space.on_chip:
+                self._transpose(i, read, flat, piece)
+                self.work.tasks.append(Task(i, piece.moving, [flat], [write]))
+            else:
+                self.work.tasks.append(Task(i, piece.moving, [read], [flat]))
+                self._transpose(i, flat, write, piece)
+
+    def _transpose(self, i: Instruction, read: Access, write: Access, piece: _Piece) -> None:
+        made = (self.storage.scratch(4 * piece.rows), None)
+        self.work.tasks.append(Task(i, piece.transpose, [read], [made]))
+        self.work.tasks.append(Task(i, piece.copy, [made], [write]))
+
+    def swapped_pieces(self, i: Instruction) -> list[_Piece]:
+        """The pieces of a transposed load or store."""
         out, source = i.outs[0], i.ins[-1]
         rows, columns = out.shape[0], out.size // out.shape[0]
-        dtype = source.dtype
+        pieces = []
         for start in range(0, columns, self.machine.partitions):
             n = min(self.machine.partitions, columns - start)
-            kind = self._moving(step.form.label, swapped(i, n, self.timing.dma))
-            flat = (self.storage.scratch(rows * dtype.itemsize, Space.SBUF), None)
-            if source.space.on_chip:
-                self._transpose(i, read, flat, (rows, n), dtype)
-                self.work.tasks.append(Task(i, kind, [flat], [write]))
-            else:
-                self.work.tasks.append(Task(i, kind, [read], [flat]))
-                self._transpose(i, flat, write, (n, rows), dtype)
+            moving = self._moving(i.label, swapped(i, n, self.timing.dma))
+            shape = (rows, n) if source.space.on_chip else (n, rows)
+            pieces.append(_Piece(shape[0], moving, *self._transposing(shape, source.dtype)))
+        return pieces
 
-    def _transpose(
-        self, i: Instruction, read: Access, write: Access, shape: tuple[int, int], dtype: np.dtype
-    ) -> None:
+    def _transposing(self, shape: tuple[int, int], dtype: np.dtype) -> tuple[Kind, Kind]:
         """(partitions, columns) of `dtype` through the Tensor Engine, and from PSUM to SBUF."""
         rows, columns = shape
         pe = self.timing.tensor
         passes = pe.fp32_passes if dtype == F32 else 1
         product = compute.passes_cost(max(rows, min(pe.min_columns, columns)), passes, self.timing)
-        made = (self.storage.scratch(4 * rows), None)
-        transpose = Kind("transpose", ((Engine.TENSOR, product),), psum=True)
-        self.work.tasks.append(Task(i, transpose, [read], [made]))
         before = Operand(rows, columns, F32, Space.PSUM, 4)
         after = Operand(rows, columns, dtype, Space.SBUF, dtype.itemsize)
-        self.work.tasks.append(Task(i, self._copying(before, after), [made], [write]))
+        transpose = Kind("transpose", ((Engine.TENSOR, product),), psum=True)
+        return transpose, self._copying(before, after)
 
     def _copying(self, before: Operand, after: Operand) -> Kind:
         """A copy that the compiler adds, on Scalar or Vector."""
@@ -304,7 +336,8 @@ class _Builder:
         outs = self._operands(i.outs, step.writes)
         accumulates = i.opcode == "nc_matmul" and bool(i.attrs.get("accumulate"))
         costs, flops, psum = self._engines(i, ins, outs)
-        return Kind(step.form.label, costs, None, accumulates, _table(i), flops, psum)
+        label = "multiply by reciprocal" if _divides(i) else step.form.label
+        return Kind(label, costs, None, accumulates, _table(i), flops, psum)
 
     def _engines(self, i: Instruction, ins: tuple, outs: tuple) -> tuple:
         timing = self.timing
@@ -370,21 +403,29 @@ class _Builder:
 
     def _add_division(self, at: int, step: Step) -> None:
         """x / y as x * (1 / y)."""
-        timing, i = self.timing, step.instr
-        number, y = step.reads[-1]
-        lanes = operand(i.tiles_in[-1], self.work.memory[number].space)
-        one = lanes if lanes.stride else lanes._replace(n=1)  # one element a lane
-        inverse = (self.storage.scratch(one.n * 4, Space.SBUF), None)
-        engine = Engine.SCALAR if one.n >= _TABLE_PAYS else Engine.VECTOR
-        result = Operand(one.n, one.rows, F32, Space.SBUF, 4 if one.n > 1 else 0)
-        cycles = compute.reciprocal(engine, one, result, timing)
-        reciprocal = Kind("reciprocal", ((engine, cycles),))
-        self.work.tasks.append(Task(i, reciprocal, [(number, y)], [inverse]))
+        divisor = step.reads[-1]
+        reciprocal, nbytes = self._inverse(step)
+        inverse = (self.storage.scratch(nbytes, Space.SBUF), None)
+        self.work.tasks.append(Task(step.instr, reciprocal, [divisor], [inverse]))
         self.work.choices["divide lowered to reciprocal and multiply"] += 1
         step.reads = self._reads(at, step)
-        step.kind = replace(self._kind_where(step), label="multiply by reciprocal")
+        step.kind = self._kind_where(step)
         step.reads = [*step.reads[:-1], inverse]
         self.work.tasks.append(step)
+
+    def _inverse(self, step: Step) -> tuple[Kind, int]:
+        """The reciprocal of a divisor, and the bytes a partition of its result."""
+        space = self.work.memory[step.reads[-1][0]].space
+        inverses = step.form.plan.inverses
+        found = inverses.get(space is _PSUM)
+        if found is None:
+            lanes = operand(step.instr.tiles_in[-1], space)
+            one = lanes if lanes.stride else lanes._replace(n=1)  # one element a lane
+            engine = Engine.SCALAR if one.n >= _TABLE_PAYS else Engine.VECTOR
+            result = Operand(one.n, one.rows, F32, Space.SBUF, 4 if one.n > 1 else 0)
+            cost = compute.reciprocal(engine, one, result, self.timing)
+            found = inverses[space is _PSUM] = Kind("reciprocal", ((engine, cost),)), 4 * one.n
+        return found
 
 
 def _reads_psum(reader: Instruction) -> bool:
