@@ -34,7 +34,7 @@ def as_int(value: object) -> int | None:
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """NumPy's broadcasting rule, as a plain tuple of ints. Raises ValueError if they clash."""
     first = shapes[0]
-    if all(s == first for s in shapes[1:]):
+    if shapes.count(first) == len(shapes):
         return first
     return np.broadcast_shapes(*shapes)
 

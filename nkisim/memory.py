@@ -37,6 +37,8 @@ class Space(Enum):
     def label(self) -> str:
         return "HBM" if not self.on_chip else self.value.upper()
 
+    __hash__ = object.__hash__  # an Enum's own is a Python function
+
     def __repr__(self) -> str:
         return f"nl.{self.value}"
 

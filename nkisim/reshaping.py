@@ -8,16 +8,21 @@ from math import prod
 
 import numpy as np
 
-from nkisim.access import AccessPattern, Coefs, identity
+from nkisim.access import AccessPattern, Form
 from nkisim.errors import DTypeError, OutOfBoundsError, ShapeError
 from nkisim.memory import c_strides
 
 
 def expand_dims(view: AccessPattern, axis: int) -> AccessPattern:
     """A view with a size-1 axis inserted at `axis`, which is one of 0..ndim."""
-    shape = (*view.shape[:axis], 1, *view.shape[axis:])
-    coefs = tuple((*row[:axis], 0, *row[axis:]) for row in view.coefs)
-    return view.view_as(shape, view.offsets, coefs)
+    return view.view_of(_expanded(view.form, axis), view.offsets)
+
+
+@functools.lru_cache(maxsize=4096)
+def _expanded(form: Form, axis: int) -> Form:
+    shape = (*form.shape[:axis], 1, *form.shape[axis:])
+    coefs = tuple((*row[:axis], 0, *row[axis:]) for row in form.coefs)
+    return Form.of(shape, form.base_shape, coefs)
 
 
 def as_tile(view: AccessPattern) -> AccessPattern:
@@ -25,17 +30,11 @@ def as_tile(view: AccessPattern) -> AccessPattern:
 
     `t[:, 3]` is a column, (partitions, 1), and `t[0]` of a two-dimensional tile a row, (1, free).
     """
-    while view.ndim < 2:
+    while len(view.shape) < 2:
         walks = view.coefs[view.buffer.par_axis] if view.base_shape is view.buffer.shape else (1,)
         column = view.ndim == 0 or walks[0] != 0 or view.shape[0] == 1
         view = expand_dims(view, view.ndim if column else 0)
     return view
-
-
-@functools.lru_cache(maxsize=4096)
-def _repeats(coefs: Coefs) -> tuple[bool, ...]:
-    """For each axis of a view, whether it has the same elements all along it."""
-    return tuple([not any(column) for column in zip(*coefs, strict=True)])
 
 
 def once(view: AccessPattern) -> AccessPattern:
@@ -43,10 +42,32 @@ def once(view: AccessPattern) -> AccessPattern:
 
     `i_p, i_f = nl.mgrid[0:128, 0:64]` are dense indices: `t[i_p, 3]` is a column, 64 times.
     """
-    if not view.ndim or view.coefs is identity(view.ndim) or 0 in view.shape:
-        return view
-    shape = tuple([1 if r else n for n, r in zip(view.shape, _repeats(view.coefs), strict=True)])
-    return view if shape == view.shape else view.view_as(shape, view.offsets, view.coefs)
+    form = _once(view.form)
+    return view if form is view.form else view.view_of(form, view.offsets)
+
+
+@functools.lru_cache(maxsize=4096)
+def _once(form: Form) -> Form:
+    if not form.size:
+        return form
+    columns = zip(*form.coefs, strict=True)
+    shape = [n if any(column) else 1 for n, column in zip(form.shape, columns, strict=False)]
+    return Form.of(tuple(shape), form.base_shape, form.coefs)
+
+
+@functools.lru_cache(maxsize=4096)
+def broadcast(form: Form, shape: tuple[int, ...]) -> Form | None:
+    """The form of a view broadcast to `shape` by NumPy's rule; None if it does not fit."""
+    extra = len(shape) - len(form.shape)
+    tail = shape[max(extra, 0) :]
+    if extra < 0 or any(s not in (1, t) for s, t in zip(form.shape, tail, strict=True)):
+        return None
+    coefs = tuple(
+        (0,) * extra
+        + tuple(c if s == t else 0 for c, s, t in zip(row, form.shape, tail, strict=True))
+        for row in form.coefs
+    )
+    return Form.of(shape, form.base_shape, coefs)
 
 
 def reshape(view: AccessPattern, shape: tuple[int, ...]) -> AccessPattern:

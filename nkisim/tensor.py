@@ -16,7 +16,7 @@ from nkisim.errors import ControlFlowError, ShapeError
 from nkisim.index import IndexTensor, Mask
 from nkisim.indexing import index
 from nkisim.indirect import DynamicIndex, IndirectTensor
-from nkisim.reshaping import expand_dims, once, reinterpret, reshape
+from nkisim.reshaping import broadcast, expand_dims, once, reinterpret, reshape
 
 
 class Tensor(AccessPattern):
@@ -49,22 +49,17 @@ class Tensor(AccessPattern):
         shape = tuple(shape)
         if shape == self.shape:
             return self
-        extra = len(shape) - self.ndim
-        tail = shape[extra:] if extra >= 0 else ()
-        if extra >= 0 and any(s not in (1, t) for s, t in zip(self.shape, tail, strict=True)):
+        form = broadcast(self.form, shape)
+        if form is None and len(shape) >= self.ndim:
             self = once(self)
-        if extra < 0 or any(s not in (1, t) for s, t in zip(self.shape, tail, strict=True)):
+            form = broadcast(self.form, shape)
+        if form is None:
             raise ShapeError(
                 f"{self.describe()} does not broadcast to {shape}",
                 rule="each axis must be equal or 1",
                 fix="reshape the tile, or index it with new axes",
             )
-        coefs = tuple(
-            (0,) * extra
-            + tuple(c if s == t else 0 for c, s, t in zip(row, self.shape, tail, strict=True))
-            for row in self.coefs
-        )
-        return self.view_as(shape, self.offsets, coefs)
+        return self.view_of(form, self.offsets)
 
     def expand_dims(self, axis: int) -> Tensor:
         """A view with a size-1 axis inserted at `axis`."""

@@ -8,6 +8,7 @@ an error carries the traceback of the kernel line that caused it.
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -434,7 +435,7 @@ def restriction(mask: Mask | bool | None, shape: tuple[int, ...]) -> Restriction
         ShapeError: `mask` is not a mask, or its shape does not broadcast to `shape`.
     """
     if mask is None or (isinstance(mask, bool | np.bool_) and mask):
-        return Restriction(tuple((0, n) for n in shape), None)
+        return _all_of(shape)
     if isinstance(mask, bool | np.bool_):
         return Restriction(((0, 0),) * len(shape), None)
     if not isinstance(mask, Mask):
@@ -444,6 +445,11 @@ def restriction(mask: Mask | bool | None, shape: tuple[int, ...]) -> Restriction
             fix="write e.g. mask=(i_p < rows) & (i_f < columns)",
         )
     return mask.restrict(shape).tightened()
+
+
+@functools.lru_cache(maxsize=4096)
+def _all_of(shape: tuple[int, ...]) -> Restriction:
+    return Restriction(tuple((0, n) for n in shape), None)
 
 
 _local = threading.local()

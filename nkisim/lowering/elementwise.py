@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from nkisim import alu
-from nkisim.dtypes import BOOL, INTEGERS, as_dtype, promote, weak_scalar_dtype
+from nkisim.dtypes import BOOL, INTEGERS, promote, weak_scalar_dtype
 from nkisim.errors import ParameterError, ShapeError
 from nkisim.index import Mask, broadcast_shapes
 from nkisim.instruction import Engine
@@ -50,7 +51,7 @@ def elementwise(
             fix="compute it in Python",
         )
     try:
-        shape = broadcast_shapes(*(t.shape for t in tiles))
+        shape = broadcast_shapes(*[t.shape for t in tiles])
     except ValueError:
         raise ShapeError(
             f"nl.{op} of " + " and ".join(t.describe() for t in tiles),
@@ -59,27 +60,25 @@ def elementwise(
         ) from None
     if alu.ALU[op].kind == "bits":
         values = _bit_patterns(values, tiles)
-    types = tuple(x.dtype if isinstance(x, Tensor) else weak_scalar_dtype(x) for x in values)
-    alu.check_operand_types(op, types)
+    types = tuple([x.dtype if isinstance(x, Tensor) else weak_scalar_dtype(x) for x in values])
+    natural, default = _typing(op, types)
     wide = shape
     if out is None:
         if mask is None:
             values, shape = _once(values, shape)
-        result = as_dtype(dtype) if dtype is not None else _result_dtype(op, types)
-        out = ndarray(shape, result)
+        out = ndarray(shape, natural if dtype is None else dtype)
     elif as_tile(out).shape != shape:
         raise ShapeError(
             f"result of shape {shape} into {out.describe()}",
             rule="an in-place operation keeps the shape of its left operand",
             fix="broadcast the right operand, not the left",
         )
-    opcode = _opcode(op, values, shape)
-    ins = tuple(spread(x, shape) if isinstance(x, Tensor) else x for x in values)
-    default = _engine(op, opcode, types)
+    opcode = _opcode(op, tuple([x.shape if isinstance(x, Tensor) else None for x in values]), shape)
+    ins = tuple([spread(x, shape) if isinstance(x, Tensor) else x for x in values])
     if opcode == "activation":
         ins = (*ins, 1.0, 0.0)  # scale and bias
     if default is Engine.GPSIMD and engine is None:  # which cannot reach PSUM
-        ins = tuple(_in_sbuf(x) for x in ins)
+        ins = tuple([_in_sbuf(x) for x in ins])
     current().emit(opcode, (as_tile(out),), ins, mask=mask, engine=engine, default=default, op=op)
     return out if shape == wide else out.broadcast_to(wide)
 
@@ -88,7 +87,7 @@ def _once(values: list, shape: tuple[int, ...]) -> tuple[list, tuple[int, ...]]:
     """The operands, and the shape of the result, with one element for each that they repeat along
     free axes: `nl.exp(t[i_p, 3])` with a dense i_p computes one column."""
     less = [once(x) if isinstance(x, Tensor) else x for x in values]
-    if all(a is b for a, b in zip(values, less, strict=True)):
+    if all(map(operator.is_, values, less)):
         return values, shape
     narrow = broadcast_shapes(*(x.shape for x in less if isinstance(x, Tensor)))
     return (less, narrow) if narrow[0] == shape[0] and narrow != shape else (values, shape)
@@ -113,21 +112,33 @@ def _in_sbuf(x: Tensor | float) -> Tensor | float:
     return copy(x) if isinstance(x, Tensor) and x.space is Space.PSUM else x
 
 
-def _opcode(op: str, values: list, shape: tuple[int, ...]) -> str:
-    """Which instruction carries the operator: one tile, a tile and a number a lane, or two."""
-    if alu.ALU[op].kind == "float" and len(values) == 1:
-        return "activation"
-    if len(values) == 1:
-        return "tensor_scalar"
-    vectors = [
-        isinstance(x, Tensor) and x.shape[1:] == (1,) * (len(x.shape) - 1) != shape[1:]
-        for x in values
-    ]
-    numbers = [not isinstance(x, Tensor) for x in values]
-    return "tensor_scalar" if any(numbers) or any(vectors) else "tensor_tensor"
+@functools.lru_cache(maxsize=4096)
+def _opcode(op: str, operands: tuple[tuple[int, ...] | None, ...], shape: tuple[int, ...]) -> str:
+    """Which instruction carries the operator: one tile, a tile and a number a lane, or two.
+
+    Args:
+        op: the operator.
+        operands: shapes of tiles, None for numbers.
+        shape: of the result.
+    """
+    if len(operands) == 1:
+        return "activation" if alu.ALU[op].kind == "float" else "tensor_scalar"
+    vectors = [x is not None and x[1:] == (1,) * (len(x) - 1) != shape[1:] for x in operands]
+    return "tensor_scalar" if None in operands or any(vectors) else "tensor_tensor"
 
 
-def _engine(op: str, opcode: str, types: tuple[np.dtype, ...]) -> Engine | None:
+@functools.lru_cache(maxsize=4096)
+def _typing(op: str, types: tuple[np.dtype, ...]) -> tuple[np.dtype, Engine | None]:
+    """The type of the result, and the engine when the opcode's is not the one.
+
+    Raises:
+        DTypeError: a bit operation is given something that is not an integer.
+    """
+    alu.check_operand_types(op, types)
+    return _result_dtype(op, types), _engine(op, types)
+
+
+def _engine(op: str, types: tuple[np.dtype, ...]) -> Engine | None:
     """Power and 32-bit integer arithmetic run on GpSimd (nisa.tensor_tensor, SDK 2.26)."""
     wide_int = all(t in INTEGERS for t in types) and any(t.itemsize == 4 for t in types)
     if op == "power" or (op in ("add", "subtract", "multiply") and wide_int):

@@ -98,7 +98,7 @@ def nc_matmul(
         _check_double_row(what, a, b)
         hints["rows"] = 2
     (columns_a, box_a), (columns_b, box_b) = _unmasked(a, rows), _unmasked(b, rows)
-    if a.ndim - rows != 1:
+    if len(a.shape) - rows != 1:
         columns_a, box_a = (prod(a.shape[rows:]),), ((0, prod(a.shape[rows:])),)
     out = ndarray((*columns_a, *columns_b), F32, buffer=Space.PSUM)
     cut = _cut(what, a, b, mask, rows)
@@ -120,7 +120,7 @@ def _unmasked(x: Tensor, rows: int) -> tuple[tuple[int, ...], Box]:
     """The free axes of an operand without its own mask (`tile[mask]`), and what this leaves."""
     if isinstance(x, MaskedTensor):
         return x.unmasked[rows:], x.box[rows:]
-    return x.shape[rows:], tuple((0, n) for n in x.shape[rows:])
+    return x.shape[rows:], tuple([(0, n) for n in x.shape[rows:]])
 
 
 def _check_double_row(what: str, a: Tensor, b: Tensor) -> None:
