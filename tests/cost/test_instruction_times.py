@@ -186,3 +186,55 @@ def test_an_engine_that_the_kernel_asks_for_is_kept(asked):
     (task,) = [t for t in tasks(kernel, spec(128, 64)) if t.label == "tensor_copy"]
     engines = [engine.value.lower() for engine, _ in task.costs]
     assert engines == (["vector", "scalar"] if asked == "unknown" else [asked])
+
+
+# One instruction each. They differ in one thing from another: type, size, stride, memory, operator,
+# value, engine, or which of two is the divisor.
+VARIANTS = {
+    "product": lambda x, h, p: nl.multiply(x, x),
+    "sum": lambda x, h, p: nl.add(x, x),
+    "bf16": lambda x, h, p: nl.multiply(h, h),
+    "narrow": lambda x, h, p: nl.multiply(x[:, 0:33], x[:, 0:33]),
+    "half of the partitions": lambda x, h, p: nl.multiply(x[0:64], x[0:64]),
+    "contiguous": lambda x, h, p: nisa.tensor_copy(x[:, 0:64]),
+    "strided": lambda x, h, p: nisa.tensor_copy(x[:, 0:512:8]),
+    "PSUM": lambda x, h, p: nl.multiply(x, p),
+    "Vector": lambda x, h, p: nisa.tensor_tensor(x, x, np.multiply, engine=nisa.vector_engine),
+    "GpSimd": lambda x, h, p: nisa.tensor_tensor(x, x, np.multiply, engine=nisa.gpsimd_engine),
+    "quotient": lambda x, h, p: nl.divide(x, p),
+    "inverted quotient": lambda x, h, p: nl.divide(p, x),
+    "exp": lambda x, h, p: nisa.activation(np.exp, x),
+    "tanh": lambda x, h, p: nisa.activation(np.tanh, x),
+    "bf16 sum": lambda x, h, p: nisa.tensor_reduce(np.add, h, axis=1),
+    "bf16 minimum": lambda x, h, p: nisa.tensor_reduce(np.min, h, axis=1),
+    "zeros": lambda x, h, p: nl.zeros((128, 64), nl.bfloat16, buffer=nl.sbuf),
+    "ones": lambda x, h, p: nl.full((128, 64), 1.0, nl.bfloat16, buffer=nl.sbuf),
+}
+
+
+def made(names):
+    """What becomes of variants in one kernel: of each task, what it costs and what it is."""
+
+    def kernel(a):
+        x = nl.load(a)
+        h, p = nl.copy(x, dtype=nl.bfloat16), nisa.nc_matmul(x[:, 0:128], x)
+        outs = []
+        for make in (lambda x, h, p: x, *(VARIANTS[name] for name in names)):
+            y = make(x, h, p)
+            outs.append(nl.ndarray(y.shape, nl.float32, buffer=nl.shared_hbm))
+            nl.store(outs[-1], y)
+        return tuple(outs)
+
+    def looks(task):
+        k = task.kind
+        return k.label, k.costs, k.transfer, k.accumulates, k.table, k.flops, k.psum
+
+    return list(map(looks, tasks(kernel, spec(128, 512))))
+
+
+@pytest.mark.parametrize("names", [[*VARIANTS], [*VARIANTS][::-1], [*VARIANTS, *VARIANTS]])
+def test_instructions_on_one_line_cost_what_each_costs_in_a_kernel_of_its_own(names):
+    before = made([])
+    alone = [made([name])[len(before) :] for name in names]
+    assert made(names) == [*before, *(look for looks in alone for look in looks)]
+    assert all(len(looks) >= 2 for looks in alone)  # an instruction and a store
