@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nkisim.errors import ControlFlowError, IndexingError, ShapeError
+from nkisim.loop_index import LoopIndex, note_use
 
 Box = tuple[tuple[int, int], ...]
 
@@ -25,6 +26,8 @@ def as_int(value: object) -> int | None:
         return value
     if isinstance(value, bool | np.bool_):
         return None
+    if isinstance(value, LoopIndex):
+        note_use(value)
     try:
         return int(operator.index(value))  # an exact int, also of a subclass
     except TypeError:

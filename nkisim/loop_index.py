@@ -118,6 +118,8 @@ def _at(x: Any, known: dict[Variable, np.ndarray]) -> Any:
     return operation(*[_at(y, known) for y in operands])
 
 
+_TURNS = 8  # divisors up to which it is the remainder that is to stay the same
+
 _tracing = threading.local()  # `decisions` made in the kernel being traced, as they are noted
 
 
@@ -146,6 +148,27 @@ def _note(comparison: Callable, index: LoopIndex, other: object, frame: FrameTyp
     known = getattr(_tracing, "decisions", None)
     if known is not None:  # else an index was kept from another thread's trace
         known.append(Decision(comparison, index, other, comparison(+index, +other)))
+
+
+def note_use(index: LoopIndex) -> None:
+    """It is in an address, or in another number that is to grow evenly with loop indices.
+
+    A quotient or a remainder in it does so only while the other of the two stays what it is. That
+    is a decision, too: `i % 2` has its iterations taken in turns, `i % 100` by hundreds.
+    """
+    if index.formula is None:
+        return
+    operation, operands = index.formula
+    if operation in (operator.floordiv, operator.mod):
+        dividend, divisor = operands
+        if isinstance(dividend, LoopIndex) and type(divisor) is int:
+            other = dividend % divisor if divisor <= _TURNS else dividend // divisor
+            known = getattr(_tracing, "decisions", None)
+            if known is not None:
+                known.append(Decision(operator.eq, other, int(other), True))
+    for x in operands:
+        if isinstance(x, LoopIndex):
+            note_use(x)
 
 
 def _define_operators() -> None:

@@ -51,6 +51,11 @@ class Plan(NamedTuple):
         return self.alike[-1] - self.alike[-2]
 
     @property
+    def missing(self) -> range:
+        """The indices of the iterations that are not traced."""
+        return self.indices[self.alike[-2] + 1 : self.alike[-1]]
+
+    @property
     def is_complete(self) -> bool:
         """Whether no iteration is missing: these only show what later ones are like."""
         return len(self.traced) == len(self.indices)
@@ -89,6 +94,10 @@ def unroll(trace: Trace, rolled: dict[int, Rolled]) -> None:
 class _Recipe:
     """How the instructions of one iteration are made from those of another.
 
+    Args:
+        index: the loop index of the latter.
+        step: from that to the index of the next one like it.
+
     Attributes:
         paths: the loop iterations inside.
         buffers: those that the iteration makes for itself, with the position of their path.
@@ -98,7 +107,9 @@ class _Recipe:
             from the operands).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, index: int, step: int) -> None:
+        self.index = index
+        self.step = step
         self.paths: list[Path] = []
         self.buffers: list[tuple[Buffer, int]] = []
         self.operands: list[tuple[Any, int, tuple[int, ...] | None]] = []
@@ -182,11 +193,11 @@ class _Unroller:
     def _fill(self, key: int, parts: dict, level: int) -> list[Instruction]:
         """All iterations of a rolled loop, given those that were traced, by index."""
         rolled = self.rolled[key]
-        missing: dict[int, tuple[_Recipe, int]] = {}  # by index: how to make a copy
+        missing: dict[int, _Recipe] = {}  # by index
         for plan in rolled.plans:
             traced = [parts.get(plan.indices[k], []) for k in plan.alike]
             try:
-                recipe = self._recipe(traced, level, plan.distance)
+                recipe = self._recipe(traced, level, plan)
                 steps = self.steps[plan.name] = [step for _, _, step in recipe.operands]
                 if plan.like is not None and steps != self.steps.get(plan.like):
                     raise NotUniform("addresses grow faster or slower than before")
@@ -195,22 +206,22 @@ class _Unroller:
                     continue
                 error.loop, error.brief = key, plan.like is not None
                 raise
-            for by in range(1, plan.distance):
-                missing[plan.indices[plan.alike[-2] + by]] = recipe, by
+            missing |= dict.fromkeys(plan.missing, recipe)
         out: list[Instruction] = []
         for index in rolled.indices:
             if index in missing:
-                recipe, by = missing[index]
-                out += self._copy(recipe, level, key, by, index)
+                out += self._copy(missing[index], level, key, index)
             else:
                 out += parts.get(index, [])
         return out
 
-    def _recipe(self, parts: list[list[Instruction]], level: int, distance: int) -> _Recipe:
-        """How to make copies of the last but one of `parts`, iterations that are to be alike."""
+    def _recipe(self, parts: list[list[Instruction]], level: int, plan: Plan) -> _Recipe:
+        """How to make the iterations that are missing between the last two of `parts`, which are to
+        be alike."""
         if len({len(p) for p in parts}) > 1:
             raise NotUniform("iterations have different numbers of instructions")
-        recipe = _Recipe()
+        recipe = _Recipe(plan.indices[plan.alike[-2]], plan.indices.step)
+        distance = plan.distance
         own: dict[tuple[int, ...], int] = {}  # buffers by number -> position in the recipe, or -1
         known: dict[tuple[int, ...], int] = {}
         fixed: dict[int, int] = {}
@@ -285,15 +296,13 @@ class _Unroller:
         recipe.buffers.append((buffer, recipe.path(buffer.loops)))
         return at
 
-    def _copy(
-        self, recipe: _Recipe, level: int, key: int, by: int, index: int
-    ) -> list[Instruction]:
-        """The iteration `by` steps behind that of the recipe, whose loop index is `index`."""
+    def _copy(self, recipe: _Recipe, level: int, key: int, index: int) -> list[Instruction]:
+        """The iteration with a loop index, made by a recipe."""
         if not recipe.paths:
             return []
-        axes = len(self.places[0])
+        axes, by = len(self.places[0]), (index - recipe.index) // recipe.step
         if level < axes:
-            jump, head = by * self.programs[level], ()
+            jump, head = (index - recipe.index) * self.programs[level], ()
         else:
             jump, head = 0, (*recipe.paths[0][: level - axes], (key, index))
         tails = [path[len(head) :] for path in recipe.paths]

@@ -394,6 +394,23 @@ def masked_on_a_diagonal(x):
     return y
 
 
+def by_turns(x):
+    buffers = nl.ndarray((2, nl.par_dim(128), x.shape[2]), x.dtype, buffer=nl.sbuf)
+    y = like(x)
+    for i in nl.sequential_range(x.shape[0]):
+        buffers[i % 2] = nl.load(x[i])
+        nl.store(y[i], buffers[i % 2])
+    return y
+
+
+def in_rows_of_twelve(x):
+    y = like(x)
+    for i in nl.affine_range(x.shape[0] * 12):
+        part = nl.ds(i % 12 * 4, 4)
+        nl.store(y[i // 12, :, part], nl.load(x[i // 12, :, part]))
+    return y
+
+
 def counting_up(x):
     y = like(x)
     row, column = nl.mgrid[0:128, 0:48]
@@ -411,7 +428,7 @@ def by_halves(x):
 
 DECIDED = [
     by_parity, one_of_them, the_early_ones, a_checkerboard, left_of_a_diagonal,
-    masked_on_a_diagonal, counting_up, by_halves,
+    masked_on_a_diagonal, counting_up, by_halves, by_turns, in_rows_of_twelve,
 ]  # fmt: skip
 
 
@@ -448,15 +465,6 @@ def placed_apart(x):
         tile = nl.ndarray((nl.par_dim(128), x.shape[2]), x.dtype, buffer=place)
         tile[...] = nl.load(x[i])
         nl.store(y[i], tile)
-    return y
-
-
-def by_turns(x):
-    buffers = nl.ndarray((2, nl.par_dim(128), x.shape[2]), x.dtype, buffer=nl.sbuf)
-    y = like(x)
-    for i in nl.sequential_range(x.shape[0]):
-        buffers[i % 2] = nl.load(x[i])
-        nl.store(y[i], buffers[i % 2])
     return y
 
 
@@ -545,7 +553,7 @@ def a_table(x):
 
 
 DIFFERENT = [
-    by_turns, counted, counted_by_turns, counted_in_a_list, counted_for_later, in_a_list, triangle,
+    counted, counted_by_turns, counted_in_a_list, counted_for_later, in_a_list, triangle,
     left_early, a_table, placed_apart, in_a_list_of_the_caller,
 ]  # fmt: skip
 
@@ -568,6 +576,18 @@ def test_a_program_id_decides():
 
     found = same(Kernel(kernel)[12], spec(12, 10, 128, 8))
     assert {i.program for i in found.instructions if i.origin is not None} == set(range(12))
+
+
+def test_a_program_id_decides_for_every_third_instance():
+    def kernel(x):
+        i, j = nl.program_id(0), nl.program_id(1)
+        y = like(x)
+        scale = 2.0 if i % 3 == 1 else 1.0
+        nl.store(y[i, j], nl.load(x[i, j]) * scale)
+        return y
+
+    found = same(Kernel(kernel)[30, 4], spec(30, 4, 128, 8))
+    assert sum(i.origin is None for i in found.instructions) < len(found.instructions) / 2
 
 
 def test_only_the_loop_with_different_iterations_is_traced_as_a_whole():
