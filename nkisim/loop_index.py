@@ -83,8 +83,12 @@ class Decision(NamedTuple):
     outcome: bool
     within: tuple[tuple[Variable, range], ...] = ()
 
+    def depends_on(self, variable: Variable) -> bool:
+        """Whether it could be another one for another index of a loop."""
+        return _contains(self.index, variable) or _contains(self.other, variable)
+
     def holds(self, variable: Variable, values: np.ndarray) -> np.ndarray:
-        """For which values of a loop's index the kernel decides that way.
+        """For which values of a loop's index, which it depends on, the kernel decides that way.
 
         Args:
             variable: the loop's.
@@ -93,19 +97,26 @@ class Decision(NamedTuple):
         Returns:
             bool [n]; False where that cannot be told.
         """
-        axes = 1 + len(self.within)
-        known = {variable: values.reshape(-1, *(1,) * len(self.within))}
-        for axis, (inner, r) in enumerate(self.within, 1):
-            line = np.arange(r.start, r.stop, r.step)
-            known[inner] = line.reshape(-1, *(1,) * (axes - axis - 1))
+        inner = [(v, r) for v, r in self.within if self.depends_on(v)]
+        known = {variable: values.reshape(-1, *(1,) * len(inner))}
+        for axis, (v, r) in enumerate(reversed(inner)):
+            known[v] = np.arange(r.start, r.stop, r.step).reshape(-1, *(1,) * axis)
         try:
             with np.errstate(all="raise"):
                 a, b = _at(self.index, known), _at(self.other, known)
-                same = np.asarray(self.comparison(a, b) == self.outcome)
+                same = self.comparison(a, b) == self.outcome
         except (ArithmeticError, RecursionError, TypeError, ValueError):
             return np.zeros(len(values), bool)
-        same = same.reshape((1,) * (axes - same.ndim) + same.shape)
-        return np.broadcast_to(same.all(axis=tuple(range(1, axes))), (len(values),))
+        return same.reshape(len(values), -1).all(axis=1) if inner else same
+
+
+def _contains(x: Any, variable: Variable) -> bool:
+    """Whether a loop index was used to compute `x`."""
+    if not isinstance(x, LoopIndex):
+        return False
+    if x.formula is None:
+        return x.variable is variable
+    return any([_contains(y, variable) for y in x.formula[1]])
 
 
 def _at(x: Any, known: dict[Variable, np.ndarray]) -> Any:
@@ -118,6 +129,7 @@ def _at(x: Any, known: dict[Variable, np.ndarray]) -> Any:
     return operation(*[_at(y, known) for y in operands])
 
 
+_LINEAR = (operator.add, operator.sub, operator.neg, operator.mul)
 _TURNS = 8  # divisors up to which it is the remainder that is to stay the same
 
 _tracing = threading.local()  # `decisions` made in the kernel being traced, as they are noted
@@ -153,22 +165,25 @@ def _note(comparison: Callable, index: LoopIndex, other: object, frame: FrameTyp
 def note_use(index: LoopIndex) -> None:
     """It is in an address, or in another number that is to grow evenly with loop indices.
 
-    A quotient or a remainder in it does so only while the other of the two stays what it is. That
-    is a decision, too: `i % 2` has its iterations taken in turns, `i % 100` by hundreds.
+    A quotient or a remainder does so only while the other of the two stays what it is. That is a
+    decision, too: `i % 2` has its iterations taken in turns, `i % 100` by hundreds. Of what is not
+    linear in another way, it is one that it stays what it is.
     """
     if index.formula is None:
         return
     operation, operands = index.formula
-    if operation in (operator.floordiv, operator.mod):
+    indices = [x for x in operands if isinstance(x, LoopIndex)]
+    kept = None
+    if operation in (operator.floordiv, operator.mod) and type(operands[1]) is int:
         dividend, divisor = operands
-        if isinstance(dividend, LoopIndex) and type(divisor) is int:
-            other = dividend % divisor if divisor <= _TURNS else dividend // divisor
-            known = getattr(_tracing, "decisions", None)
-            if known is not None:
-                known.append(Decision(operator.eq, other, int(other), True))
-    for x in operands:
-        if isinstance(x, LoopIndex):
-            note_use(x)
+        kept = dividend % divisor if divisor <= _TURNS else dividend // divisor
+    elif operation not in _LINEAR or (operation is operator.mul and len(indices) > 1):
+        kept, indices = index, []
+    known = getattr(_tracing, "decisions", None)
+    if kept is not None and known is not None:
+        known.append(Decision(operator.eq, kept, +kept, True))
+    for x in indices:
+        note_use(x)
 
 
 def _define_operators() -> None:

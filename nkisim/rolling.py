@@ -136,12 +136,13 @@ class Loop:
             start: of it.
             strands: of the iterations behind it.
         """
-        if len(self.strands) >= _MOST:
+        if not strands or len(self.strands) >= _MOST:
             return range(k, k + 1)
         free = np.array([s is None for s in strands], bool)
         values = np.array(self.indices[k + 1 :], np.int64)
         for decision in decisions()[start.decisions :]:
-            free &= decision.holds(self.variable, values)
+            if decision.depends_on(self.variable):
+                free &= decision.holds(self.variable, values)
         longest = range(k, k + 1)
         for step in (np.flatnonzero(free[:_WIDEST]) + 1).tolist():
             evenly = free[step - 1 :: step]
