@@ -46,9 +46,13 @@ _lines: dict[Location, Location] = {}  # one object a line
 _own_files: set[str] = set()
 
 
-def caller() -> FrameType | None:
-    """The innermost frame outside `nkisim`: the kernel's. None when there is none."""
-    frame = sys._getframe(1)
+def caller(depth: int = 1) -> FrameType | None:
+    """The innermost frame outside `nkisim`: the kernel's. None when there is none.
+
+    Args:
+        depth: how many frames further out to begin; those before are the simulator's own.
+    """
+    frame = sys._getframe(depth)
     while frame is not None:
         name = frame.f_code.co_filename
         if name not in _own_files:
@@ -61,7 +65,7 @@ def caller() -> FrameType | None:
 
 def locate() -> Location | None:
     """The user's kernel line: that of `caller`. None when there is none."""
-    frame = caller()
+    frame = caller(2)
     if frame is None:
         return None
     code, at = frame.f_code, frame.f_lasti

@@ -52,7 +52,7 @@ def fold_assignments(trace: Trace) -> None:
         first = bisect_right(between, positions[0])
         if first != bisect_left(between, at):
             continue
-        writer.outs = tuple(target if t.same_elements(value) else t for t in writer.outs)
+        writer.outs = tuple([target if t.same_elements(value) else t for t in writer.outs])
         moved = bisect_left(between, at)
         reads_it = moved and between[moved - 1] == positions[0]
         between[moved : moved + 1] = [] if reads_it else [positions[0]]
@@ -62,12 +62,13 @@ def fold_assignments(trace: Trace) -> None:
 
 def _writes_only(writer: Instruction, value: Tensor, copy: Instruction) -> bool:
     """Whether `writer` makes exactly what `copy` moves, in the same iteration."""
-    made = [t for t in writer.outs if t.buffer is value.buffer]
+    buffer = value.buffer
+    made = [t for t in writer.outs if t.buffer is buffer]
     return (
-        value.buffer.role is Role.LOCAL
+        buffer.role is Role.LOCAL
         and len(made) == 1
         and not writer.spec.partial
-        and all(t.buffer is not value.buffer for t in writer.tiles_in)
+        and all([t.buffer is not buffer for t in writer.tiles_in])
         and made[0].same_elements(value)
         and _same_mask(writer.where_of(value), copy.where_of(value))
         and writer.loops == copy.loops
@@ -100,7 +101,7 @@ def _may_write(writer: Instruction, value: Tensor, target: Tensor) -> bool:
         )
     ):
         return False
-    return writer.spec.elementwise or all(t.buffer is not target.buffer for t in writer.tiles_in)
+    return writer.spec.elementwise or all([t.buffer is not target.buffer for t in writer.tiles_in])
 
 
 _MOVES = frozenset({"nc_transpose", "tensor_copy"})

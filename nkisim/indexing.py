@@ -33,6 +33,8 @@ def index(target: AccessPattern, key: object) -> AccessPattern | IndirectTensor:
         IndexingError: too many indices, or an index that has no access pattern.
         ShapeError: index tensors that do not broadcast.
     """
+    if key is Ellipsis:
+        return target.view_of(target.form, target.offsets)
     if isinstance(key, Mask):
         return _masked_operand(target, key)
     several = isinstance(key, tuple) and not isinstance(key, DynSlice)

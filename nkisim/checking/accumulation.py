@@ -29,14 +29,15 @@ def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
     reads: dict[tuple[int, int], dict[tuple, tuple[Instruction, Tensor]]] = {}
     reported: set[tuple[int, int]] = set()
     for _, instr, _ in touching(trace.instructions, (Space.PSUM,)):
+        accumulates = _accumulates(instr)
         for t in instr.outs:
             if t.buffer.number not in accumulators:
                 continue
             key = (t.buffer.number, block_of(t))
-            if not _accumulates(instr):
+            if not accumulates:
                 reads.pop(key, None)  # written afresh: a new accumulation
                 continue
-            early = _overlapping(reads.get(key), t)
+            early = _overlapping(reads[key], t) if key in reads else None
             if early is not None and key not in reported:
                 reported.add(key)
                 yield _read_early(instr, t, early)
@@ -48,7 +49,7 @@ def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
         for t in instr.tiles_in:
             if t.buffer.number not in accumulators:
                 continue
-            if not any(t.same_elements(o) for o in instr.outs):
+            if not any([t.same_elements(o) for o in instr.outs]):
                 key = (t.buffer.number, block_of(t))
                 reads.setdefault(key, {})[tuple(t.bounds())] = (instr, t)
 
@@ -58,9 +59,9 @@ def _accumulates(instr: Instruction) -> bool:
     return bool(instr.attrs.get("accumulate")) and not instr.attrs.get("starts")
 
 
-def _overlapping(reads: dict | None, t: Tensor) -> Instruction | None:
+def _overlapping(reads: dict, t: Tensor) -> Instruction | None:
     mine = t.bounds()
-    for bounds, (instr, other) in (reads or {}).items():
+    for bounds, (instr, other) in reads.items():
         if other.base_shape == t.base_shape and all(
             a_lo <= b_hi and b_lo <= a_hi
             for (a_lo, a_hi), (b_lo, b_hi) in zip(bounds, mine, strict=True)
