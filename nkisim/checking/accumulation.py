@@ -20,7 +20,7 @@ def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
     accumulators = {
         t.buffer.number
         for instr in trace.instructions
-        if instr.attrs and _accumulates(instr)
+        if instr.origin is None and instr.attrs and _accumulates(instr)  # copies are like it
         for t in instr.outs
         if t.buffer.space is Space.PSUM and t.buffer.number < trace.copies
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,11 +31,11 @@ class Lifetimes(NamedTuple):
     last: dict[tuple[int, int], int]
 
 
-def lifetimes(trace: Trace) -> Lifetimes:
-    """Those of the on-chip tiles of a trace."""
+def lifetimes(trace: Trace, spaces: Collection[Space]) -> Lifetimes:
+    """Those of the tiles in some on-chip memories."""
     first: dict[tuple[int, int], int] = {}
     last: dict[tuple[int, int], int] = {}
-    for at, instr, tiles in touching(trace.instructions, (Space.SBUF, Space.PSUM)):
+    for at, instr, tiles in touching(trace.instructions, spaces):
         if instr.opcode == "memset":
             continue
         for t in tiles:

@@ -7,10 +7,9 @@ views, so one of them stands for all.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable
 from math import prod
-
-import numpy as np
 
 from nkisim.access import Form
 
@@ -43,21 +42,22 @@ def in_cells(shape: tuple[int, ...], views: Iterable[Part], whole: bool = False)
             boxes[key] = tuple([(low, high + 1) for low, high in form.bounds(offsets)])
     if not boxes or not shape:
         return None
-    cells, slices = [], []
-    for axis, ranges in enumerate(zip(*boxes.values(), strict=True)):
+    # For each axis, from the last one on, the numbers of the cells along it, times those behind it.
+    spans: list[list[range]] = []
+    count = 1
+    for axis, ranges in reversed(list(enumerate(zip(*boxes.values(), strict=True)))):
         cuts = {cut for r in ranges for cut in r}
         if whole:
             cuts |= {0, shape[axis]}
-        at = {cut: n for n, cut in enumerate(sorted(cuts))}
-        cells.append(len(cuts) - 1)
-        slices.append([slice(at[low], at[high]) for low, high in ranges])
-    places = dict(zip(boxes, zip(*slices, strict=True), strict=True))
-    sizes = {key: prod(s.stop - s.start for s in place) for key, place in places.items()}
-    if max(prod(cells), sum(sizes[key] for key in keys)) > _MOST:
+        at = {cut: n * count for n, cut in enumerate(sorted(cuts))}
+        spans.append([range(at[low], at[high], count) for low, high in ranges])
+        count *= len(cuts) - 1
+    places = dict(zip(boxes, zip(*reversed(spans), strict=True), strict=True))
+    sizes = {key: prod(map(len, place)) for key, place in places.items()}
+    if max(count, sum([sizes[key] for key in keys])) > _MOST:
         return None
-    numbers = np.arange(prod(cells)).reshape(cells)
-    of = {key: numbers[place].ravel().tolist() for key, place in places.items()}
-    return numbers.size, [of[key] for key in keys]
+    of = {key: list(map(sum, itertools.product(*place))) for key, place in places.items()}
+    return count, [of[key] for key in keys]
 
 
 @functools.lru_cache(maxsize=4096)

@@ -169,7 +169,8 @@ class Checker:
         if self.modes["race"] != "off":
             for error, mild in check_races(self.trace, self.simulated):
                 self.report("race", error, mild)
-        lives = functools.cache(lambda: lifetimes(self.trace))
+        held = [s for s in (Space.SBUF, Space.PSUM) if self.modes[s.value] != "off"]
+        lives = functools.cache(lambda: lifetimes(self.trace, held))
         whole = {
             "loop": check_affine_loops,
             "accumulation": check_accumulation,

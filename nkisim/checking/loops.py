@@ -6,6 +6,7 @@ it, the iteration that wrote it last, in program order and once more in reverse.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING, NamedTuple
@@ -180,6 +181,9 @@ def _do_not_clash(pattern: _Pattern) -> bool:
     if found is None:
         return False
     _, places = found
+    used = list(itertools.chain.from_iterable(places))
+    if len(set(used)) == len(used):
+        return True
     writer: dict[int, int] = {}  # of each cell: 2 * path + accumulates
     readers: dict[int, set[int]] = defaultdict(set)  # since the cell was written
 
