@@ -211,6 +211,21 @@ def test_a_block_of_tiles_has_its_partition_axis_where_it_says():
     np.testing.assert_array_equal(blocks(x), x + np.arange(3, dtype=np.float32)[:, None, None])
 
 
+def test_the_same_part_of_a_tile_with_another_partition_axis():
+    @Kernel
+    def kernel(x):
+        out = like(x)
+        block = nl.ndarray((3, nl.par_dim(4), 5), x.dtype)
+        block[0] = nl.load(x[0])
+        tile = nl.ndarray((3, 4, 5), x.dtype)
+        tile[0] = nl.load(x[0])  # here
+        nl.store(out[0], block[0])
+        return out
+
+    report = diagnosed(IndexingError, "partition axis is 0", kernel, ones(3, 4, 5))
+    assert report.code == "err_failed_to_infer_tile_from_local_tensor"
+
+
 # -- memories
 
 

@@ -224,6 +224,37 @@ def test_an_inner_loop_may_write_again_in_the_next_outer_iteration_of_a_sequenti
     np.testing.assert_array_equal(launch(body), X)
 
 
+@pytest.mark.parametrize("affine_first", [True, False])
+def test_the_same_uses_in_loops_of_two_kinds(affine_first):
+    def body(x, out):
+        kinds = [nl.sequential_range, nl.affine_range]
+        for loop in reversed(kinds) if affine_first else kinds:
+            total = nl.zeros((32, 16), dtype=nl.float32)
+            for i in loop(4):
+                total[...] = nl.subtract(nl.load(x[i]), total)
+                nl.store(out[i], total)
+
+    with pytest.raises(LoopError, match=r"an nl\.affine_range loop"):
+        launch(body)
+
+
+def test_the_same_uses_of_tiles_made_inside_and_outside_of_a_loop():
+    def body(x, out):
+        for i in nl.affine_range(4):
+            inside = nl.zeros((32, 16), dtype=nl.float32)
+            for _ in nl.sequential_range(2):
+                inside[...] = nl.subtract(nl.load(x[i]), inside)
+            nl.store(out[i], inside)
+        outside = nl.zeros((32, 16), dtype=nl.float32)
+        for i in nl.affine_range(4):
+            for _ in nl.sequential_range(2):
+                outside[...] = nl.subtract(nl.load(x[i]), outside)
+
+    with pytest.raises(LoopError, match=r"an nl\.affine_range loop") as caught:
+        launch(body)
+    assert "outside[...] =" in str(caught.value)
+
+
 def test_both_checks_can_be_turned_down():
     with nkisim.checks(loop="off"):
         launch(running_sum(nl.affine_range))

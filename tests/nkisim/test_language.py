@@ -387,6 +387,11 @@ def test_instructions_know_their_kernel_line():
     assert "tensor_scalar(add)" in str(instr)
 
 
+def test_instructions_of_one_line_share_its_location():
+    _, a, b, _ = instructions(lambda x: x + 1 + x * 2, numbers(2, 3))[:4]
+    assert a.location is b.location
+
+
 # -- loops
 
 

@@ -91,3 +91,13 @@ def test_flags_are_kept_in_place():
     assert written.of(buffer) is flags
     written.add(whole[4:6])
     assert written.of(buffer) is None
+
+
+def test_tiles_written_in_other_parts_are_not_alike():
+    """Of two tiles of one shape, with as many parts, one is written everywhere."""
+    written = WrittenElements()
+    for number, starts in enumerate([(0, 3), (0, 0), (3, 0)]):
+        tile = Tensor(Buffer(number, SHAPE, np.dtype(np.float32), Space.SBUF))
+        for start, shift in zip(starts, (0, number == 1), strict=True):
+            written.note(tile[start : start + 3, 0 : 8 - shift])
+        assert written.missing(tile.buffer) == (24 if number == 1 else 0)
