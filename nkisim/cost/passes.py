@@ -147,7 +147,7 @@ def _computation(i: Instruction, storage: Storage) -> tuple | None:
         return None
     # Which part of a tile it reads is compared with the tile's number.
     ins = [None if isinstance(x, Tensor) else x for x in i.ins]
-    return i.opcode, out.shape, *ins, *i.attrs.items()
+    return i.opcode, out.shape, out.dtype, *ins, *i.attrs.items()
 
 
 def _next_iteration(before: tuple, now: tuple, innermost: bool) -> bool:

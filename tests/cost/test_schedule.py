@@ -266,6 +266,20 @@ def test_work_that_a_loop_repeats_is_hoisted():
 
 
 @nki.jit
+def in_two_types(x):
+    out = nl.ndarray((2, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for i, dtype in zip(nl.static_range(2), (nl.float32, nl.bfloat16), strict=True):
+        nl.store(out[i], nl.exp(tile, dtype=dtype))
+    return out
+
+
+def test_a_result_of_another_type_is_other_work():
+    timeline = nkisim.profile(in_two_types, spec(128, 512))
+    assert not any("hoisted" in choice for choice in timeline.choices)
+
+
+@nki.jit
 def scaled(x, row, count):
     out = nl.ndarray((count, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
     tile, row = nl.load(x), nl.load(row)
