@@ -14,7 +14,7 @@ import numpy as np
 
 from nkisim import annotations, checking, compatibility, debugging, frameworks, rewriting
 from nkisim.dtypes import as_dtype
-from nkisim.errors import Location, NotUniform, OutputError, ParameterError, ShapeError
+from nkisim.errors import Location, NotUniform, OutputError, ParameterError
 from nkisim.grid import SINGLE, Grid, NeuronCores, SpmdDim
 from nkisim.guards import Guards
 from nkisim.machine import TARGET, Machine
@@ -478,24 +478,3 @@ def _signature(value: Any) -> Any:
     if isinstance(value, float) and value == 0:
         return (type(value), str(value))  # 0.0 == -0.0, but they are two constants
     return (type(value), value)
-
-
-_INTS = frozenset({int})
-
-
-def check_shapes(shape: Any) -> tuple[int, ...]:
-    """`shape` as a tuple of non-negative ints: itself, if it is one. Raises ShapeError."""
-    if type(shape) is tuple and _INTS.issuperset(map(type, shape)) and min(shape, default=0) >= 0:
-        return shape
-    entries = shape if isinstance(shape, tuple | list) else (shape,)
-    try:
-        sizes = tuple(int(s.__index__()) for s in entries)
-    except (AttributeError, TypeError):
-        sizes = (-1,)
-    if any(s < 0 for s in sizes):
-        raise ShapeError(
-            f"shape {shape!r}",
-            rule="a shape is a tuple of non-negative integers known while tracing",
-            fix="compute it from the shapes of the arguments",
-        )
-    return sizes

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nkisim.errors import Location
+from nkisim.errors import Location, ShapeError
 
 if TYPE_CHECKING:
     from nkisim.access import AccessPattern
@@ -206,3 +206,24 @@ def block_of(view: AccessPattern) -> int:
     for size, o in zip(view.base_shape[: view.buffer.par_axis], view.offsets, strict=False):
         at = at * size + o
     return at
+
+
+_INTS = frozenset({int})
+
+
+def check_shapes(shape: Any) -> tuple[int, ...]:
+    """`shape` as a tuple of non-negative ints: itself, if it is one. Raises ShapeError."""
+    if type(shape) is tuple and _INTS.issuperset(map(type, shape)) and min(shape, default=0) >= 0:
+        return shape
+    entries = shape if isinstance(shape, tuple | list) else (shape,)
+    try:
+        sizes = tuple(int(s.__index__()) for s in entries)
+    except (AttributeError, TypeError):
+        sizes = (-1,)
+    if any(s < 0 for s in sizes):
+        raise ShapeError(
+            f"shape {shape!r}",
+            rule="a shape is a tuple of non-negative integers known while tracing",
+            fix="compute it from the shapes of the arguments",
+        )
+    return sizes

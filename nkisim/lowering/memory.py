@@ -10,8 +10,7 @@ import numpy as np
 from nkisim.dtypes import as_dtype
 from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
 from nkisim.index import DynSlice, as_int
-from nkisim.kernel import check_shapes
-from nkisim.memory import Allocation, Buffer, Space
+from nkisim.memory import Allocation, Buffer, Space, check_shapes
 from nkisim.tensor import Tensor
 from nkisim.trace import current
 

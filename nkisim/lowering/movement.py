@@ -18,12 +18,11 @@ from nkisim.errors import (
 from nkisim.index import Mask, as_int
 from nkisim.indirect import IndirectTensor
 from nkisim.instruction import Engine
-from nkisim.kernel import check_shapes
 from nkisim.lowering.gather import gather, scatter
 from nkisim.lowering.memory import full, ndarray
 from nkisim.lowering.operands import as_tile, derived_name, fit, number, require_tensor, spread
 from nkisim.machine import GEN2
-from nkisim.memory import Space
+from nkisim.memory import Space, check_shapes
 from nkisim.reshaping import once
 from nkisim.tensor import Tensor, provide_operations
 from nkisim.trace import current, restriction

@@ -10,10 +10,10 @@ from nkisim.compatibility import drops_nothing
 from nkisim.dtypes import F32, FLOATS, INTEGERS, as_dtype
 from nkisim.errors import DTypeError, ParameterError, ShapeError
 from nkisim.index import Mask, as_int
-from nkisim.kernel import check_shapes
 from nkisim.lowering.memory import ndarray
 from nkisim.lowering.movement import copy
 from nkisim.lowering.operands import lane_operand, narrow, require_tile, spread
+from nkisim.memory import check_shapes
 from nkisim.tensor import Tensor
 from nkisim.trace import current, restriction
 

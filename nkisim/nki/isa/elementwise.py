@@ -12,7 +12,6 @@ from nkisim.dtypes import F32, INTEGERS, as_dtype, promote
 from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
 from nkisim.index import Mask
 from nkisim.instruction import Engine
-from nkisim.kernel import check_shapes
 from nkisim.lowering import chain as lowering
 from nkisim.lowering.elementwise import operator_name
 from nkisim.lowering.memory import ndarray
@@ -29,7 +28,7 @@ from nkisim.lowering.operands import (
 )
 from nkisim.lowering.reduce import check_integers
 from nkisim.lowering.registers import accumulate
-from nkisim.memory import Space
+from nkisim.memory import Space, check_shapes
 from nkisim.nki.isa.constants import choose, engine, get_nc_version, nc_version, reduce_cmd
 from nkisim.tensor import Tensor
 from nkisim.trace import current
