@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import warnings
 from collections.abc import Iterator
 from statistics import median
 from time import perf_counter
@@ -133,7 +134,8 @@ def main() -> int:
     for _ in range(ROUNDS):
         for name, kernel, args in cases():
             gc.collect()  # the traces of the case before
-            with nkisim.checks(sbuf="off"):  # some spill, which is the point of their chapter
+            with nkisim.checks(sbuf="warn"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # some spill, which is the point of their chapter
                 first, counts[name] = _profile(kernel, args)
                 second, _ = _profile(kernel, args)
             times.setdefault(name, []).append((first, second))

@@ -202,6 +202,8 @@ def c_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def block_of(view: AccessPattern) -> int:
     """Which tile of an on-chip tensor a view is in: its block index, counted row-major."""
+    if view.buffer.par_axis == 1:
+        return view.offsets[0]
     at = 0
     for size, o in zip(view.base_shape[: view.buffer.par_axis], view.offsets, strict=False):
         at = at * size + o

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Collection, Iterator
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,26 +26,29 @@ _QUARTER = 32  # partitions
 
 class Lifetimes(NamedTuple):
     """For each tile that the compiler places, the positions of its first write and its last use.
-    A tile is named by the number of its buffer and its block."""
+    A tile's name, modulo the number of buffers, is its buffer's number."""
 
-    first: dict[tuple[int, int], int]
-    last: dict[tuple[int, int], int]
+    first: dict[int, int]
+    last: dict[int, int]
 
 
 def lifetimes(trace: Trace, spaces: Collection[Space]) -> Lifetimes:
     """Those of the tiles in some on-chip memories."""
-    first: dict[tuple[int, int], int] = {}
-    last: dict[tuple[int, int], int] = {}
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    buffers = len(trace.buffers)
     for at, instr, tiles in touching(trace.instructions, spaces):
         if instr.opcode == "memset":
             continue
         for t in tiles:
             buffer = t.buffer
             if buffer.place is None:
-                key = (buffer.number, block_of(t) if buffer.par_axis else 0)
-                if key not in first:
-                    first[key] = at
-                last[key] = at
+                name = buffer.number
+                if buffer.par_axis:
+                    name += block_of(t) * buffers
+                if name not in last:
+                    first[name] = at
+                last[name] = at
     return Lifetimes(first, last)
 
 
@@ -54,21 +58,22 @@ def check_capacity(trace: Trace, space: Space, lives: Lifetimes) -> Iterator[Til
     room = (machine.sbuf_usable_bytes if space is Space.SBUF else machine.psum_bytes) * 4
     first, last = lives
     change = [0] * (len(trace.instructions) + 1)
-    for key, at in first.items():
-        buffer = trace.buffers[key[0]]
+    buffers = trace.buffers
+    for name, at in first.items():
+        buffer = buffers[name % len(buffers)]
         if buffer.space is space:
             size = _size(buffer.shape, buffer.par_axis, buffer.dtype.itemsize)
             change[at] += size
-            change[last[key] + 1] -= size
+            change[last[name] + 1] -= size
     used = list(itertools.accumulate(change))
     worst = max(used)
     if worst <= room:
         return
     worst_at = used.index(worst)
     alive = [
-        k
-        for k, at in first.items()
-        if at <= worst_at <= last[k] and trace.buffers[k[0]].space is space
+        name % len(buffers)
+        for name, at in first.items()
+        if at <= worst_at <= last[name] and buffers[name % len(buffers)].space is space
     ]
     yield _error(trace, space, worst, room, worst_at, alive)
 
@@ -81,9 +86,7 @@ def _size(shape: tuple[int, ...], par_axis: int, itemsize: int) -> int:
 
 
 def _error(trace, space, worst, room, at, alive) -> TileSizeError:
-    tiles: dict[int, int] = {}
-    for number, _ in alive:
-        tiles[number] = tiles.get(number, 0) + 1
+    tiles = Counter(alive)  # by their buffer
 
     def weight(number: int) -> int:
         b = trace.buffers[number]
