@@ -43,8 +43,11 @@ def check_affine_loops(trace: Trace) -> Iterator[LoopError]:
         buffer = trace.buffers[number]
         if not uses:
             continue
+        accumulates = [_accumulates(i, t) for i, t, _ in uses]
+        if all(accumulates):  # in any order
+            continue
         if all([i.where_of(t) is None for i, t, _ in uses]):
-            pattern = _pattern(buffer, uses, affine)
+            pattern = _pattern(buffer, uses, accumulates, affine)
             if pattern not in known:
                 known[pattern] = _do_not_clash(pattern)
             if known[pattern]:
@@ -64,11 +67,18 @@ def _accesses(trace: Trace, affine: set[int]) -> dict[int, list[tuple[Instructio
     """
     written: dict[int, set[int]] = {}
     copies, echoes = trace.copies, trace.echoes
+    local: set[int] = set()  # instructions that write what their iteration has made; so do copies
     for instr in trace.instructions:
+        if instr.origin is not None:
+            if id(instr.origin) in local:
+                continue
+        elif all([len(t.buffer.loops) == len(instr.loops) for t in instr.outs]):
+            local.add(id(instr))
+            continue
         for t in instr.outs:
             buffer = t.buffer
             number = buffer.number
-            if buffer.loops is instr.loops or number >= copies or number in echoes:
+            if number >= copies or number in echoes:
                 continue
             inner = instr.loops[len(buffer.loops) :]
             if inner and any([n in affine for n, _ in inner]):
@@ -155,7 +165,10 @@ class _Pattern(NamedTuple):
 
 
 def _pattern(
-    buffer: Buffer, uses: list[tuple[Instruction, Tensor, bool]], affine: set[int]
+    buffer: Buffer,
+    uses: list[tuple[Instruction, Tensor, bool]],
+    accumulates: list[bool],
+    affine: set[int],
 ) -> _Pattern:
     depth = len(buffer.loops)
     scopes: dict[Path, int] = {}
@@ -163,13 +176,13 @@ def _pattern(
     numbers: dict[int, int] = {}  # by identity, which instructions of an iteration share
     paths: list[tuple[int, Path]] = []
     parts: list[tuple[Part, bool, int]] = []
-    for instr, t, writes in uses:
+    for (instr, t, writes), adds in zip(uses, accumulates, strict=True):
         number = numbers.setdefault(id(instr.loops), len(paths))
         if number == len(paths):
             outer, inner = instr.loops[:depth], instr.loops[depth:]
             renamed = tuple([(loops.setdefault(n, len(loops)), i) for n, i in inner])
             paths.append((scopes.setdefault(outer, len(scopes)), renamed))
-        parts.append(((t.form, t.offsets), writes, 2 * number + _accumulates(instr, t)))
+        parts.append(((t.form, t.offsets), writes, 2 * number + adds))
     local = frozenset([new for n, new in loops.items() if n in affine])
     return _Pattern(buffer.shape, tuple(paths), local, tuple(parts))
 
