@@ -104,6 +104,7 @@ class Loop:
         self.first_buffer = len(rolls.tracer.trace.buffers)
         self.first_decision = len(decisions())
         self.strands: list[Strand] = []
+        self._free = np.ones(len(indices), bool)  # iterations without a strand
         self._plans = 0
 
     def steps(self, frame: FrameType | None) -> Iterator[int]:
@@ -120,30 +121,31 @@ class Loop:
             start = self.rolls.now()
             yield LoopIndex.of(index, self.variable)
             if strand is None:
-                taken = strands[k + 1 :]
-                places = self._decided_alike(k, start, taken)
-                strand = Strand(self, self.indices[places.start : places.stop : places.step])
-                strands[places.start : places.stop : places.step] = [strand] * len(places)
+                places = self._decided_alike(k, start)
+                at = slice(places.start, places.stop, places.step)
+                strand = Strand(self, self.indices[at])
+                strands[at] = [strand] * len(places)
+                self._free[at] = False
                 self.strands.append(strand)
             strand.traced_one([start, self.rolls.now()], frame)
 
-    def _decided_alike(self, k: int, start: Mark, strands: list[Strand | None]) -> range:
+    def _decided_alike(self, k: int, start: Mark) -> range:
         """The iterations of a new strand, which begins with the one that was traced last: those
         that follow it evenly and decide alike.
 
         Args:
             k: which iteration it was.
             start: of it.
-            strands: of the iterations behind it.
         """
-        if not strands or len(self.strands) >= _MOST:
-            return range(k, k + 1)
-        free = np.array([s is None for s in strands], bool)
-        values = np.array(self.indices[k + 1 :], np.int64)
+        longest = range(k, k + 1)
+        later = self.indices[k + 1 :]
+        if not later or len(self.strands) >= _MOST:
+            return longest
+        values = np.arange(later.start, later.stop, later.step)
+        free = self._free[k + 1 :].copy()
         for decision in decisions()[start.decisions :]:
             if decision.depends_on(self.variable):
                 free &= decision.holds(self.variable, values)
-        longest = range(k, k + 1)
         for step in (np.flatnonzero(free[:_WIDEST]) + 1).tolist():
             evenly = free[step - 1 :: step]
             more = len(evenly) if evenly.all() else int(np.argmin(evenly))

@@ -97,21 +97,26 @@ class _Recipe:
     Args:
         index: the loop index of the latter.
         step: from that to the index of the next one like it.
+        depth: of the loop: how many are around it; -1 for instances.
 
     Attributes:
-        paths: the loop iterations inside.
-        buffers: those that the iteration makes for itself, with the position of their path.
+        around: the loop iterations that this one is in.
+        paths: those inside of it.
+        buffers: those that the iteration makes for itself, with the position of their path and the
+            sets of numbers that a copy of it belongs to, as it does.
         operands: each operand once: (operand, position in `buffers` or -1, step of its offsets or
             None).
         instructions: (instruction, position of its path, how to pick its outs, ins and tiles_in
             from the operands).
     """
 
-    def __init__(self, index: int, step: int) -> None:
+    def __init__(self, index: int, step: int, depth: int) -> None:
         self.index = index
         self.step = step
+        self.depth = depth
+        self.around: Path = ()
         self.paths: list[Path] = []
-        self.buffers: list[tuple[Buffer, int]] = []
+        self.buffers: list[tuple[Buffer, int, list[set[int]]]] = []
         self.operands: list[tuple[Any, int, tuple[int, ...] | None]] = []
         self.instructions: list[tuple[Instruction, int, Any, Any, Any]] = []
         self._known: dict[int, int] = {}
@@ -120,7 +125,8 @@ class _Recipe:
         """The position of a path. By identity, which what an iteration makes shares."""
         at = self._known.setdefault(id(loops), len(self.paths))
         if at == len(self.paths):
-            self.paths.append(loops)
+            self.around = loops[: max(self.depth, 0)]
+            self.paths.append(loops[self.depth + 1 :])
         return at
 
 
@@ -206,7 +212,8 @@ class _Unroller:
                     continue
                 error.loop, error.brief = key, plan.like is not None
                 raise
-            missing |= dict.fromkeys(plan.missing, recipe)
+            if recipe.instructions:
+                missing |= dict.fromkeys(plan.missing, recipe)
         out: list[Instruction] = []
         for index in rolled.indices:
             if index in missing:
@@ -220,7 +227,8 @@ class _Unroller:
         be alike."""
         if len({len(p) for p in parts}) > 1:
             raise NotUniform("iterations have different numbers of instructions")
-        recipe = _Recipe(plan.indices[plan.alike[-2]], plan.indices.step)
+        depth = max(level - len(self.places[0]), -1)
+        recipe = _Recipe(plan.indices[plan.alike[-2]], plan.indices.step, depth)
         distance = plan.distance
         own: dict[tuple[int, ...], int] = {}  # buffers by number -> position in the recipe, or -1
         known: dict[tuple[int, ...], int] = {}
@@ -293,23 +301,27 @@ class _Unroller:
         for t in tiles:
             _check_buffers(t.buffer, buffer)
         at = own[numbers] = len(recipe.buffers)
-        recipe.buffers.append((buffer, recipe.path(buffer.loops)))
+        notes = [of for of in (self.trace.hidden, self.trace.assigned) if buffer.number in of]
+        recipe.buffers.append((buffer, recipe.path(buffer.loops), notes))
         return at
 
     def _copy(self, recipe: _Recipe, level: int, key: int, index: int) -> list[Instruction]:
         """The iteration with a loop index, made by a recipe."""
-        if not recipe.paths:
-            return []
-        axes, by = len(self.places[0]), (index - recipe.index) // recipe.step
-        if level < axes:
+        by = (index - recipe.index) // recipe.step
+        if recipe.depth < 0:
             jump, head = (index - recipe.index) * self.programs[level], ()
         else:
-            jump, head = 0, (*recipe.paths[0][: level - axes], (key, index))
-        tails = [path[len(head) :] for path in recipe.paths]
-        if not self.rolled[key].recorded:
-            tails = self._renumbered(tails)
-        paths = [head + tail for tail in tails]
-        buffers = [self._copy_buffer(b, jump, paths[at]) for b, at in recipe.buffers]
+            jump, head = 0, (*recipe.around, (key, index))
+        recorded = self.rolled[key].recorded
+        paths = [head + p for p in (recipe.paths if recorded else self._renumbered(recipe.paths))]
+        buffers = []
+        known = self.trace.buffers
+        for b, at, notes in recipe.buffers:
+            new = b.again(len(known), b.program + jump, paths[at])
+            known.append(new)
+            buffers.append(new)
+            for numbers in notes:
+                numbers.add(new.number)
         operands = []
         distances: dict[tuple[int, ...], tuple[int, ...]] = {}  # by step
         for x, at, step in recipe.operands:
@@ -338,15 +350,6 @@ class _Unroller:
             new[number] = len(loops)
             loops.append(loops[number])
         return [tuple([(new[number], i) for number, i in path]) for path in paths]
-
-    def _copy_buffer(self, b: Buffer, jump: int, loops: Path) -> Buffer:
-        trace = self.trace
-        new = b.again(len(trace.buffers), b.program + jump, loops)
-        trace.buffers.append(new)
-        for numbers in (trace.hidden, trace.assigned):
-            if b.number in numbers:
-                numbers.add(new.number)
-        return new
 
 
 def alike(a: Instruction, b: Instruction) -> bool:
