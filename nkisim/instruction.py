@@ -134,19 +134,21 @@ def touching(
 
     Copies of one instruction are alike in that, so one of them is looked at.
     """
-    known: dict[int, Callable[[Sequence], Sequence]] = {}  # by the origin of copies
+    known: dict[int, Callable[[Sequence], Sequence] | None] = {}  # by the origin of copies
     for at, i in enumerate(instructions):
-        tiles: Sequence[Tensor] = i.outs + i.tiles_in
         if i.origin is None:
-            tiles = [t for t in tiles if t.buffer.space in spaces]
-        else:
-            pick = known.get(id(i.origin))
-            if pick is None:
-                there = [n for n, t in enumerate(tiles) if t.buffer.space in spaces]
-                pick = known[id(i.origin)] = picker(there)
-            tiles = pick(tiles)
-        if tiles:
-            yield at, i, tiles
+            tiles: Sequence[Tensor] = [t for t in i.outs + i.tiles_in if t.buffer.space in spaces]
+            if tiles:
+                yield at, i, tiles
+            continue
+        kind = id(i.origin)
+        if kind not in known:
+            tiles = i.outs + i.tiles_in
+            there = [n for n, t in enumerate(tiles) if t.buffer.space in spaces]
+            known[kind] = picker(there) if there else None
+        pick = known[kind]
+        if pick is not None:
+            yield at, i, pick(i.outs + i.tiles_in)
 
 
 def picker(positions: list[int]) -> Callable[[Sequence], tuple]:

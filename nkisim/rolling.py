@@ -144,6 +144,8 @@ class Loop:
         values = np.arange(later.start, later.stop, later.step)
         free = self._free[k + 1 :].copy()
         for decision in decisions()[start.decisions :]:
+            if not free.any():
+                return longest
             if decision.depends_on(self.variable):
                 free &= decision.holds(self.variable, values)
         for step in (np.flatnonzero(free[:_WIDEST]) + 1).tolist():
