@@ -26,13 +26,15 @@ CHECKS = {
     "accumulation": "a PSUM tile is read after its last matmul, and accumulated by matmuls only",
     "placement": "tiles placed by hand fit, and do not overlap while both are alive",
     "range": "activation functions get inputs from their documented range",
+    "keyword": "operations know the keywords that they are given",
     "tcm": "custom C++ operators free the TCM that they allocate",
 }
 
 # A value out of range is one wrong number, and padding that nobody uses may hold it.
 # The compiler mends the others at a price: it moves a tile to an allowed partition, or spills
 # tiles to the next memory ("any on-chip memory": NKI programming model, Memory hierarchy).
-_WARNED = ("partition", "sbuf", "psum", "range")
+# The SDK drops keywords that it does not know.
+_WARNED = ("partition", "sbuf", "psum", "range", "keyword")
 
 
 def _from_environment() -> dict[str, Mode]:

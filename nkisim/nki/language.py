@@ -59,6 +59,7 @@ from nkisim.lowering.types import bfp16, finfo, fp32, static_cast, tfloat32
 from nkisim.machine import TARGET
 from nkisim.memory import Space
 from nkisim.nki import constants
+from nkisim.nki import keywords as _keywords
 
 sbuf = Space.SBUF
 psum = Space.PSUM
@@ -174,3 +175,5 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+globals().update(_keywords.checked(globals(), __all__, "nl"))

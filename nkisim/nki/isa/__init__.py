@@ -6,6 +6,7 @@ The functions check what the documentation asks of their operands and write the 
 
 from __future__ import annotations
 
+from nkisim.nki import keywords as _keywords
 from nkisim.nki.isa.constants import (
     dge_mode,
     dma_engine,
@@ -112,3 +113,5 @@ __all__ = [
     "unknown_engine",
     "vector_engine",
 ]
+
+globals().update(_keywords.checked(globals(), __all__, "nisa"))
