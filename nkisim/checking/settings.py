@@ -33,7 +33,7 @@ CHECKS = {
 # A value out of range is one wrong number, and padding that nobody uses may hold it.
 # The compiler mends the others at a price: it moves a tile to an allowed partition, or spills
 # tiles to the next memory ("any on-chip memory": NKI programming model, Memory hierarchy).
-# The SDK drops keywords that it does not know.
+# The SDK's operations take any keyword.
 _WARNED = ("partition", "sbuf", "psum", "range", "keyword")
 
 

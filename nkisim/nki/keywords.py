@@ -1,7 +1,7 @@
 """Keywords that an operation does not know.
 
-The SDK's operations end in `**kwargs`, so that a misspelt keyword (`maks=...`) is dropped without a
-word. Here a check tells.
+The signatures of the SDK's operations end in `**kwargs`, so that a misspelt keyword (`maks=...`) is
+no error. Here a check tells.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _report(what: str, known: list[str], ignored: list[str]) -> None:
     meant = f"write {' and '.join(near)}, if that is meant" if near else "leave it out"
     error = ParameterError(
         f"{what} ignores {', '.join(f'{name}=' for name in ignored)}",
-        rule=f"its keywords are {', '.join(known)}; the SDK drops any other without a word",
+        rule=f"its keywords are {', '.join(known)}; **kwargs takes any other without a word",
         fix=meant,
         location=locate(),
     )
