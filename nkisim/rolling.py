@@ -194,12 +194,13 @@ class Strand:
         self.known: Sample | None = None  # of a strand with the same instructions
         self.marks: list[list[Mark]] = []  # start and end of each iteration that is traced
         self.values: list[Numbers] = []  # at the end of each
+        self._wanted: set[int] = set()
         rolls, key = loop.rolls, (loop.variable.line, indices.step)
         self.samples = rolls.samples.setdefault(key, []) if loop.brief else []
 
     def wants(self, index: int) -> bool:
         """Whether the iteration with a loop index, one of this strand's, is to be traced."""
-        return self.plan is None or self.indices.index(index) in self.plan.traced
+        return self.plan is None or index in self._wanted
 
     def traced_one(self, marks: list[Mark], frame: FrameType | None) -> None:
         """An iteration that was wanted has been traced."""
@@ -211,6 +212,7 @@ class Strand:
             self.known = self._find()
             if self.known is not None or len(self.marks) == 2:
                 self.plan = self._made_plan()
+                self._wanted = {self.indices[k] for k in self.plan.traced}
 
     def _find(self) -> Sample | None:
         """The sample whose instructions the iteration that has just ended has."""

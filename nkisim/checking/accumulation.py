@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
     """Each PSUM tile that is read in the middle of its accumulation, once."""
-    accumulators = {
-        t.buffer.number
-        for instr in trace.instructions
-        if instr.origin is None and instr.attrs and _accumulates(instr)  # copies are like it
-        for t in instr.outs
-        if t.buffer.space is Space.PSUM and t.buffer.number < trace.copies
-    }
+    accumulators = _in_doubt(trace)
     if not accumulators:
         return
     reads: dict[tuple[int, int], dict[tuple, tuple[Instruction, Tensor]]] = {}
@@ -52,6 +46,36 @@ def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
             if not any([t.same_elements(o) for o in instr.outs]):
                 key = (t.buffer.number, block_of(t))
                 reads.setdefault(key, {})[tuple(t.bounds())] = (instr, t)
+
+
+def _in_doubt(trace: Trace) -> set[int]:
+    """The PSUM tensors that are read before they are added to for the last time, or not in fp32."""
+    first_read: dict[int, int] = {}
+    last_sum: dict[int, int] = {}
+    kinds: dict[int, tuple[bool, bool]] = {}  # whether it accumulates, and reads; so do its copies
+    for at, instr in enumerate(trace.instructions):
+        origin = instr.origin or instr
+        kind = kinds.get(id(origin))
+        if kind is None:
+            reads = instr.engine is not Engine.TENSOR and any(
+                [t.buffer.space is Space.PSUM for t in instr.tiles_in]
+            )
+            kind = kinds[id(origin)] = _accumulates(instr), reads
+        accumulates, reads = kind
+        if accumulates:
+            for t in instr.outs:
+                last_sum[t.buffer.number] = at
+        if reads:
+            for t in instr.tiles_in:
+                first_read.setdefault(t.buffer.number, at)
+    never = len(trace.instructions)
+    return {
+        n
+        for n, at in last_sum.items()
+        if (first_read.get(n, never) <= at or trace.buffers[n].dtype != F32)
+        and trace.buffers[n].space is Space.PSUM
+        and n < trace.copies  # copies are like those that were traced
+    }
 
 
 def _accumulates(instr: Instruction) -> bool:

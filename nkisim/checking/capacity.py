@@ -32,6 +32,23 @@ class Lifetimes(NamedTuple):
     last: dict[int, int]
 
 
+def may_overflow(trace: Trace, space: Space) -> bool:
+    """Whether a memory would be too small if all tiles lived as long as the loop iteration that
+    made them, in which they are used. Iterations that a rolled trace left out make the same."""
+    made: dict[tuple[int | None, tuple], int] = {}  # in each iteration of each instance, in bytes
+    for b in trace.buffers[: trace.copies]:
+        if b.space is space and b.place is None:
+            opened = [trace.loops[n].is_unrolled for n, _ in b.loops]  # those open no scope
+            scope = b.program, b.loops[: opened.index(True)] if True in opened else b.loops
+            size = _size(b.shape, b.par_axis, b.dtype.itemsize) * prod(b.shape[: b.par_axis])
+            made[scope] = made.get(scope, 0) + size
+    room = _room(trace, space)
+    return any(
+        sum(made.get((program, loops[:depth]), 0) for depth in range(len(loops) + 1)) > room
+        for program, loops in made
+    )
+
+
 def lifetimes(trace: Trace, spaces: Collection[Space]) -> Lifetimes:
     """Those of the tiles in some on-chip memories."""
     first: dict[int, int] = {}
@@ -54,8 +71,7 @@ def lifetimes(trace: Trace, spaces: Collection[Space]) -> Lifetimes:
 
 def check_capacity(trace: Trace, space: Space, lives: Lifetimes) -> Iterator[TileSizeError]:
     """The moment of the largest overflow of `space`, if there is one."""
-    machine = trace.machine
-    room = (machine.sbuf_usable_bytes if space is Space.SBUF else machine.psum_bytes) * 4
+    room = _room(trace, space)
     first, last = lives
     change = [0] * (len(trace.instructions) + 1)
     buffers = trace.buffers
@@ -76,6 +92,12 @@ def check_capacity(trace: Trace, space: Space, lives: Lifetimes) -> Iterator[Til
         if at <= worst_at <= last[name] and buffers[name % len(buffers)].space is space
     ]
     yield _error(trace, space, worst, room, worst_at, alive)
+
+
+def _room(trace: Trace, space: Space) -> int:
+    """Bytes a partition of a memory, times its quarters."""
+    machine = trace.machine
+    return (machine.sbuf_usable_bytes if space is Space.SBUF else machine.psum_bytes) * 4
 
 
 @functools.lru_cache(maxsize=4096)

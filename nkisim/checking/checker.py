@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nkisim.checking.accumulation import check_accumulation
-from nkisim.checking.capacity import check_capacity, lifetimes
+from nkisim.checking.capacity import check_capacity, lifetimes, may_overflow
 from nkisim.checking.loops import check_affine_loops
 from nkisim.checking.memory_state import MemoryState
 from nkisim.checking.patterns import (
@@ -169,19 +169,26 @@ class Checker:
         if self.modes["race"] != "off":
             for error, mild in check_races(self.trace, self.simulated):
                 self.report("race", error, mild)
-        held = [s for s in (Space.SBUF, Space.PSUM) if self.modes[s.value] != "off"]
-        lives = functools.cache(lambda: lifetimes(self.trace, held))
+        held = [s for s in (Space.SBUF, Space.PSUM) if self._may_overflow(s)]
+        lives = lifetimes(self.trace, held) if held else None
         whole = {
             "loop": check_affine_loops,
             "accumulation": check_accumulation,
             "placement": check_placement,
-            "sbuf": lambda trace: check_capacity(trace, Space.SBUF, lives()),
-            "psum": lambda trace: check_capacity(trace, Space.PSUM, lives()),
         }
+        for space in held:
+            whole[space.value] = functools.partial(check_capacity, space=space, lives=lives)
         for name, check in whole.items():
             if self.modes[name] != "off":
                 for error in check(self.trace):
                     self.report(name, error)
+
+    def _may_overflow(self, space: Space) -> bool:
+        """Whether to look closer at how much of a memory is used at a time."""
+        if self.modes[space.value] == "off":
+            return False
+        # Elsewhere a tile may be used after the iteration that made it.
+        return self.modes["scope"] != "error" or may_overflow(self.trace, space)
 
     def report(self, name: str, error: KernelError, mild: bool = False) -> None:
         """Raise, warn (once a kernel line) or drop, as the mode of check `name` says.

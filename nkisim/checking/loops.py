@@ -232,7 +232,7 @@ def _parted(a: Path, b: Path, affine: Set[int]) -> int | None:
 def _accumulates(instr: Instruction, tensor: Tensor) -> bool:
     """Whether `tensor` is the accumulator of an update that may be done in any order."""
     if instr.attrs.get("accumulate") or instr.opcode == "dma_accumulate":
-        return any(tensor.same_elements(t) for t in instr.outs)
+        return any([tensor.same_elements(t) for t in instr.outs])
     return (
         instr.attrs.get("op") in _ASSOCIATIVE
         and instr.spec.elementwise
