@@ -1,0 +1,71 @@
+"""What is alive at once, and the quick look that tells when it fits in any case."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nkisim
+from nkisim.checking.capacity import check_capacity, lifetimes, may_overflow
+from nkisim.kernel import Kernel
+from nkisim.memory import Space
+from nkisim.nki import language as nl
+
+LOOPS = {
+    "affine": nl.affine_range,
+    "sequential": nl.sequential_range,
+    "static": nl.static_range,
+    "Python": range,
+}
+WIDTHS = st.integers(1, 16_000)  # of 49,152 fp32 elements a partition
+TREES = st.recursive(
+    WIDTHS,
+    lambda inner: st.tuples(st.sampled_from(sorted(LOOPS)), st.integers(1, 5), st.lists(inner)),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(TREES, min_size=1, max_size=4), st.sampled_from([1, 3, 32, 33, 128]))
+def test_the_quick_look_misses_no_overflow(trees, rows):
+    def kernel(x):
+        out = nl.ndarray((128, 1), x.dtype, buffer=nl.shared_hbm)
+
+        def run(tree):
+            """Make a tile, or run a loop around others; they are used at the end of its body."""
+            if isinstance(tree, int):
+                return [nl.zeros((rows, tree), x.dtype)]
+            kind, count, body = tree
+            for _ in LOOPS[kind](count):
+                use([tile for inner in body for tile in run(inner)])
+            return []
+
+        def use(tiles):
+            for tile in tiles:
+                nl.store(out[0:rows], tile[:, 0:1] + 1.0)
+
+        use([tile for tree in trees for tile in run(tree)])
+        nl.store(out, nl.load(x[:, 0:1]))
+        return out
+
+    spec = nkisim.TensorSpec((128, 1), np.dtype(np.float32))
+    for rolled in (False, True):
+        with nkisim.checks(sbuf="off", loop="off"):
+            trace = Kernel(kernel).specialize([spec], {}, rolled=rolled).program.trace
+        found = list(check_capacity(trace, Space.SBUF, lifetimes(trace, [Space.SBUF])))
+        assert not found or may_overflow(trace, Space.SBUF)
+
+
+def test_the_quick_look_tells_loops_from_what_is_beside_them():
+    """Ten tiles of a fifth of SBUF, one an iteration, fit; side by side they may not."""
+
+    def kernel(x, loop):
+        out = nl.ndarray((128, 10_000), x.dtype, buffer=nl.shared_hbm)
+        for _ in loop(10):
+            nl.store(out, nl.zeros((128, 10_000), x.dtype) + 1.0)
+        return out
+
+    spec = nkisim.TensorSpec((128, 1), np.dtype(np.float32))
+    for loop, doubt in ((nl.sequential_range, False), (nl.static_range, True)):
+        trace = Kernel(kernel).specialize([spec, loop], {}).program.trace
+        assert may_overflow(trace, Space.SBUF) == doubt
+        assert not list(check_capacity(trace, Space.SBUF, lifetimes(trace, [Space.SBUF])))
