@@ -1,7 +1,7 @@
 """What is alive at once, and the quick look that tells when it fits in any case."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import nkisim
@@ -16,16 +16,20 @@ LOOPS = {
     "static": nl.static_range,
     "Python": range,
 }
-WIDTHS = st.integers(1, 16_000)  # of 49,152 fp32 elements a partition
+WIDTHS = st.integers(5_000, 30_000)  # of 49,152 fp32 elements a partition
 TREES = st.recursive(
     WIDTHS,
-    lambda inner: st.tuples(st.sampled_from(sorted(LOOPS)), st.integers(1, 5), st.lists(inner)),
+    lambda inner: st.tuples(
+        st.sampled_from(sorted(LOOPS)), st.integers(1, 5), st.lists(inner, min_size=1, max_size=3)
+    ),
     max_leaves=8,
 )
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(TREES, min_size=1, max_size=4), st.sampled_from([1, 3, 32, 33, 128]))
+@example([26_000, ("sequential", 4, [26_000])], 128)
+@example([("sequential", 4, [26_000, ("static", 3, [10_000])])], 128)
+@given(st.lists(TREES, min_size=2, max_size=4), st.sampled_from([33, 97, 128]))
 def test_the_quick_look_misses_no_overflow(trees, rows):
     def kernel(x):
         out = nl.ndarray((128, 1), x.dtype, buffer=nl.shared_hbm)
@@ -33,7 +37,7 @@ def test_the_quick_look_misses_no_overflow(trees, rows):
         def run(tree):
             """Make a tile, or run a loop around others; they are used at the end of its body."""
             if isinstance(tree, int):
-                return [nl.zeros((rows, tree), x.dtype)]
+                return [nl.load(x[0:rows, 0:tree])]
             kind, count, body = tree
             for _ in LOOPS[kind](count):
                 use([tile for inner in body for tile in run(inner)])
@@ -47,7 +51,7 @@ def test_the_quick_look_misses_no_overflow(trees, rows):
         nl.store(out, nl.load(x[:, 0:1]))
         return out
 
-    spec = nkisim.TensorSpec((128, 1), np.dtype(np.float32))
+    spec = nkisim.TensorSpec((128, 30_000), np.dtype(np.float32))
     for rolled in (False, True):
         with nkisim.checks(sbuf="off", loop="off"):
             trace = Kernel(kernel).specialize([spec], {}, rolled=rolled).program.trace
