@@ -27,8 +27,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from nkisim.carried import set_anew
+from nkisim.counting import Counts, Numbers, numbers
 from nkisim.errors import Location, NotUniform
-from nkisim.loop_index import Decision, LoopIndex, Variable, decisions, is_ours, note_decisions
+from nkisim.loop_index import Decision, LoopIndex, Variable, decisions, note_decisions
 from nkisim.memory import Buffer, Role
 from nkisim.tensor import Tensor
 from nkisim.unrolling import Plan, Rolled, alike, unroll
@@ -41,11 +43,6 @@ if TYPE_CHECKING:
 _SHORTEST = 3  # iterations of a loop that is worth it
 _MOST = 64  # strands of a loop
 _WIDEST = 16  # steps from one iteration of a strand to the next
-_SHORT = 8  # items of a list that may count something
-
-
-# Numbers of the kernel's Python code, by function (calls up the stack) and name.
-Numbers = dict[tuple[int, str], int | float]
 
 
 class Closeness(IntEnum):
@@ -114,6 +111,8 @@ class Loop:
             frame: of the function that loops, called by others of the kernel.
         """
         strands: list[Strand | None] = [None] * len(self.indices)
+        before = None  # numbers at the end of the iteration that was traced before
+        self._anew = frozenset() if frame is None else set_anew(frame.f_code, frame.f_lineno)
         for k, index in enumerate(self.indices):
             strand = strands[k]
             if strand is not None and not strand.wants(index):
@@ -127,7 +126,9 @@ class Loop:
                 strands[at] = [strand] * len(places)
                 self._free[at] = False
                 self.strands.append(strand)
-            strand.traced_one([start, self.rolls.now()], frame)
+            after = numbers(frame)
+            strand.traced_one([start, self.rolls.now()], Counts(before, after))
+            before = after
 
     def _decided_alike(self, k: int, start: Mark) -> range:
         """The iterations of a new strand, which begins with the one that was traced last: those
@@ -162,6 +163,21 @@ class Loop:
         self._plans += 1
         return self.key, self._plans
 
+    def check_counts(self) -> None:
+        """Where iterations differ, none that is left out may have left a number behind for others.
+
+        Raises:
+            NotUniform: the kernel counts in Python, or the like.
+        """
+        if len(self.strands) == 1 or all(
+            s.plan is None or s.plan.is_complete for s in self.strands
+        ):
+            return
+        for counts in [counts for strand in self.strands for counts in strand.counts]:
+            for depth, name in counts.changed():
+                if depth > 0 or name not in self._anew:
+                    raise NotUniform(f"{name} depends on the iterations before")
+
     def sum_up(self) -> None:
         """The loop is over: for the loops around it, what was decided in all of its iterations."""
         noted: list[Decision] = []
@@ -193,7 +209,7 @@ class Strand:
         self.indices = indices
         self.known: Sample | None = None  # of a strand with the same instructions
         self.marks: list[list[Mark]] = []  # start and end of each iteration that is traced
-        self.values: list[Numbers] = []  # at the end of each
+        self.counts: list[Counts] = []  # of each
         self._wanted: set[int] = set()
         rolls, key = loop.rolls, (loop.variable.line, indices.step)
         self.samples = rolls.samples.setdefault(key, []) if loop.brief else []
@@ -202,13 +218,11 @@ class Strand:
         """Whether the iteration with a loop index, one of this strand's, is to be traced."""
         return self.plan is None or index in self._wanted
 
-    def traced_one(self, marks: list[Mark], frame: FrameType | None) -> None:
+    def traced_one(self, marks: list[Mark], counts: Counts) -> None:
         """An iteration that was wanted has been traced."""
         self.marks.append(marks)
-        if len(self.indices) < _SHORTEST:
-            return
-        self.values.append(_numbers(frame))
-        if self.plan is None:
+        self.counts.append(counts)
+        if self.plan is None and len(self.indices) >= _SHORTEST:
             self.known = self._find()
             if self.known is not None or len(self.marks) == 2:
                 self.plan = self._made_plan()
@@ -269,7 +283,8 @@ class Strand:
 
     def _growth(self, plan: Plan) -> Numbers:
         """How much what the kernel's functions count in Python grows in an iteration."""
-        *earlier, c, d = [self.values[plan.traced.index(k)] for k in plan.alike]
+        counts = [self.counts[plan.traced.index(k)] for k in plan.alike]
+        *earlier, c, d = [count.after for count in counts]
         growth: Numbers = {}
         for name, value in c.items():
             if name not in d or any(name not in b for b in earlier):
@@ -362,6 +377,11 @@ class Rolls:
             self._open.remove(loop)
             if not ended:
                 self.doubt = NotUniform("a loop is left before its end", line)
+        try:
+            loop.check_counts()
+        except NotUniform as error:
+            error.loop = line
+            raise
         plans: list[Plan] = []
         for strand in [s for s in loop.strands if s.plan is not None]:
             try:
@@ -425,26 +445,6 @@ class Rolls:
                 rest = tuple([p for p in x.loops if not trace.loops[p[0]].pythons])
                 found = known[id(x.loops)] = x.loops, rest
             x.loops = found[1]
-
-
-def _numbers(frame: FrameType | None) -> Numbers:
-    """What the kernel's functions count in Python: their numbers, those in short lists, and lengths
-    of lists."""
-    found: Numbers = {}
-    depth = 0
-    while frame is not None and not is_ours(frame):
-        for name, value in frame.f_locals.items():
-            if isinstance(value, (int, float)):  # a union takes twice the time
-                found[depth, name] = +value
-            elif isinstance(value, (list, dict, set)):
-                found[depth, f"len({name})"] = len(value)
-                if len(value) <= _SHORT and not isinstance(value, set):
-                    items = value.items() if isinstance(value, dict) else enumerate(value)
-                    for at, x in items:
-                        if isinstance(x, (int, float)):
-                            found[depth, f"{name}[{at!r}]"] = +x
-        frame, depth = frame.f_back, depth + 1
-    return found
 
 
 def _look_alike(a: list[Instruction], b: list[Instruction]) -> bool:

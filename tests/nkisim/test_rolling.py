@@ -553,7 +553,8 @@ def a_table(x):
 
 
 DIFFERENT = [
-    counted, counted_by_turns, counted_in_a_list, counted_for_later, in_a_list, triangle,
+    counted, counted_by_turns, counted_in_a_list, counted_for_later,
+    in_a_list, triangle,
     left_early, a_table, placed_apart, in_a_list_of_the_caller,
 ]  # fmt: skip
 
@@ -563,6 +564,27 @@ def test_loops_with_different_iterations_are_traced_as_a_whole(function):
     found = same(Kernel(function), spec(12, 128, 8))
     rolled = {i.loops[0] for i in found.instructions if i.origin is not None}
     assert not rolled or function is triangle  # whose inner loop rolls where it is long
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "step", "turn", "bits"), [(16, 6, 1, 5, 1), (4, 12, 2, 4, 3)]
+)
+def test_counts_by_several_strands_are_whole(rows, columns, step, turn, bits):
+    """What the iterations that are traced add up to grows evenly here, as if it were no count."""
+
+    def kernel(x):
+        n, y = 0, like(x)
+        for i in nl.affine_range(rows):
+            for j in nl.affine_range(columns):
+                nl.store(y[i, j], nl.load(x[i, j]))
+                if i * step % turn == j:
+                    n += 1
+                if j & bits:
+                    n += 1
+        nl.store(y[0, 0], nl.full((128, 8), n, x.dtype))
+        return y
+
+    same(Kernel(kernel), spec(rows, columns, 128, 8))
 
 
 def test_a_program_id_decides():

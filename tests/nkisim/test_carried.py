@@ -1,0 +1,115 @@
+"""Names that an iteration sets anew, whatever the iterations before did."""
+
+import inspect
+
+import pytest
+
+from nkisim.carried import set_anew
+
+
+def plain(n):
+    for i in range(n):
+        a = i * 2
+        b, (c, *d) = a, (1, 2)
+        print(a, b, c, d)
+
+
+def counting(n):
+    total = kept = 0
+    for i in range(n):
+        total += i
+        kept = kept + 1
+        last = kept
+        print(last)
+
+
+def branches(n):
+    for i in range(n):
+        if i:
+            both = some = 1
+        else:
+            both = 2
+        print(both, some)
+
+
+def inner_loops(n):
+    for i in range(n):
+        for j in range(i):
+            inside = j
+            print(inside)
+        print(j)
+
+
+def behind(n):
+    found = 0
+    for i in range(n):
+        print(found if i else 0)
+        found = i
+
+
+def scopes(n):
+    seen = limit = 0
+
+    def count():
+        nonlocal seen
+        seen += 1
+
+    for i in range(n):
+        squares = [k * k for k in range(i)]
+        late = sum(m for m in squares if m > limit)
+        limit = late
+
+        def note():
+            nonlocal seen
+            seen += 1
+
+        seen = 0
+        count()
+        note()
+
+
+def elsewhere(n):
+    for i in range(n):
+        with open(i) as file:
+            text = file.read()
+        while text:
+            text, rest = text[1:], text
+        if (size := len(rest)) > 3:
+            print(size)
+
+
+@pytest.mark.parametrize(
+    ("function", "anew"),
+    [
+        (plain, "i a b c d"),
+        (counting, "i last"),
+        (branches, "i both"),
+        (inner_loops, "i inside"),
+        (behind, "i"),
+        (scopes, "i squares late note"),
+        (elsewhere, "i file text size"),
+    ],
+)
+def test_names_that_are_set_before_they_are_read(function, anew):
+    lines, first = inspect.getsourcelines(function)
+    loop = next(n for n, text in enumerate(lines) if text.startswith("    for "))
+    assert set_anew(function.__code__, first + loop) == set(anew.split())
+
+
+def test_a_header_of_several_lines_is_found_by_each():
+    def kernel(n):
+        for i in range(
+            n,
+        ):
+            a = i
+        return a
+
+    first = kernel.__code__.co_firstlineno
+    for line in (1, 2, 3):
+        assert set_anew(kernel.__code__, first + line) == {"i", "a"}
+
+
+def test_without_source_no_name_is_told():
+    code = compile("def f(n):\n    for i in range(n):\n        a = i", "<made up>", "exec")
+    assert set_anew(code, 2) == set()
+    assert set_anew(plain.__code__, 1) == set()  # no loop there
