@@ -23,18 +23,24 @@ def set_anew(code: CodeType, line: int) -> frozenset[str]:
     Returns:
         No names where the source is not known.
     """
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
-    except (OSError, SyntaxError):
-        return frozenset()
     at = line - code.co_firstlineno + 1
-    loops = [n for n in ast.walk(tree) if isinstance(n, ast.For) and _begins_at(n, at)]
+    loops = [loop for loop in _loops(code) if _begins_at(loop, at)]
     if len(loops) != 1:
         return frozenset()
     flow = _Flow()
     flow.visit(loops[0].target)
     flow.run(loops[0].body)
     return frozenset(flow.stored - flow.exposed)
+
+
+@functools.lru_cache(maxsize=64)
+def _loops(code: CodeType) -> list[ast.For]:
+    """Those in the source of a function; none where that is not known."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
+    except (OSError, SyntaxError):
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, ast.For)]
 
 
 def _begins_at(loop: ast.For, line: int) -> bool:

@@ -112,7 +112,7 @@ class Loop:
         """
         strands: list[Strand | None] = [None] * len(self.indices)
         before = None  # numbers at the end of the iteration that was traced before
-        self._anew = frozenset() if frame is None else set_anew(frame.f_code, frame.f_lineno)
+        self._source = None if frame is None else (frame.f_code, frame.f_lineno)
         for k, index in enumerate(self.indices):
             strand = strands[k]
             if strand is not None and not strand.wants(index):
@@ -173,9 +173,10 @@ class Loop:
             s.plan is None or s.plan.is_complete for s in self.strands
         ):
             return
+        anew = frozenset() if self._source is None else set_anew(*self._source)
         for counts in [counts for strand in self.strands for counts in strand.counts]:
             for depth, name in counts.changed():
-                if depth > 0 or name not in self._anew:
+                if depth > 0 or name not in anew:
                     raise NotUniform(f"{name} depends on the iterations before")
 
     def sum_up(self) -> None:
