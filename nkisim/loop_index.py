@@ -97,6 +97,9 @@ class Decision(NamedTuple):
         Returns:
             bool [n]; False where that cannot be told.
         """
+        if not self.within and _is_plain(self.index) and _is_plain(self.other):
+            a, b = (values if _contains(x, variable) else +x for x in (self.index, self.other))
+            return self.comparison(a, b) == self.outcome
         inner = [(v, r) for v, r in self.within if self.depends_on(v)]
         known = {variable: values.reshape(-1, *(1,) * len(inner))}
         for axis, (v, r) in enumerate(reversed(inner)):
@@ -108,6 +111,11 @@ class Decision(NamedTuple):
         except (ArithmeticError, RecursionError, TypeError, ValueError):
             return np.zeros(len(values), bool)
         return same.reshape(len(values), -1).all(axis=1) if inner else same
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether it is a number, or the index of a loop, and was not computed from one."""
+    return type(x) is not LoopIndex or x.formula is None
 
 
 def _contains(x: Any, variable: Variable) -> bool:

@@ -104,8 +104,11 @@ class _Recipe:
         paths: those inside of it.
         buffers: those that the iteration makes for itself, with the position of their path and the
             sets of numbers that a copy of it belongs to, as it does.
-        operands: each operand once: (operand, position in `buffers` or -1, step of its offsets or
-            None).
+        operands: each operand once.
+        steps: for each, how far it moves; None for those that stay where they are.
+        owned: those that stay, in a buffer of the iteration: (position, position in `buffers`).
+        moving: by step, those that move: (position, position in `buffers`; -1 in memory from
+            outside, None for what is computed from coordinates).
         instructions: (instruction, position of its path, how to pick its outs, ins and tiles_in
             from the operands).
     """
@@ -117,9 +120,23 @@ class _Recipe:
         self.around: Path = ()
         self.paths: list[Path] = []
         self.buffers: list[tuple[Buffer, int, list[set[int]]]] = []
-        self.operands: list[tuple[Any, int, tuple[int, ...] | None]] = []
+        self.operands: list[Any] = []
+        self.steps: list[tuple[int, ...] | None] = []
+        self.owned: list[tuple[int, int]] = []
+        self.moving: dict[tuple[int, ...], list[tuple[int, int | None]]] = {}
         self.instructions: list[tuple[Instruction, int, Any, Any, Any]] = []
         self._known: dict[int, int] = {}
+
+    def operand(self, x: Any, step: tuple[int, ...] | None, at: int | None) -> int:
+        """The position of a new operand; `step` and `at` as in `moving`."""
+        position = len(self.operands)
+        self.operands.append(x)
+        self.steps.append(step)
+        if step is not None:
+            self.moving.setdefault(step, []).append((position, at))
+        elif at is not None and at >= 0:
+            self.owned.append((position, at))
+        return position
 
     def path(self, loops: Path) -> int:
         """The position of a path. By identity, which what an iteration makes shares."""
@@ -204,7 +221,7 @@ class _Unroller:
             traced = [parts.get(plan.indices[k], []) for k in plan.alike]
             try:
                 recipe = self._recipe(traced, level, plan)
-                steps = self.steps[plan.name] = [step for _, _, step in recipe.operands]
+                steps = self.steps[plan.name] = recipe.steps
                 if plan.like is not None and steps != self.steps.get(plan.like):
                     raise NotUniform("addresses grow faster or slower than before")
             except NotUniform as error:
@@ -238,21 +255,19 @@ class _Unroller:
         def operand(xs: tuple) -> int:
             x = xs[-2]
             if type(x) is Affine:
-                recipe.operands.append((x, -1, _affine_step(xs, distance)))
-                return len(recipe.operands) - 1
+                return recipe.operand(x, _affine_step(xs, distance), None)
             if not isinstance(x, Tensor):
                 if not all(_same(x, other) for other in xs):
                     raise NotUniform("an operand changes from iteration to iteration")
-                at = fixed.setdefault(id(x), len(recipe.operands))
-                if at == len(recipe.operands):
-                    recipe.operands.append((x, -1, None))
+                at = fixed.get(id(x))
+                if at is None:
+                    at = fixed[id(x)] = recipe.operand(x, None, None)
                 return at
             key = tuple(map(id, xs))
             at = known.get(key)
             if at is None:
-                at = known[key] = len(recipe.operands)
                 home = self._own(xs, own, recipe, level)
-                recipe.operands.append((x, home, _even_step(xs, distance)))
+                at = known[key] = recipe.operand(x, _even_step(xs, distance), home)
             return at
 
         for same in zip(*parts, strict=True):
@@ -322,20 +337,19 @@ class _Unroller:
             buffers.append(new)
             for numbers in notes:
                 numbers.add(new.number)
-        operands = []
-        distances: dict[tuple[int, ...], tuple[int, ...]] = {}  # by step
-        for x, at, step in recipe.operands:
-            if step is None:
-                operands.append(x if at < 0 else x.moved(buffers[at], x.offsets))
-                continue
-            distance = distances.get(step)
-            if distance is None:
-                distance = distances[step] = tuple([by * s for s in step])
-            if type(x) is Affine:
-                operands.append(x.moved(*distance))
-                continue
-            offsets = tuple(map(add, x.offsets, distance))
-            operands.append(x.moved(x.buffer if at < 0 else buffers[at], offsets))
+        operands = recipe.operands.copy()
+        for k, at in recipe.owned:
+            x = operands[k]
+            operands[k] = x.moved(buffers[at], x.offsets)
+        for step, moving in recipe.moving.items():
+            distance = [by * s for s in step]
+            for k, at in moving:
+                x = operands[k]
+                if at is None:
+                    operands[k] = x.moved(*distance)
+                    continue
+                offsets = tuple(map(add, x.offsets, distance))
+                operands[k] = x.moved(x.buffer if at < 0 else buffers[at], offsets)
         copies = []
         for i, at, pick_outs, pick_ins, pick_tiles in recipe.instructions:
             ins = pick_ins(operands)
