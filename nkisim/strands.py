@@ -1,0 +1,207 @@
+"""Iterations of a loop that decide alike, of which a part is traced (see nkisim.rolling)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from nkisim.counting import Counts, Numbers
+from nkisim.errors import NotUniform
+from nkisim.loop_index import Decision, decisions
+from nkisim.tensor import Tensor
+from nkisim.unrolling import Plan, alike
+
+if TYPE_CHECKING:
+    from nkisim.instruction import Instruction
+    from nkisim.rolling import Loop
+
+SHORTEST = 3  # iterations that are worth it
+
+
+class Sample(NamedTuple):
+    """What a strand of an execution of a loop has shown.
+
+    Attributes:
+        plan: its name.
+        second: the instructions of its second iteration.
+        outcomes: of what the kernel decided by loop indices in it.
+        growth: how much what the kernel counts in Python grows in an iteration.
+        ends_alike: whether the last iteration is like the one before.
+    """
+
+    plan: tuple[int, int]
+    second: list[Instruction]
+    outcomes: list[bool]
+    growth: Numbers
+    ends_alike: bool
+
+
+class Mark(NamedTuple):
+    """Where the trace stands at the start or the end of an iteration."""
+
+    instructions: int
+    repeats: int
+    decisions: int
+
+
+class Strand:
+    """Iterations of an execution of a loop that decide alike, while they are traced.
+
+    Args:
+        loop: the execution.
+        indices: the loop indices of these iterations.
+    """
+
+    plan: Plan | None = None  # once it is known which iterations to trace; of long ones
+
+    def __init__(self, loop: Loop, indices: range) -> None:
+        self.loop = loop
+        self.indices = indices
+        self.known: Sample | None = None  # of a strand with the same instructions
+        self.marks: list[list[Mark]] = []  # start and end of each iteration that is traced
+        self.counts: list[Counts] = []  # of each
+        self._wanted: set[int] = set()
+        rolls, key = loop.rolls, (loop.variable.line, indices.step)
+        self.samples = rolls.samples.setdefault(key, []) if loop.brief else []
+
+    def wants(self, index: int) -> bool:
+        """Whether the iteration with a loop index, one of this strand's, is to be traced."""
+        return self.plan is None or index in self._wanted
+
+    def traced_one(self, marks: list[Mark], counts: Counts) -> None:
+        """An iteration that was wanted has been traced."""
+        self.marks.append(marks)
+        self.counts.append(counts)
+        if self.plan is None and len(self.indices) >= SHORTEST:
+            self.known = self._find()
+            if self.known is not None or len(self.marks) == 2:
+                self.plan = self._made_plan()
+                self._wanted = {self.indices[k] for k in self.plan.traced}
+
+    def _find(self) -> Sample | None:
+        """The sample whose instructions the iteration that has just ended has."""
+        at = len(self.marks) - 1
+        samples = self.samples
+        if at == 0:
+            now = self._outcomes(0)
+            samples = [s for s in samples if s.outcomes == now]
+        mine = self._instructions(at) if samples else []
+        return next((s for s in samples if _look_alike(mine, s.second)), None)
+
+    def _made_plan(self) -> Plan:
+        """Which iterations to trace, when the first or the first two have been."""
+        n, name = len(self.indices), self.loop.next_plan()
+        if self.known is not None:
+            first, last = len(self.marks) - 1, n - 1 if self.known.ends_alike else n - 2
+            if first < last:
+                traced = tuple(sorted({0, first, last, n - 1}))
+                return Plan(name, self.indices, traced, (first, last), self.known.plan)
+            self.known = None
+        traced = tuple(sorted({0, 1, 2, n - 2, n - 1}))
+        return Plan(name, self.indices, traced, (1, 2, n - 2) if n > 4 else (1, 2), None)
+
+    def finish(self) -> Sample | None:
+        """The loop is over: note what the iterations left out would have written.
+
+        Returns:
+            What this strand shows of later ones; None when it was known.
+
+        Raises:
+            NotUniform: its iterations are not alike.
+        """
+        plan = self.plan
+        growth = self._growth(plan)
+        positions = [plan.traced.index(k) for k in plan.alike]
+        outcomes = [self._outcomes(at) for at in positions]
+        if any(o != outcomes[0] for o in outcomes):
+            raise NotUniform("the kernel decides differently in some iterations")
+        third, last = (self._written(at) for at in positions[-2:])
+        if len(third) != len(last):
+            raise NotUniform("iterations have different numbers of instructions")
+        for before, after in zip(third, last, strict=True):
+            step = _step(before, after, plan.distance)
+            if step is not None and plan.distance > 1:
+                left_out = _along(before, step, range(1, plan.distance))
+                self.loop.rolls.repeat(left_out, before)
+        if self.known is not None:
+            return None
+        end = len(plan.traced) - 1
+        ends_alike = outcomes[-1] == self._outcomes(end) and _look_alike(
+            self._instructions(end - 1), self._instructions(end)
+        )
+        return Sample(plan.name, self._instructions(1), self._outcomes(1), growth, ends_alike)
+
+    def _growth(self, plan: Plan) -> Numbers:
+        """How much what the kernel's functions count in Python grows in an iteration."""
+        counts = [self.counts[plan.traced.index(k)] for k in plan.alike]
+        *earlier, c, d = [count.after for count in counts]
+        growth: Numbers = {}
+        for name, value in c.items():
+            if name not in d or any(name not in b for b in earlier):
+                raise NotUniform(f"{name[1]} is not set in every iteration")
+            if self.known is not None:
+                step = self.known.growth.get(name, 0)
+            else:
+                step = value - earlier[0][name] if earlier else d[name] - value
+            if d[name] - value != plan.distance * step:
+                raise NotUniform(f"{name[1]} depends on the iterations before")
+            if step:
+                if name[1].startswith("len("):
+                    raise NotUniform(f"{name[1]} grows")
+                growth[name] = step
+        return growth
+
+    def decisions(self, at: int) -> list[Decision]:
+        """What the kernel decided by loop indices in one of the traced iterations."""
+        start, end = self.marks[at]
+        return decisions()[start.decisions : end.decisions]
+
+    def _outcomes(self, at: int) -> list[bool]:
+        return [d.outcome for d in self.decisions(at)]
+
+    def _instructions(self, at: int) -> list[Instruction]:
+        """The instructions of one of the traced iterations."""
+        start, end = self.marks[at]
+        return self.loop.rolls.tracer.trace.instructions[start.instructions : end.instructions]
+
+    def _written(self, at: int) -> list[Tensor]:
+        """What one of the traced iterations has written of memory that it did not make."""
+        start, end = self.marks[at]
+        found = [t for i in self._instructions(at) for t in i.outs]
+        found += self.loop.rolls.repeats[start.repeats : end.repeats]
+        return [t for t in found if self.loop.outlives(t.buffer)]
+
+
+def _look_alike(a: list[Instruction], b: list[Instruction]) -> bool:
+    """Whether iterations have the same instructions, as far as can be told before all of them
+    are compared."""
+    return len(a) == len(b) and all(
+        alike(i, j) and [t.shape for t in i.outs] == [t.shape for t in j.outs]
+        for i, j in zip(a, b, strict=True)
+    )
+
+
+def _step(before: Tensor, after: Tensor, distance: int) -> tuple[int, ...] | None:
+    """How far a view of memory moves in an iteration; None when it stays where it is."""
+    if (
+        before.buffer is not after.buffer
+        or before.shape != after.shape
+        or before.coefs is not after.coefs
+        or before.dtype != after.dtype
+        or before.base_shape != after.base_shape
+    ):
+        raise NotUniform("iterations touch different memory")
+    if before.offsets == after.offsets:
+        return None
+    moved = [divmod(b - a, distance) for a, b in zip(before.offsets, after.offsets, strict=True)]
+    if any(rest for _, rest in moved):
+        raise NotUniform("addresses do not grow evenly")
+    return tuple(int(d) for d, _ in moved)
+
+
+def _along(t: Tensor, step: tuple[int, ...], steps: range) -> Tensor:
+    """What a view that moves by `step` names at each of `steps`, as one view."""
+    return t.view_as(
+        (len(steps), *t.shape),
+        tuple(o + steps.start * s for o, s in zip(t.offsets, step, strict=True)),
+        tuple((s, *row) for s, row in zip(step, t.coefs, strict=True)),
+    )
