@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nkisim.checking.cells import Part, in_cells
+from nkisim.checking.cells import Part, in_cells, is_box
 from nkisim.errors import LoopError
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer
@@ -41,7 +41,7 @@ def check_affine_loops(trace: Trace) -> Iterator[LoopError]:
     known: dict[_Pattern, bool] = {}  # tiles made in the same place, in turn, have one pattern
     for number, uses in accesses.items():
         buffer = trace.buffers[number]
-        if not uses:
+        if not uses or _are_apart([t for _, t, _ in uses]):
             continue
         accumulates = [_accumulates(i, t) for i, t, _ in uses]
         if all(accumulates):  # in any order
@@ -57,6 +57,18 @@ def check_affine_loops(trace: Trace) -> Iterator[LoopError]:
             found = _first_clash(buffer, uses[::-1], affine, "before")
         if found is not None:
             yield found
+
+
+def _are_apart(tensors: list[Tensor]) -> bool:
+    """Whether views of one tensor are easily seen to be different boxes of a regular tiling."""
+    form = tensors[0].form
+    if not all([t.form is form for t in tensors]) or not is_box(form):
+        return False
+    starts = {t.offsets for t in tensors}
+    return len(starts) == len(tensors) and all(
+        len({o % (up - down + 1) for o in column}) == 1
+        for column, (down, up) in zip(zip(*starts, strict=True), form.reach, strict=True)
+    )
 
 
 def _accesses(trace: Trace, affine: set[int]) -> dict[int, list[tuple[Instruction, Tensor, bool]]]:
