@@ -1,4 +1,5 @@
-"""Which names an iteration of a loop sets anew, told from the source of the kernel.
+"""What iterations of a loop hand on to each other, and to what follows, by the names they set: told
+from the source of the kernel.
 
 An iteration that reads a name before it sets it sees what earlier iterations left there.
 """
@@ -10,10 +11,11 @@ import functools
 import inspect
 import textwrap
 from types import CodeType
+from typing import NamedTuple
 
 
 @functools.lru_cache(maxsize=1024)
-def set_anew(code: CodeType, line: int) -> frozenset[str]:
+def set_anew(code: CodeType, line: int) -> frozenset[str] | None:
     """The names that the body of a loop sets, and always before it reads them.
 
     Args:
@@ -21,26 +23,118 @@ def set_anew(code: CodeType, line: int) -> frozenset[str]:
         line: of the `for`.
 
     Returns:
-        No names where the source is not known.
+        None where the source is not known.
     """
-    at = line - code.co_firstlineno + 1
-    loops = [loop for loop in _loops(code) if _begins_at(loop, at)]
-    if len(loops) != 1:
-        return frozenset()
-    flow = _Flow()
-    flow.visit(loops[0].target)
-    flow.run(loops[0].body)
+    nest = _loop_at(code, line)
+    if nest is None:
+        return None
+    flow = _iteration(nest[-1])
     return frozenset(flow.stored - flow.exposed)
 
 
+class Carried(NamedTuple):
+    """What an iteration of a loop may leave behind in Python.
+
+    Attributes:
+        dead: names that it sets, and that nobody reads before they are set again.
+        kept: the other names that it sets.
+        changed: names of what it may change: tensors, or containers of Python.
+    """
+
+    dead: frozenset[str]
+    kept: tuple[str, ...]
+    changed: tuple[str, ...]
+
+
+# Where control flow or assignments are more than is followed here.
+_UNFOLLOWED = (ast.Break, ast.Continue, ast.Try, ast.TryStar, ast.Match, ast.While)
+_UNFOLLOWED += (ast.Delete, ast.ClassDef, ast.Import, ast.ImportFrom, ast.NamedExpr)
+_UNFOLLOWED += (ast.Nonlocal, ast.Global, ast.Yield, ast.YieldFrom, ast.Await)
+# Methods that change what they are called of.
+_CHANGING = frozenset(
+    {"add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "insert", "pop"}
+    | {"popitem", "popleft", "remove", "reverse", "setdefault", "sort", "update"}
+)
+
+
+@functools.lru_cache(maxsize=1024)
+def carried(code: CodeType, line: int) -> Carried | None:
+    """What an iteration of a loop may leave behind in Python; None if that is hard to tell.
+
+    Args:
+        code: of the function that has the loop.
+        line: of the `for`.
+    """
+    nest = _loop_at(code, line)
+    if nest is None or any(isinstance(node, _UNFOLLOWED) for node in ast.walk(nest[0])):
+        return None
+    loop = nest[-1]
+    changed = set()
+    for node in [node for statement in loop.body for node in ast.walk(statement)]:
+        if isinstance(node, ast.Attribute):
+            if not isinstance(node.ctx, ast.Load):
+                return None
+            changes = node.attr in _CHANGING
+        else:
+            changes = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+        if changes:
+            base = node.value
+            while isinstance(base, ast.Subscript):
+                base = base.value
+            if not isinstance(base, ast.Name):
+                return None
+            changed.add(base.id)
+    flow = _iteration(loop)
+    after = _Flow()
+    for parent, child in zip(nest[-2::-1], nest[:0:-1], strict=True):
+        after.run(_behind(parent, child))
+        if isinstance(parent, ast.For):
+            after.visit(parent)
+    read = flow.exposed | after.exposed | set(code.co_cellvars)
+    dead = flow.stored - read
+    return Carried(frozenset(dead), tuple(sorted(flow.stored - dead)), tuple(sorted(changed)))
+
+
+def _iteration(loop: ast.For) -> _Flow:
+    flow = _Flow()
+    flow.visit(loop.target)
+    flow.run(loop.body)
+    return flow
+
+
+def _behind(parent: ast.AST, child: ast.AST) -> list[ast.stmt]:
+    """The statements behind one, in the block that it is in."""
+    for _, block in ast.iter_fields(parent):
+        if isinstance(block, list) and child in block:
+            return block[block.index(child) + 1 :]
+    return []
+
+
+def _loop_at(code: CodeType, line: int) -> list[ast.AST] | None:
+    """The loop whose `for` is on a line of a function, and what it is in, from the function on;
+    None where the source is not known, or does not tell."""
+    at = line - code.co_firstlineno + 1
+    nests = [nest for nest in _loops(code) if _begins_at(nest[-1], at)]
+    return nests[0] if len(nests) == 1 else None
+
+
 @functools.lru_cache(maxsize=64)
-def _loops(code: CodeType) -> list[ast.For]:
-    """Those in the source of a function; none where that is not known."""
+def _loops(code: CodeType) -> list[list[ast.AST]]:
+    """The loops in the source of a function, each with what it is in."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
     except (OSError, SyntaxError):
         return []
-    return [node for node in ast.walk(tree) if isinstance(node, ast.For)]
+    found: list[list[ast.AST]] = []
+
+    def look(nest: list[ast.AST]) -> None:
+        if isinstance(nest[-1], ast.For):
+            found.append(nest)
+        for child in ast.iter_child_nodes(nest[-1]):
+            look([*nest, child])
+
+    look([tree])
+    return found
 
 
 def _begins_at(loop: ast.For, line: int) -> bool:

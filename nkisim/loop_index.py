@@ -12,6 +12,7 @@ import operator
 import sys
 import threading
 from collections.abc import Callable
+from fractions import Fraction
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -138,9 +139,11 @@ def _at(x: Any, known: dict[Variable, np.ndarray]) -> Any:
 
 
 _LINEAR = (operator.add, operator.sub, operator.neg, operator.mul)
+_QUOTIENTS = (operator.floordiv, operator.mod)
 _TURNS = 8  # divisors up to which it is the remainder that is to stay the same
 
-_tracing = threading.local()  # `decisions` made in the kernel being traced, as they are noted
+# Of the kernel being traced: `decisions` made, and `uses` of indices, as they are noted.
+_tracing = threading.local()
 
 
 def decisions() -> list[Decision]:
@@ -148,9 +151,15 @@ def decisions() -> list[Decision]:
     return _tracing.decisions
 
 
-def note_decisions() -> None:
-    """Begin anew."""
+def uses() -> list[LoopIndex]:
+    """The indices that went into addresses so far, of the kernel being traced in this thread."""
+    return _tracing.uses
+
+
+def begin_notes() -> None:
+    """A kernel is traced: nothing is noted yet."""
     _tracing.decisions = []
+    _tracing.uses = []
 
 
 def is_ours(frame: FrameType) -> bool:
@@ -177,21 +186,49 @@ def note_use(index: LoopIndex) -> None:
     decision, too: `i % 2` has its iterations taken in turns, `i % 100` by hundreds. Of what is not
     linear in another way, it is one that it stays what it is.
     """
+    known = getattr(_tracing, "uses", None)
+    if known is None:  # it was kept from another thread's trace
+        return
+    known.append(index)
+    _note_kept(index)
+
+
+def _note_kept(index: LoopIndex) -> None:
     if index.formula is None:
         return
     operation, operands = index.formula
     indices = [x for x in operands if isinstance(x, LoopIndex)]
     kept = None
-    if operation in (operator.floordiv, operator.mod) and type(operands[1]) is int:
+    if operation in _QUOTIENTS and type(operands[1]) is int:
         dividend, divisor = operands
         kept = dividend % divisor if divisor <= _TURNS else dividend // divisor
     elif operation not in _LINEAR or (operation is operator.mul and len(indices) > 1):
         kept, indices = index, []
-    known = getattr(_tracing, "decisions", None)
-    if kept is not None and known is not None:
-        known.append(Decision(operator.eq, kept, +kept, True))
+    if kept is not None:
+        _tracing.decisions.append(Decision(operator.eq, kept, +kept, True))
     for x in indices:
-        note_use(x)
+        _note_kept(x)
+
+
+def slope(x: Any, variable: Variable) -> int | Fraction:
+    """How much an index that was noted as used grows, where a loop's own index grows by one and
+    what had to stay as it is does."""
+    if not isinstance(x, LoopIndex):
+        return 0
+    if x.formula is None:
+        return int(x.variable is variable)
+    operation, operands = x.formula
+    grown = [slope(y, variable) for y in operands]
+    if operation in (operator.add, operator.sub, operator.neg):
+        return operation(*grown)
+    if operation is operator.mul and not all(isinstance(y, LoopIndex) for y in operands):
+        return grown[0] * +operands[1] + grown[1] * +operands[0]
+    if operation in _QUOTIENTS and type(operands[1]) is int:
+        in_turns = operands[1] <= _TURNS
+        if operation is operator.mod:
+            return 0 if in_turns else grown[0]
+        return Fraction(grown[0], operands[1]) if in_turns else 0
+    return 0
 
 
 def _define_operators() -> None:

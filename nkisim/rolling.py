@@ -6,8 +6,10 @@ most bodies of `nl.static_range` are, though they need not be. Of a long loop, f
 traced: three at the start and two at the end. Where the second, third and last but one show the
 same instructions at addresses that grow evenly, those between are made from the third one. That
 takes a fraction of the time of tracing them. A loop in a loop is executed again and again: once an
-execution has shown how far the addresses move, two iterations tell enough of the later ones, or
-some more where the first or the last one is not like the others.
+execution has shown how far the addresses move, the two ends tell enough of the next one, or some
+more where the first or the last one is not like the others. Of later ones a single iteration is
+traced, if it uses loop indices in addresses as the first execution did, and if nothing that it
+leaves behind in Python is read (see nkisim.carried).
 
 A kernel may do more here than the compiler allows. Where it branches on a loop index, iterations
 differ: those that decide alike, if they follow each other evenly, make a strand (the even ones, or
@@ -19,35 +21,41 @@ warnings are those of the whole trace.
 
 from __future__ import annotations
 
+import functools
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from math import prod
-from types import FrameType
+from types import CodeType, FrameType, NoneType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nkisim.carried import set_anew
-from nkisim.counting import Counts, numbers
+from nkisim.carried import Carried, carried, set_anew
+from nkisim.counting import Counts, Numbers, numbers
 from nkisim.errors import Location, NotUniform
-from nkisim.loop_index import Decision, LoopIndex, Variable, decisions, note_decisions
+from nkisim.loop_index import LoopIndex, Variable, begin_notes, decisions, uses
 from nkisim.memory import Buffer, Role
 from nkisim.strands import SHORTEST, Mark, Sample, Strand
 from nkisim.tensor import Tensor
 from nkisim.unrolling import Plan, Rolled, unroll
 
 if TYPE_CHECKING:
+    from nkisim.instruction import Instruction
     from nkisim.trace import Trace, Tracer
 
 
 _MOST = 64  # strands of a loop
 _WIDEST = 16  # steps from one iteration of a strand to the next
 
+# Of these, items may be assigned (`nl`, a module, has an `add`, too; it is no local name).
+_HARMLESS = (Tensor, NoneType)
+
 
 class Closeness(IntEnum):
     """How much of a long loop is traced."""
 
-    BRIEF = 0  # five iterations of the first execution, two to four of each later one
+    BRIEF = 0  # five iterations of the first execution, one to four of each later one
     FIVE = 1  # five of each execution
     WHOLE = 2
 
@@ -61,6 +69,9 @@ class Loop:
         line: the loop, as NotUniform names it.
         indices: all of its indices.
         brief: whether what earlier executions have shown is relied on.
+
+    Attributes:
+        stale: numbers of Python code whose values mean nothing to what follows.
     """
 
     def __init__(
@@ -72,10 +83,15 @@ class Loop:
         self.brief = brief
         self.variable = Variable(line)
         self.first_buffer = len(rolls.tracer.trace.buffers)
-        self.first_decision = len(decisions())
+        self.start = rolls.now()
         self.strands: list[Strand] = []
+        self._values = np.arange(indices.start, indices.stop, indices.step)
         self._free = np.ones(len(indices), bool)  # iterations without a strand
         self._plans = 0
+        self._source: tuple[CodeType, int] | None = None
+        self._carried: Carried | None = None
+        self._held: list = []
+        self.stale: set[tuple[int, str]] = set()
 
     def steps(self, frame: FrameType | None) -> Iterator[int]:
         """The indices to trace.
@@ -85,12 +101,16 @@ class Loop:
         """
         strands: list[Strand | None] = [None] * len(self.indices)
         before = None  # numbers at the end of the iteration that was traced before
+        self._frame = frame
         self._source = None if frame is None else (frame.f_code, frame.f_lineno)
+        rolls = self.rolls
+        if self.variable.line in rolls.settled:
+            self._hold()
         for k, index in enumerate(self.indices):
             strand = strands[k]
             if strand is not None and not strand.wants(index):
                 continue
-            start = self.rolls.now()
+            start = rolls.now()
             yield LoopIndex.of(index, self.variable)
             if strand is None:
                 places = self._decided_alike(k, start)
@@ -100,7 +120,7 @@ class Loop:
                 self._free[at] = False
                 self.strands.append(strand)
             after = numbers(frame)
-            strand.traced_one([start, self.rolls.now()], Counts(before, after))
+            strand.traced_one([start, rolls.now()], Counts(before, after))
             before = after
 
     def _decided_alike(self, k: int, start: Mark) -> range:
@@ -112,16 +132,17 @@ class Loop:
             start: of it.
         """
         longest = range(k, k + 1)
-        later = self.indices[k + 1 :]
-        if not later or len(self.strands) >= _MOST:
-            return longest
-        values = np.arange(later.start, later.stop, later.step)
         free = self._free[k + 1 :].copy()
+        if not free.any() or len(self.strands) >= _MOST:
+            return longest
+        values = self._values[k + 1 :]
         for decision in decisions()[start.decisions :]:
-            if not free.any():
-                return longest
             if decision.depends_on(self.variable):
                 free &= decision.holds(self.variable, values)
+                if not free.any():
+                    return longest
+        if free.all():
+            return range(k, len(self.indices))
         for step in (np.flatnonzero(free[:_WIDEST]) + 1).tolist():
             evenly = free[step - 1 :: step]
             more = len(evenly) if evenly.all() else int(np.argmin(evenly))
@@ -136,6 +157,43 @@ class Loop:
         self._plans += 1
         return self.key, self._plans
 
+    def _hold(self) -> None:
+        """Note what the loop is not to change, for leaves_nothing."""
+        if self._source is not None:
+            self._carried = carried(*self._source)
+        if self._carried is not None and self._carried.kept:
+            values = self._frame.f_locals
+            self._held = [values.get(name) for name in self._carried.kept]
+
+    def leaves_nothing(self, growth: Numbers) -> bool:
+        """Whether nothing that an iteration leaves behind in Python is read later, so that any
+        one of those that are alike may be the last.
+
+        Args:
+            growth: how much numbers grow in an iteration.
+        """
+        known = self._carried
+        if known is None:
+            return False
+        values = self._frame.f_locals
+        return (
+            all(depth == 0 and name in known.dead for depth, name in growth)
+            and all(isinstance(values.get(n), _HARMLESS) for n in known.changed)
+            and all(values.get(n) is v for n, v in zip(known.kept, self._held, strict=True))
+        )
+
+    def settle(self) -> None:
+        """What this execution leaves behind is no longer that of its last iteration."""
+        names = {(0, name) for name in self._carried.dead}
+        for loop in self.rolls.around(self):
+            if loop._frame is self._frame:
+                loop.stale |= names
+
+    @functools.cached_property
+    def anew(self) -> frozenset[str] | None:
+        """The names that an iteration sets before it reads them; None where that is not known."""
+        return None if self._source is None else set_anew(*self._source)
+
     def check_counts(self) -> None:
         """Where iterations differ, none that is left out may have left a number behind for others.
 
@@ -146,25 +204,17 @@ class Loop:
             s.plan is None or s.plan.is_complete for s in self.strands
         ):
             return
-        anew = frozenset() if self._source is None else set_anew(*self._source)
         for counts in [counts for strand in self.strands for counts in strand.counts]:
             for depth, name in counts.changed():
-                if depth > 0 or name not in anew:
+                if depth > 0 or name not in (self.anew or ()):
                     raise NotUniform(f"{name} depends on the iterations before")
-
-    def sum_up(self) -> None:
-        """The loop is over: for the loops around it, what was decided in all of its iterations."""
-        noted: list[Decision] = []
-        for strand in self.strands:
-            within = (self.variable, strand.indices)
-            for d in strand.decisions(0):
-                noted.append(Decision(*d[:4], (*d.within, within)))
-        decisions()[self.first_decision :] = noted
 
     def outlives(self, buffer: Buffer) -> bool:
         """Whether what is written of a buffer matters behind the iteration."""
         return buffer.role is Role.LOCAL and (
-            buffer.number < self.first_buffer or buffer.program is None
+            buffer.number < self.first_buffer
+            or buffer.program is None
+            or buffer.number in self.rolls.tracer.trace.hidden
         )
 
 
@@ -178,6 +228,7 @@ class Rolls:
             axis in front of the instruction's for each loop around it.
         found: the rolled loops, by number; launch-grid axes by ~axis.
         samples: what strands have shown, by loop and steps from an iteration to the next.
+        settled: loops of which it may be taken for granted how far addresses move.
         doubt: why the trace cannot be trusted, if that came up where nothing can be raised.
     """
 
@@ -187,18 +238,62 @@ class Rolls:
         self.repeats: list[Tensor] = []
         self.found: dict[int, Rolled] = {}
         self.samples: dict[tuple[Location | int, int], list[Sample]] = {}
+        self._left_out: list[tuple[int, int]] = []  # parts of the trace that are not in outlines
+        self.settled: set[Location | int] = set()
         self.doubt: NotUniform | None = None
         self._open: list[Loop] = []
-        note_decisions()
+        begin_notes()
 
     def now(self) -> Mark:
-        return Mark(len(self.tracer.trace.instructions), len(self.repeats), len(decisions()))
+        instructions = self.tracer.trace.instructions
+        return Mark(len(instructions), len(self.repeats), len(decisions()), len(uses()))
+
+    def around(self, loop: Loop) -> list[Loop]:
+        """The rolled loops that one is in."""
+        return self._open[: self._open.index(loop)]
 
     def inserted(self, at: int) -> None:
         """An instruction was put in at a position of the trace."""
         for loop in self._open:
             for marks in [marks for strand in loop.strands for marks in strand.marks]:
                 marks[:] = [m._replace(instructions=m[0] + (m[0] > at)) for m in marks]
+        self._left_out = [(a + (a > at), b + (b > at)) for a, b in self._left_out]
+
+    def outline(self, start: Mark, end: Mark) -> list[Instruction]:
+        """The instructions in between. Of loops inside, which may have been traced in full or in
+        part, those of iterations that tell what all of them do."""
+        instructions = self.tracer.trace.instructions
+        found: list[Instruction] = []
+        at = start.instructions
+        for a, b in self._left_out[bisect_left(self._left_out, (at, at)) :]:
+            if a >= end.instructions:
+                break
+            found += instructions[at:a]
+            at = b
+        return found + instructions[at : end.instructions]
+
+    def sum_up(self, loop: Loop, repeated: int) -> None:
+        """A loop is over: for those around it, only those of its iterations count that tell what
+        all of them do.
+
+        Args:
+            loop: the loop.
+            repeated: how many repeats there were before its own.
+        """
+        start = loop.start
+        telling = sorted(marks for strand in loop.strands for marks in strand.telling())
+        uses()[start.uses :] = [u for a, b in telling for u in uses()[a.uses : b.uses]]
+        repeats = [r for a, b in telling for r in self.repeats[a.repeats : b.repeats]]
+        self.repeats[start.repeats :] = repeats + self.repeats[repeated:]
+        first = bisect_left(self._left_out, (start.instructions,))
+        left_out = self._left_out[first:]
+        for strand in loop.strands:
+            for marks in [m for m in strand.marks if m not in telling]:
+                a, b = (m.instructions for m in marks)
+                left_out = [r for r in left_out if not a <= r[0] < b]
+                left_out.append((a, b))
+        self._left_out[first:] = sorted(r for r in left_out if r[0] < r[1])
+        decisions()[start.decisions :] = [d for s in loop.strands for d in s.decided()]
 
     def loop(self, key: int, indices: range, frame: FrameType | None) -> Iterator[int]:
         """The indices of a loop that are to be traced; all of them when it is short.
@@ -228,6 +323,7 @@ class Rolls:
         except NotUniform as error:
             error.loop = line
             raise
+        repeated = len(self.repeats)
         plans: list[Plan] = []
         for strand in [s for s in loop.strands if s.plan is not None]:
             try:
@@ -235,6 +331,7 @@ class Rolls:
             except NotUniform as error:
                 if strand.plan.is_complete:
                     self.closeness[line] = Closeness.WHOLE
+                    strand.plan = None
                     continue
                 error.loop, error.brief = line, strand.known is not None
                 raise
@@ -243,15 +340,21 @@ class Rolls:
             plans.append(strand.plan)
         recorded = key >= 0 and not self.tracer.trace.loops[key].pythons
         self.found[key] = Rolled(indices, plans, recorded)
-        loop.sum_up()
+        self.sum_up(loop, repeated)
 
     def _line(self, key: int) -> Location | int | None:
         """A loop as NotUniform names it."""
         return key if key < 0 else self.tracer.trace.loops[key].location
 
-    def repeat(self, left_out: Tensor, like: Tensor) -> None:
-        """Iterations that were left out write as the traced one did that wrote `like`."""
-        if not self.tracer.checker.on_repeat(left_out, like):
+    def repeat(self, left_out: Tensor, like: Tensor, traced: bool) -> None:
+        """Iterations write as the traced one did that wrote `like`.
+
+        Args:
+            left_out: what they write.
+            like: what that one has written.
+            traced: whether they were traced, too.
+        """
+        if not traced and not self.tracer.checker.on_repeat(left_out, like):
             raise NotUniform("what is written has to be looked at one by one")
         if self._open:
             self.repeats.append(left_out)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from nkisim.counting import Counts, Numbers
 from nkisim.errors import NotUniform
-from nkisim.loop_index import Decision, decisions
+from nkisim.loop_index import Decision, decisions, slope, uses
 from nkisim.tensor import Tensor
 from nkisim.unrolling import Plan, alike
 
@@ -15,24 +17,36 @@ if TYPE_CHECKING:
     from nkisim.rolling import Loop
 
 SHORTEST = 3  # iterations that are worth it
+SURE = 1  # executions that are to be like the first, before later ones are taken to be
 
 
-class Sample(NamedTuple):
+# Of a decision, and for each loop inside, in how many of its iterations.
+Outcome = tuple[bool | int, ...]
+
+
+@dataclass
+class Sample:
     """What a strand of an execution of a loop has shown.
 
     Attributes:
         plan: its name.
         second: the instructions of its second iteration.
         outcomes: of what the kernel decided by loop indices in it.
+        slopes: how much the indices that it used in addresses grow in an iteration.
+        steps: how far what it writes of memory that it did not make moves.
         growth: how much what the kernel counts in Python grows in an iteration.
         ends_alike: whether the last iteration is like the one before.
+        confirmed: how many later executions have moved that way.
     """
 
     plan: tuple[int, int]
     second: list[Instruction]
-    outcomes: list[bool]
+    outcomes: list[Outcome]
+    slopes: list[int | Fraction]
+    steps: list[tuple[int, ...] | None]
     growth: Numbers
     ends_alike: bool
+    confirmed: int = 0
 
 
 class Mark(NamedTuple):
@@ -41,6 +55,7 @@ class Mark(NamedTuple):
     instructions: int
     repeats: int
     decisions: int
+    uses: int
 
 
 class Strand:
@@ -92,12 +107,29 @@ class Strand:
         n, name = len(self.indices), self.loop.next_plan()
         if self.known is not None:
             first, last = len(self.marks) - 1, n - 1 if self.known.ends_alike else n - 2
+            if self._is_settled():
+                gap = range(first + 1, last + 1)
+                traced = tuple(sorted({0, first, *range(last + 1, n)}))
+                self.loop.settle()
+                return Plan(name, self.indices, traced, (first,), gap, self.known.plan)
             if first < last:
                 traced = tuple(sorted({0, first, last, n - 1}))
-                return Plan(name, self.indices, traced, (first, last), self.known.plan)
+                gap = range(first + 1, last)
+                return Plan(name, self.indices, traced, (first, last), gap, self.known.plan)
             self.known = None
         traced = tuple(sorted({0, 1, 2, n - 2, n - 1}))
-        return Plan(name, self.indices, traced, (1, 2, n - 2) if n > 4 else (1, 2), None)
+        alike_, gap = ((1, 2, n - 2), range(3, n - 2)) if n > 4 else ((1, 2), range(2, 2))
+        return Plan(name, self.indices, traced, alike_, gap, None)
+
+    def _is_settled(self) -> bool:
+        """Whether the iteration that has just ended tells enough of all others."""
+        known = self.known
+        return (
+            known.confirmed >= SURE
+            and self.loop.leaves_nothing(known.growth)
+            and self._slopes(-1) == known.slopes
+            and _have_forms(self._instructions(-1), known.second)
+        )
 
     def finish(self) -> Sample | None:
         """The loop is over: note what the iterations left out would have written.
@@ -108,27 +140,42 @@ class Strand:
         Raises:
             NotUniform: its iterations are not alike.
         """
-        plan = self.plan
-        growth = self._growth(plan)
-        positions = [plan.traced.index(k) for k in plan.alike]
-        outcomes = [self._outcomes(at) for at in positions]
-        if any(o != outcomes[0] for o in outcomes):
-            raise NotUniform("the kernel decides differently in some iterations")
-        third, last = (self._written(at) for at in positions[-2:])
-        if len(third) != len(last):
-            raise NotUniform("iterations have different numbers of instructions")
-        for before, after in zip(third, last, strict=True):
-            step = _step(before, after, plan.distance)
-            if step is not None and plan.distance > 1:
-                left_out = _along(before, step, range(1, plan.distance))
-                self.loop.rolls.repeat(left_out, before)
-        if self.known is not None:
+        plan, known = self.plan, self.known
+        model = plan.traced.index(plan.gap.start - 1)
+        written = self._written(model)
+        if plan.is_settled:
+            steps, last_like = known.steps, plan.gap.stop - 1
+            if len(written) != len(steps):
+                raise NotUniform("iterations write other tensors than before")
+        else:
+            last_like = plan.alike[-1]
+            growth = self._growth(plan)
+            positions = [plan.traced.index(k) for k in plan.alike]
+            outcomes = [self._outcomes(at) for at in positions]
+            if any(o != outcomes[0] for o in outcomes):
+                raise NotUniform("the kernel decides differently in some iterations")
+            last = self._written(positions[-1])
+            if len(written) != len(last):
+                raise NotUniform("iterations write different tensors")
+            steps = [_step(*pair, plan.distance) for pair in zip(written, last, strict=True)]
+        others = range(1, last_like - plan.gap.start + 2)
+        for t, step in zip(written, steps, strict=True):
+            if step is not None:
+                self.loop.rolls.repeat(_along(t, step, others), t, traced=not plan.gap)
+        if known is not None:
+            if steps == known.steps and not plan.is_settled:
+                known.confirmed += 1
+                if known.confirmed == SURE:
+                    self.loop.rolls.settled.add(self.loop.variable.line)
             return None
         end = len(plan.traced) - 1
         ends_alike = outcomes[-1] == self._outcomes(end) and _look_alike(
             self._instructions(end - 1), self._instructions(end)
         )
-        return Sample(plan.name, self._instructions(1), self._outcomes(1), growth, ends_alike)
+        slopes = self._slopes(1)
+        return Sample(
+            plan.name, self._instructions(1), self._outcomes(1), slopes, steps, growth, ends_alike
+        )
 
     def _growth(self, plan: Plan) -> Numbers:
         """How much what the kernel's functions count in Python grows in an iteration."""
@@ -136,6 +183,8 @@ class Strand:
         *earlier, c, d = [count.after for count in counts]
         growth: Numbers = {}
         for name, value in c.items():
+            if name in self.loop.stale:
+                continue
             if name not in d or any(name not in b for b in earlier):
                 raise NotUniform(f"{name[1]} is not set in every iteration")
             if self.known is not None:
@@ -148,20 +197,41 @@ class Strand:
                 if name[1].startswith("len("):
                     raise NotUniform(f"{name[1]} grows")
                 growth[name] = step
+        anew = self.loop.anew if growth else None
+        for depth, name in growth:
+            if anew is not None and name.isidentifier() and (depth > 0 or name not in anew):
+                raise NotUniform(f"{name} depends on the iterations before")
         return growth
+
+    def telling(self) -> list[list[Mark]]:
+        """The iterations that tell what all of them do: those that were traced but for the last one
+        of those that are alike, which is left out in other executions."""
+        if self.plan is None or self.plan.is_settled:
+            return self.marks
+        last = self.plan.traced.index(self.plan.alike[-1])
+        return self.marks[:last] + self.marks[last + 1 :]
+
+    def decided(self) -> list[Decision]:
+        """What the kernel decided by loop indices in all iterations."""
+        within = (self.loop.variable, self.indices)
+        return [Decision(*d[:4], (*d.within, within)) for d in self.decisions(0)]
 
     def decisions(self, at: int) -> list[Decision]:
         """What the kernel decided by loop indices in one of the traced iterations."""
         start, end = self.marks[at]
         return decisions()[start.decisions : end.decisions]
 
-    def _outcomes(self, at: int) -> list[bool]:
-        return [d.outcome for d in self.decisions(at)]
+    def _slopes(self, at: int) -> list[int | Fraction]:
+        """How much what one of the traced iterations used in addresses grows in an iteration."""
+        start, end = self.marks[at]
+        return [slope(x, self.loop.variable) for x in uses()[start.uses : end.uses]]
+
+    def _outcomes(self, at: int) -> list[Outcome]:
+        return [(d.outcome, *[len(r) for _, r in d.within]) for d in self.decisions(at)]
 
     def _instructions(self, at: int) -> list[Instruction]:
-        """The instructions of one of the traced iterations."""
-        start, end = self.marks[at]
-        return self.loop.rolls.tracer.trace.instructions[start.instructions : end.instructions]
+        """The instructions of one of the traced iterations, in outline."""
+        return self.loop.rolls.outline(*self.marks[at])
 
     def _written(self, at: int) -> list[Tensor]:
         """What one of the traced iterations has written of memory that it did not make."""
@@ -176,6 +246,18 @@ def _look_alike(a: list[Instruction], b: list[Instruction]) -> bool:
     are compared."""
     return len(a) == len(b) and all(
         alike(i, j) and [t.shape for t in i.outs] == [t.shape for t in j.outs]
+        for i, j in zip(a, b, strict=True)
+    )
+
+
+def _have_forms(a: list[Instruction], b: list[Instruction]) -> bool:
+    """Whether instructions that look alike go over their operands in the same way."""
+    return all(
+        len(i.tiles_in) == len(j.tiles_in)
+        and all(
+            x.form is y.form and x.dtype == y.dtype
+            for x, y in zip(i.outs + i.tiles_in, j.outs + j.tiles_in, strict=True)
+        )
         for i, j in zip(a, b, strict=True)
     )
 

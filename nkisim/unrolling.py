@@ -35,7 +35,9 @@ class Plan(NamedTuple):
         name: the loop's number, or ~axis, and which of its plans this is.
         indices: of the iterations.
         traced: positions in `indices` of those that are traced.
-        alike: of those, the ones to be alike. The iterations between the last two are missing.
+        alike: of those, the ones to be alike. With a single one, all is taken from `like`.
+        gap: positions of those that are missing, behind an iteration of `alike` that they are
+            like.
         like: the plan whose addresses have to move as far; None for the first ones.
     """
 
@@ -43,17 +45,28 @@ class Plan(NamedTuple):
     indices: range
     traced: tuple[int, ...]
     alike: tuple[int, ...]
+    gap: range
     like: tuple[int, int] | None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known, without a second iteration, how far addresses move."""
+        return len(self.alike) == 1
+
+    @property
+    def model(self) -> int:
+        """Which of `alike` the missing ones are made from."""
+        return self.alike.index(self.gap.start - 1)
 
     @property
     def distance(self) -> int:
         """Iterations from one end of the gap to the other."""
-        return self.alike[-1] - self.alike[-2]
+        return len(self.gap) + 1
 
     @property
     def missing(self) -> range:
         """The indices of the iterations that are not traced."""
-        return self.indices[self.alike[-2] + 1 : self.alike[-1]]
+        return self.indices[self.gap.start : self.gap.stop]
 
     @property
     def is_complete(self) -> bool:
@@ -105,10 +118,11 @@ class _Recipe:
         buffers: those that the iteration makes for itself, with the position of their path and the
             sets of numbers that a copy of it belongs to, as it does.
         operands: each operand once.
-        steps: for each, how far it moves; None for those that stay where they are.
+        moves: for each, how far it moves; None for those that stay where they are.
         owned: those that stay, in a buffer of the iteration: (position, position in `buffers`).
         moving: by step, those that move: (position, position in `buffers`; -1 in memory from
             outside, None for what is computed from coordinates).
+        steps: the moves of the outs and the ins of each instruction.
         instructions: (instruction, position of its path, how to pick its outs, ins and tiles_in
             from the operands).
     """
@@ -121,9 +135,10 @@ class _Recipe:
         self.paths: list[Path] = []
         self.buffers: list[tuple[Buffer, int, list[set[int]]]] = []
         self.operands: list[Any] = []
-        self.steps: list[tuple[int, ...] | None] = []
+        self.moves: list[tuple[int, ...] | None] = []
         self.owned: list[tuple[int, int]] = []
         self.moving: dict[tuple[int, ...], list[tuple[int, int | None]]] = {}
+        self.steps: list[tuple[int, ...] | None] = []
         self.instructions: list[tuple[Instruction, int, Any, Any, Any]] = []
         self._known: dict[int, int] = {}
 
@@ -131,12 +146,24 @@ class _Recipe:
         """The position of a new operand; `step` and `at` as in `moving`."""
         position = len(self.operands)
         self.operands.append(x)
-        self.steps.append(step)
+        self.moves.append(step)
         if step is not None:
             self.moving.setdefault(step, []).append((position, at))
         elif at is not None and at >= 0:
             self.owned.append((position, at))
         return position
+
+    def fits(self, times: int) -> bool:
+        """Whether all operands that move stay within their tensors, that many iterations on."""
+        for step, moving in self.moving.items():
+            for position, at in moving:
+                if at is None:
+                    continue
+                x = self.operands[position]
+                offsets = tuple([o + times * s for o, s in zip(x.offsets, step, strict=True)])
+                if x.moved(x.buffer, offsets).escape() is not None:
+                    return False
+        return True
 
     def path(self, loops: Path) -> int:
         """The position of a path. By identity, which what an iteration makes shares."""
@@ -151,7 +178,7 @@ class _Unroller:
     def __init__(self, trace: Trace, rolled: dict[int, Rolled]) -> None:
         self.trace = trace
         self.rolled = rolled
-        self.steps: dict[tuple[int, int], list[tuple[int, ...] | None]] = {}  # of operands, by name
+        self.recipes: dict[tuple[int, int], _Recipe] = {}  # by the name of the plan
         grid = trace.grid
         axes = range(len(grid.shape))
         self.places: list[Path] = [
@@ -219,11 +246,16 @@ class _Unroller:
         missing: dict[int, _Recipe] = {}  # by index
         for plan in rolled.plans:
             traced = [parts.get(plan.indices[k], []) for k in plan.alike]
+            if not any(traced):
+                continue
             try:
-                recipe = self._recipe(traced, level, plan)
-                steps = self.steps[plan.name] = recipe.steps
-                if plan.like is not None and steps != self.steps.get(plan.like):
-                    raise NotUniform("addresses grow faster or slower than before")
+                known = None
+                # Executions of a launch-grid axis share names: its last one stands for all.
+                if plan.like not in (None, plan.name):
+                    known = self.recipes.get(plan.like)
+                    if known is None:
+                        raise NotUniform("iterations were not alike before")
+                recipe = self.recipes[plan.name] = self._recipe(traced, level, plan, known)
             except NotUniform as error:
                 if plan.is_complete:
                     continue
@@ -239,41 +271,49 @@ class _Unroller:
                 out += parts.get(index, [])
         return out
 
-    def _recipe(self, parts: list[list[Instruction]], level: int, plan: Plan) -> _Recipe:
-        """How to make the iterations that are missing between the last two of `parts`, which are to
-        be alike."""
+    def _recipe(
+        self, parts: list[list[Instruction]], level: int, plan: Plan, known: _Recipe | None
+    ) -> _Recipe:
+        """How to make the iterations that are missing from `parts`, which are to be alike, and to
+        move as those did that were `known` before."""
         if len({len(p) for p in parts}) > 1:
             raise NotUniform("iterations have different numbers of instructions")
         depth = max(level - len(self.places[0]), -1)
-        recipe = _Recipe(plan.indices[plan.alike[-2]], plan.indices.step, depth)
-        distance = plan.distance
+        model = plan.model
+        recipe = _Recipe(plan.indices[plan.alike[model]], plan.indices.step, depth)
         own: dict[tuple[int, ...], int] = {}  # buffers by number -> position in the recipe, or -1
-        known: dict[tuple[int, ...], int] = {}
+        seen: dict[tuple, int] = {}
         fixed: dict[int, int] = {}
+        known_steps = iter(known.steps) if plan.is_settled else None
         compared: set[tuple[int, int]] = set()  # instructions, by what they are copies of
 
         def operand(xs: tuple) -> int:
-            x = xs[-2]
-            if type(x) is Affine:
-                return recipe.operand(x, _affine_step(xs, distance), None)
-            if not isinstance(x, Tensor):
+            x = xs[model]
+            step = next(known_steps, None) if plan.is_settled else None
+            if not isinstance(x, Tensor | Affine):
                 if not all(_same(x, other) for other in xs):
                     raise NotUniform("an operand changes from iteration to iteration")
                 at = fixed.get(id(x))
                 if at is None:
                     at = fixed[id(x)] = recipe.operand(x, None, None)
-                return at
-            key = tuple(map(id, xs))
-            at = known.get(key)
-            if at is None:
-                home = self._own(xs, own, recipe, level)
-                at = known[key] = recipe.operand(x, _even_step(xs, distance), home)
+            else:
+                key = (*map(id, xs), step)
+                at = seen.get(key)
+                if at is None:
+                    if not plan.is_settled:
+                        step = _even_step(xs, model, plan.distance)
+                    home = None if type(x) is Affine else self._own(xs, model, own, recipe, level)
+                    at = seen[key] = recipe.operand(x, step, home)
+            recipe.steps.append(recipe.moves[at])
             return at
 
-        for same in zip(*parts, strict=True):
-            i = same[-2]
+        before = [entry[0] for entry in known.instructions] if plan.is_settled else parts[0]
+        if len(before) != len(parts[0]):
+            raise NotUniform("iterations have other numbers of instructions than before")
+        for first, *same in zip(before, *parts, strict=True):
+            i = same[model]
             mine = i.origin or i
-            for other in same:
+            for other in (first, *same):
                 pair = id(mine), id(other.origin or other)
                 if pair not in compared:
                     if not alike(i, other):
@@ -287,16 +327,21 @@ class _Unroller:
                 pick_tiles = picker(tiles)
             at = recipe.path(i.loops)
             recipe.instructions.append((i, at, picker(outs), pick_ins, pick_tiles))
+        if known is not None and recipe.steps != known.steps:
+            raise NotUniform("addresses grow faster or slower than before")
+        if plan.is_settled and not recipe.fits(len(plan.gap)):
+            raise NotUniform("addresses leave a tensor")
         partners = [numbers for numbers, at in own.items() if at >= 0]
         if any(len(set(column)) < len(partners) for column in zip(*partners, strict=True)):
             raise NotUniform("iterations use their tiles differently")
         for numbers in partners:
-            self.trace.echoes.update(numbers[:-2], numbers[-1:])
+            self.trace.echoes.update(numbers[:model], numbers[model + 1 :])
         return recipe
 
     def _own(
         self,
         tiles: tuple[Tensor, ...],
+        model: int,
         own: dict[tuple[int, ...], int],
         recipe: _Recipe,
         level: int,
@@ -306,7 +351,7 @@ class _Unroller:
         at = own.get(numbers)
         if at is not None:
             return at
-        buffer = tiles[-2].buffer
+        buffer = tiles[model].buffer
         inside = {len(self._home(t.buffer)) > level for t in tiles}
         if inside == {False} and all(t.buffer is buffer for t in tiles):
             own[numbers] = -1
@@ -409,29 +454,24 @@ def _same(a: Any, b: Any) -> bool:
     return False
 
 
-def _even_step(tiles: tuple[Tensor, ...], distance: int) -> tuple[int, ...] | None:
-    """How far a view moves in an iteration, given it in those that are to be alike, the last two of
-    them `distance` apart and the others one; None when it stays where it is."""
-    c = tiles[-2]
-    if type(c) is not Tensor:
+def _even_step(operands: tuple[Any, ...], model: int, distance: int) -> tuple[int, ...] | None:
+    """How far an operand moves in an iteration, given it in those that are to be alike: up to the
+    `model` each one behind the other, and the last one `distance` from that. None when it stays."""
+    x = operands[model]
+    if type(x) is Affine:
+        if any(type(y) is not Affine or y.coefs != x.coefs for y in operands):
+            raise NotUniform("an operand changes from iteration to iteration")
+        return _step([(y.offset,) for y in operands], distance)
+    if type(x) is not Tensor:
         raise NotUniform("an operand of a special kind")
-    for t in tiles:
-        if t is not c and (
+    for t in operands:
+        if t is not x and (
             type(t) is not Tensor
-            or t.shape != c.shape
-            or t.coefs is not c.coefs
-            or (t.dtype is not c.dtype and t.dtype != c.dtype)
-            or t.base_shape != c.base_shape
+            or t.form is not x.form
+            or (t.dtype is not x.dtype and t.dtype != x.dtype)
         ):
             raise NotUniform("operands have different shapes")
-    return _step([t.offsets for t in tiles], distance)
-
-
-def _affine_step(operands: tuple[Any, ...], distance: int) -> tuple[int, ...] | None:
-    """The same for what instructions compute from coordinates."""
-    if any(type(x) is not Affine or x.coefs != operands[0].coefs for x in operands):
-        raise NotUniform("an operand changes from iteration to iteration")
-    return _step([(x.offset,) for x in operands], distance)
+    return _step([t.offsets for t in operands], distance)
 
 
 def _step(offsets: list[tuple[int, ...]], distance: int) -> tuple[int, ...] | None:

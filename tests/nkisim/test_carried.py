@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from nkisim.carried import set_anew
+from nkisim.carried import carried, set_anew
 
 
 def plain(n):
@@ -111,5 +111,123 @@ def test_a_header_of_several_lines_is_found_by_each():
 
 def test_without_source_no_name_is_told():
     code = compile("def f(n):\n    for i in range(n):\n        a = i", "<made up>", "exec")
-    assert set_anew(code, 2) == set()
-    assert set_anew(plain.__code__, 1) == set()  # no loop there
+    assert set_anew(code, 2) is None
+    assert set_anew(plain.__code__, 1) is None  # no loop there
+
+
+# -- what an iteration leaves behind ---------------------------------------------------------------
+
+
+def used_again(n):
+    for i in range(n):
+        for j in range(n):
+            a = i + j
+            print(a)
+        b = j
+        print(b)
+
+
+def set_before(n):
+    for i in range(n):
+        for j in range(n):
+            a = i + j
+            print(a)
+        j = a = 0
+        print(i, j, a)
+
+
+def read_in_the_next_outer_iteration(n):
+    a = 0
+    for i in range(n):
+        print(a, i)
+        for j in range(n):
+            a = j
+
+
+def set_in_a_branch_behind(n):
+    for i in range(n):
+        for j in range(n):
+            a = b = j
+            print(a, b)
+        if i:
+            a = b = 1
+        else:
+            b = 2
+        print(a, b)
+
+
+def items(x, n):
+    rows = [0]
+    for i in range(n):
+        for j in range(n):
+            x[i][j] = 1
+            rows[0] = x[i, j]
+            print.add(j)
+
+
+def in_a_closure(n):
+    for i in range(n):
+        for j in range(n):
+            a = b = i
+            print(j, a, b)
+
+    def show():
+        print(b)
+
+    show()
+
+
+def adds_up(total, n):
+    for i in range(n):
+        for j in range(n):
+            total += i * j
+    return total
+
+
+@pytest.mark.parametrize(
+    ("function", "dead", "kept", "changed"),
+    [
+        (used_again, "a", "j", ""),
+        (set_before, "a j", "", ""),
+        (read_in_the_next_outer_iteration, "j", "a", ""),
+        (set_in_a_branch_behind, "b j", "a", ""),
+        (items, "j", "", "print rows x"),
+        (in_a_closure, "a j", "b", ""),
+        (adds_up, "j", "total", ""),
+    ],
+)
+def test_what_an_iteration_leaves_behind(function, dead, kept, changed):
+    found = carried(function.__code__, inner_loop(function))
+    assert found.dead == set(dead.split())
+    assert found.kept == tuple(kept.split())
+    assert found.changed == tuple(changed.split())
+
+
+def breaks_off(n):
+    for i in range(n):
+        for j in range(n):
+            if j > i:
+                break
+
+
+def appends(n):
+    for i in range(n):
+        for j in range(n):
+            n.rows[i].append(j)
+
+
+def sets_an_attribute(n):
+    for i in range(n):
+        for j in range(n):
+            n.last = i + j
+
+
+@pytest.mark.parametrize("function", [breaks_off, appends, sets_an_attribute])
+def test_what_is_hard_to_follow_is_not_told(function):
+    assert carried(function.__code__, inner_loop(function)) is None
+
+
+def inner_loop(function):
+    """The line of the loop in the loop."""
+    lines, first = inspect.getsourcelines(function)
+    return first + next(n for n, text in enumerate(lines) if text.startswith("        for "))

@@ -8,7 +8,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nkisim.errors import NotUniform
-from nkisim.loop_index import Decision, LoopIndex, Variable, decisions, note_decisions
+from nkisim.loop_index import (
+    Decision,
+    LoopIndex,
+    Variable,
+    begin_notes,
+    decisions,
+    note_use,
+    slope,
+    uses,
+)
 
 TWO = ("+", "-", "*", "//", "%", "<<", ">>", "&", "|", "^", "**")
 ORDERS = ("lt", "le", "eq", "ne", "gt", "ge")
@@ -51,7 +60,7 @@ def test_decisions_are_those_of_python(left, right, order):
     i, j = LoopIndex.of(rows[0], outer), LoopIndex.of(columns[0], inner)
     a, b = value(left, i=i, j=j), value(right, i=i, j=j)
     assert (a, b) == table[0][0]
-    note_decisions()
+    begin_notes()
     compare(a, b)
     assume(decisions())  # else no loop index is in it
     (found,) = decisions()
@@ -69,9 +78,28 @@ def test_decisions_are_those_of_python(left, right, order):
         assert everywhere.holds(outer, np.array(rows)).tolist() == same
 
 
+@settings(max_examples=300, deadline=None)
+@given(formulas(("i", "j")), st.integers(0, 11), st.integers(0, 3))
+def test_what_is_used_grows_by_its_slope(formula, start, j):
+    """From one iteration to any other that decides alike."""
+    outer, inner = Variable(1), Variable(2)
+    index = value(formula, i=LoopIndex.of(start, outer), j=LoopIndex.of(j, inner))
+    assume(isinstance(index, LoopIndex))
+    begin_notes()
+    note_use(index)
+    assert uses() == [index]
+    values = np.arange(12)
+    alike = np.ones(12, bool)
+    for d in decisions():
+        if d.depends_on(outer):
+            alike &= d.holds(outer, values)
+    for i in values[alike].tolist():
+        assert value(formula, i=i, j=j) - (+index) == slope(index, outer) * (i - start)
+
+
 def test_a_truth_value_is_a_decision():
     i = LoopIndex.of(3, Variable(1))
-    note_decisions()
+    begin_notes()
     assert not i % 3
     (found,) = decisions()
     assert found.holds(i.variable, np.arange(7)).tolist() == [n % 3 == 0 for n in range(7)]
@@ -79,7 +107,7 @@ def test_a_truth_value_is_a_decision():
 
 def test_what_python_cannot_compute_is_not_told():
     i = LoopIndex.of(3, Variable(1))
-    note_decisions()
+    begin_notes()
     assert 12 // i == 4
     assert not decisions()[0].holds(i.variable, np.arange(7)).any()  # one of them divides by 0
 
@@ -88,14 +116,14 @@ def test_very_long_formulas_are_not_told():
     i = total = LoopIndex.of(1, Variable(1))
     for _ in range(5000):
         total = total + i
-    note_decisions()
+    begin_notes()
     assert total > 3
     assert not decisions()[0].holds(i.variable, np.arange(3)).any()
 
 
 def test_what_is_left_of_a_loop_that_is_over_stays():
     outer, inner = LoopIndex.of(0, Variable(1)), LoopIndex.of(7, Variable(2))
-    note_decisions()
+    begin_notes()
     assert outer < inner
     assert decisions()[0].holds(outer.variable, np.array([6, 7, 8])).tolist() == [
         True,

@@ -1,0 +1,200 @@
+"""Loops of which executions before have told how far addresses move: one iteration of each strand
+is traced, where nothing that it leaves behind in Python is read."""
+
+import itertools
+
+import pytest
+from traces import like, rolled, same, spec
+
+from nkisim.errors import OutOfBoundsError
+from nkisim.kernel import Kernel
+from nkisim.nki import language as nl
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*are never written")
+
+
+def traced(kernel, *args):
+    """How many instructions were traced; the others are copies."""
+    return sum(i.origin is None for i in same(Kernel(kernel), *args).instructions)
+
+
+def triangle(x):
+    y = like(x)
+    for i in nl.affine_range(x.shape[0]):
+        for j in nl.affine_range(x.shape[1]):
+            if j < i:
+                nl.store(y[i, j], nl.load(x[i, j]))
+    return y
+
+
+def test_one_iteration_is_traced_of_each_execution():
+    n = 20
+    # Of strands of 1, 2 and 3 iterations each one; of 4 both ends, which confirm what those of 3
+    # have shown; of longer ones the first.
+    iterations = 1 + 2 + 3 + 2 + (n - 5)
+    assert traced(triangle, spec(n, n, 128, 8)) == 2 * iterations
+
+
+def test_strands_of_different_lengths_follow_one_that_is_known():
+    ran = itertools.count()
+
+    def kernel(x):
+        y = like(x)
+        for i in range(x.shape[0]):
+            for j in nl.affine_range(x.shape[1]):
+                next(ran)
+                if j < i:
+                    nl.store(y[i, j], nl.load(x[i, j]))
+        return y
+
+    same(Kernel(kernel), spec(30, 30, 128, 8))
+    assert next(ran) < 30 * 30 + 30 * 4  # the whole trace, and four a row
+
+
+# -- what an iteration leaves behind --------------------------------------------------------------
+
+
+def a_view_is_read_behind_the_loop(x):
+    y, rows = like(x), nl.zeros((128, 64), x.dtype, buffer=nl.sbuf)
+    for i in nl.sequential_range(x.shape[0]):
+        part = rows[:, 0:8]
+        for j in nl.sequential_range(8):
+            part = rows[:, nl.ds(j * 8, 8)]
+            nl.store(y[i, j], nl.load(x[i, j]))
+        nl.store(y[i, 0], part)
+    return y
+
+
+def a_view_is_read_in_the_next_iteration(x):
+    y, rows = like(x), nl.zeros((128, 64), x.dtype, buffer=nl.sbuf)
+    for i in nl.sequential_range(x.shape[0]):
+        part = rows[:, 0:8]
+        for j in nl.sequential_range(8):
+            if j < 5:
+                nl.store(y[i, j], part)
+            part = rows[:, nl.ds(j * 8, 8)]
+    return y
+
+
+def a_view_is_kept_in_a_list(x):
+    y, rows = like(x), nl.zeros((128, 64), x.dtype, buffer=nl.sbuf)
+    last = [rows[:, 0:8]]
+    for i in nl.sequential_range(x.shape[0]):
+        for j in nl.sequential_range(8):
+            last[0] = rows[:, nl.ds(j * 8, 8)]
+            nl.store(y[i, j], nl.load(x[i, j]))
+        nl.store(y[i, 0], last[0])
+    return y
+
+
+def an_index_is_read_behind_the_loop(x):
+    y = like(x)
+    for i in nl.sequential_range(x.shape[0]):
+        for j in nl.sequential_range(6):
+            nl.store(y[i, j], nl.load(x[i, j]))
+        nl.store(y[i, j + 1], nl.load(x[i, j]))
+    return y
+
+
+def a_closure_reads_a_name(x):
+    y = like(x)
+
+    def write(i):
+        nl.store(y[i, j], nl.load(x[i, 0]))
+
+    for i in nl.sequential_range(x.shape[0]):
+        for j in nl.sequential_range(6):
+            nl.store(y[i, j], nl.load(x[i, j]))
+        write(i)
+    return y
+
+
+def the_pace_changes(x):
+    y = like(x)
+    for i in nl.sequential_range(x.shape[0]):
+        pace = 1 if i < 5 else 2
+        for j in nl.sequential_range(4):
+            nl.store(y[i, j * pace], nl.load(x[i, j * pace]))
+    return y
+
+
+def the_pace_changes_unseen(x):
+    y = like(x)
+    for i in nl.sequential_range(x.shape[0]):
+        for j in nl.sequential_range(4):
+            nl.store(y[i, j * len("x" * (1 + int(i) // 5))], nl.load(x[i, j]))
+    return y
+
+
+def the_tensor_changes(x):
+    y, wide = like(x), like(x, (x.shape[0], x.shape[1] // 2, 2, *x.shape[2:]))
+    for i in nl.sequential_range(x.shape[0]):
+        to = y[i] if i < 5 else wide[i].reshape((x.shape[1], *x.shape[2:]))
+        for j in nl.sequential_range(4):
+            nl.store(to[j], nl.load(x[i, j]))
+    return y
+
+
+def a_sum_of_indices(x):
+    y, count = like(x), 0
+    for i in nl.sequential_range(6):
+        nl.store(y[i, 0], nl.load(x[i, 0]))
+        count += i
+    nl.store(y[0, count % 8], nl.load(x[0, 0]))
+    return y
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        a_view_is_read_behind_the_loop,
+        a_view_is_read_in_the_next_iteration,
+        a_view_is_kept_in_a_list,
+        an_index_is_read_behind_the_loop,
+        a_closure_reads_a_name,
+        the_pace_changes,
+        the_pace_changes_unseen,
+        the_tensor_changes,
+        a_sum_of_indices,
+    ],
+)
+def test_what_iterations_leave_behind_is_that_of_the_last_one(kernel):
+    same(Kernel(kernel), spec(10, 8, 128, 8))
+
+
+def test_names_that_nobody_reads_do_not_matter():
+    ran = itertools.count()
+
+    def kernel(x):
+        y, rows = like(x), nl.zeros((128, 64), x.dtype, buffer=nl.sbuf)
+        for i in range(x.shape[0]):
+            for j in nl.sequential_range(8):
+                next(ran)
+                part = rows[:, nl.ds(j * 8, 8)]
+                part[...] = nl.load(x[i, j])
+            nl.store(y[i, 0], rows[:, 0:8])
+            for j in nl.sequential_range(8):
+                part = rows[:, nl.ds(j * 8, 8)]
+                nl.store(y[i, j], part)
+        return y
+
+    rolled(Kernel(kernel), spec(30, 8, 128, 8))
+    assert next(ran) == 5 + 2 + 3  # of executions 0, 1, 2, 28 and 29
+
+
+# -- errors in iterations that are left out -------------------------------------------------------
+
+
+def test_an_address_outside_of_the_tensor_is_found():
+    def kernel(x):
+        y = like(x)
+        for first in [0, 0, 0, 0, 0, 5, 0, 0]:
+            for j in nl.sequential_range(8):
+                nl.store(y[first + j], nl.load(x[first + j]))
+        return y
+
+    with pytest.raises(OutOfBoundsError) as whole:
+        Kernel(kernel).specialize([spec(8, 128, 8)], {})
+    with pytest.raises(OutOfBoundsError) as short:
+        Kernel(kernel).specialize([spec(8, 128, 8)], {}, rolled=True)
+    assert str(short.value) == str(whole.value)
