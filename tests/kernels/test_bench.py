@@ -22,6 +22,7 @@ import nkisim
 from kernels import bench, bench_profile
 from kernels.bench import Kind, Record, benchmark, dma_bound, interleave, modelled, published
 from kernels.bench_cases import Case
+from nkisim.cost.model import trace_of
 from nkisim.kernel import Kernel
 
 
@@ -276,6 +277,15 @@ def test_the_causal_attention_that_is_profiled_computes_it():
     powers = np.tril(np.exp(scores - scores.max(axis=1, keepdims=True)))
     wanted = powers @ v / powers.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(got, wanted, rtol=0, atol=0.02)  # bfloat16
+
+
+def test_what_is_profiled_is_traced_in_part():
+    """A rolled trace that fails is followed by a whole one, which would only be slow."""
+    for name, kernel, args in bench_profile.cases():
+        with nkisim.checks(sbuf="off", psum="off"):
+            instructions = trace_of(kernel, *args).program.trace.instructions
+        traced = sum(i.origin is None for i in instructions)
+        assert traced < len(instructions) / 8, name
 
 
 def test_a_profile_is_timed_and_judged(monkeypatch, capsys):
