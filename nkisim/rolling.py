@@ -26,7 +26,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from math import prod
-from types import CodeType, FrameType, NoneType
+from types import FrameType, NoneType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,13 +69,22 @@ class Loop:
         line: the loop, as NotUniform names it.
         indices: all of its indices.
         brief: whether what earlier executions have shown is relied on.
+        frame: of the function that loops, called by others of the kernel; None for instances.
 
     Attributes:
+        start: where the trace stood before it.
+        marks: the start of the iteration that is being traced.
         stale: numbers of Python code whose values mean nothing to what follows.
     """
 
     def __init__(
-        self, rolls: Rolls, key: int, line: Location | int, indices: range, brief: bool
+        self,
+        rolls: Rolls,
+        key: int,
+        line: Location | int,
+        indices: range,
+        brief: bool,
+        frame: FrameType | None,
     ) -> None:
         self.rolls = rolls
         self.key = key
@@ -84,25 +93,21 @@ class Loop:
         self.variable = Variable(line)
         self.first_buffer = len(rolls.tracer.trace.buffers)
         self.start = rolls.now()
+        self.marks: list[Mark] = []
         self.strands: list[Strand] = []
         self._values = np.arange(indices.start, indices.stop, indices.step)
         self._free = np.ones(len(indices), bool)  # iterations without a strand
         self._plans = 0
-        self._source: tuple[CodeType, int] | None = None
+        self._frame = frame
+        self._source = None if frame is None else (frame.f_code, frame.f_lineno)
         self._carried: Carried | None = None
         self._held: list = []
         self.stale: set[tuple[int, str]] = set()
 
-    def steps(self, frame: FrameType | None) -> Iterator[int]:
-        """The indices to trace.
-
-        Args:
-            frame: of the function that loops, called by others of the kernel.
-        """
+    def steps(self) -> Iterator[int]:
+        """The indices to trace."""
         strands: list[Strand | None] = [None] * len(self.indices)
         before = None  # numbers at the end of the iteration that was traced before
-        self._frame = frame
-        self._source = None if frame is None else (frame.f_code, frame.f_lineno)
         rolls = self.rolls
         if self.variable.line in rolls.settled:
             self._hold()
@@ -110,33 +115,33 @@ class Loop:
             strand = strands[k]
             if strand is not None and not strand.wants(index):
                 continue
-            start = rolls.now()
+            self.marks = [rolls.now()]
             yield LoopIndex.of(index, self.variable)
             if strand is None:
-                places = self._decided_alike(k, start)
+                places = self._decided_alike(k)
                 at = slice(places.start, places.stop, places.step)
                 strand = Strand(self, self.indices[at])
                 strands[at] = [strand] * len(places)
                 self._free[at] = False
                 self.strands.append(strand)
-            after = numbers(frame)
-            strand.traced_one([start, rolls.now()], Counts(before, after))
+            after = numbers(self._frame)
+            self.marks.append(rolls.now())
+            strand.traced_one(self.marks, Counts(before, after))
             before = after
 
-    def _decided_alike(self, k: int, start: Mark) -> range:
+    def _decided_alike(self, k: int) -> range:
         """The iterations of a new strand, which begins with the one that was traced last: those
         that follow it evenly and decide alike.
 
         Args:
             k: which iteration it was.
-            start: of it.
         """
         longest = range(k, k + 1)
         free = self._free[k + 1 :].copy()
         if not free.any() or len(self.strands) >= _MOST:
             return longest
         values = self._values[k + 1 :]
-        for decision in decisions()[start.decisions :]:
+        for decision in decisions()[self.marks[0].decisions :]:
             if decision.depends_on(self.variable):
                 free &= decision.holds(self.variable, values)
                 if not free.any():
@@ -254,9 +259,15 @@ class Rolls:
 
     def inserted(self, at: int) -> None:
         """An instruction was put in at a position of the trace."""
+
+        def moved(mark: Mark) -> Mark:
+            return mark._replace(instructions=mark.instructions + (mark.instructions > at))
+
         for loop in self._open:
-            for marks in [marks for strand in loop.strands for marks in strand.marks]:
-                marks[:] = [m._replace(instructions=m[0] + (m[0] > at)) for m in marks]
+            loop.start = moved(loop.start)
+            loop.marks[:] = map(moved, loop.marks)
+            for marks in [m for s in loop.strands for m in s.marks if m is not loop.marks]:
+                marks[:] = map(moved, marks)
         self._left_out = [(a + (a > at), b + (b > at)) for a, b in self._left_out]
 
     def outline(self, start: Mark, end: Mark) -> list[Instruction]:
@@ -281,18 +292,21 @@ class Rolls:
             repeated: how many repeats there were before its own.
         """
         start = loop.start
-        telling = sorted(marks for strand in loop.strands for marks in strand.telling())
+        echoes = [s.echo for s in loop.strands if s.echo is not None]
+        others = {id(marks) for marks in echoes}
+        traced = sorted(marks for strand in loop.strands for marks in strand.marks)
+        telling = [marks for marks in traced if id(marks) not in others]
         uses()[start.uses :] = [u for a, b in telling for u in uses()[a.uses : b.uses]]
         repeats = [r for a, b in telling for r in self.repeats[a.repeats : b.repeats]]
         self.repeats[start.repeats :] = repeats + self.repeats[repeated:]
         first = bisect_left(self._left_out, (start.instructions,))
-        left_out = self._left_out[first:]
-        for strand in loop.strands:
-            for marks in [m for m in strand.marks if m not in telling]:
-                a, b = (m.instructions for m in marks)
-                left_out = [r for r in left_out if not a <= r[0] < b]
-                left_out.append((a, b))
-        self._left_out[first:] = sorted(r for r in left_out if r[0] < r[1])
+        inside = self._left_out[first:] + [(a.instructions, b.instructions) for a, b in echoes]
+        del self._left_out[first:]
+        end = start.instructions
+        for a, b in sorted(inside, key=lambda part: (part[0], -part[1])):
+            if end <= a < b:  # else it is in another one
+                self._left_out.append((a, b))
+                end = b
         decisions()[start.decisions :] = [d for s in loop.strands for d in s.decided()]
 
     def loop(self, key: int, indices: range, frame: FrameType | None) -> Iterator[int]:
@@ -308,11 +322,11 @@ class Rolls:
         if len(indices) < SHORTEST or line is None or closeness is Closeness.WHOLE:
             yield from indices
             return
-        loop = Loop(self, key, line, indices, closeness is Closeness.BRIEF)
+        loop = Loop(self, key, line, indices, closeness is Closeness.BRIEF, frame)
         self._open.append(loop)
         ended = False
         try:
-            yield from loop.steps(frame)
+            yield from loop.steps()
             ended = True
         finally:
             self._open.remove(loop)

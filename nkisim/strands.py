@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from nkisim.rolling import Loop
 
 SHORTEST = 3  # iterations that are worth it
-SURE = 1  # executions that are to be like the first, before later ones are taken to be
-
 
 # Of a decision, and for each loop inside, in how many of its iterations.
 Outcome = tuple[bool | int, ...]
@@ -36,7 +34,7 @@ class Sample:
         steps: how far what it writes of memory that it did not make moves.
         growth: how much what the kernel counts in Python grows in an iteration.
         ends_alike: whether the last iteration is like the one before.
-        confirmed: how many later executions have moved that way.
+        confirmed: whether a later execution has moved that way.
     """
 
     plan: tuple[int, int]
@@ -46,7 +44,7 @@ class Sample:
     steps: list[tuple[int, ...] | None]
     growth: Numbers
     ends_alike: bool
-    confirmed: int = 0
+    confirmed: bool = False
 
 
 class Mark(NamedTuple):
@@ -125,7 +123,7 @@ class Strand:
         """Whether the iteration that has just ended tells enough of all others."""
         known = self.known
         return (
-            known.confirmed >= SURE
+            known.confirmed
             and self.loop.leaves_nothing(known.growth)
             and self._slopes(-1) == known.slopes
             and _have_forms(self._instructions(-1), known.second)
@@ -164,9 +162,8 @@ class Strand:
                 self.loop.rolls.repeat(_along(t, step, others), t, traced=not plan.gap)
         if known is not None:
             if steps == known.steps and not plan.is_settled:
-                known.confirmed += 1
-                if known.confirmed == SURE:
-                    self.loop.rolls.settled.add(self.loop.variable.line)
+                known.confirmed = True
+                self.loop.rolls.settled.add(self.loop.variable.line)
             return None
         end = len(plan.traced) - 1
         ends_alike = outcomes[-1] == self._outcomes(end) and _look_alike(
@@ -203,13 +200,13 @@ class Strand:
                 raise NotUniform(f"{name} depends on the iterations before")
         return growth
 
-    def telling(self) -> list[list[Mark]]:
-        """The iterations that tell what all of them do: those that were traced but for the last one
-        of those that are alike, which is left out in other executions."""
+    @property
+    def echo(self) -> list[Mark] | None:
+        """Of the iterations that were traced, the one that is left out in executions that settle.
+        The others tell what all of them do."""
         if self.plan is None or self.plan.is_settled:
-            return self.marks
-        last = self.plan.traced.index(self.plan.alike[-1])
-        return self.marks[:last] + self.marks[last + 1 :]
+            return None
+        return self.marks[self.plan.traced.index(self.plan.alike[-1])]
 
     def decided(self) -> list[Decision]:
         """What the kernel decided by loop indices in all iterations."""
