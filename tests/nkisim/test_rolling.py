@@ -172,6 +172,20 @@ def kept_behind_the_loop(x):
     return y
 
 
+def a_sum_read_again(x):
+    """A product is added to an accumulator, and then read in a loop after all."""
+    y = like(x)
+    total = nl.zeros((8, 8), nl.float32, buffer=nl.psum)
+    for i in nl.sequential_range(x.shape[0]):
+        made = nisa.nc_matmul(nl.load(x[i, 0]), nl.load(x[i, 1]))
+        total += made
+        for j in nl.sequential_range(x.shape[1]):
+            nl.store(y[i, j, 0:8], nl.copy(made))
+            nl.store(y[i, j, 8:128], nl.load(x[i, j, 8:128]))
+    nl.store(y[0, 0, 0:8], nl.copy(total))
+    return y
+
+
 UNIFORM = {
     "Python's range": (Kernel(pythons_range), spec(7, 128 * 5, 8 * 6)),
     "a tile behind the loop": (Kernel(kept_behind_the_loop), spec(12, 128, 8)),
@@ -190,6 +204,7 @@ UNIFORM = {
     "one long grid axis": (Kernel(on_the_grid)[2, 9], spec(256, 576)),
     "cores": (Kernel(on_the_grid)[nl.spmd_dim(nl.nc(2), 8), 1], spec(2048, 64)),
     "window": (Kernel(a_window), spec(128, 40)),
+    "a sum read again": (Kernel(a_sum_read_again), spec(10, 12, 128, 8)),
 }
 
 
