@@ -36,9 +36,10 @@ from nkisim.counting import Counts, Numbers, numbers
 from nkisim.errors import Location, NotUniform
 from nkisim.loop_index import LoopIndex, Variable, begin_notes, decisions, uses
 from nkisim.memory import Buffer, Role
+from nkisim.recipes import Plan
 from nkisim.strands import SHORTEST, Mark, Sample, Strand
 from nkisim.tensor import Tensor
-from nkisim.unrolling import Plan, Rolled, unroll
+from nkisim.unrolling import Rolled, unroll
 
 if TYPE_CHECKING:
     from nkisim.instruction import Instruction

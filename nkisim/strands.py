@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from nkisim.counting import Counts, Numbers
 from nkisim.errors import NotUniform
 from nkisim.loop_index import Decision, decisions, slope, uses
+from nkisim.recipes import Plan, alike
 from nkisim.tensor import Tensor
-from nkisim.unrolling import Plan, alike
 
 if TYPE_CHECKING:
     from nkisim.instruction import Instruction

@@ -1,9 +1,5 @@
-"""Putting in the iterations that a rolled trace left out (see nkisim.rolling).
-
-Those that are to be alike are compared, instruction by instruction and operand by operand. Where
-they differ in nothing but the tiles that each makes for itself and in addresses that grow evenly,
-the one in front of the gap is a recipe for those that are missing.
-"""
+"""Putting in the iterations that a rolled trace left out (see nkisim.rolling): from the innermost
+loops outwards, each is made by a recipe from one that is there."""
 
 from __future__ import annotations
 
@@ -11,67 +7,15 @@ from collections.abc import Sequence
 from itertools import groupby
 from math import prod
 from operator import add
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from nkisim.errors import NotUniform
-from nkisim.index import Affine
-from nkisim.instruction import Instruction, picker
+from nkisim.instruction import Instruction
 from nkisim.memory import Buffer, Role
-from nkisim.tensor import Tensor
+from nkisim.recipes import Comparison, Path, Plan, Recipe
 
 if TYPE_CHECKING:
     from nkisim.trace import Trace
-
-Path = tuple[tuple[int, int], ...]
-
-
-class Plan(NamedTuple):
-    """Which iterations of a strand are traced: of some iterations of a loop, or of a launch-grid
-    axis, that follow each other evenly.
-
-    Attributes:
-        name: the loop's number, or ~axis, and which of its plans this is.
-        indices: of the iterations.
-        traced: positions in `indices` of those that are traced.
-        alike: of those, the ones to be alike. With a single one, all is taken from `like`.
-        gap: positions of those that are missing, behind an iteration of `alike` that they are
-            like.
-        like: the plan whose addresses have to move as far; None for the first ones.
-    """
-
-    name: tuple[int, int]
-    indices: range
-    traced: tuple[int, ...]
-    alike: tuple[int, ...]
-    gap: range
-    like: tuple[int, int] | None
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether it is known, without a second iteration, how far addresses move."""
-        return len(self.alike) == 1
-
-    @property
-    def model(self) -> int:
-        """Which of `alike` the missing ones are made from."""
-        return self.alike.index(self.gap.start - 1)
-
-    @property
-    def distance(self) -> int:
-        """Iterations from one end of the gap to the other."""
-        return len(self.gap) + 1
-
-    @property
-    def missing(self) -> range:
-        """The indices of the iterations that are not traced."""
-        return self.indices[self.gap.start : self.gap.stop]
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether no iteration is missing: these only show what later ones are like."""
-        return len(self.traced) == len(self.indices)
 
 
 class Rolled(NamedTuple):
@@ -104,81 +48,11 @@ def unroll(trace: Trace, rolled: dict[int, Rolled]) -> None:
     trace.instructions = _Unroller(trace, rolled).run()
 
 
-class _Recipe:
-    """How the instructions of one iteration are made from those of another.
-
-    Args:
-        index: the loop index of the latter.
-        step: from that to the index of the next one like it.
-        depth: of the loop: how many are around it; -1 for instances.
-
-    Attributes:
-        around: the loop iterations that this one is in.
-        paths: those inside of it.
-        buffers: those that the iteration makes for itself, with the position of their path and the
-            sets of numbers that a copy of it belongs to, as it does.
-        operands: each operand once.
-        moves: for each, how far it moves; None for those that stay where they are.
-        owned: those that stay, in a buffer of the iteration: (position, position in `buffers`).
-        moving: by step, those that move: (position, position in `buffers`; -1 in memory from
-            outside, None for what is computed from coordinates).
-        steps: the moves of the outs and the ins of each instruction.
-        instructions: (instruction, position of its path, how to pick its outs, ins and tiles_in
-            from the operands).
-    """
-
-    def __init__(self, index: int, step: int, depth: int) -> None:
-        self.index = index
-        self.step = step
-        self.depth = depth
-        self.around: Path = ()
-        self.paths: list[Path] = []
-        self.buffers: list[tuple[Buffer, int, list[set[int]]]] = []
-        self.operands: list[Any] = []
-        self.moves: list[tuple[int, ...] | None] = []
-        self.owned: list[tuple[int, int]] = []
-        self.moving: dict[tuple[int, ...], list[tuple[int, int | None]]] = {}
-        self.steps: list[tuple[int, ...] | None] = []
-        self.instructions: list[tuple[Instruction, int, Any, Any, Any]] = []
-        self._known: dict[int, int] = {}
-
-    def operand(self, x: Any, step: tuple[int, ...] | None, at: int | None) -> int:
-        """The position of a new operand; `step` and `at` as in `moving`."""
-        position = len(self.operands)
-        self.operands.append(x)
-        self.moves.append(step)
-        if step is not None:
-            self.moving.setdefault(step, []).append((position, at))
-        elif at is not None and at >= 0:
-            self.owned.append((position, at))
-        return position
-
-    def fits(self, times: int) -> bool:
-        """Whether all operands that move stay within their tensors, that many iterations on."""
-        for step, moving in self.moving.items():
-            for position, at in moving:
-                if at is None:
-                    continue
-                x = self.operands[position]
-                offsets = tuple([o + times * s for o, s in zip(x.offsets, step, strict=True)])
-                if x.moved(x.buffer, offsets).escape() is not None:
-                    return False
-        return True
-
-    def path(self, loops: Path) -> int:
-        """The position of a path. By identity, which what an iteration makes shares."""
-        at = self._known.setdefault(id(loops), len(self.paths))
-        if at == len(self.paths):
-            self.around = loops[: max(self.depth, 0)]
-            self.paths.append(loops[self.depth + 1 :])
-        return at
-
-
 class _Unroller:
     def __init__(self, trace: Trace, rolled: dict[int, Rolled]) -> None:
         self.trace = trace
         self.rolled = rolled
-        self.recipes: dict[tuple[int, int], _Recipe] = {}  # by the name of the plan
+        self.recipes: dict[tuple[int, int], Recipe] = {}  # by the name of the plan
         grid = trace.grid
         axes = range(len(grid.shape))
         self.places: list[Path] = [
@@ -243,7 +117,12 @@ class _Unroller:
     def _fill(self, key: int, parts: dict, level: int) -> list[Instruction]:
         """All iterations of a rolled loop, given those that were traced, by index."""
         rolled = self.rolled[key]
-        missing: dict[int, _Recipe] = {}  # by index
+        missing: dict[int, Recipe] = {}  # by index
+        depth = max(level - len(self.places[0]), -1)
+
+        def is_own(buffer: Buffer) -> bool:
+            return len(self._home(buffer)) > level
+
         for plan in rolled.plans:
             traced = [parts.get(plan.indices[k], []) for k in plan.alike]
             if not any(traced):
@@ -255,7 +134,9 @@ class _Unroller:
                     known = self.recipes.get(plan.like)
                     if known is None:
                         raise NotUniform("iterations were not alike before")
-                recipe = self.recipes[plan.name] = self._recipe(traced, level, plan, known)
+                recipe = self.recipes[plan.name] = Comparison(
+                    self.trace, plan, traced, depth, is_own, known
+                ).made_recipe()
             except NotUniform as error:
                 if plan.is_complete:
                     continue
@@ -271,101 +152,7 @@ class _Unroller:
                 out += parts.get(index, [])
         return out
 
-    def _recipe(
-        self, parts: list[list[Instruction]], level: int, plan: Plan, known: _Recipe | None
-    ) -> _Recipe:
-        """How to make the iterations that are missing from `parts`, which are to be alike, and to
-        move as those did that were `known` before."""
-        if len({len(p) for p in parts}) > 1:
-            raise NotUniform("iterations have different numbers of instructions")
-        depth = max(level - len(self.places[0]), -1)
-        model = plan.model
-        recipe = _Recipe(plan.indices[plan.alike[model]], plan.indices.step, depth)
-        own: dict[tuple[int, ...], int] = {}  # buffers by number -> position in the recipe, or -1
-        seen: dict[tuple, int] = {}
-        fixed: dict[int, int] = {}
-        known_steps = iter(known.steps) if plan.is_settled else None
-        compared: set[tuple[int, int]] = set()  # instructions, by what they are copies of
-
-        def operand(xs: tuple) -> int:
-            x = xs[model]
-            step = next(known_steps, None) if plan.is_settled else None
-            if not isinstance(x, Tensor | Affine):
-                if not all(_same(x, other) for other in xs):
-                    raise NotUniform("an operand changes from iteration to iteration")
-                at = fixed.get(id(x))
-                if at is None:
-                    at = fixed[id(x)] = recipe.operand(x, None, None)
-            else:
-                key = (*map(id, xs), step)
-                at = seen.get(key)
-                if at is None:
-                    if not plan.is_settled:
-                        step = _even_step(xs, model, plan.distance)
-                    home = None if type(x) is Affine else self._own(xs, model, own, recipe, level)
-                    at = seen[key] = recipe.operand(x, step, home)
-            recipe.steps.append(recipe.moves[at])
-            return at
-
-        before = [entry[0] for entry in known.instructions] if plan.is_settled else parts[0]
-        if len(before) != len(parts[0]):
-            raise NotUniform("iterations have other numbers of instructions than before")
-        for first, *same in zip(before, *parts, strict=True):
-            i = same[model]
-            mine = i.origin or i
-            for other in (first, *same):
-                pair = id(mine), id(other.origin or other)
-                if pair not in compared:
-                    if not alike(i, other):
-                        raise NotUniform("iterations have different instructions")
-                    compared.add(pair)
-            outs = [operand(x) for x in zip(*[s.outs for s in same], strict=True)]
-            ins = [operand(x) for x in zip(*[s.ins for s in same], strict=True)]
-            pick_tiles = pick_ins = picker(ins)
-            if i.tiles_in is not i.ins:
-                tiles = [at for at, x in zip(ins, i.ins, strict=True) if isinstance(x, Tensor)]
-                pick_tiles = picker(tiles)
-            at = recipe.path(i.loops)
-            recipe.instructions.append((i, at, picker(outs), pick_ins, pick_tiles))
-        if known is not None and recipe.steps != known.steps:
-            raise NotUniform("addresses grow faster or slower than before")
-        if plan.is_settled and not recipe.fits(len(plan.gap)):
-            raise NotUniform("addresses leave a tensor")
-        partners = [numbers for numbers, at in own.items() if at >= 0]
-        if any(len(set(column)) < len(partners) for column in zip(*partners, strict=True)):
-            raise NotUniform("iterations use their tiles differently")
-        for numbers in partners:
-            self.trace.echoes.update(numbers[:model], numbers[model + 1 :])
-        return recipe
-
-    def _own(
-        self,
-        tiles: tuple[Tensor, ...],
-        model: int,
-        own: dict[tuple[int, ...], int],
-        recipe: _Recipe,
-        level: int,
-    ) -> int:
-        """Which of the iteration's own buffers a view is of; -1 for one that it did not make."""
-        numbers = tuple([t.buffer.number for t in tiles])
-        at = own.get(numbers)
-        if at is not None:
-            return at
-        buffer = tiles[model].buffer
-        inside = {len(self._home(t.buffer)) > level for t in tiles}
-        if inside == {False} and all(t.buffer is buffer for t in tiles):
-            own[numbers] = -1
-            return -1
-        if inside != {True}:
-            raise NotUniform("iterations touch different memory")
-        for t in tiles:
-            _check_buffers(t.buffer, buffer)
-        at = own[numbers] = len(recipe.buffers)
-        notes = [of for of in (self.trace.hidden, self.trace.assigned) if buffer.number in of]
-        recipe.buffers.append((buffer, recipe.path(buffer.loops), notes))
-        return at
-
-    def _copy(self, recipe: _Recipe, level: int, key: int, index: int) -> list[Instruction]:
+    def _copy(self, recipe: Recipe, level: int, key: int, index: int) -> list[Instruction]:
         """The iteration with a loop index, made by a recipe."""
         by = (index - recipe.index) // recipe.step
         if recipe.depth < 0:
@@ -409,80 +196,3 @@ class _Unroller:
             new[number] = len(loops)
             loops.append(loops[number])
         return [tuple([(new[number], i) for number, i in path]) for path in paths]
-
-
-def alike(a: Instruction, b: Instruction) -> bool:
-    """Whether two instructions differ in nothing but their operands."""
-    return (
-        a.opcode == b.opcode
-        and a.engine is b.engine
-        and a.location is b.location
-        and a.engine_asked == b.engine_asked
-        and len(a.outs) == len(b.outs)
-        and len(a.ins) == len(b.ins)
-        and (a.attrs is b.attrs or _same(a.attrs, b.attrs))
-        and (a.where is b.where or _same(a.where, b.where))
-        and (a.where_out is b.where_out or _same(a.where_out, b.where_out))
-    )
-
-
-def _check_buffers(a: Buffer, b: Buffer) -> None:
-    if (
-        a.shape != b.shape
-        or a.dtype != b.dtype
-        or a.space is not b.space
-        or a.par_axis != b.par_axis
-        or a.placed != b.placed
-    ):
-        raise NotUniform("iterations make different tiles")
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Whether two settings are equal; False when that cannot be told."""
-    if a is b:
-        return True
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, np.ndarray):
-        return bool(np.array_equal(a, b))
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_same(v, b[k]) for k, v in a.items())
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(_same, a, b))
-    if isinstance(a, int | float | str | bool | np.generic):
-        return bool(a == b) or (a != a and b != b)
-    return False
-
-
-def _even_step(operands: tuple[Any, ...], model: int, distance: int) -> tuple[int, ...] | None:
-    """How far an operand moves in an iteration, given it in those that are to be alike: up to the
-    `model` each one behind the other, and the last one `distance` from that. None when it stays."""
-    x = operands[model]
-    if type(x) is Affine:
-        if any(type(y) is not Affine or y.coefs != x.coefs for y in operands):
-            raise NotUniform("an operand changes from iteration to iteration")
-        return _step([(y.offset,) for y in operands], distance)
-    if type(x) is not Tensor:
-        raise NotUniform("an operand of a special kind")
-    for t in operands:
-        if t is not x and (
-            type(t) is not Tensor
-            or t.form is not x.form
-            or (t.dtype is not x.dtype and t.dtype != x.dtype)
-        ):
-            raise NotUniform("operands have different shapes")
-    return _step([t.offsets for t in operands], distance)
-
-
-def _step(offsets: list[tuple[int, ...]], distance: int) -> tuple[int, ...] | None:
-    *earlier, c, d = offsets
-    if all([o == c for o in offsets]):
-        return None
-    grown = [divmod(z - y, distance) for y, z in zip(c, d, strict=True)]
-    step = tuple([int(s) for s, _ in grown])
-    even = not any(rest for _, rest in grown)
-    for b in earlier:
-        even &= all([y - x == s for x, y, s in zip(b, c, step, strict=True)])
-    if not even:
-        raise NotUniform("addresses do not grow evenly")
-    return step
