@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nkisim.carried import Carried, carried, set_anew
-from nkisim.counting import Counts, Numbers, numbers
+from nkisim.counting import Counts, numbers
 from nkisim.errors import Location, NotUniform
 from nkisim.loop_index import LoopIndex, Variable, begin_notes, decisions, uses
 from nkisim.memory import Buffer, Role
@@ -111,6 +111,7 @@ class Loop:
         before = None  # numbers at the end of the iteration that was traced before
         rolls = self.rolls
         if self.variable.line in rolls.settled:
+            before = numbers(self._frame)
             self._hold()
         for k, index in enumerate(self.indices):
             strand = strands[k]
@@ -171,19 +172,19 @@ class Loop:
             values = self._frame.f_locals
             self._held = [values.get(name) for name in self._carried.kept]
 
-    def leaves_nothing(self, growth: Numbers) -> bool:
+    def leaves_nothing(self, changing: set[tuple[int, str]]) -> bool:
         """Whether nothing that an iteration leaves behind in Python is read later, so that any
         one of those that are alike may be the last.
 
         Args:
-            growth: how much numbers grow in an iteration.
+            changing: the numbers that iterations change.
         """
         known = self._carried
         if known is None:
             return False
         values = self._frame.f_locals
         return (
-            all(depth == 0 and name in known.dead for depth, name in growth)
+            all(depth == 0 and name in known.dead for depth, name in changing)
             and all(isinstance(values.get(n), _HARMLESS) for n in known.changed)
             and all(values.get(n) is v for n, v in zip(known.kept, self._held, strict=True))
         )

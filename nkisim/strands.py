@@ -92,12 +92,9 @@ class Strand:
 
     def _find(self) -> Sample | None:
         """The sample whose instructions the iteration that has just ended has."""
-        at = len(self.marks) - 1
-        samples = self.samples
-        if at == 0:
-            now = self._outcomes(0)
-            samples = [s for s in samples if s.outcomes == now]
-        mine = self._instructions(at) if samples else []
+        outcomes = self._outcomes(-1)
+        samples = [s for s in self.samples if s.outcomes == outcomes]
+        mine = self._instructions(-1) if samples else []
         return next((s for s in samples if _look_alike(mine, s.second)), None)
 
     def _made_plan(self) -> Plan:
@@ -124,7 +121,7 @@ class Strand:
         known = self.known
         return (
             known.confirmed
-            and self.loop.leaves_nothing(known.growth)
+            and self.loop.leaves_nothing({*known.growth}.union(*[c.changed() for c in self.counts]))
             and self._slopes(-1) == known.slopes
             and _have_forms(self._instructions(-1), known.second)
         )

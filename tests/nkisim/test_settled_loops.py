@@ -135,6 +135,22 @@ def the_tensor_changes(x):
     return y
 
 
+def a_count_is_kept_elsewhere(x):
+    y, count = like(x), 0
+
+    def add():
+        nonlocal count
+        count += 1
+
+    for i, counts in enumerate([False, False, False, True, True, False]):
+        for j in nl.sequential_range(5):
+            nl.store(y[i, j], nl.load(x[i, j]))
+            if counts:
+                add()
+    nl.store(y[0, count % 8], nl.load(x[0, 0]))
+    return y
+
+
 def a_sum_of_indices(x):
     y, count = like(x), 0
     for i in nl.sequential_range(6):
@@ -155,6 +171,7 @@ def a_sum_of_indices(x):
         the_pace_changes,
         the_pace_changes_unseen,
         the_tensor_changes,
+        a_count_is_kept_elsewhere,
         a_sum_of_indices,
     ],
 )
