@@ -14,22 +14,31 @@ from types import CodeType
 from typing import NamedTuple
 
 
+class Names(NamedTuple):
+    """What the body of a loop sets.
+
+    Attributes:
+        anew: names that it sets before it reads them, in any case.
+        handed_on: names that it may read before, as the iteration before has left them.
+    """
+
+    anew: frozenset[str]
+    handed_on: tuple[str, ...]
+
+
 @functools.lru_cache(maxsize=1024)
-def set_anew(code: CodeType, line: int) -> frozenset[str] | None:
-    """The names that the body of a loop sets, and always before it reads them.
+def names_set(code: CodeType, line: int) -> Names | None:
+    """The names that the body of a loop sets; None where the source is not known.
 
     Args:
         code: of the function that has the loop.
         line: of the `for`.
-
-    Returns:
-        None where the source is not known.
     """
     nest = _loop_at(code, line)
     if nest is None:
         return None
     flow = _iteration(nest[-1])
-    return frozenset(flow.stored - flow.exposed)
+    return Names(frozenset(flow.stored - flow.exposed), tuple(sorted(flow.stored & flow.exposed)))
 
 
 class Carried(NamedTuple):

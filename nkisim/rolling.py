@@ -22,6 +22,7 @@ warnings are those of the whole trace.
 from __future__ import annotations
 
 import functools
+import itertools
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nkisim.carried import Carried, carried, set_anew
+from nkisim.carried import Carried, Names, carried, names_set
 from nkisim.counting import Counts, numbers
 from nkisim.errors import Location, NotUniform
 from nkisim.loop_index import LoopIndex, Variable, begin_notes, decisions, uses
@@ -103,6 +104,7 @@ class Loop:
         self._source = None if frame is None else (frame.f_code, frame.f_lineno)
         self._carried: Carried | None = None
         self._held: list = []
+        self._handed_on: list[list] = []  # values of such names behind each traced iteration
         self.stale: set[tuple[int, str]] = set()
 
     def steps(self) -> Iterator[int]:
@@ -127,6 +129,9 @@ class Loop:
                 self._free[at] = False
                 self.strands.append(strand)
             after = numbers(self._frame)
+            if self.names is not None and self.names.handed_on:
+                values = self._frame.f_locals
+                self._handed_on.append([values.get(name) for name in self.names.handed_on])
             self.marks.append(rolls.now())
             strand.traced_one(self.marks, Counts(before, after))
             before = after
@@ -197,15 +202,15 @@ class Loop:
                 loop.stale |= names
 
     @functools.cached_property
-    def anew(self) -> frozenset[str] | None:
-        """The names that an iteration sets before it reads them; None where that is not known."""
-        return None if self._source is None else set_anew(*self._source)
+    def names(self) -> Names | None:
+        """The names that an iteration sets; None where that is not known."""
+        return None if self._source is None else names_set(*self._source)
 
     def check_counts(self) -> None:
-        """Where iterations differ, none that is left out may have left a number behind for others.
+        """Where iterations differ, none that is left out may have left anything behind for others.
 
         Raises:
-            NotUniform: the kernel counts in Python, or the like.
+            NotUniform: the kernel counts in Python, or hands tiles on.
         """
         if len(self.strands) == 1 or all(
             s.plan is None or s.plan.is_complete for s in self.strands
@@ -213,8 +218,12 @@ class Loop:
             return
         for counts in [counts for strand in self.strands for counts in strand.counts]:
             for depth, name in counts.changed():
-                if depth > 0 or name not in (self.anew or ()):
+                if depth > 0 or self.names is None or name not in self.names.anew:
                     raise NotUniform(f"{name} depends on the iterations before")
+        for before, after in itertools.pairwise(self._handed_on):
+            for name, a, b in zip(self.names.handed_on, before, after, strict=True):
+                if a is not b and not isinstance(b, (int, float)):  # those were looked at above
+                    raise NotUniform(f"{name} is that of the iteration before")
 
     def outlives(self, buffer: Buffer) -> bool:
         """Whether what is written of a buffer matters behind the iteration."""

@@ -191,9 +191,9 @@ class Strand:
                 if name[1].startswith("len("):
                     raise NotUniform(f"{name[1]} grows")
                 growth[name] = step
-        anew = self.loop.anew if growth else None
+        names = self.loop.names if growth else None
         for depth, name in growth:
-            if anew is not None and name.isidentifier() and (depth > 0 or name not in anew):
+            if names is not None and name.isidentifier() and (depth > 0 or name not in names.anew):
                 raise NotUniform(f"{name} depends on the iterations before")
         return growth
 

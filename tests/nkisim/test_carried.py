@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from nkisim.carried import carried, set_anew
+from nkisim.carried import carried, names_set
 
 
 def plain(n):
@@ -79,21 +79,23 @@ def elsewhere(n):
 
 
 @pytest.mark.parametrize(
-    ("function", "anew"),
+    ("function", "anew", "handed_on"),
     [
-        (plain, "i a b c d"),
-        (counting, "i last"),
-        (branches, "i both"),
-        (inner_loops, "i inside"),
-        (behind, "i"),
-        (scopes, "i squares late note"),
-        (elsewhere, "i file text size"),
+        (plain, "i a b c d", ""),
+        (counting, "i last", "kept total"),
+        (branches, "i both", "some"),
+        (inner_loops, "i inside", "j"),
+        (behind, "i", "found"),
+        (scopes, "i squares late note", "limit seen"),
+        (elsewhere, "i file text size", "rest"),
     ],
 )
-def test_names_that_are_set_before_they_are_read(function, anew):
+def test_names_that_are_set_before_they_are_read(function, anew, handed_on):
     lines, first = inspect.getsourcelines(function)
     loop = next(n for n, text in enumerate(lines) if text.startswith("    for "))
-    assert set_anew(function.__code__, first + loop) == set(anew.split())
+    found = names_set(function.__code__, first + loop)
+    assert found.anew == set(anew.split())
+    assert found.handed_on == tuple(handed_on.split())
 
 
 def test_a_header_of_several_lines_is_found_by_each():
@@ -106,13 +108,13 @@ def test_a_header_of_several_lines_is_found_by_each():
 
     first = kernel.__code__.co_firstlineno
     for line in (1, 2, 3):
-        assert set_anew(kernel.__code__, first + line) == {"i", "a"}
+        assert names_set(kernel.__code__, first + line).anew == {"i", "a"}
 
 
 def test_without_source_no_name_is_told():
     code = compile("def f(n):\n    for i in range(n):\n        a = i", "<made up>", "exec")
-    assert set_anew(code, 2) is None
-    assert set_anew(plain.__code__, 1) is None  # no loop there
+    assert names_set(code, 2) is None
+    assert names_set(plain.__code__, 1) is None  # no loop there
 
 
 # -- what an iteration leaves behind ---------------------------------------------------------------

@@ -143,11 +143,27 @@ def a_count_is_kept_elsewhere(x):
         count += 1
 
     for i, counts in enumerate([False, False, False, True, True, False]):
-        for j in nl.sequential_range(5):
-            nl.store(y[i, j], nl.load(x[i, j]))
-            if counts:
-                add()
-    nl.store(y[0, count % 8], nl.load(x[0, 0]))
+        copies_a_row(x, y, i, add if counts else None)
+    nl.store(y[0, count % 7], nl.load(x[0, 0]))
+    return y
+
+
+def copies_a_row(x, y, i, each):
+    for j in nl.sequential_range(5):
+        nl.store(y[i, j], nl.load(x[i, j]))
+        if each is not None:
+            each()
+
+
+def views_in_turns(x):
+    y, rows = like(x), nl.zeros((128, 64), x.dtype, buffer=nl.sbuf)
+    part = rows[:, 0:8]
+    for i in nl.sequential_range(x.shape[0]):
+        for j in range(10):
+            if j < 2:
+                nl.store(y[i, j], nl.load(x[i, j]))
+            nl.store(y[j, 7], part)
+            part = rows[:, nl.ds(j % 3 * 8, 8)]
     return y
 
 
@@ -172,6 +188,7 @@ def a_sum_of_indices(x):
         the_pace_changes_unseen,
         the_tensor_changes,
         a_count_is_kept_elsewhere,
+        views_in_turns,
         a_sum_of_indices,
     ],
 )
