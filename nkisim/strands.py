@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from nkisim.counting import Counts, Numbers
 from nkisim.errors import NotUniform
 from nkisim.loop_index import Decision, decisions, slope, uses
@@ -144,6 +146,8 @@ class Strand:
                 raise NotUniform("iterations write other tensors than before")
         else:
             last_like = plan.alike[-1]
+            if model > 0 and not self._holds_for_missing(model):
+                raise NotUniform("the kernel decides differently in some iterations")
             growth = self._growth(plan)
             positions = [plan.traced.index(k) for k in plan.alike]
             outcomes = [self._outcomes(at) for at in positions]
@@ -169,6 +173,15 @@ class Strand:
         slopes = self._slopes(1)
         return Sample(
             plan.name, self._instructions(1), self._outcomes(1), slopes, steps, growth, ends_alike
+        )
+
+    def _holds_for_missing(self, at: int) -> bool:
+        """Whether those that are missing decide as one of the traced iterations, when numbers that
+        the kernel compares loop indices with are what they are there."""
+        variable, missing = self.loop.variable, self.plan.missing
+        values = np.arange(missing.start, missing.stop, missing.step)
+        return not missing or all(
+            d.holds(variable, values).all() for d in self.decisions(at) if d.depends_on(variable)
         )
 
     def _growth(self, plan: Plan) -> Numbers:
@@ -207,8 +220,15 @@ class Strand:
 
     def decided(self) -> list[Decision]:
         """What the kernel decided by loop indices in all iterations."""
-        within = (self.loop.variable, self.indices)
-        return [Decision(*d[:4], (*d.within, within)) for d in self.decisions(0)]
+        model = 0 if self.plan is None else self.plan.gap.start - 1
+        parts = [(model, self.indices[model:])]
+        if model > 0:
+            parts.insert(0, (0, self.indices[:model]))
+        return [
+            Decision(*d[:4], (*d.within, (self.loop.variable, indices)))
+            for k, indices in parts
+            for d in self.decisions(self.plan.traced.index(k) if k else 0)
+        ]
 
     def decisions(self, at: int) -> list[Decision]:
         """What the kernel decided by loop indices in one of the traced iterations."""

@@ -167,6 +167,17 @@ def views_in_turns(x):
     return y
 
 
+def a_limit_changes(x):
+    y, limit = like(x), 2
+    for i in nl.affine_range(x.shape[0]):
+        if i % 3 <= limit:
+            limit = 0
+            nl.store(y[i, 0], nl.load(x[i, 0]))
+        else:
+            nl.store(y[i, 1], nl.load(x[i, 1]))
+    return y
+
+
 def a_sum_of_indices(x):
     y, count = like(x), 0
     for i in nl.sequential_range(6):
@@ -189,6 +200,7 @@ def a_sum_of_indices(x):
         the_tensor_changes,
         a_count_is_kept_elsewhere,
         views_in_turns,
+        a_limit_changes,
         a_sum_of_indices,
     ],
 )
