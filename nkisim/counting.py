@@ -47,7 +47,8 @@ class Counts(NamedTuple):
     """What an iteration does to the numbers of the kernel's Python code.
 
     Attributes:
-        before: at the end of the iteration that was traced before; None for the first one.
+        before: at the end of the iteration that was traced before. For the first one, in front of
+            the loop; None where that was not looked at.
         after: at its end.
     """
 
