@@ -103,14 +103,14 @@ class Recipe:
         self.paths: list[Path] = []
         self.buffers: list[tuple[Buffer, int, list[set[int]]]] = []
         self.operands: list[Any] = []
-        self.moves: list[tuple[int, ...] | None] = []
+        self.moves: list[Step] = []
         self.owned: list[tuple[int, int]] = []
         self.moving: dict[tuple[int, ...], list[tuple[int, int | None]]] = {}
-        self.steps: list[tuple[int, ...] | None] = []
+        self.steps: list[Step] = []
         self.instructions: list[tuple[Instruction, int, Any, Any, Any]] = []
         self._known: dict[int, int] = {}
 
-    def operand(self, x: Any, step: tuple[int, ...] | None, at: int | None) -> int:
+    def operand(self, x: Any, step: Step, at: int | None) -> int:
         """The position of a new operand; `step` and `at` as in `moving`."""
         position = len(self.operands)
         self.operands.append(x)
@@ -245,7 +245,7 @@ class Comparison:
                 if not all(_same(x, other) for other in xs):
                     raise NotUniform("an operand changes from iteration to iteration")
                 return self._constant(x)
-            step = _even_step(xs, self.model, self.plan.distance)
+            step = even_step(xs, self.model, self.plan.distance)
             at = self._seen[key] = self.recipe.operand(x, step, home)
         return at
 
@@ -331,7 +331,7 @@ def _same(a: Any, b: Any) -> bool:
     return False
 
 
-def _even_step(operands: tuple[Any, ...], model: int, distance: int) -> tuple[int, ...] | None:
+def even_step(operands: tuple[Any, ...], model: int, distance: int) -> Step:
     """How far an operand moves in an iteration, given it in those that are to be alike: up to the
     `model` each one behind the other, and the last one `distance` from that. None when it stays."""
     x = operands[model]
@@ -351,7 +351,7 @@ def _even_step(operands: tuple[Any, ...], model: int, distance: int) -> tuple[in
     return _step([t.offsets for t in operands], distance)
 
 
-def _step(offsets: list[tuple[int, ...]], distance: int) -> tuple[int, ...] | None:
+def _step(offsets: list[tuple[int, ...]], distance: int) -> Step:
     *earlier, c, d = offsets
     if all([o == c for o in offsets]):
         return None

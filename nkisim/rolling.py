@@ -303,7 +303,7 @@ class Rolls:
             repeated: how many repeats there were before its own.
         """
         start = loop.start
-        echoes = [s.echo for s in loop.strands if s.echo is not None]
+        echoes = [marks for s in loop.strands if (marks := s.echo) is not None]
         others = {id(marks) for marks in echoes}
         traced = sorted(marks for strand in loop.strands for marks in strand.marks)
         telling = [marks for marks in traced if id(marks) not in others]

@@ -11,7 +11,7 @@ import numpy as np
 from nkisim.counting import Counts, Numbers
 from nkisim.errors import NotUniform
 from nkisim.loop_index import Decision, decisions, slope, uses
-from nkisim.recipes import Plan, alike
+from nkisim.recipes import Plan, Step, alike, even_step
 from nkisim.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Sample:
     second: list[Instruction]
     outcomes: list[Outcome]
     slopes: list[int | Fraction]
-    steps: list[tuple[int, ...] | None]
+    steps: list[Step]
     growth: Numbers
     ends_alike: bool
     confirmed: bool = False
@@ -115,8 +115,8 @@ class Strand:
                 return Plan(name, self.indices, traced, (first, last), gap, self.known.plan)
             self.known = None
         traced = tuple(sorted({0, 1, 2, n - 2, n - 1}))
-        alike_, gap = ((1, 2, n - 2), range(3, n - 2)) if n > 4 else ((1, 2), range(2, 2))
-        return Plan(name, self.indices, traced, alike_, gap, None)
+        same, gap = ((1, 2, n - 2), range(3, n - 2)) if n > 4 else ((1, 2), range(2, 2))
+        return Plan(name, self.indices, traced, same, gap, None)
 
     def _is_settled(self) -> bool:
         """Whether the iteration that has just ended tells enough of all others."""
@@ -137,8 +137,7 @@ class Strand:
         Raises:
             NotUniform: its iterations are not alike.
         """
-        plan, known = self.plan, self.known
-        model = plan.traced.index(plan.gap.start - 1)
+        plan, known, model = self.plan, self.known, self._model
         written = self._written(model)
         if plan.is_settled:
             steps, last_like = known.steps, plan.gap.stop - 1
@@ -211,6 +210,11 @@ class Strand:
         return growth
 
     @property
+    def _model(self) -> int:
+        """Which of the traced iterations the missing ones are made from."""
+        return 0 if self.plan is None else self.plan.traced.index(self.plan.gap.start - 1)
+
+    @property
     def echo(self) -> list[Mark] | None:
         """Of the iterations that were traced, the one that is left out in executions that settle.
         The others tell what all of them do."""
@@ -220,14 +224,14 @@ class Strand:
 
     def decided(self) -> list[Decision]:
         """What the kernel decided by loop indices in all iterations."""
-        model = 0 if self.plan is None else self.plan.gap.start - 1
-        parts = [(model, self.indices[model:])]
-        if model > 0:
-            parts.insert(0, (0, self.indices[:model]))
+        model = self._model
+        before = self.plan.traced[model] if model else 0
+        parts = (0, self.indices[:before]), (model, self.indices[before:])
         return [
             Decision(*d[:4], (*d.within, (self.loop.variable, indices)))
-            for k, indices in parts
-            for d in self.decisions(self.plan.traced.index(k) if k else 0)
+            for at, indices in parts
+            if indices
+            for d in self.decisions(at)
         ]
 
     def decisions(self, at: int) -> list[Decision]:
@@ -276,22 +280,11 @@ def _have_forms(a: list[Instruction], b: list[Instruction]) -> bool:
     )
 
 
-def _step(before: Tensor, after: Tensor, distance: int) -> tuple[int, ...] | None:
-    """How far a view of memory moves in an iteration; None when it stays where it is."""
-    if (
-        before.buffer is not after.buffer
-        or before.shape != after.shape
-        or before.coefs is not after.coefs
-        or before.dtype != after.dtype
-        or before.base_shape != after.base_shape
-    ):
+def _step(before: Tensor, after: Tensor, distance: int) -> Step:
+    """How far a view of memory moves in an iteration."""
+    if before.buffer is not after.buffer:
         raise NotUniform("iterations touch different memory")
-    if before.offsets == after.offsets:
-        return None
-    moved = [divmod(b - a, distance) for a, b in zip(before.offsets, after.offsets, strict=True)]
-    if any(rest for _, rest in moved):
-        raise NotUniform("addresses do not grow evenly")
-    return tuple(int(d) for d, _ in moved)
+    return even_step((before, after), 0, distance)
 
 
 def _along(t: Tensor, step: tuple[int, ...], steps: range) -> Tensor:
