@@ -3,8 +3,9 @@
 A kernel's text leaves choices to the compiler. Those about whole instructions are made in
 `nkisim.cost.passes`; these are made here, once, for every kernel:
 
-* a row that is broadcast over partitions is made by the Tensor Engine, and stays in PSUM when it
-  fits a bank and is used at once by Vector or Scalar; otherwise it is copied to SBUF;
+* a row that is broadcast over partitions is made by the Tensor Engine, a PSUM bank at a time. It
+  stays in PSUM when it fits a bank and is used at once by Vector or Scalar; otherwise it is copied
+  to SBUF, each bank while the next ones are made;
 * `divide` is a reciprocal and a product;
 * a load or store that swaps the axes of a tile, which DMA would do element by element, is
   transposed by the Tensor Engine, and goes in long runs;
@@ -38,6 +39,8 @@ from nkisim.timing import Timing
 _AFFINE = frozenset({"multiply", "add", "subtract", "multiply, add", "multiply, subtract"})
 
 _TABLE_PAYS = 64  # [I] elements from which a reciprocal is quicker on Scalar
+
+_SPREAD_BANKS = 4  # [I] of PSUM that a row goes through on its way to SBUF; the others serve matmuls
 
 _PSUM = Space.PSUM
 
@@ -109,6 +112,20 @@ class _Piece(NamedTuple):
     copy: Kind
 
 
+class _Spread(NamedTuple):
+    """How a row is broadcast over partitions.
+
+    Attributes:
+        product: by the Tensor Engine.
+        copy: of the result, from PSUM to SBUF.
+        nbytes: of PSUM that it goes through, a partition.
+    """
+
+    product: Kind
+    copy: Kind
+    nbytes: int
+
+
 class _Row:
     """A row that is broadcast over partitions for those who read it.
 
@@ -136,7 +153,7 @@ class _Builder:
         self.timing = timing
         self.work = Work()
         self.storage = Storage(self.work)
-        self._pieces: dict[tuple, list[tuple[int, Kind, Kind]]] = {}  # of broadcast rows
+        self._spreads: dict[tuple, _Spread] = {}  # of broadcast rows
         self._row_shapes: dict[tuple, tuple] = {}
         # By the position of a step, the rows that it reads, and as which operand.
         self._rows: dict[int, list[tuple[int, _Row]]] = {}
@@ -374,32 +391,43 @@ class _Builder:
         return tuple(operand(t, memory[n].space) for (n, _), t in zip(accesses, tiles, strict=True))
 
     def _broadcast(self, i: Instruction, row: Tensor, read: Access, write: Access) -> None:
-        """A row times a column of ones, a PSUM bank at a time."""
+        """A row times a column of ones, and from PSUM to where the result is to be."""
         key = (row.shape, id(row.coefs), row.dtype)
-        pieces = self._pieces.get(key)
-        if pieces is None:
-            pieces = self._pieces[key] = self._broadcast_pieces(row)
-        resident = self.work.memory[write[0]].space is Space.PSUM
-        for columns, product, copy in pieces:
-            made = write if resident else (self.storage.scratch(4 * columns), None)
-            self.work.tasks.append(Task(i, product, [read], [made]))
-            if not resident:
-                self.work.tasks.append(Task(i, copy, [made], [write]))
+        spread = self._spreads.get(key)
+        if spread is None:
+            spread = self._spreads[key] = self._spread(row)
+        tasks, made = self.work.tasks, write
+        if self.work.memory[write[0]].space is not Space.PSUM:
+            made = (self.storage.scratch(spread.nbytes), None)
+        tasks.append(Task(i, spread.product, [read], [made]))
+        if made is not write:
+            tasks.append(Task(i, spread.copy, [made], [write]))
 
-    def _broadcast_pieces(self, row: Tensor) -> list[tuple[int, Kind, Kind]]:
-        """For each PSUM bank of a broadcast row: its columns, the product, and the copy to SBUF."""
+    def _spread(self, row: Tensor) -> _Spread:
+        """How a row is broadcast: as many products and copies as it takes PSUM banks."""
         fmax, rows = self.machine.psum_fmax, row.shape[0]
         columns = prod(n for d, n in enumerate(row.shape[1:], 1) if any(c[d] for c in row.coefs))
         passes = self.timing.tensor.fp32_passes if row.dtype == F32 else 1
-        pieces = []
-        for start in range(0, columns, fmax):
-            n = min(fmax, columns - start)
-            cost = ((Engine.TENSOR, compute.passes_cost(n, passes, self.timing)),)
-            before = Operand(n, rows, F32, Space.PSUM, 4)
-            after = Operand(n, rows, row.dtype, Space.SBUF, row.itemsize)
-            product = Kind("partition_broadcast", cost, psum=True)
-            pieces.append((n, product, self._copying(before, after)))
-        return pieces
+        pieces = [min(fmax, columns - start) for start in range(0, columns, fmax)]
+        products = [compute.passes_cost(n, passes, self.timing) for n in pieces]
+        copies = [
+            self._copying(
+                Operand(n, rows, F32, Space.PSUM, 4),
+                Operand(n, rows, row.dtype, Space.SBUF, row.itemsize),
+            )
+            for n in pieces
+        ]
+        costs = tuple(
+            (engine, compute.in_a_row([copy.costs[at][1] for copy in copies]))
+            for at, (engine, _) in enumerate(copies[0].costs)
+        )
+        quickest = [min(cost.busy for _, cost in copy.costs) for copy in copies]
+        product = ((Engine.TENSOR, compute.feeding(products, quickest)),)
+        return _Spread(
+            Kind("partition_broadcast", product, psum=True, instructions=len(pieces)),
+            Kind(copies[0].label, costs, psum=True, instructions=len(pieces)),
+            min(4 * columns, _SPREAD_BANKS * self.machine.psum_bank_bytes),
+        )
 
     def _add_division(self, at: int, step: Step) -> None:
         """x / y as x * (1 / y)."""

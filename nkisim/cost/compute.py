@@ -7,7 +7,7 @@ the engine starts its next instruction, and `done`, after which others see the r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -84,6 +84,32 @@ def passes_cost(columns: int, passes: int, timing: Timing) -> Cost:
     data = passes * columns / pe.ghz
     busy = data + passes * pe.pass_ns
     return Cost(busy, busy + pe.latency_ns, data)
+
+
+def in_a_row(costs: Sequence[Cost]) -> Cost:
+    """Instructions that follow each other on an engine, as one."""
+    busy, data = sum(c.busy for c in costs), sum(c.data for c in costs)
+    last = costs[-1]
+    return last._replace(busy=busy, done=busy - last.busy + last.done, data=data)
+
+
+def feeding(costs: Sequence[Cost], readers: Sequence[float]) -> Cost:
+    """Instructions that follow each other, each with a reader that follows the reader before.
+
+    Args:
+        costs: of the instructions.
+        readers: how long each reader keeps its engine busy, in nanoseconds.
+
+    Returns:
+        The cost of all of them. It is done when the first reader can start so that none has to
+        wait for what it reads.
+    """
+    done = begin = read = 0.0
+    for cost, reader in zip(costs, readers, strict=True):
+        done = max(done, begin + cost.done - read)
+        begin += cost.busy
+        read += reader
+    return in_a_row(costs)._replace(done=done)
 
 
 def cost(

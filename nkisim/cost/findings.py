@@ -138,13 +138,17 @@ def _costs(t: Timeline) -> Iterator[tuple[int, Task, Engine, Cost]]:
 
 
 def _shorter(engine: Engine, fixed: float = 0.0) -> Callable[[Task, float], Task]:
-    """Makes a task shorter on `engine`: up to `fixed` at its start, the rest by its elements."""
+    """Makes a task shorter on `engine`: up to `fixed` at its start, the rest by its elements.
+
+    What is done before its engine is free (see `nkisim.cost.compute.feeding`) is so in proportion.
+    """
 
     def change(task: Task, ns: float) -> Task:
         costs = []
         for e, c in task.costs:
             if e is engine:
-                c = Cost(c.busy - ns, c.done - ns, c.data - max(0.0, ns - fixed))
+                done = max(c.done - ns, c.done * (1 - ns / c.busy))
+                c = Cost(c.busy - ns, done, c.data - max(0.0, ns - fixed))
             costs.append((e, c))
         return replaced(task, costs=tuple(costs))
 

@@ -50,6 +50,7 @@ class Kind:
         table: for Scalar, the activation function whose table must be loaded.
         flops: operations that count for the roofline.
         psum: whether one reads or writes PSUM.
+        instructions: of the engine, in a row, that one stands for.
     """
 
     label: str
@@ -59,6 +60,7 @@ class Kind:
     table: str = ""
     flops: int = 0
     psum: bool = False
+    instructions: int = 1
 
 
 class Task:

@@ -156,7 +156,7 @@ class Timeline:
             e = s.engine[at]
             busy[e] += s.end[at] - s.start[at]
             data[e] += next(c.data for engine, c in task.costs if engine is ENGINES[e])
-            count[e] += 1
+            count[e] += task.kind.instructions
         span = max(s.span, 1e-9)
         found = {
             e.value: Use(e.value, b / 1e3, d / 1e3, b / span, n)
@@ -291,7 +291,7 @@ class Timeline:
                 moved = task.transfer
                 share = moved.engines / self.timing.dma.engines
                 busy[key] += moved.engine_ns * share / 1e3
-            count[key] += 1
+            count[key] += task.kind.instructions
         rows = [Line(k[0], k[1], k[2], count[k], v) for k, v in busy.items()]
         return sorted(rows, key=lambda r: (-r.busy_us, str(r.location), r.label))
 

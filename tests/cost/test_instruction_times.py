@@ -238,3 +238,20 @@ def test_instructions_on_one_line_cost_what_each_costs_in_a_kernel_of_its_own(na
     alone = [made([name])[len(before) :] for name in names]
     assert made(names) == [*before, *(look for looks in alone for look in looks)]
     assert all(len(looks) >= 2 for looks in alone)  # an instruction and a store
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(1, 1e4), st.floats(0, 1e3), st.floats(1, 1e4)), min_size=1),
+)
+def test_no_reader_waits_when_all_start_together(steps):
+    """Instructions in a row, and their readers in a row from when the first are done: each reader
+    finds its result, and one of them only just."""
+    costs = [compute.Cost(busy, busy + latency, busy) for busy, latency, _ in steps]
+    fed = compute.feeding(costs, [reader for *_, reader in steps])
+    assert fed.busy == pytest.approx(sum(busy for busy, _, _ in steps))
+    spare, begin, read = [], 0.0, fed.done
+    for busy, latency, reader in steps:
+        spare.append(read - (begin + busy + latency))
+        begin, read = begin + busy, read + reader
+    assert min(spare) == pytest.approx(0, abs=1e-6)

@@ -23,6 +23,7 @@ from nkisim.cost.tasks import Kind, Memory, Task, Work
 from nkisim.instruction import Engine
 from nkisim.memory import Buffer, Space
 from nkisim.tensor import Tensor
+from nkisim.timing import V2
 
 F32 = np.dtype(np.float32)
 ROUNDING = 1e-6  # nanoseconds
@@ -297,6 +298,46 @@ def test_a_row_that_an_operator_spreads_is_read_where_it_was_made(columns, count
     product = next(t for t in core.work.tasks if t.label == "tensor_tensor(multiply)")
     spaces = [core.work.memory[n].space for n, _ in product.reads]
     assert spaces == [Space.SBUF, Space.PSUM if memory == "PSUM" else Space.SBUF]
+
+
+@nki.jit
+def scaled_once(x, row):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.multiply(nl.load(x), nl.load(row)))
+    return out
+
+
+@pytest.mark.parametrize("dtype", [np.float32, nl.bfloat16])
+@pytest.mark.parametrize("columns", [513, 2048, 8000])
+def test_a_long_row_is_spread_a_bank_at_a_time(columns, dtype):
+    """As many instructions as banks, in one stretch of time on each engine: the copies run along
+    with the products, one bank behind."""
+    args = spec(128, columns, dtype=dtype), spec(1, columns, dtype=dtype)
+    timeline = nkisim.profile(scaled_once, *args)
+    (core,) = timeline.cores
+    banks = -(-columns // 512)
+    assert timeline.engines["Tensor"].instructions == banks
+    counts = {line.label: line.count for line in timeline.lines}
+    assert counts["partition_broadcast"] == counts["tensor_copy"] == banks
+    labels = [t.label for t in core.work.tasks]
+    product, copy = labels.index("partition_broadcast"), labels.index("tensor_copy")
+    s, pe = core.schedule, V2.tensor
+    passes = pe.fp32_passes if dtype is np.float32 else 1
+
+    def product_ns(n):
+        return passes * (n / pe.ghz + pe.pass_ns)
+
+    last = columns - 512 * (banks - 1)
+    made = product_ns(512) * (banks - 1) + product_ns(last)
+    assert s.end[product] - s.start[product] == pytest.approx(made)
+    # A copy can end when its product has, and when the copies before have.
+    rate = {Engine.SCALAR: V2.scalar, Engine.VECTOR: V2.vector}[ENGINES[s.engine[copy]]]
+    begin, copied = s.start[product] + pe.latency_ns + V2.semaphore_ns, 0.0
+    for bank in range(banks):
+        n = 512 if bank < banks - 1 else last
+        begin += product_ns(n)
+        copied = max(begin, copied) + max(n + rate.issue_cycles, V2.least_cycles) / rate.ghz
+    assert s.end[copy] == pytest.approx(copied)
 
 
 @nki.jit
