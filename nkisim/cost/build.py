@@ -40,7 +40,7 @@ _AFFINE = frozenset({"multiply", "add", "subtract", "multiply, add", "multiply, 
 
 _TABLE_PAYS = 64  # [I] elements from which a reciprocal is quicker on Scalar
 
-_SPREAD_BANKS = 4  # [I] of PSUM that a row goes through on its way to SBUF; the others serve matmuls
+_SPREAD_BANKS = 4  # [I] PSUM banks that a row goes through to SBUF; the others are left to matmuls
 
 _PSUM = Space.PSUM
 
