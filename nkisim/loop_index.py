@@ -88,6 +88,28 @@ class Decision(NamedTuple):
         """Whether it could be another one for another index of a loop."""
         return _contains(self.index, variable) or _contains(self.other, variable)
 
+    def holds_throughout(self, variable: Variable, indices: range) -> bool:
+        """Whether it is easily seen that the kernel decides that way for all of a loop's indices.
+
+        Args:
+            variable: the loop's.
+            indices: at least one.
+        """
+        if self.within:
+            return False
+        try:
+            line, other = _line(self.index, variable), _line(self.other, variable)
+        except RecursionError:
+            return False
+        if line is None or other is None:
+            return False
+        start, growth = line[0] - other[0], line[1] - other[1]
+        if growth == 0:
+            return self.comparison(start, 0) == self.outcome
+        return self.comparison in _ORDERS and all(
+            self.comparison(start + growth * indices[end], 0) == self.outcome for end in (0, -1)
+        )
+
     def holds(self, variable: Variable, values: np.ndarray) -> np.ndarray:
         """For which values of a loop's index, which it depends on, the kernel decides that way.
 
@@ -119,6 +141,29 @@ def _is_plain(x: Any) -> bool:
     return type(x) is not LoopIndex or x.formula is None
 
 
+def _line(x: Any, variable: Variable) -> tuple[int, int] | None:
+    """What `x` is at index 0 of a loop, and how much it grows in an iteration; None where it does
+    not grow evenly."""
+    if type(x) is not LoopIndex:
+        return (int(x), 0) if isinstance(x, int | np.integer) else None
+    if x.formula is None:
+        return (0, 1) if x.variable is variable else (+x, 0)
+    operation, operands = x.formula
+    lines = [_line(y, variable) for y in operands]
+    if None in lines:
+        return None
+    if not any([growth for _, growth in lines]):
+        return +x, 0
+    if operation in (operator.add, operator.sub, operator.neg):
+        starts, growths = zip(*lines, strict=True)
+        return operation(*starts), operation(*growths)
+    if operation is operator.mul:
+        (a, grown), (b, other) = lines
+        if not (grown and other):
+            return a * b, a * other + b * grown
+    return None
+
+
 def _contains(x: Any, variable: Variable) -> bool:
     """Whether a loop index was used to compute `x`."""
     if not isinstance(x, LoopIndex):
@@ -138,6 +183,8 @@ def _at(x: Any, known: dict[Variable, np.ndarray]) -> Any:
     return operation(*[_at(y, known) for y in operands])
 
 
+# What two numbers are to zero in these, those between them are, too.
+_ORDERS = (operator.lt, operator.le, operator.gt, operator.ge)
 _LINEAR = (operator.add, operator.sub, operator.neg, operator.mul)
 _QUOTIENTS = (operator.floordiv, operator.mod)
 _TURNS = 8  # divisors up to which it is the remainder that is to stay the same

@@ -8,6 +8,7 @@ the one in front of the gap is a recipe for those that are missing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import sub
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -197,11 +198,12 @@ class Comparison:
                 ins = [self._settled(x, next(steps, None)) for x in i.ins]
                 self._add(i, outs, ins)
         else:
+            even = self._even
             for same in rows:
                 i = same[model]
                 self._compare(i, same)
-                outs = [self._even(xs) for xs in zip(*[s.outs for s in same], strict=True)]
-                ins = [self._even(xs) for xs in zip(*[s.ins for s in same], strict=True)]
+                outs = list(map(even, zip(*[s.outs for s in same], strict=True)))
+                ins = list(map(even, zip(*[s.ins for s in same], strict=True)))
                 self._add(i, outs, ins)
         if known is not None and recipe.steps != known.steps:
             raise NotUniform("addresses grow faster or slower than before")
@@ -217,8 +219,9 @@ class Comparison:
     def _compare(self, i: Instruction, others: tuple[Instruction, ...]) -> None:
         mine = id(i.origin or i)
         for other in others:
-            pair = mine, id(other.origin or other)
-            if pair not in self._compared:
+            theirs = id(other.origin or other)
+            pair = mine, theirs
+            if mine != theirs and pair not in self._compared:
                 if not alike(i, other):
                     raise NotUniform("iterations have different instructions")
                 self._compared.add(pair)
@@ -341,25 +344,25 @@ def even_step(operands: tuple[Any, ...], model: int, distance: int) -> Step:
         return _step([(y.offset,) for y in operands], distance)
     if type(x) is not Tensor:
         raise NotUniform("an operand of a special kind")
+    form, dtype = x.form, x.dtype
     for t in operands:
         if t is not x and (
             type(t) is not Tensor
-            or t.form is not x.form
-            or (t.dtype is not x.dtype and t.dtype != x.dtype)
+            or t.form is not form
+            or (t.dtype is not dtype and t.dtype != dtype)
         ):
             raise NotUniform("operands have different shapes")
     return _step([t.offsets for t in operands], distance)
 
 
 def _step(offsets: list[tuple[int, ...]], distance: int) -> Step:
-    *earlier, c, d = offsets
-    if all([o == c for o in offsets]):
-        return None
-    grown = [divmod(z - y, distance) for y, z in zip(c, d, strict=True)]
-    step = tuple([int(s) for s, _ in grown])
-    even = not any(rest for _, rest in grown)
-    for b in earlier:
-        even &= all([y - x == s for x, y, s in zip(b, c, step, strict=True)])
-    if not even:
-        raise NotUniform("addresses do not grow evenly")
-    return step
+    c, d = offsets[-2:]
+    step = tuple(map(sub, d, c))
+    if distance > 1:
+        if any([s % distance for s in step]):
+            raise NotUniform("addresses do not grow evenly")
+        step = tuple([s // distance for s in step])
+    for b in offsets[:-2]:
+        if tuple(map(sub, c, b)) != step:
+            raise NotUniform("addresses do not grow evenly")
+    return step if any(step) else None

@@ -147,8 +147,10 @@ class Loop:
         free = self._free[k + 1 :].copy()
         if not free.any() or len(self.strands) >= _MOST:
             return longest
-        values = self._values[k + 1 :]
+        values, rest = self._values[k + 1 :], self.indices[k + 1 :]
         for decision in decisions()[self.marks[0].decisions :]:
+            if decision.holds_throughout(self.variable, rest):
+                continue
             if decision.depends_on(self.variable):
                 free &= decision.holds(self.variable, values)
                 if not free.any():
@@ -410,15 +412,18 @@ class Rolls:
 
     def _forget_python_loops(self, trace: Trace) -> None:
         """Take Python's own loops off the record, as a whole trace has none of them."""
-        if not any(loop.pythons for loop in trace.loops):
+        pythons = {n for n, loop in enumerate(trace.loops) if loop.pythons}
+        if not pythons:
             return
         known: dict[int, tuple[tuple, tuple]] = {}  # by identity, of the paths that are kept here
-        for x in (*trace.instructions, *trace.buffers):
-            found = known.get(id(x.loops))
-            if found is None:
-                rest = tuple([p for p in x.loops if not trace.loops[p[0]].pythons])
-                found = known[id(x.loops)] = x.loops, rest
-            x.loops = found[1]
+        for items in (trace.instructions, trace.buffers):
+            for x in items:
+                path = x.loops
+                found = known.get(id(path))
+                if found is None:
+                    rest = tuple([p for p in path if p[0] not in pythons])
+                    found = known[id(path)] = path, rest
+                x.loops = found[1]
 
 
 def instances(shape: tuple[int, ...], rolls: Rolls | None) -> Iterable[int]:

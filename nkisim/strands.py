@@ -180,7 +180,10 @@ class Strand:
         variable, missing = self.loop.variable, self.plan.missing
         values = np.arange(missing.start, missing.stop, missing.step)
         return not missing or all(
-            d.holds(variable, values).all() for d in self.decisions(at) if d.depends_on(variable)
+            d.holds_throughout(variable, missing)
+            or not d.depends_on(variable)
+            or d.holds(variable, values).all()
+            for d in self.decisions(at)
         )
 
     def _growth(self, plan: Plan) -> Numbers:

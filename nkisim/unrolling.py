@@ -4,7 +4,6 @@ loops outwards, each is made by a recipe from one that is there."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from math import prod
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple
@@ -62,12 +61,12 @@ class _Unroller:
         self.programs = [prod(grid.shape[axis + 1 :]) for axis in axes]
 
     def run(self) -> list[Instruction]:
+        found = []
         for i in self.trace.instructions:
-            self._check_scope(i)
-        return self._expand(self.trace.instructions, 0)
-
-    def _path(self, i: Instruction) -> Path:
-        return self.places[i.program] + i.loops
+            path = self.places[i.program] + i.loops
+            self._check_scope(i, path)
+            found.append((path, i))
+        return self._expand(found, 0)
 
     def _home(self, buffer: Buffer) -> Path:
         """The iterations that a buffer belongs to."""
@@ -75,38 +74,41 @@ class _Unroller:
             return ()
         return self.places[buffer.program] + buffer.loops
 
-    def _check_scope(self, i: Instruction) -> None:
+    def _check_scope(self, i: Instruction, path: Path) -> None:
         """What an iteration makes is used in it only: the iterations left out made more."""
-        path = self._path(i)
-        for t in (*i.outs, *i.tiles_in):
-            home = self._home(t.buffer)
+        for t in i.outs + i.tiles_in:
+            b = t.buffer
+            if b.loops is i.loops and b.program == i.program:
+                continue
+            home = self._home(b)
             if home != path[: len(home)]:
                 for key, _ in home:
                     if key in self.rolled:
                         raise NotUniform("a tile outlives the iteration that made it", key)
 
-    def _expand(self, instrs: Sequence[Instruction], level: int) -> list[Instruction]:
-        """`instrs` with all iterations of the loops from `level` inwards."""
-
-        def place(i: Instruction) -> tuple[int, int] | None:
-            path = self._path(i)
-            return path[level] if len(path) > level else None
-
+    def _expand(self, instrs: Sequence[tuple[Path, Instruction]], level: int) -> list[Instruction]:
+        """Instructions, given with their paths, in all iterations of the loops from `level` on."""
         out: list[Instruction] = []
         seen: set[int] = set()
-        placed = [(place(i), i) for i in instrs]
-        for key, run in groupby(placed, lambda p: None if p[0] is None else p[0][0]):
-            if key is None:
-                out += [i for _, i in run]
+        at, end = 0, len(instrs)
+        while at < end:
+            path, i = instrs[at]
+            if len(path) <= level:
+                out.append(i)
+                at += 1
                 continue
+            key = path[level][0]
             if key in seen and key in self.rolled:
                 raise NotUniform("a loop is interleaved with what surrounds it", key)
             seen.add(key)
             parts: dict[int, list[Instruction]] = {}
-            for index, part in groupby(run, lambda p: p[0][1]):
-                if index in parts:
+            while at < end and len(instrs[at][0]) > level and instrs[at][0][level][0] == key:
+                first, here = at, instrs[at][0][level]
+                while at < end and len(instrs[at][0]) > level and instrs[at][0][level] == here:
+                    at += 1
+                if here[1] in parts:
                     raise NotUniform("iterations are interleaved", key)
-                parts[index] = self._expand([i for _, i in part], level + 1)
+                parts[here[1]] = self._expand(instrs[first:at], level + 1)
             if key in self.rolled:
                 out += self._fill(key, parts, level)
             else:
@@ -118,10 +120,12 @@ class _Unroller:
         """All iterations of a rolled loop, given those that were traced, by index."""
         rolled = self.rolled[key]
         missing: dict[int, Recipe] = {}  # by index
-        depth = max(level - len(self.places[0]), -1)
+        around = len(self.places[0])
+        depth = max(level - around, -1)
 
-        def is_own(buffer: Buffer) -> bool:
-            return len(self._home(buffer)) > level
+        def is_own(b: Buffer) -> bool:
+            belongs = b.program is not None and b.role is Role.LOCAL
+            return belongs and around + len(b.loops) > level
 
         for plan in rolled.plans:
             traced = [parts.get(plan.indices[k], []) for k in plan.alike]

@@ -72,6 +72,8 @@ def test_decisions_are_those_of_python(left, right, order):
             assert found.holds(variable, np.array(values)).tolist() == same
         else:
             assert all(same)
+        if found.holds_throughout(variable, values):
+            assert all(same)
     everywhere = found._replace(within=((inner, columns),))
     if everywhere.depends_on(outer):
         same = [all(o == wanted[0, 0] for o in row) for row in wanted]
@@ -105,6 +107,19 @@ def test_a_truth_value_is_a_decision():
     assert found.holds(i.variable, np.arange(7)).tolist() == [n % 3 == 0 for n in range(7)]
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.integers(-9, 9), st.integers(-3, 3), st.sampled_from(ORDERS), st.integers(1, 12))
+def test_orders_along_a_line_are_seen_at_its_ends(start, step, order, n):
+    assume(order not in ("eq", "ne"))
+    compare = getattr(operator, order)
+    i, j = LoopIndex.of(0, Variable(1)), LoopIndex.of(2, Variable(2))
+    begin_notes()
+    outcome = compare(3 + i * step, start + 2 * j)
+    found = [d for d in decisions() if d.depends_on(i.variable)]
+    same = all(compare(3 + k * step, start + 4) == outcome for k in range(n))
+    assert all(d.holds_throughout(i.variable, range(n)) == same for d in found)
+
+
 def test_what_python_cannot_compute_is_not_told():
     i = LoopIndex.of(3, Variable(1))
     begin_notes()
@@ -119,6 +134,7 @@ def test_very_long_formulas_are_not_told():
     begin_notes()
     assert total > 3
     assert not decisions()[0].holds(i.variable, np.arange(3)).any()
+    assert not decisions()[0].holds_throughout(i.variable, range(3))
 
 
 def test_what_is_left_of_a_loop_that_is_over_stays():
