@@ -271,22 +271,25 @@ class Comparison:
 
     def _home(self, tiles: tuple[Tensor, ...]) -> int:
         """Which of the iteration's own buffers a view is of; -1 for one that it did not make."""
-        numbers = tuple([t.buffer.number for t in tiles])
+        buffers = [t.buffer for t in tiles]
+        numbers = tuple([b.number for b in buffers])
         at = self._own.get(numbers)
         if at is not None:
             return at
-        buffer = tiles[self.model].buffer
-        inside = {self.is_own(t.buffer) for t in tiles}
-        if inside == {False} and all(t.buffer is buffer for t in tiles):
+        buffer = buffers[self.model]
+        if not self.is_own(buffer):
+            if any([b is not buffer for b in buffers]):
+                raise NotUniform("iterations touch different memory")
             self._own[numbers] = -1
             return -1
-        if inside != {True}:
-            raise NotUniform("iterations touch different memory")
-        for t in tiles:
-            _check_buffers(t.buffer, buffer)
-        recipe = self.recipe
+        for b in buffers:
+            if b is not buffer:
+                if not self.is_own(b):
+                    raise NotUniform("iterations touch different memory")
+                _check_buffers(b, buffer)
+        trace, recipe = self.trace, self.recipe
         at = self._own[numbers] = len(recipe.buffers)
-        notes = [of for of in (self.trace.hidden, self.trace.assigned) if buffer.number in of]
+        notes = [of for of in (trace.hidden, trace.assigned) if buffer.number in of]
         recipe.buffers.append((buffer, recipe.path(buffer.loops), notes))
         return at
 
@@ -344,7 +347,7 @@ def even_step(operands: tuple[Any, ...], model: int, distance: int) -> Step:
         return _step([(y.offset,) for y in operands], distance)
     if type(x) is not Tensor:
         raise NotUniform("an operand of a special kind")
-    form, dtype = x.form, x.dtype
+    form, dtype, start, stays = x.form, x.dtype, x.offsets, True
     for t in operands:
         if t is not x and (
             type(t) is not Tensor
@@ -352,7 +355,8 @@ def even_step(operands: tuple[Any, ...], model: int, distance: int) -> Step:
             or (t.dtype is not dtype and t.dtype != dtype)
         ):
             raise NotUniform("operands have different shapes")
-    return _step([t.offsets for t in operands], distance)
+        stays = stays and t.offsets is start
+    return None if stays else _step([t.offsets for t in operands], distance)
 
 
 def _step(offsets: list[tuple[int, ...]], distance: int) -> Step:

@@ -52,6 +52,21 @@ _WIDEST = 16  # steps from one iteration of a strand to the next
 
 # Of these, items may be assigned (`nl`, a module, has an `add`, too; it is no local name).
 _HARMLESS = (Tensor, NoneType)
+_PLAIN = (*_HARMLESS, int, str)  # in a container, these can be replaced only
+_UNKNOWN = object()
+
+
+def _contents(x: object) -> list:
+    """A container of Python, and what is in it; `_UNKNOWN` where that does not tell all of it."""
+    if isinstance(x, _HARMLESS):
+        return []
+    if type(x) is list:
+        items = x
+    elif type(x) is dict:
+        items = [*x, *x.values()]
+    else:
+        return [_UNKNOWN]
+    return [x, *items] if all(isinstance(i, _PLAIN) for i in items) else [_UNKNOWN]
 
 
 class Closeness(IntEnum):
@@ -103,7 +118,8 @@ class Loop:
         self._frame = frame
         self._source = None if frame is None else (frame.f_code, frame.f_lineno)
         self._carried: Carried | None = None
-        self._held: list = []
+        self._held: list = []  # what `kept` names stood for before the loop
+        self._contents: list = []  # of containers, then
         self._handed_on: list[list] = []  # values of such names behind each traced iteration
         self.stale: set[tuple[int, str]] = set()
 
@@ -175,9 +191,22 @@ class Loop:
         """Note what the loop is not to change, for leaves_nothing."""
         if self._source is not None:
             self._carried = carried(*self._source)
-        if self._carried is not None and self._carried.kept:
+        if self._carried is not None:
             values = self._frame.f_locals
             self._held = [values.get(name) for name in self._carried.kept]
+            self._contents = self._containers()
+
+    def _containers(self) -> list:
+        """What is in the containers that an iteration may change."""
+        values = self._frame.f_locals
+        return [x for name in self._carried.changed for x in _contents(values.get(name))]
+
+    def _keeps_containers(self) -> bool:
+        """Whether these have in them what they had before the loop, as far as can be told."""
+        now, before = self._containers(), self._contents
+        return len(now) == len(before) and all(
+            a is b and a is not _UNKNOWN for a, b in zip(now, before, strict=True)
+        )
 
     def leaves_nothing(self, changing: set[tuple[int, str]]) -> bool:
         """Whether nothing that an iteration leaves behind in Python is read later, so that any
@@ -192,7 +221,7 @@ class Loop:
         values = self._frame.f_locals
         return (
             all(depth == 0 and name in known.dead for depth, name in changing)
-            and all(isinstance(values.get(n), _HARMLESS) for n in known.changed)
+            and self._keeps_containers()
             and all(values.get(n) is v for n, v in zip(known.kept, self._held, strict=True))
         )
 
@@ -218,6 +247,9 @@ class Loop:
             s.plan is None or s.plan.is_complete for s in self.strands
         ):
             return
+        settled = any(s.plan is not None and s.plan.is_settled for s in self.strands)
+        if settled and not self._keeps_containers():
+            raise NotUniform("an iteration changes what is in a list")
         for counts in [counts for strand in self.strands for counts in strand.counts]:
             for depth, name in counts.changed():
                 if depth > 0 or self.names is None or name not in self.names.anew:

@@ -87,6 +87,29 @@ def a_view_is_kept_in_a_list(x):
     return y
 
 
+def an_item_is_set_for_others(x):
+    """Of iterations that take turns, one sets what the others read, from the fifth row on."""
+    y, a, b = like(x), nl.zeros((128, 8), x.dtype), nl.zeros((128, 8), x.dtype)
+    for i, late in enumerate([a, a, a, a, b, b, a]):
+        tiles = {"here": a}
+        for j in range(8):
+            if j % 2 == 1:
+                tiles["here"] = late
+            nl.store(y[i, j], tiles["here"])
+    return y
+
+
+def a_list_in_a_list_changes(x):
+    y, rows = like(x), nl.zeros((128, 64), x.dtype, buffer=nl.sbuf)
+    tiles = [[rows[:, 0:8]]]
+    for i in nl.sequential_range(x.shape[0]):
+        for j in nl.sequential_range(8):
+            tiles[0][0] = rows[:, nl.ds(j * 8, 8)]
+            nl.store(y[i, j], nl.load(x[i, j]))
+        nl.store(y[i, 0], tiles[0][0])
+    return y
+
+
 def an_index_is_read_behind_the_loop(x):
     y = like(x)
     for i in nl.sequential_range(x.shape[0]):
@@ -193,6 +216,8 @@ def a_sum_of_indices(x):
         a_view_is_read_behind_the_loop,
         a_view_is_read_in_the_next_iteration,
         a_view_is_kept_in_a_list,
+        an_item_is_set_for_others,
+        a_list_in_a_list_changes,
         an_index_is_read_behind_the_loop,
         a_closure_reads_a_name,
         the_pace_changes,
@@ -226,6 +251,25 @@ def test_names_that_nobody_reads_do_not_matter():
 
     rolled(Kernel(kernel), spec(30, 8, 128, 8))
     assert next(ran) == 5 + 2 + 3  # of executions 0, 1, 2, 28 and 29
+
+
+def test_sums_in_a_list_do_not_matter():
+    ran = itertools.count()
+
+    def kernel(x):
+        y = like(x)
+        for i in range(x.shape[0]):
+            sums = [nl.zeros((128, 8), x.dtype, buffer=nl.sbuf) for _ in range(2)]
+            for j in nl.sequential_range(x.shape[1]):
+                next(ran)
+                for tile in range(2):
+                    sums[tile] += nl.load(x[i, j])
+            for tile in range(2):
+                nl.store(y[i, tile], sums[tile])
+        return y
+
+    same(Kernel(kernel), spec(30, 8, 128, 8))
+    assert next(ran) == 30 * 8 + 5 + 2 + 3  # all, and those of executions 0, 1, 2, 28 and 29
 
 
 # -- errors in iterations that are left out -------------------------------------------------------
