@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ast
 import functools
-import inspect
-import textwrap
 from types import CodeType
 from typing import NamedTuple
+
+from nkisim.sources import original_of, source_of
 
 
 class Names(NamedTuple):
@@ -75,7 +75,7 @@ def carried(code: CodeType, line: int) -> Carried | None:
         line: of the `for`.
     """
     nest = _loop_at(code, line)
-    if nest is None or any(isinstance(node, _UNFOLLOWED) for node in ast.walk(nest[0])):
+    if nest is None or not _can_be_followed(original_of(code)):
         return None
     loop = nest[-1]
     changed = set()
@@ -122,6 +122,7 @@ def _behind(parent: ast.AST, child: ast.AST) -> list[ast.stmt]:
 def _loop_at(code: CodeType, line: int) -> list[ast.AST] | None:
     """The loop whose `for` is on a line of a function, and what it is in, from the function on;
     None where the source is not known, or does not tell."""
+    code = original_of(code)
     at = line - code.co_firstlineno + 1
     nests = [nest for nest in _loops(code) if _begins_at(nest[-1], at)]
     return nests[0] if len(nests) == 1 else None
@@ -131,8 +132,8 @@ def _loop_at(code: CodeType, line: int) -> list[ast.AST] | None:
 def _loops(code: CodeType) -> list[list[ast.AST]]:
     """The loops in the source of a function, each with what it is in."""
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
-    except (OSError, SyntaxError):
+        tree = ast.parse(source_of(code) or "")
+    except SyntaxError:
         return []
     found: list[list[ast.AST]] = []
 
@@ -144,6 +145,13 @@ def _loops(code: CodeType) -> list[list[ast.AST]]:
 
     look([tree])
     return found
+
+
+@functools.lru_cache(maxsize=64)
+def _can_be_followed(code: CodeType) -> bool:
+    """Whether a function, one with loops, has nothing in it that is more than is followed here."""
+    function = _loops(code)[0][0]
+    return not any(isinstance(node, _UNFOLLOWED) for node in ast.walk(function))
 
 
 def _begins_at(loop: ast.For, line: int) -> bool:

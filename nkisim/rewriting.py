@@ -10,8 +10,6 @@ messages see the same kernel.
 from __future__ import annotations
 
 import ast
-import inspect
-import textwrap
 from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType
 from typing import Any
@@ -19,6 +17,7 @@ from typing import Any
 from nkisim.annotations import check_variable
 from nkisim.errors import IndexingError, warn
 from nkisim.index import Mask
+from nkisim.sources import compiled_again, source_of
 from nkisim.trace import current, tracing
 
 _FUTURE_ANNOTATIONS = annotations.compiler_flag
@@ -59,11 +58,10 @@ def rewritten(func: Callable) -> Callable:
     if not isinstance(func, FunctionType):
         return func
     try:
-        lines, first = inspect.getsourcelines(func)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, TypeError, SyntaxError):
+        tree = ast.parse(source_of(func.__code__) or "")
+    except SyntaxError:
         return func
-    node = tree.body[0]
+    node = tree.body[0] if tree.body else None
     if not isinstance(node, ast.FunctionDef) or node.name != func.__name__:
         return func
     rewriter = _Rewriter()
@@ -80,12 +78,13 @@ def rewritten(func: Callable) -> Callable:
     outer = ast.parse(f"def __outer__({', '.join(names)}):\n    pass").body[0]
     outer.body = [node]
     module = ast.fix_missing_locations(ast.Module([outer], []))
-    ast.increment_lineno(node, first - 1)
+    ast.increment_lineno(node, func.__code__.co_firstlineno - 1)
     flags = func.__code__.co_flags & _FUTURE_ANNOTATIONS
     compiled = compile(module, func.__code__.co_filename, "exec", flags, dont_inherit=True)
     code = _inner(_inner(compiled, "__outer__"), func.__name__)
     if not set(code.co_freevars) <= set(names):
         return func
+    compiled_again(code, func.__code__)
     cells = dict(zip(names, func.__closure__ or (), strict=True))
     copy = FunctionType(
         code,

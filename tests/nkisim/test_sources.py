@@ -1,0 +1,58 @@
+"""The source of functions, against Python's own `inspect`."""
+
+import functools
+import inspect
+import textwrap
+
+import pytest
+
+from nkisim.kernel import Kernel
+from nkisim.sources import original_of, source_of
+
+
+def plain(x):
+    """Text with a
+
+    blank line."""
+    return (
+        x,  # and a comment
+    )
+
+
+@functools.lru_cache(
+    maxsize=3,
+)
+def decorated(x):
+    for i in range(3):
+        x += i
+    return x
+
+
+class Holder:
+    def method(self):
+        def inner():
+            return self
+
+        return inner
+
+
+inner = Holder().method()
+
+
+@pytest.mark.parametrize("function", [plain, decorated.__wrapped__, Holder.method, inner])
+def test_the_source_is_that_of_inspect(function):
+    assert source_of(function.__code__) == textwrap.dedent(inspect.getsource(function))
+
+
+def test_there_may_be_none():
+    names = {}
+    exec("def f(): pass", names)
+    assert source_of(names["f"].__code__) is None
+
+
+def test_a_kernel_that_is_compiled_again_has_the_source_that_it_had():
+    function = decorated.__wrapped__
+    again = Kernel(function).body.__code__
+    assert again is not function.__code__
+    assert original_of(again) is function.__code__
+    assert original_of(function.__code__) is function.__code__
