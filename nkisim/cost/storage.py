@@ -87,6 +87,7 @@ class Storage:
         self._tiles: dict[tuple[int, tuple[int, ...]], int] = {}  # (buffer, block) -> number
         self._walked: set[int] = set()  # blocked buffers with a view of several tiles
         self._slots: dict[tuple[Space, Placed], tuple[int, bool]] = {}
+        self._scratch: dict[tuple[int, int], Memory] = {}  # by size and memory: what tiles are
         self._next = -1
 
     def steps(self, instrs: Sequence[Instruction]) -> list[Step]:
@@ -196,7 +197,10 @@ class Storage:
         """A new tile that only the compiler knows."""
         number = self._next
         self._next -= 1
-        self.work.memory[number] = Memory(space, nbytes)
+        memory = self._scratch.get((nbytes, id(space)))
+        if memory is None:
+            memory = self._scratch[nbytes, id(space)] = Memory(space, nbytes)
+        self.work.memory[number] = memory
         return number
 
     def whole_tile(self, t: Tensor) -> bool:
