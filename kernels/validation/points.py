@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kernels import bench
 from kernels.bench import Record
+
+if TYPE_CHECKING:
+    from nkisim.kernel import Kernel
 
 SOURCES = {
     "matmul": "AWS Neuron SDK 2.26 documentation, NKI tutorial on matrix multiplication",
@@ -84,13 +88,17 @@ class Point:
         start = self._at(few)
         return start + (self.repeats - few) * (self._at(many) - start) / (many - few)
 
+    @property
+    def function(self) -> Kernel:
+        """The kernel itself."""
+        module, function = self.kernel.split(".")
+        return getattr(import_module(f"kernels.validation.{module}"), function)
+
     def _at(self, repeats: int) -> float:
         import nkisim
 
-        module, function = self.kernel.split(".")
-        kernel = getattr(import_module(f"kernels.validation.{module}"), function)
         with nkisim.checks(sbuf="off"):  # some of them spill, which is the point
-            found = nkisim.profile(kernel, *self.args(repeats))
+            found = nkisim.profile(self.function, *self.args(repeats))
         return found.latency_us if self.how == "latency" else found.body_us
 
 

@@ -295,11 +295,16 @@ def test_a_profile_is_timed_and_judged(monkeypatch, capsys):
         return y
 
     x = nkisim.TensorSpec((128, 64), np.dtype(np.float32))
-    monkeypatch.setattr(bench_profile, "cases", lambda: [("twice", Kernel(twice), (x,))])
+    for name in ("cases", "published"):
+        monkeypatch.setattr(bench_profile, name, lambda: [("twice", Kernel(twice), (x,))])
     monkeypatch.setattr(bench_profile, "TARGET_US", 0.0)
+    monkeypatch.setattr(bench_profile, "LEAST", 3)
     assert bench_profile.main() == 0
-    line, machine = capsys.readouterr().out.splitlines()
+    line, first, again, machine = capsys.readouterr().out.splitlines()
     assert line.startswith("profile of twice: 3 instructions in ")
     assert "measured" in line
     assert line.count("(missed)") == 2
+    for short in (first, again):
+        assert short.startswith("1 kernels of the validation page with 3 instructions or more")
+        assert "(twice), measured; 1 above the target" in short
     assert machine.startswith("target: at most 0 µs; median of 3, ")
