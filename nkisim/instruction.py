@@ -130,21 +130,27 @@ def touching(
     instructions: Iterable[Instruction], spaces: Collection[Space]
 ) -> Iterator[tuple[int, Instruction, Sequence[Tensor]]]:
     """The instructions that read or write one of some memories: (position, instruction, its tiles
-    there).
+    there)."""
+    return picking(instructions, lambda t: t.buffer.space in spaces)
 
-    Copies of one instruction are alike in that, so one of them is looked at.
+
+def picking(
+    instructions: Iterable[Instruction], wanted: Callable[[Tensor], bool]
+) -> Iterator[tuple[int, Instruction, Sequence[Tensor]]]:
+    """The instructions that have operands of some kind: (position, instruction, these operands).
+
+    Copies of one instruction are to be alike in that, so one of them is looked at.
     """
     known: dict[int, Callable[[Sequence], Sequence] | None] = {}  # by the origin of copies
     for at, i in enumerate(instructions):
         if i.origin is None:
-            tiles: Sequence[Tensor] = [t for t in i.outs + i.tiles_in if t.buffer.space in spaces]
+            tiles: Sequence[Tensor] = [t for t in i.outs + i.tiles_in if wanted(t)]
             if tiles:
                 yield at, i, tiles
             continue
         kind = id(i.origin)
         if kind not in known:
-            tiles = i.outs + i.tiles_in
-            there = [n for n, t in enumerate(tiles) if t.buffer.space in spaces]
+            there = [n for n, t in enumerate(i.outs + i.tiles_in) if wanted(t)]
             known[kind] = picker(there) if there else None
         pick = known[kind]
         if pick is not None:

@@ -36,10 +36,15 @@ def may_overflow(trace: Trace, space: Space) -> bool:
     """Whether a memory would be too small if all tiles lived as long as the loop iteration that
     made them, in which they are used. Iterations that a rolled trace left out make the same."""
     made: dict[tuple[int | None, tuple], int] = {}  # in each iteration of each instance, in bytes
+    scopes: dict[int, tuple] = {}  # by identity of the loops that a tensor was made in
     for b in trace.buffers[: trace.copies]:
         if b.space is space and b.place is None:
-            opened = [trace.loops[n].is_unrolled for n, _ in b.loops]  # those open no scope
-            scope = b.program, b.loops[: opened.index(True)] if True in opened else b.loops
+            opened = scopes.get(id(b.loops))
+            if opened is None:
+                unrolled = [trace.loops[n].is_unrolled for n, _ in b.loops]  # those open no scope
+                opened = b.loops[: unrolled.index(True)] if True in unrolled else b.loops
+                scopes[id(b.loops)] = opened
+            scope = b.program, opened
             size = _size(b.shape, b.par_axis, b.dtype.itemsize) * prod(b.shape[: b.par_axis])
             made[scope] = made.get(scope, 0) + size
     room = _room(trace, space)

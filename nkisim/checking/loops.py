@@ -100,11 +100,11 @@ def _accesses(trace: Trace, affine: set[int]) -> dict[int, list[tuple[Instructio
     uses: dict[int, list[tuple[Instruction, Tensor, bool]]] = {n: [] for n in written}
 
     def note(instr: Instruction, t: Tensor, writes: bool) -> None:
-        buffer = t.buffer
-        inner = instr.loops[len(buffer.loops) :]
+        buffer, loops = t.buffer, instr.loops
+        depth = len(buffer.loops)
         if (
-            inner
-            and inner[0][0] in written[buffer.number]
+            depth < len(loops)
+            and loops[depth][0] in written[buffer.number]
             and t.dtype.itemsize == buffer.dtype.itemsize
             and "walked" not in instr.attrs  # else data decides which elements it touches
         ):

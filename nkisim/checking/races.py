@@ -9,7 +9,7 @@ import numpy as np
 
 from nkisim.checking.cells import in_cells
 from nkisim.errors import RaceError
-from nkisim.instruction import Instruction
+from nkisim.instruction import Instruction, picking
 from nkisim.memory import Role
 from nkisim.tensor import Tensor
 from nkisim.views import view_of
@@ -43,11 +43,10 @@ def check_races(trace: Trace, simulated: bool) -> Iterator[tuple[RaceError, bool
 
 def _uses(trace: Trace) -> dict[int, list[_Use]]:
     """All uses of each shared tensor that is written, in program order."""
-    written = {
-        t.buffer.number for i in trace.instructions for t in i.outs if t.buffer.program is None
-    }
+    sharing = [i for _, i, _ in picking(trace.instructions, lambda t: t.buffer.program is None)]
+    written = {t.buffer.number for i in sharing for t in i.outs if t.buffer.program is None}
     uses: dict[int, list[_Use]] = {}
-    for instr in trace.instructions:
+    for instr in sharing:
         for tiles, writes in ((instr.tiles_in, False), (instr.outs, True)):
             for t in tiles:
                 buffer = t.buffer
