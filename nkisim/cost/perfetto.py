@@ -47,6 +47,7 @@ def write(timeline: Timeline, path: str | Path) -> None:
                 "args": {
                     "line": short(i.location),
                     "source": i.location.text if i.location else "",
+                    "instructions": i.instructions,
                 },
             }
         )

@@ -34,6 +34,8 @@ class Interval(NamedTuple):
         label: the instruction.
         start_us, end_us: when.
         location: the kernel line.
+        instructions: how many of them follow each other; 1 but for a row that is broadcast in
+            pieces.
     """
 
     track: str
@@ -41,6 +43,7 @@ class Interval(NamedTuple):
     start_us: float
     end_us: float
     location: Location | None
+    instructions: int = 1
 
 
 class Use(NamedTuple):
@@ -267,7 +270,9 @@ class Timeline:
             where = task.instr.location
             if task.transfer is None:
                 track = ENGINES[s.engine[at]].value
-                found.append(Interval(track, task.label, s.start[at] / 1e3, s.end[at] / 1e3, where))
+                start, end = s.start[at] / 1e3, s.end[at] / 1e3
+                count = task.kind.instructions
+                found.append(Interval(track, task.label, start, end, where, count))
                 continue
             queues = s.queues_of[at]
             for track in ("DMA",) if len(queues) == every else [f"DMA {q}" for q in queues]:

@@ -136,6 +136,8 @@ def test_perfetto_trace_holds_every_interval(timeline, tmp_path):
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     busy = sum(e["dur"] for e in spans if names[e["tid"]] == "Vector")
     assert busy == pytest.approx(timeline.engines["Vector"].busy_us)
+    count = sum(e["args"]["instructions"] for e in spans if names[e["tid"]] == "Vector")
+    assert count == timeline.engines["Vector"].instructions
     assert MODELLED in events[0]["args"]["name"]
 
 
