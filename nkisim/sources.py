@@ -30,6 +30,8 @@ def source_of(code: CodeType) -> str | None:
 
     As from `inspect.getsource`, but that looks through all modules for the one of the code.
     """
+    if code.co_filename == "<string>":  # of `exec`; Python 3.13 has that of `python -c` there
+        return None
     linecache.checkcache(code.co_filename)
     lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
     return textwrap.dedent("".join(inspect.getblock(lines))) if lines else None
