@@ -18,6 +18,7 @@ from typing import Any
 
 import jupytext
 import pytest
+import stored_results
 
 from kernels.exercises import Exercise, Verdict
 
@@ -107,6 +108,9 @@ def source_of(solution: Any) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_skeletons_fail_and_solutions_pass(page: Path) -> None:
+    need = stored_results.stored_pages(ROOT).get(f"{page.parent.name}/{page.stem}")
+    if need == stored_results.COMPILER:
+        pytest.skip(f"needs: {need}")
     names: dict[str, Any] = {"__name__": "__main__"}
     for number, cell in enumerate(section(page)):
         file = f"<{page.stem}, exercise cell {number}>"
