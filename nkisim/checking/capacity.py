@@ -79,9 +79,9 @@ def check_capacity(trace: Trace, space: Space, lives: Lifetimes) -> Iterator[Til
     room = _room(trace, space)
     first, last = lives
     change = [0] * (len(trace.instructions) + 1)
-    buffers = trace.buffers
+    buffers, count = trace.buffers, len(trace.buffers)
     for name, at in first.items():
-        buffer = buffers[name % len(buffers)]
+        buffer = buffers[name % count]
         if buffer.space is space:
             size = _size(buffer.shape, buffer.par_axis, buffer.dtype.itemsize)
             change[at] += size
@@ -92,9 +92,9 @@ def check_capacity(trace: Trace, space: Space, lives: Lifetimes) -> Iterator[Til
         return
     worst_at = used.index(worst)
     alive = [
-        name % len(buffers)
+        name % count
         for name, at in first.items()
-        if at <= worst_at <= last[name] and buffers[name % len(buffers)].space is space
+        if at <= worst_at <= last[name] and buffers[name % count].space is space
     ]
     yield _error(trace, space, worst, room, worst_at, alive)
 
