@@ -170,11 +170,19 @@ class _Spiller:
     def run(self) -> int:
         before, after, tasks = self.before, self.after, self.tasks
         numbers, nbytes, in_psum, last = before.numbers, before.nbytes, before.memory, before.last
-        place, renamed, stored = self.place, self.renamed, self.stored
+        place, renamed, stored, away = self.place, self.renamed, self.stored, self.away
+        after_last, after_uses, capacity = after.last, after.uses, self.capacity
         for at, (task, tiles) in enumerate(zip(self.work.tasks, before.touched, strict=True)):
             for tile in tiles:
                 if place[tile] < 0 and not in_psum[tile]:
-                    self._bring(tile, at)
+                    # Have room for it, with all that the task touches.
+                    level = self.level + nbytes[tile]
+                    if level > capacity:
+                        self._make_room(nbytes[tile], at)
+                        level = self.level + nbytes[tile]
+                    self.level = level
+                    if tile in away:
+                        self._load_back(tile, task)
             here = len(tasks)
             moved = False
             touched = []
@@ -183,8 +191,8 @@ class _Spiller:
                 if now < 0:
                     now = place[tile] = after._add(here, numbers[tile])
                 else:
-                    after.last[now] = here
-                    after.uses[now] += 1
+                    after_last[now] = here
+                    after_uses[now] += 1
                     if numbers[tile] in renamed:
                         moved = True
                 touched.append(now)
@@ -192,8 +200,9 @@ class _Spiller:
                     place[tile] = -1
                     if not in_psum[tile]:
                         self.level -= nbytes[tile]
-            for number, _ in task.writes:
-                stored.discard(number)
+            if stored:
+                for number, _ in task.writes:
+                    stored.discard(number)
             if moved:
                 after.changing.update(renamed[n] for n, _ in task.writes if n in renamed)
                 task.reads = [(renamed.get(n, n), part) for n, part in task.reads]
@@ -203,16 +212,6 @@ class _Spiller:
         after._look_up(self.work)
         self.work.tasks, self.work.residence = tasks, after
         return self.moved
-
-    def _bring(self, tile: int, at: int) -> None:
-        """Have room for a tile that is not on chip, with all that the task touches; load it back if
-        it was there before."""
-        nbytes = self.before.nbytes[tile]
-        if self.level + nbytes > self.capacity:
-            self._make_room(nbytes, at)
-        self.level += nbytes
-        if tile in self.away:
-            self._load_back(tile, self.work.tasks[at])
 
     def _make_room(self, need: int, at: int) -> None:
         """Send tiles away, those needed last first, small ones only when nothing else is left."""
