@@ -31,11 +31,12 @@ from nkisim.errors import (
 )
 from nkisim.folding import fold_assignments
 from nkisim.grid import Grid
-from nkisim.index import Mask, Restriction, boxes
+from nkisim.index import Mask
 from nkisim.instruction import OPCODES, Engine, Instruction, Operand
 from nkisim.loops import Declarations, Loop
 from nkisim.machine import TARGET, Machine
 from nkisim.memory import Buffer, Role, Space
+from nkisim.restriction import Restriction, boxes
 from nkisim.rolling import Closeness, Rolls, instances
 from nkisim.tensor import Tensor
 

@@ -11,7 +11,7 @@ from matplotlib.patches import Patch, Rectangle
 from kernels.exercises.reads import Access, Box, Panel, ids
 from kernels.plots import COLORS, INK, Figure, show, subplots
 from kernels.plots.figure import WIDTH
-from nkisim.index import boxes
+from nkisim.restriction import boxes
 
 # Elements are joined to cells, so that no axis has more than this many.
 _MOST = 96

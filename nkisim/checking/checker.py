@@ -24,9 +24,9 @@ from nkisim.checking.races import check_races
 from nkisim.checking.scope import check_scope
 from nkisim.checking.settings import current_modes, is_simulated
 from nkisim.errors import KernelError, OutputError, warn
-from nkisim.index import Restriction
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer, Space
+from nkisim.restriction import Restriction
 from nkisim.tensor import Tensor
 
 if TYPE_CHECKING:

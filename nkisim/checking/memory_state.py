@@ -9,9 +9,9 @@ import numpy as np
 from nkisim.checking.ranges import has_range
 from nkisim.checking.written import WrittenElements, as_read
 from nkisim.errors import UninitializedReadError
-from nkisim.index import Restriction, bounding_box
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer, Role
+from nkisim.restriction import Restriction, bounding_box
 from nkisim.tensor import Tensor
 from nkisim.views import view_of
 

@@ -11,13 +11,14 @@ import numpy as np
 from nkisim.compatibility import refuse
 from nkisim.dtypes import F32, FLOATS, as_dtype
 from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError, TileSizeError
-from nkisim.index import Box, IndexTensor, Mask, as_int
+from nkisim.index import IndexTensor, Mask, as_int
 from nkisim.instruction import Engine, Instruction
 from nkisim.lowering.memory import ndarray
 from nkisim.lowering.movement import copy
 from nkisim.lowering.operands import require_tile
 from nkisim.machine import GEN2
 from nkisim.memory import Space
+from nkisim.restriction import Box
 from nkisim.tensor import MaskedTensor, Tensor
 from nkisim.trace import current, restriction
 

@@ -7,10 +7,11 @@ from math import prod
 import numpy as np
 
 from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
-from nkisim.index import IndexTensor, Restriction
+from nkisim.index import IndexTensor
 from nkisim.lowering.memory import ndarray
 from nkisim.memory import Space
 from nkisim.reshaping import as_tile, once
+from nkisim.restriction import Restriction
 from nkisim.tensor import Tensor
 from nkisim.trace import current
 

@@ -11,10 +11,11 @@ import numpy as np
 from nkisim import alu
 from nkisim.dtypes import BOOL, F32, FLOATS, INTEGERS, as_dtype
 from nkisim.errors import DTypeError, ParameterError
-from nkisim.index import Box, IndexTensor, Mask, Restriction, as_int, boxes
+from nkisim.index import IndexTensor, Mask, as_int
 from nkisim.lowering.elementwise import elementwise
 from nkisim.lowering.memory import ndarray
 from nkisim.lowering.operands import narrow, require_tile
+from nkisim.restriction import Box, Restriction, boxes
 from nkisim.tensor import Tensor
 from nkisim.trace import current, restriction
 
