@@ -119,7 +119,7 @@ class Loop:
         self._source = None if frame is None else (frame.f_code, frame.f_lineno)
         self._carried: Carried | None = None
         self._held: list = []  # what `kept` names stood for before the loop
-        self._contents: list = []  # of containers, then
+        self._contained: list = []  # of containers, then
         self._handed_on: list[list] = []  # values of such names behind each traced iteration
         self.stale: set[tuple[int, str]] = set()
 
@@ -194,7 +194,7 @@ class Loop:
         if self._carried is not None:
             values = self._frame.f_locals
             self._held = [values.get(name) for name in self._carried.kept]
-            self._contents = self._containers()
+            self._contained = self._containers()
 
     def _containers(self) -> list:
         """What is in the containers that an iteration may change."""
@@ -203,7 +203,7 @@ class Loop:
 
     def _keeps_containers(self) -> bool:
         """Whether these have in them what they had before the loop, as far as can be told."""
-        now, before = self._containers(), self._contents
+        now, before = self._containers(), self._contained
         return len(now) == len(before) and all(
             a is b and a is not _UNKNOWN for a, b in zip(now, before, strict=True)
         )
