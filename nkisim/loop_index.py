@@ -95,20 +95,27 @@ class Decision(NamedTuple):
             variable: the loop's.
             indices: at least one.
         """
-        if self.within:
+        lead = self._lead(variable)
+        if lead is None:
             return False
-        try:
-            line, other = _line(self.index, variable), _line(self.other, variable)
-        except RecursionError:
-            return False
-        if line is None or other is None:
-            return False
-        start, growth = line[0] - other[0], line[1] - other[1]
+        start, growth = lead
         if growth == 0:
             return self.comparison(start, 0) == self.outcome
         return self.comparison in _ORDERS and all(
             self.comparison(start + growth * indices[end], 0) == self.outcome for end in (0, -1)
         )
+
+    def _lead(self, variable: Variable) -> tuple[int, int] | None:
+        """How far the index is ahead of what it is compared with: at index 0 of a loop, and by how
+        much that grows in an iteration. None where it does not grow evenly, or loops inside have
+        to be looked at, too."""
+        if self.within:
+            return None
+        try:
+            line, other = _line(self.index, variable), _line(self.other, variable)
+        except RecursionError:
+            return None
+        return line and other and (line[0] - other[0], line[1] - other[1])
 
     def holds(self, variable: Variable, values: np.ndarray) -> np.ndarray:
         """For which values of a loop's index, which it depends on, the kernel decides that way.
@@ -120,25 +127,20 @@ class Decision(NamedTuple):
         Returns:
             bool [n]; False where that cannot be told.
         """
-        if not self.within and _is_plain(self.index) and _is_plain(self.other):
-            a, b = (values if _contains(x, variable) else +x for x in (self.index, self.other))
-            return self.comparison(a, b) == self.outcome
         inner = [(v, r) for v, r in self.within if self.depends_on(v)]
-        known = {variable: values.reshape(-1, *(1,) * len(inner))}
-        for axis, (v, r) in enumerate(reversed(inner)):
-            known[v] = np.arange(r.start, r.stop, r.step).reshape(-1, *(1,) * axis)
         try:
+            lead = self._lead(variable)
+            if lead is not None:
+                return self.comparison(lead[1] * values, -lead[0]) == self.outcome
+            known = {variable: values.reshape(-1, *(1,) * len(inner))}
+            for axis, (v, r) in enumerate(reversed(inner)):
+                known[v] = np.arange(r.start, r.stop, r.step).reshape(-1, *(1,) * axis)
             with np.errstate(all="raise"):
                 a, b = _at(self.index, known), _at(self.other, known)
                 same = self.comparison(a, b) == self.outcome
         except (ArithmeticError, RecursionError, TypeError, ValueError):
             return np.zeros(len(values), bool)
         return same.reshape(len(values), -1).all(axis=1) if inner else same
-
-
-def _is_plain(x: Any) -> bool:
-    """Whether it is a number, or the index of a loop, and was not computed from one."""
-    return type(x) is not LoopIndex or x.formula is None
 
 
 def _line(x: Any, variable: Variable) -> tuple[int, int] | None:

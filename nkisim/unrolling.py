@@ -4,6 +4,7 @@ loops outwards, each is made by a recipe from one that is there."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from math import prod
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple
@@ -90,25 +91,18 @@ class _Unroller:
         """Instructions, given with their paths, in all iterations of the loops from `level` on."""
         out: list[Instruction] = []
         seen: set[int] = set()
-        at, end = 0, len(instrs)
-        while at < end:
-            path, i = instrs[at]
-            if len(path) <= level:
-                out.append(i)
-                at += 1
+        for key, run in groupby(instrs, lambda x: x[0][level][0] if len(x[0]) > level else None):
+            if key is None:
+                out += [i for _, i in run]
                 continue
-            key = path[level][0]
             if key in seen and key in self.rolled:
                 raise NotUniform("a loop is interleaved with what surrounds it", key)
             seen.add(key)
             parts: dict[int, list[Instruction]] = {}
-            while at < end and len(instrs[at][0]) > level and instrs[at][0][level][0] == key:
-                first, here = at, instrs[at][0][level]
-                while at < end and len(instrs[at][0]) > level and instrs[at][0][level] == here:
-                    at += 1
-                if here[1] in parts:
+            for index, part in groupby(run, lambda x: x[0][level][1]):
+                if index in parts:
                     raise NotUniform("iterations are interleaved", key)
-                parts[here[1]] = self._expand(instrs[first:at], level + 1)
+                parts[index] = self._expand(list(part), level + 1)
             if key in self.rolled:
                 out += self._fill(key, parts, level)
             else:
