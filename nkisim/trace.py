@@ -323,6 +323,15 @@ class Tracer:
             raise
         self.trace.instructions.append(instr)
 
+    def emit_again(self, outs: Iterable[Tensor], whole: Tensor) -> None:
+        """Write down the last instruction, which reads no tensor, for others of the parts of
+        memory that make up `whole`: once for each of `outs`."""
+        last = self.trace.instructions[-1]
+        self.checker.on_repeat(whole, last.outs[0])
+        self.trace.instructions += [
+            last.moved((out,), last.ins, last.tiles_in, self.program, self.loops) for out in outs
+        ]
+
     def _emit_boxes(
         self,
         opcode: str,

@@ -95,8 +95,8 @@ def in_boxes(view: Part, most: int = 4096) -> list[Part] | None:
     return [(form, start) for start in starts]
 
 
-def covered(shape: tuple[int, ...], views: Iterable[Part]) -> bool:
-    """Whether views, cut into boxes, are all of a tensor of `shape`; False if that is hard to
+def covered(shape: tuple[int, ...], views: Iterable[Part]) -> bool | None:
+    """Whether views, cut into boxes, are all of a tensor of `shape`; None if that is hard to
     tell."""
     if sum(form.size for form, _ in views) < prod(shape):
         return False
@@ -104,10 +104,10 @@ def covered(shape: tuple[int, ...], views: Iterable[Part]) -> bool:
     for view in views:
         parts = in_boxes(view)
         if parts is None:
-            return False
+            return None
         boxes += parts
     found = in_cells(shape, boxes, whole=True)
     if found is None:
-        return False
+        return None
     cells, places = found
     return len(set().union(*places)) == cells

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nkisim.checking.cells import Part, in_cells, is_box
+from nkisim.checking.iterations import have_own_parts
 from nkisim.errors import LoopError
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer
@@ -31,6 +32,8 @@ _ASSOCIATIVE = frozenset(
     | {"bitwise_and", "bitwise_or", "bitwise_xor"}
 )
 
+_FEW = 64  # uses that are quicker to look at one by one than in arrays
+
 
 def check_affine_loops(trace: Trace) -> Iterator[LoopError]:
     """Each tensor that has a dependence between iterations of an affine_range loop, once."""
@@ -45,6 +48,8 @@ def check_affine_loops(trace: Trace) -> Iterator[LoopError]:
             continue
         accumulates = [_accumulates(i, t) for i, t, _ in uses]
         if all(accumulates):  # in any order
+            continue
+        if len(uses) > _FEW and _have_own_parts(buffer, uses, accumulates, affine):
             continue
         if all([i.where_of(t) is None for i, t, _ in uses]):
             pattern = _pattern(buffer, uses, accumulates, affine)
@@ -68,6 +73,24 @@ def _are_apart(tensors: list[Tensor]) -> bool:
     return len(starts) == len(tensors) and all(
         len({o % (up - down + 1) for o in column}) == 1
         for column, (down, up) in zip(zip(*starts, strict=True), form.reach, strict=True)
+    )
+
+
+def _have_own_parts(
+    buffer: Buffer,
+    uses: list[tuple[Instruction, Tensor, bool]],
+    accumulates: list[bool],
+    affine: set[int],
+) -> bool:
+    """Whether iterations keep out of each other's way: see nkisim.checking.iterations."""
+    depth = len(buffer.loops)
+    return have_own_parts(
+        buffer,
+        [t for _, t, _ in uses],
+        [i.loops[depth:] for i, _, _ in uses],
+        [writes for _, _, writes in uses],
+        accumulates,
+        affine,
     )
 
 

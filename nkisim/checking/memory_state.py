@@ -177,7 +177,10 @@ class MemoryState:
                 return True
             if known is False or not view_of(as_read(known, like), like).all():
                 return False
-        self.written.note(tensors)
+        if tensors.covers_buffer:
+            self.written.add_all(tensors.buffer)
+        else:
+            self.written.note(tensors)
         return True
 
     def partly_written(self) -> set[int]:
@@ -185,7 +188,7 @@ class MemoryState:
         open_ = {
             b.number
             for b in self.trace.buffers[: self.trace.copies]
-            if b.role is Role.LOCAL and self.written.of(b) is not None
+            if b.role is Role.LOCAL and not self.written.is_whole(b)
         }
         return open_ | self.scattered
 
@@ -206,8 +209,10 @@ class MemoryState:
 
     def untouched(self, tensor: Tensor) -> bool:
         """Whether nothing wrote any element of a tile."""
+        if tensor.buffer.role is not Role.LOCAL or self.written.knows(tensor):
+            return False
         known = self.written.of(tensor.buffer)
-        if known is None or tensor.buffer.role is not Role.LOCAL:
+        if known is None:
             return False
         return known is False or not view_of(as_read(known, tensor), tensor).any()
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from math import prod
+
 import numpy as np
 
-from nkisim.checking.cells import Part, covered
+from nkisim.checking.cells import Part, covered, is_box
 from nkisim.memory import Buffer
 from nkisim.tensor import Tensor
 from nkisim.views import view_of
@@ -12,6 +16,55 @@ from nkisim.views import view_of
 # What is known of a buffer: None when every element was written, False when none was, else a flag
 # for each element.
 Flags = np.ndarray | bool | None
+
+# For each axis of a buffer, the lowest and the highest coordinate of a view.
+_Bounds = list[tuple[int, int]]
+
+_FEW = 16  # views, or tiles, that are looked at to tell whether views have all elements of another
+
+
+class _Notes:
+    """What was written of one buffer, as views of it.
+
+    Attributes:
+        views: by the part that each of them is.
+    """
+
+    __slots__ = ("_boxes", "_wide", "views")
+
+    def __init__(self) -> None:
+        self.views: dict[Part, Tensor] = {}
+        # Of those that are boxes, the bounds: by tile, behind the block axes; and of several tiles.
+        self._boxes: dict[tuple[int, ...], list[_Bounds]] = {}
+        self._wide: list[_Bounds] = []
+
+    def add(self, tensor: Tensor) -> None:
+        key = tensor.form, tensor.offsets
+        if key in self.views:
+            return
+        self.views[key] = tensor
+        if not is_box(tensor.form) or tensor.base_shape != tensor.buffer.shape:
+            return
+        bounds, blocks = tensor.bounds(), tensor.buffer.par_axis
+        if any([low < high for low, high in bounds[:blocks]]):
+            self._wide.append(bounds)
+        else:
+            self._boxes.setdefault(tensor.offsets[:blocks], []).append(bounds[blocks:])
+
+    def include(self, tensor: Tensor) -> bool:
+        """Whether it is easily told that they have all elements of another view."""
+        if (tensor.form, tensor.offsets) in self.views:
+            return True
+        if tensor.base_shape != tensor.buffer.shape or not tensor.size:
+            return False
+        bounds, blocks = tensor.bounds(), tensor.buffer.par_axis
+        if _hold(self._wide[:_FEW], bounds):
+            return True
+        tiles = [range(low, high + 1) for low, high in bounds[:blocks]]
+        return prod(map(len, tiles)) <= _FEW and all(
+            _hold(self._boxes.get(tile, [])[:_FEW], bounds[blocks:])
+            for tile in itertools.product(*tiles)
+        )
 
 
 class WrittenElements:
@@ -24,14 +77,31 @@ class WrittenElements:
     def __init__(self) -> None:
         self._flags: dict[int, np.ndarray | None] = {}
         self._missing: dict[int, int] = {}  # elements without a flag, of the arrays above
-        self._noted: dict[int, dict[Part, Tensor]] = {}
-        self._covered: dict[tuple, bool] = {}  # tiles are written in the same parts again and again
+        self._noted: dict[int, _Notes] = {}
+        self._covered: dict[
+            tuple, bool | None
+        ] = {}  # tiles are written in the same parts again and again
 
     def of(self, buffer: Buffer) -> Flags:
         """What is known of a buffer."""
         if buffer.number in self._noted:
             self._look_at(buffer)
         return self._flags.get(buffer.number, False)
+
+    def is_whole(self, buffer: Buffer) -> bool:
+        """Whether every element of a buffer was written."""
+        return self._is_covered(buffer) is not False and self.of(buffer) is None
+
+    def _is_covered(self, buffer: Buffer) -> bool | None:
+        """Whether what was noted of a buffer is all of it; None if that is hard to tell, or if more
+        is known of it."""
+        noted = self._noted.get(buffer.number)
+        if noted is None or self._flags.get(buffer.number, False) is not False:
+            return None
+        parts = (buffer.shape, *noted.views)
+        if parts not in self._covered:
+            self._covered[parts] = covered(buffer.shape, noted.views)
+        return self._covered[parts]
 
     def touched(self, buffer: Buffer) -> bool:
         """Whether anything was written of a buffer."""
@@ -54,16 +124,19 @@ class WrittenElements:
         if tensor.itemsize != tensor.buffer.dtype.itemsize:
             self.add(tensor)
         elif self._flags.get(tensor.buffer.number, False) is not None:
-            self._noted.setdefault(tensor.buffer.number, {})[tensor.form, tensor.offsets] = tensor
+            notes = self._noted.get(tensor.buffer.number)
+            if notes is None:
+                notes = self._noted[tensor.buffer.number] = _Notes()
+            notes.add(tensor)
 
     def knows(self, tensor: Tensor) -> bool:
         """Whether it is known without a look that all of these elements were written: their whole
-        buffer was, or just them."""
+        buffer was, or boxes around them."""
         number = tensor.buffer.number
         noted = self._noted.get(number)
         if noted is None:
             return self._flags.get(number, False) is None
-        return (tensor.form, tensor.offsets) in noted
+        return noted.include(tensor)
 
     def add(
         self,
@@ -102,16 +175,32 @@ class WrittenElements:
 
     def _look_at(self, buffer: Buffer) -> None:
         """Give flags to what was noted of a buffer."""
+        is_covered = self._is_covered(buffer)
         noted = self._noted.pop(buffer.number)
-        if self._flags.get(buffer.number, False) is False:
-            parts = (buffer.shape, *noted)
-            if parts not in self._covered:
-                self._covered[parts] = covered(buffer.shape, noted)
-            if self._covered[parts]:
-                self._flags[buffer.number] = None
-                return
-        for tensor in noted.values():
+        if is_covered:
+            self._flags[buffer.number] = None
+            return
+        for tensor in noted.views.values():
             self.add(tensor)
+
+
+def _hold(boxes: list[_Bounds], inside: _Bounds) -> bool:
+    """Whether boxes, given by their bounds, have all elements of another one."""
+    for at, box in enumerate(boxes):
+        if all([a <= high and low <= b for (low, high), (a, b) in zip(box, inside, strict=True)]):
+            return all(_hold(boxes[at + 1 :], rest) for rest in _outside(box, inside))
+    return False
+
+
+def _outside(box: _Bounds, other: _Bounds) -> Iterator[_Bounds]:
+    """What a box leaves of another one that it meets, in boxes."""
+    left = list(other)
+    for axis, ((low, high), (a, b)) in enumerate(zip(box, other, strict=True)):
+        if a < low:
+            yield [*left[:axis], (a, low - 1), *left[axis + 1 :]]
+        if high < b:
+            yield [*left[:axis], (high + 1, b), *left[axis + 1 :]]
+        left[axis] = max(a, low), min(b, high)
 
 
 def as_read(known: np.ndarray, tensor: Tensor) -> np.ndarray:

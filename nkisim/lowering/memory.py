@@ -134,8 +134,13 @@ def full(
         )
     tile = declare(shape, dtype, buffer=buffer, name=name)
     # One instruction fills one tile: a tensor with block axes is filled tile by tile.
-    for block in itertools.product(*map(range, tile.shape[: tile.buffer.par_axis])):
-        current().emit("memset", (tile[block] if block else tile,), value=fill_value)
+    blocks = itertools.product(*map(range, tile.shape[: tile.buffer.par_axis]))
+    first = next(blocks, None)
+    if first is not None:
+        part = tile[first] if first else tile
+        current().emit("memset", (part,), value=fill_value)
+        inside = part.offsets[len(first) :]
+        current().emit_again((part.moved(tile.buffer, (*block, *inside)) for block in blocks), tile)
     return tile
 
 

@@ -9,17 +9,19 @@ import numpy as np
 import pytest
 
 import nkisim
-from nkisim.checking import cells
+from nkisim.checking import cells, loops
 from nkisim.errors import LoopError, ScopeError
 
 X = np.random.default_rng(0).standard_normal((4, 32, 16)).astype(np.float32)
 
 
-@pytest.fixture(autouse=True, params=["cells", "elements"])
+@pytest.fixture(autouse=True, params=["cells", "elements", "arrays"])
 def way(request, monkeypatch):
-    """Both ways in which the check looks at memory."""
+    """The ways in which the check looks at memory."""
     if request.param == "elements":
         monkeypatch.setattr(cells, "_MOST", 0)
+    if request.param == "arrays":
+        monkeypatch.setattr(loops, "_FEW", 0)
 
 
 def launch(body):

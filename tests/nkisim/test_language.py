@@ -101,6 +101,25 @@ def test_fill_values_are_converted(value, dtype):
     np.testing.assert_array_equal(got, np.full((1, 2), want, dtype))
 
 
+def test_a_tensor_with_block_axes_is_filled_tile_by_tile():
+    """Each tile has an instruction of its own, and holds the value."""
+
+    @Kernel
+    def kernel(x):
+        out = nl.ndarray((2, 3, 4, 5), x.dtype, buffer=nl.shared_hbm)
+        tiles = nl.full((2, 3, nl.par_dim(4), 5), 7, x.dtype)
+        for i in range(2):
+            for j in range(3):
+                nl.store(out[i, j], tiles[i, j])
+        return out
+
+    x = numbers(1, 1)
+    np.testing.assert_array_equal(kernel(x), np.full((2, 3, 4, 5), 7))
+    made = [i for i in kernel.specialize((x,), {}).program.instructions if i.opcode == "memset"]
+    blocks = [(i, j, 0, 0) for i in range(2) for j in range(3)]
+    assert [i.outs[0].offsets for i in made] == blocks
+
+
 # -- loads and stores
 
 

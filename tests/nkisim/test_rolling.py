@@ -186,6 +186,29 @@ def a_sum_read_again(x):
     return y
 
 
+def a_generators_style(x):
+    """All tiles of the kernel in tensors with an axis for each loop around them, one of them
+    filled, and used in parts, in the style of texts that a compiler writes."""
+    rows, inner, width = x.shape[0] // 128, 3, x.shape[1] // 4
+    p, f = nl.arange(128)[:, None], nl.arange(width)[None, :]
+    y = like(x)
+    tiles = nl.ndarray((rows, 2, nl.par_dim(128), 2 * width), x.dtype, buffer=nl.sbuf)
+    sums = nl.zeros((rows, 2, 2, nl.par_dim(128), width), nl.float32, buffer=nl.sbuf)
+    both = nl.arange(2 * width)[None, :]
+    for i in nl.affine_range(rows):
+        for j in nl.affine_range(2):
+            tiles[i, j, p, both] = nl.load(x[i * 128 + p, j * 2 * width + both])
+            for k in nl.affine_range(2):
+                for _ in nl.affine_range(inner):
+                    sums[i, j, k, p, f] += tiles[i, j, p, k * width + f]
+    for i in nl.affine_range(rows):
+        for j in nl.affine_range(2):
+            for k in nl.affine_range(2):
+                tiles[i, j, p, k * width + f] = nl.multiply(sums[i, j, k, p, f], 0.5)
+            nl.store(y[i * 128 + p, j * 2 * width + both], tiles[i, j, p, both])
+    return y
+
+
 UNIFORM = {
     "Python's range": (Kernel(pythons_range), spec(7, 128 * 5, 8 * 6)),
     "a tile behind the loop": (Kernel(kept_behind_the_loop), spec(12, 128, 8)),
@@ -204,6 +227,7 @@ UNIFORM = {
     "one long grid axis": (Kernel(on_the_grid)[2, 9], spec(256, 576)),
     "cores": (Kernel(on_the_grid)[nl.spmd_dim(nl.nc(2), 8), 1], spec(2048, 64)),
     "window": (Kernel(a_window), spec(128, 40)),
+    "in a generator's style": (Kernel(a_generators_style), spec(128 * 9, 32)),
     "a sum read again": (Kernel(a_sum_read_again), spec(10, 12, 128, 8)),
 }
 

@@ -27,8 +27,8 @@ def parts(draw):
 ACTIONS = st.tuples(st.sampled_from(["note", "note", "add", "look", "mask"]), parts())
 
 
-@given(st.lists(ACTIONS, max_size=12))
-def test_what_is_known_does_not_depend_on_when_it_is_looked_at(actions):
+@given(st.lists(ACTIONS, max_size=12), parts())
+def test_what_is_known_does_not_depend_on_when_it_is_looked_at(actions, probe):
     buffer = Buffer(0, SHAPE, np.dtype(np.float32), Space.PRIVATE_HBM)
     whole = Tensor(buffer)
     written, expected = WrittenElements(), np.zeros(SHAPE, bool)
@@ -47,6 +47,8 @@ def test_what_is_known_does_not_depend_on_when_it_is_looked_at(actions):
             expected[key] |= where
         else:
             written.of(buffer)
+        assert not written.knows(whole[probe]) or expected[probe].all()
+        assert written.is_whole(buffer) == expected.all()
     assert written.touched(buffer) == expected.any()
     assert written.missing(buffer) == int((~expected).sum())
     known = written.of(buffer)
@@ -56,6 +58,23 @@ def test_what_is_known_does_not_depend_on_when_it_is_looked_at(actions):
         assert not expected.any()
     else:
         np.testing.assert_array_equal(known.reshape(SHAPE), expected)
+
+
+def test_a_part_is_known_from_the_boxes_around_it():
+    """Of a tensor that would take a tebibyte of flags, some tiles, in two parts each."""
+    shape = (1 << 13, 128, 1 << 20)
+    buffer = Buffer(0, shape, np.dtype(np.float32), Space.SBUF, par_axis=1)
+    whole, written = Tensor(buffer), WrittenElements()
+    half = 1 << 19
+    for block in (0, 1, 3):
+        for start in (0, half):
+            written.note(whole[block, :, start : start + half])
+    written.note(whole[5:40])
+    assert written.knows(whole[1])
+    assert written.knows(whole[0:2])
+    assert written.knows(whole[3, 7:9, half - 5 : half + 5])
+    assert written.knows(whole[20:33, 0:64])
+    assert not written.is_whole(buffer)
 
 
 def test_tiles_that_cover_a_tensor_need_no_flags():

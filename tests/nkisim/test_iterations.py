@@ -1,0 +1,89 @@
+"""Iterations that use parts of their own, against all pairs of uses."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nkisim.checking.iterations import have_own_parts
+from nkisim.memory import Buffer, Space
+from nkisim.tensor import Tensor
+
+SHAPE = (6, 4, 8)
+BUFFER = Buffer(0, SHAPE, np.dtype(np.float32), Space.SBUF, par_axis=1)
+WHOLE = Tensor(BUFFER)
+ELEMENTS = np.arange(WHOLE.size).reshape(SHAPE)
+
+
+def told(uses, affine):
+    keys, *columns = zip(*uses, strict=True)
+    return have_own_parts(BUFFER, [WHOLE[key] for key in keys], *columns, affine)
+
+
+def clash(uses, affine):
+    """Whether two iterations of an affine loop touch an element that one of them writes."""
+    for (key, path, writes, adds), (other, where, changes, sums) in itertools.combinations(uses, 2):
+        steps = zip(path, where, strict=False)
+        (loop, _), (second, _) = next(((a, b) for a, b in steps if a != b), ((-1, 0), (-1, 0)))
+        if (writes or changes) and not (adds and sums) and loop == second and loop in affine:
+            mine = set(np.ravel(ELEMENTS[key]).tolist())
+            if not mine.isdisjoint(np.ravel(ELEMENTS[other]).tolist()):
+                return True
+    return False
+
+
+@st.composite
+def use(draw):
+    """A box, often one that the iteration names, in an iteration of a loop or of a loop in it."""
+    path = draw(
+        st.sampled_from([((0, i),) for i in range(3)])
+        | st.tuples(
+            st.tuples(st.just(0), st.integers(0, 2)),
+            st.tuples(st.sampled_from([1, 2]), st.integers(0, 1)),
+        )
+    )
+    key = []
+    for axis, n in enumerate(SHAPE):
+        start = draw(st.integers(0, n - 1))
+        if axis < len(path) and draw(st.integers(0, 3)):
+            start = 2 * path[axis][1]
+        key.append(slice(start, draw(st.integers(start + 1, min(n, start + 2)))))
+    writes = draw(st.booleans())
+    return tuple(key), path, writes, writes and draw(st.booleans())
+
+
+@given(st.lists(use(), min_size=1, max_size=6), st.sets(st.sampled_from([0, 1, 2])))
+def test_iterations_that_have_own_parts_do_not_clash(uses, affine):
+    if told(uses, affine):
+        assert not clash(uses, affine)
+
+
+def tiles(shift):
+    """Each of six iterations writes its block, and each of two in it reads half of one."""
+    for i in range(6):
+        yield (i,), ((0, i),), True, False
+        for j in range(2):
+            part = ((i + shift) % 6, slice(None), slice(4 * j, 4 * j + 4))
+            yield part, ((0, i), (1, j)), False, False
+
+
+@pytest.mark.parametrize(
+    ("uses", "affine", "own"),
+    [
+        (tiles(0), {0, 1}, True),
+        (tiles(1), {0, 1}, False),  # the next iteration's block
+        (tiles(1), {1}, True),  # where iterations of the outer loop are in order
+        ([((0,), ((0, i),), False, False) for i in range(6)], {0}, True),  # all read
+        ([((0,), ((0, i),), True, True) for i in range(6)], {0}, True),  # all add
+        ([((0,), ((0, i),), True, False) for i in range(6)], {0}, False),
+        ([((0,), (), True, False), ((0,), ((0, 1),), False, False)], {0}, True),
+    ],
+)
+def test_what_iterations_share(uses, affine, own):
+    uses = list(uses)
+    assert told(uses, affine) == own
+    assert clash(uses, affine) != own
