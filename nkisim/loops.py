@@ -24,6 +24,21 @@ class Loop(NamedTuple):
         return self.kind in ("static_range", "range")
 
 
+class Copied(NamedTuple):
+    """The iterations of a loop that are copies of one that was traced (see nkisim.rolling).
+
+    Attributes:
+        indices: their loop indices.
+        last: of these, the last of each stretch that follows an iteration that was traced.
+        slopes: by number, for the tensors that the iterations did not make and of which all that
+            they use moves alike: how far on each axis, from one index to the next.
+    """
+
+    indices: set[int]
+    last: set[int]
+    slopes: dict[int, tuple[int, ...]]
+
+
 class Declarations:
     """Names for what a kernel declares that are the same in each iteration of a loop.
 

@@ -91,6 +91,7 @@ class Recipe:
         owned: those that stay, in a buffer of the iteration: (position, position in `buffers`).
         moving: by step, those that move: (position, position in `buffers`; -1 in memory from
             outside, None for what is computed from coordinates).
+        outside: for the memory from outside, by number: how far what is used of it moves.
         steps: the moves of the outs and the ins of each instruction.
         instructions: (instruction, position of its path, how to pick its outs, ins and tiles_in
             from the operands).
@@ -107,6 +108,7 @@ class Recipe:
         self.moves: list[Step] = []
         self.owned: list[tuple[int, int]] = []
         self.moving: dict[tuple[int, ...], list[tuple[int, int | None]]] = {}
+        self.outside: dict[int, set[tuple[int, ...]]] = {}
         self.steps: list[Step] = []
         self.instructions: list[tuple[Instruction, int, Any, Any, Any]] = []
         self._known: dict[int, int] = {}
@@ -116,6 +118,9 @@ class Recipe:
         position = len(self.operands)
         self.operands.append(x)
         self.moves.append(step)
+        if at == -1:
+            stays = (0,) * len(x.offsets)
+            self.outside.setdefault(x.buffer.number, set()).add(step or stays)
         if step is not None:
             self.moving.setdefault(step, []).append((position, at))
         elif at is not None and at >= 0:
@@ -133,6 +138,16 @@ class Recipe:
                 if x.moved(x.buffer, offsets).escape() is not None:
                     return False
         return True
+
+    def slopes(self) -> dict[int, tuple[int, ...] | None]:
+        """For the memory from outside, by number: how far all that is used of it moves from one
+        loop index to the next; None where not all of it moves alike."""
+        return {
+            number: tuple([s // self.step for s in next(iter(steps))])
+            if len(steps) == 1 and not any(s % self.step for s in next(iter(steps)))
+            else None
+            for number, steps in self.outside.items()
+        }
 
     def path(self, loops: Path) -> int:
         """The position of a path. By identity, which what an iteration makes shares."""

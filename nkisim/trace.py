@@ -33,7 +33,7 @@ from nkisim.folding import fold_assignments
 from nkisim.grid import Grid
 from nkisim.index import Mask
 from nkisim.instruction import OPCODES, Engine, Instruction, Operand
-from nkisim.loops import Declarations, Loop
+from nkisim.loops import Copied, Declarations, Loop
 from nkisim.machine import TARGET, Machine
 from nkisim.memory import Buffer, Role, Space
 from nkisim.restriction import Restriction, boxes
@@ -64,6 +64,7 @@ class Trace:
         tells_apart: whether an instance asks for its nl.program_id; else all of them do the same.
         copies: number of the first buffer that an iteration made which was copied, not traced (see
             nkisim.rolling). What holds for the copied one holds for these.
+        copied: by loop, its iterations that were.
         echoes: numbers of buffers before those that another iteration has, too, which was found to
             be the same. What holds for its buffers holds for these.
     """
@@ -83,6 +84,7 @@ class Trace:
     strict_ranges: bool = False
     tells_apart: bool = False
     copies: int = sys.maxsize
+    copied: dict[int, Copied] = field(default_factory=dict)
     echoes: set[int] = field(default_factory=set)
 
 

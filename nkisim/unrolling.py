@@ -3,7 +3,7 @@ loops outwards, each is made by a recipe from one that is there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from math import prod
 from operator import add
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nkisim.errors import NotUniform
 from nkisim.instruction import Instruction
+from nkisim.loops import Copied
 from nkisim.memory import Buffer, Role
 from nkisim.recipes import Comparison, Path, Plan, Recipe
 
@@ -114,6 +115,7 @@ class _Unroller:
         """All iterations of a rolled loop, given those that were traced, by index."""
         rolled = self.rolled[key]
         missing: dict[int, Recipe] = {}  # by index
+        last: set[int] = set()
         around = len(self.places[0])
         depth = max(level - around, -1)
 
@@ -142,6 +144,9 @@ class _Unroller:
                 raise
             if recipe.instructions:
                 missing |= dict.fromkeys(plan.missing, recipe)
+                last.update(plan.missing[-1:])
+        if missing and rolled.recorded:
+            self.trace.copied[key] = Copied({*missing}, last, _slopes(missing.values()))
         out: list[Instruction] = []
         for index in rolled.indices:
             if index in missing:
@@ -194,3 +199,12 @@ class _Unroller:
             new[number] = len(loops)
             loops.append(loops[number])
         return [tuple([(new[number], i) for number, i in path]) for path in paths]
+
+
+def _slopes(recipes: Iterable[Recipe]) -> dict[int, tuple[int, ...]]:
+    """See Copied.slopes."""
+    found: dict[int, tuple[int, ...] | None] = {}
+    for recipe in dict.fromkeys(recipes):
+        for number, slope in recipe.slopes().items():
+            found[number] = slope if found.get(number, slope) == slope else None
+    return {number: slope for number, slope in found.items() if slope is not None}

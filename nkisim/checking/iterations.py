@@ -6,14 +6,13 @@ once, so that uses need not be looked at one by one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
+from nkisim.checking.uses import Path
 from nkisim.memory import Buffer
 from nkisim.tensor import Tensor
-
-Path = tuple[tuple[int, int], ...]
 
 
 def have_own_parts(
@@ -23,6 +22,7 @@ def have_own_parts(
     writes: Sequence[bool],
     accumulates: Sequence[bool],
     loops: Set[int],
+    slopes: Mapping[int, tuple[int, ...]],
 ) -> bool:
     """Whether iterations of each of some loops are easily seen to keep out of each other's way:
     on some axis of the tensor they use ranges that do not overlap, or they only read it, or only
@@ -36,6 +36,8 @@ def have_own_parts(
         writes: for each, whether it is written.
         accumulates: for each, whether it is added to, which may be done in any order.
         loops: numbers of the loops in question.
+        slopes: for the loops of which only some iterations are given: how far on each axis what
+            the others use moves, from one loop index to the next, between two that are given.
     """
     if any([t.base_shape != buffer.shape or not t.size for t in tensors]):
         return False
@@ -44,26 +46,28 @@ def have_own_parts(
     inside, known = _places(paths)  # of each use, which of the different paths
     part = np.zeros(len(known), np.int64)  # of each path, as far as `level`
     for level in range(known.shape[1]):
+        numbers, indices = known[:, level].T
         # Of the uses in loops of this level, those whose loop has to be looked at.
-        deep = known[inside, level, 0] >= 0
-        if not deep.any():
-            return True
-        lows, highs, changes, ordered, inside = (
-            x[deep] for x in (lows, highs, changes, ordered, inside)
-        )
-        loop = _numbered(part, known[:, level, 0])
-        part = _numbered(loop, known[:, level, 1])
-        mine = loop[inside]
+        loop = _numbered(part, numbers)
+        part = _numbered(loop, indices)
         count = int(loop.max()) + 1
-        matters = np.bincount(mine, changes, count).astype(bool)
-        matters &= np.bincount(mine, ordered, count).astype(bool)
-        keep = matters[mine]
+        mine = loop[inside]
+        keep = np.bincount(mine, changes, count).astype(bool)
+        keep &= np.bincount(mine, ordered, count).astype(bool)
+        keep[loop[numbers < 0]] = False
+        keep = keep[mine]
         lows, highs, changes, ordered, inside = (
             x[keep] for x in (lows, highs, changes, ordered, inside)
         )
-        asked = np.zeros(count, bool)
-        asked[loop[np.isin(known[:, level, 0], list(loops))]] = True
-        if not _disjoint(lows, highs, loop[inside], part[inside], asked).all():
+        if not len(inside):
+            return True
+        asked = np.isin(numbers, list(loops))[inside]
+        slope = np.zeros((len(known), lows.shape[1]), np.int64)
+        for n in slopes.keys() & set(numbers.tolist()):
+            slope[numbers == n] = slopes[n]
+        at = inside[asked]
+        ranges = lows[asked], highs[asked]
+        if not _disjoint(*ranges, loop[at], part[at], indices[at], slope[at]):
             return False
     return True
 
@@ -96,26 +100,45 @@ def _numbered(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _disjoint(
-    lows: np.ndarray, highs: np.ndarray, loop: np.ndarray, part: np.ndarray, asked: np.ndarray
-) -> np.ndarray:
-    """For each loop, whether it is not `asked` about, or its iterations (`part`) use ranges that
-    do not overlap on one of the axes."""
-    found = ~asked
-    wanted = asked[loop]
-    lows, highs, loop, part = lows[wanted], highs[wanted], loop[wanted], part[wanted]
-    if not len(part):
-        return np.ones_like(found)
+    lows: np.ndarray,
+    highs: np.ndarray,
+    loop: np.ndarray,
+    part: np.ndarray,
+    index: np.ndarray,
+    slope: np.ndarray,
+) -> bool:
+    """Whether the iterations of each loop use ranges that do not overlap on one of the axes.
+
+    Args:
+        lows, highs: of each use, on each axis.
+        loop, part, index: its loop, its iteration as a number in the order of loops, and the index
+            of that.
+        slope: how far the uses of the loop move with the index on each axis; zero where all
+            iterations are given.
+    """
+    if not len(loop):
+        return True
     order = np.argsort(part, kind="stable")
     starts = np.flatnonzero(np.diff(part[order], prepend=-1))
-    loop = loop[order][starts]  # of each iteration
+    first = order[starts]  # a use of each iteration
+    loop, index, slope = loop[first], index[first], slope[first]
+    begins = np.flatnonzero(np.diff(loop, prepend=-1))  # of the loops, among the iterations
+    given = ~slope.any(axis=1)[begins]
+    found = np.zeros(len(begins), bool)
+    sizes = np.diff(begins, append=len(loop))
     for axis in range(lows.shape[1]):
         low = np.minimum.reduceat(lows[order, axis], starts)
         high = np.maximum.reduceat(highs[order, axis], starts)
+        # All are given: look at neighbours, from the lowest to the highest.
         along = np.lexsort((low, loop))
         meet = (high[along][:-1] >= low[along][1:]) & (loop[along][:-1] == loop[along][1:])
-        bad = np.zeros_like(found)
-        bad[loop[along][1:][meet]] = True
-        found |= ~bad
+        apart = np.add.reduceat(np.append(False, meet), begins) == 0
+        # Some are given: each is to stay in a window that is as wide as it moves.
+        moved = slope[:, axis] * index
+        lowest = np.minimum.reduceat(low - moved, begins)
+        highest = np.maximum.reduceat(high - moved, begins)
+        in_windows = highest - lowest < np.abs(slope[begins, axis])
+        found |= np.where(given, apart, in_windows) | (sizes == 1)
         if found.all():
-            break
-    return found
+            return True
+    return False

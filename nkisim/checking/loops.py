@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nkisim.checking.cells import Part, in_cells, is_box
-from nkisim.checking.iterations import have_own_parts
+from nkisim.checking.iterations import Path, have_own_parts
+from nkisim.checking.uses import Use, Uses, shared_tensors, uses_of
 from nkisim.errors import LoopError
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer
@@ -23,8 +24,6 @@ from nkisim.views import view_of
 
 if TYPE_CHECKING:
     from nkisim.trace import Trace
-
-Path = tuple[tuple[int, int], ...]
 
 # Operators whose order of application does not matter: `t op= x` may be done in any order.
 _ASSOCIATIVE = frozenset(
@@ -40,28 +39,58 @@ def check_affine_loops(trace: Trace) -> Iterator[LoopError]:
     affine = {n for n, loop in enumerate(trace.loops) if loop.kind == "affine_range"}
     if not affine:
         return
-    accesses = _accesses(trace, affine)
+    shared = shared_tensors(trace, affine)
     known: dict[_Pattern, bool] = {}  # tiles made in the same place, in turn, have one pattern
-    for number, uses in accesses.items():
+    doubtful: dict[int, set[int]] = {}
+    for number, found in uses_of(trace, shared).items():
         buffer = trace.buffers[number]
-        if not uses or _are_apart([t for _, t, _ in uses]):
-            continue
-        accumulates = [_accumulates(i, t) for i, t, _ in uses]
-        if all(accumulates):  # in any order
-            continue
-        if len(uses) > _FEW and _have_own_parts(buffer, uses, accumulates, affine):
-            continue
-        if all([i.where_of(t) is None for i, t, _ in uses]):
-            pattern = _pattern(buffer, uses, accumulates, affine)
-            if pattern not in known:
-                known[pattern] = _do_not_clash(pattern)
-            if known[pattern]:
-                continue
-        found = _first_clash(buffer, uses, affine, "after")
-        if found is None and any(not writes for _, _, writes in uses):
-            found = _first_clash(buffer, uses[::-1], affine, "before")
-        if found is not None:
-            yield found
+        if not found.left_out:
+            error = _clash(buffer, found.uses, affine, known)
+            if error is not None:
+                yield error
+        elif not _have_own_parts(buffer, found, affine):
+            doubtful[number] = shared[number]
+    for number, found in uses_of(trace, doubtful, all_of_them=True).items():
+        error = _clash(trace.buffers[number], found.uses, affine, known)
+        if error is not None:
+            yield error
+
+
+def _have_own_parts(buffer: Buffer, found: Uses, affine: set[int]) -> bool:
+    """Whether iterations keep out of each other's way: see nkisim.checking.iterations."""
+    depth, uses = len(buffer.loops), found.uses
+    return have_own_parts(
+        buffer,
+        [t for _, t, _ in uses],
+        [i.loops[depth:] for i, _, _ in uses],
+        [writes for _, _, writes in uses],
+        [_accumulates(i, t) for i, t, _ in uses],
+        affine,
+        found.slopes,
+    )
+
+
+def _clash(
+    buffer: Buffer, uses: list[Use], affine: set[int], known: dict[_Pattern, bool]
+) -> LoopError | None:
+    """A dependence between iterations, given all uses of a tensor."""
+    if not uses or _are_apart([t for _, t, _ in uses]):
+        return None
+    accumulates = [_accumulates(i, t) for i, t, _ in uses]
+    if all(accumulates):  # in any order
+        return None
+    if len(uses) > _FEW and _have_own_parts(buffer, Uses(uses), affine):
+        return None
+    if all([i.where_of(t) is None for i, t, _ in uses]):
+        pattern = _pattern(buffer, uses, accumulates, affine)
+        if pattern not in known:
+            known[pattern] = _do_not_clash(pattern)
+        if known[pattern]:
+            return None
+    found = _first_clash(buffer, uses, affine, "after")
+    if found is None and any(not writes for _, _, writes in uses):
+        found = _first_clash(buffer, uses[::-1], affine, "before")
+    return found
 
 
 def _are_apart(tensors: list[Tensor]) -> bool:
@@ -76,76 +105,7 @@ def _are_apart(tensors: list[Tensor]) -> bool:
     )
 
 
-def _have_own_parts(
-    buffer: Buffer,
-    uses: list[tuple[Instruction, Tensor, bool]],
-    accumulates: list[bool],
-    affine: set[int],
-) -> bool:
-    """Whether iterations keep out of each other's way: see nkisim.checking.iterations."""
-    depth = len(buffer.loops)
-    return have_own_parts(
-        buffer,
-        [t for _, t, _ in uses],
-        [i.loops[depth:] for i, _, _ in uses],
-        [writes for _, _, writes in uses],
-        accumulates,
-        affine,
-    )
-
-
-def _accesses(trace: Trace, affine: set[int]) -> dict[int, list[tuple[Instruction, Tensor, bool]]]:
-    """For each tensor that is written in affine loops outside of which it was made, its uses there.
-
-    Of the loops around a use, the outermost one in which the tensor does not get made anew tells
-    uses apart: those in different ones are never in different iterations of one loop.
-    """
-    written: dict[int, set[int]] = {}
-    copies, echoes = trace.copies, trace.echoes
-    local: set[int] = set()  # instructions that write what their iteration has made; so do copies
-    for instr in trace.instructions:
-        if instr.origin is not None:
-            if id(instr.origin) in local:
-                continue
-        elif all([len(t.buffer.loops) == len(instr.loops) for t in instr.outs]):
-            local.add(id(instr))
-            continue
-        for t in instr.outs:
-            buffer = t.buffer
-            number = buffer.number
-            if number >= copies or number in echoes:
-                continue
-            inner = instr.loops[len(buffer.loops) :]
-            if inner and any([n in affine for n, _ in inner]):
-                written.setdefault(number, set()).add(inner[0][0])
-    for number in trace.hidden:
-        written.pop(number, None)
-    uses: dict[int, list[tuple[Instruction, Tensor, bool]]] = {n: [] for n in written}
-
-    def note(instr: Instruction, t: Tensor, writes: bool) -> None:
-        buffer, loops = t.buffer, instr.loops
-        depth = len(buffer.loops)
-        if (
-            depth < len(loops)
-            and loops[depth][0] in written[buffer.number]
-            and t.dtype.itemsize == buffer.dtype.itemsize
-            and "walked" not in instr.attrs  # else data decides which elements it touches
-        ):
-            uses[buffer.number].append((instr, t, writes))
-
-    for instr in trace.instructions:
-        for t in instr.tiles_in:
-            if t.buffer.number in written:
-                note(instr, t, writes=False)
-        for t in instr.outs:
-            if t.buffer.number in written:
-                note(instr, t, writes=True)
-    return uses
-
-
-def _first_clash(
-    buffer: Buffer, uses: list[tuple[Instruction, Tensor, bool]], affine: set[int], order: str
-) -> LoopError | None:
+def _first_clash(buffer: Buffer, uses: list[Use], affine: set[int], order: str) -> LoopError | None:
     owner = np.full(buffer.size, -1, np.int32)  # 2 * writing instruction's path + accumulates
     paths: dict[Path, int] = {}
     known: list[tuple[Path, Instruction]] = []
@@ -201,7 +161,7 @@ class _Pattern(NamedTuple):
 
 def _pattern(
     buffer: Buffer,
-    uses: list[tuple[Instruction, Tensor, bool]],
+    uses: list[Use],
     accumulates: list[bool],
     affine: set[int],
 ) -> _Pattern:

@@ -13,15 +13,15 @@ from nkisim.checking.iterations import have_own_parts
 from nkisim.memory import Buffer, Space
 from nkisim.tensor import Tensor
 
-SHAPE = (6, 4, 8)
-BUFFER = Buffer(0, SHAPE, np.dtype(np.float32), Space.SBUF, par_axis=1)
+SHAPE = (24, 24)
+BUFFER = Buffer(0, SHAPE, np.dtype(np.float32), Space.SBUF)
 WHOLE = Tensor(BUFFER)
 ELEMENTS = np.arange(WHOLE.size).reshape(SHAPE)
 
 
-def told(uses, affine):
+def told(uses, affine, slopes=None):
     keys, *columns = zip(*uses, strict=True)
-    return have_own_parts(BUFFER, [WHOLE[key] for key in keys], *columns, affine)
+    return have_own_parts(BUFFER, [WHOLE[key] for key in keys], *columns, affine, slopes or {})
 
 
 def clash(uses, affine):
@@ -67,7 +67,7 @@ def tiles(shift):
     for i in range(6):
         yield (i,), ((0, i),), True, False
         for j in range(2):
-            part = ((i + shift) % 6, slice(None), slice(4 * j, 4 * j + 4))
+            part = ((i + shift) % 6, slice(12 * j, 12 * j + 12))
             yield part, ((0, i), (1, j)), False, False
 
 
@@ -87,3 +87,43 @@ def test_what_iterations_share(uses, affine, own):
     uses = list(uses)
     assert told(uses, affine) == own
     assert clash(uses, affine) != own
+
+
+@st.composite
+def even(draw):
+    """Uses in two loops, one in the other, that move evenly with both loop indices: all of them,
+    those of the first and last iterations, and how far they move."""
+    outer = draw(st.sampled_from([(1, 0), (2, 0), (0, 1), (1, 1)]))
+    inner = draw(st.sampled_from([(0, 1), (0, 2), (1, 0), (0, 0)]))
+    every, some = [], []
+    for _ in range(draw(st.integers(1, 3))):
+        writes = draw(st.booleans())
+        accumulates = writes and draw(st.booleans())
+        start, size = (draw(st.tuples(st.integers(lo, 2), st.integers(lo, 2))) for lo in (0, 1))
+        inside = draw(st.booleans())
+        for i in range(5):
+            for j in range(5) if inside else [0]:
+                path = ((0, i), (1, j)) if inside else ((0, i),)
+                key = tuple(
+                    slice(a + i * s + j * t, a + i * s + j * t + n)
+                    for a, n, s, t in zip(start, size, outer, inner, strict=True)
+                )
+                every.append((key, path, writes, accumulates))
+                if {i, j} <= {0, 4}:
+                    some.append(every[-1])
+    return every, some, {0: outer, 1: inner}
+
+
+@given(even(), st.sets(st.sampled_from([0, 1])))
+def test_first_and_last_iterations_tell_of_those_between(uses, affine):
+    every, some, slopes = uses
+    if told(some, affine, slopes):
+        assert not clash(every, affine)
+
+
+def test_windows_of_iterations():
+    """Each iteration reads what it writes, and no more, or what the next but one does."""
+    written = [((slice(2 * i, 2 * i + 2),), ((0, i),), True, False) for i in (0, 9)]
+    slopes = {0: (2, 0)}
+    assert told([*written, ((1,), ((0, 0),), False, False)], {0}, slopes)
+    assert not told([*written, ((4,), ((0, 0),), False, False)], {0}, slopes)

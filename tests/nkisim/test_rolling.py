@@ -6,11 +6,12 @@ import itertools
 import warnings
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from traces import like, rolled, same, spec
 
 import nkisim
+from nkisim.checking.uses import shared_tensors, uses_of
 from nkisim.errors import (
     KernelError,
     LoopError,
@@ -700,6 +701,58 @@ def test_errors_and_warnings_are_those_of_the_whole_trace(kernel, x, error):
         assert len(found[1]) == 1
     else:
         assert issubclass(found[0][0], error)
+
+
+@settings(max_examples=40, deadline=None)
+@example(write=(1, 0, 0), read=(5, 0, 4), inner=nl.affine_range)  # moves faster than it is written
+@given(
+    write=st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 8)),
+    read=st.tuples(st.integers(0, 5), st.integers(0, 4), st.integers(0, 8)),
+    inner=st.sampled_from([nl.affine_range, nl.sequential_range]),
+)
+def test_dependences_between_iterations_are_found_far_apart(write, read, inner):
+    """Iterations of two loops write a row, at an address that grows evenly, and read another."""
+
+    def kernel(x):
+        y = like(x)
+        rows = nl.zeros((1, 80), x.dtype, buffer=nl.sbuf)
+        for i in nl.affine_range(9):
+            for j in inner(7):
+                (a, b, c), (d, e, f) = write, read
+                rows[:, a * i + b * j + c] = nl.load(x[0:1, 0])
+                nl.store(y[0:1, 7 * i + j], rows[:, d * i + e * j + f])
+        return y
+
+    rolled_kernel, whole = Kernel(kernel), Kernel(kernel)
+    found = outcome(lambda: rolled_kernel.specialize([spec(1, 64)], {}, rolled=True))
+    assert found == outcome(lambda: whole.specialize([spec(1, 64)], {}))
+
+
+def test_the_check_of_loops_leaves_out_iterations_between_others():
+    """Of a loop that is traced in part, and of one inside it that is known, the last copy stays."""
+
+    def kernel(x):
+        y = like(x)
+        tiles = nl.ndarray((9, 8, nl.par_dim(128), 8), x.dtype, buffer=nl.sbuf)
+        for i in nl.affine_range(9):
+            for j in nl.affine_range(8):
+                tiles[i, j] = nl.load(x[i, j])
+            for j in nl.affine_range(8):
+                nl.store(y[i, j], tiles[i, j])
+        return y
+
+    trace = rolled(Kernel(kernel), spec(9, 8, 128, 8))
+    number = next(b.number for b in trace.buffers if b.shape == (9, 8, 128, 8) and b.par_axis)
+    affine = set(range(len(trace.loops)))
+    found = uses_of(trace, shared_tensors(trace, affine))[number]
+    assert found.left_out
+    assert {t.offsets[0] for _, t, _ in found.uses} == {0, 1, 2, 6, 7, 8}
+    assert {t.offsets[1] for _, t, _ in found.uses if t.offsets[0] == 0} == {0, 1, 2, 5, 6, 7}
+    assert {t.offsets[1] for _, t, _ in found.uses if t.offsets[0] == 6} == {0, 7}
+    assert set(found.slopes.values()) == {(1, 0, 0, 0), (0, 1, 0, 0)}
+    everything = uses_of(trace, {number: set(range(len(trace.loops)))}, all_of_them=True)[number]
+    assert len(everything.uses) == 2 * 72
+    assert not everything.left_out
 
 
 def test_python_errors_of_missing_iterations_do_not_show():
