@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
+from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -201,13 +202,11 @@ def c_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def block_of(view: AccessPattern) -> int:
-    """Which tile of an on-chip tensor a view is in: its block index, counted row-major."""
-    if view.buffer.par_axis == 1:
+    """Which tile of an on-chip tensor a view is in: a number of its own for each tile."""
+    blocks = view.buffer.par_axis
+    if blocks == 1:
         return view.offsets[0]
-    at = 0
-    for size, o in zip(view.base_shape[: view.buffer.par_axis], view.offsets, strict=False):
-        at = at * size + o
-    return at
+    return sum(map(mul, view.offsets, view.buffer.strides[:blocks]))
 
 
 _INTS = frozenset({int})

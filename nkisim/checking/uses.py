@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nkisim.instruction import Instruction
+from nkisim.loops import Copied
 from nkisim.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -83,53 +84,52 @@ def uses_of(
     found = {number: Uses() for number in tensors}
     if not found:
         return found
-    if not all_of_them:
-        for loop, copied in trace.copied.items():
-            for number in copied.slopes.keys() & found.keys():
-                found[number].slopes[loop] = copied.slopes[number]
-    known: dict[int, list[_Copied]] = {}  # by identity of the loops
+    copied = {} if all_of_them else _copied(trace, found)
+    known: dict[int, Set[int]] = {}  # by identity of the loops, tensors to leave out there
     for instr in trace.instructions:
+        loops = instr.loops
+        between = known.get(id(loops))
+        if between is None:
+            between = known[id(loops)] = _between(loops, copied)
+        if len(between) == len(found):
+            continue
         for tiles, writes in ((instr.tiles_in, False), (instr.outs, True)):
             for t in tiles:
                 buffer = t.buffer
-                number, depth, loops = buffer.number, len(buffer.loops), instr.loops
-                if (
-                    number not in tensors
-                    or depth >= len(loops)
-                    or loops[depth][0] not in tensors[number]
-                    or t.dtype.itemsize != buffer.dtype.itemsize
-                    or "walked" in instr.attrs  # data decides which elements it touches
-                ):
+                outermost = tensors.get(buffer.number)
+                if outermost is None or buffer.number in between:
                     continue
-                if not all_of_them:
-                    copies = known.get(id(loops))
-                    if copies is None:
-                        copies = known[id(loops)] = _copies(trace, loops)
-                    if copies and _is_between(number, copies):
-                        found[number].left_out = True
-                        continue
-                found[number].uses.append((instr, t, writes))
+                depth = len(buffer.loops)
+                if (
+                    depth < len(loops)
+                    and loops[depth][0] in outermost
+                    and t.dtype.itemsize == buffer.dtype.itemsize
+                    and "walked" not in instr.attrs  # else data decides which elements it touches
+                ):
+                    found[buffer.number].uses.append((instr, t, writes))
     return found
 
 
-# Of an iteration that is a copy: what moves alike in it, and whether it is the last one.
-_Copied = tuple[dict[int, tuple[int, ...]], bool]
+def _copied(trace: Trace, found: Mapping[int, Uses]) -> dict[int, Copied]:
+    """The copied iterations of loops of which some need not be looked at, with the tensors of which
+    that holds: noted with these."""
+    copied: dict[int, Copied] = {}
+    for loop, (indices, last, slopes) in trace.copied.items():
+        numbers = slopes.keys() & found.keys()
+        copied[loop] = Copied(indices, last, dict.fromkeys(numbers, ()))
+        for number in numbers:
+            found[number].slopes[loop] = slopes[number]
+            found[number].left_out |= len(last) < len(indices)
+    return copied
 
 
-def _copies(trace: Trace, loops: Path) -> list[_Copied]:
-    """The iterations that are copies, of those that something is in, outermost first."""
-    return [
-        (copied.slopes, index in copied.last)
-        for n, index in loops
-        if (copied := trace.copied.get(n)) is not None and index in copied.indices
-    ]
-
-
-def _is_between(number: int, copies: list[_Copied]) -> bool:
-    """Whether other iterations tell what one does with a tensor."""
-    for slopes, last in copies:
-        if number not in slopes:
-            return False
-        if not last:
-            return True
-    return False
+def _between(loops: Path, copied: Mapping[int, Copied]) -> Set[int]:
+    """The tensors of which iterations before and behind these tell what they do."""
+    alike: Set[int] | None = None  # in the copies around
+    for n, index in loops:
+        if n in copied and index in copied[n].indices:
+            here = copied[n].slopes.keys()
+            alike = here if alike is None else alike & here
+            if index not in copied[n].last:
+                return alike
+    return frozenset()

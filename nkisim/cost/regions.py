@@ -6,8 +6,8 @@ meet, unless both step through memory so that they never hit the same element.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
-from itertools import product
 from math import gcd, prod
 
 from nkisim.tensor import Tensor
@@ -199,15 +199,16 @@ class Regions:
             )
 
     def _refine_grid(self, part: Tensor) -> None:
-        """Bins of the size of a part that finds too many in its own, unless others would reach over
-        too many bins then."""
+        """Bins of the size of a part that finds too many in its own, unless several others would
+        reach over too many bins then."""
         box = self._patterns.box
         grid = tuple(
             min(size, high - low + 1)
             for size, (low, high, _) in zip(self._grid, box(part), strict=True)
         )
         others = (box(r.part) for r in self._order if r.part is not None)
-        if grid == self._grid or any(_count(_spans(b, grid)) > _WIDE for b in others):
+        wide = (b for b in others if _count(_spans(b, grid)) > _WIDE)
+        if grid == self._grid or any(itertools.islice(wide, _FEW, None)):
             self._crowded *= 2
             return
         self._grid, self._binned, self._bins, self._wide = grid, 0, {}, []
@@ -221,7 +222,7 @@ class Regions:
         if len(box) != len(self._grid):
             return None
         spans = _spans(box, self._grid)
-        return list(product(*spans)) if _count(spans) <= _WIDE else None
+        return list(itertools.product(*spans)) if _count(spans) <= _WIDE else None
 
 
 def _spans(box: _Box, grid: tuple[int, ...]) -> list[range]:

@@ -246,6 +246,18 @@ def test_tiles_of_a_row_get_bins_of_their_own():
     assert max(map(len, regions._bins.values())) <= 2
 
 
+def test_windows_of_a_tile_that_was_filled_get_bins_of_their_own():
+    """Each window meets its neighbours, and what filled the tile, which spans all bins."""
+    whole = Tensor(Buffer(0, (128, 2050), F32, Space.SBUF))
+    regions, waits = Regions(Patterns()), {}
+    regions.write(whole, 0, waits)
+    regions.write(whole[:, 1:2049], 1, waits)
+    for i in range(2048):
+        regions.read(whole[:, i : i + 3], 2 + i, waits)
+    assert max(map(len, regions._bins.values())) <= 8
+    assert len(regions._wide) == 2
+
+
 # -- what the model compiler does
 
 
