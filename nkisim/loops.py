@@ -30,13 +30,15 @@ class Copied(NamedTuple):
     Attributes:
         indices: their loop indices.
         last: of these, the last of each stretch that follows an iteration that was traced.
-        slopes: by number, for the tensors that the iterations did not make and of which all that
-            they use moves alike: how far on each axis, from one index to the next.
+        slopes: by number, for the tensors that they did not make and of which all that they use
+            moves alike: how far on each axis, from one index to the next.
+        mixed: numbers of the others that they use and did not make.
     """
 
     indices: set[int]
     last: set[int]
     slopes: dict[int, tuple[int, ...]]
+    mixed: set[int]
 
 
 class Declarations:

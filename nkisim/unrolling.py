@@ -146,7 +146,7 @@ class _Unroller:
                 missing |= dict.fromkeys(plan.missing, recipe)
                 last.update(plan.missing[-1:])
         if missing and rolled.recorded:
-            self.trace.copied[key] = Copied({*missing}, last, _slopes(missing.values()))
+            self.trace.copied[key] = Copied({*missing}, last, *_slopes(missing.values()))
         out: list[Instruction] = []
         for index in rolled.indices:
             if index in missing:
@@ -201,10 +201,11 @@ class _Unroller:
         return [tuple([(new[number], i) for number, i in path]) for path in paths]
 
 
-def _slopes(recipes: Iterable[Recipe]) -> dict[int, tuple[int, ...]]:
-    """See Copied.slopes."""
+def _slopes(recipes: Iterable[Recipe]) -> tuple[dict[int, tuple[int, ...]], set[int]]:
+    """What the iterations that are made by some recipes use: see Copied.slopes and mixed."""
     found: dict[int, tuple[int, ...] | None] = {}
     for recipe in dict.fromkeys(recipes):
         for number, slope in recipe.slopes().items():
             found[number] = slope if found.get(number, slope) == slope else None
-    return {number: slope for number, slope in found.items() if slope is not None}
+    slopes = {number: slope for number, slope in found.items() if slope is not None}
+    return slopes, found.keys() - slopes.keys()

@@ -14,44 +14,51 @@ from nkisim.tensor import Tensor
 if TYPE_CHECKING:
     from nkisim.trace import Trace
 
+# A tile: the number of its tensor, and which of that one's it is.
+_Tile = tuple[int, int]
+
 
 def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
     """Each PSUM tile that is read in the middle of its accumulation, once."""
     accumulators = _in_doubt(trace)
     if not accumulators:
         return
-    reads: dict[tuple[int, int], dict[tuple, tuple[Instruction, Tensor]]] = {}
-    reported: set[tuple[int, int]] = set()
+    reads: dict[_Tile, dict[tuple, tuple[Instruction, Tensor]]] = {}
+    reported: set[_Tile] = set()
     for _, instr, _ in touching(trace.instructions, (Space.PSUM,)):
         accumulates = _accumulates(instr)
         for t in instr.outs:
-            if t.buffer.number not in accumulators:
+            tile = _tile(t)
+            if tile not in accumulators:
                 continue
-            key = (t.buffer.number, block_of(t))
             if not accumulates:
-                reads.pop(key, None)  # written afresh: a new accumulation
+                reads.pop(tile, None)  # written afresh: a new accumulation
                 continue
-            early = _overlapping(reads[key], t) if key in reads else None
-            if early is not None and key not in reported:
-                reported.add(key)
+            early = _overlapping(reads[tile], t) if tile in reads else None
+            if early is not None and tile not in reported:
+                reported.add(tile)
                 yield _read_early(instr, t, early)
-            elif t.buffer.dtype != F32 and key not in reported:
-                reported.add(key)
+            elif t.buffer.dtype != F32 and tile not in reported:
+                reported.add(tile)
                 yield _not_fp32(instr, t)
         if instr.engine is Engine.TENSOR:
             continue
         for t in instr.tiles_in:
-            if t.buffer.number not in accumulators:
-                continue
-            if not any([t.same_elements(o) for o in instr.outs]):
-                key = (t.buffer.number, block_of(t))
-                reads.setdefault(key, {})[tuple(t.bounds())] = (instr, t)
+            tile = _tile(t)
+            if tile in accumulators and not any([t.same_elements(o) for o in instr.outs]):
+                reads.setdefault(tile, {})[tuple(t.bounds())] = (instr, t)
 
 
-def _in_doubt(trace: Trace) -> set[int]:
-    """The PSUM tensors that are read before they are added to for the last time, or not in fp32."""
-    first_read: dict[int, int] = {}
-    last_sum: dict[int, int] = {}
+def _tile(t: Tensor) -> _Tile:
+    """Which tile a view is in."""
+    buffer = t.buffer
+    return (buffer.number, block_of(t)) if buffer.par_axis else (buffer.number, 0)
+
+
+def _in_doubt(trace: Trace) -> set[_Tile]:
+    """The PSUM tiles that are read before they are added to for the last time, or not in fp32."""
+    first_read: dict[_Tile, int] = {}
+    last_sum: dict[_Tile, int] = {}
     kinds: dict[int, tuple[bool, bool]] = {}  # whether it accumulates, and reads; so do its copies
     for at, instr in enumerate(trace.instructions):
         origin = instr.origin or instr
@@ -64,17 +71,18 @@ def _in_doubt(trace: Trace) -> set[int]:
         accumulates, reads = kind
         if accumulates:
             for t in instr.outs:
-                last_sum[t.buffer.number] = at
+                last_sum[_tile(t)] = at
         if reads:
             for t in instr.tiles_in:
-                first_read.setdefault(t.buffer.number, at)
+                first_read.setdefault(_tile(t), at)
     never = len(trace.instructions)
+    buffers = trace.buffers
     return {
-        n
-        for n, at in last_sum.items()
-        if (first_read.get(n, never) <= at or trace.buffers[n].dtype != F32)
-        and trace.buffers[n].space is Space.PSUM
-        and n < trace.copies  # copies are like those that were traced
+        tile
+        for tile, at in last_sum.items()
+        if (first_read.get(tile, never) <= at or buffers[tile[0]].dtype != F32)
+        and buffers[tile[0]].space is Space.PSUM
+        and tile[0] < trace.copies  # copies are like those that were traced
     }
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nkisim.checking.cells import Part, in_cells, is_box
-from nkisim.checking.iterations import Path, have_own_parts
-from nkisim.checking.uses import Use, Uses, shared_tensors, uses_of
+from nkisim.checking.iterations import Access, have_own_parts
+from nkisim.checking.uses import LoopUses, Path, Use, Uses
 from nkisim.errors import LoopError
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer
@@ -31,7 +31,7 @@ _ASSOCIATIVE = frozenset(
     | {"bitwise_and", "bitwise_or", "bitwise_xor"}
 )
 
-_FEW = 64  # uses that are quicker to look at one by one than in arrays
+_FEW = 64  # uses of a tensor; so few are looked at by their pattern, which others may have, too
 
 
 def check_affine_loops(trace: Trace) -> Iterator[LoopError]:
@@ -39,47 +39,46 @@ def check_affine_loops(trace: Trace) -> Iterator[LoopError]:
     affine = {n for n, loop in enumerate(trace.loops) if loop.kind == "affine_range"}
     if not affine:
         return
-    shared = shared_tensors(trace, affine)
+    loops = LoopUses(trace, affine)
     known: dict[_Pattern, bool] = {}  # tiles made in the same place, in turn, have one pattern
-    doubtful: dict[int, set[int]] = {}
-    for number, found in uses_of(trace, shared).items():
+    doubtful = []
+    for number, found in loops.telling().items():
         buffer = trace.buffers[number]
         if not found.left_out:
-            error = _clash(buffer, found.uses, affine, known)
+            error = _clash(buffer, found, affine, known)
             if error is not None:
                 yield error
-        elif not _have_own_parts(buffer, found, affine):
-            doubtful[number] = shared[number]
-    for number, found in uses_of(trace, doubtful, all_of_them=True).items():
-        error = _clash(trace.buffers[number], found.uses, affine, known)
+            continue
+        accumulates = [_accumulates(i, t) for i, t, _ in found.uses]
+        if not _have_own_parts(buffer, found, accumulates, affine):
+            doubtful.append(number)
+    for number, found in loops.whole(doubtful).items():
+        error = _clash(trace.buffers[number], found, affine, known)
         if error is not None:
             yield error
 
 
-def _have_own_parts(buffer: Buffer, found: Uses, affine: set[int]) -> bool:
+def _have_own_parts(buffer: Buffer, found: Uses, accumulates: list[bool], affine: set[int]) -> bool:
     """Whether iterations keep out of each other's way: see nkisim.checking.iterations."""
-    depth, uses = len(buffer.loops), found.uses
-    return have_own_parts(
-        buffer,
-        [t for _, t, _ in uses],
-        [i.loops[depth:] for i, _, _ in uses],
-        [writes for _, _, writes in uses],
-        [_accumulates(i, t) for i, t, _ in uses],
-        affine,
-        found.slopes,
-    )
+    depth = len(buffer.loops)
+    accesses = [
+        Access(t, i.loops[depth:], writes, adds)
+        for (i, t, writes), adds in zip(found.uses, accumulates, strict=True)
+    ]
+    return have_own_parts(buffer, accesses, affine, found.slopes)
 
 
 def _clash(
-    buffer: Buffer, uses: list[Use], affine: set[int], known: dict[_Pattern, bool]
+    buffer: Buffer, found: Uses, affine: set[int], known: dict[_Pattern, bool]
 ) -> LoopError | None:
     """A dependence between iterations, given all uses of a tensor."""
+    uses = found.uses
     if not uses or _are_apart([t for _, t, _ in uses]):
         return None
     accumulates = [_accumulates(i, t) for i, t, _ in uses]
     if all(accumulates):  # in any order
         return None
-    if len(uses) > _FEW and _have_own_parts(buffer, Uses(uses), affine):
+    if len(uses) > _FEW and _have_own_parts(buffer, found, accumulates, affine):
         return None
     if all([i.where_of(t) is None for i, t, _ in uses]):
         pattern = _pattern(buffer, uses, accumulates, affine)
@@ -87,10 +86,10 @@ def _clash(
             known[pattern] = _do_not_clash(pattern)
         if known[pattern]:
             return None
-    found = _first_clash(buffer, uses, affine, "after")
-    if found is None and any(not writes for _, _, writes in uses):
-        found = _first_clash(buffer, uses[::-1], affine, "before")
-    return found
+    error = _first_clash(buffer, uses, affine, "after")
+    if error is None and any(not writes for _, _, writes in uses):
+        error = _first_clash(buffer, uses[::-1], affine, "before")
+    return error
 
 
 def _are_apart(tensors: list[Tensor]) -> bool:
@@ -160,10 +159,7 @@ class _Pattern(NamedTuple):
 
 
 def _pattern(
-    buffer: Buffer,
-    uses: list[Use],
-    accumulates: list[bool],
-    affine: set[int],
+    buffer: Buffer, uses: list[Use], accumulates: list[bool], affine: set[int]
 ) -> _Pattern:
     depth = len(buffer.loops)
     scopes: dict[Path, int] = {}

@@ -6,12 +6,11 @@ it does, one step further on each time, the last one tells with it what all of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nkisim.instruction import Instruction
-from nkisim.loops import Copied
 from nkisim.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -21,6 +20,10 @@ Path = tuple[tuple[int, int], ...]
 
 # An instruction, the part of the tensor that it uses, and whether it writes it.
 Use = tuple[Instruction, Tensor, bool]
+
+
+# An instruction that tells what those left out do, and the tensors of which it does; None for all.
+_Telling = tuple[Instruction, Set[int] | None]
 
 
 @dataclass(slots=True)
@@ -39,65 +42,100 @@ class Uses:
     slopes: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
-def shared_tensors(trace: Trace, loops: Set[int]) -> dict[int, set[int]]:
-    """The tensors that are written in one of some loops outside of which they were made, by number.
-
-    Of the loops around such a write, the outermost one in which the tensor does not get made anew
-    tells uses apart: those in different ones are never in different iterations of one loop.
-
-    Returns:
-        For each tensor, these outermost loops.
-    """
-    found: dict[int, set[int]] = {}
-    copies, echoes = trace.copies, trace.echoes
-    local: set[int] = set()  # instructions that write what their iteration has made; so do copies
-    for instr in trace.instructions:
-        if instr.origin is not None:
-            if id(instr.origin) in local:
-                continue
-        elif all([len(t.buffer.loops) == len(instr.loops) for t in instr.outs]):
-            local.add(id(instr))
-            continue
-        for t in instr.outs:
-            buffer = t.buffer
-            number = buffer.number
-            if number >= copies or number in echoes:
-                continue
-            inner = instr.loops[len(buffer.loops) :]
-            if inner and any([n in loops for n, _ in inner]):
-                found.setdefault(number, set()).add(inner[0][0])
-    for number in trace.hidden:
-        found.pop(number, None)
-    return found
-
-
-def uses_of(
-    trace: Trace, tensors: Mapping[int, set[int]], all_of_them: bool = False
-) -> dict[int, Uses]:
-    """The uses of tensors, given with the outermost loops to look at.
+class LoopUses:
+    """The uses of tensors in some loops of a trace, which share them.
 
     Args:
         trace: the trace.
-        tensors: as `shared_tensors` gives them.
-        all_of_them: whether none is to be left out.
+        loops: numbers of the loops.
+
+    Attributes:
+        shared: the tensors that are written in one of the loops outside of which they were made, by
+            number. Of the loops around such writes, the outermost ones in which the tensor does not
+            get made anew: uses in different ones are never in different iterations of one loop.
     """
-    found = {number: Uses() for number in tensors}
-    if not found:
+
+    def __init__(self, trace: Trace, loops: Set[int]) -> None:
+        self.trace = trace
+        self._telling: list[_Telling] = []
+        self.shared = self._shared(loops)
+
+    def _place(self, loops: Path) -> tuple[bool, Set[int] | None]:
+        """Where an instruction is, given the loops around it: whether one of the iterations is a
+        copy; and, if others before and behind it tell what it does, the tensors of which they do
+        not. Else None."""
+        copied, is_copy, mixed = self.trace.copied, False, _NOTHING
+        for n, index in loops:
+            here = copied.get(n)
+            if here is not None and index in here.indices:
+                is_copy = True
+                if here.mixed:
+                    mixed = mixed | here.mixed
+                if index not in here.last:
+                    return True, mixed
+        return is_copy, None
+
+    def _shared(self, wanted: Set[int]) -> dict[int, set[int]]:
+        trace, telling = self.trace, self._telling
+        found: dict[int, set[int]] = {}
+        copies, echoes = trace.copies, trace.echoes
+        local: set[int] = set()  # instructions that write what their iteration has made
+        places: dict[int, tuple[bool, Set[int] | None]] = {}  # by identity of the loops
+        for instr in trace.instructions:
+            loops = instr.loops
+            place = places.get(id(loops))
+            if place is None:
+                place = places[id(loops)] = self._place(loops)
+            is_copy, mixed = place
+            if mixed or mixed is None:
+                telling.append((instr, mixed))
+            if is_copy:  # the loops are those of the iteration that it is a copy of
+                continue
+            if instr.origin is not None:
+                if id(instr.origin) in local:
+                    continue
+            elif all([len(t.buffer.loops) == len(loops) for t in instr.outs]):
+                local.add(id(instr))
+                continue
+            for t in instr.outs:
+                buffer = t.buffer
+                number = buffer.number
+                if number >= copies or number in echoes:
+                    continue
+                inner = loops[len(buffer.loops) :]
+                if inner and any([n in wanted for n, _ in inner]):
+                    found.setdefault(number, set()).add(inner[0][0])
+        for number in trace.hidden:
+            found.pop(number, None)
         return found
-    copied = {} if all_of_them else _copied(trace, found)
-    known: dict[int, Set[int]] = {}  # by identity of the loops, tensors to leave out there
-    for instr in trace.instructions:
+
+    def telling(self) -> dict[int, Uses]:
+        """The uses of the shared tensors in the iterations that tell what all of them do."""
+        found = _uses(self._telling, self.shared)
+        for loop, copied in self.trace.copied.items():
+            for number in copied.slopes.keys() & found.keys():
+                found[number].slopes[loop] = copied.slopes[number]
+                found[number].left_out |= len(copied.last) < len(copied.indices)
+        return found
+
+    def whole(self, numbers: Collection[int]) -> dict[int, Uses]:
+        """All uses of some of the tensors."""
+        if not numbers:
+            return {}
+        everything = ((instr, None) for instr in self.trace.instructions)
+        return _uses(everything, {number: self.shared[number] for number in numbers})
+
+
+def _uses(instructions: Iterable[_Telling], tensors: dict[int, set[int]]) -> dict[int, Uses]:
+    """The uses of tensors, given with the outermost loops to look at."""
+    found = {number: Uses() for number in tensors}
+    for instr, only in instructions:
         loops = instr.loops
-        between = known.get(id(loops))
-        if between is None:
-            between = known[id(loops)] = _between(loops, copied)
-        if len(between) == len(found):
-            continue
         for tiles, writes in ((instr.tiles_in, False), (instr.outs, True)):
             for t in tiles:
                 buffer = t.buffer
                 outermost = tensors.get(buffer.number)
-                if outermost is None or buffer.number in between:
+                if outermost is None or (only is not None and buffer.number not in only):
                     continue
                 depth = len(buffer.loops)
                 if (
@@ -110,26 +148,4 @@ def uses_of(
     return found
 
 
-def _copied(trace: Trace, found: Mapping[int, Uses]) -> dict[int, Copied]:
-    """The copied iterations of loops of which some need not be looked at, with the tensors of which
-    that holds: noted with these."""
-    copied: dict[int, Copied] = {}
-    for loop, (indices, last, slopes) in trace.copied.items():
-        numbers = slopes.keys() & found.keys()
-        copied[loop] = Copied(indices, last, dict.fromkeys(numbers, ()))
-        for number in numbers:
-            found[number].slopes[loop] = slopes[number]
-            found[number].left_out |= len(last) < len(indices)
-    return copied
-
-
-def _between(loops: Path, copied: Mapping[int, Copied]) -> Set[int]:
-    """The tensors of which iterations before and behind these tell what they do."""
-    alike: Set[int] | None = None  # in the copies around
-    for n, index in loops:
-        if n in copied and index in copied[n].indices:
-            here = copied[n].slopes.keys()
-            alike = here if alike is None else alike & here
-            if index not in copied[n].last:
-                return alike
-    return frozenset()
+_NOTHING: Set[int] = frozenset()

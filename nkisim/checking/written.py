@@ -58,7 +58,9 @@ class _Notes:
         if tensor.base_shape != tensor.buffer.shape or not tensor.size:
             return False
         bounds, blocks = tensor.bounds(), tensor.buffer.par_axis
-        if _hold(self._wide[:_FEW], bounds):
+        if not blocks:
+            return _hold(self._boxes.get((), [])[:_FEW], bounds)
+        if self._wide and _hold(self._wide[:_FEW], bounds):
             return True
         tiles = [range(low, high + 1) for low, high in bounds[:blocks]]
         return prod(map(len, tiles)) <= _FEW and all(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nkisim.checking.iterations import have_own_parts
+from nkisim.checking.iterations import Access, have_own_parts
 from nkisim.memory import Buffer, Space
 from nkisim.tensor import Tensor
 
@@ -20,8 +20,8 @@ ELEMENTS = np.arange(WHOLE.size).reshape(SHAPE)
 
 
 def told(uses, affine, slopes=None):
-    keys, *columns = zip(*uses, strict=True)
-    return have_own_parts(BUFFER, [WHOLE[key] for key in keys], *columns, affine, slopes or {})
+    accesses = [Access(WHOLE[key], *how) for key, *how in uses]
+    return have_own_parts(BUFFER, accesses, affine, slopes or {})
 
 
 def clash(uses, affine):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from traces import like, rolled, same, spec
 
 import nkisim
-from nkisim.checking.uses import shared_tensors, uses_of
+from nkisim.checking.uses import LoopUses
 from nkisim.errors import (
     KernelError,
     LoopError,
@@ -743,14 +743,14 @@ def test_the_check_of_loops_leaves_out_iterations_between_others():
 
     trace = rolled(Kernel(kernel), spec(9, 8, 128, 8))
     number = next(b.number for b in trace.buffers if b.shape == (9, 8, 128, 8) and b.par_axis)
-    affine = set(range(len(trace.loops)))
-    found = uses_of(trace, shared_tensors(trace, affine))[number]
+    loops = LoopUses(trace, set(range(len(trace.loops))))
+    found = loops.telling()[number]
     assert found.left_out
     assert {t.offsets[0] for _, t, _ in found.uses} == {0, 1, 2, 6, 7, 8}
     assert {t.offsets[1] for _, t, _ in found.uses if t.offsets[0] == 0} == {0, 1, 2, 5, 6, 7}
     assert {t.offsets[1] for _, t, _ in found.uses if t.offsets[0] == 6} == {0, 7}
     assert set(found.slopes.values()) == {(1, 0, 0, 0), (0, 1, 0, 0)}
-    everything = uses_of(trace, {number: set(range(len(trace.loops)))}, all_of_them=True)[number]
+    everything = loops.whole([number])[number]
     assert len(everything.uses) == 2 * 72
     assert not everything.left_out
 
