@@ -93,6 +93,36 @@ def causal_attention(q, k, v):
     return out
 
 
+def generated(a, b):
+    """a @ b as a compiler writes it, a (m, k) and b (k, n): all tiles are kept in a few tensors,
+    with an axis for each loop around them."""
+    (m, k), n = a.shape, b.shape[1]
+    rows, inner, wide = m // 128, k // 128, n // 512
+    out = nl.ndarray((m, n), a.dtype, buffer=nl.shared_hbm)
+    p, f, h = nl.arange(128)[:, None], nl.arange(128)[None, :], nl.arange(512)[None, :]
+    part, width = nl.par_dim(128), 512
+    left = nl.ndarray((rows, inner, part, 128), a.dtype)
+    turned = nl.zeros((rows, inner, part, 128), nl.float32, buffer=nl.psum)
+    moved = nl.ndarray((rows, inner, part, 128), a.dtype)
+    right = nl.ndarray((wide, inner, part, width), b.dtype)
+    sums = nl.zeros((wide, rows, part, width), nl.float32, buffer=nl.psum)
+    done = nl.ndarray((wide, rows, part, width), a.dtype)
+    for i in nl.affine_range(rows):
+        for j in nl.affine_range(inner):
+            left[i, j, p, f] = nl.load(a[i * 128 + p, j * 128 + f])
+            turned[i, j, p, f] = nisa.nc_transpose(left[i, j, p, f], engine=nisa.tensor_engine)
+            moved[i, j, p, f] = nl.copy(turned[i, j, p, f], dtype=a.dtype)
+    for w in nl.affine_range(wide):
+        for j in nl.affine_range(inner):
+            right[w, j, p, h] = nl.load(b[j * 128 + p, w * width + h])
+        for i in nl.affine_range(rows):
+            for j in nl.affine_range(inner):
+                sums[w, i, p, h] += nisa.nc_matmul(moved[i, j, p, f], right[w, j, p, h])
+            done[w, i, p, h] = nl.copy(sums[w, i, p, h], dtype=a.dtype)
+            nl.store(out[i * 128 + p, w * width + h], done[w, i, p, h])
+    return out
+
+
 def cases() -> Iterator[tuple[str, Kernel, tuple]]:
     """What is profiled: a name, a kernel that was not traced yet, and its arguments."""
 
@@ -122,6 +152,8 @@ def cases() -> Iterator[tuple[str, Kernel, tuple]]:
     yield "add in loops of Python", Kernel(loops_of_python), (square, square)
     small = spec(32 * TILE_ROWS, 32 * TILE_COLS)
     yield "add or subtract, by the loop index", Kernel(branches), (small, small)
+    pair = spec(4096, 2048, dtype=bfloat16), spec(2048, 4096, dtype=bfloat16)
+    yield "matmul as a compiler writes it", Kernel(generated), pair
     long = spec(64 * TILE_ROWS, 128)
     yield "causal attention", Kernel(causal_attention), (long, long, long)
 

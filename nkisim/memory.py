@@ -202,11 +202,13 @@ def c_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def block_of(view: AccessPattern) -> int:
-    """Which tile of an on-chip tensor a view is in: a number of its own for each tile."""
-    blocks = view.buffer.par_axis
-    if blocks == 1:
-        return view.offsets[0]
-    return sum(map(mul, view.offsets, view.buffer.strides[:blocks]))
+    """Which tile of an on-chip tensor a view is in: its block index, counted row-major."""
+    buffer = view.buffer
+    blocks = buffer.par_axis
+    if blocks < 2:
+        return view.offsets[0] if blocks else 0
+    strides = buffer.strides[:blocks]
+    return sum(map(mul, view.offsets, strides)) // (strides[-1] or 1)
 
 
 _INTS = frozenset({int})

@@ -51,8 +51,7 @@ def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
 
 def _tile(t: Tensor) -> _Tile:
     """Which tile a view is in."""
-    buffer = t.buffer
-    return (buffer.number, block_of(t)) if buffer.par_axis else (buffer.number, 0)
+    return t.buffer.number, block_of(t)
 
 
 def _in_doubt(trace: Trace) -> set[_Tile]:

@@ -95,11 +95,18 @@ def check_placement(trace: Trace) -> Iterator[KernelError]:
         return
     yield from _hidden_tiles(trace)
     yield from _mixed(trace)
-    machine = trace.machine
-    owner = {
-        Space.SBUF: np.full((4, machine.sbuf_bytes), -1, np.int32),
-        Space.PSUM: np.full((4, machine.psum_bytes), -1, np.int32),
-    }
+    # The bytes of a partition are cut where a tile starts or ends: those between have one owner.
+    cuts: dict[Space, dict[int, int]] = {}
+    for space in (Space.SBUF, Space.PSUM):
+        ends = {
+            end
+            for number in placed
+            if trace.buffers[number].space is space
+            for p in trace.buffers[number].placed
+            for end in (p.address, p.address + p.size)
+        }
+        cuts[space] = {end: at for at, end in enumerate(sorted(ends))}
+    owner = {space: np.full((4, len(at)), -1, np.int32) for space, at in cuts.items()}
     tiles: dict[tuple[int, int], int] = {}
     keys: list[tuple[int, int]] = []
     reported: set[tuple[int, int]] = set()
@@ -114,7 +121,8 @@ def check_placement(trace: Trace) -> Iterator[KernelError]:
                 keys.append(key)
             p = t.buffer.placed[key[1]]
             quarters = slice(p.start // _QUARTER, -(-(p.start + p.partitions) // _QUARTER))
-            cells = owner[t.space][quarters, p.address : p.address + p.size]
+            at = cuts[t.space]
+            cells = owner[t.space][quarters, at[p.address] : at[p.address + p.size]]
             if writes:
                 cells[...] = mine
                 written.add(mine)

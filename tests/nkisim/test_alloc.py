@@ -78,6 +78,24 @@ def test_and_too_few_for_tiles_that_live_at_once():
         nki.jit(copy_kernel(rotating(2), True))(X)
 
 
+def test_tiles_of_two_block_axes_have_a_place_each():
+    def kernel(x, places):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        buffer = ncc.sbuf.mod_alloc(base_addr=64, num_free_tiles=places)
+        tiles = nl.ndarray((2, 2, nl.par_dim(128), 64), dtype=x.dtype, buffer=buffer)
+        for i in nl.affine_range(2):
+            for j in nl.affine_range(2):
+                tiles[i, j] = nl.load(x[2 * i + j])
+        for i in nl.affine_range(2):
+            for j in nl.affine_range(2):
+                nl.store(out[2 * i + j], tiles[i, j])
+        return out
+
+    np.testing.assert_array_equal(nki.jit(kernel)(X, (2, 2)), X)
+    with pytest.raises(PlacementError, match=r"reads tile 0 .* after tile 2 .* written over it"):
+        nki.jit(kernel)(X, (1, 2))
+
+
 def test_force_auto_alloc_ignores_the_places():
     kernel = ncc.force_auto_alloc(nki.jit(copy_kernel(rotating(2), True)))
     np.testing.assert_array_equal(kernel(X), X)
