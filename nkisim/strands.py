@@ -163,6 +163,9 @@ class Strand:
         if known is not None:
             if steps == known.steps and not plan.is_settled:
                 known.confirmed = True
+                # Another loop around may have been found to be none to leave iterations out of,
+                # and no longer tell what is computed from its index.
+                known.slopes = self._slopes(model)
                 self.loop.rolls.settled.add(self.loop.variable.line)
             return None
         end = len(plan.traced) - 1

@@ -279,6 +279,13 @@ def test_the_causal_attention_that_is_profiled_computes_it():
     np.testing.assert_allclose(got, wanted, rtol=0, atol=0.02)  # bfloat16
 
 
+def test_the_generated_matmul_that_is_profiled_computes_it():
+    rng = np.random.default_rng(4)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((256, 384), (384, 1024)))
+    got = Kernel(bench_profile.generated)(a, b)
+    np.testing.assert_allclose(got, a @ b, rtol=0, atol=1e-3)
+
+
 def test_what_is_profiled_is_traced_in_part():
     """A rolled trace that fails is followed by a whole one, which would only be slow."""
     for name, kernel, args in bench_profile.cases():

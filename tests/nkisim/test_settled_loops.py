@@ -3,6 +3,7 @@ is traced, where nothing that it leaves behind in Python is read."""
 
 import itertools
 
+import numpy as np
 import pytest
 from traces import like, rolled, same, spec
 
@@ -49,6 +50,31 @@ def test_strands_of_different_lengths_follow_one_that_is_known():
 
     same(Kernel(kernel), spec(30, 30, 128, 8))
     assert next(ran) < 30 * 30 + 30 * 4  # the whole trace, and four a row
+
+
+def test_loops_in_a_loop_that_turns_out_to_have_different_iterations():
+    """`loop_reduce` fills its result in the first iteration, and adds to it in the others. That is
+    found when the loop has been executed once; its index is a number like any other then."""
+    ran = itertools.count()
+
+    def kernel(x):
+        y = like(x)
+        sums = nl.ndarray((9, 12, nl.par_dim(128), 8), x.dtype, buffer=nl.sbuf)
+        tiles = nl.ndarray((9, 4, 12, nl.par_dim(128), 8), x.dtype, buffer=nl.sbuf)
+        for i in nl.affine_range(9):
+            for j in nl.affine_range(4):
+                for k in nl.affine_range(12):
+                    next(ran)
+                    tiles[i, j, k] = nl.load(x[i, j, k])
+                    sums[i, k] = nl.loop_reduce(tiles[i, j, k], np.add, loop_indices=[j])
+            for k in nl.affine_range(12):
+                nl.store(y[i, 0, k], sums[i, k])
+        return y
+
+    same(Kernel(kernel), spec(9, 4, 12, 128, 8))
+    # Besides the whole trace: of five outer iterations, in the first one 5 for each kind, and 2 to
+    # confirm the second; in the next one 2 for each; else 1 each time.
+    assert next(ran) == 9 * 4 * 12 + (5 + 5 + 2 + 1) + (2 + 2 + 1 + 1) + 3 * 4
 
 
 # -- what an iteration leaves behind --------------------------------------------------------------
