@@ -16,9 +16,18 @@ def parameter_hints(func: Callable) -> dict[str, Any]:
     for name, hint in getattr(func, "__annotations__", {}).items():
         if isinstance(hint, str):
             hint = _evaluated(hint, func)
-        if getattr(hint, "__module__", "").startswith("nkisim.") and hasattr(hint, "mutable"):
+        if is_tensor_type(hint):
             hints[name] = hint
     return hints
+
+
+def is_tensor_type(x: Any) -> bool:
+    """Whether `x` is nki.typing.tensor or mutable_tensor, or one of these with a shape."""
+    return (
+        isinstance(x, type)
+        and getattr(x, "__module__", "").startswith("nkisim.")
+        and hasattr(x, "mutable")
+    )
 
 
 def _evaluated(text: str, func: Callable) -> Any:

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from nkisim.annotations import is_tensor_type
 from nkisim.cost.allocation import spill
 from nkisim.cost.build import work_of
 from nkisim.cost.scheduler import schedule
 from nkisim.cost.timeline import Core, Timeline
 from nkisim.dtypes import as_dtype
+from nkisim.errors import ParameterError
 from nkisim.kernel import Kernel, Specialization, as_kernel, map_leaves
 from nkisim.program import TensorSpec
 from nkisim.trace import Trace
@@ -27,14 +29,16 @@ def profile(kernel: Callable | Kernel, *args: Any, **kwargs: Any) -> Timeline:
 
     Args:
         kernel: a kernel, a kernel bound to a launch grid (`kernel[2, 2]`), or a function.
-        *args, **kwargs: its arguments. A tensor may be an array of any framework or a
-            `nkisim.TensorSpec(shape, dtype)`: only shape and dtype are looked at.
+        *args, **kwargs: its arguments. A tensor may be an array of any framework, a
+            `nkisim.TensorSpec(shape, dtype)` or `nki.typing.tensor[shape, dtype]`: only shape and
+            dtype are looked at.
 
     Returns:
         A Timeline. All of its times are modelled.
 
     Raises:
         KernelError: the kernel breaks a rule.
+        ParameterError: a `nki.typing.tensor` without a shape or a dtype.
         TypeError: the arguments do not fit the kernel's signature.
     """
     with _without_collection():
@@ -67,6 +71,15 @@ def timeline(trace: Trace) -> Timeline:
 
 def _spec(leaf: Any) -> Any:
     """Shape and dtype of anything that has them; other arguments as they are."""
+    if is_tensor_type(leaf):
+        if leaf.shape is None or leaf.dtype is None:
+            raise ParameterError(
+                f"an argument is the type {leaf.__name__} without a "
+                f"{'shape' if leaf.shape is None else 'dtype'}",
+                rule="a type in place of an argument says its shape and its dtype",
+                fix="pass e.g. tensor[[128, 512], nl.float32]",
+            )
+        return TensorSpec(tuple(leaf.shape), as_dtype(leaf.dtype))
     if isinstance(leaf, TensorSpec) or not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
         return leaf
     if np.isscalar(leaf) or isinstance(leaf, type):  # np.float32 itself has both names

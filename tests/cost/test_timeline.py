@@ -8,12 +8,14 @@ import re
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
+import neuronxcc.nki.typing as nt
 import numpy as np
 import pytest
 
 import nkisim
 from kernels.validation import elementwise, mamba, vector_add
 from nkisim.cost.timeline import MODELLED
+from nkisim.errors import ParameterError
 
 
 def spec(*shape, dtype=np.float32):
@@ -37,6 +39,34 @@ def test_a_type_is_an_argument_like_any_other(dtype, itemsize):
         return out
 
     assert nkisim.profile(cast, spec(8, 64), dtype).hbm_bytes == 8 * 64 * (4 + itemsize)
+
+
+def test_a_tensor_type_stands_for_a_tensor():
+    """As in the SDK's examples of nki.benchmark."""
+    given = nt.tensor[[256, 512], nl.float32], nt.mutable_tensor[[256, 512], nl.float32]
+
+    @nki.benchmark(warmup=2, iters=3)
+    def negate(x, y):
+        for i in nl.affine_range(2):
+            nl.store(y[i * 128 : i * 128 + 128], nl.negative(nl.load(x[i * 128 : i * 128 + 128])))
+
+    negate(*given)
+    latency = negate.benchmark_result.nc_latency.get_latency_percentile(99)
+    assert latency == nkisim.profile(negate, *given).latency_us
+    assert latency == nkisim.profile(negate, spec(256, 512), spec(256, 512)).latency_us
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"), [(nt.tensor, "shape"), (nt.tensor[128, 512], "dtype")]
+)
+def test_a_tensor_type_has_a_shape_and_a_dtype(given, missing):
+    def negate(x):
+        y = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(y, nl.negative(nl.load(x)))
+        return y
+
+    with pytest.raises(ParameterError, match=f"type tensor without a {missing}"):
+        nkisim.profile(negate, given)
 
 
 def test_bytes_and_operations_are_counted():
