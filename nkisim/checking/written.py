@@ -80,9 +80,8 @@ class WrittenElements:
         self._flags: dict[int, np.ndarray | None] = {}
         self._missing: dict[int, int] = {}  # elements without a flag, of the arrays above
         self._noted: dict[int, _Notes] = {}
-        self._covered: dict[
-            tuple, bool | None
-        ] = {}  # tiles are written in the same parts again and again
+        # By shape and parts: tiles are written in the same ones again and again.
+        self._covered: dict[tuple, bool | None] = {}
 
     def of(self, buffer: Buffer) -> Flags:
         """What is known of a buffer."""

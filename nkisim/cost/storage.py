@@ -166,7 +166,7 @@ class Storage:
 
     def _accesses(self, tiles: tuple[Tensor, ...], operands: list[_Operand]) -> list[Access]:
         """What the operands of an instruction touch."""
-        known = self.work.memory
+        known, numbers = self.work.memory, self._tiles
         found = []
         for at, parts, memory, blocks, placed in operands:
             t = tiles[at]
@@ -175,22 +175,19 @@ class Storage:
                 found.append(self._slot(t, parts))
                 continue
             if blocks:
-                number = self._tile(number, offsets[:blocks])
+                tile = number, offsets[:blocks]
+                number = numbers.get(tile)
+                if number is None:
+                    number = numbers[tile] = self._next
+                    self._next -= 1
+                    known[number] = memory
                 offsets = offsets[blocks:]
-            if number not in known:
+            elif number not in known:
                 known[number] = memory
             part = parts.get(offsets)
             if part is None:
                 part = parts[offsets] = _in_first_tile(t, blocks) if blocks else t
             found.append((number, part))
-        return found
-
-    def _tile(self, buffer: int, block: tuple[int, ...]) -> int:
-        """The number of a tile of a blocked buffer."""
-        found = self._tiles.get((buffer, block))
-        if found is None:
-            found = self._tiles[buffer, block] = self._next
-            self._next -= 1
         return found
 
     def scratch(self, nbytes: int, space: Space = Space.PSUM) -> int:
