@@ -59,6 +59,7 @@ def _in_doubt(trace: Trace) -> set[_Tile]:
     first_read: dict[_Tile, int] = {}
     last_sum: dict[_Tile, int] = {}
     kinds: dict[int, tuple[bool, bool]] = {}  # whether it accumulates, and reads; so do its copies
+    copies = trace.copies  # tensors from there on are like those that were traced
     for at, instr in enumerate(trace.instructions):
         origin = instr.origin or instr
         kind = kinds.get(id(origin))
@@ -70,10 +71,12 @@ def _in_doubt(trace: Trace) -> set[_Tile]:
         accumulates, reads = kind
         if accumulates:
             for t in instr.outs:
-                last_sum[_tile(t)] = at
+                if t.buffer.number < copies:
+                    last_sum[_tile(t)] = at
         if reads:
             for t in instr.tiles_in:
-                first_read.setdefault(_tile(t), at)
+                if t.buffer.number < copies:
+                    first_read.setdefault(_tile(t), at)
     never = len(trace.instructions)
     buffers = trace.buffers
     return {
@@ -81,7 +84,6 @@ def _in_doubt(trace: Trace) -> set[_Tile]:
         for tile, at in last_sum.items()
         if (first_read.get(tile, never) <= at or buffers[tile[0]].dtype != F32)
         and buffers[tile[0]].space is Space.PSUM
-        and tile[0] < trace.copies  # copies are like those that were traced
     }
 
 

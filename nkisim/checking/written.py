@@ -94,14 +94,15 @@ class WrittenElements:
         return self._is_covered(buffer) is not False and self.of(buffer) is None
 
     def _is_covered(self, buffer: Buffer) -> bool | None:
-        """Whether what was noted of a buffer is all of it; None if that is hard to tell, or if more
-        is known of it."""
+        """Whether what was noted of a buffer is all of it; None if that is hard to tell, if it
+        reaches past the buffer, or if more is known of it."""
         noted = self._noted.get(buffer.number)
         if noted is None or self._flags.get(buffer.number, False) is not False:
             return None
         parts = (buffer.shape, *noted.views)
         if parts not in self._covered:
-            self._covered[parts] = covered(buffer.shape, noted.views)
+            inside = all(t.escape() is None for t in noted.views.values())
+            self._covered[parts] = covered(buffer.shape, noted.views) if inside else None
         return self._covered[parts]
 
     def touched(self, buffer: Buffer) -> bool:
