@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from nkisim.errors import Location
 
+# The loop iterations that something is in, outermost first: (loop, index).
+Path = tuple[tuple[int, int], ...]
+
 
 class Loop(NamedTuple):
     """One execution of a loop: which iterator it uses, and its kernel line."""

@@ -16,13 +16,13 @@ import numpy as np
 from nkisim.errors import NotUniform
 from nkisim.index import Affine
 from nkisim.instruction import Instruction, picker
+from nkisim.loops import Path
 from nkisim.memory import Buffer
 from nkisim.tensor import Tensor
 
 if TYPE_CHECKING:
     from nkisim.trace import Trace
 
-Path = tuple[tuple[int, int], ...]
 Step = tuple[int, ...] | None  # how far an operand moves in an iteration; None: it stays
 
 
@@ -142,12 +142,11 @@ class Recipe:
     def slopes(self) -> dict[int, tuple[int, ...] | None]:
         """For the memory from outside, by number: how far all that is used of it moves from one
         loop index to the next; None where not all of it moves alike."""
-        return {
-            number: tuple([s // self.step for s in next(iter(steps))])
-            if len(steps) == 1 and not any(s % self.step for s in next(iter(steps)))
-            else None
-            for number, steps in self.outside.items()
-        }
+        found: dict[int, tuple[int, ...] | None] = {}
+        for number, (step, *others) in self.outside.items():
+            even = not others and not any(s % self.step for s in step)
+            found[number] = tuple([s // self.step for s in step]) if even else None
+        return found
 
     def path(self, loops: Path) -> int:
         """The position of a path. By identity, which what an iteration makes shares."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nkisim.errors import NotUniform
 from nkisim.instruction import Instruction
-from nkisim.loops import Copied
+from nkisim.loops import Copied, Path
 from nkisim.memory import Buffer, Role
-from nkisim.recipes import Comparison, Path, Plan, Recipe
+from nkisim.recipes import Comparison, Plan, Recipe
 
 if TYPE_CHECKING:
     from nkisim.trace import Trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from nkisim.checking.uses import Path
+from nkisim.loops import Path
 from nkisim.memory import Buffer
 from nkisim.tensor import Tensor
 
@@ -45,14 +45,14 @@ def have_own_parts(
     """
     if any([a.view.base_shape != buffer.shape or not a.view.size for a in accesses]):
         return False
-    return _are_apart([(a, a.view.bounds()) for a in accesses], 0, loops, slopes)
+    return _keep_apart([(a, a.view.bounds()) for a in accesses], 0, loops, slopes)
 
 
 _Bounds = list[tuple[int, int]]
 _Uses = list[tuple[Access, _Bounds]]  # and the lowest and highest coordinate on each axis
 
 
-def _are_apart(
+def _keep_apart(
     uses: _Uses, level: int, loops: Set[int], slopes: Mapping[int, tuple[int, ...]]
 ) -> bool:
     """`have_own_parts` for uses that are in the same iterations of the outer `level` loops."""
@@ -68,7 +68,7 @@ def _are_apart(
             continue
         if loop in loops and not _are_disjoint(iterations, slopes.get(loop)):
             return False
-        if not all(_are_apart(of, level + 1, loops, slopes) for of in iterations.values()):
+        if not all(_keep_apart(of, level + 1, loops, slopes) for of in iterations.values()):
             return False
     return True
 

@@ -15,9 +15,10 @@ import numpy as np
 
 from nkisim.checking.cells import Part, in_cells, is_box
 from nkisim.checking.iterations import Access, have_own_parts
-from nkisim.checking.uses import LoopUses, Path, Use, Uses
+from nkisim.checking.uses import LoopUses, Use, Uses
 from nkisim.errors import LoopError
 from nkisim.instruction import Instruction
+from nkisim.loops import Path
 from nkisim.memory import Buffer
 from nkisim.tensor import Tensor
 from nkisim.views import view_of

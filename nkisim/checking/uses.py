@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nkisim.instruction import Instruction
+from nkisim.loops import Path
 from nkisim.tensor import Tensor
 
 if TYPE_CHECKING:
     from nkisim.trace import Trace
 
-Path = tuple[tuple[int, int], ...]
-
 # An instruction, the part of the tensor that it uses, and whether it writes it.
 Use = tuple[Instruction, Tensor, bool]
 
-
 # An instruction that tells what those left out do, and the tensors of which it does; None for all.
 _Telling = tuple[Instruction, Set[int] | None]
+
+_NOTHING: Set[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -146,6 +146,3 @@ def _uses(instructions: Iterable[_Telling], tensors: dict[int, set[int]]) -> dic
                 ):
                     found[buffer.number].uses.append((instr, t, writes))
     return found
-
-
-_NOTHING: Set[int] = frozenset()
