@@ -87,6 +87,7 @@ class Storage:
         self._tiles: dict[tuple[int, tuple[int, ...]], int] = {}  # (buffer, block) -> number
         self._walked: set[int] = set()  # blocked buffers with a view of several tiles
         self._slots: dict[tuple[Space, Placed], tuple[int, bool]] = {}
+        self._placed: dict[tuple, tuple[int, bool]] = {}  # the same, by what views have in common
         self._scratch: dict[tuple[int, int], Memory] = {}  # by size and memory: what tiles are
         self._next = -1
 
@@ -244,17 +245,31 @@ class Storage:
     def _slot(self, t: Tensor, parts: _Parts) -> Access:
         """The memory behind a tile placed by hand, and which part of it `t` is."""
         b = t.buffer
+        blocks = b.par_axis
+        key = (b.placed, t.offsets[:blocks], t.form)
+        found = self._placed.get(key)
+        if found is None:
+            found = self._placed[key] = self._found_slot(t)
+        number, alone = found
+        if not alone:
+            return number, None
+        inside = t.offsets[blocks:]
+        part = parts.get(inside)
+        if part is None:
+            part = parts[inside] = _in_first_tile(t, blocks)
+        return number, part
+
+    def _found_slot(self, t: Tensor) -> tuple[int, bool]:
+        """The memory behind the tiles placed by hand that a view touches, and whether it is all
+        that these are in, without others."""
+        b = t.buffer
         blocks = b.shape[: b.par_axis]
-        offsets = t.offsets[: b.par_axis]
         found = {
             self._slots[b.space, b.placed[int(np.ravel_multi_index(idx, blocks)) if blocks else 0]]
-            for idx in _blocks_of(t, blocks, offsets)
+            for idx in _blocks_of(t, blocks, t.offsets[: b.par_axis])
         }
         number, alone = min(found)
-        if len(found) > 1 or not alone:
-            return number, None
-        inside = t.offsets[b.par_axis :]
-        return number, parts.setdefault(inside, _in_first_tile(t, b.par_axis))
+        return number, alone and len(found) == 1
 
 
 def _in_first_tile(t: Tensor, blocks: int) -> Tensor:
