@@ -16,20 +16,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nkisim.errors import TileSizeError
 from nkisim.instruction import touching
-from nkisim.memory import Space, block_of
+from nkisim.memory import Space
 
 if TYPE_CHECKING:
     from nkisim.trace import Trace
 
 _QUARTER = 32  # partitions
 
+_Tile = tuple[int, tuple[int, ...]]
+
 
 class Lifetimes(NamedTuple):
     """For each tile that the compiler places, the positions of its first write and its last use.
-    A tile's name, modulo the number of buffers, is its buffer's number."""
+    A tile goes by its buffer's number, and its block index."""
 
-    first: dict[int, int]
-    last: dict[int, int]
+    first: dict[_Tile, int]
+    last: dict[_Tile, int]
 
 
 def may_overflow(trace: Trace, space: Space) -> bool:
@@ -56,21 +58,18 @@ def may_overflow(trace: Trace, space: Space) -> bool:
 
 def lifetimes(trace: Trace, spaces: Collection[Space]) -> Lifetimes:
     """Those of the tiles in some on-chip memories."""
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    buffers = len(trace.buffers)
+    first: dict[_Tile, int] = {}
+    last: dict[_Tile, int] = {}
     for at, instr, tiles in touching(trace.instructions, spaces):
         if instr.opcode == "memset":
             continue
         for t in tiles:
             buffer = t.buffer
             if buffer.place is None:
-                name = buffer.number
-                if buffer.par_axis:
-                    name += block_of(t) * buffers
-                if name not in last:
-                    first[name] = at
-                last[name] = at
+                tile = buffer.number, t.offsets[: buffer.par_axis]
+                if tile not in last:
+                    first[tile] = at
+                last[tile] = at
     return Lifetimes(first, last)
 
 
@@ -79,22 +78,22 @@ def check_capacity(trace: Trace, space: Space, lives: Lifetimes) -> Iterator[Til
     room = _room(trace, space)
     first, last = lives
     change = [0] * (len(trace.instructions) + 1)
-    buffers, count = trace.buffers, len(trace.buffers)
-    for name, at in first.items():
-        buffer = buffers[name % count]
+    buffers = trace.buffers
+    for tile, at in first.items():
+        buffer = buffers[tile[0]]
         if buffer.space is space:
             size = _size(buffer.shape, buffer.par_axis, buffer.dtype.itemsize)
             change[at] += size
-            change[last[name] + 1] -= size
+            change[last[tile] + 1] -= size
     used = list(itertools.accumulate(change))
     worst = max(used)
     if worst <= room:
         return
     worst_at = used.index(worst)
     alive = [
-        name % count
-        for name, at in first.items()
-        if at <= worst_at <= last[name] and buffers[name % count].space is space
+        tile[0]
+        for tile, at in first.items()
+        if at <= worst_at <= last[tile] and buffers[tile[0]].space is space
     ]
     yield _error(trace, space, worst, room, worst_at, alive)
 
