@@ -101,6 +101,15 @@ class Checker:
         """
         return self._memory_state.on_repeat(tensors, like)
 
+    @property
+    def leaves_gaps(self) -> bool:
+        """Whether there may be tiles that were written in part."""
+        return self._memory_state.written.leaves_gaps
+
+    def is_written(self, tensor: Tensor) -> bool:
+        """Whether every element of a part of memory that the kernel made was written."""
+        return self._memory_state.is_written(tensor)
+
     def left_out(self, tensor: Tensor) -> bool:
         """Whether a tile holds nothing, because a mask left nothing of what was to write it."""
         return self._memory_state.left_out(tensor)

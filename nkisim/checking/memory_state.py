@@ -169,14 +169,19 @@ class MemoryState:
             return  # as undefined as it was
         self.written.add(tensor, True if undefined is None else ~undefined, where)
 
+    def is_written(self, tensor: Tensor) -> bool:
+        """Whether every element of a part of local memory was written."""
+        if self.written.knows(tensor):
+            return True
+        known = self.written.of(tensor.buffer)
+        if known is None or known is False:
+            return known is None
+        return bool(view_of(as_read(known, tensor), tensor).all())
+
     def on_repeat(self, tensors: Tensor, like: Tensor) -> bool:
         """See Checker.on_repeat."""
-        if not self.written.knows(like):
-            known = self.written.of(like.buffer)
-            if known is None:
-                return True
-            if known is False or not view_of(as_read(known, like), like).all():
-                return False
+        if not self.is_written(like):
+            return False
         if tensors.covers_buffer:
             self.written.add_all(tensors.buffer)
         else:
@@ -209,12 +214,7 @@ class MemoryState:
 
     def untouched(self, tensor: Tensor) -> bool:
         """Whether nothing wrote any element of a tile."""
-        if tensor.buffer.role is not Role.LOCAL or self.written.knows(tensor):
-            return False
-        known = self.written.of(tensor.buffer)
-        if known is None:
-            return False
-        return known is False or not view_of(as_read(known, tensor), tensor).any()
+        return tensor.buffer.role is Role.LOCAL and not self.written.touches(tensor)
 
     def missing_part(self, buffer: Buffer) -> tuple[int, int]:
         """(elements that nothing wrote, all elements) of a buffer."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,28 @@ Flags = np.ndarray | bool | None
 # For each axis of a buffer, the lowest and the highest coordinate of a view.
 _Bounds = list[tuple[int, int]]
 
-_FEW = 16  # views, or tiles, that are looked at to tell whether views have all elements of another
+_FEW = 16  # boxes, or tiles, that are looked at to tell whether views have elements of another
+
+
+class _Boxes(NamedTuple):
+    """Boxes of a tensor that go over some of its block axes, and have one coordinate on the others.
+
+    Attributes:
+        wide: the former axes.
+        fixed: the latter.
+        at: by the coordinates on these, the bounds on all other axes.
+    """
+
+    wide: tuple[int, ...]
+    fixed: tuple[int, ...]
+    at: dict[tuple[int, ...], list[_Bounds]]
+
+    def near(self, bounds: _Bounds) -> list[_Bounds]:
+        """Those that have the coordinates of a box on the fixed axes, if that is in one place."""
+        here = [bounds[axis] for axis in self.fixed]
+        if any([low < high for low, high in here]):
+            return []
+        return self.at.get(tuple([low for low, _ in here]), [])
 
 
 class _Notes:
@@ -30,13 +52,11 @@ class _Notes:
         views: by the part that each of them is.
     """
 
-    __slots__ = ("_boxes", "_wide", "views")
+    __slots__ = ("_boxes", "views")
 
     def __init__(self) -> None:
         self.views: dict[Part, Tensor] = {}
-        # Of those that are boxes, the bounds: by tile, behind the block axes; and of several tiles.
-        self._boxes: dict[tuple[int, ...], list[_Bounds]] = {}
-        self._wide: list[_Bounds] = []
+        self._boxes: dict[tuple[int, ...], _Boxes] = {}  # of those that are boxes; by wide axes
 
     def add(self, tensor: Tensor) -> None:
         key = tensor.form, tensor.offsets
@@ -45,11 +65,15 @@ class _Notes:
         self.views[key] = tensor
         if not is_box(tensor.form) or tensor.base_shape != tensor.buffer.shape:
             return
-        bounds, blocks = tensor.bounds(), tensor.buffer.par_axis
-        if any([low < high for low, high in bounds[:blocks]]):
-            self._wide.append(bounds)
-        else:
-            self._boxes.setdefault(tensor.offsets[:blocks], []).append(bounds[blocks:])
+        bounds, blocks = tensor.bounds(), range(tensor.buffer.par_axis)
+        wide = tuple([axis for axis in blocks if bounds[axis][0] < bounds[axis][1]])
+        boxes = self._boxes.get(wide)
+        if boxes is None:
+            fixed = tuple([axis for axis in blocks if axis not in wide])
+            boxes = self._boxes[wide] = _Boxes(wide, fixed, {})
+        at = tuple([bounds[axis][0] for axis in boxes.fixed])
+        inside = [*[bounds[axis] for axis in wide], *bounds[len(blocks) :]]
+        boxes.at.setdefault(at, []).append(inside)
 
     def include(self, tensor: Tensor) -> bool:
         """Whether it is easily told that they have all elements of another view."""
@@ -58,14 +82,32 @@ class _Notes:
         if tensor.base_shape != tensor.buffer.shape or not tensor.size:
             return False
         bounds, blocks = tensor.bounds(), tensor.buffer.par_axis
-        if not blocks:
-            return _hold(self._boxes.get((), [])[:_FEW], bounds)
-        if self._wide and _hold(self._wide[:_FEW], bounds):
+        if self._hold(bounds, blocks):
             return True
         tiles = [range(low, high + 1) for low, high in bounds[:blocks]]
-        return prod(map(len, tiles)) <= _FEW and all(
-            _hold(self._boxes.get(tile, [])[:_FEW], bounds[blocks:])
+        return 1 < prod(map(len, tiles)) <= _FEW and all(
+            self._hold([*[(at, at) for at in tile], *bounds[blocks:]], blocks)
             for tile in itertools.product(*tiles)
+        )
+
+    def meet(self, tensor: Tensor) -> bool:
+        """Whether it is easily told that they have an element of another view."""
+        if (tensor.form, tensor.offsets) in self.views:
+            return True
+        if tensor.base_shape != tensor.buffer.shape or not (tensor.size and is_box(tensor.form)):
+            return False
+        bounds, blocks = tensor.bounds(), tensor.buffer.par_axis
+        return any(
+            _meet(box, [*[bounds[axis] for axis in boxes.wide], *bounds[blocks:]])
+            for boxes in self._boxes.values()
+            for box in boxes.near(bounds)[:_FEW]
+        )
+
+    def _hold(self, bounds: _Bounds, blocks: int) -> bool:
+        return any(
+            _hold(near[:_FEW], [*[bounds[axis] for axis in boxes.wide], *bounds[blocks:]])
+            for boxes in self._boxes.values()
+            if (near := boxes.near(bounds))
         )
 
 
@@ -82,6 +124,12 @@ class WrittenElements:
         self._noted: dict[int, _Notes] = {}
         # By shape and parts: tiles are written in the same ones again and again.
         self._covered: dict[tuple, bool | None] = {}
+
+    @property
+    def leaves_gaps(self) -> bool:
+        """Whether a buffer may hold elements that nothing wrote beside others, where that is known
+        by now."""
+        return bool(self._missing)
 
     def of(self, buffer: Buffer) -> Flags:
         """What is known of a buffer."""
@@ -104,6 +152,16 @@ class WrittenElements:
             inside = all(t.escape() is None for t in noted.views.values())
             self._covered[parts] = covered(buffer.shape, noted.views) if inside else None
         return self._covered[parts]
+
+    def touches(self, tensor: Tensor) -> bool:
+        """Whether any of the elements of a part of a buffer was written."""
+        noted = self._noted.get(tensor.buffer.number)
+        if noted is not None and noted.meet(tensor):
+            return True
+        known = self.of(tensor.buffer)
+        if known is None or known is False:
+            return known is None
+        return bool(view_of(as_read(known, tensor), tensor).any())
 
     def touched(self, buffer: Buffer) -> bool:
         """Whether anything was written of a buffer."""
@@ -157,7 +215,9 @@ class WrittenElements:
         number = buffer.number
         known = self.of(buffer)
         if known is False or known is None:
-            self._flags[number] = state = np.full(buffer.size, known is None)
+            # Zeroes cost nothing until they are looked at.
+            make = np.zeros if known is False else np.ones
+            self._flags[number] = state = make(buffer.size, bool)
             self._missing[number] = 0 if known is None else buffer.size
             known = state
         flags = as_read(known, tensor)
@@ -189,9 +249,14 @@ class WrittenElements:
 def _hold(boxes: list[_Bounds], inside: _Bounds) -> bool:
     """Whether boxes, given by their bounds, have all elements of another one."""
     for at, box in enumerate(boxes):
-        if all([a <= high and low <= b for (low, high), (a, b) in zip(box, inside, strict=True)]):
+        if _meet(box, inside):
             return all(_hold(boxes[at + 1 :], rest) for rest in _outside(box, inside))
     return False
+
+
+def _meet(box: _Bounds, other: _Bounds) -> bool:
+    """Whether two boxes, given by their bounds, have an element in common."""
+    return all([a <= high and low <= b for (low, high), (a, b) in zip(box, other, strict=True)])
 
 
 def _outside(box: _Bounds, other: _Bounds) -> Iterator[_Bounds]:

@@ -11,32 +11,42 @@ from nkisim.memory import Buffer, Space
 from nkisim.tensor import Tensor
 
 SHAPE = (6, 8)
+TILES = (3, 4, 2, 5)  # with two block axes
 
 
 @st.composite
-def parts(draw):
-    """Slices of both axes, the steps mostly one."""
+def parts(draw, shape):
+    """Slices of all axes, the steps mostly one."""
     key = []
-    for n in SHAPE:
+    for n in shape:
         start = draw(st.integers(0, n - 1))
-        stop = draw(st.integers(start + 1, n))
+        stop = draw(st.sampled_from([start + 1, n]) | st.integers(start + 1, n))
         key.append(slice(start, stop, draw(st.sampled_from([1, 1, 1, 2]))))
     return tuple(key)
 
 
-ACTIONS = st.tuples(st.sampled_from(["note", "note", "add", "look", "mask"]), parts())
+@st.composite
+def histories(draw):
+    """A tensor, what is done to it, and parts of it to look at."""
+    shape, par_axis = draw(st.sampled_from([(SHAPE, 0), (TILES, 2)]))
+    space = Space.SBUF if par_axis else Space.PRIVATE_HBM
+    buffer = Buffer(0, shape, np.dtype(np.float32), space, par_axis=par_axis)
+    kinds = st.sampled_from(["note", "note", "note", "note", "add", "look", "mask"])
+    actions = draw(st.lists(st.tuples(kinds, parts(shape)), max_size=12))
+    return buffer, actions, draw(st.lists(parts(shape), min_size=1, max_size=3))
 
 
-@given(st.lists(ACTIONS, max_size=12), parts())
-def test_what_is_known_does_not_depend_on_when_it_is_looked_at(actions, probe):
-    buffer = Buffer(0, SHAPE, np.dtype(np.float32), Space.PRIVATE_HBM)
+@given(histories())
+def test_what_is_known_does_not_depend_on_when_it_is_looked_at(history):
+    buffer, actions, probes = history
     whole = Tensor(buffer)
-    written, expected = WrittenElements(), np.zeros(SHAPE, bool)
+    written, expected = WrittenElements(), np.zeros(buffer.shape, bool)
     for action, key in actions:
         part = whole[key]
         if action == "note":
             written.note(part)
             assert written.knows(part)
+            assert written.touches(part)
             expected[key] = True
         elif action == "add":
             written.add(part)
@@ -47,8 +57,11 @@ def test_what_is_known_does_not_depend_on_when_it_is_looked_at(actions, probe):
             expected[key] |= where
         else:
             written.of(buffer)
-        assert not written.knows(whole[probe]) or expected[probe].all()
-        assert written.is_whole(buffer) == expected.all()
+        for probe in probes:
+            assert not written.knows(whole[probe]) or expected[probe].all()
+    for probe in probes:
+        assert written.touches(whole[probe]) == expected[probe].any()
+    assert written.is_whole(buffer) == expected.all()
     assert written.touched(buffer) == expected.any()
     assert written.missing(buffer) == int((~expected).sum())
     known = written.of(buffer)
@@ -57,7 +70,7 @@ def test_what_is_known_does_not_depend_on_when_it_is_looked_at(actions, probe):
     elif known is False:
         assert not expected.any()
     else:
-        np.testing.assert_array_equal(known.reshape(SHAPE), expected)
+        np.testing.assert_array_equal(known.reshape(buffer.shape), expected)
 
 
 def test_a_part_is_known_from_the_boxes_around_it():
@@ -74,7 +87,21 @@ def test_a_part_is_known_from_the_boxes_around_it():
     assert written.knows(whole[0:2])
     assert written.knows(whole[3, 7:9, half - 5 : half + 5])
     assert written.knows(whole[20:33, 0:64])
+    assert written.touches(whole[3:7])
     assert not written.is_whole(buffer)
+
+
+def test_parts_of_several_tiles_are_found_by_the_axes_they_go_along():
+    """Of tensors with two block axes, each row of tiles was written at once, or each column."""
+    dtype, shape = np.dtype(np.float32), (40, 30, 128, 1 << 20)
+    for along in (0, 1):
+        buffer = Buffer(along, shape, dtype, Space.SBUF, par_axis=2)
+        whole, written = Tensor(buffer), WrittenElements()
+        for at in range(0, shape[1 - along], 2):
+            written.note(whole[:, at] if along == 0 else whole[at])
+        for at in (0, 7, 24):
+            tile = whole[11, at] if along == 0 else whole[at, 11]
+            assert written.knows(tile) == (at % 2 == 0)
 
 
 def test_tiles_that_cover_a_tensor_need_no_flags():
