@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -67,6 +68,7 @@ class Strand:
     """
 
     plan: Plan | None = None  # once it is known which iterations to trace; of long ones
+    is_whole = False  # whether all are traced, because none can be made from another one
 
     def __init__(self, loop: Loop, indices: range) -> None:
         self.loop = loop
@@ -86,11 +88,15 @@ class Strand:
         """An iteration that was wanted has been traced."""
         self.marks.append(marks)
         self.counts.append(counts)
-        if self.plan is None and len(self.indices) >= SHORTEST:
+        if self.plan is None and not self.is_whole and len(self.indices) >= SHORTEST:
             self.known = self._find()
             if self.known is not None or len(self.marks) == 2:
                 self.plan = self._made_plan()
                 self._wanted = {self.indices[k] for k in self.plan.traced}
+        if self.plan is not None and self.plan.gap and len(self.marks) == self._model + 1:
+            self.is_whole = not self._can_be_copied()
+            if self.is_whole:
+                self.plan = self.known = None
 
     def _find(self) -> Sample | None:
         """The sample whose instructions the iteration that has just ended has."""
@@ -127,6 +133,32 @@ class Strand:
             and self._slopes(-1) == known.slopes
             and _have_forms(self._instructions(-1), known.second)
         )
+
+    def _can_be_copied(self) -> bool:
+        """Whether those that are missing may be made from the iteration that has just ended, as far
+        as it can be told by now: `finish` would raise otherwise, and all would be traced again."""
+        checker = self.loop.rolls.tracer.checker
+        if checker.leaves_gaps:
+            written = self._written(-1)
+            if self.known is not None:
+                moves = [step is not None for step in self.known.steps]
+            else:
+                before = self._written(-2)
+                moves = [a.offsets != b.offsets for a, b in zip(before, written, strict=False)]
+            if not all(map(checker.is_written, compress(written, moves))):
+                return False
+        return self.known is not None or not any(
+            map(self._hands_on, self.counts[-1].changed() - self.loop.stale)
+        )
+
+    def _hands_on(self, number: tuple[int, str]) -> bool:
+        """Whether an iteration may compute with a number that the one before has left, given its
+        function and its name."""
+        depth, name = number
+        names = self.loop.names
+        if name.startswith("len("):
+            return True
+        return names is not None and name.isidentifier() and (depth > 0 or name not in names.anew)
 
     def finish(self) -> Sample | None:
         """The loop is over: note what the iterations left out would have written.
@@ -206,13 +238,10 @@ class Strand:
             if d[name] - value != plan.distance * step:
                 raise NotUniform(f"{name[1]} depends on the iterations before")
             if step:
-                if name[1].startswith("len("):
-                    raise NotUniform(f"{name[1]} grows")
                 growth[name] = step
-        names = self.loop.names if growth else None
-        for depth, name in growth:
-            if names is not None and name.isidentifier() and (depth > 0 or name not in names.anew):
-                raise NotUniform(f"{name} depends on the iterations before")
+        for number in growth:
+            if self._hands_on(number):
+                raise NotUniform(f"{number[1]} depends on the iterations before")
         return growth
 
     @property

@@ -551,6 +551,41 @@ def test_loops_with_different_iterations_are_traced_as_a_whole(function):
     assert not rolled or function is triangle  # whose inner loop rolls where it is long
 
 
+TRACED = {"times": 0}
+
+
+def note_a_trace():
+    TRACED["times"] += 1
+
+
+def counts_on(x):
+    note_a_trace()
+    return counted(x)
+
+
+def fills_in_part(x):
+    """To the last columns of each tile, what a mask left out is added."""
+    note_a_trace()
+    width = x.shape[2]
+    filled, y = width - 3, like(x, (*x.shape[:2], width - 3))
+    tiles = nl.zeros((x.shape[0], nl.par_dim(128), width), x.dtype)
+    row, column = nl.mgrid[0:128, 0:width]
+    for i in nl.affine_range(x.shape[0]):
+        tiles[i, row, column] += nl.load(x[i, row, column], mask=column < filled)
+    for i in nl.affine_range(x.shape[0]):
+        nl.store(y[i], tiles[i, :, 0:filled])
+    return y
+
+
+@pytest.mark.parametrize("function", [counts_on, fills_in_part], ids=lambda f: f.__name__)
+def test_a_loop_that_is_found_not_to_repeat_goes_on_as_a_whole(function):
+    """It is told from the first iterations, so that the kernel is not traced once more."""
+    TRACED["times"] = 0
+    rolled(Kernel(function), spec(12, 128, 8))
+    assert TRACED["times"] == 1
+    same(Kernel(function), spec(12, 128, 8))
+
+
 @pytest.mark.parametrize(
     ("rows", "columns", "step", "turn", "bits"), [(16, 6, 1, 5, 1), (4, 12, 2, 4, 3)]
 )
