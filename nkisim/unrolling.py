@@ -4,7 +4,7 @@ loops outwards, each is made by a recipe from one that is there."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, zip_longest
 from math import prod
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple
@@ -77,15 +77,21 @@ class _Unroller:
         return self.places[buffer.program] + buffer.loops
 
     def _check_scope(self, i: Instruction, path: Path) -> None:
-        """What an iteration makes is used in it only: the iterations left out made more."""
+        """What an iteration makes is used in it only, or behind the loop if it is the last one:
+        the iterations left out made more."""
         for t in i.outs + i.tiles_in:
             b = t.buffer
             if b.loops is i.loops and b.program == i.program:
                 continue
             home = self._home(b)
             if home != path[: len(home)]:
-                for key, _ in home:
-                    if key in self.rolled:
+                inside = {key for key, _ in path}
+                for here, there in zip_longest(home, path):
+                    if here is None or here == there:
+                        continue
+                    key, index = here
+                    rolled = self.rolled.get(key)
+                    if rolled and (key in inside or index != rolled.indices[-1]):
                         raise NotUniform("a tile outlives the iteration that made it", key)
 
     def _expand(self, instrs: Sequence[tuple[Path, Instruction]], level: int) -> list[Instruction]:

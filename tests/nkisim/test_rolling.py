@@ -173,6 +173,31 @@ def kept_behind_the_loop(x):
     return y
 
 
+def kept_behind_inner_loops(x):
+    """Tiles of the last iteration of one loop, and of each one of another, which is short."""
+    y = like(x)
+    for i in nl.affine_range(x.shape[0]):
+        for k in range(x.shape[2] // 8):
+            at = slice(0, 128), slice(k * 8, (k + 1) * 8)
+            last = nl.load(x[i][at])
+            nl.store(y[i][at], last * 2.0)
+        for tile in [nl.load(x[i][0:128, n * 8 : n * 8 + 8]) for n in range(2)]:
+            last = nl.add(last, tile)
+        nl.store(y[i][0:128, 0:8], last)
+    return y
+
+
+def kept_of_another_iteration(x):
+    """What the second last iteration of a loop has made is used behind it."""
+    y, made = like(x), []
+    for i in range(x.shape[0]):
+        tile = nl.load(x[i])
+        nl.store(y[i], tile)
+        made = [tile, *made[:1]]
+    nl.store(y[0], made[1])
+    return y
+
+
 def a_sum_read_again(x):
     """A product is added to an accumulator, and then read in a loop after all."""
     y = like(x)
@@ -213,6 +238,7 @@ def a_generators_style(x):
 UNIFORM = {
     "Python's range": (Kernel(pythons_range), spec(7, 128 * 5, 8 * 6)),
     "a tile behind the loop": (Kernel(kept_behind_the_loop), spec(12, 128, 8)),
+    "tiles behind inner loops": (Kernel(kept_behind_inner_loops), spec(12, 128, 8 * 9)),
     "short ends": (Kernel(short_ends), spec(7, 128 * 8 + 3, 16 * 6 + 5)),
     "by the outer index": (Kernel(by_outer_index), spec(7, 128 * 9, 16)),
     "two bodies": (Kernel(two_bodies), spec(7, 128 * 9, 16)),
@@ -266,6 +292,12 @@ def test_any_even_addresses(rows, width, step, start, stride):
     columns = (start + trips) * step + width * stride
     with nkisim.checks(output="off"):
         same(Kernel(kernel), spec(rows, columns))
+
+
+@pytest.mark.parametrize("name", ["a tile behind the loop", "tiles behind inner loops"])
+def test_loops_whose_last_tiles_are_used_behind_them_are_traced_in_part(name):
+    found = rolled(*UNIFORM[name])
+    assert sum(i.origin is None for i in found.instructions) < 0.6 * len(found.instructions)
 
 
 def test_few_iterations_are_traced():
@@ -540,7 +572,7 @@ def a_table(x):
 DIFFERENT = [
     counted, counted_by_turns, counted_in_a_list, counted_for_later,
     in_a_list, triangle,
-    left_early, a_table, placed_apart, in_a_list_of_the_caller,
+    left_early, a_table, placed_apart, in_a_list_of_the_caller, kept_of_another_iteration,
 ]  # fmt: skip
 
 
