@@ -295,6 +295,12 @@ def test_what_is_profiled_is_traced_in_part():
         assert traced < len(instructions) / 8, name
 
 
+def test_a_profile_is_timed_in_a_process_of_its_own():
+    cost = bench_profile._cost_apart("cases", "add or subtract, by the loop index")
+    assert cost.instructions == 4096
+    assert cost.first > cost.again > 0
+
+
 def test_a_profile_is_timed_and_judged(monkeypatch, capsys):
     def twice(x):
         y = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
@@ -303,7 +309,9 @@ def test_a_profile_is_timed_and_judged(monkeypatch, capsys):
 
     x = nkisim.TensorSpec((128, 64), np.dtype(np.float32))
     for name in ("cases", "published"):
-        monkeypatch.setattr(bench_profile, name, lambda: [("twice", Kernel(twice), (x,))])
+        one = [("twice", Kernel(twice), (x,))]
+        monkeypatch.setitem(bench_profile._GROUPS, name, lambda one=one: one)
+    monkeypatch.setattr(bench_profile, "_cost_apart", bench_profile._cost)
     monkeypatch.setattr(bench_profile, "TARGET_US", 0.0)
     monkeypatch.setattr(bench_profile, "LEAST", 3)
     assert bench_profile.main() == 0
