@@ -126,8 +126,11 @@ class _Unroller:
         depth = max(level - around, -1)
 
         def is_own(b: Buffer) -> bool:
-            belongs = b.program is not None and b.role is Role.LOCAL
-            return belongs and around + len(b.loops) > level
+            if b.program is None or b.role is not Role.LOCAL:
+                return False
+            # Those of another loop are not: its last tiles may be used behind it.
+            at = level - around
+            return at < 0 or (at < len(b.loops) and b.loops[at][0] == key)
 
         for plan in rolled.plans:
             traced = [parts.get(plan.indices[k], []) for k in plan.alike]

@@ -187,6 +187,22 @@ def kept_behind_inner_loops(x):
     return y
 
 
+def kept_of_a_loop_for_the_next(x):
+    """Each iteration of a loop uses a tile that the last one of another loop has made."""
+    y = like(x)
+    for i in range(3):
+        tile = nl.load(x[i])
+        nl.store(y[i], tile)
+    for i in nl.affine_range(3, x.shape[0]):
+        nl.store(y[i], nl.add(nl.load(x[i]), tile))
+    for i in range(x.shape[0]):
+        other = nl.add(nl.load(x[i]), tile)
+        nl.store(y[i], other)
+    for i in nl.affine_range(x.shape[0]):
+        nl.store(y[i], nl.add(nl.load(x[i]), other))
+    return y
+
+
 def kept_of_another_iteration(x):
     """What the second last iteration of a loop has made is used behind it."""
     y, made = like(x), []
@@ -239,6 +255,7 @@ UNIFORM = {
     "Python's range": (Kernel(pythons_range), spec(7, 128 * 5, 8 * 6)),
     "a tile behind the loop": (Kernel(kept_behind_the_loop), spec(12, 128, 8)),
     "tiles behind inner loops": (Kernel(kept_behind_inner_loops), spec(12, 128, 8 * 9)),
+    "a tile for the next loop": (Kernel(kept_of_a_loop_for_the_next), spec(12, 128, 8)),
     "short ends": (Kernel(short_ends), spec(7, 128 * 8 + 3, 16 * 6 + 5)),
     "by the outer index": (Kernel(by_outer_index), spec(7, 128 * 9, 16)),
     "two bodies": (Kernel(two_bodies), spec(7, 128 * 9, 16)),
