@@ -3,16 +3,21 @@
 `t[i] = nl.load(x)` traces as a load into a tile of its own and a copy of that into `t[i]`. No such
 copy exists on hardware. Once the whole kernel is traced, and it is known that nothing else reads
 the tile, the load is made to write `t[i]` and the copy goes.
+
+Python's own loops leave no record, so a tile may come out of one, or from an iteration before. A
+rolled trace, which has them on record for a while, is none where iterations were left out of them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nkisim.dtypes import F32, FLOATS
+from nkisim.errors import NotUniform
 from nkisim.instruction import Engine, Instruction
 from nkisim.memory import Role, Space
 from nkisim.tensor import Tensor
@@ -21,8 +26,16 @@ if TYPE_CHECKING:
     from nkisim.trace import Trace
 
 
-def fold_assignments(trace: Trace) -> None:
-    """Take the copies that assignments left behind out of a trace, and change their writers."""
+def fold_assignments(trace: Trace, rolled: Container[int] = ()) -> None:
+    """Take the copies that assignments left behind out of a trace, and change their writers.
+
+    Args:
+        trace: the trace.
+        rolled: numbers of the loops of which iterations were left out.
+
+    Raises:
+        NotUniform: a tile that is assigned was made in another iteration of one of them.
+    """
     instructions = trace.instructions
     copies = [i for i in instructions if i.attrs and "assign" in i.attrs]
     if not copies:
@@ -48,10 +61,18 @@ def fold_assignments(trace: Trace) -> None:
         writer = instructions[positions[0]]
         if not _writes_only(writer, value, copy) or not _may_write(writer, value, target):
             continue
+        apart: set[int] = set()
+        if writer.loops != copy.loops:
+            apart = {n for n, _ in {*writer.loops} ^ {*copy.loops}}
+            if not all(trace.loops[n].pythons for n in apart):
+                continue
         between = touches[target.buffer.number]
         first = bisect_right(between, positions[0])
         if first != bisect_left(between, at):
             continue
+        for n in apart:
+            if n in rolled:
+                raise NotUniform("another iteration assigns a tile", trace.loops[n].location)
         writer.outs = tuple([target if t.same_elements(value) else t for t in writer.outs])
         moved = bisect_left(between, at)
         reads_it = moved and between[moved - 1] == positions[0]
@@ -61,7 +82,7 @@ def fold_assignments(trace: Trace) -> None:
 
 
 def _writes_only(writer: Instruction, value: Tensor, copy: Instruction) -> bool:
-    """Whether `writer` makes exactly what `copy` moves, in the same iteration."""
+    """Whether `writer` makes exactly what `copy` moves, in the same instance."""
     buffer = value.buffer
     made = [t for t in writer.outs if t.buffer is buffer]
     return (
@@ -71,7 +92,6 @@ def _writes_only(writer: Instruction, value: Tensor, copy: Instruction) -> bool:
         and all([t.buffer is not buffer for t in writer.tiles_in])
         and made[0].same_elements(value)
         and _same_mask(writer.where_of(value), copy.where_of(value))
-        and writer.loops == copy.loops
         and writer.program == copy.program
     )
 

@@ -401,6 +401,15 @@ class Rolls:
         self.found[key] = Rolled(indices, plans, recorded)
         self.sum_up(loop, repeated)
 
+    @property
+    def left_out(self) -> set[int]:
+        """The loops, by number, of which iterations were left out; launch-grid axes by ~axis."""
+        return {
+            key
+            for key, rolled in self.found.items()
+            if not all(plan.is_complete for plan in rolled.plans)
+        }
+
     def _line(self, key: int) -> Location | int | None:
         """A loop as NotUniform names it."""
         return key if key < 0 else self.tracer.trace.loops[key].location

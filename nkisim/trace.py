@@ -418,7 +418,7 @@ class Tracer:
                 result = body()
                 if program == 0:
                     self.trace.result = result
-            fold_assignments(self.trace)
+            fold_assignments(self.trace, () if self.rolls is None else self.rolls.left_out)
             if self.rolls is not None:
                 self.rolls.unroll(self.trace)
             self.checker.finish()

@@ -203,6 +203,26 @@ def kept_of_a_loop_for_the_next(x):
     return y
 
 
+def assigned_behind_the_loop(x):
+    """The last tile of Python's loop is written where it is assigned, as if there was no loop."""
+    y, kept = like(x), nl.ndarray((128, x.shape[2]), x.dtype)
+    for i in range(x.shape[0]):
+        tile = nl.load(x[i])
+    kept[...] = tile
+    nl.store(y[0], kept)
+    return y
+
+
+def assigned_in_the_next_iteration(x):
+    y, tile = like(x), nl.load(x[0])
+    for i in range(x.shape[0]):
+        kept = nl.ndarray((128, x.shape[2]), x.dtype)
+        kept[...] = tile
+        nl.store(y[i], kept)
+        tile = nl.load(x[i])
+    return y
+
+
 def kept_of_another_iteration(x):
     """What the second last iteration of a loop has made is used behind it."""
     y, made = like(x), []
@@ -590,6 +610,7 @@ DIFFERENT = [
     counted, counted_by_turns, counted_in_a_list, counted_for_later,
     in_a_list, triangle,
     left_early, a_table, placed_apart, in_a_list_of_the_caller, kept_of_another_iteration,
+    assigned_behind_the_loop, assigned_in_the_next_iteration,
 ]  # fmt: skip
 
 
