@@ -38,7 +38,7 @@ from nkisim.errors import Location, NotUniform
 from nkisim.loop_index import LoopIndex, Variable, begin_notes, decisions, uses
 from nkisim.memory import Buffer, Role
 from nkisim.recipes import Plan
-from nkisim.strands import SHORTEST, Mark, Sample, Strand
+from nkisim.strands import SHORTEST, Mark, Sample, Strand, Write
 from nkisim.tensor import Tensor
 from nkisim.unrolling import Rolled, unroll
 
@@ -274,7 +274,7 @@ class Rolls:
     Attributes:
         tracer: what traces the kernel.
         closeness: of loops that differ from what was taken for granted, as NotUniform names them.
-        repeats: what iterations that were left out would have written: access patterns, with an
+        repeats: what iterations that were left out would have written: parts of memory, with an
             axis in front of the instruction's for each loop around it.
         found: the rolled loops, by number; launch-grid axes by ~axis.
         samples: what strands have shown, by loop and steps from an iteration to the next.
@@ -285,7 +285,7 @@ class Rolls:
     def __init__(self, tracer: Tracer, closeness: Mapping[Location | int, Closeness]) -> None:
         self.tracer = tracer
         self.closeness = dict(closeness)
-        self.repeats: list[Tensor] = []
+        self.repeats: list[Write] = []
         self.found: dict[int, Rolled] = {}
         self.samples: dict[tuple[Location | int, int], list[Sample]] = {}
         self._left_out: list[tuple[int, int]] = []  # parts of the trace that are not in outlines
@@ -414,7 +414,7 @@ class Rolls:
         """A loop as NotUniform names it."""
         return key if key < 0 else self.tracer.trace.loops[key].location
 
-    def repeat(self, left_out: Tensor, like: Tensor, traced: bool) -> None:
+    def repeat(self, left_out: Write, like: Write, traced: bool) -> None:
         """Iterations write as the traced one did that wrote `like`.
 
         Args:
@@ -422,8 +422,14 @@ class Rolls:
             like: what that one has written.
             traced: whether they were traced, too.
         """
-        if not traced and not self.tracer.checker.on_repeat(left_out, like):
-            raise NotUniform("what is written has to be looked at one by one")
+        if not traced:
+            checker = self.tracer.checker
+            if not (
+                checker.on_repeat(left_out.part, like.part)
+                if left_out.whole
+                else checker.is_written(left_out.part)
+            ):
+                raise NotUniform("what is written has to be looked at one by one")
         if self._open:
             self.repeats.append(left_out)
 

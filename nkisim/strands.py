@@ -50,6 +50,18 @@ class Sample:
     confirmed: bool = False
 
 
+class Write(NamedTuple):
+    """What an iteration, or those of a loop inside it, writes.
+
+    Attributes:
+        part: of memory.
+        whole: whether it writes all of the part; else a mask tells which elements.
+    """
+
+    part: Tensor
+    whole: bool
+
+
 class Mark(NamedTuple):
     """Where the trace stands at the start or the end of an iteration."""
 
@@ -143,9 +155,9 @@ class Strand:
             if self.known is not None:
                 moves = [step is not None for step in self.known.steps]
             else:
-                before = self._written(-2)
-                moves = [a.offsets != b.offsets for a, b in zip(before, written, strict=False)]
-            if not all(map(checker.is_written, compress(written, moves))):
+                pairs = zip(self._written(-2), written, strict=False)
+                moves = [a.part.offsets != b.part.offsets for a, b in pairs]
+            if not all(w.whole and checker.is_written(w.part) for w in compress(written, moves)):
                 return False
         return self.known is not None or not any(
             map(self._hands_on, self.counts[-1].changed() - self.loop.stale)
@@ -187,11 +199,13 @@ class Strand:
             last = self._written(positions[-1])
             if len(written) != len(last):
                 raise NotUniform("iterations write different tensors")
-            steps = [_step(*pair, plan.distance) for pair in zip(written, last, strict=True)]
+            pairs = zip(written, last, strict=True)
+            steps = [_step(a.part, b.part, plan.distance) for a, b in pairs]
         others = range(1, last_like - plan.gap.start + 2)
-        for t, step in zip(written, steps, strict=True):
+        for like, step in zip(written, steps, strict=True):
             if step is not None:
-                self.loop.rolls.repeat(_along(t, step, others), t, traced=not plan.gap)
+                left_out = like._replace(part=_along(like.part, step, others))
+                self.loop.rolls.repeat(left_out, like, traced=not plan.gap)
         if known is not None:
             if steps == known.steps and not plan.is_settled:
                 known.confirmed = True
@@ -286,12 +300,18 @@ class Strand:
         """The instructions of one of the traced iterations, in outline."""
         return self.loop.rolls.outline(*self.marks[at])
 
-    def _written(self, at: int) -> list[Tensor]:
+    def _written(self, at: int) -> list[Write]:
         """What one of the traced iterations has written of memory that it did not make."""
         start, end = self.marks[at]
-        found = [t for i in self._instructions(at) for t in i.outs]
-        found += self.loop.rolls.repeats[start.repeats : end.repeats]
-        return [t for t in found if self.loop.outlives(t.buffer)]
+        outlives = self.loop.outlives
+        found = [
+            Write(t, i.where_of(t) is None)
+            for i in self._instructions(at)
+            for t in i.outs
+            if outlives(t.buffer)
+        ]
+        repeats = self.loop.rolls.repeats[start.repeats : end.repeats]
+        return found + [write for write in repeats if outlives(write.part.buffer)]
 
 
 def _look_alike(a: list[Instruction], b: list[Instruction]) -> bool:

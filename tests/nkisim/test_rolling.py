@@ -759,6 +759,17 @@ def half_written(x):
     return y
 
 
+def half_written_under_a_mask(x):
+    """What the mask leaves out was written before, in the rows of the first iterations only."""
+    y = like(x)
+    row, column = nl.mgrid[0:128, 0:8]
+    for i in nl.affine_range(4):
+        nl.store(y[i], nl.load(x[i]))
+    for i in nl.affine_range(12):
+        nl.store(y[i, row, column], nl.load(x[i]), mask=row + column < 100)
+    return y
+
+
 def outside(x):
     y = like(x)
     for i in nl.affine_range(12):
@@ -790,6 +801,7 @@ def unwritten(x):
         (Kernel(far_dependence), spec(12, 128, 8), LoopError),
         (Kernel(overlapping_stores), spec(128, 64), LoopError),
         (Kernel(half_written), spec(12, 128, 8), None),
+        (Kernel(half_written_under_a_mask), spec(12, 128, 8), None),
         (Kernel(outside), spec(12, 128, 8), OutOfBoundsError),
         (Kernel(race)[12], spec(12, 128, 8), RaceError),
         (Kernel(unwritten), spec(12, 128, 8), KernelError),
