@@ -7,6 +7,7 @@ pattern, which is what the hardware's address generators use and what NumPy can 
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -107,6 +108,10 @@ class IndexTensor:
 
     def __getitem__(self, key: object) -> IndexTensor:
         """Only new axes: `i[:, None]`, `i[None, :]`."""
+        if type(key) is tuple and len(key) == 2 and len(self.shape) == 1:  # mostly
+            for at, other in ((0, 1), (1, 0)):
+                if key[at] is None and _is_whole(key[other]):
+                    return _with_axis(at, self.shape[0], self.coefs[0], self.offset)
         keys = key if isinstance(key, tuple) else (key,)
         dots = [at for at, k in enumerate(keys) if k is Ellipsis]
         if dots:
@@ -262,6 +267,14 @@ class IndexTensor:
         return f"index{list(self.shape)}({' + '.join(terms)})"
 
 
+@functools.lru_cache(maxsize=4096)
+def _with_axis(at: int, size: int, coef: int, offset: int) -> IndexTensor:
+    """An index of one axis, with a new axis in front (`at` 0) or behind."""
+    if at == 0:
+        return IndexTensor((1, size), (0, coef), offset)
+    return IndexTensor((size, 1), (coef, 0), offset)
+
+
 class Mask:
     """A conjunction of affine conditions, each `index >= 0`."""
 
@@ -406,6 +419,8 @@ class DynSlice(NamedTuple):
 
 def arange(*args: int) -> IndexTensor:
     """`arange(stop)` or `arange(start, stop)`: a one-axis index. Needs a new axis before use."""
+    if len(args) == 1 and type(args[0]) is int:
+        return _line(0, args[0])
     numbers = [as_int(a) for a in args]
     if len(args) not in (1, 2) or None in numbers:
         raise IndexingError(
@@ -414,7 +429,11 @@ def arange(*args: int) -> IndexTensor:
             fix="use shapes, loop indices and constants; multiply the index for a step: "
             "2 * nl.arange(n)",
         )
-    start, stop = (0, numbers[0]) if len(args) == 1 else numbers
+    return _line(0, numbers[0]) if len(args) == 1 else _line(*numbers)
+
+
+@functools.lru_cache(maxsize=4096)
+def _line(start: int, stop: int) -> IndexTensor:
     size = max(0, stop - start)
     return IndexTensor((size,), (1 if size != 1 else 0,), start)
 

@@ -16,6 +16,7 @@ from nkisim.access import AccessPattern, Form, identity
 from nkisim.errors import IndexingError, OutOfBoundsError, ShapeError
 from nkisim.index import DynSlice, IndexTensor, Mask, as_int, broadcast_shapes
 from nkisim.indirect import DynamicIndex, IndirectTensor, indirect_view
+from nkisim.loop_index import LoopIndex
 from nkisim.reshaping import as_tile
 
 # What an index of one axis is but for where it starts: (size, step), or (shape, coefs) of an index
@@ -42,6 +43,9 @@ def index(target: AccessPattern, key: object) -> AccessPattern | IndirectTensor:
     if target.ndim < 2 and target.space.on_chip and _named(keys) > target.ndim:
         target = as_tile(target)  # `t[:, 3]` is a column, and takes the indices of one
     kinds = set(map(type, keys))
+    if LoopIndex in kinds:
+        keys = tuple([as_int(k) if type(k) is LoopIndex else k for k in keys])
+        kinds = set(map(type, keys))
     if kinds <= _PLAIN and len(keys) == len(target.shape) and not _dynamic(kinds, keys):
         axes = keys
     else:
