@@ -57,7 +57,7 @@ class Carried(NamedTuple):
 
 # Where control flow or assignments are more than is followed here.
 _UNFOLLOWED = (ast.Break, ast.Continue, ast.Try, ast.TryStar, ast.Match, ast.While)
-_UNFOLLOWED += (ast.Delete, ast.ClassDef, ast.Import, ast.ImportFrom, ast.NamedExpr)
+_UNFOLLOWED += (ast.Delete, ast.ClassDef, ast.NamedExpr)
 _UNFOLLOWED += (ast.Nonlocal, ast.Global, ast.Yield, ast.YieldFrom, ast.Await)
 # Methods that change what they are called of.
 _CHANGING = frozenset(
@@ -182,6 +182,11 @@ class _Flow(ast.NodeVisitor):
             self.set.add(node.id)
         elif node.id not in self.set:
             self.exposed.add(node.id)
+
+    def visit_alias(self, node: ast.alias) -> None:  # of an import
+        name = node.asname or node.name.partition(".")[0]
+        self.stored.add(name)
+        self.set.add(name)
 
     def visit_Assign(self, node: ast.Assign) -> None:
         self.visit(node.value)

@@ -472,12 +472,16 @@ class MGrid:
             shape.append(len(range(start, stop, step)))
             starts.append(start)
             steps.append(step)
-        extents = tuple(shape)
-        return MeshGrid(
-            IndexTensor(
-                extents,
-                tuple(step if a == axis and extents[a] > 1 else 0 for a in range(len(extents))),
-                start,
-            )
-            for axis, (start, step) in enumerate(zip(starts, steps, strict=True))
+        return _grid(tuple(shape), tuple(starts), tuple(steps))
+
+
+@functools.lru_cache(maxsize=4096)
+def _grid(shape: tuple[int, ...], starts: tuple[int, ...], steps: tuple[int, ...]) -> MeshGrid:
+    return MeshGrid(
+        IndexTensor(
+            shape,
+            tuple(step if a == axis and shape[a] > 1 else 0 for a in range(len(shape))),
+            start,
         )
+        for axis, (start, step) in enumerate(zip(starts, steps, strict=True))
+    )

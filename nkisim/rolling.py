@@ -27,7 +27,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from math import prod
-from types import FrameType, NoneType
+from types import FrameType, ModuleType, NoneType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 _MOST = 64  # strands of a loop
 _WIDEST = 16  # steps from one iteration of a strand to the next
 
-# Of these, items may be assigned (`nl`, a module, has an `add`, too; it is no local name).
-_HARMLESS = (Tensor, NoneType)
+# Of these, items may be assigned; a module has functions called `add`, which change no module.
+_HARMLESS = (Tensor, NoneType, ModuleType)
 _PLAIN = (*_HARMLESS, int, str)  # in a container, these can be replaced only
 _UNKNOWN = object()
 

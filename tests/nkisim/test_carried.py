@@ -68,6 +68,15 @@ def scopes(n):
         note()
 
 
+def imports(n, size=None):
+    for i in range(n):
+        print(size)
+        import os.path
+        from sys import getsizeof as size
+
+        print(os, i)
+
+
 def elsewhere(n):
     for i in range(n):
         with open(i) as file:
@@ -87,6 +96,7 @@ def elsewhere(n):
         (inner_loops, "i inside", "j"),
         (behind, "i", "found"),
         (scopes, "i squares late note", "limit seen"),
+        (imports, "i os", "size"),
         (elsewhere, "i file text size", "rest"),
     ],
 )

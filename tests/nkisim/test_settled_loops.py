@@ -298,6 +298,28 @@ def test_sums_in_a_list_do_not_matter():
     assert next(ran) == 30 * 8 + 5 + 2 + 3  # all, and those of executions 0, 1, 2, 28 and 29
 
 
+def test_modules_that_a_kernel_imports_itself_do_not_matter():
+    """As compilers write it; `nl.add` is no method that changes what it is called of."""
+    ran = itertools.count()
+
+    def kernel(x):
+        import neuronxcc.nki.language as nl
+        import numpy as np
+
+        y = nl.ndarray(x.shape, np.float32, buffer=nl.shared_hbm)
+        for i in nl.affine_range(x.shape[0]):
+            for j in nl.affine_range(8):
+                next(ran)
+                p, f = nl.mgrid[0:128, 0:8]
+                tile = nl.load(x[i, j, p, f])
+                nl.store(y[i, j, p, f], nl.add(tile, np.add(1, 1)))
+            nl.store(y[i, 0, p, f], nl.load(x[i, 0, p, f]))
+        return y
+
+    rolled(Kernel(kernel), spec(30, 8, 128, 8))
+    assert next(ran) == 5 + 2 + 3  # of executions 0, 1, 2, 28 and 29
+
+
 # -- errors in iterations that are left out -------------------------------------------------------
 
 
