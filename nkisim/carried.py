@@ -59,6 +59,7 @@ class Carried(NamedTuple):
 _UNFOLLOWED = (ast.Break, ast.Continue, ast.Try, ast.TryStar, ast.Match, ast.While)
 _UNFOLLOWED += (ast.Delete, ast.ClassDef, ast.NamedExpr)
 _UNFOLLOWED += (ast.Nonlocal, ast.Global, ast.Yield, ast.YieldFrom, ast.Await)
+_LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.unaryop, ast.cmpop)
 # Methods that change what they are called of.
 _CHANGING = frozenset(
     {"add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "insert", "pop"}
@@ -78,21 +79,9 @@ def carried(code: CodeType, line: int) -> Carried | None:
     if nest is None or not _can_be_followed(original_of(code)):
         return None
     loop = nest[-1]
-    changed = set()
-    for node in [node for statement in loop.body for node in ast.walk(statement)]:
-        if isinstance(node, ast.Attribute):
-            if not isinstance(node.ctx, ast.Load):
-                return None
-            changes = node.attr in _CHANGING
-        else:
-            changes = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
-        if changes:
-            base = node.value
-            while isinstance(base, ast.Subscript):
-                base = base.value
-            if not isinstance(base, ast.Name):
-                return None
-            changed.add(base.id)
+    changed = [_changed(statement) for statement in loop.body]
+    if None in changed:
+        return None
     flow = _iteration(loop)
     after = _Flow()
     for parent, child in zip(nest[-2::-1], nest[:0:-1], strict=True):
@@ -101,7 +90,35 @@ def carried(code: CodeType, line: int) -> Carried | None:
             after.visit(parent)
     read = flow.exposed | after.exposed | set(code.co_cellvars)
     dead = flow.stored - read
-    return Carried(frozenset(dead), tuple(sorted(flow.stored - dead)), tuple(sorted(changed)))
+    kept = flow.stored - dead
+    return Carried(frozenset(dead), tuple(sorted(kept)), tuple(sorted(set().union(*changed))))
+
+
+@functools.lru_cache(maxsize=16384)
+def _changed(node: ast.AST) -> frozenset[str] | None:
+    """The names of what a statement, or a part of one, may change: see Carried.changed. None if
+    that is hard to tell."""
+    if isinstance(node, ast.Attribute):
+        if not isinstance(node.ctx, ast.Load):
+            return None
+        changes = node.attr in _CHANGING
+    else:
+        changes = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+    found: set[str] = set()
+    if changes:
+        base = node.value
+        while isinstance(base, ast.Subscript):
+            base = base.value
+        if not isinstance(base, ast.Name):
+            return None
+        found.add(base.id)
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, _LEAVES):
+            inside = _changed(child)
+            if inside is None:
+                return None
+            found |= inside
+    return frozenset(found)
 
 
 def _iteration(loop: ast.For) -> _Flow:
@@ -141,7 +158,8 @@ def _loops(code: CodeType) -> list[list[ast.AST]]:
         if isinstance(nest[-1], ast.For):
             found.append(nest)
         for child in ast.iter_child_nodes(nest[-1]):
-            look([*nest, child])
+            if not isinstance(child, ast.expr):  # none has a loop in it
+                look([*nest, child])
 
     look([tree])
     return found
@@ -174,7 +192,10 @@ class _Flow(ast.NodeVisitor):
 
     def run(self, statements: list[ast.stmt]) -> None:
         for statement in statements:
-            self.visit(statement)
+            flow = _flow_of(statement)
+            self.exposed |= flow.exposed - self.set
+            self.stored |= flow.stored
+            self.set |= flow.set
 
     def visit_Name(self, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Store):
@@ -265,3 +286,11 @@ class _Flow(ast.NodeVisitor):
                 self.exposed.update(inner.names)
             elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load):
                 self.visit_Name(inner)
+
+
+@functools.lru_cache(maxsize=16384)
+def _flow_of(statement: ast.stmt) -> _Flow:
+    """A statement by itself: it is part of each loop around it, and of what is behind others."""
+    flow = _Flow()
+    flow.visit(statement)
+    return flow
