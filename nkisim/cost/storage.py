@@ -246,7 +246,7 @@ class Storage:
         """The memory behind a tile placed by hand, and which part of it `t` is."""
         b = t.buffer
         blocks = b.par_axis
-        key = (b.placed, t.offsets[:blocks], t.form)
+        key = (b.space, b.placed, t.offsets[:blocks], t.form)
         found = self._placed.get(key)
         if found is None:
             found = self._placed[key] = self._found_slot(t)

@@ -460,3 +460,25 @@ def test_spilling_notes_which_tiles_the_tasks_that_it_leaves_touch(rounds):
     noted, found = vars(work.residence), vars(Residence.of(work))
     assert noted.pop("changing") >= found.pop("changing")
     assert noted == found
+
+
+def test_the_same_place_in_sbuf_and_in_psum_is_not_the_same_memory():
+    """Tiles placed by hand at byte 0 of both: nothing waits, as if one of them was elsewhere."""
+
+    def kernel(x, address):
+        out = nl.ndarray((128, 512), F32, buffer=nl.shared_hbm)
+        near = ncc.sbuf.alloc(lambda index, rows, size: (0, address))
+        bank = ncc.psum.alloc(lambda index, rows, size: (0, 0, 0))
+        a = nl.ndarray((nl.par_dim(128), 512), F32, buffer=near)
+        total = nl.ndarray((nl.par_dim(128), 512), F32, buffer=bank)
+        b = nl.ndarray(
+            (nl.par_dim(128), 512), F32, buffer=ncc.sbuf.alloc(lambda index, rows, size: (0, 32768))
+        )
+        a[...] = nl.load(x)
+        total[...] = nl.copy(a)
+        b[...] = nl.add(total, a)
+        nl.store(out, b)
+        return out
+
+    same, apart = (nkisim.profile(kernel, spec(128, 512), address) for address in (0, 8192))
+    assert same.latency_us == apart.latency_us
