@@ -10,6 +10,7 @@ messages see the same kernel.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType
 from typing import Any
@@ -21,6 +22,9 @@ from nkisim.sources import compiled_again, source_of
 from nkisim.trace import current, tracing
 
 _FUTURE_ANNOTATIONS = annotations.compiler_flag
+
+# A kernel whose text has none of these has nothing to change.
+_CHANGED = re.compile(r"\btensor\s*\[|\band\b|\brange\b")
 
 
 def joined(left: Any, right: Callable[[], Any]) -> Any:
@@ -57,8 +61,11 @@ def rewritten(func: Callable) -> Callable:
     """
     if not isinstance(func, FunctionType):
         return func
+    source = source_of(func.__code__)
+    if source is None or not _CHANGED.search(source):
+        return func
     try:
-        tree = ast.parse(source_of(func.__code__) or "")
+        tree = ast.parse(source)
     except SyntaxError:
         return func
     node = tree.body[0] if tree.body else None

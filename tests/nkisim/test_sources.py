@@ -28,6 +28,31 @@ def decorated(x):
     return x
 
 
+def ends_in_what_does_nothing(x):
+    if x:
+        return x
+    else:
+        # nothing
+
+        pass
+
+
+# fmt: off
+def leaves_its_margin(x):
+    text = """
+and comes back
+"""
+    for _ in text:
+# as comments may
+        x = (
+    x
+)
+
+
+def short(x): return [y for y in x]
+# fmt: on
+
+
 class Holder:
     def method(self):
         def inner():
@@ -39,7 +64,18 @@ class Holder:
 inner = Holder().method()
 
 
-@pytest.mark.parametrize("function", [plain, decorated.__wrapped__, Holder.method, inner])
+FUNCTIONS = [
+    plain,
+    decorated.__wrapped__,
+    ends_in_what_does_nothing,
+    leaves_its_margin,
+    short,
+    Holder.method,
+    inner,
+]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
 def test_the_source_is_that_of_inspect(function):
     assert source_of(function.__code__) == textwrap.dedent(inspect.getsource(function))
 
