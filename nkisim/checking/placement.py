@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from nkisim.checking.patterns import allowed_starts
 from nkisim.errors import KernelError, PlacementError
@@ -37,7 +36,7 @@ def place_tiles(
     size, partitions = buffer.partition_bytes, buffer.shape[buffer.par_axis]
     return tuple(
         _checked(buffer, idx, buffer.place(idx, partitions, size), machine, overflow)
-        for idx in np.ndindex(*blocks)
+        for idx in itertools.product(*map(range, blocks))
     )
 
 
@@ -58,10 +57,13 @@ def _checked(
         )
     bank, start, address = place if in_psum else (0, *place)
     size, partitions = buffer.partition_bytes, buffer.shape[buffer.par_axis]
-    what = f"block {idx} of {buffer!r} is placed at {dict(zip(names, place, strict=True))}"
+
+    def what() -> str:
+        return f"block {idx} of {buffer!r} is placed at {dict(zip(names, place, strict=True))}"
+
     if start not in allowed_starts(partitions):
         raise PlacementError(
-            what,
+            what(),
             rule=f"a tile of {partitions} partitions starts at one of {allowed_starts(partitions)}",
             fix="choose another start partition",
         )
@@ -69,7 +71,7 @@ def _checked(
         banks = machine.psum_bytes // machine.psum_bank_bytes
         if not 0 <= bank < banks or start or address:
             raise PlacementError(
-                what,
+                what(),
                 rule=f"a PSUM tile starts at partition 0 and byte 0 of one of {banks} banks",
                 fix=f"use banks 0..{banks - 1}; rotate over them with num_bank_tiles",
             )
@@ -77,7 +79,7 @@ def _checked(
     room, align = machine.sbuf_usable_bytes, machine.sbuf_min_align
     if address < 0 or address + size > room or address % align:
         error = PlacementError(
-            f"{what}, and needs {size:,} bytes a partition from there",
+            f"{what()}, and needs {size:,} bytes a partition from there",
             rule=f"SBUF of {machine.name} gives kernels bytes 0..{room - 1} of each partition, "
             f"aligned to {align}",
             fix="use fewer physical tiles (num_free_tiles), or a lower base address",
@@ -90,49 +92,60 @@ def _checked(
 
 def check_placement(trace: Trace) -> Iterator[KernelError]:
     """Two placed tiles never share bytes while the first is still to be read."""
-    placed = {b.number for b in trace.buffers if b.place is not None}
-    if not placed:
+    if all([b.place is None for b in trace.buffers]):
         return
     yield from _hidden_tiles(trace)
     yield from _mixed(trace)
-    # The bytes of a partition are cut where a tile starts or ends: those between have one owner.
-    cuts: dict[Space, dict[int, int]] = {}
-    for space in (Space.SBUF, Space.PSUM):
-        ends = {
-            end
-            for number in placed
-            if trace.buffers[number].space is space
-            for p in trace.buffers[number].placed
-            for end in (p.address, p.address + p.size)
-        }
-        cuts[space] = {end: at for at, end in enumerate(sorted(ends))}
-    owner = {space: np.full((4, len(at)), -1, np.int32) for space, at in cuts.items()}
+    cells = _cells({(b.space, p) for b in trace.buffers for p in b.placed})
+    owner: dict[int, int] = {}  # of each cell: the tile that was written there last
     tiles: dict[tuple[int, int], int] = {}
     keys: list[tuple[int, int]] = []
-    reported: set[tuple[int, int]] = set()
-    written: set[int] = set()
+    reported: set[int] = set()
     for instr in trace.instructions:
-        for t, writes in (*((t, False) for t in instr.tiles_in), *((t, True) for t in instr.outs)):
-            if t.buffer.number not in placed:
+        for t in instr.tiles_in:
+            buffer = t.buffer
+            if buffer.place is None:
                 continue
-            key = (t.buffer.number, block_of(t))
-            mine = tiles.setdefault(key, len(keys))
-            if mine == len(keys):
-                keys.append(key)
-            p = t.buffer.placed[key[1]]
-            quarters = slice(p.start // _QUARTER, -(-(p.start + p.partitions) // _QUARTER))
-            at = cuts[t.space]
-            cells = owner[t.space][quarters, at[p.address] : at[p.address + p.size]]
-            if writes:
-                cells[...] = mine
-                written.add(mine)
+            key = buffer.number, block_of(t)
+            mine = tiles.get(key)
+            if mine is None:  # a mask left nothing of what was to fill it
                 continue
-            if mine not in written:  # a mask left nothing of what was to fill it
-                continue
-            others = cells[(cells != mine) & (cells >= 0)]
-            if others.size and key not in reported:
-                reported.add(key)
-                yield _overlap(trace, instr, key, keys[int(others[0])])
+            for cell in cells[buffer.space, buffer.placed[key[1]]]:
+                other = owner.get(cell, mine)
+                if other != mine and mine not in reported:
+                    reported.add(mine)
+                    yield _overlap(trace, instr, key, keys[other])
+        for t in instr.outs:
+            buffer = t.buffer
+            if buffer.place is not None:
+                key = buffer.number, block_of(t)
+                mine = tiles.setdefault(key, len(keys))
+                if mine == len(keys):
+                    keys.append(key)
+                for cell in cells[buffer.space, buffer.placed[key[1]]]:
+                    owner[cell] = mine
+
+
+def _cells(places: set[tuple[Space, Placed]]) -> dict[tuple[Space, Placed], list[int]]:
+    """The memory behind some places in cells, so that each place is a few of them: mostly one,
+    where places are the same or apart."""
+    ends: dict[Space, set[int]] = {space: set() for space, _ in places}
+    for space, p in places:
+        ends[space] |= {p.address, p.address + p.size}
+    cuts = {space: {end: at for at, end in enumerate(sorted(of))} for space, of in ends.items()}
+    inside: dict[tuple[Space, Placed], list[tuple]] = {}
+    owners: dict[tuple, list[tuple[Space, Placed]]] = {}  # by memory, quarter and range of bytes
+    for place in places:
+        space, p = place
+        first, last = cuts[space][p.address], cuts[space][p.address + p.size]
+        quarters = range(p.start // _QUARTER, -(-(p.start + p.partitions) // _QUARTER))
+        inside[place] = [(space, q, at) for q in quarters for at in range(first, last)]
+        for part in inside[place]:
+            owners.setdefault(part, []).append(place)
+    # What the same places are in is one cell.
+    numbers: dict[tuple, int] = {}
+    cell = {part: numbers.setdefault(tuple(of), len(numbers)) for part, of in owners.items()}
+    return {place: list(dict.fromkeys([cell[x] for x in of])) for place, of in inside.items()}
 
 
 def _overlap(trace: Trace, instr, mine: tuple[int, int], other: tuple[int, int]) -> PlacementError:
@@ -148,9 +161,14 @@ def _overlap(trace: Trace, instr, mine: tuple[int, int], other: tuple[int, int])
     )
 
 
+def _traced(trace: Trace) -> list[Instruction]:
+    """The instructions that none is a copy of."""
+    return [i for i in trace.instructions if i.origin is None]
+
+
 def _mixed(trace: Trace) -> Iterator[PlacementError]:
     """A kernel that places tiles places all of them."""
-    for instr in trace.instructions:
+    for instr in _traced(trace):
         for t in instr.outs:
             buffer = t.buffer
             if (
@@ -173,7 +191,7 @@ def _mixed(trace: Trace) -> Iterator[PlacementError]:
 def _hidden_tiles(trace: Trace) -> Iterator[PlacementError]:
     """Instructions for which the compiler would need a tile of its own, once each kind."""
     seen: set[str] = set()
-    for instr in trace.instructions:
+    for instr in _traced(trace):
         error = _needs_hidden_tile(instr) if instr.opcode not in seen else None
         if error is not None:
             seen.add(instr.opcode)
