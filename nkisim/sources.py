@@ -38,11 +38,12 @@ def source_of(code: CodeType) -> str | None:
     if first >= len(lines):
         return None
     end = max(_last_line(code), first + 1)
-    # Behind it may be what no code is made of, such as `pass`.
-    around = _indent(lines[first])
+    # Behind it may be what no code is made of, such as `pass` and closing brackets.
+    margin = _indent(lines[first])
     for at in range(end, len(lines)):
-        if lines[at].strip():
-            if _indent(lines[at]) <= around:
+        text = lines[at].strip()
+        if text and text[0] != "#":
+            if _indent(lines[at]) <= margin and text[0] not in ")]}":
                 break
             end = at + 1
     return textwrap.dedent("".join(lines[first:end]))
