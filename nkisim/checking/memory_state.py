@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nkisim.checking.ranges import has_range
-from nkisim.checking.written import WrittenElements, as_read
+from nkisim.checking.written import WrittenElements
 from nkisim.errors import UninitializedReadError
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer, Role
 from nkisim.restriction import Restriction, bounding_box
 from nkisim.tensor import Tensor
-from nkisim.views import view_of
 
 if TYPE_CHECKING:
     from nkisim.checking.checker import Checker
@@ -70,13 +69,10 @@ class MemoryState:
             return None
         if self.written.knows(tensor):
             return None
-        known = self.written.of(buffer)
-        if known is None or 0 in tensor.shape:
+        written = self.written.part(tensor)
+        if written is True or 0 in tensor.shape:
             return None
-        if known is False:
-            missing = np.ones(tensor.shape, bool)
-        else:
-            missing = ~view_of(as_read(known, tensor), tensor)
+        missing = np.ones(tensor.shape, bool) if written is False else ~written
         where = instr.where_of(tensor)
         if where is not None:
             missing &= where
@@ -162,21 +158,16 @@ class MemoryState:
             else:
                 self.written.note(tensor)
             return
-        known = self.written.of(buffer)
-        if known is None and undefined is None:
-            return
-        if known is False and undefined is not None and undefined.all():
+        if undefined is None:
+            if self.written.is_whole(buffer):
+                return
+        elif undefined.all() and not self.written.touched(buffer):
             return  # as undefined as it was
         self.written.add(tensor, True if undefined is None else ~undefined, where)
 
     def is_written(self, tensor: Tensor) -> bool:
         """Whether every element of a part of local memory was written."""
-        if self.written.knows(tensor):
-            return True
-        known = self.written.of(tensor.buffer)
-        if known is None or known is False:
-            return known is None
-        return bool(view_of(as_read(known, tensor), tensor).all())
+        return self.written.knows(tensor) or bool(np.all(self.written.part(tensor)))
 
     def on_repeat(self, tensors: Tensor, like: Tensor) -> bool:
         """See Checker.on_repeat."""
@@ -203,10 +194,9 @@ class MemoryState:
 
     def defined_part(self, tensor: Tensor) -> Restriction | None:
         """The part of a tile that something wrote; None when it is all, or nothing."""
-        known = self.written.of(tensor.buffer)
-        if known is None or known is False or tensor.buffer.role is not Role.LOCAL:
+        inside = self.written.part(tensor)
+        if isinstance(inside, bool) or tensor.buffer.role is not Role.LOCAL:
             return None
-        inside = view_of(as_read(known, tensor), tensor)
         if inside.all() or not inside.any():
             return None
         box, part = bounding_box(inside)

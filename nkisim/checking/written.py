@@ -14,10 +14,6 @@ from nkisim.memory import Buffer
 from nkisim.tensor import Tensor
 from nkisim.views import view_of
 
-# What is known of a buffer: None when every element was written, False when none was, else a flag
-# for each element.
-Flags = np.ndarray | bool | None
-
 # For each axis of a buffer, the lowest and the highest coordinate of a view.
 _Bounds = list[tuple[int, int]]
 
@@ -111,6 +107,48 @@ class _Notes:
         )
 
 
+class _Flags:
+    """A flag for each element of a buffer.
+
+    Args:
+        size: elements.
+        written: what a flag that is set tells: that something wrote the element, or that nothing
+            did. None is set at first: zeroes cost nothing until they are looked at.
+    """
+
+    __slots__ = ("missing", "set_", "written")
+
+    def __init__(self, size: int, written: bool) -> None:
+        self.set_ = np.zeros(size, bool)
+        self.written = written
+        self.missing = size if written else 0  # elements that nothing wrote
+
+    def part(self, tensor: Tensor) -> np.ndarray:
+        """For each element of a view, whether it was written."""
+        view = view_of(_as_read(self.set_, tensor, of_several=self.written), tensor)
+        return view if self.written else ~view
+
+    def mark(self, tensor: Tensor, fresh: np.ndarray | bool, where: np.ndarray | None) -> None:
+        """As WrittenElements.add."""
+        flags = _as_read(self.set_, tensor, of_several=self.written)
+        view = view_of(flags, tensor)
+        before = np.count_nonzero(view)
+        value = fresh if self.written else np.logical_not(fresh)
+        if where is None:
+            view[...] = value
+        else:
+            np.copyto(view, value, where=where)
+        if flags is self.set_:
+            more = np.count_nonzero(view) - before
+            self.missing -= more if self.written else -more
+        else:
+            # An element is taken as written when a part of it is: its bytes may be written one
+            # after the other.
+            self.set_ = _as_stored(flags, tensor, of_several=not self.written)
+            count = np.count_nonzero(self.set_)
+            self.missing = self.set_.size - count if self.written else count
+
+
 class WrittenElements:
     """A flag an element, where it comes to that.
 
@@ -119,8 +157,8 @@ class WrittenElements:
     """
 
     def __init__(self) -> None:
-        self._flags: dict[int, np.ndarray | None] = {}
-        self._missing: dict[int, int] = {}  # elements without a flag, of the arrays above
+        self._flags: dict[int, _Flags | None] = {}  # None when every element was written
+        self._has_flags = False
         self._noted: dict[int, _Notes] = {}
         # By shape and parts: tiles are written in the same ones again and again.
         self._covered: dict[tuple, bool | None] = {}
@@ -129,17 +167,23 @@ class WrittenElements:
     def leaves_gaps(self) -> bool:
         """Whether a buffer may hold elements that nothing wrote beside others, where that is known
         by now."""
-        return bool(self._missing)
+        return self._has_flags
 
-    def of(self, buffer: Buffer) -> Flags:
-        """What is known of a buffer."""
-        if buffer.number in self._noted:
-            self._look_at(buffer)
-        return self._flags.get(buffer.number, False)
+    def part(self, tensor: Tensor) -> np.ndarray | bool:
+        """Whether the elements of a part of a buffer were written: True or False where that is the
+        same for the whole buffer, else for each element of the part."""
+        known = self._of(tensor.buffer)
+        return known.part(tensor) if known else known is None
 
     def is_whole(self, buffer: Buffer) -> bool:
         """Whether every element of a buffer was written."""
-        return self._is_covered(buffer) is not False and self.of(buffer) is None
+        return self._is_covered(buffer) is not False and self._of(buffer) is None
+
+    def _of(self, buffer: Buffer) -> _Flags | bool | None:
+        """What is known of a buffer: None when every element was written, False when none was."""
+        if buffer.number in self._noted:
+            self._look_at(buffer)
+        return self._flags.get(buffer.number, False)
 
     def _is_covered(self, buffer: Buffer) -> bool | None:
         """Whether what was noted of a buffer is all of it; None if that is hard to tell, if it
@@ -158,10 +202,7 @@ class WrittenElements:
         noted = self._noted.get(tensor.buffer.number)
         if noted is not None and noted.meet(tensor):
             return True
-        known = self.of(tensor.buffer)
-        if known is None or known is False:
-            return known is None
-        return bool(view_of(as_read(known, tensor), tensor).any())
+        return bool(np.any(self.part(tensor)))
 
     def touched(self, buffer: Buffer) -> bool:
         """Whether anything was written of a buffer."""
@@ -169,10 +210,10 @@ class WrittenElements:
 
     def missing(self, buffer: Buffer) -> int:
         """How many elements of a buffer nothing wrote."""
-        known = self.of(buffer)
+        known = self._of(buffer)
         if known is None:
             return 0
-        return self._missing[buffer.number] if known is not False else buffer.size
+        return known.missing if known else buffer.size
 
     def add_all(self, buffer: Buffer) -> None:
         """Every element of a buffer is written."""
@@ -212,28 +253,13 @@ class WrittenElements:
             where: which of its elements are touched; None for all.
         """
         buffer = tensor.buffer
-        number = buffer.number
-        known = self.of(buffer)
-        if known is False or known is None:
-            # Zeroes cost nothing until they are looked at.
-            make = np.zeros if known is False else np.ones
-            self._flags[number] = state = make(buffer.size, bool)
-            self._missing[number] = 0 if known is None else buffer.size
-            known = state
-        flags = as_read(known, tensor)
-        view = view_of(flags, tensor)
-        before = np.count_nonzero(view)
-        if where is None:
-            view[...] = fresh
-        else:
-            np.copyto(view, fresh, where=where)
-        if flags is known:
-            self._missing[number] -= np.count_nonzero(view) - before
-        else:
-            self._flags[number] = known = _as_stored(flags, tensor)
-            self._missing[number] = known.size - np.count_nonzero(known)
-        if self._missing[number] == 0:
-            self._flags[number] = None
+        known = self._of(buffer)
+        if not known:
+            known = self._flags[buffer.number] = _Flags(buffer.size, written=known is False)
+            self._has_flags = True
+        known.mark(tensor, fresh, where)
+        if known.missing == 0:
+            self._flags[buffer.number] = None
 
     def _look_at(self, buffer: Buffer) -> None:
         """Give flags to what was noted of a buffer."""
@@ -270,21 +296,33 @@ def _outside(box: _Bounds, other: _Bounds) -> Iterator[_Bounds]:
         left[axis] = max(a, low), min(b, high)
 
 
-def as_read(known: np.ndarray, tensor: Tensor) -> np.ndarray:
-    """`known`, one flag an element of the buffer, as one flag an element of the type that
-    `tensor` sees it under: the same array unless `Tensor.view` changed the element size."""
+def _as_read(flags: np.ndarray, tensor: Tensor, of_several: bool) -> np.ndarray:
+    """`flags`, one an element of the buffer, as one an element of the type that `tensor` sees it
+    under: the same array unless `Tensor.view` changed the element size.
+
+    Args:
+        flags: of the buffer.
+        tensor: a view of it.
+        of_several: whether an element that is several of the buffer's has a flag when each of
+            them has, or when one has.
+    """
     stored, seen = tensor.buffer.dtype.itemsize, tensor.itemsize
     if stored == seen:
-        return known  # itself, which is written in place
+        return flags  # itself, which is written in place
     if stored > seen:
-        return known.repeat(stored // seen)
-    return known.reshape(-1, seen // stored).all(axis=1)
+        return flags.repeat(stored // seen)
+    return _together(flags, seen // stored, of_several)
 
 
-def _as_stored(flags: np.ndarray, tensor: Tensor) -> np.ndarray:
-    """What `as_read` gave, back as one flag an element of the buffer. An element is taken as
-    known when a part of it is: bytes of one element may be written one after the other."""
+def _as_stored(flags: np.ndarray, tensor: Tensor, of_several: bool) -> np.ndarray:
+    """What `_as_read` gave, back as one flag an element of the buffer."""
     stored, seen = tensor.buffer.dtype.itemsize, tensor.itemsize
     if stored > seen:
-        return flags.reshape(-1, stored // seen).any(axis=1)
+        return _together(flags, stored // seen, of_several)
     return flags.repeat(seen // stored)
+
+
+def _together(flags: np.ndarray, several: int, all_: bool) -> np.ndarray:
+    """A flag for several that follow each other: when all are set, or any is."""
+    groups = flags.reshape(-1, several)
+    return groups.all(axis=1) if all_ else groups.any(axis=1)

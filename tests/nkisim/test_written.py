@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,8 +32,10 @@ def histories(draw):
     shape, par_axis = draw(st.sampled_from([(SHAPE, 0), (TILES, 2)]))
     space = Space.SBUF if par_axis else Space.PRIVATE_HBM
     buffer = Buffer(0, shape, np.dtype(np.float32), space, par_axis=par_axis)
-    kinds = st.sampled_from(["note", "note", "note", "note", "add", "look", "mask"])
+    kinds = st.sampled_from(["note", "note", "note", "note", "add", "look", "mask", "mix", "none"])
     actions = draw(st.lists(st.tuples(kinds, parts(shape)), max_size=12))
+    if draw(st.booleans()):  # what is known to be written everywhere is kept in another way
+        actions.insert(0, ("note", tuple(slice(0, n) for n in shape)))
     return buffer, actions, draw(st.lists(parts(shape), min_size=1, max_size=3))
 
 
@@ -55,22 +58,24 @@ def test_what_is_known_does_not_depend_on_when_it_is_looked_at(history):
             where = np.indices(part.shape).sum(0) % 2 == 0
             written.add(part, where=where)
             expected[key] |= where
+        elif action == "mix":
+            fresh = np.indices(part.shape).sum(0) % 3 > 0
+            written.add(part, fresh)
+            expected[key] = fresh
+        elif action == "none":
+            written.add(part, False)
+            expected[key] = False
         else:
-            written.of(buffer)
+            written.part(whole)
         for probe in probes:
             assert not written.knows(whole[probe]) or expected[probe].all()
     for probe in probes:
         assert written.touches(whole[probe]) == expected[probe].any()
+        of_each = np.broadcast_to(written.part(whole[probe]), expected[probe].shape)
+        np.testing.assert_array_equal(of_each, expected[probe])
     assert written.is_whole(buffer) == expected.all()
-    assert written.touched(buffer) == expected.any()
+    assert written.touched(buffer) or not expected.any()
     assert written.missing(buffer) == int((~expected).sum())
-    known = written.of(buffer)
-    if known is None:
-        assert expected.all()
-    elif known is False:
-        assert not expected.any()
-    else:
-        np.testing.assert_array_equal(known.reshape(buffer.shape), expected)
 
 
 def test_a_part_is_known_from_the_boxes_around_it():
@@ -113,7 +118,7 @@ def test_tiles_that_cover_a_tensor_need_no_flags():
         for j in range(4):
             rows, columns = (slice(k << 18, k + 1 << 18) for k in (i, j))
             written.note(whole[rows, columns])
-    assert written.of(buffer) is None
+    assert written.is_whole(buffer)
 
 
 def test_views_with_gaps_are_taken_apart():
@@ -124,7 +129,7 @@ def test_views_with_gaps_are_taken_apart():
     for start in (0, half):
         rows = whole.view_as((4, half, 1 << 20), (start, 0), ((2 * half, 1, 0), (0, 0, 1)))
         written.note(rows)
-    assert written.of(buffer) is None
+    assert written.is_whole(buffer)
 
 
 def test_flags_are_kept_in_place():
@@ -132,11 +137,36 @@ def test_flags_are_kept_in_place():
     buffer = Buffer(0, SHAPE, np.dtype(np.float32), Space.PRIVATE_HBM)
     whole, written = Tensor(buffer), WrittenElements()
     written.add(whole[0:2])
-    flags = written.of(buffer)
+    flags = written.part(whole)
     written.add(whole[2:4])
-    assert written.of(buffer) is flags
+    assert np.shares_memory(written.part(whole), flags)
     written.add(whole[4:6])
-    assert written.of(buffer) is None
+    assert written.is_whole(buffer)
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_elements_may_be_seen_as_wider_or_narrower_ones(is_whole):
+    """A wide element is written when all that it is made of is; a narrow one with what it is part
+    of, and that one with the first of its parts."""
+    for dtype, other in ((np.int8, np.float32), (np.float32, np.int8)):
+        buffer = Buffer(0, (4, 16), np.dtype(dtype), Space.SBUF)
+        whole, written, expected = Tensor(buffer), WrittenElements(), np.full((4, 64), is_whole)
+        if is_whole:
+            written.add_all(buffer)
+        seen = whole.view(other)
+        width, size = seen.itemsize, whole.itemsize
+        nbytes = 16 * size
+        expected = expected[:, :nbytes]
+        written.add(whole[0:2, 0:8], False)
+        expected[0:2, : 8 * size] = False
+        written.add(seen[1:3, 0:3])
+        expected[1:3, : 3 * width] = True
+        as_whole = expected.reshape(4, 16, size).any(-1)
+        np.testing.assert_array_equal(written.part(whole), as_whole)
+        as_bytes = as_whole.repeat(size, axis=1)
+        as_seen = as_bytes.reshape(4, nbytes // width, width).all(-1)
+        np.testing.assert_array_equal(written.part(seen), as_seen)
+        assert written.missing(buffer) == int((~as_whole).sum())
 
 
 def test_tiles_written_in_other_parts_are_not_alike():
