@@ -56,10 +56,11 @@ class Carried(NamedTuple):
 
 
 # Where control flow or assignments are more than is followed here.
-_UNFOLLOWED = (ast.Break, ast.Continue, ast.Try, ast.TryStar, ast.Match, ast.While)
-_UNFOLLOWED += (ast.Delete, ast.ClassDef, ast.NamedExpr)
-_UNFOLLOWED += (ast.Nonlocal, ast.Global, ast.Yield, ast.YieldFrom, ast.Await)
-_LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.unaryop, ast.cmpop)
+_UNFOLLOWED = frozenset(
+    {ast.Break, ast.Continue, ast.Try, ast.TryStar, ast.Match, ast.While}
+    | {ast.Delete, ast.ClassDef, ast.NamedExpr}
+    | {ast.Nonlocal, ast.Global, ast.Yield, ast.YieldFrom, ast.Await}
+)
 # Methods that change what they are called of.
 _CHANGING = frozenset(
     {"add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "insert", "pop"}
@@ -79,10 +80,9 @@ def carried(code: CodeType, line: int) -> Carried | None:
     if nest is None or not _can_be_followed(original_of(code)):
         return None
     loop = nest[-1]
-    changed = [_changed(statement) for statement in loop.body]
-    if None in changed:
-        return None
     flow = _iteration(loop)
+    if not flow.is_clear:
+        return None
     after = _Flow()
     for parent, child in zip(nest[-2::-1], nest[:0:-1], strict=True):
         after.run(_behind(parent, child))
@@ -91,34 +91,7 @@ def carried(code: CodeType, line: int) -> Carried | None:
     read = flow.exposed | after.exposed | set(code.co_cellvars)
     dead = flow.stored - read
     kept = flow.stored - dead
-    return Carried(frozenset(dead), tuple(sorted(kept)), tuple(sorted(set().union(*changed))))
-
-
-@functools.lru_cache(maxsize=16384)
-def _changed(node: ast.AST) -> frozenset[str] | None:
-    """The names of what a statement, or a part of one, may change: see Carried.changed. None if
-    that is hard to tell."""
-    if isinstance(node, ast.Attribute):
-        if not isinstance(node.ctx, ast.Load):
-            return None
-        changes = node.attr in _CHANGING
-    else:
-        changes = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
-    found: set[str] = set()
-    if changes:
-        base = node.value
-        while isinstance(base, ast.Subscript):
-            base = base.value
-        if not isinstance(base, ast.Name):
-            return None
-        found.add(base.id)
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, _LEAVES):
-            inside = _changed(child)
-            if inside is None:
-                return None
-            found |= inside
-    return frozenset(found)
+    return Carried(frozenset(dead), tuple(sorted(kept)), tuple(sorted(flow.changed)))
 
 
 def _iteration(loop: ast.For) -> _Flow:
@@ -168,27 +141,34 @@ def _loops(code: CodeType) -> list[list[ast.AST]]:
 @functools.lru_cache(maxsize=64)
 def _can_be_followed(code: CodeType) -> bool:
     """Whether a function, one with loops, has nothing in it that is more than is followed here."""
-    function = _loops(code)[0][0]
-    return not any(isinstance(node, _UNFOLLOWED) for node in ast.walk(function))
+    module, outermost, *_ = _loops(code)[0]
+    flow = _Flow()
+    flow.run(outermost.body if isinstance(outermost, ast.FunctionDef) else module.body)
+    return flow.is_followed
 
 
 def _begins_at(loop: ast.For, line: int) -> bool:
     return loop.lineno <= line <= (loop.iter.end_lineno or loop.lineno)
 
 
-class _Flow(ast.NodeVisitor):
-    """Goes through statements in order.
+class _Flow:
+    """Goes through statements in order. As `ast.NodeVisitor`, which takes twice the time.
 
     Attributes:
         stored: names that are set.
         set: those that are in any case, up to here.
         exposed: those that may be read before.
+        changed: names of what may be changed: see Carried.
+        is_clear: whether those are all that may be.
+        is_followed: whether there is nothing that is more than is followed here.
     """
 
     def __init__(self) -> None:
         self.stored: set[str] = set()
         self.set: set[str] = set()
         self.exposed: set[str] = set()
+        self.changed: set[str] = set()
+        self.is_clear = self.is_followed = True
 
     def run(self, statements: list[ast.stmt]) -> None:
         for statement in statements:
@@ -196,6 +176,29 @@ class _Flow(ast.NodeVisitor):
             self.exposed |= flow.exposed - self.set
             self.stored |= flow.stored
             self.set |= flow.set
+            self.changed |= flow.changed
+            self.is_clear &= flow.is_clear
+            self.is_followed &= flow.is_followed
+
+    def visit(self, node: ast.AST) -> None:
+        kind = type(node)
+        if kind in _UNFOLLOWED:
+            self.is_followed = False
+        visitor = _VISITORS.get(kind)
+        if visitor is not None:
+            visitor(self, node)
+            return
+        for field in _fields(kind):
+            value = getattr(node, field, None)
+            if type(value) is list:
+                for x in value:
+                    if isinstance(x, ast.AST):
+                        self.visit(x)
+            elif isinstance(value, ast.AST):
+                self.visit(value)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        pass
 
     def visit_Name(self, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Store):
@@ -203,6 +206,30 @@ class _Flow(ast.NodeVisitor):
             self.set.add(node.id)
         elif node.id not in self.set:
             self.exposed.add(node.id)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        self._look_for_change(node)
+        self.visit(node.value)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        self._look_for_change(node)
+        self.visit(node.value)
+        self.visit(node.slice)
+
+    def _look_for_change(self, node: ast.Attribute | ast.Subscript) -> None:
+        if isinstance(node.ctx, ast.Load):
+            if isinstance(node, ast.Subscript) or node.attr not in _CHANGING:
+                return
+        elif isinstance(node, ast.Attribute):
+            self.is_clear = False
+            return
+        base = node.value
+        while isinstance(base, ast.Subscript):
+            base = base.value
+        if isinstance(base, ast.Name):
+            self.changed.add(base.id)
+        else:
+            self.is_clear = False
 
     def visit_alias(self, node: ast.alias) -> None:  # of an import
         name = node.asname or node.name.partition(".")[0]
@@ -282,10 +309,27 @@ class _Flow(ast.NodeVisitor):
     def _inner(self, node: ast.AST) -> None:
         """A scope of its own may read any name, and set those that it calls nonlocal."""
         for inner in ast.walk(node):
+            if type(inner) in _UNFOLLOWED:
+                self.is_followed = False
             if isinstance(inner, ast.Nonlocal | ast.Global):
                 self.exposed.update(inner.names)
             elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load):
                 self.visit_Name(inner)
+            elif isinstance(inner, ast.Attribute | ast.Subscript):
+                self._look_for_change(inner)
+
+
+_VISITORS = {
+    getattr(ast, name.removeprefix("visit_")): visitor
+    for name, visitor in vars(_Flow).items()
+    if name.startswith("visit_")
+}
+
+
+@functools.cache
+def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    """The fields of a kind of node that may have names inside."""
+    return tuple([name for name in kind._fields if name not in ("ctx", "op", "ops")])
 
 
 @functools.lru_cache(maxsize=16384)
