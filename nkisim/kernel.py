@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import functools
 import inspect
+import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import numpy as np
 
 from nkisim import annotations, checking, compatibility, debugging, frameworks, rewriting
 from nkisim.dtypes import as_dtype
-from nkisim.errors import Location, NotUniform, OutputError, ParameterError
+from nkisim.errors import KernelError, Location, NotUniform, OutputError, ParameterError
 from nkisim.grid import SINGLE, Grid, NeuronCores, SpmdDim
 from nkisim.guards import Guards
 from nkisim.machine import TARGET, Machine
@@ -22,6 +23,8 @@ from nkisim.program import Program, TensorSpec
 from nkisim.rolling import Closeness
 from nkisim.tensor import Tensor
 from nkisim.trace import Trace, Tracer, tracing
+
+_log = logging.getLogger("nkisim")
 
 _TENSORS = (np.ndarray, TensorSpec)
 _GRID_ENTRIES = (int, NeuronCores, SpmdDim)
@@ -174,8 +177,15 @@ class Kernel:
         if rolled:
             try:
                 return self._specialize_rolled(args, kwargs, key)
-            except Exception:  # also those of Python code that misses iterations
-                pass  # errors are those of the whole trace
+            except Exception as error:  # also those of Python code that misses iterations
+                # Errors are those of the whole trace. What comes of it here only costs time.
+                expected = isinstance(error, (NotUniform, KernelError))
+                _log.info(
+                    "every iteration of %s is traced: %s",
+                    self.__name__,
+                    error,
+                    exc_info=not expected,
+                )
         cache.misses += 1
         special = Specialization(self, args, kwargs)
         if key is not None:
@@ -203,6 +213,13 @@ class Kernel:
                     if error.loop is None or closeness.get(error.loop, -1) >= closer:
                         raise
                     closeness[error.loop] = closer
+                    _log.info(
+                        "%s is traced again, with %s iterations of the loop at %s: %s",
+                        self.__name__,
+                        "five" if error.brief else "all",
+                        error.loop,
+                        error,
+                    )
         for w in caught:
             warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
         if key is not None:

@@ -8,7 +8,7 @@ import warnings
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from traces import like, rolled, same, spec
+from traces import like, rolled, same, spec, stream
 
 import nkisim
 from nkisim.checking.uses import LoopUses
@@ -818,6 +818,36 @@ def test_errors_and_warnings_are_those_of_the_whole_trace(kernel, x, error):
         assert len(found[1]) == 1
     else:
         assert issubclass(found[0][0], error)
+
+
+def from_a_table(x):
+    y, rows = like(x), [(7 * i * i) % 11 for i in range(12)]
+    for i in nl.affine_range(12):
+        nl.store(y[i], nl.load(x[rows[i]]))
+    return y
+
+
+def test_why_a_loop_is_traced_again_is_logged(caplog):
+    with caplog.at_level("INFO", "nkisim"):
+        Kernel(from_a_table).specialize([spec(12, 128, 8)], {}, rolled=True)
+    text = "with all iterations of the loop at test_rolling.py"
+    assert "from_a_table is traced again" in caplog.text
+    assert text in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+def test_a_fault_of_the_rolled_trace_is_logged_and_changes_nothing(caplog, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr("nkisim.rolling.unroll", broken)
+    args = [spec(512, 512)], {}
+    with caplog.at_level("INFO", "nkisim"):
+        found = Kernel(columns).specialize(*args, rolled=True)
+    assert "every iteration of columns is traced: a fault" in caplog.text
+    assert "Traceback" in caplog.text
+    whole = Kernel(columns).specialize(*args)
+    assert list(stream(found.program.trace)) == list(stream(whole.program.trace))
 
 
 @settings(max_examples=40, deadline=None)
