@@ -177,7 +177,7 @@ class Exercise:
     ) -> Verdict:
         if not difference.index:
             should = f", and should be {number(difference.expected)}" if self._reveal else ""
-            which = f"output {difference.output}" if difference.output else "the answer"
+            which = f"your output {difference.output}" if difference.output else "your answer"
             return Verdict(False, f"{which} is {number(difference.got)}{should}.", cost=cost)
         message = f"{_first(difference)}."
         if kernels.backend != "nkisim":

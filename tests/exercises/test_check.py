@@ -312,7 +312,7 @@ def test_a_number_to_predict_is_not_given_away():
     def square(n):
         return n * n
 
-    assert str(square.check(lambda n: n)).startswith("Not yet: the answer is 3.")
+    assert str(square.check(lambda n: n)).startswith("Not yet: your answer is 3.")
     assert square.check(lambda n: n**2)
 
 
