@@ -213,11 +213,12 @@ class Kernel:
                     if error.loop is None or closeness.get(error.loop, -1) >= closer:
                         raise
                     closeness[error.loop] = closer
+                    is_axis = isinstance(error.loop, int)
                     _log.info(
-                        "%s is traced again, with %s iterations of the loop at %s: %s",
+                        "%s is traced again, with %s iterations of %s: %s",
                         self.__name__,
                         "five" if error.brief else "all",
-                        error.loop,
+                        f"grid axis {~error.loop}" if is_axis else f"the loop at {error.loop}",
                         error,
                     )
         for w in caught:

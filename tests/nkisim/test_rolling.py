@@ -827,12 +827,24 @@ def from_a_table(x):
     return y
 
 
-def test_why_a_loop_is_traced_again_is_logged(caplog):
+def by_instance_from_a_table(x):
+    y, rows = like(x), [(7 * i * i) % 11 for i in range(12)]
+    i = nl.program_id(1)
+    nl.store(y[i], nl.load(x[rows[i]]))
+    return y
+
+
+@pytest.mark.parametrize(
+    ("kernel", "where"),
+    [
+        (Kernel(from_a_table), "all iterations of the loop at test_rolling.py"),
+        (Kernel(by_instance_from_a_table)[1, 12], "all iterations of grid axis 1"),
+    ],
+)
+def test_why_a_loop_is_traced_again_is_logged(caplog, kernel, where):
     with caplog.at_level("INFO", "nkisim"):
-        Kernel(from_a_table).specialize([spec(12, 128, 8)], {}, rolled=True)
-    text = "with all iterations of the loop at test_rolling.py"
-    assert "from_a_table is traced again" in caplog.text
-    assert text in caplog.text
+        kernel.specialize([spec(12, 128, 8)], {}, rolled=True)
+    assert f"{kernel.__name__} is traced again, with {where}" in caplog.text
     assert "Traceback" not in caplog.text
 
 
