@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections.abc import Mapping
 from types import CodeType
 from typing import NamedTuple
 
@@ -20,10 +21,12 @@ class Names(NamedTuple):
     Attributes:
         anew: names that it sets before it reads them, in any case.
         handed_on: names that it may read before, as the iteration before has left them.
+        attributes: those of names that it sets, by their text.
     """
 
     anew: frozenset[str]
     handed_on: tuple[str, ...]
+    attributes: Mapping[str, ast.Attribute]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -38,7 +41,23 @@ def names_set(code: CodeType, line: int) -> Names | None:
     if nest is None:
         return None
     flow = _iteration(nest[-1])
-    return Names(frozenset(flow.stored - flow.exposed), tuple(sorted(flow.stored & flow.exposed)))
+    return Names(
+        frozenset(flow.stored - flow.exposed),
+        tuple(sorted(flow.stored & flow.exposed)),
+        flow.attributes,
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def iterated(code: CodeType, line: int) -> ast.expr | None:
+    """What a loop goes over; None where the source is not known.
+
+    Args:
+        code: of the function that has the loop.
+        line: of the `for`.
+    """
+    nest = _loop_at(code, line)
+    return None if nest is None else nest[-1].iter
 
 
 class Carried(NamedTuple):
@@ -159,6 +178,7 @@ class _Flow:
         set: those that are in any case, up to here.
         exposed: those that may be read before.
         changed: names of what may be changed: see Carried.
+        attributes: those that are set, by their text.
         is_clear: whether those are all that may be.
         is_followed: whether there is nothing that is more than is followed here.
     """
@@ -168,6 +188,7 @@ class _Flow:
         self.set: set[str] = set()
         self.exposed: set[str] = set()
         self.changed: set[str] = set()
+        self.attributes: dict[str, ast.Attribute] = {}
         self.is_clear = self.is_followed = True
 
     def run(self, statements: list[ast.stmt]) -> None:
@@ -177,6 +198,7 @@ class _Flow:
             self.stored |= flow.stored
             self.set |= flow.set
             self.changed |= flow.changed
+            self.attributes |= flow.attributes
             self.is_clear &= flow.is_clear
             self.is_followed &= flow.is_followed
 
@@ -222,6 +244,7 @@ class _Flow:
                 return
         elif isinstance(node, ast.Attribute):
             self.is_clear = False
+            self.attributes[ast.unparse(node)] = node
             return
         base = node.value
         while isinstance(base, ast.Subscript):

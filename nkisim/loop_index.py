@@ -13,12 +13,14 @@ import sys
 import threading
 from collections.abc import Callable
 from fractions import Fraction
+from numbers import Integral
 from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nkisim.errors import Location, NotUniform
+from nkisim.frames import is_ours
 
 
 class Variable:
@@ -32,38 +34,102 @@ class Variable:
         self.line = line
 
 
-class LoopIndex(int):
+class LoopIndex:
     """A loop index or program id, or what a kernel computes from some.
 
-    Attributes:
+    To the kernel it is an int. It is none to Python, so that nothing can be told from it unseen: an
+    `int` that Python or NumPy makes of it, to look something up in a list or to write it as text,
+    is one that no formula tells for other iterations.
+
+    Args:
+        value: what it is in this iteration.
         variable: the loop's; of several, the first.
         formula: how it was computed: (operation, operands); None for the index of a loop.
     """
 
-    __hash__ = int.__hash__
-    variable: Variable
-    formula: tuple[Callable, tuple] | None
+    __slots__ = ("formula", "value", "variable")
+    __class__ = property(lambda self: int)
 
-    @classmethod
-    def of(cls, value: int, variable: Variable, formula: Any = None) -> LoopIndex:
-        """An index of a loop, or what was computed from one."""
-        index = cls(value)
-        index.variable = variable
-        index.formula = formula
-        return index
+    def __init__(
+        self, value: int, variable: Variable, formula: tuple[Callable, tuple] | None = None
+    ) -> None:
+        self.value = value
+        self.variable = variable
+        self.formula = formula
 
     def __bool__(self) -> bool:
         _note(operator.ne, self, 0, sys._getframe(1))
-        return int.__bool__(self)
+        return self.value != 0
+
+    def __pos__(self) -> LoopIndex | int:
+        """Itself; to the simulator, the plain number."""
+        return self.value if is_ours(sys._getframe(1)) else self
+
+    def __round__(self, digits: int | None = None) -> LoopIndex:
+        if digits is not None and digits < 0:
+            raise NotUniform("the kernel rounds a loop index", self.variable.line)
+        return self
+
+    def __trunc__(self) -> LoopIndex:
+        return self
+
+    __floor__ = __ceil__ = __trunc__
 
     def __truediv__(self, other: object) -> float:
         raise NotUniform("the kernel divides a loop index", self.variable.line)
+
+    __rtruediv__ = __truediv__
 
     def __divmod__(self, other: int) -> tuple[int, int]:
         return self // other, self % other
 
     def __rdivmod__(self, other: int) -> tuple[int, int]:
         return other // self, other % self
+
+    def __hash__(self) -> int:
+        return hash(self._plain(sys._getframe(1), "looks up"))
+
+    def __index__(self) -> int:
+        return self._plain(sys._getframe(1), "looks up, or makes a number of,")
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        return float(self._plain(sys._getframe(1), "makes a float of"))
+
+    def __complex__(self) -> complex:
+        return complex(self._plain(sys._getframe(1), "makes a complex number of"))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self._plain(sys._getframe(1), "makes an array of"), dtype)
+
+    def __repr__(self) -> str:
+        return repr(self._plain(sys._getframe(1), "makes text of"))
+
+    def __format__(self, spec: str) -> str:
+        return format(self._plain(sys._getframe(1), "makes text of"), spec)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or not hasattr(int, name):
+            raise AttributeError(f"'int' object has no attribute {name!r}")
+        return getattr(self._plain(sys._getframe(1), f"asks for {name} of"), name)
+
+    def _plain(self, frame: FrameType, what: str) -> int:
+        """The number, for what is not followed.
+
+        Args:
+            frame: of who asks. The simulator's own functions know what they do.
+            what: is done with it.
+
+        Raises:
+            NotUniform: the kernel asks.
+        """
+        if not is_ours(frame):
+            raise NotUniform(f"the kernel {what} a loop index", self.variable.line)
+        return self.value
+
+
+Integral.register(LoopIndex)
 
 
 class Decision(NamedTuple):
@@ -149,7 +215,7 @@ def _line(x: Any, variable: Variable) -> tuple[int, int] | None:
     if type(x) is not LoopIndex:
         return (int(x), 0) if isinstance(x, int | np.integer) else None
     if x.formula is None:
-        return (0, 1) if x.variable is variable else (+x, 0)
+        return (0, 1) if x.variable is variable else (x.value, 0)
     operation, operands = x.formula
     lines = [_line(y, variable) for y in operands]
     if None in lines:
@@ -180,15 +246,27 @@ def _at(x: Any, known: dict[Variable, np.ndarray]) -> Any:
     if not isinstance(x, LoopIndex):
         return x
     if x.formula is None:
-        return known.get(x.variable, int(x))
+        return known.get(x.variable, x.value)
     operation, operands = x.formula
-    return operation(*[_at(y, known) for y in operands])
+    values = [_at(y, known) for y in operands]
+    if operation in _GROWING:
+        # NumPy's int64 wraps around without a word.
+        a, b = (np.asarray(v, np.float64) for v in values)
+        if np.any(np.abs(_GROWING[operation](a, b)) >= 2.0**62):
+            raise OverflowError
+    return operation(*values)
 
 
 # What two numbers are to zero in these, those between them are, too.
 _ORDERS = (operator.lt, operator.le, operator.gt, operator.ge)
 _LINEAR = (operator.add, operator.sub, operator.neg, operator.mul)
 _QUOTIENTS = (operator.floordiv, operator.mod)
+# Those whose results may be much larger, and how large.
+_GROWING: dict[Callable, Callable] = {
+    operator.mul: operator.mul,
+    operator.pow: operator.pow,
+    operator.lshift: lambda a, b: a * 2.0**b,
+}
 _TURNS = 8  # divisors up to which it is the remainder that is to stay the same
 
 # Of the kernel being traced: `decisions` made, and `uses` of indices, as they are noted.
@@ -209,12 +287,6 @@ def begin_notes() -> None:
     """A kernel is traced: nothing is noted yet."""
     _tracing.decisions = []
     _tracing.uses = []
-
-
-def is_ours(frame: FrameType) -> bool:
-    """Whether a frame is of the simulator, not of the kernel."""
-    name = frame.f_globals.get("__name__", "")
-    return name == "nkisim" or name.startswith("nkisim.")
 
 
 def _note(comparison: Callable, index: LoopIndex, other: object, frame: FrameType) -> None:
@@ -254,9 +326,33 @@ def _note_kept(index: LoopIndex) -> None:
     elif operation not in _LINEAR or (operation is operator.mul and len(indices) > 1):
         kept, indices = index, []
     if kept is not None:
-        _tracing.decisions.append(Decision(operator.eq, kept, +kept, True))
+        _note_same(kept)
     for x in indices:
         _note_kept(x)
+
+
+def _note_same(index: LoopIndex) -> None:
+    _tracing.decisions.append(Decision(operator.eq, index, index.value, True))
+
+
+def moving_start(bounds: tuple[Any, ...], indices: range) -> LoopIndex | int:
+    """The index that a loop starts with, which may move with a loop around it. It is noted as
+    decided how many iterations there are.
+
+    Args:
+        bounds: the arguments of the loop, as those of `range`.
+        indices: which it gave.
+    """
+    if LoopIndex not in set(map(type, bounds)):
+        return indices.start
+    bounds = tuple([b if type(b) is LoopIndex else int(b) for b in bounds])
+    start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    if type(step) is LoopIndex:
+        raise NotUniform("a loop's step depends on a loop index", step.variable.line)
+    trips = stop - start
+    if type(trips) is LoopIndex:
+        _note_same(trips)
+    return start
 
 
 def slope(x: Any, variable: Variable) -> int | Fraction:
@@ -282,38 +378,40 @@ def slope(x: Any, variable: Variable) -> int | Fraction:
 
 def _define_operators() -> None:
     def binary(name: str) -> None:
-        plain, operation = getattr(int, f"__{name}__"), getattr(operator, f"__{name}__")
-        reflected = getattr(int, f"__r{name}__")
+        operation = getattr(operator, name if name not in ("and", "or") else f"{name}_")
 
         def operator_(self: LoopIndex, other: object) -> Any:
-            found = plain(self, other)
-            if type(found) is not int:
-                return found
-            return LoopIndex.of(found, self.variable, (operation, (self, other)))
+            number = _number(other)
+            if number is None:
+                return NotImplemented
+            found = operation(self.value, number)
+            return _computed(self, found, operation, (self, other))
 
         def operator_reflected(self: LoopIndex, other: object) -> Any:
-            found = reflected(self, other)
-            if type(found) is not int:
-                return found
-            return LoopIndex.of(found, self.variable, (operation, (other, self)))
+            number = _number(other)
+            if number is None:
+                return NotImplemented
+            found = operation(number, self.value)
+            return _computed(self, found, operation, (other, self))
 
         setattr(LoopIndex, f"__{name}__", operator_)
         setattr(LoopIndex, f"__r{name}__", operator_reflected)
 
     def unary(name: str) -> None:
-        plain, operation = getattr(int, f"__{name}__"), getattr(operator, f"__{name}__")
+        operation = getattr(operator, name)
 
         def operator_(self: LoopIndex) -> LoopIndex:
-            return LoopIndex.of(plain(self), self.variable, (operation, (self,)))
+            return LoopIndex(operation(self.value), self.variable, (operation, (self,)))
 
         setattr(LoopIndex, f"__{name}__", operator_)
 
     def comparison(name: str) -> None:
-        plain, comparison_ = getattr(int, f"__{name}__"), getattr(operator, f"__{name}__")
+        comparison_ = getattr(operator, name)
 
         def operator_(self: LoopIndex, other: object) -> Any:
             _note(comparison_, self, other, sys._getframe(1))
-            return plain(self, other)
+            other = other.value if type(other) is LoopIndex else other
+            return comparison_(self.value, other)
 
         setattr(LoopIndex, f"__{name}__", operator_)
 
@@ -325,6 +423,27 @@ def _define_operators() -> None:
         unary(name)
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
         comparison(name)
+
+
+def _number(other: object) -> int | float | None:
+    """What an index is computed with; None if that is no number of Python's own."""
+    kind = type(other)
+    if kind is int:
+        return other
+    if kind is LoopIndex:
+        return other.value
+    return other if isinstance(other, int | float) else None
+
+
+def _computed(index: LoopIndex, found: Any, operation: Callable, operands: tuple) -> Any:
+    """The result of an operation.
+
+    Raises:
+        NotUniform: it is a float, for which no formula is kept.
+    """
+    if type(found) is not int:
+        raise NotUniform("the kernel makes a float of a loop index", index.variable.line)
+    return LoopIndex(found, index.variable, (operation, operands))
 
 
 _define_operators()

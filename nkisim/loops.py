@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from nkisim.errors import Location
 
-# The loop iterations that something is in, outermost first: (loop, index).
+# The loop iterations that something is in, outermost first: (loop, iteration, from 0 on).
 Path = tuple[tuple[int, int], ...]
 
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from nkisim.annotations import check_variable
 from nkisim.errors import IndexingError, warn
-from nkisim.index import Mask
+from nkisim.index import Mask, as_int
+from nkisim.loop_index import LoopIndex
 from nkisim.sources import compiled_again, source_of
 from nkisim.trace import current, tracing
 
@@ -45,11 +46,17 @@ def joined(left: Any, right: Callable[[], Any]) -> Any:
     return left & right()
 
 
-def looped(indices: Any) -> Iterable:
-    """What `for i in range(...)` of a kernel goes over: as much of it as is to be traced."""
-    if type(indices) is not range or not tracing():
-        return indices
-    return current().python_loop(indices)
+def looped(function: Callable[..., Iterable], *bounds: Any, **other: Any) -> Iterable:
+    """What `for i in range(...)` of a kernel goes over: as much of it as is to be traced.
+
+    Args:
+        function: what `range` stands for there.
+        bounds, other: its arguments.
+    """
+    if function is not range or not tracing():
+        return function(*bounds, **other)
+    numbers = [as_int(b) if type(b) is LoopIndex else b for b in bounds]
+    return current().python_loop(range(*numbers, **other), bounds)
 
 
 def rewritten(func: Callable) -> Callable:
@@ -113,7 +120,7 @@ class _Rewriter(ast.NodeTransformer):
     """The body of a kernel with the changes made.
 
     `x: tensor[...] = v` becomes `x = check_variable(v, lambda: tensor[...], "x")`, `a and b`
-    becomes `joined(a, lambda: b)`, and `for i in range(n)` becomes `for i in looped(range(n))`.
+    becomes `joined(a, lambda: b)`, and `for i in range(n)` becomes `for i in looped(range, n)`.
     """
 
     found = False
@@ -141,7 +148,8 @@ class _Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         called = node.iter.func if isinstance(node.iter, ast.Call) else None
         if isinstance(called, ast.Name) and called.id == "range":
-            node.iter = self._call(looped, node.iter, node.iter)
+            node.iter.args.insert(0, called)
+            node.iter.func = self._named(looped, node.iter)
         return node
 
     def visit_If(self, node: ast.If) -> ast.AST:
@@ -163,14 +171,19 @@ class _Rewriter(ast.NodeTransformer):
 
     def _call(self, hook: Callable, place: ast.AST, *arguments: ast.expr) -> ast.Call:
         """A call of a function of nkisim, which adds no name to the kernel's globals."""
+        call = ast.Call(self._named(hook, place), list(arguments), [])
+        for made in (call, *(a for a in arguments if _made(a))):
+            ast.copy_location(made, place)
+        return call
+
+    def _named(self, hook: Callable, place: ast.AST) -> ast.expr:
         self.found = True
         module, name = hook.__module__, hook.__name__
         text = f"__import__({module!r}, fromlist=[{name!r}]).{name}"
         function = ast.parse(text, mode="eval").body
-        call = ast.Call(function, list(arguments), [])
-        for made in (call, *ast.walk(function), *(a for a in arguments if _made(a))):
+        for made in ast.walk(function):
             ast.copy_location(made, place)
-        return call
+        return function
 
 
 def _thunk(expression: ast.expr) -> ast.Lambda:

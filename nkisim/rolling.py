@@ -14,10 +14,12 @@ leaves behind in Python is read (see nkisim.carried).
 A kernel may do more here than the compiler allows. Where it branches on a loop index, iterations
 differ: those that decide alike, if they follow each other evenly, make a strand (the even ones, or
 those left of a diagonal), and each strand is traced in part. If it counts in Python, the first
-iterations show it, and all others are traced, too. What shows later, as tiles that are kept in a
-list, makes `NotUniform` name the loop, and the kernel is traced once more with five, or all,
-iterations of each execution. A kernel that breaks a rule is traced as a whole, so that errors and
-warnings are those of the whole trace.
+iterations show it, and all others are traced, too. A look into a table of Python by a loop index,
+its text, or what shows later, as tiles that are kept in a list, makes `NotUniform` name the loop,
+and the kernel is traced once more with five, or all, iterations of each execution. A kernel that
+breaks a rule is traced as a whole, so that errors and warnings are those of the whole trace.
+
+What is not seen: that a function called by the loop keeps state of its own between two calls.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nkisim.carried import Carried, Names, carried, names_set
-from nkisim.counting import Counts, numbers
+from nkisim.counting import Counts, Numbers, numbers
 from nkisim.errors import Location, NotUniform
 from nkisim.loop_index import LoopIndex, Variable, begin_notes, decisions, uses
 from nkisim.memory import Buffer, Role
@@ -130,14 +132,14 @@ class Loop:
         before = None  # numbers at the end of the iteration that was traced before
         rolls = self.rolls
         if self.variable.line in rolls.settled:
-            before = numbers(self._frame)
+            before = self._numbers()
             self._hold()
         for k, index in enumerate(self.indices):
             strand = strands[k]
             if strand is not None and not strand.wants(index):
                 continue
             self.marks = [rolls.now()]
-            yield LoopIndex.of(index, self.variable)
+            yield LoopIndex(index, self.variable)
             if strand is None:
                 places = self._decided_alike(k)
                 at = slice(places.start, places.stop, places.step)
@@ -145,13 +147,21 @@ class Loop:
                 strands[at] = [strand] * len(places)
                 self._free[at] = False
                 self.strands.append(strand)
-            after = numbers(self._frame)
+            after = self._numbers()
             if self.names is not None and self.names.handed_on:
                 values = self._frame.f_locals
                 self._handed_on.append([values.get(name) for name in self.names.handed_on])
             self.marks.append(rolls.now())
             strand.traced_one(self.marks, Counts(before, after))
             before = after
+
+    def _numbers(self) -> Numbers:
+        """What the kernel counts in Python."""
+        try:
+            return numbers(self._frame, {} if self.names is None else self.names.attributes)
+        except NotUniform as error:
+            error.loop = self.variable.line
+            raise
 
     def _decided_alike(self, k: int) -> range:
         """The iterations of a new strand, which begins with the one that was traced last: those
@@ -437,7 +447,7 @@ class Rolls:
     def program_id(self, axis: int, value: int) -> int:
         """A program id, which the kernel may compute with but not decide by."""
         variables = [loop.variable for loop in self._open if loop.variable.line == ~axis]
-        return LoopIndex.of(value, variables[0]) if variables else value
+        return LoopIndex(value, variables[0]) if variables else value
 
     def unroll(self, trace: Trace) -> None:
         """Put in the iterations that were left out. Raises NotUniform."""

@@ -30,10 +30,12 @@ from nkisim.errors import (
     locate,
 )
 from nkisim.folding import fold_assignments
+from nkisim.frames import iterates_directly
 from nkisim.grid import Grid
-from nkisim.index import Mask
+from nkisim.index import Mask, as_int
 from nkisim.instruction import OPCODES, Engine, Instruction, Operand
-from nkisim.loops import Copied, Declarations, Loop
+from nkisim.loop_index import LoopIndex, moving_start
+from nkisim.loops import Copied, Declarations, Loop, Path
 from nkisim.machine import TARGET, Machine
 from nkisim.memory import Buffer, Role, Space
 from nkisim.restriction import Restriction, boxes
@@ -117,7 +119,8 @@ class Tracer:
         self.rolls = None if closeness is None else Rolls(self, closeness)
         self.checker = checker
         self.program = 0
-        self.loops: tuple[tuple[int, int], ...] = ()
+        self.loops: Path = ()
+        self.running: tuple[int, ...] = ()  # the indices of these loops
         self._shared: list[Tensor] = []
         self._shared_seen = 0
         self._identities: dict[tuple[int, np.dtype], Tensor] = {}
@@ -305,6 +308,10 @@ class Tracer:
             attrs = _NO_ATTRS
         elif len(attrs) == 1 and "op" in attrs:
             attrs = _OP_ATTRS.setdefault(attrs["op"], attrs)
+        elif self.rolls is not None:
+            for name, x in attrs.items():
+                if type(x) is LoopIndex:
+                    attrs[name] = as_int(x)
         instr = Instruction(
             opcode,
             engine or default or OPCODES[opcode].engine,
@@ -379,28 +386,42 @@ class Tracer:
 
     # -- structure ------------------------------------------------------------------------------
 
-    def loop(self, indices: range, kind: str) -> Iterator[int]:
-        """Iterate, recording which iteration each instruction belongs to."""
+    def loop(self, indices: range, kind: str, bounds: tuple[Any, ...]) -> Iterator[int]:
+        """Iterate, recording which iteration each instruction belongs to.
+
+        Args:
+            indices: of the loop.
+            kind: what the kernel calls, such as "affine_range".
+            bounds: its arguments, which the indices are made of.
+        """
         number = len(self.trace.loops)
         location = locate()
         loop = Loop(kind, location)
         self.trace.loops.append(loop)
-        outside, declared = self.loops, self._declarations
+        outside, declared, around = self.loops, self._declarations, self.running
         inside = declared.body(location)
-        steps: Iterable[int] = indices
+        iterations: Iterable[int] = range(len(indices))
+        start: int | LoopIndex = indices.start
         if self.rolls is not None:
-            steps = self.rolls.loop(number, indices, sys._getframe(1))
+            start = moving_start(bounds, indices)
+            frame = sys._getframe(1)
+            if iterates_directly(frame):
+                iterations = self.rolls.loop(number, iterations, frame)
+        is_plain = type(start) is int and start == 0
         try:
-            for i in steps:
-                self.loops = (*outside, (number, +i))
-                self._declarations = inside.iteration(+i if loop.is_unrolled else None)
+            for k in iterations:
+                self.loops = (*outside, (number, +k))
+                self._declarations = inside.iteration(+k if loop.is_unrolled else None)
+                i = k if indices.step == 1 else k * indices.step
+                i = i if is_plain else start + i
+                self.running = (*around, +i)
                 yield i
         finally:
-            self.loops, self._declarations = outside, declared
+            self.loops, self._declarations, self.running = outside, declared, around
 
-    def python_loop(self, indices: range) -> Iterable[int]:
+    def python_loop(self, indices: range, bounds: tuple[Any, ...]) -> Iterable[int]:
         """Iterate as Python does, which leaves no record; in a rolled trace over a part."""
-        return indices if self.rolls is None else self.loop(indices, "range")
+        return indices if self.rolls is None else self.loop(indices, "range", bounds)
 
     def run(self, body: Callable[[], Any]) -> Trace:
         """Trace `body` once for each SPMD instance.
@@ -412,7 +433,7 @@ class Tracer:
         try:
             for program in instances(self.trace.grid.shape, self.rolls):
                 self.program = program
-                self.loops = ()
+                self.loops = self.running = ()
                 self._declarations = Declarations()
                 self._shared_seen = self._exchanges_seen = 0
                 result = body()

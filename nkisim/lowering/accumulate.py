@@ -96,7 +96,7 @@ def loop_reduce(
 
 def _check_loops(what: str, loop_indices: Any) -> None:
     given = loop_indices if isinstance(loop_indices, list | tuple) else (loop_indices,)
-    running = {iteration for _, iteration in current().loops}
+    running = current().running
     for index in given or (None,):
         if as_int(index) not in running:
             raise ParameterError(

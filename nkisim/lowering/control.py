@@ -70,7 +70,7 @@ def _loop(name: str, args: tuple) -> Iterator[int]:
             fix="compute the trip count from shapes, e.g. (rows + 127) // 128",
         )
     indices = range(*numbers)
-    return current().loop(indices, name) if tracing() else iter(indices)
+    return current().loop(indices, name, args) if tracing() else iter(indices)
 
 
 def affine_range(*args: int, **kwargs: Any) -> Iterator[int]:

@@ -7,7 +7,8 @@ from math import prod
 import numpy as np
 
 from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
-from nkisim.index import IndexTensor
+from nkisim.index import IndexTensor, as_int
+from nkisim.loop_index import LoopIndex
 from nkisim.lowering.memory import ndarray
 from nkisim.memory import Space
 from nkisim.reshaping import as_tile, once
@@ -18,6 +19,8 @@ from nkisim.trace import current
 
 def number(value: object) -> object:
     """`value`, a Python or NumPy number of at most 32 bits. Raises DTypeError for anything else."""
+    if type(value) is LoopIndex:
+        value = as_int(value)
     if isinstance(value, IndexTensor):
         raise DTypeError(
             "an index tensor is used as data",

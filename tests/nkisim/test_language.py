@@ -426,7 +426,7 @@ def test_loops_record_their_iterations(loop):
 
     copies = instructions(body, numbers(2, 8))[2:-2]
     iterations = [tuple(i for _, i in instr.loops) for instr in copies]
-    assert iterations == [(1, 0), (1, 1), (4, 0), (4, 1)]
+    assert iterations == [(0, 0), (0, 1), (1, 0), (1, 1)]
     # Two loops: the inner one is another loop each time it starts.
     assert len({instr.loops[0][0] for instr in copies}) == 1
     assert all(not i.loops for i in instructions(body, numbers(2, 8))[-2:])

@@ -1,5 +1,7 @@
 """Loop indices: what a kernel decides by them is known for iterations that are not traced."""
 
+import math
+import numbers
 import operator
 
 import numpy as np
@@ -42,7 +44,7 @@ def value(formula, **names):
     """What a formula is, as Python has it; None where there is no (small) number."""
     try:
         found = eval(formula, {}, names)
-    except (ArithmeticError, ValueError, NotUniform):
+    except (ArithmeticError, TypeError, ValueError, NotUniform):  # ~ of a float is one
         return None
     return found if isinstance(found, int) and abs(found) < 2**40 else None
 
@@ -57,7 +59,7 @@ def test_decisions_are_those_of_python(left, right, order):
     assume(all(a is not None and b is not None for row in table for a, b in row))
     wanted = np.array([[compare(a, b) for a, b in row] for row in table])
     outer, inner = Variable(1), Variable(2)
-    i, j = LoopIndex.of(rows[0], outer), LoopIndex.of(columns[0], inner)
+    i, j = LoopIndex(rows[0], outer), LoopIndex(columns[0], inner)
     a, b = value(left, i=i, j=j), value(right, i=i, j=j)
     assert (a, b) == table[0][0]
     begin_notes()
@@ -85,7 +87,7 @@ def test_decisions_are_those_of_python(left, right, order):
 def test_what_is_used_grows_by_its_slope(formula, start, j):
     """From one iteration to any other that decides alike."""
     outer, inner = Variable(1), Variable(2)
-    index = value(formula, i=LoopIndex.of(start, outer), j=LoopIndex.of(j, inner))
+    index = value(formula, i=LoopIndex(start, outer), j=LoopIndex(j, inner))
     assume(isinstance(index, LoopIndex))
     begin_notes()
     note_use(index)
@@ -96,11 +98,11 @@ def test_what_is_used_grows_by_its_slope(formula, start, j):
         if d.depends_on(outer):
             alike &= d.holds(outer, values)
     for i in values[alike].tolist():
-        assert value(formula, i=i, j=j) - (+index) == slope(index, outer) * (i - start)
+        assert value(formula, i=i, j=j) - index.value == slope(index, outer) * (i - start)
 
 
 def test_a_truth_value_is_a_decision():
-    i = LoopIndex.of(3, Variable(1))
+    i = LoopIndex(3, Variable(1))
     begin_notes()
     assert not i % 3
     (found,) = decisions()
@@ -112,7 +114,7 @@ def test_a_truth_value_is_a_decision():
 def test_orders_along_a_line_are_seen_at_its_ends(start, step, order, n):
     assume(order not in ("eq", "ne"))
     compare = getattr(operator, order)
-    i, j = LoopIndex.of(0, Variable(1)), LoopIndex.of(2, Variable(2))
+    i, j = LoopIndex(0, Variable(1)), LoopIndex(2, Variable(2))
     begin_notes()
     outcome = compare(3 + i * step, start + 2 * j)
     found = [d for d in decisions() if d.depends_on(i.variable)]
@@ -121,14 +123,23 @@ def test_orders_along_a_line_are_seen_at_its_ends(start, step, order, n):
 
 
 def test_what_python_cannot_compute_is_not_told():
-    i = LoopIndex.of(3, Variable(1))
+    i = LoopIndex(3, Variable(1))
     begin_notes()
     assert 12 // i == 4
     assert not decisions()[0].holds(i.variable, np.arange(7)).any()  # one of them divides by 0
 
 
+def test_numbers_of_more_than_64_bits_are_not_told():
+    i = LoopIndex(0, Variable(1))
+    for large in (i << 70 * i, i**40, i * 2**40 * i * 2**30):
+        begin_notes()
+        assert large == 0
+        found = decisions()[0].holds(i.variable, np.array([0, 2, 11]))
+        assert not found[1:].any()
+
+
 def test_very_long_formulas_are_not_told():
-    i = total = LoopIndex.of(1, Variable(1))
+    i = total = LoopIndex(1, Variable(1))
     for _ in range(5000):
         total = total + i
     begin_notes()
@@ -138,7 +149,7 @@ def test_very_long_formulas_are_not_told():
 
 
 def test_what_is_left_of_a_loop_that_is_over_stays():
-    outer, inner = LoopIndex.of(0, Variable(1)), LoopIndex.of(7, Variable(2))
+    outer, inner = LoopIndex(0, Variable(1)), LoopIndex(7, Variable(2))
     begin_notes()
     assert outer < inner
     assert decisions()[0].holds(outer.variable, np.array([6, 7, 8])).tolist() == [
@@ -148,16 +159,66 @@ def test_what_is_left_of_a_loop_that_is_over_stays():
     ]
 
 
-@pytest.mark.parametrize("use", [lambda i: i / 2, lambda i: i == "one", lambda i: i == None])  # noqa: E711
+TABLE = [5, 6, 7, 8, 9]
+UNSEEN = {
+    "divided": lambda i: i / 2,
+    "divides": lambda i: 2 / i,
+    "a float": lambda i: i * 0.5,
+    "a root": lambda i: i**-1,
+    "compared with text": lambda i: i == "one",
+    "compared with nothing": lambda i: i == None,  # noqa: E711
+    "int": int,
+    "float": float,
+    "complex": complex,
+    "index": operator.index,
+    "square root": math.sqrt,
+    "hundreds": lambda i: round(i, -2),
+    "text": str,
+    "formatted": lambda i: f"{i}",
+    "formatted to a width": lambda i: f"{i:03}",
+    "formatted as in C": lambda i: "%d" % i,  # noqa: UP031
+    "looked up in a list": lambda i: TABLE[i],
+    "looked up by a method": lambda i: TABLE.__getitem__(i),
+    "looked up in an array": lambda i: np.array(TABLE)[i],
+    "cut from a list": lambda i: TABLE[i:],
+    "looked up in text": lambda i: "three"[i],
+    "in a set": lambda i: i in {3, 4},
+    "in a dictionary": lambda i: {3: 4}[i],
+    "an array": np.array,
+    "added to an array": lambda i: np.arange(3) + i,
+    "added to a number of NumPy": lambda i: np.int64(3) + i,
+    "how long": lambda i: [0] * i,
+    "bits": lambda i: i.bit_length(),
+    "Python's range": range,
+}
+
+
+@pytest.mark.parametrize("use", UNSEEN.values(), ids=UNSEEN)
 def test_what_is_not_followed_names_the_loop(use):
+    begin_notes()
     with pytest.raises(NotUniform) as caught:
-        use(LoopIndex.of(3, Variable(17)))
+        use(LoopIndex(3, Variable(17)))
     assert caught.value.loop == 17
 
 
-def test_a_plain_number_is_left_of_an_index():
-    i = LoopIndex.of(3, Variable(1))
-    assert type(+i) is int
-    assert type(i * 0.5) is float
+@pytest.mark.parametrize("use", [round, math.floor, math.ceil, math.trunc, operator.pos])
+def test_what_changes_no_int_leaves_the_index(use):
+    i = LoopIndex(3, Variable(1))
+    assert use(i) is i
+
+
+def test_to_a_kernel_it_is_an_int():
+    i = LoopIndex(3, Variable(1))
     assert isinstance(i, int)
+    assert isinstance(i, numbers.Integral)
+    assert not isinstance(i, float | str | list)
+    assert not hasattr(i, "shape")
+    with pytest.raises(AttributeError, match="'int' object has no attribute 'shape'"):
+        _ = i.shape
+    with pytest.raises(TypeError):
+        i + "text"
+
+
+def test_one_index_does_not_depend_on_another_loop():
+    i = LoopIndex(3, Variable(1))
     assert not Decision(operator.lt, i, 4, True).depends_on(Variable(2))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from traces import like, rolled, same, spec, stream
+from traces import Tally, like, rolled, same, spec, stream
 
 import nkisim
 from nkisim.checking.uses import LoopUses
@@ -338,50 +337,50 @@ def test_loops_whose_last_tiles_are_used_behind_them_are_traced_in_part(name):
 
 
 def test_few_iterations_are_traced():
-    ran = itertools.count()
+    ran = Tally()
 
     def kernel(x):
         y = like(x)
         for i in nl.affine_range(1000):
-            next(ran)
+            ran.note()
             nl.store(y[i], nl.load(x[i]))
         return y
 
     found = nkisim.profile(kernel, spec(1000, 128, 16))
-    assert next(ran) == 5
+    assert ran.times == 5
     assert found.instructions == 2000
 
 
 def test_loops_over_pythons_range_are_traced_in_part():
-    ran = itertools.count()
+    ran = Tally()
 
     def kernel(x):
         y = like(x)
         for i in range(x.shape[0]):
-            next(ran)
+            ran.note()
             nl.store(y[i], nl.load(x[i]))
         return y
 
     found = rolled(Kernel(kernel), spec(100, 128, 16))
-    assert next(ran) == 5
+    assert ran.times == 5
     assert len(found.instructions) == 200
     assert not any(x.loops for x in (*found.instructions, *found.buffers))
 
 
 def test_fewer_iterations_are_traced_of_a_loop_that_is_known():
-    ran = itertools.count()
+    ran = Tally()
 
     def kernel(x):
         y = like(x)
         for i in nl.affine_range(x.shape[0]):
             for j in nl.affine_range(x.shape[1]):
                 for k in nl.affine_range(x.shape[2]):
-                    next(ran)
+                    ran.note()
                     nl.store(y[i, j, k], nl.load(x[i, j, k]))
         return y
 
     found = rolled(Kernel(kernel), spec(20, 12, 10, 128, 16))
-    assert next(ran) == (5 + 2 + 3 * 1) + 2 * 1 + 3 * 1  # (see test_settled_loops.py)
+    assert ran.times == (5 + 2 + 3 * 1) + 2 * 1 + 3 * 1  # (see test_settled_loops.py)
     assert len(found.instructions) == 20 * 12 * 10 * 2
 
 
@@ -494,18 +493,18 @@ def test_iterations_that_decide_alike_are_copies_of_one(function):
 
 
 def test_few_iterations_of_each_strand_are_traced():
-    ran = itertools.count()
+    ran = Tally()
 
     def kernel(x):
         y = like(x)
         for i in nl.affine_range(100):
-            next(ran)
+            ran.note()
             tile = nl.load(x[i])
             nl.store(y[i], tile if i % 3 == 1 else tile * 2.0)
         return y
 
     found = same(Kernel(kernel), spec(100, 128, 8))
-    assert next(ran) == 3 * 5 + 100  # then all of them, to compare
+    assert ran.times == 3 * 5 + 100  # then all of them, to compare
     assert len(found.instructions) == 200 + 67
 
 
@@ -703,7 +702,7 @@ def test_a_program_id_decides_for_every_third_instance():
 
 
 def test_only_the_loop_with_different_iterations_is_traced_as_a_whole():
-    ran = itertools.count()
+    ran = Tally()
 
     def kernel(x):
         y = like(x)
@@ -711,12 +710,12 @@ def test_only_the_loop_with_different_iterations_is_traced_as_a_whole():
             for j in nl.affine_range(x.shape[1]):
                 tile = nl.load(x[i, j])
                 nl.store(y[i, j], tile if i % 2 else tile * 2.0)
-                next(ran)
+                ran.note()
         return y
 
     found = rolled(Kernel(kernel), spec(10, 100, 128, 8))
     assert len(found.instructions) == 2 * 1000 + 500
-    assert next(ran) < 10 * 5 + 2 * 5  # and what failed before
+    assert ran.times < 10 * 5 + 2 * 5  # and what failed before
 
 
 # -- errors are those of the whole trace --------------------------------------------------------

@@ -1,11 +1,9 @@
 """Loops of which executions before have told how far addresses move: one iteration of each strand
 is traced, where nothing that it leaves behind in Python is read."""
 
-import itertools
-
 import numpy as np
 import pytest
-from traces import like, rolled, same, spec
+from traces import Tally, like, rolled, same, spec
 
 from nkisim.errors import OutOfBoundsError
 from nkisim.kernel import Kernel
@@ -37,25 +35,25 @@ def test_one_iteration_is_traced_of_each_execution():
 
 
 def test_strands_of_different_lengths_follow_one_that_is_known():
-    ran = itertools.count()
+    ran = Tally()
 
     def kernel(x):
         y = like(x)
         for i in range(x.shape[0]):
             for j in nl.affine_range(x.shape[1]):
-                next(ran)
+                ran.note()
                 if j < i:
                     nl.store(y[i, j], nl.load(x[i, j]))
         return y
 
     same(Kernel(kernel), spec(30, 30, 128, 8))
-    assert next(ran) < 30 * 30 + 30 * 4  # the whole trace, and four a row
+    assert ran.times < 30 * 30 + 30 * 4  # the whole trace, and four a row
 
 
 def test_loops_in_a_loop_that_turns_out_to_have_different_iterations():
     """`loop_reduce` fills its result in the first iteration, and adds to it in the others. That is
     found when the loop has been executed once; its index is a number like any other then."""
-    ran = itertools.count()
+    ran = Tally()
 
     def kernel(x):
         y = like(x)
@@ -64,7 +62,7 @@ def test_loops_in_a_loop_that_turns_out_to_have_different_iterations():
         for i in nl.affine_range(9):
             for j in nl.affine_range(4):
                 for k in nl.affine_range(12):
-                    next(ran)
+                    ran.note()
                     tiles[i, j, k] = nl.load(x[i, j, k])
                     sums[i, k] = nl.loop_reduce(tiles[i, j, k], np.add, loop_indices=[j])
             for k in nl.affine_range(12):
@@ -74,7 +72,7 @@ def test_loops_in_a_loop_that_turns_out_to_have_different_iterations():
     same(Kernel(kernel), spec(9, 4, 12, 128, 8))
     # Besides the whole trace: of five outer iterations, in the first one 5 for each kind, and 2 to
     # confirm the second; in the next one 2 for each; else 1 each time.
-    assert next(ran) == 9 * 4 * 12 + (5 + 5 + 2 + 1) + (2 + 2 + 1 + 1) + 3 * 4
+    assert ran.times == 9 * 4 * 12 + (5 + 5 + 2 + 1) + (2 + 2 + 1 + 1) + 3 * 4
 
 
 # -- what an iteration leaves behind --------------------------------------------------------------
@@ -260,13 +258,13 @@ def test_what_iterations_leave_behind_is_that_of_the_last_one(kernel):
 
 
 def test_names_that_nobody_reads_do_not_matter():
-    ran = itertools.count()
+    ran = Tally()
 
     def kernel(x):
         y, rows = like(x), nl.zeros((128, 64), x.dtype, buffer=nl.sbuf)
         for i in range(x.shape[0]):
             for j in nl.sequential_range(8):
-                next(ran)
+                ran.note()
                 part = rows[:, nl.ds(j * 8, 8)]
                 part[...] = nl.load(x[i, j])
             nl.store(y[i, 0], rows[:, 0:8])
@@ -276,18 +274,18 @@ def test_names_that_nobody_reads_do_not_matter():
         return y
 
     rolled(Kernel(kernel), spec(30, 8, 128, 8))
-    assert next(ran) == 5 + 2 + 3  # of executions 0, 1, 2, 28 and 29
+    assert ran.times == 5 + 2 + 3  # of executions 0, 1, 2, 28 and 29
 
 
 def test_sums_in_a_list_do_not_matter():
-    ran = itertools.count()
+    ran = Tally()
 
     def kernel(x):
         y = like(x)
         for i in range(x.shape[0]):
             sums = [nl.zeros((128, 8), x.dtype, buffer=nl.sbuf) for _ in range(2)]
             for j in nl.sequential_range(x.shape[1]):
-                next(ran)
+                ran.note()
                 for tile in range(2):
                     sums[tile] += nl.load(x[i, j])
             for tile in range(2):
@@ -295,12 +293,12 @@ def test_sums_in_a_list_do_not_matter():
         return y
 
     same(Kernel(kernel), spec(30, 8, 128, 8))
-    assert next(ran) == 30 * 8 + 5 + 2 + 3  # all, and those of executions 0, 1, 2, 28 and 29
+    assert ran.times == 30 * 8 + 5 + 2 + 3  # all, and those of executions 0, 1, 2, 28 and 29
 
 
 def test_modules_that_a_kernel_imports_itself_do_not_matter():
     """As compilers write it; `nl.add` is no method that changes what it is called of."""
-    ran = itertools.count()
+    ran = Tally()
 
     def kernel(x):
         import neuronxcc.nki.language as nl
@@ -309,7 +307,7 @@ def test_modules_that_a_kernel_imports_itself_do_not_matter():
         y = nl.ndarray(x.shape, np.float32, buffer=nl.shared_hbm)
         for i in nl.affine_range(x.shape[0]):
             for j in nl.affine_range(8):
-                next(ran)
+                ran.note()
                 p, f = nl.mgrid[0:128, 0:8]
                 tile = nl.load(x[i, j, p, f])
                 nl.store(y[i, j, p, f], nl.add(tile, np.add(1, 1)))
@@ -317,7 +315,7 @@ def test_modules_that_a_kernel_imports_itself_do_not_matter():
         return y
 
     rolled(Kernel(kernel), spec(30, 8, 128, 8))
-    assert next(ran) == 5 + 2 + 3  # of executions 0, 1, 2, 28 and 29
+    assert ran.times == 5 + 2 + 3  # of executions 0, 1, 2, 28 and 29
 
 
 # -- errors in iterations that are left out -------------------------------------------------------

@@ -15,6 +15,16 @@ from nkisim.trace import Trace
 F32 = np.dtype(np.float32)
 
 
+class Tally:
+    """How often a kernel's code ran."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def note(self) -> None:
+        self.times += 1
+
+
 def spec(*shape: int, dtype: object = F32) -> nkisim.TensorSpec:
     return nkisim.TensorSpec(shape, dtype)
 

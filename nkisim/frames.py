@@ -1,0 +1,43 @@
+"""Functions of a kernel while they run: whose they are, and what their names stand for."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from types import FrameType
+from typing import Any
+
+from nkisim.carried import iterated
+
+_UNKNOWN = object()
+
+
+def is_ours(frame: FrameType) -> bool:
+    """Whether a frame is of the simulator, not of the kernel."""
+    return _in_package(frame.f_globals.get("__name__", ""))
+
+
+def iterates_directly(frame: FrameType) -> bool:
+    """Whether a frame's `for` goes over a range by itself, and not over one that another function
+    takes the indices of, as `zip` does. True where the source is not known."""
+    looped = iterated(frame.f_code, frame.f_lineno)
+    if not isinstance(looped, ast.Call):
+        return True
+    function = value_of(looped.func, frame)
+    return function is range or _in_package(getattr(function, "__module__", None) or "")
+
+
+def value_of(node: ast.expr, frame: FrameType) -> Any:
+    """What a name, or an attribute of one, stands for; an object like no other if that is not
+    known."""
+    if isinstance(node, ast.Name):
+        for names in (frame.f_locals, frame.f_globals, vars(builtins)):
+            if node.id in names:
+                return names[node.id]
+    if isinstance(node, ast.Attribute):
+        return getattr(value_of(node.value, frame), node.attr, _UNKNOWN)
+    return _UNKNOWN
+
+
+def _in_package(module: str) -> bool:
+    return module == "nkisim" or module.startswith("nkisim.")
