@@ -14,7 +14,7 @@ def parameter_hints(func: Callable) -> dict[str, Any]:
     """The parameters annotated with nki.typing.tensor or mutable_tensor."""
     hints = {}
     for name, hint in getattr(func, "__annotations__", {}).items():
-        if isinstance(hint, str):
+        while isinstance(hint, str):  # twice where annotations are postponed, and this one quoted
             hint = _evaluated(hint, func)
         if is_tensor_type(hint):
             hints[name] = hint

@@ -12,6 +12,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import logging
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -117,7 +118,10 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return module
 
     def exec_module(self, module):
-        pass
+        # The SDK's import leaves a level in `logging` that public test harnesses use (CS149's
+        # assignment on Trainium, say): logging.disable(logging.OFF).
+        if module.__name__ == "neuronxcc" and not hasattr(logging, "OFF"):
+            logging.OFF = logging.CRITICAL + 10
 
 
 class _Alias(ModuleType):

@@ -209,7 +209,7 @@ def opcode(
     partial: bool = False,
 ) -> Callable[[Callable], Callable]:
     """Enter an opcode in the table. Decorates its `bind(instruction) -> f(*outs, *tiles_in)`."""
-    if elementwise:
+    if elementwise and flow is None:
         flow = _flow_elementwise
 
     def enter(bind: Callable) -> Callable:

@@ -163,7 +163,10 @@ def where(
     mask: Mask | None = None,
     **kwargs: Any,
 ) -> Tensor:
-    """`x` where `condition` is not zero, else `y`. Tiles of one shape; `y` may be a number."""
+    """`x` where `condition` is not zero, else `y`. Tiles of one shape; `y` may be a number, and the
+    condition one on indices: a mask."""
+    if isinstance(condition, Mask):
+        return _where_index(condition, x, y, dtype, mask)
     for tile in (condition, x):
         require_tensor("nl.where", tile)
         require_on_chip("where", tile)
@@ -172,6 +175,24 @@ def where(
     out = ndarray(shape, promote(x.dtype, kind) if dtype is None else dtype)
     ins = tuple(spread(t, shape) if isinstance(t, Tensor) else t for t in (condition, x, y))
     current().emit("select", (out,), ins, mask=mask)
+    return out
+
+
+def _where_index(
+    condition: Mask, x: Tensor, y: Tensor | float, dtype: Any, mask: Mask | None
+) -> Tensor:
+    """A copy of `y`, and on it one of `x` as far as a condition on indices holds."""
+    require_tensor("nl.where", x)
+    require_on_chip("where", x)
+    shape = broadcast_shapes(*(t.shape for t in (condition, x, y) if hasattr(t, "shape")))
+    kind = y.dtype if isinstance(y, Tensor) else weak_scalar_dtype(number(y))
+    out = ndarray(shape, promote(x.dtype, kind) if dtype is None else dtype)
+    if isinstance(y, Tensor):
+        current().emit("tensor_copy", (out,), (spread(y, shape),), mask=mask)
+    else:
+        current().emit("memset", (out,), value=number(y), mask=mask)
+    chosen = condition if mask is None else condition & mask
+    current().emit("tensor_copy", (out,), (spread(x, shape),), mask=chosen)
     return out
 
 

@@ -103,7 +103,7 @@ def nc_matmul(
         columns_a, box_a = (prod(a.shape[rows:]),), ((0, prod(a.shape[rows:])),)
     out = ndarray((*columns_a, *columns_b), F32, buffer=Space.PSUM)
     cut = _cut(what, a, b, mask, rows)
-    if cut is None:
+    if cut is None or 0 in a.shape or 0 in b.shape:
         return out
     (k, m, n) = cut
     left = out.restrict((*box_a, *box_b))
@@ -119,9 +119,15 @@ def nc_matmul(
 
 def _unmasked(x: Tensor, rows: int) -> tuple[tuple[int, ...], Box]:
     """The free axes of an operand without its own mask (`tile[mask]`), and what this leaves."""
+    shape, box = _whole(x)
+    return shape[rows:], box[rows:]
+
+
+def _whole(x: Tensor) -> tuple[tuple[int, ...], Box]:
+    """The axes of an operand without its own mask, and what this leaves of them."""
     if isinstance(x, MaskedTensor):
-        return x.unmasked[rows:], x.box[rows:]
-    return x.shape[rows:], tuple([(0, n) for n in x.shape[rows:]])
+        return x.unmasked, x.box
+    return x.shape, tuple([(0, n) for n in x.shape])
 
 
 def _check_double_row(what: str, a: Tensor, b: Tensor) -> None:
@@ -147,40 +153,48 @@ def _cut(
             rule="masks of a matmul are on the two axes of either operand",
             fix="mask the loads, or slice the operands",
         )
+    (size_a, box_a), (size_b, box_b) = _whole(a), _whole(b)
     for term in mask.terms:
         walked = [d for d, c in enumerate(term.coefs) if c and term.shape[d] > 1]
         size = term.shape[walked[0]] if walked else 0
         if not walked:
             if term.offset < 0:
                 return None
-        elif walked == [0] and term.ndim == 2 and size == a.shape[0]:
-            k = _narrowed(k, term, 0)
-        elif walked == [1] and term.ndim == 2 and size in (a.shape[1], b.shape[1]):
-            if a.shape[1] == b.shape[1]:
+        elif walked == [0] and term.ndim == 2 and size == size_a[0] == size_b[0]:
+            k = _narrowed(k, term, 0, box_a[0][0])
+        elif walked == [1] and term.ndim == 2 and size in (size_a[1], size_b[1]):
+            own = [
+                box[1] != (0, size) and _narrowed(box[1], term, 1, 0) == box[1]
+                for box in (box_a, box_b)
+            ]
+            if size_a[1] == size_b[1] and sum(own) == 1:
+                continue  # it says again what the operand's own mask says
+            if size_a[1] == size_b[1]:
                 raise ParameterError(
                     f"{what}: it is open whether the mask is on the columns of the stationary or "
                     f"of the moving operand, which both have {size}",
                     rule="masks are told apart by the extents of their axes",
-                    fix="slice the operand instead, or mask its load",
+                    fix="slice the operand instead, or mask it: operand[i, j][mask]",
                 )
-            if size == a.shape[1]:
-                m = _narrowed(m, term, 1)
+            if size == size_a[1]:
+                m = _narrowed(m, term, 1, box_a[1][0])
             else:
-                n = _narrowed(n, term, 1)
+                n = _narrowed(n, term, 1, box_b[1][0])
         else:
             raise ShapeError(
-                f"{what}: a mask of shape {term.shape} for operands {a.shape} and {b.shape}",
+                f"{what}: a mask of shape {term.shape} for operands {size_a} and {size_b}",
                 rule="masks of a matmul are conditions on one axis of one operand",
                 fix="build the mask from the index axes of the operands",
             )
     return None if any(low >= high for low, high in (k, m, n)) else (k, m, n)
 
 
-def _narrowed(at: tuple[int, int], term: IndexTensor, axis: int) -> tuple[int, int]:
+def _narrowed(at: tuple[int, int], term: IndexTensor, axis: int, start: int) -> tuple[int, int]:
+    """What a condition leaves of a range of an axis, which is that from `start` on of the mask."""
     line = (term.shape[axis],)
     mask = Mask((IndexTensor(line, (term.coefs[axis],), term.offset),))
     ((low, high),) = mask.restrict(line).box
-    return max(at[0], low), min(at[1], high)
+    return max(at[0], low - start), min(at[1], high - start)
 
 
 def check_pe_tile(
@@ -303,9 +317,14 @@ def absorb_product(target: Tensor, value: Tensor) -> bool:
         or target.space is not Space.PSUM
         or target.dtype != F32
         or target.shape != value.shape
-        or last.outs[0].shape != value.shape
+        or value.ndim != last.outs[0].ndim
     ):
         return False
+    # Operands under masks give a part of the product: nothing is added to the rest.
+    starts = last.outs[0].offsets
+    target = target.restrict(
+        tuple([(at, at + n) for at, n in zip(starts, last.outs[0].shape, strict=True)])
+    )
     attrs = {**last.attrs, "accumulate": True}
     if tracer.checker.untouched(target):
         attrs["starts"] = True

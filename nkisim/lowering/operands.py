@@ -186,8 +186,21 @@ def same_shape(what: str, a: Tensor, b: Tensor) -> None:
 
 
 def same_elements(what: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Two tiles as views of one shape: a free axis of size 1 is read again and again, which is an
-    access pattern with a step of 0. Raises ShapeError unless they are otherwise equal."""
+    """Two tiles as views of one shape, that of the first: an instruction knows partitions and the
+    elements of each, in order. A free axis of size 1 is read again and again, which is an access
+    pattern with a step of 0, as is a tile of one element a partition.
+
+    Raises:
+        ShapeError: other partitions, or other elements a partition.
+    """
+    if a.shape[:1] == b.shape[:1]:
+        of_a, of_b = prod(a.shape[1:]), prod(b.shape[1:])
+        if of_b == 1:
+            b = lane_view(b, a)
+        elif of_a == 1:
+            a = lane_view(a, b)
+        elif of_a == of_b and a.shape != b.shape:
+            b = b.reshape(a.shape)
     if a.ndim == b.ndim and a.shape[:1] == b.shape[:1]:
         shape = tuple(max(m, n) for m, n in zip(a.shape, b.shape, strict=True))
         if all({m, n} <= {1, s} for m, n, s in zip(a.shape, b.shape, shape, strict=True)):

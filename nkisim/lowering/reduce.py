@@ -161,7 +161,9 @@ def _windows(true: np.ndarray, kept: tuple[int, ...]) -> Iterator[tuple[Box, Res
     """Boxes of the `kept` axes (whole along the others) whose elements are true in the same
     places along the other axes, each with these places as a restriction of the box."""
     axes = tuple(d for d in range(true.ndim) if d not in kept)
-    rows = true.transpose(*kept, *axes).reshape(*(true.shape[d] for d in kept), -1)
+    alike = 0 in kept and bool((true == true[:1]).all())  # then one partition tells of all
+    shown = true[:1] if alike else true
+    rows = shown.transpose(*kept, *axes).reshape(*(shown.shape[d] for d in kept), -1)
     patterns, which = np.unique(rows.reshape(-1, rows.shape[-1]), axis=0, return_inverse=True)
     which = which.reshape(rows.shape[:-1])
     for number, pattern in enumerate(patterns):
@@ -170,7 +172,7 @@ def _windows(true: np.ndarray, kept: tuple[int, ...]) -> Iterator[tuple[Box, Res
         for at in boxes(which == number):
             part = [(0, n) for n in true.shape]
             for d, span in zip(kept, at, strict=True):
-                part[d] = span
+                part[d] = (0, len(true)) if alike and d == 0 else span
             inside = true[tuple(slice(lo, hi) for lo, hi in part)]
             whole = tuple((0, n) for n in inside.shape)
             yield tuple(part), Restriction(whole, inside).tightened()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
 
 from nkisim import alu
 from nkisim.dtypes import cast_into, compute_dtype, weak_scalar_dtype
-from nkisim.instruction import Engine, Instruction, opcode
+from nkisim.instruction import Engine, Instruction, Missing, opcode
 from nkisim.ops.masking import masked
 from nkisim.tensor import Tensor
 
@@ -47,7 +48,17 @@ def _memset(instr: Instruction) -> Callable:
     return masked(instr, lambda out: out.fill(value[()]))
 
 
-@opcode("select", Engine.VECTOR, elementwise=True)
+def _flow_select(instr: Instruction, missing: Missing) -> Missing:
+    """Which of the two is chosen is data: what could be defined counts as defined."""
+    chosen_by, *choices = missing
+    if len(choices) < 2:  # the other one is a number
+        choices.append(None)
+    garbage = None if any(m is None for m in choices) else choices[0] & choices[1]
+    known = [m for m in (chosen_by, garbage) if m is not None]
+    return [functools.reduce(np.logical_or, known) if known else None]
+
+
+@opcode("select", Engine.VECTOR, elementwise=True, flow=_flow_select)
 def _select(instr: Instruction) -> Callable:
     """condition ? x : y, on tiles; y may be a scalar. What is chosen keeps its bits."""
     x, y = instr.ins[1:]

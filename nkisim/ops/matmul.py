@@ -22,7 +22,10 @@ def _matrix(x: np.ndarray, rows: int) -> np.ndarray:
 
 def _flow(instr: Instruction, missing: Missing) -> Missing:
     """A column of the stationary tile undefines a row of the product, one of the moving tile a
-    column."""
+    column. Where the latter is the identity, elements only move (the documentation of nc_transpose
+    calls it the same)."""
+    if instr.attrs.get("transpose") and missing[1] is None and len(missing) == 2:
+        return _flow_transpose(instr, missing)
     rows = columns = None
     out = instr.outs[0]
     union = np.zeros((out.shape[0], out.size // max(out.shape[0], 1)), bool)

@@ -10,7 +10,7 @@ import numpy as np
 from nkisim import alu
 from nkisim.dtypes import F32, cast_into
 from nkisim.index import Affine, IndexTensor
-from nkisim.instruction import Engine, Instruction, flow_by_axis, opcode
+from nkisim.instruction import Engine, Instruction, Missing, flow_by_axis, opcode
 from nkisim.ops.float32 import as_f32, write
 from nkisim.ops.masking import masked
 from nkisim.tensor import Tensor
@@ -26,7 +26,17 @@ def _dense(shape: tuple[int, ...], terms: tuple[Affine, ...]) -> np.ndarray:
     return true
 
 
-@opcode("affine_select", Engine.GPSIMD, elementwise=False, flow=flow_by_axis)
+def _flow_affine(instr: Instruction, missing: Missing) -> Missing:
+    """The input is read where the predicate holds."""
+    shape = instr.outs[0].shape
+    m = missing[0]
+    if m is None or m.shape != shape:
+        return flow_by_axis(instr, missing)
+    undefined = m & _dense(shape, instr.ins[1:])
+    return [undefined if undefined.any() else None]
+
+
+@opcode("affine_select", Engine.GPSIMD, elementwise=False, flow=_flow_affine)
 def _affine_select(instr: Instruction) -> Callable:
     """The input where the affine predicate holds, else a number."""
     true = _dense(instr.outs[0].shape, instr.ins[1:])

@@ -370,7 +370,20 @@ def test_tensor_tensor_repeats_free_axes_of_size_1(compute, a, b):
     np.testing.assert_array_equal(got, x - y)
 
 
-@pytest.mark.parametrize(("a", "b"), [((5, 12), (5, 6)), ((5, 12), (1, 12)), ((5, 12), (5, 12, 1))])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((5, 3, 4), (5, 1)), ((5, 1), (5, 3, 4)), ((5, 12, 1), (5, 12)), ((5, 3, 4), (5, 12))],
+)
+def test_tensor_tensor_goes_by_the_elements_of_a_partition(compute, a, b):
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(shape).astype(np.float32) for shape in (a, b))
+    got = compute(lambda t, u: nisa.tensor_tensor(t, u, nl.subtract), x, y)
+    shape = a if np.prod(a) >= np.prod(b) else b
+    wide = [z.reshape(shape if z.size > 5 else (5, *[1] * (len(shape) - 1))) for z in (x, y)]
+    np.testing.assert_array_equal(got, wide[0] - wide[1])
+
+
+@pytest.mark.parametrize(("a", "b"), [((5, 12), (5, 6)), ((5, 12), (1, 12)), ((5, 3, 4), (5, 3))])
 def test_tensor_tensor_repeats_nothing_else(compute, a, b):
     with pytest.raises(ShapeError, match="same partitions"):
         compute(

@@ -1,0 +1,192 @@
+"""Ways to write a kernel that published ones have, and that the documentation does not show."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import nkisim
+from nkisim import nki
+from nkisim.errors import ParameterError, UnsupportedError
+from nkisim.nki import isa as nisa
+from nkisim.nki import language as nl
+from nkisim.nki import typing as nt
+
+RNG = np.random.default_rng(0)
+
+
+def numbers(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def run(function, *arrays):
+    return nki.simulate_kernel(nki.jit(function), *arrays)
+
+
+def out(*shape):
+    return nl.ndarray(shape, nl.float32, buffer=nl.shared_hbm)
+
+
+# -- imports and annotations
+
+
+def test_the_level_that_the_sdk_adds_to_logging_is_there():
+    """CS149's harness: import neuronxcc, then logging.disable(logging.OFF)."""
+    code = "import nkisim; nkisim.install(); import neuronxcc.nki, logging; print(logging.OFF)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(found.stdout) > logging.CRITICAL
+
+
+def fill_first(a: nt.tensor[nt.mutable], b: nt.tensor):
+    assert isinstance(a, nt.tensor)
+    assert not isinstance(3, nt.tensor)
+    nl.store(a, nl.load(b))
+    return a
+
+
+def test_tensors_may_be_annotated_as_mutable_and_told_by_isinstance():
+    a, b = np.zeros((4, 6), np.float32), numbers(4, 6)
+    np.testing.assert_array_equal(run(fill_first, a, b), b)
+    np.testing.assert_array_equal(a, b)
+
+
+def fill_quoted(a: "nt.mutable_tensor", b):  # noqa: UP037
+    nl.store(a, nl.load(b))
+    return a
+
+
+def test_quoted_annotations_count():
+    a, b = np.zeros((4, 6), np.float32), numbers(4, 6)
+    np.testing.assert_array_equal(run(fill_quoted, a, b), b)
+
+
+def test_a_scalar_of_the_device_is_named_as_not_supported():
+    with pytest.raises(UnsupportedError, match=r"nki\.typing\.scalar"):
+        nt.scalar(True)
+
+
+# -- masks of a matmul
+
+
+@pytest.mark.parametrize("columns", [0, 1, 50, 128])
+def test_a_part_of_a_product_is_added_to_a_part_of_the_tile(columns):
+    def kernel(a, b):
+        y, k, n = out(128, 128), nl.arange(128)[:, None], nl.arange(128)[None, :]
+        x, w = nl.load(a), nl.load(b)
+        total = nl.zeros((128, 128), nl.float32, buffer=nl.psum)
+        for _ in range(2):
+            total += nisa.nc_matmul(x[k, n], w[k, n][n < columns])
+        nl.store(y, total)
+        return y
+
+    a, b = numbers(128, 128), numbers(128, 128)
+    expected = 2 * a.T @ b
+    expected[:, columns:] = 0
+    np.testing.assert_allclose(run(kernel, a, b), expected, atol=1e-4)
+
+
+def test_a_mask_that_an_operand_has_may_be_said_again():
+    def kernel(a, b):
+        y, k, n = out(80, 128), nl.arange(128)[:, None], nl.arange(128)[None, :]
+        x, w = nl.load(a), nl.load(b)
+        product = nisa.nc_matmul(x[k, n][n < 80], w[0:128, 0:128], mask=n < 80)
+        nl.store(y, nl.copy(product[0:80, 0:128]))
+        return y
+
+    a, b = numbers(128, 128), numbers(128, 128)
+    np.testing.assert_allclose(run(kernel, a, b), (a.T @ b)[:80], atol=1e-4)
+
+
+def test_a_mask_of_a_masked_operand_is_in_the_coordinates_of_the_whole():
+    def kernel(a, b):
+        y, k = out(128, 96), nl.arange(128)[:, None]
+        m, n = nl.arange(128)[None, :], nl.arange(96)[None, :]
+        x, w = nl.load(a), nl.load(b)
+        total = nl.zeros((128, 96), nl.float32, buffer=nl.psum)
+        total += nisa.nc_matmul(x[k, m][m >= 16], w[k, n], mask=m < 64)
+        nl.store(y, total)
+        return y
+
+    a, b = numbers(128, 128), numbers(128, 96)
+    expected = a.T @ b
+    expected[:16] = expected[64:] = 0
+    np.testing.assert_allclose(run(kernel, a, b), expected, atol=1e-4)
+
+
+def test_it_is_asked_which_operand_a_mask_is_of():
+    def kernel(a, b):
+        n = nl.arange(128)[None, :]
+        return nisa.nc_matmul(nl.load(a), nl.load(b), mask=n < 80)
+
+    with pytest.raises(ParameterError, match="stationary or of the moving"):
+        run(kernel, numbers(128, 128), numbers(128, 128))
+
+
+def test_a_transpose_by_an_identity_keeps_what_is_defined():
+    def kernel(a):
+        y, i, j = out(128, 100), *nl.mgrid[0:128, 0:128]
+        x = nl.ndarray((128, 128), nl.float32, buffer=nl.sbuf)
+        x[i, j] = nl.load(a[i, j], mask=i < 100)
+        eye = nl.load(nl.shared_constant(np.identity(128, np.float32)))
+        turned = nl.copy(nisa.nc_matmul(x, eye, is_transpose=True))
+        nl.store(y, turned[:, 0:100])
+        return y
+
+    a = numbers(100, 128)
+    np.testing.assert_array_equal(run(kernel, a), a.T)
+
+
+# -- choosing
+
+
+@pytest.mark.parametrize("other", ["tile", "number"])
+def test_where_takes_conditions_on_indices(other):
+    def kernel(a, b):
+        y, i, j = out(128, 64), *nl.mgrid[0:128, 0:64]
+        unlike = nl.load(b) if other == "tile" else 7.0
+        nl.store(y, nl.where((i < 100) & (j > 3), nl.load(a), unlike))
+        return y
+
+    a, b = numbers(128, 64), numbers(128, 64)
+    expected = (b if other == "tile" else np.full_like(b, 7)).copy()
+    expected[:100, 4:] = a[:100, 4:]
+    np.testing.assert_array_equal(run(kernel, a, b), expected)
+
+
+def by_position(t, i, j):
+    return nisa.affine_select(pred=i + 0 * j < 100, on_true_tile=t, on_false_value=0.0)
+
+
+def by_data(t, i, j):
+    return nl.where(nl.less(nisa.iota(i + 0 * j, nl.int32), 100), t, 0.0)
+
+
+@pytest.mark.parametrize("choose", [by_position, by_data])
+def test_what_is_not_chosen_may_be_undefined(choose):
+    def kernel(a):
+        y, i, j = out(128, 64), *nl.mgrid[0:128, 0:64]
+        t = nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf)
+        t[i, j] = nl.load(a[i, j], mask=i < 100)
+        nl.store(y, choose(t, i, j))
+        return y
+
+    a = numbers(100, 64)
+    expected = np.zeros((128, 64), np.float32)
+    expected[:100] = a
+    np.testing.assert_array_equal(run(kernel, a), expected)
+
+
+def test_what_is_chosen_may_not():
+    def kernel(a):
+        y, i, j = out(128, 64), *nl.mgrid[0:128, 0:64]
+        t = nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf)
+        t[i, j] = nl.load(a[i, j], mask=i < 100)
+        nl.store(y, nisa.affine_select(pred=i + 0 * j < 101, on_true_tile=t, on_false_value=0.0))
+        return y
+
+    with pytest.raises(nkisim.KernelError, match="64 of 8,192 elements"):
+        nki.jit(kernel)(numbers(100, 64))
