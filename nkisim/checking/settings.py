@@ -68,10 +68,10 @@ _simulated = ContextVar("simulated", default=False)
 
 @contextlib.contextmanager
 def simulated() -> Iterator[None]:
-    """Run a kernel for `nki.simulate_kernel` or `nki.benchmark`. There two errors are warnings,
-    since the SDK's examples contain them: instances of a grid that all do the same work, which is
-    of no consequence on hardware, and tiles placed past the end of SBUF, by an allocator that
-    several kernels share.
+    """Run a kernel for `nki.simulate_kernel`, or trace it for `nki.benchmark`, `nki.profile` or
+    `nkisim.profile`. There two errors are warnings, since the SDK's examples contain them:
+    instances of a grid that all do the same work, which is of no consequence on hardware, and
+    tiles placed past the end of SBUF, by an allocator that several kernels share.
     """
     token = _simulated.set(True)
     try:
@@ -81,7 +81,7 @@ def simulated() -> Iterator[None]:
 
 
 def is_simulated() -> bool:
-    """Whether a kernel is run by `nki.simulate_kernel` or `nki.benchmark`."""
+    """Whether a kernel is run by `nki.simulate_kernel`, or profiled."""
     return _simulated.get()
 
 

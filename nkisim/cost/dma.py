@@ -188,10 +188,13 @@ def _indirect(instr: Instruction, timing: DmaTiming) -> Transfer:
     """One descriptor an index: the elements that it picks are taken as contiguous."""
     tiles = [x for x in instr.ins if isinstance(x, Tensor)]
     out, region = instr.outs[0], tiles[0]
-    moved = out if instr.opcode == "dma_gather" else tiles[-2 if len(tiles) > 2 else 0]
-    if instr.opcode != "dma_gather":
-        moved = tiles[1] if instr.opcode == "dma_scatter_add" else tiles[0]
-    picks = max((t.size for t in tiles if t.dtype.kind in "iu" and t is not moved), default=1)
+    if instr.opcode == "dma_gather":  # ins: what is picked from, and the indices
+        moved, indices = out, tiles[1:]
+    elif instr.opcode == "dma_scatter_add":  # what is added to, what is moved, and the indices
+        moved, indices = tiles[1], tiles[2:]
+    else:
+        moved, indices = tiles[0], tiles[1:]
+    picks = max((t.size for t in indices), default=1)
     run = max(1, moved.size // picks)
     found = _time(
         out,

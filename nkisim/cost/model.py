@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from nkisim.annotations import is_tensor_type
+from nkisim.checking import simulated
 from nkisim.cost.allocation import spill
 from nkisim.cost.build import work_of
 from nkisim.cost.scheduler import schedule
@@ -48,7 +49,7 @@ def profile(kernel: Callable | Kernel, *args: Any, **kwargs: Any) -> Timeline:
 def trace_of(kernel: Callable | Kernel, *args: Any, **kwargs: Any) -> Specialization:
     """The kernel traced for the shapes and dtypes of its arguments."""
     args, kwargs = map_leaves(_spec, (args, kwargs))
-    with _without_collection():
+    with _without_collection(), simulated():
         return as_kernel(kernel).specialize(args, kwargs, rolled=True)
 
 

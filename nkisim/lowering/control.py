@@ -74,8 +74,13 @@ def _loop(name: str, args: tuple) -> Iterator[int]:
 
 
 def affine_range(*args: int, **kwargs: Any) -> Iterator[int]:
-    """Loop whose iterations do not depend on one another; the compiler may overlap them."""
-    return _loop("affine_range", args)
+    """Loop whose iterations do not depend on one another; the compiler may overlap them.
+
+    With `precise_schedule=True`, which published kernels pass and no page explains, it keeps the
+    order that is written down: iterations may use what those before have left.
+    """
+    ordered = kwargs.get("precise_schedule")
+    return _loop("sequential_range" if ordered else "affine_range", args)
 
 
 def sequential_range(*args: int, **kwargs: Any) -> Iterator[int]:

@@ -49,7 +49,8 @@ def load(src: Tensor, *, mask: Mask | None = None, dtype: Any = None, **kwargs: 
     """
     if isinstance(src, IndirectTensor):
         _require_hbm("nl.load from", src, "nisa.tensor_copy_dynamic_src")
-        return gather(_rows_only("nl.load", src), mask=mask, dtype=dtype)
+        rows = _rows_only("nl.load", src)
+        return gather(rows, mask=mask, dtype=dtype, skip=_skips("nl.load", **kwargs))
     require_tensor("nl.load", src)
     _require_hbm("nl.load from", src, "nl.copy")
     if src.ndim < 2:
@@ -57,6 +58,17 @@ def load(src: Tensor, *, mask: Mask | None = None, dtype: Any = None, **kwargs: 
     tile = ndarray(src.shape, src.dtype if dtype is None else dtype, name=derived_name(src))
     current().emit("dma_copy", (tile,), (src,), mask=mask)
     return tile
+
+
+def _skips(what: str, mode: Any = None, **kwargs: Any) -> bool:
+    """Whether `mode=` says that indices out of range are passed over, as dma_copy's oob_mode."""
+    if mode is None or getattr(mode, "name", mode) in ("error", "skip"):
+        return getattr(mode, "name", mode) == "skip"
+    raise ParameterError(
+        f"{what}: mode={mode!r}",
+        rule="it says what happens to indices that are out of range",
+        fix="pass nisa.oob_mode.skip or nisa.oob_mode.error",
+    )
 
 
 def _as_column(src: Tensor) -> Tensor:
@@ -92,7 +104,9 @@ def store(dst: Tensor, value: Tensor | float, *, mask: Mask | None = None, **kwa
     if isinstance(dst, IndirectTensor):
         _require_hbm("nl.store to", dst, "nisa.tensor_copy_dynamic_dst")
         value = _storable(value, dst, mask)
-        scatter(_rows_only("nl.store", dst), _fitted("nl.store", value, dst), mask=mask)
+        value = _fitted("nl.store", value, dst)
+        rows = _rows_only("nl.store", dst)
+        scatter(rows, value, mask=mask, skip=_skips("nl.store", **kwargs))
         return
     require_tensor("nl.store", dst)
     _require_hbm("nl.store to", dst, "an assignment, tile[...] = value")

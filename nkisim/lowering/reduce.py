@@ -55,6 +55,8 @@ def with_axes_last(x: Any, axis: Any, mask: Mask | None = None) -> tuple[Any, An
     axes = sorted({a + x.ndim if a < 0 else a for a in numbers})
     if len(axes) != len(numbers) or not axes or axes[0] < 1 or axes[-1] >= x.ndim:
         return x, axis, mask
+    if axes[0] == x.ndim - len(axes):
+        return x, axis, mask
     order = [d for d in range(x.ndim) if d not in axes] + axes
     if isinstance(mask, Mask):
         mask = mask.permuted(x.shape, order)

@@ -15,8 +15,13 @@ from typing import Any
 from nkisim.errors import ParameterError, locate
 from nkisim.trace import current, tracing
 
-# Taken without being documented: the SDK's own kernels pass them.
-_UNDOCUMENTED = frozenset({"dge_mode", "keepdims", "lazy_initialization", "perf_mode"})
+# Taken without being documented: the SDK's own kernels pass them. The first four tell the compiler
+# what a simulator does anyway, or has no use for.
+_UNDOCUMENTED = frozenset(
+    {"dge_mode", "directives", "lazy_initialization", "name", "precise_schedule"}
+    | {"keepdims", "perf_mode"}
+)
+_UNDOCUMENTED_OF = {"nl.load": {"mode"}, "nl.store": {"mode"}}
 
 
 def checked(operations: dict[str, Any], names: list[str], module: str) -> dict[str, Callable]:
@@ -37,7 +42,7 @@ def checked(operations: dict[str, Any], names: list[str], module: str) -> dict[s
 
 def _checked(operation: Callable, what: str) -> Callable:
     *known, _ = inspect.signature(operation).parameters
-    taken = _UNDOCUMENTED.union(known)
+    taken = _UNDOCUMENTED.union(known, _UNDOCUMENTED_OF.get(what, ()))
 
     @functools.wraps(operation)
     def call(*args: Any, **kwargs: Any) -> Any:

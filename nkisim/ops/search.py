@@ -40,12 +40,16 @@ def _max8(instr: Instruction) -> Callable:
 
 @opcode("nc_find_index8", Engine.VECTOR, flow=flow_by_axis)
 def _find_index8(instr: Instruction) -> Callable:
-    """For each of 8 values of a partition, where it first stands; 0 when it does not."""
+    """For each of 8 values of a partition, where it first stands; the largest number of the
+    output's type when it does not."""
     absent = _absent(instr)
+    nowhere = np.iinfo(instr.outs[0].dtype).max
 
     def run(out: np.ndarray, data: np.ndarray, vals: np.ndarray) -> None:
         rows, wanted = _rows(data, absent), _rows(vals, None)
-        found = np.stack([(rows == v).argmax(axis=1) for v in wanted.T[:, :, None]], axis=1)
+        same = [rows == v for v in wanted.T[:, :, None]]
+        found = [np.where(s.any(axis=1), s.argmax(axis=1), nowhere) for s in same]
+        found = np.stack(found, axis=1)
         np.copyto(out, found.reshape(out.shape), casting="unsafe")
 
     return run

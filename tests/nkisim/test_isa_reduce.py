@@ -354,8 +354,8 @@ def scan(t, u=None, **kwargs):
 X = numbers((4, 6, 5))
 REFUSED = {
     "partition axis": (lambda t: nl.sum(t, axis=0), ParameterError, "never axis 0"),
-    "middle axis": (
-        lambda t: nisa.tensor_reduce(nl.add, t, axis=1),
+    "partition axis, too": (
+        lambda t: nisa.tensor_reduce(nl.add, t, axis=[0, 1]),
         ParameterError,
         r"last free axes.*\[1, 2\]",
     ),

@@ -463,7 +463,7 @@ REFUSED = {
         ShapeError,
         "does not fit",
     ),
-    "iota of a number": (lambda t: nisa.iota(3, nl.int32), ParameterError, r"nl\.arange"),
+    "iota of a fraction": (lambda t: nisa.iota(1.5, nl.int32), ParameterError, r"nl\.arange"),
     "iota of one axis": (
         lambda t: nisa.iota(nl.arange(3), nl.int32),
         ParameterError,

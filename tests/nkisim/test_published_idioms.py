@@ -8,10 +8,12 @@ import sys
 
 import numpy as np
 import pytest
+from traces import same, spec
 
 import nkisim
 from nkisim import nki
 from nkisim.errors import ParameterError, UnsupportedError
+from nkisim.kernel import Kernel
 from nkisim.nki import isa as nisa
 from nkisim.nki import language as nl
 from nkisim.nki import typing as nt
@@ -190,3 +192,159 @@ def test_what_is_chosen_may_not():
 
     with pytest.raises(nkisim.KernelError, match="64 of 8,192 elements"):
         nki.jit(kernel)(numbers(100, 64))
+
+
+# -- axes
+
+
+@pytest.mark.parametrize(("axis", "along"), [(1, 1), ((1,), 1), ([1, 3], (1, 3)), (-3, 1)])
+def test_any_free_axes_are_reduced_with_a_warning(axis, along):
+    def kernel(a):
+        total = nisa.tensor_reduce(nl.max, nl.load(a), axis=axis)
+        y = out(*total.shape)
+        nl.store(y, total)
+        return y
+
+    a = numbers(16, 3, 4, 5)
+    with pytest.warns(nkisim.NkiWarning, match="last free axes only"):
+        np.testing.assert_array_equal(run(kernel, a), a.max(along))
+
+
+@pytest.mark.filterwarnings("error::nkisim.NkiWarning")
+@pytest.mark.parametrize("axis", [3, [2, 3], (1, 2, 3), -1])
+def test_the_last_ones_without(axis):
+    def kernel(a):
+        total = nisa.tensor_reduce(nl.add, nl.load(a), axis=axis)
+        y = out(*total.shape)
+        nl.store(y, total)
+        return y
+
+    a = numbers(16, 3, 4, 5)
+    along = tuple(axis) if isinstance(axis, list) else axis
+    found = run(kernel, a)
+    np.testing.assert_allclose(found.reshape(16, -1), a.sum(along).reshape(16, -1), rtol=1e-5)
+
+
+# -- indices
+
+
+def count_up(a):
+    y, data = out(8, 6), nl.load(a)
+    for i in nl.sequential_range(4):
+        step = nisa.iota(i, dtype=nl.uint32).broadcast_to(data.shape)
+        data[...] = data + step
+    nl.store(y, data)
+    return y
+
+
+def test_a_loop_index_becomes_a_tile():
+    a = numbers(8, 6)
+    np.testing.assert_allclose(run(count_up, a), a + 6, rtol=1e-6)
+
+
+def test_its_profile_is_that_of_all_iterations():
+    def kernel(a):
+        y = out(12, 8, 6)
+        for i in nl.affine_range(12):
+            step = nisa.iota(i, dtype=nl.float32).broadcast_to((8, 6))
+            nl.store(y[i], nl.load(a[i]) + step)
+        return y
+
+    same(Kernel(kernel), spec(12, 8, 6))
+
+
+@pytest.mark.parametrize("mode", [nisa.oob_mode.skip, "skip"])
+def test_loads_and_stores_pass_over_rows_that_are_not_there(mode):
+    def kernel(a, rows):
+        y = out(64, 8)
+        nl.store(y, nl.zeros((64, 8), nl.float32))
+        p, f = nl.arange(32)[:, None], nl.arange(8)[None, :]
+        at = nl.load(rows)
+        t = nl.load(a[at[p, 0], f], mode=mode)
+        nl.store(y[at[p, 0], f], t, mode=mode)
+        return y
+
+    a, rows = numbers(64, 8), np.arange(-8, 24, dtype=np.int32)[:, None] * 3
+    expected, there = np.zeros_like(a), [r for r in rows[:, 0] if 0 <= r < 64]
+    expected[there] = a[there]
+    np.testing.assert_array_equal(run(kernel, a, rows), expected)
+
+
+def test_another_mode_is_refused():
+    def kernel(a, rows):
+        at = nl.load(rows)
+        nl.load(a[at[nl.arange(32)[:, None], 0], nl.arange(8)[None, :]], mode="wrap")
+
+    with pytest.raises(ParameterError, match="out of range"):
+        run(kernel, numbers(64, 8), np.zeros((32, 1), np.int32))
+
+
+def test_a_value_that_is_not_there_has_the_largest_index():
+    def kernel(a):
+        y, t = nl.ndarray((4, 8), nl.uint32, buffer=nl.shared_hbm), nl.load(a)
+        nl.store(y, nisa.nc_find_index8(data=t, vals=nl.full((4, 8), 5.0, nl.float32)))
+        return y
+
+    a = np.zeros((4, 16), np.float32)
+    a[1, 3] = 5
+    expected = np.full((4, 8), 2**32 - 1, np.uint32)
+    expected[1] = 3
+    np.testing.assert_array_equal(run(kernel, a), expected)
+
+
+# -- order
+
+
+def carry_on(a):
+    y = out(4, 16, 8)
+    t = nl.ndarray((5, nl.par_dim(16), 8), nl.float32, buffer=nl.sbuf)
+    t[0] = nl.load(a[0])
+    for i in nl.affine_range(4, precise_schedule=True):
+        t[i + 1] = nl.load(a[i + 1])
+        nl.store(y[i], t[i])
+    return y
+
+
+def test_a_loop_with_a_precise_schedule_keeps_its_order():
+    a = numbers(5, 16, 8)
+    np.testing.assert_array_equal(run(carry_on, a), a[:4])
+
+
+def all_the_same(a):
+    y = out(16, 8)
+    nl.store(y, nl.load(a))
+    return y
+
+
+def test_instances_that_do_the_same_are_profiled_with_a_warning():
+    with pytest.warns(nkisim.NkiWarning, match="instance"):
+        found = nkisim.profile(nki.jit(all_the_same)[2], numbers(16, 8))
+    assert (
+        found.instructions == 2 * nkisim.profile(nki.jit(all_the_same), numbers(16, 8)).instructions
+    )
+
+
+# -- types
+
+
+def test_a_gather_of_integers_costs_what_one_of_their_size_does():
+    def kernel(a, rows):
+        y = nl.ndarray((128, 512), a.dtype, buffer=nl.shared_hbm)
+        at = nl.load(rows)
+        nl.store(y, nl.load(a[at[nl.arange(128)[:, None], 0], nl.arange(512)[None, :]]))
+        return y
+
+    def latency(dtype):
+        shapes = ((256, 512), dtype), ((128, 1), np.int32)
+        return nkisim.profile(kernel, *(nkisim.TensorSpec(s, np.dtype(t)) for s, t in shapes))
+
+    assert latency(np.int32).latency_us == latency(np.float32).latency_us
+    assert latency(np.uint8).latency_us < latency(np.float32).latency_us
+
+
+def test_tfloat32_is_named():
+    def kernel(a):
+        nl.load(a, dtype=nl.tfloat32)
+
+    with pytest.raises(UnsupportedError, match="tfloat32"):
+        run(kernel, numbers(4, 4))

@@ -6,7 +6,7 @@ from typing import Any
 
 from nkisim import alu
 from nkisim.dtypes import as_dtype, promote
-from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
+from nkisim.errors import MemorySpaceError, ParameterError, ShapeError, warn
 from nkisim.index import Mask
 from nkisim.lowering import reduce as lowering
 from nkisim.lowering.elementwise import operator_name
@@ -42,7 +42,8 @@ def tensor_reduce(
     Args:
         op: add, subtract, multiply, max, min, a logical or a bit operator (integers in and out).
         data: tile in SBUF or PSUM.
-        axis: the last axes of data, up to four, never axis 0.
+        axis: the last axes of data, up to four, never axis 0. Other free axes are taken, with a
+            warning: published kernels reduce them, the documentation does not.
         mask: which elements count.
         dtype: of the result; data's when None.
         negate: multiply an arithmetic result by -1.
@@ -53,6 +54,18 @@ def tensor_reduce(
     """
     what = "nisa.tensor_reduce"
     name = one_of(what, operator_name(op), alu.REDUCTIONS)
+    last = lowering.with_axes_last(data, axis, mask)
+    if last[0] is not data:
+        warn(
+            ParameterError(
+                f"{what}: axis={axis!r} of {data.describe()}",
+                rule="the documentation has the last free axes only; for others the compiler "
+                "permutes the access pattern",
+                fix="permute the axes in the index yourself, which costs nothing: "
+                "t[i_p, i_b, i_a] for t[i_p, i_a, i_b]",
+            )
+        )
+    data, axis, mask = last
     return lowering.reduce(
         what, name, data, axis, dtype=dtype, mask=mask, keepdims=keepdims, negate=bool(negate)
     )

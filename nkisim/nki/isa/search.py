@@ -71,7 +71,8 @@ def nc_find_index8(
 ) -> Tensor:
     """Where each of 8 values first stands among the flattened elements of its partition.
 
-    On hardware the index of a value that is not there is undefined; here it is 0.
+    The index of a value that is not there is undefined by the documentation; here it is the
+    largest number of its type, which a published kernel (NxD's find_index) reports of hardware.
 
     Args:
         data: tile of up to five axes, 8 to 16384 elements a partition.

@@ -45,16 +45,19 @@ def iota(expr: IndexTensor, dtype: Any, *, mask: Mask | None = None, **kwargs: A
     """The values of an index expression, as an SBUF tile. GpSimd Engine.
 
     Args:
-        expr: a sum of constants and multiples of nl.arange / nl.mgrid, of two axes or more.
+        expr: a sum of constants and multiples of nl.arange / nl.mgrid, of two axes or more; or a
+            number, such as a loop index, for a tile (1, 1).
         dtype: type of the tile; values are computed in 32-bit integers and converted.
         mask: which elements to write.
     """
     what = "nisa.iota"
+    if (number := as_int(expr)) is not None:
+        expr = IndexTensor((1, 1), (0, 0), number)
     if not isinstance(expr, IndexTensor) or expr.ndim < 2:
         raise ParameterError(
             f"{what} of {expr!r}",
             rule="the expression is made of nl.arange or nl.mgrid, with a partition and a free "
-            "axis",
+            "axis, or it is an integer",
             fix="add an axis: nl.arange(128)[:, None], or use nisa.memset for a constant",
         )
     tile = ndarray(expr.shape, dtype)

@@ -460,7 +460,7 @@ holds("nisa.select_reduce", "accumulator shared with range_select", _shared_regi
 refused(
     "nisa.iota",
     "expr is an affine expression of nl.arange",
-    broken=lambda f: f(3, np.int32),
+    broken=lambda f: f(1.5, np.int32),
     error=ParameterError,
     match="nl.arange or nl.mgrid",
     kept=lambda f: f(2 * ROW + COLUMN + 1, np.int32),
