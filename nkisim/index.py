@@ -321,7 +321,7 @@ class Mask:
     def check_fits(self, shape: tuple[int, ...]) -> None:
         """Raises ShapeError unless the mask's own shape broadcasts to `shape`."""
         for term in self.terms:
-            _check_fits(term, shape)
+            _fitted(term, shape)
 
     def permuted(self, shape: tuple[int, ...], order: Sequence[int]) -> Mask:
         """The mask of a tile of `shape`, for the same tile with its axes in another order.
@@ -335,8 +335,7 @@ class Mask:
         """
         terms = []
         for term in self.terms:
-            _check_fits(term, shape)
-            wide = term.expand(shape)
+            wide = _fitted(term, shape)
             terms.append(
                 IndexTensor(
                     tuple(wide.shape[d] for d in order),
@@ -359,8 +358,7 @@ class Mask:
         high = list(shape)
         coupled: list[IndexTensor] = []
         for term in self.terms:
-            _check_fits(term, shape)
-            wide = term.expand(shape)
+            wide = _fitted(term, shape)
             axes = [d for d, c in enumerate(wide.coefs) if c and shape[d] > 1]
             if not axes:
                 if wide.offset < 0:
@@ -394,13 +392,21 @@ def _is_whole(key: object) -> bool:
     return isinstance(key, slice) and key.start is key.stop is key.step is None
 
 
-def _check_fits(term: IndexTensor, shape: tuple[int, ...]) -> None:
+def _fitted(term: IndexTensor, shape: tuple[int, ...]) -> IndexTensor:
+    """A condition on the axes of a tile; or on its first ones, as those of `x[i_p, i_f]` are where
+    it leaves others whole. Raises ShapeError for one of another shape."""
+    more = len(shape) - term.ndim
+    if more > 0 and term.ndim > 1 and not _broadcasts_to(term.shape, shape):
+        whole = (*term.shape, *(1,) * more)
+        if _broadcasts_to(whole, shape):
+            term = IndexTensor(whole, (*term.coefs, *(0,) * more), term.offset)
     if not _broadcasts_to(term.shape, shape):
         raise ShapeError(
             f"a mask of shape {term.shape} does not fit a tile of shape {shape}",
             rule="a mask is made from the index axes of the tile it masks",
             fix="build the mask from the same nl.arange / nl.mgrid axes as the tile",
         )
+    return term.expand(shape)
 
 
 def _broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:

@@ -299,7 +299,9 @@ class Specialization:
         }
         names = _leaf_names(bound.arguments)
         as_sdk = kernel.mode == "simulation"
-        checker = checking.Checker(as_sdk)
+        # Without the middle end nobody reorders what is written down.
+        as_written = "skip_middle_end_transformations" in kernel.options
+        checker = checking.Checker(as_sdk, as_written)
         tracer = Tracer(kernel.__name__, kernel.grid, checker, kernel.machine, closeness)
         tracer.direct = "force_auto_alloc" not in kernel.options
         tensors = [v for v in leaves((args, kwargs)) if isinstance(v, _TENSORS)]

@@ -13,7 +13,7 @@ import numpy as np
 from nkisim.access import AccessPattern, Form
 from nkisim.dtypes import as_dtype
 from nkisim.errors import ControlFlowError, ShapeError
-from nkisim.index import IndexTensor, Mask
+from nkisim.index import IndexTensor, Mask, as_int
 from nkisim.indexing import index
 from nkisim.indirect import DynamicIndex, IndirectTensor
 from nkisim.reshaping import broadcast, expand_dims, once, reinterpret, reshape
@@ -41,6 +41,8 @@ class Tensor(AccessPattern):
     # -- views ----------------------------------------------------------------------------------
 
     def __getitem__(self, key: object) -> Tensor | IndirectTensor:
+        if type(key) is bool:  # a condition on loop indices, which have values here
+            key = Mask((IndexTensor((), (), 0 if key else -1),))
         part = index(self, key)
         return MaskedTensor(self, part, key) if isinstance(key, Mask) else part
 
@@ -85,7 +87,15 @@ class Tensor(AccessPattern):
                 elements are not evenly spaced along an axis to be joined.
         """
         given = sizes if shape is None else (shape,)
-        return reshape(self, tuple(given[0]) if isinstance(given[0], tuple | list) else given)
+        given = tuple(given[0]) if isinstance(given[0], tuple | list) else given
+        extents = tuple([as_int(n) for n in given])
+        if None in extents:
+            raise ShapeError(
+                f"{self.describe()} is reshaped to {given}",
+                rule="the extents of axes are integers",
+                fix="divide with //, which gives an integer",
+            )
+        return reshape(self, extents)
 
     def view(self, dtype: object) -> Tensor:
         """The same bits as elements of `dtype`; the last axis grows or shrinks to match.

@@ -38,11 +38,13 @@ class Checker:
 
     Args:
         as_sdk: go on with a warning where the SDK's simulator does: see nkisim.compatibility.
+        as_written: warn, too, of loops that only their order makes right.
     """
 
-    def __init__(self, as_sdk: bool = False) -> None:
+    def __init__(self, as_sdk: bool = False, as_written: bool = False) -> None:
         self.modes = current_modes()
         self.as_sdk = as_sdk
+        self._as_written = as_written
         self.simulated = is_simulated()
         self._warned: set[tuple[str, object]] = set()
 
@@ -178,10 +180,13 @@ class Checker:
         if self.modes["race"] != "off":
             for error, mild in check_races(self.trace, self.simulated):
                 self.report("race", error, mild)
+        if self.modes["loop"] != "off":
+            for error, in_order in check_affine_loops(self.trace):
+                mild = self._as_written or (in_order and self.simulated)
+                self.report("loop", error, mild)
         held = [s for s in (Space.SBUF, Space.PSUM) if self._may_overflow(s)]
         lives = lifetimes(self.trace, held) if held else None
         whole = {
-            "loop": check_affine_loops,
             "accumulation": check_accumulation,
             "placement": check_placement,
         }

@@ -35,8 +35,10 @@ _ASSOCIATIVE = frozenset(
 _FEW = 64  # uses of a tensor; so few are looked at by their pattern, which others may have, too
 
 
-def check_affine_loops(trace: Trace) -> Iterator[LoopError]:
-    """Each tensor that has a dependence between iterations of an affine_range loop, once."""
+def check_affine_loops(trace: Trace) -> Iterator[tuple[LoopError, bool]]:
+    """Each tensor that has a dependence between iterations of an affine_range loop, once; and
+    whether all it takes is that they keep their order: one writes elements, later ones read them,
+    and none writes them again."""
     affine = {n for n, loop in enumerate(trace.loops) if loop.kind == "affine_range"}
     if not affine:
         return
@@ -48,15 +50,24 @@ def check_affine_loops(trace: Trace) -> Iterator[LoopError]:
         if not found.left_out:
             error = _clash(buffer, found, affine, known)
             if error is not None:
-                yield error
+                yield error, _is_in_order(buffer, found, affine)
             continue
         accumulates = [_accumulates(i, t) for i, t, _ in found.uses]
         if not _have_own_parts(buffer, found, accumulates, affine):
             doubtful.append(number)
     for number, found in loops.whole(doubtful).items():
-        error = _clash(trace.buffers[number], found, affine, known)
+        buffer = trace.buffers[number]
+        error = _clash(buffer, found, affine, known)
         if error is not None:
-            yield error
+            yield error, _is_in_order(buffer, found, affine)
+
+
+def _is_in_order(buffer: Buffer, found: Uses, affine: set[int]) -> bool:
+    writes = [use for use in found.uses if use[2]]
+    return (
+        _first_clash(buffer, writes, affine, "after") is None
+        and _first_clash(buffer, found.uses[::-1], affine, "before") is None
+    )
 
 
 def _have_own_parts(buffer: Buffer, found: Uses, accumulates: list[bool], affine: set[int]) -> bool:

@@ -69,9 +69,10 @@ _simulated = ContextVar("simulated", default=False)
 @contextlib.contextmanager
 def simulated() -> Iterator[None]:
     """Run a kernel for `nki.simulate_kernel`, or trace it for `nki.benchmark`, `nki.profile` or
-    `nkisim.profile`. There two errors are warnings, since the SDK's examples contain them:
-    instances of a grid that all do the same work, which is of no consequence on hardware, and
-    tiles placed past the end of SBUF, by an allocator that several kernels share.
+    `nkisim.profile`. There three errors are warnings, since the SDK's examples contain them:
+    instances of a grid that all do the same work, which is of no consequence on hardware; tiles
+    placed past the end of SBUF, by an allocator that several kernels share; and iterations of
+    affine_range that read what earlier ones wrote, and nobody writes again.
     """
     token = _simulated.set(True)
     try:

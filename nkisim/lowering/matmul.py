@@ -88,7 +88,8 @@ def nc_matmul(
     rows = 2 if double_row else 1
     a = _operand(what, "stationary", stationary, rows * machine.gemm_stationary_fmax)
     b = _operand(what, "moving", moving, rows * machine.gemm_moving_fmax)
-    if a.shape[0] != b.shape[0]:
+    empty = 0 in a.shape or 0 in b.shape  # by a mask of its own
+    if not empty and a.shape[0] != b.shape[0]:
         raise ShapeError(
             f"{what} of {a.describe()} and {b.describe()}: contraction of {a.shape[0]} with "
             f"{b.shape[0]}",
@@ -102,8 +103,8 @@ def nc_matmul(
     if len(a.shape) - rows != 1:
         columns_a, box_a = (prod(a.shape[rows:]),), ((0, prod(a.shape[rows:])),)
     out = ndarray((*columns_a, *columns_b), F32, buffer=Space.PSUM)
-    cut = _cut(what, a, b, mask, rows)
-    if cut is None or 0 in a.shape or 0 in b.shape:
+    cut = None if empty else _cut(what, a, b, mask, rows)
+    if cut is None:
         return out
     (k, m, n) = cut
     left = out.restrict((*box_a, *box_b))

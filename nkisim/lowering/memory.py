@@ -83,6 +83,9 @@ def declare(
     return tensor
 
 
+declare.__qualname__ = "nl.ndarray"  # as Python's own errors about arguments name it
+
+
 def _allocation(buffer: object) -> Allocation:
     """What `buffer=` stands for. Raises MemorySpaceError when it is no memory."""
     if buffer is None:

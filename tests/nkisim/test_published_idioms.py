@@ -12,7 +12,7 @@ from traces import same, spec
 
 import nkisim
 from nkisim import nki
-from nkisim.errors import ParameterError, UnsupportedError
+from nkisim.errors import LoopError, ParameterError, ShapeError, UnsupportedError
 from nkisim.kernel import Kernel
 from nkisim.nki import isa as nisa
 from nkisim.nki import language as nl
@@ -292,6 +292,37 @@ def test_a_value_that_is_not_there_has_the_largest_index():
     np.testing.assert_array_equal(run(kernel, a), expected)
 
 
+# -- masks
+
+
+def test_a_condition_on_a_loop_index_masks_an_operand():
+    def kernel(a, b):
+        y, x, w = out(8, 16), nl.load(a), nl.load(b)
+        k, m = nl.arange(32)[:, None], nl.arange(8)[None, :]
+        total = nl.zeros((8, 16), nl.float32, buffer=nl.psum)
+        for i in nl.affine_range(3):
+            total += nisa.nc_matmul(x[k, m][i < 2], w)
+        nl.store(y, total)
+        return y
+
+    a, b = numbers(32, 8), numbers(32, 16)
+    np.testing.assert_allclose(run(kernel, a, b), 2 * a.T @ b, atol=1e-5)
+
+
+def test_a_mask_may_leave_out_the_axes_that_an_index_does():
+    def kernel(a):
+        y, (p, f) = out(16, 4, 8), nl.mgrid[0:16, 0:4]
+        t = nl.ndarray((16, 4, 8), nl.float32, buffer=nl.sbuf)
+        t[...] = 7
+        t[p, f] = nl.load(a[p, f], mask=(p < 10) & (p + f > 2))
+        nl.store(y, t)
+        return y
+
+    a, (p, f) = numbers(16, 4, 8), np.mgrid[0:16, 0:4]
+    expected = np.where(((p < 10) & (p + f > 2))[:, :, None], a, 7)
+    np.testing.assert_array_equal(run(kernel, a), expected)
+
+
 # -- order
 
 
@@ -308,6 +339,41 @@ def carry_on(a):
 def test_a_loop_with_a_precise_schedule_keeps_its_order():
     a = numbers(5, 16, 8)
     np.testing.assert_array_equal(run(carry_on, a), a[:4])
+
+
+def once_for_all(a):
+    y = out(4, 16, 8)
+    t = nl.ndarray((16, 8), nl.float32, buffer=nl.sbuf)
+    for i in nl.affine_range(4):
+        t[...] = nisa.tensor_scalar(nl.load(a), nl.multiply, 2.0, mask=i == 0)
+        nl.store(y[i], nl.copy(t))
+    return y
+
+
+def test_what_an_earlier_iteration_wrote_is_read_with_a_warning_where_the_sdk_is_stood_in_for():
+    a = numbers(16, 8)
+    with pytest.warns(nkisim.NkiWarning, match="which iteration 0 has written"):
+        np.testing.assert_array_equal(run(once_for_all, a)[3], 2 * a)
+    with pytest.warns(nkisim.NkiWarning, match="which iteration 0 has written"):
+        nkisim.profile(nki.jit(once_for_all), a)
+    with pytest.raises(LoopError, match="which iteration 0 has written"):
+        nki.jit(once_for_all)(a)
+
+
+def summed_up(a):
+    y, total = out(16, 1), nl.zeros((16, 1), nl.float32)
+    for i in nl.affine_range(8):
+        total[...] = nl.load(a[:, i : i + 1]) - total
+    nl.store(y, total)
+    return y
+
+
+def test_what_iterations_write_again_and_again_is_an_error():
+    with pytest.raises(LoopError):
+        run(summed_up, numbers(16, 8))
+    as_written = nki.compiler.skip_middle_end_transformations(nki.jit(summed_up))
+    with pytest.warns(nkisim.NkiWarning, match="affine_range"):
+        as_written(numbers(16, 8))
 
 
 def all_the_same(a):
@@ -348,3 +414,19 @@ def test_tfloat32_is_named():
 
     with pytest.raises(UnsupportedError, match="tfloat32"):
         run(kernel, numbers(4, 4))
+
+
+# -- arguments
+
+
+def test_extents_of_a_reshape_are_integers():
+    def kernel(a):
+        nl.load(a).reshape((4, 6 / 2, 2))
+
+    with pytest.raises(ShapeError, match=r"reshaped to \(4, 3.0, 2\)"):
+        run(kernel, numbers(4, 6))
+
+
+def test_python_names_the_function_that_the_kernel_called():
+    with pytest.raises(TypeError, match=r"nl\.ndarray\(\) missing"):
+        run(lambda a: nl.ndarray((4, 4), buffer=nl.sbuf), numbers(4, 4))

@@ -222,7 +222,6 @@ def test_leaving_a_part_is_not_leaving_the_tensor():
         (np.s_[..., 0, ...], IndexingError, "at most one `...`"),
         (1.5, IndexingError, r"1\.5 \(float\)"),
         ("p", IndexingError, r"'p' \(str\)"),
-        (True, IndexingError, r"True \(bool\)"),
         ([0, 1], IndexingError, "list"),
         (np.array([0, 1]), IndexingError, "ndarray"),
         (np.s_[0:2.0], IndexingError, "not known integers"),
