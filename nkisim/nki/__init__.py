@@ -105,7 +105,8 @@ def simulate_kernel(kernel: Callable, *args: Any, **kwargs: Any) -> Any:
 
     Numbers are rounded as on hardware. (The SDK's own simulator keeps bf16 and fp8 tiles in fp32;
     for that declare the kernel with `@nki.jit(mode="simulation")`.) Instances of a grid that all
-    write the same values, and tiles placed past the end of SBUF, are reported with a warning here;
+    write the same values, tiles placed past the end of SBUF, and iterations of affine_range that
+    read what earlier ones wrote once for all, are reported with a warning here and in profiles;
     elsewhere they are errors.
     """
     frameworks.require_numpy("nki.simulate_kernel", leaves((args, kwargs)))
