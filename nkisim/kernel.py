@@ -372,6 +372,20 @@ class Specialization:
             checker.on_output(leaf)
         if returned:
             self._check_parameters(trace)
+        elif not trace.written_arguments and all(i.outs for i in trace.instructions):
+            code = getattr(self.kernel.func, "__code__", None)
+            checker.report(
+                "output",
+                OutputError(
+                    f"kernel {self.kernel.__name__} leaves no result: it returns no tensor, and "
+                    "writes and prints nothing",
+                    rule="what a kernel computes is gone when it ends, but for HBM that it returns",
+                    fix="store the result in an nl.shared_hbm tensor and return that",
+                    code="err_tensor_output_not_written_to",
+                    location=code and Location(code.co_filename, code.co_firstlineno, code.co_name),
+                ),
+                mild=True,
+            )
 
     def _check_parameters(self, trace: Trace) -> None:
         """New-style kernels return their outputs and write only parameters marked as mutable."""

@@ -500,6 +500,30 @@ def test_an_output_that_nothing_writes():
     diagnosed(OutputError, "which nothing writes", kernel, ones(2, 2))
 
 
+def test_a_kernel_that_leaves_no_result_is_told_so():
+    def kernel(x):
+        nl.exp(nl.load(x))
+
+    with pytest.warns(NkiWarning, match="kernel kernel leaves no result") as caught:
+        assert Kernel(kernel)(ones(2, 2)) is None
+    assert caught[0].lineno == kernel.__code__.co_firstlineno
+
+
+@pytest.mark.filterwarnings("error::nkisim.NkiWarning")
+def test_what_it_prints_or_writes_in_place_is_one(capsys):
+    def prints(x):
+        nl.device_print("x is ", nl.load(x))
+
+    def writes(x):
+        nl.store(x, nl.exp(nl.load(x)))
+
+    Kernel(prints)(ones(2, 2))
+    assert "x is" in capsys.readouterr().out
+    x = ones(2, 2)
+    Kernel(writes)(x)
+    np.testing.assert_allclose(x, np.exp(1))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, nl.bfloat16, np.int16, np.uint8])
 def test_what_an_output_leaves_open_is_poisoned(dtype):
     @Kernel
