@@ -416,6 +416,30 @@ def test_tfloat32_is_named():
         run(kernel, numbers(4, 4))
 
 
+# -- partitions
+
+
+def into_row_16(value):
+    def kernel(a):
+        y, t = out(48, 8), nl.zeros((48, 8), nl.float32)
+        t[16:32, :] = value(a)
+        nl.store(y, t)
+        return y
+
+    return kernel
+
+
+@pytest.mark.filterwarnings("error::nkisim.NkiWarning")
+def test_a_load_writes_from_any_partition_on():
+    a = numbers(16, 8)
+    np.testing.assert_array_equal(run(into_row_16(nl.load), a)[16:32], a)
+
+
+def test_an_engine_does_not():
+    with pytest.warns(nkisim.NkiWarning, match="from partition 16 on"):
+        run(into_row_16(lambda a: nl.exp(nl.load(a))), numbers(16, 8))
+
+
 # -- arguments
 
 
