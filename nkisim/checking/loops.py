@@ -273,7 +273,7 @@ def _error(
         f"iteration {theirs} {then}{at}",
         rule="iterations of affine_range may run in any order: none reads what another writes",
         fix="loop with nl.sequential_range, where each iteration sees what the ones before it "
-        "wrote; or say nl.affine_range(n, precise_schedule=True), if the order is what you want",
+        "wrote",
         code="err_unexpected_output_dependencies",
         location=instr.location,
     )

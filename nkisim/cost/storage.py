@@ -88,6 +88,8 @@ class Storage:
         self._walked: set[int] = set()  # blocked buffers with a view of several tiles
         self._slots: dict[tuple[Space, Placed], tuple[int, bool]] = {}
         self._placed: dict[tuple, tuple[int, bool]] = {}  # the same, by what views have in common
+        self._placings: dict[tuple[Placed, ...], int] = {}
+        self._placing_of: dict[int, int] = {}  # by identity: there may be thousands of tiles in one
         self._scratch: dict[tuple[int, int], Memory] = {}  # by size and memory: what tiles are
         self._next = -1
 
@@ -147,7 +149,7 @@ class Storage:
             id(b.space), id(b.role), b.number in self._walked,
         )  # fmt: skip
         if b.placed:
-            key += (b.placed, t.offsets)
+            key += (self._placing(b), t.offsets)
         found = self._operands.get(key)
         if found is None:
             found = self._operands[key] = self._new_operand(at, t)
@@ -238,6 +240,14 @@ class Storage:
             for at in members:
                 self._slots[space, at] = (number, alone)
 
+    def _placing(self, b: Buffer) -> int:
+        """A number for where the tiles of a buffer are."""
+        found = self._placing_of.get(id(b.placed))
+        if found is None:
+            found = self._placings.setdefault(b.placed, len(self._placings))
+            self._placing_of[id(b.placed)] = found
+        return found
+
     def alone(self, t: Tensor) -> bool:
         """Whether a tile shares no memory with others that the kernel places."""
         return not t.buffer.placed or self._slot(t, {})[1] is not None
@@ -246,7 +256,7 @@ class Storage:
         """The memory behind a tile placed by hand, and which part of it `t` is."""
         b = t.buffer
         blocks = b.par_axis
-        key = (b.space, b.placed, t.offsets[:blocks], t.form)
+        key = (b.space, self._placing(b), t.offsets[:blocks], t.form)
         found = self._placed.get(key)
         if found is None:
             found = self._placed[key] = self._found_slot(t)
