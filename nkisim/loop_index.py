@@ -49,6 +49,7 @@ class LoopIndex:
 
     __slots__ = ("formula", "value", "variable")
     __class__ = property(lambda self: int)
+    __array_ufunc__ = None  # so that NumPy scalars on the left defer to our operators
 
     def __init__(
         self, value: int, variable: Variable, formula: tuple[Callable, tuple] | None = None
@@ -381,14 +382,14 @@ def _define_operators() -> None:
         operation = getattr(operator, name if name not in ("and", "or") else f"{name}_")
 
         def operator_(self: LoopIndex, other: object) -> Any:
-            number = _number(other)
+            number = _number(self, other)
             if number is None:
                 return NotImplemented
             found = operation(self.value, number)
             return _computed(self, found, operation, (self, other))
 
         def operator_reflected(self: LoopIndex, other: object) -> Any:
-            number = _number(other)
+            number = _number(self, other)
             if number is None:
                 return NotImplemented
             found = operation(number, self.value)
@@ -425,14 +426,25 @@ def _define_operators() -> None:
         comparison(name)
 
 
-def _number(other: object) -> int | float | None:
-    """What an index is computed with; None if that is no number of Python's own."""
+def _number(index: LoopIndex, other: object) -> int | float | None:
+    """What an index is computed with, as a number of Python; None if it is no number.
+
+    Raises:
+        NotUniform: it is an array of NumPy, or a number that wraps around early.
+    """
     kind = type(other)
     if kind is int:
         return other
     if kind is LoopIndex:
         return other.value
-    return other if isinstance(other, int | float) else None
+    if isinstance(other, int | float):
+        return other
+    if isinstance(other, np.int64 | np.int32 | np.floating):
+        return other.item()
+    if isinstance(other, np.ndarray | np.generic):
+        line = index.variable.line
+        raise NotUniform(f"the kernel computes {other.dtype} from a loop index", line)
+    return None
 
 
 def _computed(index: LoopIndex, found: Any, operation: Callable, operands: tuple) -> Any:

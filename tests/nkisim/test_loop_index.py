@@ -186,7 +186,9 @@ UNSEEN = {
     "in a dictionary": lambda i: {3: 4}[i],
     "an array": np.array,
     "added to an array": lambda i: np.arange(3) + i,
-    "added to a number of NumPy": lambda i: np.int64(3) + i,
+    "added to a fraction of NumPy": lambda i: i + np.float32(3),
+    "an array added to it": lambda i: i + np.arange(3),
+    "taken from an unsigned number": lambda i: np.uint8(2) - i,
     "how long": lambda i: [0] * i,
     "bits": lambda i: i.bit_length(),
     "Python's range": range,
@@ -205,6 +207,16 @@ def test_what_is_not_followed_names_the_loop(use):
 def test_what_changes_no_int_leaves_the_index(use):
     i = LoopIndex(3, Variable(1))
     assert use(i) is i
+
+
+@pytest.mark.parametrize("three", [3, True + 2, np.int64(3), np.int32(3)], ids=repr)
+def test_numbers_of_numpy_leave_an_index(three):
+    i = LoopIndex(5, Variable(1))
+    right = (i * three, 15), (i - three, 2), (i // three, 1), (i % three, 2)
+    left = (three * i, 15), (three + i, 8), (three - i, -2)
+    for found, wanted in (*right, *left):
+        assert type(found) is LoopIndex
+        assert found.value == wanted
 
 
 def test_to_a_kernel_it_is_an_int():
