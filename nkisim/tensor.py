@@ -123,8 +123,11 @@ class Tensor(AccessPattern):
         raise ControlFlowError(
             f"Python control flow depends on {self.describe()}",
             rule="a kernel is traced before it runs: tile values are not known to Python",
-            fix="use nl.where or mask=; test `is None` for optional arguments",
-            code="err_dynamic_control_flow_not_supported",
+            fix="use nl.where or mask=, and & | ~ in place of and, or, not; test `is None` for "
+            "optional arguments",
+            code="err_ambiguous_tensor_truth_value"
+            if self.size > 1
+            else "err_dynamic_control_flow_not_supported",
         )
 
     def __iter__(self):

@@ -109,7 +109,8 @@ def activate(
 ) -> None:
     """Write down op(x * scale + bias) on the Scalar Engine, with reductions if asked for."""
     one_of("nisa.activation", op, alu.ACTIVATIONS)
-    ins = (x, lane_operand("scale", scale, x), lane_operand("bias", bias, x))
+    wide = "err_activation_scale_scalar_or_vector"
+    ins = (x, lane_operand("scale", scale, x, wide), lane_operand("bias", bias, x))
     if not reductions:
         current().emit("activation", (out,), ins, mask=mask, op=op)
         return

@@ -66,6 +66,7 @@ def require_on_chip(op: str, tile: Tensor) -> None:
             f"nl.{op} is given {tile.describe()}",
             rule="compute engines reach SBUF and PSUM only; HBM is reached by DMA",
             fix="nl.load the tensor into SBUF first",
+            code="err_unsupported_memory",
         )
 
 
@@ -116,12 +117,19 @@ def require_tile(what: str, x: object) -> Tensor:
             f"{what} is given {x.describe()}",
             rule="compute engines reach SBUF and PSUM only; HBM is reached by DMA",
             fix="nl.load the tensor into SBUF first",
+            code="err_unsupported_memory",
         )
     return as_tile(x)
 
 
-def lane_operand(what: str, x: object, domain: Tensor) -> Tensor | float:
+def lane_operand(what: str, x: object, domain: Tensor, code: str | None = None) -> Tensor | float:
     """A number, or a (partitions, 1) tile spread over the free axes of `domain`.
+
+    Args:
+        what: the operand, for messages.
+        x: what it was given.
+        domain: the tile that the instruction goes over.
+        code: AWS's name for the error that a tile of another shape is.
 
     Raises:
         ShapeError: a tile that does not have one element a partition.
@@ -135,6 +143,7 @@ def lane_operand(what: str, x: object, domain: Tensor) -> Tensor | float:
             rule=f"it is a number or a tile of shape ({domain.shape[0]}, 1): one element for each "
             "partition of the data",
             fix="index one column of the tile, or use nisa.tensor_tensor for a whole tile",
+            code=code,
         )
     return lane_view(vector, domain).broadcast_to(domain.shape)
 

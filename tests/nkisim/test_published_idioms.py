@@ -454,3 +454,23 @@ def test_extents_of_a_reshape_are_integers():
 def test_python_names_the_function_that_the_kernel_called():
     with pytest.raises(TypeError, match=r"nl\.ndarray\(\) missing"):
         run(lambda a: nl.ndarray((4, 4), buffer=nl.sbuf), numbers(4, 4))
+
+
+WITH_CODES = {
+    "err_ambiguous_tensor_truth_value": lambda t: t > 1 and t < 3,
+    "err_dynamic_control_flow_not_supported": lambda t: bool(t[0:1, 0:1]),
+    "err_activation_scale_scalar_or_vector": lambda t: nisa.activation(nl.exp, t, scale=t),
+}
+
+
+@pytest.mark.parametrize("code", WITH_CODES)
+def test_errors_have_the_codes_of_the_manual(code):
+    with pytest.raises(nkisim.KernelError) as caught:
+        run(lambda a: WITH_CODES[code](nl.load(a)), numbers(4, 6))
+    assert caught.value.code == code
+
+
+def test_hbm_is_no_operand():
+    with pytest.raises(nkisim.KernelError) as caught:
+        run(nl.exp, numbers(4, 6))
+    assert caught.value.code == "err_unsupported_memory"
