@@ -109,6 +109,19 @@ class Strand:
             self.is_whole = not self._can_be_copied()
             if self.is_whole:
                 self.plan = self.known = None
+            elif self.known is None and len(self.indices) == len(self.loop.indices):
+                self._expect()
+
+    def _expect(self) -> None:
+        """Note what the iterations left out will have written: those that are still to come may
+        read it. Should these have moved otherwise, NotUniform is raised at last."""
+        checker = self.loop.rolls.tracer.checker
+        others = range(1, len(self.plan.gap) + 1)
+        for before, like in zip(self._written(-2), self._written(-1), strict=False):
+            if like.whole and before.part.buffer is like.part.buffer:
+                step = even_step((before.part, like.part), 0, 1)
+                if step is not None:
+                    checker.on_repeat(_along(like.part, step, others), like.part)
 
     def _find(self) -> Sample | None:
         """The sample whose instructions the iteration that has just ended has."""

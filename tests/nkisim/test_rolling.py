@@ -17,6 +17,7 @@ from nkisim.errors import (
     NkiWarning,
     OutOfBoundsError,
     RaceError,
+    UninitializedReadError,
 )
 from nkisim.kernel import Kernel
 from nkisim.nki import compiler as ncc
@@ -349,6 +350,43 @@ def test_few_iterations_are_traced():
     found = nkisim.profile(kernel, spec(1000, 128, 16))
     assert ran.times == 5
     assert found.instructions == 2000
+
+
+def test_an_iteration_may_read_what_the_one_before_has_written():
+    ran = Tally()
+
+    def kernel(x):
+        y, n = like(x), x.shape[0]
+        t = nl.ndarray((n + 1, nl.par_dim(128), 8), x.dtype)
+        t[0] = nl.load(x[0])
+        for i in nl.sequential_range(n):
+            t[i + 1] = nl.add(t[i], nl.load(x[i]))
+            nl.store(y[i], t[i])
+            ran.note()
+        return y
+
+    same(Kernel(kernel), spec(40, 128, 8))
+    assert ran.times == 5 + 40
+
+
+def test_what_only_a_later_iteration_writes_is_not_there():
+    def kernel(x):
+        y, n = like(x), x.shape[0]
+        t = nl.ndarray((n + 2, nl.par_dim(128), 8), x.dtype)
+        t[0] = t[1] = nl.load(x[0])
+        for i in nl.sequential_range(n):
+            if i % 2:
+                nl.store(y[i], t[i + 1])
+            else:
+                t[i] = nl.load(x[i])
+                nl.store(y[i], t[i])
+        return y
+
+    with pytest.raises(UninitializedReadError) as rolled_error:
+        rolled(Kernel(kernel), spec(40, 128, 8))
+    with pytest.raises(UninitializedReadError) as whole_error:
+        Kernel(kernel).specialize((spec(40, 128, 8),), {})
+    assert str(rolled_error.value) == str(whole_error.value)
 
 
 def test_loops_over_pythons_range_are_traced_in_part():
