@@ -23,10 +23,11 @@ def as_int(value: object) -> int | None:
     """`value` as a Python int if it is an integer (of any NumPy type), else None."""
     if type(value) is int:
         return value
+    if type(value) is LoopIndex:
+        note_use(value)
+        return value.value
     if isinstance(value, bool | np.bool_):
         return None
-    if isinstance(value, LoopIndex):
-        note_use(value)
     try:
         return int(operator.index(value))  # an exact int, also of a subclass
     except TypeError:

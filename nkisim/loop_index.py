@@ -382,18 +382,22 @@ def _define_operators() -> None:
         operation = getattr(operator, name if name not in ("and", "or") else f"{name}_")
 
         def operator_(self: LoopIndex, other: object) -> Any:
-            number = _number(self, other)
+            number = other if type(other) is int else _number(self, other)
             if number is None:
                 return NotImplemented
             found = operation(self.value, number)
-            return _computed(self, found, operation, (self, other))
+            if type(found) is not int:
+                raise _no_int(self)
+            return LoopIndex(found, self.variable, (operation, (self, other)))
 
         def operator_reflected(self: LoopIndex, other: object) -> Any:
-            number = _number(self, other)
+            number = other if type(other) is int else _number(self, other)
             if number is None:
                 return NotImplemented
             found = operation(number, self.value)
-            return _computed(self, found, operation, (other, self))
+            if type(found) is not int:
+                raise _no_int(self)
+            return LoopIndex(found, self.variable, (operation, (other, self)))
 
         setattr(LoopIndex, f"__{name}__", operator_)
         setattr(LoopIndex, f"__r{name}__", operator_reflected)
@@ -432,10 +436,7 @@ def _number(index: LoopIndex, other: object) -> int | float | None:
     Raises:
         NotUniform: it is an array of NumPy, or a number that wraps around early.
     """
-    kind = type(other)
-    if kind is int:
-        return other
-    if kind is LoopIndex:
+    if type(other) is LoopIndex:
         return other.value
     if isinstance(other, int | float):
         return other
@@ -447,15 +448,9 @@ def _number(index: LoopIndex, other: object) -> int | float | None:
     return None
 
 
-def _computed(index: LoopIndex, found: Any, operation: Callable, operands: tuple) -> Any:
-    """The result of an operation.
-
-    Raises:
-        NotUniform: it is a float, for which no formula is kept.
-    """
-    if type(found) is not int:
-        raise NotUniform("the kernel makes a float of a loop index", index.variable.line)
-    return LoopIndex(found, index.variable, (operation, operands))
+def _no_int(index: LoopIndex) -> NotUniform:
+    """No formula is kept for floats."""
+    return NotUniform("the kernel makes a float of a loop index", index.variable.line)
 
 
 _define_operators()
