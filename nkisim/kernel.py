@@ -14,15 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nkisim import annotations, checking, compatibility, debugging, frameworks, rewriting
+from nkisim.checking.outputs import check_outputs
 from nkisim.dtypes import as_dtype
-from nkisim.errors import KernelError, Location, NotUniform, OutputError, ParameterError
+from nkisim.errors import KernelError, Location, NotUniform, ParameterError
 from nkisim.grid import SINGLE, Grid, NeuronCores, SpmdDim
 from nkisim.guards import Guards
 from nkisim.machine import TARGET, Machine
 from nkisim.program import Program, TensorSpec
 from nkisim.rolling import Closeness
 from nkisim.tensor import Tensor
-from nkisim.trace import Trace, Tracer, tracing
+from nkisim.trace import Tracer, tracing
 
 _log = logging.getLogger("nkisim")
 
@@ -330,92 +331,16 @@ class Specialization:
         tracer.data = None
         if as_sdk:
             compatibility.keep_fp32(trace)
-        self._returned: list[Tensor] = []
         self.guards.settle()
-        self._check_result(trace, checker)
+        returned = [leaf for leaf in leaves(trace.result) if isinstance(leaf, Tensor)]
+        check_outputs(kernel, returned, trace, checker)
         written = [
             t
             for t in trace.arguments
             if t.buffer.number in trace.written_arguments
-            and all(t.buffer is not r.buffer for r in self._returned)
+            and all(t.buffer is not r.buffer for r in returned)
         ]
-        self.program = Program(trace, [*self._returned, *written])
-
-    def _check_result(self, trace: Trace, checker: checking.Checker) -> None:
-        self._returned = returned = [
-            leaf for leaf in leaves(trace.result) if isinstance(leaf, Tensor)
-        ]
-        for leaf in returned:
-            if leaf.space.on_chip:
-                raise OutputError(
-                    f"kernel {self.kernel.__name__} returns {leaf.describe()}",
-                    rule="kernel outputs live in HBM; on-chip tiles are gone when it ends",
-                    fix="make an output with nl.ndarray(..., buffer=nl.shared_hbm), nl.store the "
-                    "tile into it and return that",
-                    location=leaf.buffer.location,
-                )
-            if leaf.buffer.program is not None and trace.grid.size > 1:
-                raise OutputError(
-                    f"kernel {self.kernel.__name__}[{trace.grid}] returns {leaf.describe()}, which "
-                    "each instance has one of",
-                    rule="the output of a launch grid is one tensor that all instances write",
-                    fix="make it with buffer=nl.shared_hbm",
-                    location=leaf.buffer.location,
-                )
-            if not leaf.covers_buffer:
-                raise OutputError(
-                    f"kernel {self.kernel.__name__} returns a part of {leaf.describe()}",
-                    rule="a kernel returns whole tensors",
-                    fix="return the tensor, and slice the result outside the kernel",
-                    location=leaf.buffer.location,
-                )
-            checker.on_output(leaf)
-        if returned:
-            self._check_parameters(trace)
-        elif not trace.written_arguments and all(i.outs for i in trace.instructions):
-            code = getattr(self.kernel.func, "__code__", None)
-            checker.report(
-                "output",
-                OutputError(
-                    f"kernel {self.kernel.__name__} leaves no result: it returns no tensor, and "
-                    "writes and prints nothing",
-                    rule="what a kernel computes is gone when it ends, but for HBM that it returns",
-                    fix="store the result in an nl.shared_hbm tensor and return that",
-                    code="err_tensor_output_not_written_to",
-                    location=code and Location(code.co_filename, code.co_firstlineno, code.co_name),
-                ),
-                mild=True,
-            )
-
-    def _check_parameters(self, trace: Trace) -> None:
-        """New-style kernels return their outputs and write only parameters marked as mutable."""
-        hints = annotations.parameter_hints(self.kernel.func)
-        for tensor in trace.arguments:
-            name = tensor.buffer.name
-            if tensor.buffer.number not in trace.written_arguments:
-                continue
-            mutable = getattr(hints.get(name), "mutable", False)
-            if mutable and any(t.buffer is tensor.buffer for t in self._returned):
-                continue
-            writer = next(
-                i for i in trace.instructions if any(o.buffer is tensor.buffer for o in i.outs)
-            )
-            if mutable:
-                raise ParameterError(
-                    f"the kernel writes its mutable parameter '{name}' and does not return it",
-                    rule="a mutable parameter is one of the outputs, so it is returned",
-                    fix=f"add {name} to the return statement",
-                    code="err_mutable_parameter_not_returned",
-                    location=writer.location,
-                )
-            raise ParameterError(
-                f"the kernel writes its parameter '{name}'",
-                rule="parameters are immutable in a kernel that returns its outputs",
-                fix="write to an nl.shared_hbm tensor, or annotate the parameter with "
-                "nki.typing.mutable_tensor and return it",
-                code="err_cannot_update_immutable_parameter",
-                location=writer.location,
-            )
+        self.program = Program(trace, [*returned, *written])
 
     def rebuild(self, outputs: Sequence[Any]) -> Any:
         """What the kernel returns, with `outputs` (in program order) in place of its tensors."""
