@@ -103,6 +103,7 @@ def test_a_mask_that_an_operand_has_may_be_said_again():
     np.testing.assert_allclose(run(kernel, a, b), (a.T @ b)[:80], atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:nc_matmul reaches:nkisim.NkiWarning")
 def test_a_mask_of_a_masked_operand_is_in_the_coordinates_of_the_whole():
     def kernel(a, b):
         y, k = out(128, 96), nl.arange(128)[:, None]
