@@ -68,7 +68,7 @@ class LoopIndex:
 
     def __round__(self, digits: int | None = None) -> LoopIndex:
         if digits is not None and digits < 0:
-            raise NotUniform("the kernel rounds a loop index", self.variable.line)
+            raise _refused(self, "the kernel rounds a loop index")
         return self
 
     def __trunc__(self) -> LoopIndex:
@@ -77,7 +77,7 @@ class LoopIndex:
     __floor__ = __ceil__ = __trunc__
 
     def __truediv__(self, other: object) -> float:
-        raise NotUniform("the kernel divides a loop index", self.variable.line)
+        raise _refused(self, "the kernel divides a loop index")
 
     __rtruediv__ = __truediv__
 
@@ -126,7 +126,7 @@ class LoopIndex:
             NotUniform: the kernel asks.
         """
         if not is_ours(frame):
-            raise NotUniform(f"the kernel {what} a loop index", self.variable.line)
+            raise _refused(self, f"the kernel {what} a loop index")
         return self.value
 
 
@@ -284,18 +284,31 @@ def uses() -> list[LoopIndex]:
     return _tracing.uses
 
 
+def refused() -> NotUniform | None:
+    """The first use of an index that is not followed, by the kernel being traced in this thread:
+    should it catch all exceptions, that was one all the same."""
+    return _tracing.refused
+
+
 def begin_notes() -> None:
     """A kernel is traced: nothing is noted yet."""
     _tracing.decisions = []
     _tracing.uses = []
+    _tracing.refused = None
+
+
+def _refused(index: LoopIndex, reason: str) -> NotUniform:
+    error = NotUniform(reason, index.variable.line)
+    if getattr(_tracing, "refused", None) is None:
+        _tracing.refused = error
+    return error
 
 
 def _note(comparison: Callable, index: LoopIndex, other: object, frame: FrameType) -> None:
     if is_ours(frame):
         return
     if not isinstance(other, int | float | np.integer | np.floating):
-        line = index.variable.line
-        raise NotUniform("the kernel compares a loop index with what is no number", line)
+        raise _refused(index, "the kernel compares a loop index with what is no number")
     known = getattr(_tracing, "decisions", None)
     if known is not None:  # else an index was kept from another thread's trace
         known.append(Decision(comparison, index, other, comparison(+index, +other)))
@@ -349,7 +362,7 @@ def moving_start(bounds: tuple[Any, ...], indices: range) -> LoopIndex | int:
     bounds = tuple([b if type(b) is LoopIndex else int(b) for b in bounds])
     start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     if type(step) is LoopIndex:
-        raise NotUniform("a loop's step depends on a loop index", step.variable.line)
+        raise _refused(step, "a loop's step depends on a loop index")
     trips = stop - start
     if type(trips) is LoopIndex:
         _note_same(trips)
@@ -387,7 +400,7 @@ def _define_operators() -> None:
                 return NotImplemented
             found = operation(self.value, number)
             if type(found) is not int:
-                raise _no_int(self)
+                raise _refused(self, "the kernel makes a float of a loop index")
             return LoopIndex(found, self.variable, (operation, (self, other)))
 
         def operator_reflected(self: LoopIndex, other: object) -> Any:
@@ -396,7 +409,7 @@ def _define_operators() -> None:
                 return NotImplemented
             found = operation(number, self.value)
             if type(found) is not int:
-                raise _no_int(self)
+                raise _refused(self, "the kernel makes a float of a loop index")
             return LoopIndex(found, self.variable, (operation, (other, self)))
 
         setattr(LoopIndex, f"__{name}__", operator_)
@@ -443,14 +456,8 @@ def _number(index: LoopIndex, other: object) -> int | float | None:
     if isinstance(other, np.int64 | np.int32 | np.floating):
         return other.item()
     if isinstance(other, np.ndarray | np.generic):
-        line = index.variable.line
-        raise NotUniform(f"the kernel computes {other.dtype} from a loop index", line)
+        raise _refused(index, f"the kernel computes {other.dtype} from a loop index")
     return None
-
-
-def _no_int(index: LoopIndex) -> NotUniform:
-    """No formula is kept for floats."""
-    return NotUniform("the kernel makes a float of a loop index", index.variable.line)
 
 
 _define_operators()

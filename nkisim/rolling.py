@@ -38,7 +38,7 @@ import numpy as np
 from nkisim.carried import Carried, Names, carried, names_set
 from nkisim.counting import Counts, Numbers, numbers
 from nkisim.errors import Location, NotUniform
-from nkisim.loop_index import LoopIndex, Variable, begin_notes, decisions, uses
+from nkisim.loop_index import LoopIndex, Variable, begin_notes, decisions, refused, uses
 from nkisim.memory import Buffer, Role
 from nkisim.recipes import Plan
 from nkisim.strands import SHORTEST, Mark, Sample, Strand, Write
@@ -451,8 +451,9 @@ class Rolls:
 
     def unroll(self, trace: Trace) -> None:
         """Put in the iterations that were left out. Raises NotUniform."""
-        if self.doubt is not None:
-            raise self.doubt
+        doubt = self.doubt or refused()
+        if doubt is not None:
+            raise doubt
         models = {plan.like for rolled in self.found.values() for plan in rolled.plans}
         found: dict[int, Rolled] = {}
         for key, rolled in self.found.items():
