@@ -184,7 +184,7 @@ def _where_index(
     """A copy of `y`, and on it one of `x` as far as a condition on indices holds."""
     require_tensor("nl.where", x)
     require_on_chip("where", x)
-    shape = broadcast_shapes(*(t.shape for t in (condition, x, y) if hasattr(t, "shape")))
+    shape = broadcast_shapes(*(t.shape for t in (x, y) if isinstance(t, Tensor)))
     kind = y.dtype if isinstance(y, Tensor) else weak_scalar_dtype(number(y))
     out = ndarray(shape, promote(x.dtype, kind) if dtype is None else dtype)
     if isinstance(y, Tensor):

@@ -15,7 +15,7 @@ from typing import Any
 from nkisim.errors import ParameterError, locate
 from nkisim.trace import current, tracing
 
-# Taken without being documented: the SDK's own kernels pass them. The first four tell the compiler
+# Taken without being documented: the SDK's own kernels pass them. The first five tell the compiler
 # what a simulator does anyway, or has no use for.
 _UNDOCUMENTED = frozenset(
     {"dge_mode", "directives", "lazy_initialization", "name", "precise_schedule"}
