@@ -65,7 +65,8 @@ def check_affine_loops(trace: Trace) -> Iterator[tuple[LoopError, bool]]:
 def _is_in_order(buffer: Buffer, found: Uses, affine: set[int]) -> bool:
     writes = [use for use in found.uses if use[2]]
     return (
-        _first_clash(buffer, writes, affine, "after") is None
+        # A sum that is read in between is not what all of them add up to, whatever the order.
+        _first_clash(buffer, writes, affine, "after", adds_up=False) is None
         and _first_clash(buffer, found.uses[::-1], affine, "before") is None
     )
 
@@ -116,14 +117,16 @@ def _are_apart(tensors: list[Tensor]) -> bool:
     )
 
 
-def _first_clash(buffer: Buffer, uses: list[Use], affine: set[int], order: str) -> LoopError | None:
+def _first_clash(
+    buffer: Buffer, uses: list[Use], affine: set[int], order: str, adds_up: bool = True
+) -> LoopError | None:
     owner = np.full(buffer.size, -1, np.int32)  # 2 * writing instruction's path + accumulates
     paths: dict[Path, int] = {}
     known: list[tuple[Path, Instruction]] = []
     for instr, tensor, writes in uses:
         if 0 in tensor.shape:
             continue
-        accumulates = _accumulates(instr, tensor)
+        accumulates = adds_up and _accumulates(instr, tensor)
         number = paths.setdefault(instr.loops, len(known))
         if number == len(known):
             known.append((instr.loops, instr))

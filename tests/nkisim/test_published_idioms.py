@@ -369,9 +369,21 @@ def summed_up(a):
     return y
 
 
-def test_what_iterations_write_again_and_again_is_an_error():
+def running_total(a):
+    y, total = out(8, 16, 1), nl.zeros((16, 1), nl.float32)
+    for i in nl.affine_range(8):
+        total += nl.load(a[:, i : i + 1])
+        nl.store(y[i], nl.copy(total))
+    return y
+
+
+@pytest.mark.parametrize("kernel", [summed_up, running_total])
+def test_what_iterations_write_again_and_again_is_an_error(kernel):
     with pytest.raises(LoopError):
-        run(summed_up, numbers(16, 8))
+        run(kernel, numbers(16, 8))
+
+
+def test_loops_are_run_as_written_if_the_kernel_says_so():
     as_written = nki.compiler.skip_middle_end_transformations(nki.jit(summed_up))
     with pytest.warns(nkisim.NkiWarning, match="affine_range"):
         as_written(numbers(16, 8))
