@@ -17,7 +17,7 @@ from nkisim.errors import NotUniform
 from nkisim.index import Affine
 from nkisim.instruction import Instruction, picker
 from nkisim.loops import Path
-from nkisim.memory import Buffer
+from nkisim.memory import Buffer, Space
 from nkisim.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -226,9 +226,41 @@ class Comparison:
         partners = [numbers for numbers, at in self._own.items() if at >= 0]
         if any(len(set(column)) < len(partners) for column in zip(*partners, strict=True)):
             raise NotUniform("iterations use their tiles differently")
+        self._check_own_tiles()
         for numbers in partners:
             self.trace.echoes.update(numbers[:model], numbers[model + 1 :])
         return recipe
+
+    def _check_own_tiles(self) -> None:
+        """What checks have found of a tile that the model makes holds for those of the iterations
+        that are missing, if these use the same part of it, or one further on, all uses alike; or
+        if all of it is written at first, and no loop inside, nor the Tensor Engine, writes on."""
+        recipe = self.recipe
+        moves: dict[int, set[Step]] = {}
+        for step, moving in recipe.moving.items():
+            for _, at in moving:
+                if at is not None and at >= 0:
+                    moves.setdefault(at, set()).add(step)
+        if not moves:
+            return
+        for _, at in recipe.owned:
+            if at in moves:
+                moves[at].add(None)
+        apart = {recipe.buffers[at][0].number for at, steps in moves.items() if len(steps) > 1}
+        whole: set[int] = set()
+        for i, *_ in recipe.instructions:
+            for x in i.outs:
+                number = x.buffer.number
+                if number not in apart:
+                    continue
+                if x.covers_buffer and i.where_of(x) is None:
+                    whole.add(number)
+                if (
+                    number not in whole
+                    or len(i.loops) > len(x.buffer.loops)
+                    or x.space is Space.PSUM
+                ):
+                    raise NotUniform("iterations use other parts of their tiles")
 
     def _compare(self, i: Instruction, others: tuple[Instruction, ...]) -> None:
         mine = id(i.origin or i)

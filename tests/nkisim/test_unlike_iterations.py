@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import like, same, spec
 
+import nkisim
 from nkisim.kernel import Kernel
 from nkisim.nki import language as nl
 
@@ -239,3 +241,51 @@ def test_tables_are_looked_up(widths, loop, data):
         return y
 
     same(Kernel(kernel), spec(len(widths), 128, 8))
+
+
+def at_its_number(x):
+    """Some instances read, in a loop, the tile that it adds to: only number 4."""
+    y = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    i = nl.program_id(0)
+    tiles = nl.zeros((N, nl.par_dim(128), 8), x.dtype, buffer=nl.sbuf)
+    t = nl.load(x[i])
+    for _ in nl.affine_range(4):
+        nl.exp(tiles[4])
+        tiles[i] += t
+    nl.store(y[i], t)
+    return y
+
+
+def of_a_part(x):
+    """Some instances read what they have not written: those with a number below 8."""
+    y = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    i = nl.program_id(0)
+    tiles = nl.ndarray((N, nl.par_dim(128), 8), x.dtype, buffer=nl.sbuf)
+    for j in nl.static_range(N):
+        if j != 8:
+            tiles[j] = nl.load(x[j])
+    nl.store(y[i], tiles[i])
+    return y
+
+
+@pytest.mark.parametrize("function", [at_its_number, of_a_part], ids=lambda f: f.__name__)
+def test_what_some_instances_do_to_their_own_tiles_is_found(function):
+    found = []
+    for rolled in (True, False):
+        with pytest.raises(nkisim.KernelError) as caught:
+            Kernel(function)[N].specialize((spec(N, 128, 8),), {}, rolled=rolled)
+        found.append(str(caught.value))
+    assert re.sub(r"#\d+", "", found[0]) == re.sub(r"#\d+", "", found[1])
+
+
+def test_instances_may_look_up_their_own_tiles(caplog):
+    def kernel(x):
+        y = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        i = nl.program_id(0)
+        table = nl.load(x[0])
+        nl.store(y[i, :, 0:1], nl.exp(table[:, nl.ds(i, 1)]))
+        return y
+
+    with caplog.at_level("INFO"):
+        same(Kernel(kernel)[N], spec(N, 128, N))
+    assert not caplog.messages
