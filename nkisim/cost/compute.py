@@ -128,7 +128,7 @@ def cost(
         timing: the table of the generation.
     """
     rate = {Engine.VECTOR: timing.vector, Engine.SCALAR: timing.scalar}.get(engine, timing.gpsimd)
-    n = max(o.n for o in (*ins, *outs))
+    n = _elements(instr, ins, outs)
     cycles, extra = 1.0, 0.0
     formula = _FORMULAS.get(instr.opcode)
     if formula is not None:
@@ -138,6 +138,16 @@ def cost(
     if engine is Engine.GPSIMD and instr.attrs.get("op") in ("rsqrt", "sqrt"):
         cycles = timing.gpsimd_rsqrt_cycles
     return _of(n, cycles, extra, (*ins, *outs), rate, timing)
+
+
+def _elements(instr: Instruction, ins: tuple[Operand, ...], outs: tuple[Operand, ...]) -> int:
+    """The elements a partition that an instruction goes over: of a tile that it picks some out of,
+    or puts some into, those."""
+    if instr.opcode == "local_gather":
+        return outs[0].n
+    if instr.opcode in ("tensor_copy_dynamic_src", "tensor_copy_dynamic_dst"):
+        return min(ins[0].n, outs[0].n)
+    return max(o.n for o in (*ins, *outs))
 
 
 def copy(engine: Engine, data: Operand, out: Operand, timing: Timing) -> Cost:
@@ -234,11 +244,11 @@ def _predicated(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -> 
 
 
 def _dynamic(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -> tuple:
-    return 1.0, max(0.0, timing.dynamic_cycles - outs[0].n)
+    return 1.0, max(0.0, timing.dynamic_cycles - _elements(instr, ins, outs))
 
 
 def _local_gather(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -> tuple:
-    each = instr.attrs.get("num_elem_per_idx", 1)
+    each = instr.attrs["elements"]
     per_cycle = ((28 + 4 * each) / (4 * each)) / min(4 / outs[0].dtype.itemsize, each)
     return 1 / per_cycle, 0.0
 

@@ -255,3 +255,48 @@ def test_no_reader_waits_when_all_start_together(steps):
         spare.append(read - (begin + busy + latency))
         begin, read = begin + busy, read + reader
     assert min(spare) == pytest.approx(0, abs=1e-6)
+
+
+# 150 + elements / C cycles with C = ((28 + 4 e) / (4 e)) / min(4 / itemsize, e), for e elements at
+# an index (nki.isa docstring).
+@pytest.mark.parametrize(
+    ("indices", "each", "dtype", "cycles"),
+    [
+        (16, 1, np.float32, 150 + 16 / 8),
+        (512, 1, np.float32, 150 + 512 / 8),
+        (64, 8, np.float32, 150 + 64 * 8 / ((60 / 32) / 1)),
+        (64, 8, nl.bfloat16, 150 + 64 * 8 / ((60 / 32) / 2)),
+    ],
+)
+def test_a_local_gather_goes_over_what_it_picks(indices, each, dtype, cycles):
+    @nki.jit
+    def kernel(x, at):
+        found = nisa.local_gather(
+            nl.load(x), nl.load(at), num_elem_per_idx=each, num_valid_indices=indices
+        )
+        out = nl.ndarray(found.shape, found.dtype, buffer=nl.shared_hbm)
+        nl.store(out, found)
+        return out
+
+    index = spec(128, indices // 16, dtype=np.uint16)
+    made = tasks(kernel, spec(128, 4096, dtype=dtype), index)
+    (task,) = [t for t in made if "gather" in t.label]
+    ((engine, cost),) = task.costs
+    assert engine is Engine.GPSIMD
+    assert cost.busy * V2.gpsimd.ghz == pytest.approx(cycles)
+
+
+@pytest.mark.parametrize(("n", "cycles"), [(8, 600), (2048, 2048)])
+def test_a_copy_from_a_dynamic_place_goes_over_what_it_copies(n, cycles):
+    @nki.jit
+    def kernel(x, at):
+        tile, start = nl.load(x), nl.load(at)
+        p, f = nl.arange(128)[:, None], nl.arange(n)[None, :]
+        out = nl.ndarray((128, n), x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nisa.tensor_copy_dynamic_src(tile[p, start[0, 0] + f]))
+        return out
+
+    made = tasks(kernel, spec(128, 4096), spec(1, 1, dtype=np.int32))
+    (task,) = [t for t in made if "dynamic" in t.label]
+    ((_, cost),) = task.costs
+    assert cost.busy * V2.vector.ghz == pytest.approx(cycles, abs=V2.vector.issue_cycles + 1)
