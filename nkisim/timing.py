@@ -122,7 +122,6 @@ class Timing:
             Scalar from PSUM.
         table_load_ns: for Scalar to load the table of another activation function.
         before_ns, after_ns: launch overhead before the first and after the last instruction.
-        hbm_gb_per_s: of one core, for the roofline.
         validated: whether the model with this table was held against published latencies.
     """
 
@@ -148,7 +147,6 @@ class Timing:
     table_load_ns: float
     before_ns: float
     after_ns: float
-    hbm_gb_per_s: float
     validated: bool
 
 
@@ -210,7 +208,6 @@ V2 = Timing(
     table_load_ns=368,  # [P] profile of the exp kernel
     before_ns=10_900,  # [N]
     after_ns=4_700,  # [N]
-    hbm_gb_per_s=410,  # profiler constant
     validated=True,
 )
 
@@ -263,6 +260,5 @@ V3 = Timing(
     table_load_ns=1283,  # [C]
     before_ns=10_000,  # total less active time 12.4-12.8 us
     after_ns=2_600,
-    hbm_gb_per_s=716,  # profiler constant
     validated=False,
 )
