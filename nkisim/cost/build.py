@@ -271,12 +271,12 @@ class _Builder:
     @cached_property
     def _trigger(self) -> Costs:
         ns = self.timing.dma.trigger_ns
-        return ((Engine.SYNC, Cost(ns, ns, ns)),)
+        return ((Engine.SYNC, Cost(ns, ns, 0.0)),)
 
     @cached_property
     def _indirect_trigger(self) -> Costs:
         ns = self.timing.dma.indirect_ns
-        return ((Engine.GPSIMD, Cost(ns, ns, ns)),)
+        return ((Engine.GPSIMD, Cost(ns, ns, 0.0)),)
 
     def _add_swapped(self, at: int, step: Step) -> None:
         """A transposed load or store: 128 columns at a time through the Tensor Engine."""

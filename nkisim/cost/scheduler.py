@@ -31,6 +31,9 @@ _OPEN = (0.0, -1)
 _MEMORIES = (Space.SBUF, Space.PSUM)
 _SBUF, _PSUM = range(2)  # positions in it
 _NEVER = float("inf")
+
+# A choice: how often tiles were taken to fit that do not.
+MORE_THAN_THERE_IS = "more {} used than there is"
 _RING = 3  # a dependence on an earlier transfer of the same DMA instruction
 
 
@@ -309,7 +312,8 @@ class _Run:
     def _overcommit(self) -> bool:
         """Give memory that is not there, where one point of the program needs more than there is.
 
-        SBUF is spilled before scheduling; this is for PSUM, whose spills are not modelled.
+        SBUF is spilled before scheduling, but for what one instruction needs. Spills of PSUM are
+        not modelled.
         """
         pending = [
             (pool.waiting[1], memory)
@@ -320,7 +324,7 @@ class _Run:
             return False
         _, memory = min(pending)
         pool = self.pools[memory]
-        self.work.choices[f"more {_MEMORIES[memory].label} used than there is"] += 1
+        self.work.choices[MORE_THAN_THERE_IS.format(_MEMORIES[memory].label)] += 1
         self._give_back(pool, 0.0, pool.waiting[0], -1)
         return True
 

@@ -243,7 +243,8 @@ class Timeline:
     def roofline(self) -> tuple[str, float]:
         """(resource, microseconds) of the least time that the kernel's elements and bytes need.
 
-        Fixed costs of instructions and transfers are left out, and all resources overlap.
+        Fixed costs of instructions and transfers are left out, and all resources overlap. Tiles
+        have the partitions that they have: elements in few lanes need as long as in all.
         """
         best = max(self.engines.values(), key=lambda u: u.data_us)
         return best.name, best.data_us
@@ -268,11 +269,11 @@ class Timeline:
         found = []
         for at, task in enumerate(work.tasks):
             where = task.instr.location
+            track = ENGINES[s.engine[at]].value
+            start, end = s.start[at] / 1e3, s.end[at] / 1e3
+            count = task.kind.instructions
+            found.append(Interval(track, _on_engine(task), start, end, where, count))
             if task.transfer is None:
-                track = ENGINES[s.engine[at]].value
-                start, end = s.start[at] / 1e3, s.end[at] / 1e3
-                count = task.kind.instructions
-                found.append(Interval(track, task.label, start, end, where, count))
                 continue
             queues = s.queues_of[at]
             for track in ("DMA",) if len(queues) == every else [f"DMA {q}" for q in queues]:
@@ -288,15 +289,15 @@ class Timeline:
         busy: dict[tuple, float] = defaultdict(float)
         count: dict[tuple, int] = defaultdict(int)
         for at, task in enumerate(work.tasks):
-            if task.transfer is None:
-                key = (task.instr.location, ENGINES[s.engine[at]].value, task.label)
-                busy[key] += (s.end[at] - s.start[at]) / 1e3
-            else:
+            key = (task.instr.location, ENGINES[s.engine[at]].value, _on_engine(task))
+            busy[key] += (s.end[at] - s.start[at]) / 1e3
+            count[key] += task.kind.instructions
+            moved = task.transfer
+            if moved is not None:
                 key = (task.instr.location, _DMA, task.label)
-                moved = task.transfer
                 share = moved.engines / self.timing.dma.engines
                 busy[key] += moved.engine_ns * share / 1e3
-            count[key] += task.kind.instructions
+                count[key] += 1
         rows = [Line(k[0], k[1], k[2], count[k], v) for k, v in busy.items()]
         return sorted(rows, key=lambda r: (-r.busy_us, str(r.location), r.label))
 
@@ -435,6 +436,11 @@ class Timeline:
             f"<th>instructions</th></tr></thead><tbody>{rows}</tbody></table>"
             f"<ul>{notes}</ul></div>"
         )
+
+
+def _on_engine(task: Task) -> str:
+    """What a task is to its engine, which of a transfer does the start only."""
+    return task.label if task.transfer is None else f"start of {task.label}"
 
 
 _DMA = "DMA queues"

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from nkisim.cost.scheduler import schedule
+from nkisim.cost.scheduler import ENGINES, schedule
 from nkisim.cost.tasks import Task, Work
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def gain_us(
         machine, timing: tables to use instead of the timeline's.
 
     Of more than `WINDOW` tasks, those around the middle of the stakes are scheduled, and the gain
-    is scaled by the part of all stakes that lies among them.
+    is scaled by the part of all stakes that lies among them; but no resource that the change leaves
+    alone gets any quicker by it.
     """
     work = timeline._core.work
     machine, timing = machine or timeline.machine, timing or timeline.timing
@@ -57,7 +58,22 @@ def gain_us(
             if first <= at < last:
                 changed.tasks[at - first] = change(work.tasks[at], ns)
     after = schedule(changed, machine, timing).span
-    return max(0.0, before - after) / share / 1e3
+    gain = (before - after) / share
+    if share < 1:
+        gain = min(gain, timeline._core.schedule.span - _others_ns(timeline, stakes, change))
+    return max(0.0, gain) / 1e3
+
+
+def _others_ns(timeline: Timeline, stakes: Mapping[int, float], change: Callable | None) -> float:
+    """Busy time of the busiest resource that a change leaves alone."""
+    work, engine = timeline._core.work, timeline._core.schedule.engine
+    changed = set()
+    if change is not None:
+        changed = {ENGINES[engine[at]].value for at in stakes}
+        if any(work.tasks[at].transfer is not None for at in stakes):
+            changed.add("DMA queues")
+    busy = [1e3 * use.busy_us for name, use in timeline.engines.items() if name not in changed]
+    return max(busy, default=0.0)
 
 
 def _stretch(places: list[int], n: int) -> tuple[int, int]:

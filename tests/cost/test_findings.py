@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -151,10 +153,96 @@ def softmax_like(x, columns, dtype):
     return out
 
 
+@nki.jit
+def in_tiles_of(x, rows):
+    """exp, in tiles of so many rows."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // rows):
+        tile = slice(i * rows, (i + 1) * rows)
+        nl.store(out[tile], nl.exp(nl.load(x[tile])))
+    return out
+
+
+@nki.jit
+def products_of(x, inner):
+    """Matmuls with `inner` rows, as many as it takes to go over all of x, in PSUM."""
+    out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
+    for _ in nl.affine_range(32 * 128 // inner):
+        total += nisa.nc_matmul(tile[0:inner, 0:128], tile[0:inner])
+    nl.store(out, total)
+    return out
+
+
+@nki.jit
+def two_functions(x, by_function):
+    """tanh of exp, 64 times: one after the other, or first all exp."""
+    n = x.shape[1]
+    out = nl.ndarray((128, 64 * n), x.dtype, buffer=nl.shared_hbm)
+    tile, first = nl.load(x), nl.ndarray((128, 64 * n), x.dtype)
+    last = nl.ndarray((128, 64 * n), x.dtype)
+    parts = [slice(k * n, (k + 1) * n) for k in range(64)]
+    steps = [lambda k: (first, nl.exp, tile), lambda k: (last, nl.tanh, first[:, k])]
+    order = (
+        [(s, k) for s in steps for k in parts]
+        if by_function
+        else [(s, k) for k in parts for s in steps]
+    )
+    for step, part in order:
+        to, function, data = step(part)
+        to[:, part] = function(data)
+    nl.store(out, last)
+    return out
+
+
+@nki.jit
+def copies_of(x, columns):
+    """Of four parts, so that no line has many transfers under way."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for k in nl.affine_range(x.shape[2] // columns):
+        part = slice(k * columns, (k + 1) * columns)
+        nl.store(out[0, :, part], nl.load(x[0, :, part]))
+        nl.store(out[1, :, part], nl.load(x[1, :, part]))
+        nl.store(out[2, :, part], nl.load(x[2, :, part]))
+        nl.store(out[3, :, part], nl.load(x[3, :, part]))
+    return out
+
+
+@nki.jit
+def sums_of(x, columns):
+    """Of seven parts, so that no line has many transfers under way."""
+    out = nl.ndarray(x.shape[1:], x.dtype, buffer=nl.shared_hbm)
+    for k in nl.affine_range(x.shape[2] // columns):
+        part = slice(k * columns, (k + 1) * columns)
+        left = nl.load(x[0, :, part]) + nl.load(x[1, :, part])
+        left += nl.load(x[2, :, part])
+        left += nl.load(x[3, :, part])
+        left += nl.load(x[4, :, part])
+        left += nl.load(x[5, :, part])
+        left += nl.load(x[6, :, part])
+        nl.store(out[:, part], left)
+    return out
+
+
+@nki.jit
+def gathered(x, rows, columns):
+    """Rows by number, in pieces of so many columns."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(columns)[None, :]
+    at = nl.load(rows)
+    for k in nl.affine_range(x.shape[1] // columns):
+        nl.store(out[p, k * columns + f], nl.load(x[at[p, 0], k * columns + f]))
+    return out
+
+
 VECTOR, SCALAR, GPSIMD = nisa.vector_engine, nisa.scalar_engine, nisa.gpsimd_engine
 TILE, BOXES = spec(128, 512), spec(128, 512, 4)
 FEW, LONG, LONGER = spec(16, 16384), spec(128, 32768), spec(128, 65536)
 F4, BF16 = nl.float32, nl.bfloat16
+WIDE, THIN, HALF = spec(512, 2048), spec(128, 64), spec(128, 512, dtype=BF16)
+PARTS, FOUR = spec(7, 16, 512), spec(4, 16, 512)
+ROWS, AT = spec(128, 2048), spec(128, 1, dtype=np.int32)
 CHANGES = {
     "operand to PSUM": ("two-input Vector", products, (TILE, nl.sbuf), (TILE, nl.psum)),
     "planes, Scalar": ("stride of 16", corners, (BOXES, SCALAR, False), (BOXES, SCALAR, True)),
@@ -164,10 +252,16 @@ CHANGES = {
     "longer, GpSimd": ("on starting", in_parts, (TILE, 64, GPSIMD), (TILE, 128, GPSIMD)),
     "longer runs": ("contiguous runs", columns_of, (spec(512, 2048), 4), (spec(512, 2048), 1)),
     "more queues": ("DMA engines", on_partitions, (spec(32768), 1), (spec(32768), 16)),
-    "larger transfers": ("of twice the size", copy_of, (FEW, 128), (FEW, 256)),
+    "larger transfers": ("would hide their latency", copy_of, (FEW, 128), (FEW, 256)),
     "Scalar for GpSimd": ("port that they share", two_engines, (TILE, GPSIMD), (TILE, SCALAR)),
     "half the PSUM": ("room in PSUM", in_psum, (TILE, nl.float32), (TILE, nl.bfloat16)),
     "half the bytes": ("room in SBUF", softmax_like, (LONG, 4096, F4), (LONG, 4096, BF16)),
+    "all lanes": ("of 128 lanes", in_tiles_of, (WIDE, 4), (WIDE, 64)),
+    "all of the array": ("128 x 128 array", products_of, (HALF, 16), (HALF, 128)),
+    "by function": ("another function", two_functions, (THIN, False), (THIN, True)),
+    "fewer transfers": ("by the Sync", copies_of, (FOUR, 4), (FOUR, 8)),
+    "larger tiles": ("tiles are small", sums_of, (PARTS, 4), (PARTS, 8)),
+    "fewer gathers": ("by GpSimd", gathered, (ROWS, AT, 32), (ROWS, AT, 64)),
     "what fits": ("SBUF overflows", softmax_like, (LONGER, 4096, F4), (LONGER, 4096, BF16)),
 }
 
@@ -206,7 +300,7 @@ def test_no_gain_of_the_kernels_of_the_book_is_beyond_the_next_limit(kernel, arg
     )
 
 
-@pytest.mark.parametrize("case", ["longer, Vector", "longer runs"])
+@pytest.mark.parametrize("case", ["longer, GpSimd", "longer runs"])
 def test_of_long_work_a_stretch_is_scheduled_and_counts_for_the_rest(case, monkeypatch):
     text, kernel, before, _ = CHANGES[case]
     whole = nkisim.profile(kernel, *before)
@@ -215,3 +309,105 @@ def test_of_long_work_a_stretch_is_scheduled_and_counts_for_the_rest(case, monke
     part = [f.gain_us for f in nkisim.profile(kernel, *before).findings if text in f.text]
     assert part == pytest.approx(want, rel=0.2)
     assert part != want
+
+
+def test_sums_of_bf16_products_are_not_said_to_be_of_fp32_operands():
+    t = nkisim.profile(products_of, HALF, 128)
+    assert not [f for f in t.findings if "fp32" in f.text]
+
+
+def round_trips(x):
+    """Each store waits for the load before, each load for the store."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for _ in range(20):
+        nl.store(out, tile)
+        tile = nl.load(out)
+    nl.store(out, tile)
+    return out
+
+
+def test_what_waiting_waits_for_is_named():
+    t = nkisim.profile(nki.jit(round_trips), THIN)
+    first = t.findings[0]
+    assert "waiting sets the pace" in first.text
+    assert "for the results of" in first.text
+    assert "20 times one after the other" in first.text
+    assert "round_trips" in str(first.location)
+
+
+def test_the_dearest_line_is_said_to_have_most_of_the_time_only_if_it_does():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        for k in nl.affine_range(8):
+            part = slice(k * 1024, (k + 1) * 1024)
+            tile = nl.load(x[:, part])
+            tile = nisa.tensor_scalar(tile, np.multiply, 2.0, engine=VECTOR)
+            tile = nisa.tensor_scalar(tile, np.maximum, 2.0, engine=VECTOR)
+            tile = nisa.tensor_scalar(tile, np.add, 2.0, engine=VECTOR)
+            tile = nisa.tensor_scalar(tile, np.minimum, 2.0, engine=VECTOR)
+            tile = nisa.tensor_scalar(tile, np.subtract, 2.0, engine=VECTOR)
+            nl.store(out[:, part], tile)
+        return out
+
+    text = nkisim.profile(kernel, spec(128, 8192)).findings[0].text
+    assert "Vector Engine busy" in text
+    assert "the largest part, 20%, of it in" in text
+    assert "most of it in" in nkisim.profile(products_of, HALF, 16).findings[0].text
+
+
+@pytest.mark.filterwarnings("ignore:.*tiles alive at once:nkisim.NkiWarning")
+def test_spills_are_told_by_what_is_stored_and_what_is_loaded():
+    t = nkisim.profile(softmax_like, LONGER, 4096, F4)
+    moved = Counter()
+    for task in t._core.work.tasks:
+        if task.label in ("spill", "reload"):
+            moved[task.label] += task.transfer.hbm_bytes
+    text = next(f.text for f in t.findings if "SBUF overflows" in f.text)
+    assert f"{moved['spill'] / 1e6:.1f} MB are stored" in text
+    assert f"{moved['reload'] / 1e6:.1f} MB loaded" in text
+
+
+def test_what_never_fits_is_told():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.exp(nl.load(x)))
+        return out
+
+    with nkisim.checks(sbuf="off"):
+        large, small = (nkisim.profile(kernel, spec(128, n)) for n in (40000, 4000))
+    assert any("more SBUF is needed at once than there is" in f.text for f in large.findings)
+    assert not any("is needed at once" in f.text for f in small.findings)
+
+
+def test_no_gain_of_long_work_is_beyond_what_other_engines_need(monkeypatch):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
+        for _ in nl.affine_range(200):
+            total += nisa.nc_matmul(tile[:, 0:128], tile)
+        for k in nl.affine_range(512):
+            tile[:, k : k + 1] = nisa.tensor_scalar(tile[:, k : k + 1], np.maximum, 0.0)
+        nl.store(out[0], total)
+        nl.store(out[1], tile)
+        return out
+
+    monkeypatch.setattr(whatif, "WINDOW", 300)
+    t = nkisim.profile(kernel, TILE)
+    found = [f for f in t.findings if "Vector instructions spend" in f.text]
+    assert all(f.gain_us <= t.body_us - t.engines["Tensor"].busy_us for f in found)
+
+
+def test_transfers_that_are_only_started_are_no_data():
+    t = nkisim.profile(copies_of, FOUR, 4)
+    assert t.bound.name == "Sync"
+    assert t.roofline[0] == "DMA queues"
+    assert {r.label for r in t.lines if r.resource == "Sync"} == {"start of load", "start of store"}
+    assert t.findings[0].location is not None
+    gathers = nkisim.profile(gathered, ROWS, AT, 64)
+    starts = [i for i in gathers.intervals if i.track == "GpSimd"]
+    assert [i.label for i in starts] == 32 * ["start of dma_gather"]

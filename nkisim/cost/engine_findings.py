@@ -1,0 +1,286 @@
+"""What the compute engines, and those that start transfers, could do in less time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from nkisim.cost.compute import Cost, operand
+from nkisim.cost.stakes import Finding, Tasks, costs_of, moved_in
+from nkisim.cost.whatif import replaced
+from nkisim.dtypes import F32
+from nkisim.errors import Location
+from nkisim.instruction import Engine
+
+if TYPE_CHECKING:
+    from nkisim.cost.tasks import Task
+    from nkisim.cost.timeline import Timeline
+
+_MORE = 2  # times the gain of one engine: worth to tell of all at once
+
+
+def two_inputs(t: Timeline) -> Iterator[Finding]:
+    """Vector instructions that take two cycles an element for their two SBUF operands."""
+    found, known, vector = Tasks(), {}, t.timing.vector
+    second = (t.timing.two_input_cycles - 1) * vector.issue_cycles / vector.ghz  # its access
+    for at, task, engine, c in costs_of(t):
+        if engine is Engine.VECTOR and c.cycles == 2 and task.instr.opcode == "tensor_tensor":
+            ns = known.get(id(c))  # instructions alike share a cost
+            if ns is None:
+                least = c.data / 2
+                if _wide(task, t):  # the memory interface is the next limit
+                    least = max(least, c.data * vector.ghz / t.timing.interface_ghz)
+                shortest = t.timing.least_cycles / vector.ghz
+                ns = known[id(c)] = min(second + c.data - least, c.busy - shortest)
+            found.add(at, task, ns)
+    yield from found.finding(
+        t,
+        f"{len(found.saved)} two-input Vector instructions read both operands from SBUF at 2 "
+        "cycles an element; one operand in PSUM would halve them, and so would bf16 for all three "
+        "in sums, differences and products",
+        _shorter(Engine.VECTOR, second),
+    )
+
+
+def _wide(task: Task, t: Timeline) -> bool:
+    """Whether an operand of an instruction has a wide innermost stride."""
+    tiles = (*task.instr.tiles_in, *task.instr.outs)
+    return any(operand(x, x.space).stride >= t.timing.wide_stride_bytes for x in tiles)
+
+
+def wide_strides(t: Timeline) -> Iterator[Finding]:
+    found: dict[Engine, Tasks] = defaultdict(Tasks)
+    for at, task, engine, c in costs_of(t):
+        if c.strided:
+            rate = {Engine.VECTOR: t.timing.vector, Engine.SCALAR: t.timing.scalar}.get(
+                engine, t.timing.gpsimd
+            )
+            n = c.data * t.timing.interface_ghz / 2
+            found[engine].add(at, task, c.data - n * c.cycles / rate.ghz)
+    for engine, tasks in found.items():
+        yield from tasks.finding(
+            t,
+            f"{len(tasks.saved)} {engine.value} instructions read or write with an innermost "
+            f"stride of {t.timing.wide_stride_bytes} bytes or more, at half the rate of the "
+            "memory interface: lay the elements side by side",
+            _shorter(engine),
+        )
+
+
+def _shorter(engine: Engine, fixed: float = 0.0) -> Callable[[Task, float], Task]:
+    """Makes a task shorter on `engine`: up to `fixed` at its start, the rest by its elements.
+
+    What is done before its engine is free (see `nkisim.cost.compute.feeding`) is so in proportion.
+    """
+
+    def change(task: Task, ns: float) -> Task:
+        costs = []
+        for e, c in task.costs:
+            if e is engine:
+                done = max(c.done - ns, c.done * (1 - ns / c.busy))
+                c = Cost(c.busy - ns, done, c.data - max(0.0, ns - fixed))
+            costs.append((e, c))
+        return replaced(task, costs=tuple(costs))
+
+    return change
+
+
+def fp32_matmul(t: Timeline) -> Iterator[Finding]:
+    found, passes = Tasks(), t.timing.tensor.fp32_passes
+    for at, task, engine, c in costs_of(t):
+        # Behind the two operands may be what the product is added to.
+        operands = task.instr.tiles_in[:2]
+        if engine is Engine.TENSOR and any(x.dtype == F32 for x in operands):
+            found.add(at, task, c.busy * (1 - 1 / passes))
+    yield from found.finding(
+        t,
+        f"matmuls of fp32 operands take {passes} passes; bf16 takes one",
+        _shorter(Engine.TENSOR),
+    )
+
+
+def few_lanes(t: Timeline) -> Iterator[Finding]:
+    """Instructions on tiles of few partitions, and the transfers of these tiles."""
+    found, all_lanes, every = Tasks(), t.machine.partitions, t.timing.dma.engines
+    lanes: dict[Location | None, str] = {}
+    count = 0
+    few = [
+        (at, task, engine, c, part)
+        for at, task, engine, c in costs_of(t)
+        if (part := _used_part(task, all_lanes)) < 1
+    ]
+    times = Counter((task.instr.location, task.label) for _, task, *_ in few)
+    for at, task, engine, c, part in few:
+        moved = task.transfer
+        if moved is not None:
+            if moved.engines < every:
+                found.saved[at] = moved.engine_ns * (1 - moved.engines / every)
+            continue
+        # One that is alone would be as many, only shorter.
+        many = times[task.instr.location, task.label] * part >= 1
+        found.add(at, task, (c.busy if many else c.data) * (1 - part))
+        count += task.kind.instructions
+        tile = task.instr.tiles_in[0] if task.instr.tiles_in else task.instr.outs[0]
+        rows = tile.shape[0]
+        lanes[task.instr.location] = (
+            f"{rows} x {tile.size // rows} of the {all_lanes} x {all_lanes} array"
+            if engine is Engine.TENSOR
+            else f"{rows} of {all_lanes} lanes"
+        )
+    if not lanes:
+        return
+    worst = max(found.lines, key=found.lines.__getitem__)
+    yield from found.finding(
+        t,
+        f"{count} instructions use part of their engine, such as {lanes[worst]}: tiles of more "
+        "partitions would need fewer of them, and fewer transfers",
+        lambda task, ns: _fuller(task, ns, _used_part(task, all_lanes), every),
+    )
+
+
+def _used_part(task: Task, lanes: int) -> float:
+    """The part of its engine's lanes, or of the array, that a task uses."""
+    i = task.instr
+    if task.label == "nc_matmul":
+        stationary = i.tiles_in[0]
+        rows = stationary.shape[0]
+        columns = stationary.size // rows // i.attrs.get("rows", 1)
+        return rows * columns / lanes**2
+    if i.engine is Engine.TENSOR:
+        return 1.0
+    return (
+        max([x.shape[0] for x in (*i.outs, *i.tiles_in) if x.space.on_chip], default=lanes) / lanes
+    )
+
+
+def _fuller(task: Task, ns: float, part: float, queues: int) -> Task:
+    """A task that takes its part of what one of all lanes would, which is `ns` less."""
+    if task.transfer is not None:
+        costs = [(e, Cost(c.busy * part, c.done * part, 0.0)) for e, c in task.costs]
+        return moved_in(replaced(task, costs=tuple(costs)), ns, queues)
+    costs = [
+        (e, Cost(max(c.busy - ns, c.busy * part), max(c.done - ns, c.done * part), c.data * part))
+        for e, c in task.costs
+    ]
+    return replaced(task, costs=tuple(costs))
+
+
+def small_tiles(t: Timeline) -> Iterator[Finding]:
+    """Engines whose time goes into starting instructions or transfers: each by itself or, if that
+    tells too little, all at once."""
+    apart = [*_fixed_costs(t), *_triggers(t)]
+    found, count = Tasks(), {False: 0, True: 0}
+    for at, task, _, c in costs_of(t):
+        moved = task.transfer
+        elements = c.data if moved is None else moved.nbytes * t.ns_a_byte(task) / moved.engines
+        if c.busy > 2 * elements:
+            found.add(at, task, (c.busy - c.data) / 2)
+            count[moved is not None] += task.kind.instructions
+    together = list(
+        found.finding(
+            t,
+            f"tiles are small: {count[False]} instructions and the start of {count[True]} "
+            "transfers take longer than their elements; tiles of twice the size would need half as "
+            "many",
+            lambda task, _: _one_of_two(t, task),
+        )
+    )
+    most = max([f.gain_us for f in apart], default=0.0)
+    yield from together if together and together[0].gain_us > _MORE * most else apart
+
+
+def _fixed_costs(t: Timeline) -> Iterator[Finding]:
+    """Engines whose time goes into starting instructions, not into elements."""
+    found = {e: (Tasks(), []) for e in (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)}
+    for at, task, engine, c in costs_of(t):
+        if engine in found and task.transfer is None:
+            tasks, costs = found[engine]
+            tasks.add(at, task, (c.busy - c.data) / 2)
+            costs.append((task.kind.instructions, c))
+    for engine, (tasks, costs) in found.items():
+        busy = sum(c.busy for _, c in costs)
+        starting = busy - sum(c.data for _, c in costs)
+        if not costs or starting < busy / 2:
+            continue
+        yield from tasks.finding(
+            t,
+            f"{sum(n for n, _ in costs)} {engine.value} instructions spend {starting / 1e3:.1f} of "
+            f"{busy / 1e3:.1f} us on starting: use longer free axes, or fuse, so that there "
+            "are half as many",
+            _half_as_many(engine),
+        )
+
+
+def _triggers(t: Timeline) -> Iterator[Finding]:
+    """Engines whose time goes into starting transfers."""
+    found = {Engine.SYNC: Tasks(), Engine.GPSIMD: Tasks()}
+    for at, task, engine, c in costs_of(t):
+        if task.transfer is not None:
+            found[engine].add(at, task, c.busy / 2)
+    how = {
+        Engine.SYNC: "transfers are started by the Sync Engine, one after the other",
+        Engine.GPSIMD: "indirect transfers have their descriptors written by GpSimd",
+    }
+    each = {Engine.SYNC: t.timing.dma.trigger_ns, Engine.GPSIMD: t.timing.dma.indirect_ns}
+    for engine, tasks in found.items():
+        yield from tasks.finding(
+            t,
+            f"{len(tasks.saved)} {how[engine]}, {each[engine]:.0f} ns each: move more in each, so "
+            "that there are half as many",
+            _half_as_many(engine),
+        )
+
+
+def _half_as_many(engine: Engine) -> Callable[[Task, float], Task]:
+    """Makes a task one of half as many: all that does not grow with its elements is halved."""
+
+    def change(task: Task, _: float) -> Task:
+        return replaced(
+            task, costs=tuple([(e, _half(c) if e is engine else c) for e, c in task.costs])
+        )
+
+    return change
+
+
+def _one_of_two(t: Timeline, task: Task) -> Task:
+    """The same of a task's engine and of its transfer, whatever it is that is small."""
+    changed = replaced(task, costs=tuple([(e, _half(c)) for e, c in task.costs]))
+    moved = task.transfer
+    if moved is None:
+        return changed
+    bytes_ns = moved.nbytes * t.ns_a_byte(task) / moved.engines
+    engine_ns = (moved.engine_ns + bytes_ns) / 2
+    return replaced(
+        changed, transfer=moved._replace(engine_ns=engine_ns, latency_ns=moved.latency_ns / 2)
+    )
+
+
+def _half(c: Cost) -> Cost:
+    return Cost((c.busy + c.data) / 2, (c.done + c.data) / 2, c.data)
+
+
+def tables(t: Timeline) -> Iterator[Finding]:
+    """Times that the Scalar Engine loads the table of another function."""
+    found, s, functions = Tasks(), t._core.schedule, set()
+    for at, task, engine, c in costs_of(t):
+        # The schedule adds it to what the instruction takes.
+        if (
+            engine is Engine.SCALAR
+            and s.end[at] - s.start[at] > c.busy + t.timing.table_load_ns / 2
+        ):
+            found.add(at, task, t.timing.table_load_ns)
+            functions.add(task.table)
+    if len(found.saved) <= len(functions):  # each once
+        return
+    least = len(functions) / len(found.saved)
+    timing = dataclasses.replace(t.timing, table_load_ns=t.timing.table_load_ns * least)
+    yield from found.finding(
+        t,
+        f"the Scalar Engine loads the table of another function {len(found.saved)} times "
+        f"({', '.join(sorted(functions))}), {t.timing.table_load_ns:.0f} ns each: do all of one "
+        "function before the next, as far as SBUF has room, or use functions of one table",
+        None,
+        timing=timing,
+    )
