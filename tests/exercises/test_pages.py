@@ -13,6 +13,7 @@ import inspect
 import linecache
 import re
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,13 @@ def test_skeletons_fail_and_solutions_pass(page: Path) -> None:
         changed = difflib.ndiff(cell.skeleton().splitlines(), answer.splitlines())
         written = sum(line.startswith("+ ") for line in changed)
         assert written <= 2 * lines + 1, f"{cell.exercise} changes {written} lines"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_section_stands_on_its_own(page: Path, run_python: Callable[..., Any]) -> None:
+    """Its imports and puzzles need nothing of the cells above, nor of this process, where
+    tests/conftest.py has put the simulator in place."""
+    run_python("\n\n".join(cell.source for cell in section(page) if cell.exercise is None))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
