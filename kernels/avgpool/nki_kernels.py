@@ -105,9 +105,9 @@ def nki_avg_pool2d_kernel(
         TypeError, ValueError: settings that are no pooling, or a window larger than the image.
 
     Notes:
-        Launch without a grid. Loops inside one instance let the compiler load a tile while it
-        computes on another; a grid on one core would run instance after instance. Sums and
-        divisions are float32, rounded once. Windows that overlap read shared elements from SBUF.
+        Launch without a grid. After a loop the last tile may be smaller; the instances of a grid
+        all have tiles of one shape. Sums and divisions are float32, rounded once. Windows that
+        overlap read shared elements from SBUF.
 
     Pseudocode:
         for each tile of 128 channels and as many outputs as fit:
