@@ -38,8 +38,13 @@ def add_any_shape(a_input, b_input):
 
 @nki.jit
 def product_of_sum(a_input, b_input):
+    n_rows, n_cols = a_input.shape
     c_output = nl.ndarray(a_input.shape, a_input.dtype, buffer=nl.shared_hbm)
-    a_tile, b_tile = nl.load(a_input), nl.load(b_input)
+    height = min(n_rows, 128)
+    i_row, cols = nl.mgrid[0:height, 0:n_cols]
+    rows = nl.program_id(0) * height + i_row
+    a_tile = nl.load(a_input[rows, cols])
+    b_tile = nl.load(b_input[rows, cols])
     c_tile = a_tile * b_tile * (a_tile + b_tile)
-    nl.store(c_output, value=c_tile)
+    nl.store(c_output[rows, cols], value=c_tile)
     return c_output
