@@ -274,6 +274,16 @@ def test_eight_devices(run_python, eight_devices, partitioner):
         assert [c.opcode for c in back.collectives] == ["all-reduce"]
         for mine, alone in zip(gradients(manual)(xs, weight), grads):
             np.testing.assert_allclose(mine, alone, rtol=1e-5, atol=1e-4)
+
+        # With JAX's check the gradient is refused. It must not be silently wrong.
+        checked = jax.shard_map(rms_norm, mesh=line, in_specs=(P("a"), P()), out_specs=P("a"))
+        np.testing.assert_allclose(jax.jit(checked)(xs, weight), y, rtol=1e-6, atol=1e-6)
+        try:
+            gradients(checked)(xs, weight)
+        except ValueError as error:
+            assert "check_vma=False" in str(error), error
+        else:
+            raise AssertionError("it was accepted")
         """,
         env=eight_devices,
     )
