@@ -61,7 +61,7 @@ def giou_tile(p, q, eps, clamp, add_eps, minus_one):
     sbuf, psum = {"dtype": nl.float32, "buffer": nl.sbuf}, {"dtype": nl.float32, "buffer": nl.psum}
     plane = rows, boxes
 
-    # Inputs come from DMA, which fills SBUF: these two read both operands there.
+    # Inputs come from DMA, which fills SBUF: these three read both operands there.
     end = nisa.tensor_tensor(p[:, :, 2:4], q[:, :, 2:4], op=nl.minimum)
     p_w, p_h = nl.ndarray(plane, **psum), nl.ndarray(plane, **sbuf)
     p_w[...] = nisa.tensor_tensor(p[:, :, 2], p[:, :, 0], op=nl.subtract)
