@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import neuronxcc.nki as nki
 import numpy as np
 import pytest
 
@@ -17,6 +20,7 @@ from kernels.validation import (
 )
 from kernels.validation.__main__ import errors, evaluate, shortening
 from kernels.validation.points import POINTS, SOURCES
+from nkisim import machine
 
 # Traced in well under a second each. The book's page evaluates all points.
 QUICK = [
@@ -45,6 +49,25 @@ def test_a_few_iterations_stand_for_all():
     changes = shortening(evaluate(some), evaluate(some, full=True))
     assert len(changes) == 2
     assert all(0 < abs(change) < 0.02 for _, change in changes)
+
+
+def test_adds_of_one_element_take_turns_on_hardware(monkeypatch):
+    """1.07 us an add is the model's with one transfer of a line under way; it has four."""
+
+    def an_add():
+        kernel = nki.jit(platform_target="trn1")(vector_add.add_columns.func)
+        times = []
+        for n in (50, 100):
+            row = nkisim.TensorSpec((n,), np.dtype(np.float32))
+            times.append(nkisim.profile(kernel, row, row, 1).latency_us)
+        return (times[1] - times[0]) / 50
+
+    assert an_add() == pytest.approx(0.27, abs=0.01)
+    core = machine.PLATFORMS["trn1"]
+    dma = dataclasses.replace(core.timing.dma, in_flight=1)
+    core = dataclasses.replace(core, timing=dataclasses.replace(core.timing, dma=dma))
+    monkeypatch.setitem(machine.PLATFORMS, "trn1", core)
+    assert an_add() == pytest.approx(27404 / 25600, abs=0.01)
 
 
 def test_mamba_order_is_the_published_one():
