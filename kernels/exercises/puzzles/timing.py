@@ -16,15 +16,19 @@ class Clock:
 
 
 class LazyDevice:
-    """A device: a call returns a promise after 5 µs, the first one after 1000; it works 100 µs."""
+    """A device: a call returns a promise after 5 µs, the first one after 1000; it works 100 µs.
+
+    One call's work begins when the one before it has ended.
+    """
 
     def __init__(self, clock: Clock) -> None:
-        self._clock, self._calls = clock, 0
+        self._clock, self._calls, self._free = clock, 0, 0
 
     def __call__(self) -> Promise:
         self._clock.now += 5 if self._calls else 1000
         self._calls += 1
-        return Promise(self._clock, self._clock.now + 100)
+        self._free = max(self._free, self._clock.now) + 100
+        return Promise(self._clock, self._free)
 
     def __repr__(self) -> str:
         return "a device"
