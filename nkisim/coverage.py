@@ -23,6 +23,7 @@ Status = Literal["simulated", "partly", "not yet"]
 # Documented names that are here, but whose use is an UnsupportedError, and why.
 NOT_YET = {
     "neuronxcc.nki.isa.builtin_custom_op": "calls libraries of the SDK; undocumented",
+    "neuronxcc.nki.language.tfloat32": "a name; no tile has this type",
 }
 
 # Names that exist, and what of them does not.
@@ -43,7 +44,6 @@ PARTLY = {
     "neuronxcc.nki.language.gemm_stationary_grid": "documented in one sentence; an index grid",
     "neuronxcc.nki.language.rand": "its own generator: not the device's numbers",
     "neuronxcc.nki.language.random_seed": "its own generator: not the device's numbers",
-    "neuronxcc.nki.language.tfloat32": "a name; no tile has this type",
 }
 
 
