@@ -177,7 +177,7 @@ def _package(name: str, module: str) -> Finding:
 def _torch_xla() -> Finding:
     name = "torch_xla"
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        why = "It exists for Linux on x86_64 only. The PyTorch pages skip their HLO here."
+        why = "It exists for Linux on x86_64 only. Here the PyTorch pages show stored results."
         return Finding(name, State.ABSENT, "not for this platform", why)
     finding = _package("torch_xla", "torch_xla")
     torch = _version("torch")
