@@ -240,7 +240,8 @@ V3 = Timing(
         store_latency_ns=240,  # [BW] completion 0.33 us after the data
         semaphore_ns=91,  # no source: as v2
         wake_ns=300,  # [BW]
-        in_flight=2,  # as v2
+        # No source. A write-up has 1.5 to 1.8 us for tiny adds on trn2: fewer overlap than on v2.
+        in_flight=2,
         indirect_ns=1000,  # as v2
     ),
     semaphore_ns=36,  # [C] 33-38
@@ -254,7 +255,7 @@ V3 = Timing(
     dynamic_cycles=600,  # [I]
     gpsimd_rsqrt_cycles=4,  # [I]
     wide_stride_bytes=16,  # as v2
-    interface_ghz=1.2,  # as v2
+    interface_ghz=1.2,  # no source: Scalar's clock, as on v2
     bf16_pairs=True,  # [A]
     shared_port=False,  # [A]
     table_load_ns=1283,  # [C]
