@@ -12,13 +12,18 @@ import argparse
 import os
 import runpy
 import sys
+from collections.abc import Sequence
 from textwrap import fill
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from nkisim import children
 from nkisim.checking.settings import CHECKS
 from nkisim.errors import KernelError
 from nkisim.install import install, sdk_installed
+
+if TYPE_CHECKING:
+    from nkisim.kernel import Specialization
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -48,6 +53,8 @@ def main() -> None:
     # What follows the target is the program's own, to the letter: `--`, too.
     own = 2 if words[:1] == ["-m"] else 1
     options, arguments = parser.parse_args(words[:own]), words[own:]
+    if not options.module and not os.path.isfile(options.target):
+        parser.error(f"there is no file {options.target!r}; for a module use -m")
 
     if not install() and sdk_installed():
         print("nkisim: the Neuron SDK is installed; running on it", file=sys.stderr)
@@ -57,11 +64,11 @@ def main() -> None:
     sys.argv = [options.target, *arguments]
     sys.excepthook = _show
     if not profiles:
-        _run(parser, options)
+        _run(options)
     elif sdk_installed():
         parser.error("profile models kernels on the simulator; with the SDK, use nki.profile")
     else:
-        _profile(parser, options)
+        _profile(options)
 
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -95,26 +102,43 @@ def _reach_children() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(folders)
 
 
-def _profile(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Run the program, then print a summary for each kernel, grid and set of shapes."""
-    from nkisim.cost import timeline
+def _profile(options: argparse.Namespace) -> None:
+    """Run the program, then print a summary of each kernel, grid and set of shapes it launched.
+
+    However the program ends, what it launched until then is printed, and it still ends so.
+    """
     from nkisim.cost.watch import launches
 
     with launches() as found:
-        _run(parser, options)
+        try:
+            _run(options)
+        except SystemExit:
+            _print_summaries(found)
+            raise
+        except BaseException:
+            # An error tells more than that there was no launch before it.
+            if found:
+                _print_summaries(found)
+            raise
+    _print_summaries(found)
+
+
+def _print_summaries(found: Sequence[Specialization]) -> None:
+    """Print a summary of each kernel, grid and set of shapes."""
+    from nkisim.cost import timeline
+
     if not found:
         print("nkisim: the program launched no kernel", file=sys.stderr)
     for special in found:
-        print(timeline(special.program.trace).summary())
+        # At once: before the traceback, if there is one, where both go to one file.
+        print(timeline(special.program.trace).summary(), flush=True)
 
 
-def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace) -> None:
     if options.module:
         sys.path.insert(0, os.getcwd())
         runpy.run_module(options.target, run_name="__main__", alter_sys=True)
         return
-    if not os.path.isfile(options.target):
-        parser.error(f"there is no file {options.target!r}; for a module use -m")
     sys.path.insert(0, os.path.dirname(os.path.abspath(options.target)))
     runpy.run_path(options.target, run_name="__main__")
 

@@ -160,3 +160,49 @@ def test_programs_that_a_program_starts_run_on_the_simulator(run_python, program
     assert (first, second, module) == ("hidden", "hidden", "nkisim.nki")
     assert str(hidden) in path
     assert not any(folder.endswith("children") for folder in path)
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        ("sys.exit(3)", 3),
+        ("sys.exit('enough')", 1),
+        ("raise ValueError('no more')", 1),
+        ("double(np.ones((200, 3), np.float32))", 1),  # a diagnosed error
+        ("import unittest; unittest.main(argv=['program'])", None),
+    ],
+)
+def test_a_profile_is_printed_however_the_program_ends(run_python, program, ending, code):
+    with program.open("a") as file:
+        file.write(f"    {ending}\n")
+    plain = run_python("-m", "nkisim", str(program), check=False)
+    done = run_python("-m", "nkisim", "profile", str(program), check=False)
+    assert done.stdout.startswith(plain.stdout)
+    assert done.stdout.count("double on NeuronCore-v2") == 1
+    assert done.returncode == plain.returncode
+    assert code in (plain.returncode, None)
+    if "unittest" not in ending:  # whose report has a time
+        assert done.stderr == plain.stderr
+
+
+def test_a_profile_of_what_a_test_runner_launches(run_python, program):
+    test = program.parent / "test_program.py"
+    test.write_text(
+        "import numpy as np\nfrom program import double\n\n\n"
+        "def test_double():\n    assert double(np.ones((2, 3), np.float32)).sum() == 12\n"
+    )
+    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", str(test))
+    out = run_python("-m", "nkisim", "profile", *words).stdout
+    assert out.index("1 passed") < out.index("double on NeuronCore-v2")
+
+
+@pytest.mark.parametrize(
+    ("ending", "notice"), [("sys.exit()", True), ("pass", True), ("double(1)", False)]
+)
+def test_a_profile_without_a_launch_says_so_unless_an_error_does(
+    run_python, program, ending, notice
+):
+    program.write_text(program.read_text().split("if __name__")[0] + ending + "\n")
+    done = run_python("-m", "nkisim", "profile", str(program), check=False)
+    assert done.stdout == ""
+    assert ("launched no kernel" in done.stderr) == notice
