@@ -124,14 +124,23 @@ def _profile(options: argparse.Namespace) -> None:
 
 
 def _print_summaries(found: Sequence[Specialization]) -> None:
-    """Print a summary of each kernel, grid and set of shapes."""
+    """Print a summary of each kernel, grid and set of shapes, and of each of its models.
+
+    The ways to launch a kernel, and its options, are traced apart; most are modelled the same.
+    """
     from nkisim.cost import timeline
 
     if not found:
         print("nkisim: the program launched no kernel", file=sys.stderr)
+    printed = set()
     for special in found:
-        # At once: before the traceback, if there is one, where both go to one file.
-        print(timeline(special.program.trace).summary(), flush=True)
+        summary = timeline(special.program.trace).summary()
+        kernel = special.kernel
+        what = (id(kernel.func), str(kernel.grid), special.program.inputs, summary)
+        if what not in printed:
+            printed.add(what)
+            # At once: before the traceback, if there is one, where both go to one file.
+            print(summary, flush=True)
 
 
 def _run(options: argparse.Namespace) -> None:

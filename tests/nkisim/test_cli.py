@@ -206,3 +206,31 @@ def test_a_profile_without_a_launch_says_so_unless_an_error_does(
     done = run_python("-m", "nkisim", "profile", str(program), check=False)
     assert done.stdout == ""
     assert ("launched no kernel" in done.stderr) == notice
+
+
+def test_a_profile_has_each_kernel_grid_and_shapes_once(run_python, program):
+    text = program.read_text().split("@nki.jit")
+    program.write_text(
+        text[0] + "TIMES = 1\n\n\n"
+        "@nki.jit\n"
+        "def rows(x):\n"
+        "    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n"
+        "    at = nl.ds(nl.program_id(0), x.shape[0] // nl.num_programs(0))\n"
+        "    tile = nl.load(x[at])\n"
+        "    for _ in range(TIMES):\n"
+        "        tile = tile * 2\n"
+        "    nl.store(out[at], tile)\n"
+        "    return out\n\n\n"
+        "x = np.ones((2, 3), np.float32)\n"
+        "rows[1](x), rows[1](x)\n"
+        "nki.simulate_kernel(rows[1], x)\n"
+        "nki.baremetal(rows)[1](x)\n"
+        "nki.benchmark(warmup=1, iters=1)(rows)[1](x)\n"
+        "rows[2](x)\n"
+        "rows[1](np.ones((4, 3), np.float32))\n"
+        "TIMES = 2  # another model of the first\n"
+        "rows[1](x)\n"
+    )
+    out = run_python("-m", "nkisim", "profile", str(program)).stdout
+    found = [line for line in out.splitlines() if "instructions" in line and "overhead" in line]
+    assert [line.split()[-2] for line in found] == ["3", "6", "3", "4"]
