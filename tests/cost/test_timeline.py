@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
+import tempfile
+from collections import Counter
+from pathlib import Path
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 import neuronxcc.nki.typing as nt
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import nkisim
 from kernels.validation import elementwise, mamba, vector_add
-from nkisim.cost.timeline import MODELLED
+from nkisim.cost.timeline import MODELLED, Interval
 from nkisim.errors import ParameterError
 
 
@@ -169,6 +175,70 @@ def test_perfetto_trace_holds_every_interval(timeline, tmp_path):
     count = sum(e["args"]["instructions"] for e in spans if names[e["tid"]] == "Vector")
     assert count == timeline.engines["Vector"].instructions
     assert MODELLED in events[0]["args"]["name"]
+
+
+@nki.jit
+def uneven(x, w, rows):
+    """Tiles on all queues, and a few rows on as many: queues are not level."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    doubled = nl.ndarray(w.shape, w.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 128):
+        few = nl.load(w[nl.ds(i * rows, rows)])
+        tile = nl.load(x[nl.ds(i * 128, 128)])
+        nl.store(doubled[nl.ds(i * rows, rows)], nl.multiply(few, 2.0))
+        nl.store(out[nl.ds(i * 128, 128)], nl.exp(tile))
+    return out, doubled
+
+
+def threads_of(t):
+    """The threads of a trace, in order, each with its spans."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        t.to_perfetto(path)
+        events = json.loads(path.read_text())["traceEvents"]
+    spans = [e for e in events if e["ph"] == "X"]
+    order = {e["tid"]: e["args"]["sort_index"] for e in events if e["name"] == "thread_sort_index"}
+    names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert len(set(names.values())) == len(names)
+    return {
+        names[tid]: [e for e in spans if e["tid"] == tid] for tid in sorted(names, key=order.get)
+    }
+
+
+def assert_apart(threads):
+    """Complete events of a thread must not overlap partly; these do not at all."""
+    for spans in threads.values():
+        for a, b in itertools.pairwise(sorted(spans, key=lambda e: e["ts"])):
+            assert a["ts"] + a["dur"] <= b["ts"]
+            ns = [math.floor(1000 * us) for us in (a["ts"], a["dur"], b["ts"])]
+            assert ns[0] + ns[1] <= ns[2]  # as readers add them that keep whole nanoseconds
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "overlap"), [(1, 1000, True), (3, 64, True), (128, 512, False)]
+)
+def test_what_overlaps_in_a_kernel_is_on_several_threads(rows, columns, overlap):
+    t = nkisim.profile(uneven, spec(1024, columns), spec(8 * rows, columns), rows)
+    threads = threads_of(t)
+    assert list(threads)[:6] == ["Tensor", "Vector", "Scalar", "GpSimd", "Sync", "DMA"]
+    assert ("DMA (2)" in threads) == overlap
+    assert_apart(threads)
+    found = Counter(re.sub(r" \(\d+\)$", "", n) for n, spans in threads.items() for _ in spans)
+    assert found == Counter(i.track for i in t.intervals)
+
+
+@given(
+    st.lists(st.integers(0, 10**5), min_size=2, max_size=20),
+    st.lists(st.tuples(st.integers(0, 10**5), st.integers(0, 10**5))),
+)
+def test_no_intervals_overlap_on_a_thread(times, others):
+    back_to_back = itertools.pairwise(sorted(times))
+    ends = [(min(ns) / 1e3, max(ns) / 1e3) for ns in (*back_to_back, *others)]
+    t = nkisim.profile(few_rows, spec(128, 64))
+    t.intervals = sorted(Interval("DMA", "load", *pair, None) for pair in ends)
+    threads = threads_of(t)
+    assert sum(map(len, threads.values())) == len(ends)
+    assert_apart(threads)
 
 
 def test_a_transfer_on_all_queues_is_one_interval():
