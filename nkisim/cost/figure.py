@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from matplotlib.font_manager import FontProperties
 
     from nkisim.cost.timeline import Interval, Timeline
 
@@ -19,8 +21,13 @@ _COLORS = {
     "load": "#56b4e9",
     "store": "#d55e00",
 }
+_DMA = ("load", "store")
 _MOST = 4000  # rectangles a track; beyond that a pixel holds several
 _LEAST = 0.005  # of the time shown: an engine that is busy for less would be an empty row
+_SIZE = (5.6, 2.9)  # inches; in a smaller figure letters are smaller, too
+_SMALLEST = 0.7  # times their usual size: any smaller, they could not be read
+_SPARE = 1.06  # letters are wider than they should be where pixels are few
+_NAME = 12  # characters of a kernel's name that are always shown
 
 
 def draw(
@@ -29,23 +36,26 @@ def draw(
     start_us: float = 0.0,
     end_us: float | None = None,
     title: str | None = None,
-    size: tuple[float, float] = (5.6, 2.9),
+    size: tuple[float, float] = _SIZE,
 ) -> Figure:
     """The engine timeline: a row an engine, one for loads and one for stores.
 
-    An engine that is busy for less than half a percent of the time shown has none.
+    An engine that is busy for less than half a percent of the time shown has none. Beside a name is
+    the busy share of the whole body; for loads and for stores, of the busiest DMA queue.
 
     Args:
         timeline: what to draw.
         start_us, end_us: the part to show, in microseconds of the body.
-        title: above the picture; kernel and latency when None.
+        title: above the picture; kernel and latency when None, of a long name both ends.
         size: inches.
 
     Returns:
         A figure whose backgrounds are transparent. Ink is black; `kernels.plots.show` turns it
         into the colour of the page's text.
     """
+    import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.font_manager import FontProperties
     from matplotlib.patches import Patch
 
     end = timeline.body_us if end_us is None else end_us
@@ -57,27 +67,39 @@ def draw(
     for row, (name, bars) in enumerate(tracks):
         color = _COLORS.get(name, "#999999")
         axes.broken_barh(bars, (row - 0.4, 0.8), facecolor=color, linewidth=0)
-    uses = timeline.engines
-    labels = []
-    for name, _ in tracks:
-        use = uses.get(name)
-        labels.append(f"{name} {use.utilisation:.0%}" if use else f"DMA {name}")
+    shares = {use.name: use.utilisation for use in timeline.engines.values()}
+    shares |= _transfer_shares(timeline)
+    labels = [f"{'DMA ' * (n in _DMA)}{n} {shares.get(n, 0.0):.0%}" for n, _ in tracks]
     axes.set_yticks(range(len(tracks)), labels)
     axes.invert_yaxis()
     axes.set_xlim(start_us, end)
     axes.set_xlabel("time from the first instruction (µs)")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+    scale = max(_SMALLEST, min(1.0, size[0] / _SIZE[0], size[1] / _SIZE[1]))
+    usual = matplotlib.rcParams["font.size"] * scale
+    if scale < 1:
+        axes.xaxis.label.set_size(usual)
+        axes.tick_params(labelsize=usual)
+    # The title starts where the axes do: right of the labels, their ticks and the margin.
+    beside = max((_points(label, FontProperties(size=usual)) for label in labels), default=0.0)
+    ink = FontProperties(size=10 * scale)
+
+    def fits(line: str) -> bool:
+        return _SPARE * _points(line, ink) <= 72 * size[0] - beside - 14
+
     if title is None:
-        title = f"{timeline.kernel}: {timeline.latency_us:.1f} µs with launch"
-    axes.set_title(f"{title}\n{timeline.kind}", fontsize=10, loc="left")
+        title = _name_and_latency(timeline, fits)
+    lines = [line for text in (title, timeline.kind) for line in _wrapped(text, fits)]
+    axes.set_title("\n".join(lines), fontproperties=ink, loc="left")
     handles = [Patch(facecolor=_COLORS.get(n, "#999999"), label=n) for n, _ in tracks]
+    small = FontProperties(size=max(6.0, 8 * scale))
     figure.legend(
         handles=handles,
         loc="outside lower center",
-        ncols=6,
+        ncols=_columns([name for name, _ in tracks], small, 72 * size[0]),
         frameon=False,
-        fontsize=8,
+        prop=small,
         handlelength=1,
         columnspacing=1,
     )
@@ -103,7 +125,7 @@ def _tracks(
             continue
         if i.track.startswith("DMA"):
             # The queues of one direction share a row.
-            rows["store" if i.label in ("store", "spill") else "load"].append(i)
+            rows[_direction(i.label)].append(i)
         else:
             rows[i.track].append(i)
     shown = end - start
@@ -111,8 +133,67 @@ def _tracks(
     return [
         (name, parts)
         for name, parts in bars.items()
-        if name in ("load", "store") or sum(length for _, length in parts) >= _LEAST * shown
+        if name in _DMA or sum(length for _, length in parts) >= _LEAST * shown
     ]
+
+
+def _direction(label: str) -> str:
+    """Which of the two rows of DMA a transfer is on."""
+    return "store" if label in ("store", "spill") else "load"
+
+
+def _transfer_shares(timeline: Timeline) -> dict[str, float]:
+    """What loads and stores take of the busiest DMA queue, 0 to 1: together, what it is busy."""
+    work, s = timeline._core.work, timeline._core.schedule
+    busiest = max(range(len(s.queue_busy)), key=s.queue_busy.__getitem__)
+    shares = dict.fromkeys(_DMA, 0.0)
+    for task, queues in zip(work.tasks, s.queues_of, strict=True):
+        if task.transfer is not None and busiest in queues:
+            shares[_direction(task.label)] += task.transfer.engine_ns / max(s.span, 1e-9)
+    return shares
+
+
+def _points(text: str, font: FontProperties) -> float:
+    """Width of a line of text, in points."""
+    from matplotlib.textpath import text_to_path
+
+    return text_to_path.get_text_width_height_descent(text, font, ismath=False)[0]
+
+
+def _name_and_latency(timeline: Timeline, fits: Callable[[str], bool]) -> str:
+    """The title of a figure: on one line, if that leaves enough of the kernel's name."""
+    from nkisim.cost.timeline import shortened
+
+    for most in range(len(timeline.kernel), _NAME, -1):
+        title = f"{shortened(timeline.kernel, most)}: {timeline.latency_us:.1f} µs with launch"
+        if fits(title):
+            return title
+    return f"{shortened(timeline.kernel, _NAME)}: {timeline.latency_us:.1f} µs with launch"
+
+
+def _wrapped(text: str, fits: Callable[[str], bool]) -> list[str]:
+    """Lines that fit, as far as single words do."""
+    lines = []
+    for line in text.split("\n"):
+        words = line.split(" ")
+        taken = words[0]
+        for word in words[1:]:
+            if fits(f"{taken} {word}"):
+                taken += f" {word}"
+            else:
+                lines.append(taken)
+                taken = word
+        lines.append(taken)
+    return lines
+
+
+def _columns(names: list[str], font: FontProperties, room: float) -> int:
+    """Columns of a legend in so many points: as few rows as fit, about equally long."""
+    around = 2.8 * font.get_size()  # the patch, and what is left free
+    widest = max((_points(name, font) for name in names), default=0.0)
+    most = max(1, int(room / (widest + around)))
+    rows = -(-len(names) // most)
+    return max(1, -(-len(names) // max(1, rows)))
 
 
 def _merged(intervals: list[Interval], gap: float) -> list[tuple[float, float]]:

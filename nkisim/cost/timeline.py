@@ -457,3 +457,11 @@ def short(location: Location | None) -> str:
     if place.startswith("this notebook cell"):
         return f"cell:{location.lineno}"
     return place.split(" in ")[0]
+
+
+def shortened(name: str, most: int) -> str:
+    """A name in at most so many characters: both ends of a longer one."""
+    if len(name) <= most:
+        return name
+    first = most // 2
+    return f"{name[:first]}…{name[len(name) - (most - 1 - first) :]}"
