@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nkisim.cost.findings import Finding
 
 MODELLED = "modelled by nkisim, not measured"
+_HEADING = 20  # characters of a column's heading
 
 
 class Interval(NamedTuple):
@@ -379,7 +380,10 @@ class Timeline:
         return "\n".join(out)
 
     def compare(self, other: Timeline) -> str:
-        """Two kernels side by side, as text: this one, the other, and this over the other."""
+        """Two kernels side by side, as text: this one, the other, and this over the other.
+
+        Long names lose their middle. Names that read the same then are numbered.
+        """
         rows = [
             ("latency us", self.latency_us, other.latency_us),
             ("body us", self.body_us, other.body_us),
@@ -390,8 +394,9 @@ class Timeline:
         for name, use in self.engines.items():
             if use.instructions or other.engines[name].instructions:
                 rows.append((f"{name} busy us", use.busy_us, other.engines[name].busy_us))
-        wide = max(10, min(20, max(len(self.kernel), len(other.kernel))))
-        head = f"{self.kernel[:wide]:>{wide}} {other.kernel[:wide]:>{wide}}"
+        names = _headings(self.kernel, other.kernel)
+        wide = max(10, *map(len, names))
+        head = " ".join(f"{name:>{wide}}" for name in names)
         out = [f"{self.kind:28} {head} {'ratio':>6}"]
         for name, a, b in rows:
             ratio = f"{a / b:6.2f}" if b else f"{'-':>6}"
@@ -465,3 +470,11 @@ def shortened(name: str, most: int) -> str:
         return name
     first = most // 2
     return f"{name[:first]}…{name[len(name) - (most - 1 - first) :]}"
+
+
+def _headings(*names: str) -> list[str]:
+    """Kernels' names as headings of columns, no two alike."""
+    found = [shortened(name, _HEADING) for name in names]
+    if len(set(found)) == len(found):
+        return found
+    return [f"{shortened(n, _HEADING - 4)} ({at})" for at, n in enumerate(names, start=1)]

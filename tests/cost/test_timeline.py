@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import math
@@ -155,6 +156,34 @@ def test_text_says_that_it_is_modelled(timeline):
     assert re.search(r"mamba\.py:\d+", timeline.table())
     assert "elementwise" not in timeline.compare(other)
     assert "exp" in timeline.compare(other)
+
+
+@pytest.mark.parametrize(
+    ("names", "headings"),
+    [
+        (("narrow", "wide"), ("    narrow", "      wide")),
+        (("a_name_of_14__", "b"), ("a_name_of_14__", "             b")),
+        (("exactly_as_long_as_t", "b"), ("exactly_as_long_as_t", f"{'b':>20}")),
+        (
+            ("my_wonderful_layernorm_version_1", "my_wonderful_layernorm_version_2"),
+            ("my_wonderf…version_1", "my_wonderf…version_2"),
+        ),
+        (("big", "big"), ("   big (1)", "   big (2)")),
+        (
+            ("layernorm_in_bfloat16_rows_forward", "layernorm_in_float32_rows_forward"),
+            ("layernor…forward (1)", "layernor…forward (2)"),
+        ),
+    ],
+)
+def test_headings_tell_the_kernels_apart(timeline, names, headings):
+    first, second = (copy.copy(timeline) for _ in names)
+    first.kernel, second.kernel = names
+    head, *rows = first.compare(second).splitlines()
+    assert head == f"{MODELLED} {headings[0]} {headings[1]}  ratio"
+    wide = len(headings[0])
+    for row in rows:
+        assert len(row) == 28 + 2 * (1 + wide) + 7
+        assert row.endswith("  1.00")
 
 
 def few_rows(x):
