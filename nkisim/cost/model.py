@@ -57,14 +57,15 @@ def timeline(trace: Trace) -> Timeline:
     """The Timeline of a traced kernel."""
     machine = trace.machine
     timing = machine.timing
-    cores: dict[int, list] = {}
+    cores = [trace.instructions]
     if trace.grid.cores > 1:
+        cores = [[] for _ in range(trace.grid.cores)]  # also of those that have nothing to do
         for instr in trace.instructions:
-            cores.setdefault(trace.grid.core(instr.program), []).append(instr)
+            cores[trace.grid.core(instr.program)].append(instr)
     found = []
     with _without_collection():
-        for core in sorted(cores) or [0]:
-            work = work_of(cores.get(core, trace.instructions), machine, timing)
+        for instructions in cores:
+            work = work_of(instructions, machine, timing)
             spilled = spill(work, machine, timing)
             found.append(Core(work, schedule(work, machine, timing), spilled))
     return Timeline(trace.name, machine, timing, found, len(trace.instructions))

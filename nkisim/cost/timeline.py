@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nkisim.cost.findings import Finding
 
 MODELLED = "modelled by nkisim, not measured"
+_UNEVEN = 1.5  # times the quickest core's body, from which the slowest one's is worth a line
 _HEADING = 20  # characters of a column's heading
 
 
@@ -111,7 +112,8 @@ class Timeline:
     Attributes:
         kernel: name of the kernel.
         machine: NeuronCore generation.
-        cores: one entry a NeuronCore that the launch grid names; figures are of the slowest one.
+        cores: one entry a NeuronCore that the launch grid names, in their order; figures are of
+            the slowest one.
         instructions: instructions traced, over all cores.
     """
 
@@ -364,6 +366,7 @@ class Timeline:
             f"{self.kernel} on {self.machine.name}: {self.latency_us:.1f} us ({self.kind})",
             f"  launch overhead {self.overhead_us:.1f} us, body {self.body_us:.1f} us, "
             f"{self.instructions} instructions",
+            *(f"  {said}" for said in self._said_of_cores),
             f"  HBM {self.hbm_bytes / 1e6:.3f} MB at {self.bandwidth_gb_per_s:.1f} GB/s "
             f"(peak {self.peak_bandwidth_gb_per_s:.0f})",
             f"  roofline {floor:.1f} us ({roof}), reached {self.roofline_fraction:.0%}; "
@@ -378,6 +381,22 @@ class Timeline:
         for f in self.findings:
             out.append(f"  - {f}")
         return "\n".join(out)
+
+    @property
+    def _said_of_cores(self) -> list[str]:
+        """What the figures of a launch on several cores are of, a line each."""
+        cores = self.cores
+        if len(cores) == 1:
+            return []
+        spans = [core.schedule.span for core in cores]
+        said = [
+            f"{len(cores)} cores share the {self.instructions} instructions; bytes, engines and "
+            f"findings are of the slowest, core {cores.index(self._core)}"
+        ]
+        if max(spans) > _UNEVEN * min(spans):
+            each = ", ".join(f"core {at} {span / 1e3:.1f} us" for at, span in enumerate(spans))
+            said.append(f"time of the body: {each}; the launch takes as long as the slowest")
+        return said
 
     def compare(self, other: Timeline) -> str:
         """Two kernels side by side, as text: this one, the other, and this over the other.
@@ -432,11 +451,14 @@ class Timeline:
             if u.instructions
         )
         notes = "".join(f"<li>{html.escape(str(f))}</li>" for f in self.findings)
+        cores = "".join(
+            f" {html.escape(said[0].upper() + said[1:])}." for said in self._said_of_cores
+        )
         roof, floor = self.roofline
         return (
             f"<div><p><b>{html.escape(self.kernel)}</b>: {self.latency_us:.1f} µs "
             f"on {self.machine.name} ({self.kind}). Body {self.body_us:.1f} µs, launch overhead "
-            f"{self.overhead_us:.1f} µs. Roofline {floor:.1f} µs ({roof}).</p>"
+            f"{self.overhead_us:.1f} µs. Roofline {floor:.1f} µs ({roof}).{cores}</p>"
             "<table><thead><tr><th>resource</th><th>busy, µs</th><th>of the body</th>"
             f"<th>instructions</th></tr></thead><tbody>{rows}</tbody></table>"
             f"<ul>{notes}</ul></div>"

@@ -309,6 +309,48 @@ def test_two_cores_share_the_instances():
     assert two.body_us < 0.7 * one.body_us
 
 
+@nki.jit
+def shared_out(x, first):
+    """Tiles of 128 rows: instance 0 takes `first` of them, instance 1 the others."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    own, start = first, 0
+    if nl.program_id(0) == 1:
+        own, start = x.shape[0] // 128 - first, first
+    for i in nl.affine_range(own):
+        rows = nl.ds((start + i) * 128, 128)
+        nl.store(out[rows], nl.exp(nl.load(x[rows])))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("first", "slowest", "uneven"), [(8, 0, False), (7, 1, False), (2, 1, True), (16, 0, True)]
+)
+def test_a_summary_says_which_of_two_cores_it_is_of(first, slowest, uneven):
+    x = spec(128 * 16, 512)
+    t = nkisim.profile(shared_out[nl.nc(2)], x, first)
+    alone = nkisim.profile(elementwise.exp, spec(128 * max(first, 16 - first), 512))
+    assert t.hbm_bytes == alone.hbm_bytes
+    assert len(t.cores) == 2
+    said = (
+        "2 cores share the 48 instructions; bytes, engines and findings are of the slowest, "
+        f"core {slowest}"
+    )
+    text = str(t).splitlines()
+    assert text[2] == f"  {said}"
+    assert said in t._repr_html_()
+    times = [core.schedule.span / 1e3 for core in t.cores]
+    both = f"core 0 {times[0]:.1f} us, core 1 {times[1]:.1f} us"
+    line = f"  time of the body: {both}; the launch takes as long as the slowest"
+    assert (line in text) == uneven
+    assert (both in t._repr_html_()) == uneven
+    assert times[slowest] == t.body_us
+
+
+def test_a_summary_of_one_core_says_nothing_of_cores(timeline):
+    assert "core " not in str(timeline).lower()
+    assert "cores" not in str(timeline) + timeline._repr_html_()
+
+
 def test_benchmark_fills_the_documented_result(capsys):
     @nki.benchmark(warmup=2, iters=5)
     @nki.jit
