@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from nkisim.cost.report import shortened
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.font_manager import FontProperties
@@ -162,8 +164,6 @@ def _points(text: str, font: FontProperties) -> float:
 
 def _name_and_latency(timeline: Timeline, fits: Callable[[str], bool]) -> str:
     """The title of a figure: on one line, if that leaves enough of the kernel's name."""
-    from nkisim.cost.timeline import shortened
-
     for most in range(len(timeline.kernel), _NAME, -1):
         title = f"{shortened(timeline.kernel, most)}: {timeline.latency_us:.1f} µs with launch"
         if fits(title):

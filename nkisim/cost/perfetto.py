@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nkisim.cost.report import short
+
 if TYPE_CHECKING:
     from nkisim.cost.timeline import Interval, Timeline
 
@@ -66,8 +68,6 @@ def _threads(timeline: Timeline) -> dict[str, list[Interval]]:
 
 def _span(tid: int, i: Interval) -> dict:
     """An interval as a complete event."""
-    from nkisim.cost.timeline import short
-
     start, end = _exact(i.start_us), _exact(i.end_us)
     return {
         "ph": "X",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from nkisim.cost.compute import Cost
+from nkisim.cost.report import short
 from nkisim.cost.scheduler import ENGINES
 from nkisim.cost.whatif import gain_us, replaced
 from nkisim.errors import Location
@@ -35,8 +36,6 @@ class Finding(NamedTuple):
     location: Location | None
 
     def __str__(self) -> str:
-        from nkisim.cost.timeline import short
-
         where = f" [{short(self.location)}]" if self.location else ""
         gain = f" (would gain {self.gain_us:.1f} us, modelled)" if self.gain_us else ""
         return f"{self.text}{where}{gain}"

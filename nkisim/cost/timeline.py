@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nkisim.cost import report
 from nkisim.cost.scheduler import ENGINES, Schedule
 from nkisim.cost.tasks import Task, Work
 from nkisim.errors import Location
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from nkisim.cost.findings import Finding
 
 MODELLED = "modelled by nkisim, not measured"
-_UNEVEN = 1.5  # times the quickest core's body, from which the slowest one's is worth a line
-_HEADING = 20  # characters of a column's heading
 
 
 class Interval(NamedTuple):
@@ -343,84 +341,18 @@ class Timeline:
         Args:
             rows: how many to show.
         """
-        shown = self.lines[:rows]
-        place = max(map(len, ("line", *(short(r.location) for r in shown))))
-        what = max(map(len, ("instruction", *(r.label for r in shown))))
-        out = [
-            f"{self.kernel}: time of each line, {self.kind}",
-            f"{'line':{place}} {'resource':10} {'instruction':{what}} {'count':>7} "
-            f"{'busy us':>9} {'of body':>8}",
-        ]
-        for r in shown:
-            share = r.busy_us / max(self.body_us, 1e-9)
-            out.append(
-                f"{short(r.location):{place}} {r.resource:10} {r.label:{what}} {r.count:7} "
-                f"{r.busy_us:9.2f} {share:8.1%}"
-            )
-        return "\n".join(out)
+        return report.table(self, rows)
 
     def summary(self) -> str:
         """The figures and the findings as text."""
-        roof, floor = self.roofline
-        out = [
-            f"{self.kernel} on {self.machine.name}: {self.latency_us:.1f} us ({self.kind})",
-            f"  launch overhead {self.overhead_us:.1f} us, body {self.body_us:.1f} us, "
-            f"{self.instructions} instructions",
-            *(f"  {said}" for said in self._said_of_cores),
-            f"  HBM {self.hbm_bytes / 1e6:.3f} MB at {self.bandwidth_gb_per_s:.1f} GB/s "
-            f"(peak {self.peak_bandwidth_gb_per_s:.0f})",
-            f"  roofline {floor:.1f} us ({roof}), reached {self.roofline_fraction:.0%}; "
-            f"busiest: {self.bound.name}, {self.bound.busy_us:.1f} us",
-        ]
-        for use in self.engines.values():
-            if use.instructions:
-                out.append(
-                    f"    {use.name:10} busy {use.busy_us:10.2f} us  {use.utilisation:6.1%}  "
-                    f"{use.instructions} instructions"
-                )
-        for f in self.findings:
-            out.append(f"  - {f}")
-        return "\n".join(out)
-
-    @property
-    def _said_of_cores(self) -> list[str]:
-        """What the figures of a launch on several cores are of, a line each."""
-        cores = self.cores
-        if len(cores) == 1:
-            return []
-        spans = [core.schedule.span for core in cores]
-        said = [
-            f"{len(cores)} cores share the {self.instructions} instructions; bytes, engines and "
-            f"findings are of the slowest, core {cores.index(self._core)}"
-        ]
-        if max(spans) > _UNEVEN * min(spans):
-            each = ", ".join(f"core {at} {span / 1e3:.1f} us" for at, span in enumerate(spans))
-            said.append(f"time of the body: {each}; the launch takes as long as the slowest")
-        return said
+        return report.summary(self)
 
     def compare(self, other: Timeline) -> str:
         """Two kernels side by side, as text: this one, the other, and this over the other.
 
         Long names lose their middle. Names that read the same then are numbered.
         """
-        rows = [
-            ("latency us", self.latency_us, other.latency_us),
-            ("body us", self.body_us, other.body_us),
-            ("HBM MB", self.hbm_bytes / 1e6, other.hbm_bytes / 1e6),
-            ("bandwidth GB/s", self.bandwidth_gb_per_s, other.bandwidth_gb_per_s),
-            ("roofline us", self.roofline[1], other.roofline[1]),
-        ]
-        for name, use in self.engines.items():
-            if use.instructions or other.engines[name].instructions:
-                rows.append((f"{name} busy us", use.busy_us, other.engines[name].busy_us))
-        names = _headings(self.kernel, other.kernel)
-        wide = max(10, *map(len, names))
-        head = " ".join(f"{name:>{wide}}" for name in names)
-        out = [f"{self.kind:28} {head} {'ratio':>6}"]
-        for name, a, b in rows:
-            ratio = f"{a / b:6.2f}" if b else f"{'-':>6}"
-            out.append(f"{name:28} {a:{wide}.2f} {b:{wide}.2f} {ratio}")
-        return "\n".join(out)
+        return report.compare(self, other)
 
     def plot(self, **kwargs: Any) -> Figure:
         """The engine timeline as a matplotlib figure. See `nkisim.cost.figure.draw`."""
@@ -444,25 +376,7 @@ class Timeline:
         return self.summary()
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{html.escape(u.name)}</td><td>{u.busy_us:.2f}</td>"
-            f"<td>{u.utilisation:.1%}</td><td>{u.instructions}</td></tr>"
-            for u in self.engines.values()
-            if u.instructions
-        )
-        notes = "".join(f"<li>{html.escape(str(f))}</li>" for f in self.findings)
-        cores = "".join(
-            f" {html.escape(said[0].upper() + said[1:])}." for said in self._said_of_cores
-        )
-        roof, floor = self.roofline
-        return (
-            f"<div><p><b>{html.escape(self.kernel)}</b>: {self.latency_us:.1f} µs "
-            f"on {self.machine.name} ({self.kind}). Body {self.body_us:.1f} µs, launch overhead "
-            f"{self.overhead_us:.1f} µs. Roofline {floor:.1f} µs ({roof}).{cores}</p>"
-            "<table><thead><tr><th>resource</th><th>busy, µs</th><th>of the body</th>"
-            f"<th>instructions</th></tr></thead><tbody>{rows}</tbody></table>"
-            f"<ul>{notes}</ul></div>"
-        )
+        return report.as_html(self)
 
 
 def _on_engine(task: Task) -> str:
@@ -474,29 +388,3 @@ _DMA = "DMA queues"
 DMA_QUEUES = _DMA
 ENGINE_NAMES = tuple(e.value for e in ENGINES)
 SYNC = Engine.SYNC.value
-
-
-def short(location: Location | None) -> str:
-    """A kernel line in few characters: `file.py:12`, or `cell:3` in a notebook."""
-    if location is None:
-        return "-"
-    place = str(location)
-    if place.startswith("this notebook cell"):
-        return f"cell:{location.lineno}"
-    return place.split(" in ")[0]
-
-
-def shortened(name: str, most: int) -> str:
-    """A name in at most so many characters: both ends of a longer one."""
-    if len(name) <= most:
-        return name
-    first = most // 2
-    return f"{name[:first]}…{name[len(name) - (most - 1 - first) :]}"
-
-
-def _headings(*names: str) -> list[str]:
-    """Kernels' names as headings of columns, no two alike."""
-    found = [shortened(name, _HEADING) for name in names]
-    if len(set(found)) == len(found):
-        return found
-    return [f"{shortened(n, _HEADING - 4)} ({at})" for at, n in enumerate(names, start=1)]

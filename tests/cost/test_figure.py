@@ -15,7 +15,8 @@ import pytest
 
 import nkisim
 from nkisim.cost import model
-from nkisim.cost.timeline import MODELLED, shortened
+from nkisim.cost.report import shortened
+from nkisim.cost.timeline import MODELLED
 from nkisim.machine import GEN3, TARGET
 
 pytest.importorskip("matplotlib")
