@@ -178,12 +178,19 @@ def small_tiles(t: Timeline) -> Iterator[Finding]:
         if c.busy > 2 * elements:
             found.add(at, task, (c.busy - c.data) / 2)
             count[moved is not None] += task.kind.instructions
+    small = [
+        text
+        for text, n in (
+            (f"{count[False]} instructions", count[False]),
+            (f"the start of {count[True]} transfers", count[True]),
+        )
+        if n
+    ]
     together = list(
         found.finding(
             t,
-            f"tiles are small: {count[False]} instructions and the start of {count[True]} "
-            "transfers take longer than their elements; tiles of twice the size would need half as "
-            "many",
+            f"tiles are small: {' and '.join(small)} take longer than their elements; tiles of "
+            "twice the size would need half as many",
             lambda task, _: _one_of_two(t, task),
         )
     )
