@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from nkisim.cost.compute import Cost, operand
-from nkisim.cost.stakes import Finding, Tasks, costs_of, moved_in
+from nkisim.cost.dma import swaps_axes
+from nkisim.cost.stakes import LEAST, Finding, Tasks, chains, costs_of, many, moved_in
 from nkisim.cost.whatif import replaced
 from nkisim.dtypes import F32
 from nkisim.errors import Location
@@ -88,54 +89,69 @@ def _shorter(engine: Engine, fixed: float = 0.0) -> Callable[[Task, float], Task
 
 
 def fp32_matmul(t: Timeline) -> Iterator[Finding]:
-    found, passes = Tasks(), t.timing.tensor.fp32_passes
+    """Matmuls of fp32, and rows of fp32 that the compiler broadcasts by one."""
+    passes = t.timing.tensor.fp32_passes
+    matmuls, rows = Tasks(), Tasks()
     for at, task, engine, c in costs_of(t):
         # Behind the two operands may be what the product is added to.
         operands = task.instr.tiles_in[:2]
         if engine is Engine.TENSOR and any(x.dtype == F32 for x in operands):
+            found = rows if task.label == "partition_broadcast" else matmuls
             found.add(at, task, c.busy * (1 - 1 / passes))
-    yield from found.finding(
-        t,
-        f"matmuls of fp32 operands take {passes} passes; bf16 takes one",
-        _shorter(Engine.TENSOR),
-    )
+    what = {
+        f"matmuls of fp32 operands take {passes} passes; bf16 takes one": matmuls,
+        f"the Tensor Engine broadcasts rows of fp32 over partitions in {passes} passes; bf16 takes "
+        "one": rows,
+    }
+    for text, found in what.items():
+        yield from found.finding(t, text, _shorter(Engine.TENSOR))
 
 
 def few_lanes(t: Timeline) -> Iterator[Finding]:
     """Instructions on tiles of few partitions, and the transfers of these tiles."""
     found, all_lanes, every = Tasks(), t.machine.partitions, t.timing.dma.engines
-    lanes: dict[Location | None, str] = {}
-    count = 0
     few = [
         (at, task, engine, c, part)
         for at, task, engine, c in costs_of(t)
         if (part := _used_part(task, all_lanes)) < 1
     ]
-    times = Counter((task.instr.location, task.label) for _, task, *_ in few)
+    if sum([c.busy for *_, c, _ in few]) / 1e3 < LEAST * t.latency_us:
+        return
+    times = Counter([(task.instr.location, task.label) for _, task, *_ in few])
+    here = {at for at, *_ in few}
+
+    def in_a_row(at: int, task: Task, before: Mapping) -> tuple | None:
+        line = task.instr.location, task.label
+        return (line, before.get(line, 0) + 1) if at in here else None
+
+    chained = chains(t, in_a_row)
+    lanes: dict[Location | None, str] = {}
+    count = 0
     for at, task, engine, c, part in few:
         moved = task.transfer
         if moved is not None:
-            if moved.engines < every:
-                found.saved[at] = moved.engine_ns * (1 - moved.engines / every)
+            found.saved[at] = moved.engine_ns * (1 - moved.engines / every)
             continue
-        # One that is alone would be as many, only shorter.
-        many = times[task.instr.location, task.label] * part >= 1
-        found.add(at, task, (c.busy if many else c.data) * (1 - part))
+        # Those that wait for each other would be as many, only shorter.
+        line = task.instr.location, task.label
+        fewer = times[line] * part >= chained[line]
+        found.add(at, task, (c.busy if fewer else c.data) * (1 - part))
         count += task.kind.instructions
         tile = task.instr.tiles_in[0] if task.instr.tiles_in else task.instr.outs[0]
         rows = tile.shape[0]
         lanes[task.instr.location] = (
             f"{rows} x {tile.size // rows} of the {all_lanes} x {all_lanes} array"
-            if engine is Engine.TENSOR
+            if engine is Engine.TENSOR and rows < tile.size
             else f"{rows} of {all_lanes} lanes"
         )
     if not lanes:
         return
     worst = max(found.lines, key=found.lines.__getitem__)
+    use = "uses" if count == 1 else "use"
     yield from found.finding(
         t,
-        f"{count} instructions use part of their engine, such as {lanes[worst]}: tiles of more "
-        "partitions would need fewer of them, and fewer transfers",
+        f"{many(count, 'instruction')} {use} part of the engine, such as {lanes[worst]}: larger "
+        "tiles, of more partitions, would take fewer instructions and transfers, or shorter ones",
         lambda task, ns: _fuller(task, ns, _used_part(task, all_lanes), every),
     )
 
@@ -147,19 +163,21 @@ def _used_part(task: Task, lanes: int) -> float:
         stationary = i.tiles_in[0]
         rows = stationary.shape[0]
         columns = stationary.size // rows // i.attrs.get("rows", 1)
-        return rows * columns / lanes**2
+        # One column sums over the partitions: no more are wanted.
+        return rows / lanes if columns == 1 else rows * columns / lanes**2
     if i.engine is Engine.TENSOR:
         return 1.0
-    return (
-        max([x.shape[0] for x in (*i.outs, *i.tiles_in) if x.space.on_chip], default=lanes) / lanes
-    )
+    on_chip = [x.shape[0] for x in (*i.outs, *i.tiles_in) if x.space.on_chip]
+    return max(on_chip, default=lanes) / lanes
 
 
 def _fuller(task: Task, ns: float, part: float, queues: int) -> Task:
     """A task that takes its part of what one of all lanes would, which is `ns` less."""
-    if task.transfer is not None:
+    moved = task.transfer
+    if moved is not None:
         costs = [(e, Cost(c.busy * part, c.done * part, 0.0)) for e, c in task.costs]
-        return moved_in(replaced(task, costs=tuple(costs)), ns, queues)
+        moved = moved._replace(latency_ns=moved.latency_ns * part)
+        return moved_in(replaced(task, costs=tuple(costs), transfer=moved), ns, queues)
     costs = [
         (e, Cost(max(c.busy - ns, c.busy * part), max(c.done - ns, c.done * part), c.data * part))
         for e, c in task.costs
@@ -174,6 +192,8 @@ def small_tiles(t: Timeline) -> Iterator[Finding]:
     found, count = Tasks(), {False: 0, True: 0}
     for at, task, _, c in costs_of(t):
         moved = task.transfer
+        if moved is not None and (task.label in ("spill", "reload") or swaps_axes(task.instr)):
+            continue  # the compiler's, and in pieces of their own
         elements = c.data if moved is None else moved.nbytes * t.ns_a_byte(task) / moved.engines
         if c.busy > 2 * elements:
             found.add(at, task, (c.busy - c.data) / 2)
@@ -181,8 +201,8 @@ def small_tiles(t: Timeline) -> Iterator[Finding]:
     small = [
         text
         for text, n in (
-            (f"{count[False]} instructions", count[False]),
-            (f"the start of {count[True]} transfers", count[True]),
+            (many(count[False], "instruction"), count[False]),
+            (f"the start of {many(count[True], 'transfer')}", count[True]),
         )
         if n
     ]
@@ -191,7 +211,7 @@ def small_tiles(t: Timeline) -> Iterator[Finding]:
             t,
             f"tiles are small: {' and '.join(small)} take longer than their elements; tiles of "
             "twice the size would need half as many",
-            lambda task, _: _one_of_two(t, task),
+            lambda task, _: _one_of_two(task),
         )
     )
     most = max([f.gain_us for f in apart], default=0.0)
@@ -251,17 +271,13 @@ def _half_as_many(engine: Engine) -> Callable[[Task, float], Task]:
     return change
 
 
-def _one_of_two(t: Timeline, task: Task) -> Task:
-    """The same of a task's engine and of its transfer, whatever it is that is small."""
+def _one_of_two(task: Task) -> Task:
+    """The same of a task's engine, whichever it is, and of the latency of its transfer."""
     changed = replaced(task, costs=tuple([(e, _half(c)) for e, c in task.costs]))
     moved = task.transfer
     if moved is None:
         return changed
-    bytes_ns = moved.nbytes * t.ns_a_byte(task) / moved.engines
-    engine_ns = (moved.engine_ns + bytes_ns) / 2
-    return replaced(
-        changed, transfer=moved._replace(engine_ns=engine_ns, latency_ns=moved.latency_ns / 2)
-    )
+    return replaced(changed, transfer=moved._replace(latency_ns=moved.latency_ns / 2))
 
 
 def _half(c: Cost) -> Cost:
@@ -281,7 +297,10 @@ def tables(t: Timeline) -> Iterator[Finding]:
             functions.add(task.table)
     if len(found.saved) <= len(functions):  # each once
         return
-    least = len(functions) / len(found.saved)
+    fewest = max(chains(t, _changes_of_tables).values(), default=0)
+    if len(found.saved) <= max(fewest, len(functions)):
+        return
+    least = max(fewest, len(functions)) / len(found.saved)
     timing = dataclasses.replace(t.timing, table_load_ns=t.timing.table_load_ns * least)
     yield from found.finding(
         t,
@@ -291,3 +310,10 @@ def tables(t: Timeline) -> Iterator[Finding]:
         None,
         timing=timing,
     )
+
+
+def _changes_of_tables(at: int, task: Task, before: Mapping) -> tuple | None:
+    """Of a chain of tasks, how often it needs another table than before."""
+    if not task.table:
+        return None
+    return task.table, max([n + (table != task.table) for table, n in before.items()], default=1)

@@ -19,7 +19,7 @@ from nkisim.cost.engine_findings import (
     two_inputs,
     wide_strides,
 )
-from nkisim.cost.memory_findings import exposed, few_queues, short_runs, spills
+from nkisim.cost.memory_findings import exposed, few_queues, loaded_again, short_runs, spills
 from nkisim.cost.scheduler import MORE_THAN_THERE_IS
 from nkisim.cost.stakes import LEAST, Finding
 from nkisim.errors import Location
@@ -28,21 +28,25 @@ from nkisim.memory import Space
 if TYPE_CHECKING:
     from nkisim.cost.timeline import Timeline, Use
 
+_FEW_LOADS = 3  # whose results all else waits for
 _GOOD_PART = 0.2  # of the body: what is waited for that long is named
 
 
 def find(timeline: Timeline) -> list[Finding]:
     """The findings of a timeline: first what bounds it, then gains, the largest first."""
     found = [_bottleneck(timeline), *_overcommitted(timeline)]
+    lanes = list(few_lanes(timeline))
+    most = max([f.gain_us for f in lanes], default=0.0)
     gains = [
         *two_inputs(timeline),
         *wide_strides(timeline),
         *fp32_matmul(timeline),
-        *few_lanes(timeline),
+        *lanes,
         *small_tiles(timeline),
         *tables(timeline),
         *short_runs(timeline),
-        *few_queues(timeline),
+        *loaded_again(timeline),
+        *[f for f in few_queues(timeline) if f.gain_us > most],  # else it is the same advice
         *exposed(timeline),
         *spills(timeline),
     ]
@@ -67,8 +71,9 @@ def _bottleneck(t: Timeline) -> Finding:
         return _waiting(t, text, lines[0].location if lines else None)
     if lines:
         share = lines[0].busy_us / bound.busy_us
-        part = "most" if share > 0.5 else f"the largest part, {share:.0%},"
-        text += f"; {part} of it in {lines[0].label}, {lines[0].count} times"
+        part = "most" if share > 0.505 else f"the largest part, {share:.0%},"
+        count = lines[0].count
+        text += f"; {part} of it in {lines[0].label}, {f'{count} times' if count > 1 else 'once'}"
     return Finding(text, 0.0, lines[0].location if lines else None)
 
 
@@ -87,6 +92,8 @@ def _waiting(t: Timeline, text: str, dearest: Location | None) -> Finding:
         return Finding(text, 0.0, dearest)
     times = f", {len(found)} times one after the other" if len(found) > 1 else ""
     text += f"; {sum(found) / 1e3:.1f} us of it for the results of {label}{times}"
+    if label == "load" and len(found) <= _FEW_LOADS:
+        text += "; in smaller tiles, transfers and engines would work at the same time"
     return Finding(text, 0.0, location)
 
 

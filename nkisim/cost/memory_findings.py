@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from nkisim.cost.compute import Cost
-from nkisim.cost.stakes import LEAST, Finding, Tasks, moved_in
+from nkisim.cost.scheduler import ENGINES
+from nkisim.cost.stakes import LEAST, Finding, Tasks, many, moved_in
 from nkisim.cost.whatif import gain_us, replaced
 from nkisim.errors import Location
 from nkisim.instruction import Engine
@@ -18,8 +19,10 @@ from nkisim.memory import Space
 if TYPE_CHECKING:
     from nkisim.cost.timeline import Timeline
 
+_GPSIMD = ENGINES.index(Engine.GPSIMD)
 _LINES = 4  # most lines that a finding about single lines is made for
 _LONG_RUN = 4096  # bytes of a descriptor from which on its fixed cost matters little
+_NOT_BY_RUNS = ("dma_transpose", "dma_accumulate")  # their time is not that of their runs
 _NOTHING = ((Engine.SYNC, Cost(0.0, 0.0, 0.0)),)  # what a task costs that is not there
 
 
@@ -28,7 +31,7 @@ def short_runs(t: Timeline) -> Iterator[Finding]:
     found: dict[Location | None, tuple[Tasks, int]] = {}
     for at, task in enumerate(t._core.work.tasks):
         moved = task.transfer
-        if moved is None or moved.run_bytes >= _LONG_RUN:
+        if moved is None or moved.run_bytes >= _LONG_RUN or task.instr.opcode in _NOT_BY_RUNS:
             continue
         ns = moved.engine_ns - moved.nbytes * t.ns_a_byte(task, _LONG_RUN) / moved.engines
         if ns > 0:
@@ -43,6 +46,39 @@ def short_runs(t: Timeline) -> Iterator[Finding]:
         )
 
 
+def loaded_again(t: Timeline) -> Iterator[Finding]:
+    """Loads of what the kernel has loaded before, as far as SBUF could have kept it."""
+    work = t._core.work
+    written = {number for task in work.tasks for number, _ in task.writes}
+    first: dict[tuple, int] = {}  # what is loaded -> bytes a partition
+    again: dict[Location | None, tuple[Tasks, int]] = {}
+    kept: dict[Location | None, set[tuple]] = defaultdict(set)
+    for at, task in enumerate(work.tasks):
+        if task.transfer is None or task.label != "load" or task.transfer.indirect:
+            continue
+        number, part = task.reads[0]
+        if number in written or not work.memory[task.writes[0][0]].space.on_chip:
+            continue
+        what = number, id(part)
+        if what not in first:
+            first[what] = work.memory[task.writes[0][0]].nbytes
+            continue
+        line = task.instr.location
+        tasks, nbytes = again.get(line, (Tasks(), 0))
+        tasks.add(at, task, task.transfer.engine_ns)
+        again[line] = tasks, nbytes + task.transfer.hbm_bytes
+        kept[line].add(what)
+    for line, (tasks, nbytes) in again.items():
+        held = sum(first[what] for what in kept[line])
+        if held <= t.machine.sbuf_bytes // 2:
+            yield from tasks.finding(
+                t,
+                f"{many(len(tasks.saved), 'load')} of {nbytes / 1e6:.1f} MB read what was loaded "
+                f"before: kept in SBUF, it would take {held:,} bytes a partition",
+                lambda task, _: replaced(task, transfer=None, costs=_NOTHING),
+            )
+
+
 def few_queues(t: Timeline) -> Iterator[Finding]:
     every = t.timing.dma.engines
     found: dict[Location | None, tuple[Tasks, int]] = {}
@@ -55,8 +91,8 @@ def few_queues(t: Timeline) -> Iterator[Finding]:
     for tasks, engines in _dearest(found):
         yield from tasks.finding(
             t,
-            f"a transfer of {engines} partition{'s' if engines > 1 else ''} uses {engines} of "
-            f"{every} DMA engines: spread it over more partitions",
+            f"a transfer of {many(engines, 'partition')} uses {engines} of {every} DMA engines: "
+            "spread it over more partitions",
             lambda task, ns: moved_in(task, ns, every),
         )
 
@@ -77,6 +113,10 @@ def exposed(t: Timeline) -> Iterator[Finding]:
         if why == "memory":
             in_psum = any(memory[number].space is Space.PSUM for number, _ in tasks[at].writes)
             why = "psum" if in_psum else "sbuf"
+        if why == "port":
+            why = "sbuf port" if _GPSIMD in (s.engine[before], s.engine[at]) else "psum port"
+            if why == "psum port" and tasks[at].label == "tensor_copy":
+                continue  # what is in PSUM can't be copied from elsewhere
         held[why][at] = s.start[at] - s.start[before]
     timing = t.timing
     more = dataclasses.replace(timing.dma, in_flight=2 * timing.dma.in_flight)
@@ -100,9 +140,15 @@ def exposed(t: Timeline) -> Iterator[Finding]:
             {"timing": dataclasses.replace(timing, dma=more)},
         ),
         (
-            "port",
-            "engines wait for the memory port that they share (Vector and GpSimd: SBUF; Vector "
-            "and Scalar: PSUM): move work from GpSimd to Scalar, or operands from PSUM to SBUF",
+            "sbuf port",
+            "Vector and GpSimd wait for each other at the port to SBUF that they share: move work "
+            "from GpSimd to Scalar",
+            {"timing": dataclasses.replace(timing, shared_port=False)},
+        ),
+        (
+            "psum port",
+            "Vector and Scalar wait for each other at the port to PSUM that they share: have one "
+            "of them work on SBUF",
             {"timing": dataclasses.replace(timing, shared_port=False)},
         ),
     ]
@@ -126,11 +172,17 @@ def spills(t: Timeline) -> Iterator[Finding]:
             moved[task.label] += task.transfer.hbm_bytes
     sizes = (m.nbytes for m in work.memory.values() if m.space is Space.SBUF)
     most = max(sizes, default=0)
+    told = [
+        f"{nbytes / 1e6:.1f} MB are {what}"
+        for nbytes, what in (
+            (moved["spill"], "stored to HBM to make room"),
+            (moved["reload"], "loaded again"),
+        )
+        if nbytes
+    ]
     yield from found.finding(
         t,
-        f"SBUF overflows: {moved['spill'] / 1e6:.1f} MB are stored to HBM to make room, "
-        f"{moved['reload'] / 1e6:.1f} MB loaded again; the largest tile takes {most:,} bytes a "
-        "partition",
+        f"SBUF overflows: {', '.join(told)}; the largest tile takes {most:,} bytes a partition",
         lambda task, _: replaced(task, transfer=None, costs=_NOTHING),
         dataclasses.replace(t.machine, sbuf_bytes=2 * t.machine.sbuf_bytes),
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from nkisim.cost.allocation import Residence
 from nkisim.cost.compute import Cost
 from nkisim.cost.report import short
-from nkisim.cost.scheduler import ENGINES
+from nkisim.cost.scheduler import ENGINES, dependences
 from nkisim.cost.whatif import gain_us, replaced
 from nkisim.errors import Location
 from nkisim.instruction import Engine
@@ -91,3 +92,42 @@ def moved_in(task: Task, ns: float, engines: int) -> Task:
     """A transfer that is `ns` shorter, by so many DMA engines."""
     moved = task.transfer._replace(engine_ns=task.transfer.engine_ns - ns, engines=engines)
     return replaced(task, transfer=moved)
+
+
+def many(n: int, what: str) -> str:
+    """ "1 transfer", "2 transfers"."""
+    return f"{n} {what}{'s' * (n != 1)}"
+
+
+def chains(
+    t: Timeline, count: Callable[[int, Task, dict[Hashable, int]], tuple[Hashable, int] | None]
+) -> dict[Hashable, int]:
+    """The most that can be counted along a chain of tasks that use each other's results.
+
+    Args:
+        t: the kernel.
+        count: from a task, its position, and what was counted at most in front of it, by what it
+            was counted for: what this task counts for, and up to what now. None: for nothing.
+
+    Returns:
+        The most, by what it was counted for.
+    """
+    work = t._core.work
+    changing = (work.residence or Residence.of(work)).changing
+    users, _, _ = dependences(work, changing, len(work.tasks) + 1)
+    before: list[dict[Hashable, int]] = [{} for _ in work.tasks]
+    most: dict[Hashable, int] = {}
+    for at, task in enumerate(work.tasks):
+        found = before[at]
+        entry = count(at, task, found)
+        if entry is not None:
+            what, n = entry
+            found = {**found, what: n}
+            most[what] = max(n, most.get(what, 0))
+        for user in users[at]:
+            there = before[user]
+            for what, n in found.items():
+                if n > there.get(what, 0):
+                    there[what] = n
+        before[at] = {}  # nothing looks at it again
+    return most

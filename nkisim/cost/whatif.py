@@ -7,8 +7,10 @@ more for each question, a stretch is, and its gain is taken in proportion.
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from nkisim.cost.scheduler import ENGINES, schedule
@@ -44,7 +46,7 @@ def gain_us(
     """
     work = timeline._core.work
     machine, timing = machine or timeline.machine, timing or timeline.timing
-    first, last = _stretch(sorted(stakes), len(work.tasks))
+    first, last = _stretch(stakes, len(work.tasks))
     share = 1.0
     if last - first < len(work.tasks):
         before = schedule(_part(work, first, last), timeline.machine, timeline.timing).span
@@ -76,11 +78,14 @@ def _others_ns(timeline: Timeline, stakes: Mapping[int, float], change: Callable
     return max(busy, default=0.0)
 
 
-def _stretch(places: list[int], n: int) -> tuple[int, int]:
-    """The tasks to look at: all, or as many as allowed around the middle one of `places`."""
+def _stretch(stakes: Mapping[int, float], n: int) -> tuple[int, int]:
+    """The tasks to look at: all, or as many as allowed around the middle of what is at stake."""
     if n <= WINDOW:
         return 0, n
-    first = min(max(0, places[len(places) // 2] - WINDOW // 2), n - WINDOW)
+    places = sorted(stakes)
+    sums = list(accumulate(stakes[at] for at in places))
+    middle = places[bisect_left(sums, sums[-1] / 2)]
+    first = min(max(0, middle - WINDOW // 2), n - WINDOW)
     return first, first + WINDOW
 
 

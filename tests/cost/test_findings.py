@@ -226,6 +226,32 @@ def sums_of(x, columns):
 
 
 @nki.jit
+def weighted(x, weights, kept):
+    """Each tile of rows times the same weights, in parts that are loaded once or for each tile."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    parts = [slice(k * 1024, (k + 1) * 1024) for k in range(x.shape[1] // 1024)]
+    once = [nl.load(weights[:, part]) for part in parts] if kept else []
+    for i in range(x.shape[0] // 128):
+        rows = slice(i * 128, (i + 1) * 128)
+        for k, part in enumerate(parts):
+            weight = once[k] if kept else nl.load(weights[:, part])
+            nl.store(out[rows, part], nl.multiply(nl.load(x[rows, part]), weight, dtype=x.dtype))
+    return out
+
+
+@nki.jit
+def in_a_row(x, rows):
+    """Fifty steps that use each other's results, on as many elements in `rows` partitions."""
+    shape = (rows, x.shape[0] // rows)
+    out = nl.ndarray(shape, x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x.reshape(shape))
+    for _ in range(50):
+        tile = nisa.tensor_scalar(tile, np.multiply, 2.0, engine=nisa.vector_engine)
+    nl.store(out, tile)
+    return out
+
+
+@nki.jit
 def gathered(x, rows, columns):
     """Rows by number, in pieces of so many columns."""
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
@@ -241,6 +267,7 @@ TILE, BOXES = spec(128, 512), spec(128, 512, 4)
 FEW, LONG, LONGER = spec(16, 16384), spec(128, 32768), spec(128, 65536)
 F4, BF16 = nl.float32, nl.bfloat16
 WIDE, THIN, HALF = spec(512, 2048), spec(128, 64), spec(128, 512, dtype=BF16)
+MANY, WEIGHTS = spec(1024, 4096, dtype=BF16), spec(128, 4096)
 PARTS, FOUR = spec(7, 16, 512), spec(4, 16, 512)
 ROWS, AT = spec(128, 2048), spec(128, 1, dtype=np.int32)
 CHANGES = {
@@ -253,11 +280,13 @@ CHANGES = {
     "longer runs": ("contiguous runs", columns_of, (spec(512, 2048), 4), (spec(512, 2048), 1)),
     "more queues": ("DMA engines", on_partitions, (spec(32768), 1), (spec(32768), 16)),
     "larger transfers": ("would hide their latency", copy_of, (FEW, 128), (FEW, 256)),
-    "Scalar for GpSimd": ("port that they share", two_engines, (TILE, GPSIMD), (TILE, SCALAR)),
+    "Scalar for GpSimd": ("that they share", two_engines, (TILE, GPSIMD), (TILE, SCALAR)),
     "half the PSUM": ("room in PSUM", in_psum, (TILE, nl.float32), (TILE, nl.bfloat16)),
     "half the bytes": ("room in SBUF", softmax_like, (LONG, 4096, F4), (LONG, 4096, BF16)),
     "all lanes": ("of 128 lanes", in_tiles_of, (WIDE, 4), (WIDE, 64)),
     "all of the array": ("128 x 128 array", products_of, (HALF, 16), (HALF, 128)),
+    "all lanes, in a row": ("of 128 lanes", in_a_row, (spec(16384), 16), (spec(16384), 128)),
+    "kept": ("was loaded before", weighted, (MANY, WEIGHTS, False), (MANY, WEIGHTS, True)),
     "by function": ("another function", two_functions, (THIN, False), (THIN, True)),
     "fewer transfers": ("by the Sync", copies_of, (FOUR, 4), (FOUR, 8)),
     "larger tiles": ("tiles are small", sums_of, (PARTS, 4), (PARTS, 8)),
@@ -366,7 +395,7 @@ def test_spills_are_told_by_what_is_stored_and_what_is_loaded():
             moved[task.label] += task.transfer.hbm_bytes
     text = next(f.text for f in t.findings if "SBUF overflows" in f.text)
     assert f"{moved['spill'] / 1e6:.1f} MB are stored" in text
-    assert f"{moved['reload'] / 1e6:.1f} MB loaded" in text
+    assert f"{moved['reload'] / 1e6:.1f} MB are loaded again" in text
 
 
 def test_what_never_fits_is_told():
@@ -411,3 +440,90 @@ def test_transfers_that_are_only_started_are_no_data():
     gathers = nkisim.profile(gathered, ROWS, AT, 64)
     starts = [i for i in gathers.intervals if i.track == "GpSimd"]
     assert [i.label for i in starts] == 32 * ["start of dma_gather"]
+
+
+def test_no_order_of_tables_is_advised_that_the_data_does_not_allow():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        for _ in range(16):
+            tile = nl.tanh(nl.exp(tile))
+        nl.store(out, tile)
+        return out
+
+    t = nkisim.profile(kernel, THIN)
+    assert not [f for f in t.findings if "another function" in f.text]
+
+
+def test_a_sum_over_partitions_uses_all_that_it_needs():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((1, 512), nl.float32, buffer=nl.shared_hbm)
+        tile, ones = nl.load(x), nl.full((128, 1), 1.0, x.dtype)
+        total = nl.zeros((1, 512), nl.float32, buffer=nl.psum)
+        for _ in nl.affine_range(64):
+            total += nisa.nc_matmul(ones, tile)
+        nl.store(out, total)
+        return out
+
+    t = nkisim.profile(kernel, HALF)
+    assert not [f for f in t.findings if "part of the engine" in f.text]
+
+
+def test_the_stretch_of_long_work_is_where_most_is_at_stake(monkeypatch):
+    @nki.jit
+    def kernel(x, y):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        for _ in range(40):
+            tile = nisa.tensor_tensor(tile, tile, op=nl.multiply)
+        nl.store(out, tile)
+        moved = nl.ndarray(y.shape, y.dtype, buffer=nl.shared_hbm)
+        for k in nl.affine_range(y.shape[1] // 512):
+            part = slice(k * 512, (k + 1) * 512)
+            last = nl.load(y[:, part])
+            for _ in range(2):
+                few = nisa.tensor_tensor(last[:, 0:4], last[:, 4:8], op=nl.multiply)
+            nl.store(moved[:, part], nl.add(last, few[:, 0:1]))
+        return out, moved
+
+    args = spec(128, 4096), spec(128, 65536)
+    whole = [f.gain_us for f in nkisim.profile(kernel, *args).findings if "two-input" in f.text]
+    monkeypatch.setattr(whatif, "WINDOW", 300)
+    part = [f.gain_us for f in nkisim.profile(kernel, *args).findings if "two-input" in f.text]
+    assert whole
+    assert part == pytest.approx(whole, rel=0.3)
+
+
+def test_one_large_tile_is_said_to_keep_transfers_and_engines_apart():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        for _ in range(4):
+            tile = nisa.tensor_scalar(tile, np.multiply, 2.0, engine=nisa.vector_engine)
+        nl.store(out, tile)
+        return out
+
+    first = nkisim.profile(kernel, spec(128, 8192)).findings[0]
+    assert "for the results of load; in smaller tiles" in first.text
+
+
+@pytest.mark.filterwarnings("ignore:.*tiles alive at once:nkisim.NkiWarning")
+def test_spills_of_what_was_only_filled_have_findings_too():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        parts = [slice(k * 4096, (k + 1) * 4096) for k in range(x.shape[1] // 4096)]
+        sums = [nl.zeros((128, 4096), nl.float32) for _ in parts]
+        for _ in range(2):
+            for total, part in zip(sums, parts, strict=True):
+                total += nl.load(x[:, part])
+        for total, part in zip(sums, parts, strict=True):
+            nl.store(out[:, part], total)
+        return out
+
+    t = nkisim.profile(kernel, LONGER)
+    assert t.spilled_bytes
+    assert any("SBUF overflows" in f.text for f in t.findings)
