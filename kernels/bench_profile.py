@@ -226,16 +226,22 @@ def _cost_apart(group: str, name: str) -> Cost:
 
 
 def _measured(group: str, least: int) -> dict[str, Costs]:
-    """By name, those of the kernels with at least so many instructions."""
+    """By name, those of the kernels with at least so many instructions. The rounds of a kernel are
+    spread over all of the time: a machine may be slow for half a minute."""
+    names = [name for name, _, _ in _GROUPS[group]()]
+    rounds: dict[str, list[Cost]] = {name: [] for name in names}
+    for at in range(ROUNDS):
+        for name in names:
+            cost = _cost_apart(group, name)
+            if cost.instructions >= least:
+                rounds[name].append(cost)
+                print(f"round {at + 1} of {ROUNDS}, profile of {name}: {cost.first:.2f} s, "
+                      f"again {cost.again:.2f} s", file=sys.stderr)  # fmt: skip
+        names = [name for name in names if rounds[name]]
     found = {}
-    for name, _, _ in _GROUPS[group]():
-        rounds = [_cost_apart(group, name)]
-        if rounds[0].instructions >= least:
-            rounds += [_cost_apart(group, name) for _ in range(ROUNDS - 1)]
-            of = list(zip(*rounds, strict=True))
-            cost, _ = found[name] = Costs(Cost(*map(min, of)), Cost(*map(max, of)))
-            print(f"profile of {name}: {cost.first:.2f} s, again {cost.again:.2f} s",
-                  file=sys.stderr)  # fmt: skip
+    for name in names:
+        of = list(zip(*rounds[name], strict=True))
+        found[name] = Costs(Cost(*map(min, of)), Cost(*map(max, of)))
     return found
 
 
