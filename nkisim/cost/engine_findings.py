@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from nkisim.cost.compute import Cost, operand
 from nkisim.cost.dma import swaps_axes
-from nkisim.cost.stakes import LEAST, Finding, Tasks, chains, costs_of, many, moved_in
-from nkisim.cost.whatif import replaced
+from nkisim.cost.report import counted
+from nkisim.cost.stakes import LEAST, Finding, Tasks, chains, costs_of, moved_in
+from nkisim.cost.whatif import recosted, replaced
 from nkisim.dtypes import F32
 from nkisim.errors import Location
 from nkisim.instruction import Engine
@@ -77,13 +78,13 @@ def _shorter(engine: Engine, fixed: float = 0.0) -> Callable[[Task, float], Task
     """
 
     def change(task: Task, ns: float) -> Task:
-        costs = []
-        for e, c in task.costs:
-            if e is engine:
-                done = max(c.done - ns, c.done * (1 - ns / c.busy))
-                c = Cost(c.busy - ns, done, c.data - max(0.0, ns - fixed))
-            costs.append((e, c))
-        return replaced(task, costs=tuple(costs))
+        def shorter(e: Engine, c: Cost) -> Cost:
+            if e is not engine:
+                return c
+            done = max(c.done - ns, c.done * (1 - ns / c.busy))
+            return Cost(c.busy - ns, done, c.data - max(0.0, ns - fixed))
+
+        return recosted(task, shorter)
 
     return change
 
@@ -150,7 +151,7 @@ def few_lanes(t: Timeline) -> Iterator[Finding]:
     use = "uses" if count == 1 else "use"
     yield from found.finding(
         t,
-        f"{many(count, 'instruction')} {use} part of the engine, such as {lanes[worst]}: larger "
+        f"{counted(count, 'instruction')} {use} part of the engine, such as {lanes[worst]}: larger "
         "tiles, of more partitions, would take fewer instructions and transfers, or shorter ones",
         lambda task, ns: _fuller(task, ns, _used_part(task, all_lanes), every),
     )
@@ -175,14 +176,15 @@ def _fuller(task: Task, ns: float, part: float, queues: int) -> Task:
     """A task that takes its part of what one of all lanes would, which is `ns` less."""
     moved = task.transfer
     if moved is not None:
-        costs = [(e, Cost(c.busy * part, c.done * part, 0.0)) for e, c in task.costs]
+        started = recosted(task, lambda _, c: Cost(c.busy * part, c.done * part, 0.0))
         moved = moved._replace(latency_ns=moved.latency_ns * part)
-        return moved_in(replaced(task, costs=tuple(costs), transfer=moved), ns, queues)
-    costs = [
-        (e, Cost(max(c.busy - ns, c.busy * part), max(c.done - ns, c.done * part), c.data * part))
-        for e, c in task.costs
-    ]
-    return replaced(task, costs=tuple(costs))
+        return moved_in(replaced(started, transfer=moved), ns, queues)
+    return recosted(
+        task,
+        lambda _, c: Cost(
+            max(c.busy - ns, c.busy * part), max(c.done - ns, c.done * part), c.data * part
+        ),
+    )
 
 
 def small_tiles(t: Timeline) -> Iterator[Finding]:
@@ -201,8 +203,8 @@ def small_tiles(t: Timeline) -> Iterator[Finding]:
     small = [
         text
         for text, n in (
-            (many(count[False], "instruction"), count[False]),
-            (f"the start of {many(count[True], 'transfer')}", count[True]),
+            (counted(count[False], "instruction"), count[False]),
+            (f"the start of {counted(count[True], 'transfer')}", count[True]),
         )
         if n
     ]
@@ -263,18 +265,12 @@ def _triggers(t: Timeline) -> Iterator[Finding]:
 def _half_as_many(engine: Engine) -> Callable[[Task, float], Task]:
     """Makes a task one of half as many: all that does not grow with its elements is halved."""
 
-    def change(task: Task, _: float) -> Task:
-        return replaced(
-            task, costs=tuple([(e, _half(c) if e is engine else c) for e, c in task.costs])
-        )
-
-    return change
+    return lambda task, _: recosted(task, lambda e, c: _half(c) if e is engine else c)
 
 
 def _one_of_two(task: Task) -> Task:
     """The same of a task's engine, whichever it is, and of the latency of its transfer."""
-    changed = replaced(task, costs=tuple([(e, _half(c)) for e, c in task.costs]))
-    moved = task.transfer
+    changed, moved = recosted(task, lambda _, c: _half(c)), task.transfer
     if moved is None:
         return changed
     return replaced(changed, transfer=moved._replace(latency_ns=moved.latency_ns / 2))

@@ -9,14 +9,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from nkisim.cost.compute import Cost
+from nkisim.cost.report import counted
 from nkisim.cost.scheduler import ENGINES
-from nkisim.cost.stakes import LEAST, Finding, Tasks, many, moved_in
+from nkisim.cost.stakes import LEAST, Finding, Tasks, moved_in
 from nkisim.cost.whatif import gain_us, replaced
 from nkisim.errors import Location
 from nkisim.instruction import Engine
 from nkisim.memory import Space
 
 if TYPE_CHECKING:
+    from nkisim.cost.tasks import Task
     from nkisim.cost.timeline import Timeline
 
 _GPSIMD = ENGINES.index(Engine.GPSIMD)
@@ -73,9 +75,9 @@ def loaded_again(t: Timeline) -> Iterator[Finding]:
         if held <= t.machine.sbuf_bytes // 2:
             yield from tasks.finding(
                 t,
-                f"{many(len(tasks.saved), 'load')} of {nbytes / 1e6:.1f} MB read what was loaded "
-                f"before: kept in SBUF, it would take {held:,} bytes a partition",
-                lambda task, _: replaced(task, transfer=None, costs=_NOTHING),
+                f"{counted(len(tasks.saved), 'load')} of {nbytes / 1e6:.1f} MB read what was "
+                f"loaded before: kept in SBUF, it would take {held:,} bytes a partition",
+                _left_out,
             )
 
 
@@ -91,10 +93,15 @@ def few_queues(t: Timeline) -> Iterator[Finding]:
     for tasks, engines in _dearest(found):
         yield from tasks.finding(
             t,
-            f"a transfer of {many(engines, 'partition')} uses {engines} of {every} DMA engines: "
+            f"a transfer of {counted(engines, 'partition')} uses {engines} of {every} DMA engines: "
             "spread it over more partitions",
             lambda task, ns: moved_in(task, ns, every),
         )
+
+
+def _left_out(task: Task, _: float) -> Task:
+    """A task that takes no time, so that others need not be numbered anew."""
+    return replaced(task, transfer=None, costs=_NOTHING)
 
 
 def _dearest(found: dict[Location | None, tuple[Tasks, int]]) -> list[tuple[Tasks, int]]:
@@ -183,6 +190,6 @@ def spills(t: Timeline) -> Iterator[Finding]:
     yield from found.finding(
         t,
         f"SBUF overflows: {', '.join(told)}; the largest tile takes {most:,} bytes a partition",
-        lambda task, _: replaced(task, transfer=None, costs=_NOTHING),
+        _left_out,
         dataclasses.replace(t.machine, sbuf_bytes=2 * t.machine.sbuf_bytes),
     )

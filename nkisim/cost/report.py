@@ -126,6 +126,11 @@ def short(location: Location | None) -> str:
     return place.split(" in ")[0]
 
 
+def counted(n: int, what: str) -> str:
+    """A number of things: "1 transfer" or "2 transfers"."""
+    return f"{n} {what}{'s' * (n != 1)}"
+
+
 def shortened(name: str, most: int) -> str:
     """A name in at most so many characters: both ends of a longer one."""
     if len(name) <= most:

@@ -94,11 +94,6 @@ def moved_in(task: Task, ns: float, engines: int) -> Task:
     return replaced(task, transfer=moved)
 
 
-def many(n: int, what: str) -> str:
-    """ "1 transfer", "2 transfers"."""
-    return f"{n} {what}{'s' * (n != 1)}"
-
-
 def chains(
     t: Timeline, count: Callable[[int, Task, dict[Hashable, int]], tuple[Hashable, int] | None]
 ) -> dict[Hashable, int]:

@@ -17,7 +17,9 @@ from nkisim.cost.scheduler import ENGINES, schedule
 from nkisim.cost.tasks import Task, Work
 
 if TYPE_CHECKING:
+    from nkisim.cost.compute import Cost
     from nkisim.cost.timeline import Timeline
+    from nkisim.instruction import Engine
     from nkisim.machine import Machine
     from nkisim.timing import Timing
 
@@ -97,3 +99,8 @@ def _part(work: Work, first: int, last: int) -> Work:
 def replaced(task: Task, **attributes: object) -> Task:
     """A copy of a task whose kind has other attributes."""
     return Task(task.instr, dataclasses.replace(task.kind, **attributes), task.reads, task.writes)
+
+
+def recosted(task: Task, change: Callable[[Engine, Cost], Cost]) -> Task:
+    """A copy of a task with another cost on each engine that may run it."""
+    return replaced(task, costs=tuple([(e, change(e, c)) for e, c in task.costs]))
