@@ -19,6 +19,7 @@ from nkisim.cost.engine_findings import (
     two_inputs,
     wide_strides,
 )
+from nkisim.cost.fusion_findings import fusable, sums_over_partitions
 from nkisim.cost.memory_findings import exposed, few_queues, loaded_again, short_runs, spills
 from nkisim.cost.scheduler import MORE_THAN_THERE_IS
 from nkisim.cost.stakes import LEAST, Finding
@@ -44,6 +45,8 @@ def find(timeline: Timeline) -> list[Finding]:
         *lanes,
         *small_tiles(timeline),
         *tables(timeline),
+        *fusable(timeline),
+        *sums_over_partitions(timeline),
         *short_runs(timeline),
         *loaded_again(timeline),
         *[f for f in few_queues(timeline) if f.gain_us > most],  # else it is the same advice

@@ -1,0 +1,163 @@
+"""Instructions that another one could do along: engines work in two steps, and reduce on the side.
+
+What each instruction can do is in the `nki.isa` docstrings (SDK 2.26). Only instructions on floats
+without a mask are looked at.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING
+
+from nkisim.cost.compute import Cost, passes_cost
+from nkisim.cost.report import counted
+from nkisim.cost.stakes import Finding, Tasks, costs_of
+from nkisim.cost.whatif import replaced
+from nkisim.dtypes import F32, FLOATS
+from nkisim.instruction import Engine, Instruction
+from nkisim.tensor import Tensor
+
+if TYPE_CHECKING:
+    from nkisim.cost.tasks import Access, Task
+    from nkisim.cost.timeline import Timeline
+
+_SCALED = "scaled"
+_HINTS = {
+    "tensor_scalar": "nisa.tensor_scalar does two operators one after the other",
+    "tensor_tensor": "nisa.scalar_tensor_tensor does an operator with a number, or one a "
+    "partition, and then one with a tile",
+    _SCALED: "nisa.activation multiplies by its scale and adds its bias first",
+    "activation_reduce": "nisa.activation_reduce sums its results on the side",
+    "tensor_scalar_reduce": "nisa.tensor_scalar_reduce reduces its results on the side",
+}
+_REDUCED = {  # what an instruction that reduces on the side can do
+    "activation": ("add",),
+    "tensor_scalar": ("add", "multiply", "maximum", "minimum"),
+    "tensor_tensor": (),
+    "tensor_reduce": (),
+}
+_LOOKED_AT = tuple(_REDUCED)
+
+
+def fusable(t: Timeline) -> Iterator[Finding]:
+    """Pairs of instructions of which one could do both's work."""
+    tasks, s = t._core.work.tasks, t._core.schedule
+    writers: dict[int, int] = {}  # memory that one task writes -> that task; -1: several do
+    readers: Counter[int] = Counter()
+    for at, task in enumerate(tasks):
+        for number, _ in task.writes:
+            writers[number] = -1 if number in writers else at
+        readers.update({number for number, _ in task.reads})
+    found: dict[str, Tasks] = defaultdict(Tasks)
+    taken: set[int] = set()  # tasks that are half of a pair
+    for at, task in enumerate(tasks):
+        if task.transfer is not None or at in taken:
+            continue
+        for read in task.reads:
+            before = writers.get(read[0], -1)
+            if before < 0 or before >= at or before in taken:
+                continue
+            first = tasks[before]
+            what = _pair(first, task, read, readers[read[0]] == 1, t)
+            if what is None:
+                continue
+            gone = at if what in ("activation_reduce", "tensor_scalar_reduce") else before
+            taken |= {before, at}
+            found[what].add(gone, tasks[gone], s.end[gone] - s.start[gone])
+            break
+    for what, pairs in found.items():
+        reduces = what.endswith("_reduce")
+        yield from pairs.finding(
+            t,
+            f"{counted(len(pairs.saved), 'instruction')} could be part of "
+            f"{'the one before' if reduces else 'the next one'}: {_HINTS[what]}",
+            lambda task, _, reduces=reduces: _none(task, reduces, t),
+        )
+
+
+def _pair(first: Task, second: Task, read: Access, only: bool, t: Timeline) -> str | None:
+    """How two instructions could be one, as a key of `_HINTS`; None if they could not.
+
+    Args:
+        first, second: their tasks.
+        read: what the second reads of the first one's result.
+        only: whether nothing else reads that.
+        t: the kernel.
+    """
+    a, b = first.instr, second.instr
+    if not (_is_plain(first) and _is_plain(second)) or first.writes[0][1] is not read[1]:
+        return None
+    if a.opcode == "tensor_scalar" and _steps(a) != 1:
+        return None
+    if b.opcode == "tensor_reduce":
+        whole = prod(b.outs[0].shape[1:]) == 1 and not b.attrs.get("negate")
+        return f"{a.opcode}_reduce" if whole and b.attrs["op"] in _REDUCED[a.opcode] else None
+    if a.opcode != "tensor_scalar" or not only:
+        return None
+    result = a.outs[0].buffer
+    if b.opcode == "tensor_tensor":
+        twice = second.costs[0][1].cycles == t.timing.two_input_cycles
+        other = any(x.buffer is not result for x in b.tiles_in)
+        return b.opcode if twice and other and b.outs[0].ndim == 2 else None
+    if b.ins[0] is not b.tiles_in[0] or b.tiles_in[0].buffer is not result:
+        return None
+    if b.opcode == "tensor_scalar":
+        return b.opcode if _steps(b) == 1 else None
+    return _SCALED if _is_free(b, a.attrs["op"]) else None
+
+
+def _is_plain(task: Task) -> bool:
+    """Whether it is an instruction of those looked at, on floats and without a mask."""
+    i = task.instr
+    if i.opcode not in _LOOKED_AT or i.where is not None or i.engine is Engine.GPSIMD:
+        return False
+    # Others are what the compiler has put in front of one.
+    return task.label == i.label and all(x.dtype in FLOATS for x in (*i.outs, *i.tiles_in))
+
+
+def _steps(i: Instruction) -> int:
+    """The operators of a tensor_scalar."""
+    return len(i.attrs.get("steps", (None,)))
+
+
+def _is_free(activation: Instruction, op: str) -> bool:
+    """Whether an activation can do an operator with a number a partition first."""
+    if op not in ("multiply", "add"):
+        return False
+    _, scale, bias = activation.ins[:3]
+    plain = not isinstance(scale, Tensor) and scale == 1.0
+    return plain and (op == "multiply" or (not isinstance(bias, Tensor) and bias == 0.0))
+
+
+def _none(task: Task, before: bool, t: Timeline) -> Task:
+    """What is left of a task that another one does along: what a reduction adds to it."""
+    ns = t.timing.accumulator_cycles / t.timing.vector.ghz if before else 0.0
+    return replaced(task, costs=tuple([(e, Cost(ns, ns, 0.0)) for e, _ in task.costs]))
+
+
+def sums_over_partitions(t: Timeline) -> Iterator[Finding]:
+    """Sums over partitions that GpSimd makes, one partition after the other."""
+    found, every = Tasks(), []
+    passes = t.timing.tensor.fp32_passes
+    for at, task, _, c in costs_of(t):
+        i = task.instr
+        if i.opcode == "tensor_partition_reduce" and i.attrs["op"] == "add":
+            found.add(at, task, c.busy)
+            every.append(i)
+    if not every:
+        return
+
+    def matmul(task: Task, _: float) -> Task:
+        x = task.instr.tiles_in[0]
+        n = x.size // x.shape[0]
+        cost = passes_cost(n, passes if x.dtype == F32 else 1, t.timing)
+        return replaced(task, costs=((Engine.TENSOR, cost),))
+
+    yield from found.finding(
+        t,
+        f"{counted(len(every), 'sum')} over partitions on GpSimd, which adds them one after the "
+        "other: nisa.nc_matmul with a tile of ones sums them on the Tensor Engine",
+        matmul,
+    )
