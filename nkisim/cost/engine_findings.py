@@ -39,9 +39,9 @@ def two_inputs(t: Timeline) -> Iterator[Finding]:
             found.add(at, task, ns)
     yield from found.finding(
         t,
-        f"{len(found.saved)} two-input Vector instructions read both operands from SBUF at 2 "
-        "cycles an element; one operand in PSUM would halve them, and so would bf16 for all three "
-        "in sums, differences and products",
+        f"{counted(len(found.saved), 'two-input Vector instruction')} with both operands in SBUF, "
+        "at 2 cycles an element; one operand in PSUM would halve that, and so would bf16 for all "
+        "three in sums, differences and products",
         _shorter(Engine.VECTOR, second),
     )
 
@@ -64,7 +64,7 @@ def wide_strides(t: Timeline) -> Iterator[Finding]:
     for engine, tasks in found.items():
         yield from tasks.finding(
             t,
-            f"{len(tasks.saved)} {engine.value} instructions read or write with an innermost "
+            f"{counted(len(tasks.saved), f'{engine.value} instruction')} with an innermost "
             f"stride of {t.timing.wide_stride_bytes} bytes or more, at half the rate of the "
             "memory interface: lay the elements side by side",
             _shorter(engine),
@@ -235,9 +235,9 @@ def _fixed_costs(t: Timeline) -> Iterator[Finding]:
             continue
         yield from tasks.finding(
             t,
-            f"{sum(n for n, _ in costs)} {engine.value} instructions spend {starting / 1e3:.1f} of "
-            f"{busy / 1e3:.1f} us on starting: use longer free axes, or fuse, so that there "
-            "are half as many",
+            f"{starting / 1e3:.1f} of the {busy / 1e3:.1f} us of "
+            f"{counted(sum(n for n, _ in costs), f'{engine.value} instruction')} go into starting: "
+            "use longer free axes, or fuse, so that there are half as many",
             _half_as_many(engine),
         )
 
