@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from nkisim.cost.report import shortened
+from nkisim.cost.report import core_shown, shortened
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,7 +92,8 @@ def draw(
 
     if title is None:
         title = _name_and_latency(timeline, fits)
-    lines = [line for text in (title, timeline.kind) for line in _wrapped(text, fits)]
+    said = (title, *core_shown(timeline), timeline.kind)
+    lines = [line for text in said for line in _wrapped(text, fits)]
     axes.set_title("\n".join(lines), fontproperties=ink, loc="left")
     handles = [Patch(facecolor=_COLORS.get(n, "#999999"), label=n) for n, _ in tracks]
     small = FontProperties(size=max(6.0, 8 * scale))
@@ -112,10 +113,8 @@ def alt_text(timeline: Timeline) -> str:
     """What the picture shows, for readers who cannot see it."""
     uses = [u for u in timeline.engines.values() if u.utilisation >= _LEAST and u.name != "Sync"]
     parts = ", ".join(f"{u.name} {u.utilisation:.0%}" for u in uses)
-    return (
-        f"Modelled engine timeline of {timeline.kernel}, {timeline.body_us:.1f} microseconds. "
-        f"Busy share of each resource: {parts}."
-    )
+    what = " ".join([f"Modelled engine timeline of {timeline.kernel}", *core_shown(timeline)])
+    return f"{what}, {timeline.body_us:.1f} microseconds. Busy share of each resource: {parts}."
 
 
 def _tracks(

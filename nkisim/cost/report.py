@@ -20,7 +20,7 @@ def table(t: Timeline, rows: int) -> str:
     place = max(map(len, ("line", *(short(r.location) for r in shown))))
     what = max(map(len, ("instruction", *(r.label for r in shown))))
     out = [
-        f"{t.kernel}: time of each line, {t.kind}",
+        f"{t.kernel}: time of each line{', '.join(['', *core_shown(t)])}, {t.kind}",
         f"{'line':{place}} {'resource':10} {'instruction':{what}} {'count':>7} "
         f"{'busy us':>9} {'of body':>8}",
     ]
@@ -57,6 +57,13 @@ def summary(t: Timeline) -> str:
     return "\n".join(out)
 
 
+def core_shown(t: Timeline) -> list[str]:
+    """Of a launch on several cores, the one that the details are of, as a phrase; else nothing."""
+    if len(t.cores) == 1:
+        return []
+    return [f"on core {t.cores.index(t._core)}, the slowest of {len(t.cores)}"]
+
+
 def _said_of_cores(t: Timeline) -> list[str]:
     """What the figures of a launch on several cores are of, a line each."""
     cores = t.cores
@@ -87,11 +94,12 @@ def compare(t: Timeline, other: Timeline) -> str:
             rows.append((f"{name} busy us", use.busy_us, other.engines[name].busy_us))
     names = _headings(t.kernel, other.kernel)
     wide = max(10, *map(len, names))
+    first = max(len(name) for name, *_ in rows)
     head = " ".join(f"{name:>{wide}}" for name in names)
-    out = [f"{t.kind:28} {head} {'ratio':>6}"]
+    out = [t.kind, f"{'':{first}} {head} {'ratio':>6}"]
     for name, a, b in rows:
         ratio = f"{a / b:6.2f}" if b else f"{'-':>6}"
-        out.append(f"{name:28} {a:{wide}.2f} {b:{wide}.2f} {ratio}")
+        out.append(f"{name:{first}} {a:{wide}.2f} {b:{wide}.2f} {ratio}")
     return "\n".join(out)
 
 
