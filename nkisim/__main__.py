@@ -1,4 +1,4 @@
-"""`python -m nkisim SCRIPT.py ...` and `python -m nkisim -m MODULE ...`: run any NKI program.
+"""`python -m nkisim SCRIPT.py ...` and `python -m nkisim -m MODULE ...`: run an NKI program.
 
 The program runs unmodified, as under `python -m pdb`: with its own arguments, its own folder first
 on the path, and `__name__ == "__main__"`. `python -m nkisim profile SCRIPT.py ...` then prints the
