@@ -93,7 +93,8 @@ def _pair(first: Task, second: Task, read: Access, only: bool, t: Timeline) -> s
         return None
     if b.opcode == "tensor_reduce":
         whole = prod(b.outs[0].shape[1:]) == 1 and not b.attrs.get("negate")
-        return f"{a.opcode}_reduce" if whole and b.attrs["op"] in _REDUCED[a.opcode] else None
+        known = b.attrs["op"] in _REDUCED[a.opcode] and not _swaps(a)
+        return f"{a.opcode}_reduce" if whole and known else None
     if a.opcode != "tensor_scalar" or not only:
         return None
     result = a.outs[0].buffer
@@ -120,6 +121,12 @@ def _is_plain(task: Task) -> bool:
 def _steps(i: Instruction) -> int:
     """The operators of a tensor_scalar."""
     return len(i.attrs.get("steps", (None,)))
+
+
+def _swaps(i: Instruction) -> bool:
+    """Whether a tensor_scalar has its operand on the left, which tensor_scalar_reduce cannot."""
+    steps = i.attrs.get("steps", ())
+    return i.ins[0] is not i.tiles_in[0] or any(swapped for _, swapped in steps)
 
 
 def _is_free(activation: Instruction, op: str) -> bool:

@@ -163,10 +163,31 @@ def by_halves(tile, column, fused):
     return nisa.tensor_reduce(np.add, halves, axis=(2,))
 
 
-@pytest.mark.parametrize(
-    "step",
-    [needed_twice, three_steps, of_a_part, under_a_mask, of_integers, scale_is_taken, by_halves],
-)
+def largest_of_swapped(tile, column, fused):
+    first = nisa.tensor_scalar(tile, np.subtract, column, reverse0=True, engine=VECTOR)
+    largest = nisa.tensor_reduce(np.max, first, axis=(1,))
+    return nisa.tensor_scalar(tile, np.maximum, largest, engine=VECTOR)
+
+
+def largest_of_one_less(tile, column, fused):
+    largest = nl.max(nl.subtract(1.0, tile), axis=1, keepdims=True)
+    return nisa.tensor_scalar(tile, np.maximum, largest, engine=VECTOR)
+
+
+APART = [
+    needed_twice,
+    three_steps,
+    of_a_part,
+    under_a_mask,
+    of_integers,
+    scale_is_taken,
+    by_halves,
+    largest_of_swapped,
+    largest_of_one_less,
+]
+
+
+@pytest.mark.parametrize("step", APART)
 def test_what_no_instruction_does_is_not_advised(step):
     """Each of these kernels has a reason why one instruction cannot do both."""
     assert not told(on_parts(step), "could be part of", False)
