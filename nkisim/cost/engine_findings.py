@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from nkisim.cost.compute import Cost, operand
+from nkisim.cost.compute import Cost, operand, passes_cost
 from nkisim.cost.dma import swaps_axes
 from nkisim.cost.report import counted
 from nkisim.cost.stakes import LEAST, Finding, Tasks, chains, costs_of, moved_in
@@ -106,6 +106,27 @@ def fp32_matmul(t: Timeline) -> Iterator[Finding]:
     }
     for text, found in what.items():
         yield from found.finding(t, text, _shorter(Engine.TENSOR))
+
+
+def sums_over_partitions(t: Timeline) -> Iterator[Finding]:
+    """Sums over partitions that GpSimd makes, one partition after the other."""
+    found = Tasks()
+    for at, task, _, c in costs_of(t):
+        if task.instr.opcode == "tensor_partition_reduce" and task.instr.attrs["op"] == "add":
+            found.add(at, task, c.busy)
+    passes = t.timing.tensor.fp32_passes
+
+    def matmul(task: Task, _: float) -> Task:
+        x = task.instr.tiles_in[0]
+        cost = passes_cost(x.size // x.shape[0], passes if x.dtype == F32 else 1, t.timing)
+        return replaced(task, costs=((Engine.TENSOR, cost),))
+
+    yield from found.finding(
+        t,
+        f"{counted(len(found.saved), 'sum')} over partitions on GpSimd, which adds them one after "
+        "the other: nisa.nc_matmul with a tile of ones sums them on the Tensor Engine",
+        matmul,
+    )
 
 
 def few_lanes(t: Timeline) -> Iterator[Finding]:

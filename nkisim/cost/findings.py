@@ -15,11 +15,12 @@ from nkisim.cost.engine_findings import (
     few_lanes,
     fp32_matmul,
     small_tiles,
+    sums_over_partitions,
     tables,
     two_inputs,
     wide_strides,
 )
-from nkisim.cost.fusion_findings import fusable, sums_over_partitions
+from nkisim.cost.fusion_findings import fusable
 from nkisim.cost.memory_findings import exposed, few_queues, loaded_again, short_runs, spills
 from nkisim.cost.scheduler import MORE_THAN_THERE_IS
 from nkisim.cost.stakes import LEAST, Finding

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING
 
-from nkisim.cost.compute import Cost, passes_cost
+from nkisim.cost.compute import Cost
 from nkisim.cost.report import counted
-from nkisim.cost.stakes import Finding, Tasks, costs_of
+from nkisim.cost.stakes import Finding, Tasks
 from nkisim.cost.whatif import replaced
-from nkisim.dtypes import F32, FLOATS
+from nkisim.dtypes import FLOATS
 from nkisim.instruction import Engine, Instruction
 from nkisim.tensor import Tensor
 
@@ -73,7 +73,7 @@ def fusable(t: Timeline) -> Iterator[Finding]:
             t,
             f"{counted(len(pairs.saved), 'instruction')} could be part of "
             f"{'the one before' if reduces else 'the next one'}: {_HINTS[what]}",
-            lambda task, _, reduces=reduces: _none(task, reduces, t),
+            lambda task, _, reduces=reduces: _done_along(task, reduces, t),
         )
 
 
@@ -138,33 +138,7 @@ def _is_free(activation: Instruction, op: str) -> bool:
     return plain and (op == "multiply" or (not isinstance(bias, Tensor) and bias == 0.0))
 
 
-def _none(task: Task, before: bool, t: Timeline) -> Task:
-    """What is left of a task that another one does along: what a reduction adds to it."""
-    ns = t.timing.accumulator_cycles / t.timing.vector.ghz if before else 0.0
+def _done_along(task: Task, reduces: bool, t: Timeline) -> Task:
+    """What is left of a task that another one does along: of a reduction, to read the result."""
+    ns = t.timing.accumulator_cycles / t.timing.vector.ghz if reduces else 0.0
     return replaced(task, costs=tuple([(e, Cost(ns, ns, 0.0)) for e, _ in task.costs]))
-
-
-def sums_over_partitions(t: Timeline) -> Iterator[Finding]:
-    """Sums over partitions that GpSimd makes, one partition after the other."""
-    found, every = Tasks(), []
-    passes = t.timing.tensor.fp32_passes
-    for at, task, _, c in costs_of(t):
-        i = task.instr
-        if i.opcode == "tensor_partition_reduce" and i.attrs["op"] == "add":
-            found.add(at, task, c.busy)
-            every.append(i)
-    if not every:
-        return
-
-    def matmul(task: Task, _: float) -> Task:
-        x = task.instr.tiles_in[0]
-        n = x.size // x.shape[0]
-        cost = passes_cost(n, passes if x.dtype == F32 else 1, t.timing)
-        return replaced(task, costs=((Engine.TENSOR, cost),))
-
-    yield from found.finding(
-        t,
-        f"{counted(len(every), 'sum')} over partitions on GpSimd, which adds them one after the "
-        "other: nisa.nc_matmul with a tile of ones sums them on the Tensor Engine",
-        matmul,
-    )

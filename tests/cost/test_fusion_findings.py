@@ -1,5 +1,5 @@
-"""Pairs of instructions that one could do: found, promised what fusing gives, and only where the
-instruction set has one for both."""
+"""Pairs of instructions that one could do, and sums that another engine could: found, promised what
+the change gives, and only where the instruction set has it."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def told(kernel, text, fused):
 
 
 @pytest.mark.parametrize("case", CHANGES)
-def test_the_gain_is_what_fusing_gives(case):
+def test_the_gain_is_what_the_change_gives(case):
     text, step = CHANGES[case]
     kernel = on_parts(step)
     (found,) = told(kernel, text, False)
