@@ -20,7 +20,7 @@ def table(t: Timeline, rows: int) -> str:
     place = max(map(len, ("line", *(short(r.location) for r in shown))))
     what = max(map(len, ("instruction", *(r.label for r in shown))))
     out = [
-        f"{t.kernel}: time of each line{', '.join(['', *core_shown(t)])}, {t.kind}",
+        ", ".join([f"{t.kernel}: time of each line", *core_shown(t), t.kind]),
         f"{'line':{place}} {'resource':10} {'instruction':{what}} {'count':>7} "
         f"{'busy us':>9} {'of body':>8}",
     ]
