@@ -52,10 +52,9 @@ def fusable(t: Timeline) -> Iterator[Finding]:
         readers.update({number for number, _ in task.reads})
     found: dict[str, Tasks] = defaultdict(Tasks)
     taken: set[int] = set()  # tasks that are half of a pair
+    written: dict[int, int] = {}  # memory -> the last task, up to here, that writes it
     for at, task in enumerate(tasks):
-        if task.transfer is not None or at in taken:
-            continue
-        for read in task.reads:
+        for read in task.reads if task.transfer is None and at not in taken else ():
             before = writers.get(read[0], -1)
             if before < 0 or before >= at or before in taken:
                 continue
@@ -63,10 +62,13 @@ def fusable(t: Timeline) -> Iterator[Finding]:
             what = _pair(first, task, read, readers[read[0]] == 1, t)
             if what is None:
                 continue
-            gone = at if what in ("activation_reduce", "tensor_scalar_reduce") else before
+            gone = at if what.endswith("_reduce") else before
+            if gone == before and any(written.get(n, -1) > before for n, _ in first.reads):
+                continue  # in the second one's place, the operands of the first one are others
             taken |= {before, at}
             found[what].add(gone, tasks[gone], s.end[gone] - s.start[gone])
             break
+        written.update((number, at) for number, _ in task.writes)
     for what, pairs in found.items():
         reduces = what.endswith("_reduce")
         yield from pairs.finding(
