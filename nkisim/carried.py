@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 from collections.abc import Mapping
 from types import CodeType
 from typing import NamedTuple
@@ -58,6 +59,49 @@ def iterated(code: CodeType, line: int) -> ast.expr | None:
     """
     nest = _loop_at(code, line)
     return None if nest is None else nest[-1].iter
+
+
+@functools.lru_cache(maxsize=1024)
+def used_besides_placing(code: CodeType, line: int) -> frozenset[str]:
+    """The names that a loop, or what follows it, uses for other than to count on, to place tiles
+    and to talk about it.
+
+    Args:
+        code: of the function that has the loop.
+        line: of the `for`.
+    """
+    nest = _loop_at(code, line)
+    if nest is None:
+        return frozenset()
+    outermost = next(at for at, node in enumerate(nest) if isinstance(node, ast.For))
+    statements = [nest[outermost]]
+    for parent, child in itertools.pairwise(nest[: outermost + 1]):
+        statements += _behind(parent, child)
+    found: set[str] = set()
+
+    def look(node: ast.AST, besides: frozenset[str]) -> None:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            found.update({node.id} - besides)
+        if isinstance(node, ast.Assert | ast.JoinedStr) or _places(node):
+            return
+        if isinstance(node, ast.Assign | ast.AugAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            besides = frozenset(t.id for t in targets if isinstance(t, ast.Name))
+        for child in ast.iter_child_nodes(node):
+            look(child, besides)
+
+    for statement in statements:
+        look(statement, frozenset())
+    return frozenset(found.union(original_of(code).co_cellvars))  # those may be read elsewhere
+
+
+def _places(node: ast.AST) -> bool:
+    """Whether it places tiles (neuronxcc.nki.compiler), or prints."""
+    if not isinstance(node, ast.Call):
+        return False
+    function = node.func
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return name in ("alloc", "mod_alloc", "print")
 
 
 class Carried(NamedTuple):

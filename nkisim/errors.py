@@ -167,6 +167,10 @@ class LoopError(KernelError):
     """Iterations of an affine_range loop depend on one another."""
 
 
+class CounterError(KernelError):
+    """A loop counts in Python, across iterations of which the compiler traces one."""
+
+
 class PlacementError(KernelError, ValueError):
     """A tile placed by hand is at an illegal address, or overwrites another that is alive."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import builtins
+import ctypes
+import sys
 from types import FrameType
 from typing import Any
 
@@ -37,6 +39,14 @@ def value_of(node: ast.expr, frame: FrameType) -> Any:
     if isinstance(node, ast.Attribute):
         return getattr(value_of(node.value, frame), node.attr, _UNKNOWN)
     return _UNKNOWN
+
+
+def set_local(frame: FrameType, name: str, value: Any) -> None:
+    """Set a local variable of a function that runs, which has one of this name."""
+    frame.f_locals[name] = value
+    if sys.version_info < (3, 13):  # before PEP 667 that is a copy
+        write_back = ctypes.pythonapi.PyFrame_LocalsToFast
+        write_back(ctypes.py_object(frame), ctypes.c_int(0))
 
 
 def _in_package(module: str) -> bool:

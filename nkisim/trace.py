@@ -20,6 +20,7 @@ import numpy as np
 from nkisim.access import intern
 from nkisim.barriers import meet_at_barriers
 from nkisim.checking import Checker
+from nkisim.counters import Counters
 from nkisim.errors import (
     KernelError,
     Location,
@@ -402,14 +403,17 @@ class Tracer:
         inside = declared.body(location)
         iterations: Iterable[int] = range(len(indices))
         start: int | LoopIndex = indices.start
+        frame = sys._getframe(1)
         if self.rolls is not None:
             start = moving_start(bounds, indices)
-            frame = sys._getframe(1)
             if iterates_directly(frame):
                 iterations = self.rolls.loop(number, iterations, frame)
+        counters = None if loop.is_unrolled else Counters(frame, loop)
         is_plain = type(start) is int and start == 0
         try:
             for k in iterations:
+                if counters is not None and (error := counters.take_back()):
+                    self.checker.report("counter", error)
                 self.loops = (*outside, (number, +k))
                 self._declarations = inside.iteration(+k if loop.is_unrolled else None)
                 i = k if indices.step == 1 else k * indices.step

@@ -21,6 +21,7 @@ CHECKS = {
     "output": "every output is written",
     "scope": "a tile is used in the loop iteration that made it",
     "loop": "iterations of affine_range do not depend on one another",
+    "counter": "numbers that a loop counts in Python are used to place tiles only",
     "sbuf": "the tiles alive at any time fit SBUF",
     "psum": "the tiles alive at any time fit PSUM",
     "accumulation": "a PSUM tile is read after its last matmul, and accumulated by matmuls only",
@@ -30,11 +31,12 @@ CHECKS = {
     "tcm": "custom C++ operators free the TCM that they allocate",
 }
 
-# A value out of range is one wrong number, and padding that nobody uses may hold it.
+# A value out of range is one wrong number, and padding that nobody uses may hold it. What a loop
+# counts may serve a message or a name, for all that can be told.
 # The compiler mends the others at a price: it moves a tile to an allowed partition, or spills
 # tiles to the next memory ("any on-chip memory": NKI programming model, Memory hierarchy).
 # The SDK's operations take any keyword.
-_WARNED = ("partition", "sbuf", "psum", "range", "keyword")
+_WARNED = ("partition", "sbuf", "psum", "range", "keyword", "counter")
 
 
 def _from_environment() -> dict[str, Mode]:

@@ -585,7 +585,7 @@ def in_a_list_of_the_caller(x):
 
 def counted(x):
     at, y = 0, like(x)
-    for _ in nl.affine_range(x.shape[0]):
+    for _ in nl.static_range(x.shape[0]):
         nl.store(y[at], nl.load(x[at]))
         at = at + 1
     return y
@@ -593,7 +593,7 @@ def counted(x):
 
 def counted_by_turns(x):
     at, y = 0, like(x)
-    for i in nl.affine_range(x.shape[0]):
+    for i in nl.static_range(x.shape[0]):
         nl.store(y[i], nl.load(x[at]))
         if i % 2:
             at = at + 1
@@ -610,7 +610,7 @@ def counted_in_a_list(x):
 
 def counted_for_later(x):
     n, y = 0, like(x)
-    for i in nl.affine_range(x.shape[0]):
+    for i in nl.static_range(x.shape[0]):
         nl.store(y[i], nl.load(x[i]))
         n += i
     nl.store(y[0], nl.full((128, x.shape[2]), n, x.dtype))
@@ -701,8 +701,8 @@ def test_counts_by_several_strands_are_whole(rows, columns, step, turn, bits):
 
     def kernel(x):
         n, y = 0, like(x)
-        for i in nl.affine_range(rows):
-            for j in nl.affine_range(columns):
+        for i in nl.static_range(rows):
+            for j in nl.static_range(columns):
                 nl.store(y[i, j], nl.load(x[i, j]))
                 if i * step % turn == j:
                     n += 1
