@@ -62,6 +62,51 @@ def iterated(code: CodeType, line: int) -> ast.expr | None:
 
 
 @functools.lru_cache(maxsize=1024)
+def counted(code: CodeType, line: int) -> tuple[str, ...]:
+    """The names that an iteration of a loop reads as the one before has left them: before it sets
+    them in any case, or to make what it sets them to.
+
+    Args:
+        code: of the function that has the loop.
+        line: of the `for`.
+    """
+    names = names_set(code, line)
+    if names is None or not names.handed_on:
+        return ()
+    read: set[str] = set()
+    maybe_set: set[str] = set()
+    for statement in _loop_at(code, line)[-1].body:
+        read |= _read_at_first(statement) - maybe_set
+        maybe_set |= _flow_of(statement).stored
+        for node in ast.walk(statement):
+            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+                read.add(node.target.id)
+            elif isinstance(node, ast.Assign):
+                read |= _targets(node) & _loaded(node.value)
+    return tuple([name for name in names.handed_on if name in read])
+
+
+def _read_at_first(statement: ast.stmt) -> set[str]:
+    """Names that a statement reads before it does anything else."""
+    if isinstance(statement, ast.If | ast.While):
+        return _loaded(statement.test)
+    if isinstance(statement, ast.For):
+        return _loaded(statement.iter)
+    if isinstance(statement, ast.With | ast.Try | ast.TryStar | ast.Match):
+        return set()
+    return _flow_of(statement).exposed
+
+
+def _loaded(node: ast.AST) -> set[str]:
+    return {x.id for x in ast.walk(node) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Load)}
+
+
+def _targets(node: ast.Assign | ast.AugAssign) -> set[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return {t.id for t in targets if isinstance(t, ast.Name)}
+
+
+@functools.lru_cache(maxsize=1024)
 def used_besides_placing(code: CodeType, line: int) -> frozenset[str]:
     """The names that a loop, or what follows it, uses for other than to count on, to place tiles
     and to talk about it.
@@ -79,24 +124,28 @@ def used_besides_placing(code: CodeType, line: int) -> frozenset[str]:
         statements += _behind(parent, child)
     found: set[str] = set()
 
-    def look(node: ast.AST, besides: frozenset[str]) -> None:
+    def look(node: ast.AST, besides: set[str]) -> None:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             found.update({node.id} - besides)
         if isinstance(node, ast.Assert | ast.JoinedStr) or _places(node):
             return
         if isinstance(node, ast.Assign | ast.AugAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            besides = frozenset(t.id for t in targets if isinstance(t, ast.Name))
+            besides = _targets(node)
         for child in ast.iter_child_nodes(node):
             look(child, besides)
 
     for statement in statements:
-        look(statement, frozenset())
+        look(statement, set())
     return frozenset(found.union(original_of(code).co_cellvars))  # those may be read elsewhere
+
+
+_PLACING = ("buffer", "base_addr", "base_bank", "base_partition")  # keywords
 
 
 def _places(node: ast.AST) -> bool:
     """Whether it places tiles (neuronxcc.nki.compiler), or prints."""
+    if isinstance(node, ast.keyword):
+        return node.arg in _PLACING
     if not isinstance(node, ast.Call):
         return False
     function = node.func

@@ -1,4 +1,4 @@
-"""Numbers that a loop counts in Python: to the compiler each iteration begins with the same ones.
+"""What a loop counts in Python: to the compiler each iteration begins with the same numbers.
 
 It traces the body of an `nl.affine_range` or `nl.sequential_range` loop once. Here the body runs
 for each iteration, so what the iteration before has counted is taken back in front of the next one.
@@ -8,22 +8,26 @@ means to be; a row that it counts up is, too, which it hardly means, and is repo
 
 from __future__ import annotations
 
-from types import FrameType
+from types import FrameType, NoneType
+from typing import Any
 
 import numpy as np
 
-from nkisim.carried import names_set, used_besides_placing
+from nkisim.carried import counted, used_besides_placing
 from nkisim.errors import CounterError
 from nkisim.frames import set_local
+from nkisim.index import Mask
 from nkisim.loop_index import LoopIndex
 from nkisim.loops import Loop
 
 _NUMBERS = (int, float, np.number, LoopIndex)
+_KNOWN = (*_NUMBERS, Mask)  # while tracing, which tiles are not
 
 
 class Counters:
-    """The numbers that a function has in front of a loop, of which an iteration may read what the
-    one before has left.
+    """What a function has in front of a loop, of which iterations read what others have left.
+
+    Numbers and masks are meant, which are known while tracing; also None, in place of a mask.
 
     Args:
         frame: of the function that loops.
@@ -34,36 +38,40 @@ class Counters:
         self._frame = frame
         self._loop = loop
         self._at = frame.f_code, frame.f_lineno
-        names = names_set(*self._at)
-        handed_on = names.handed_on if names is not None else ()
-        values = frame.f_locals if handed_on else {}
+        names = counted(*self._at)
+        values = frame.f_locals if names else {}
         self._before = {
-            name: values[name] for name in handed_on if isinstance(values.get(name), _NUMBERS)
+            name: values[name]
+            for name in names
+            if name in values and isinstance(values[name], (*_KNOWN, NoneType))
         }
 
     def take_back(self) -> CounterError | None:
-        """Set the numbers to what they were in front of the loop.
+        """Set all to what it was in front of the loop.
 
         Returns:
-            An error if one of them was another, and the kernel does more with it than to place
-            tiles.
+            An error if one is a number, and the kernel does more with it than to place tiles.
         """
         if not self._before:
             return None
         values = self._frame.f_locals
-        counted = {
+        changed = {
             name: values[name]
             for name, before in self._before.items()
-            if isinstance(values.get(name), _NUMBERS) and +values[name] != +before
+            if isinstance(values.get(name), _KNOWN) and _differ(before, values[name])
         }
-        for name in counted:
+        for name in changed:
             set_local(self._frame, name, self._before[name])
-        used = [name for name in counted if name in used_besides_placing(*self._at)]
+        used = [
+            name
+            for name in changed
+            if isinstance(self._before[name], _NUMBERS) and name in used_besides_placing(*self._at)
+        ]
         if not used:
             return None
         name, kind = used[0], self._loop.kind
         before, after = [
-            +x if isinstance(x, LoopIndex) else x for x in (self._before[name], counted[name])
+            +x if isinstance(x, LoopIndex) else x for x in (self._before[name], changed[name])
         ]
         return CounterError(
             f"{name} is {before} in front of an nl.{kind} loop, and an iteration makes it "
@@ -74,3 +82,9 @@ class Counters:
             "which is unrolled",
             location=self._loop.location,
         )
+
+
+def _differ(before: Any, after: Any) -> bool:
+    if isinstance(before, _NUMBERS) and isinstance(after, _NUMBERS):
+        return bool(+before != +after)
+    return before is not after

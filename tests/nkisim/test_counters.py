@@ -219,6 +219,66 @@ def test_names_and_messages_are_no_use(capsys):
     assert capsys.readouterr().out == "0 0 0 0 "
 
 
+def test_what_each_iteration_sets_anew_is_no_count():
+    def kernel(x):
+        y, late, masked = like(x), False, False
+        for i in nl.affine_range(4):
+            if x.shape[0] > 1:
+                late = i > 1
+            if x.shape[0] > 2:
+                masked = bool(x.shape[1] > 1) and not late
+            tile = nl.load(x[i])
+            nl.store(y[i], tile * 2.0 if late else tile * (1.0 + masked))
+        return y
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(Kernel(kernel)(X), X * 2)
+
+
+@pytest.mark.parametrize("given", [None, True])
+def test_a_mask_is_that_of_its_iteration(given):
+    """As AWS's blockwise matmul makes its masks, which do not add up on a device."""
+
+    def kernel(x, mask):
+        y = like(x)
+        row, column = nl.mgrid[0:128, 0:8]
+        for k in nl.affine_range(4):
+            i = 3 - k
+            nl.store(y[i], nl.zeros((128, 8), x.dtype))
+            wide = column <= 7 - 2 * i
+            mask = wide if mask is None else wide & mask
+            nl.store(y[i, row, column], nl.load(x[i, row, column], mask=mask), mask=mask)
+        return y
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        if given is not None:  # a number, of which it cannot be told whether it is a mask
+            warnings.filterwarnings("ignore", "mask is True in front of")
+        found = Kernel(kernel)(X, given)
+    inside = np.arange(8) <= 7 - 2 * np.arange(4)[:, None, None]
+    np.testing.assert_array_equal(found, np.where(inside, X, 0))
+
+
+def test_a_place_may_be_told_by_any_name_of_the_functions():
+    from nkisim.nki.compiler import sbuf
+
+    at_bytes = sbuf.mod_alloc
+
+    def kernel(x):
+        at, y = 0, like(x)
+        for i in nl.affine_range(4):
+            tile = nl.ndarray((128, 8), x.dtype, buffer=at_bytes(base_addr=at))
+            at += 32
+            tile[...] = nl.load(x[i])
+            nl.store(y[i], tile)
+        return y
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(Kernel(kernel)(X), X)
+
+
 @pytest.mark.parametrize("loop", ONCE, ids=lambda f: f.__name__)
 def test_a_rolled_trace_sees_the_same_numbers(loop):
     def kernel(x):
