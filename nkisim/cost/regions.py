@@ -73,7 +73,7 @@ class Patterns:
 class _Region:
     """One part of a memory, and who touched it last."""
 
-    __slots__ = ("meets", "part", "readers", "writer")
+    __slots__ = ("meets", "part", "readers", "waited", "writer")
 
     def __init__(self, part: Tensor | None) -> None:
         self.part = part
@@ -82,7 +82,12 @@ class _Region:
         # (position of another region, whether this covers it): references to each other would keep
         # the regions until the next collection of garbage.
         self.meets: list[tuple[int, bool]] = []
+        # Of the readers of other regions, by their position: those that a writer of this one has
+        # waited for, as the list and how many. The next writer waits for that one.
+        self.waited: dict[int, tuple[list[int], int]] = {}
 
+
+_NONE: tuple[list[int], int] = ([], 0)
 
 _WIDE = 64  # bins; a part that meets more is compared with every other one
 _FEW = 4  # parts near another one; with more of them, finer bins are tried
@@ -131,11 +136,18 @@ class Regions:
             _overwrite(region, task, waits)
         for at, covered in region.meets:
             other = self._order[at]
-            before = other.writer
+            if covered:
+                _overwrite(other, task, waits)
+                continue
+            if other.writer >= 0:
+                waits[other.writer] = RESULT
             readers = other.readers
-            _overwrite(other, task, waits)
-            if not covered:
-                other.writer, other.readers = before, readers
+            if readers:
+                known, count = region.waited.get(at, _NONE)
+                for reader in readers[count:] if known is readers else readers:
+                    if reader != task:
+                        waits.setdefault(reader, READ)
+                region.waited[at] = readers, len(readers)
         region.writer = task
         region.readers = []
 

@@ -20,10 +20,13 @@ from nkisim.tensor import Tensor
 # The parts that views of one kind may name, by their offsets: for each, the first view that did.
 _Parts = dict[tuple[int, ...], Tensor]
 
+# What views of one kind touch of tiles placed by hand, by where these are and by their offsets.
+_Slots = dict[tuple[int, tuple[int, ...]], Access]
+
 # What alike operands have in common: their position among the tensors read or written; the parts
 # that they may name; what these are in; how many block axes the tensor has, when the operand is in
-# one of its tiles; whether the kernel places the tile by hand.
-_Operand = tuple[int, _Parts, Memory, int, bool]
+# one of its tiles; what they touch, when the kernel places the tile by hand.
+_Operand = tuple[int, _Parts, Memory, int, _Slots | None]
 
 
 class Form:
@@ -82,13 +85,13 @@ class Storage:
     def __init__(self, work: Work) -> None:
         self.work = work
         self.forms: dict[object, Form] = {}  # by what tells them apart
-        self._parts: dict[tuple, _Parts] = {}
+        self._parts: dict[tuple, tuple[_Parts, _Slots]] = {}
         self._operands: dict[tuple, _Operand] = {}
         self._tiles: dict[tuple[int, tuple[int, ...]], int] = {}  # (buffer, block) -> number
         self._walked: set[int] = set()  # blocked buffers with a view of several tiles
         self._slots: dict[tuple[Space, Placed], tuple[int, bool]] = {}
         self._placed: dict[tuple, tuple[int, bool]] = {}  # the same, by what views have in common
-        self._placings: dict[tuple[Placed, ...], int] = {}
+        self._placings: dict[tuple[Space, tuple[Placed, ...]], int] = {}
         self._placing_of: dict[int, int] = {}  # by identity: there may be thousands of tiles in one
         self._scratch: dict[tuple[int, int], Memory] = {}  # by size and memory: what tiles are
         self._next = -1
@@ -164,18 +167,25 @@ class Storage:
                 blocks = b.par_axis
             tiles = 1 if blocks else b.tiles
             memory = Memory(b.space, tiles * b.partition_bytes, b.shape[b.par_axis])
-        key = (t.shape, id(t.coefs), t.base_shape, blocks)
-        return at, self._parts.setdefault(key, {}), memory, blocks, bool(b.placed)
+        key = (t.shape, id(t.coefs), t.base_shape, blocks, b.par_axis)
+        parts, slots = self._parts.setdefault(key, ({}, {}))
+        return at, parts, memory, blocks, slots if b.placed else None
 
     def _accesses(self, tiles: tuple[Tensor, ...], operands: list[_Operand]) -> list[Access]:
         """What the operands of an instruction touch."""
-        known, numbers = self.work.memory, self._tiles
+        known, numbers, places = self.work.memory, self._tiles, self._placing_of
         found = []
-        for at, parts, memory, blocks, placed in operands:
+        for at, parts, memory, blocks, slots in operands:
             t = tiles[at]
             number, offsets = t.buffer.number, t.offsets
-            if placed:
-                found.append(self._slot(t, parts))
+            if slots is not None:
+                place = places.get(id(t.buffer.placed))
+                if place is None:
+                    place = self._placing(t.buffer)
+                access = slots.get((place, offsets))
+                if access is None:
+                    access = slots[place, offsets] = self._slot(t, parts)
+                found.append(access)
                 continue
             if blocks:
                 tile = number, offsets[:blocks]
@@ -244,7 +254,7 @@ class Storage:
         """A number for where the tiles of a buffer are."""
         found = self._placing_of.get(id(b.placed))
         if found is None:
-            found = self._placings.setdefault(b.placed, len(self._placings))
+            found = self._placings.setdefault((b.space, b.placed), len(self._placings))
             self._placing_of[id(b.placed)] = found
         return found
 

@@ -258,6 +258,22 @@ def test_windows_of_a_tile_that_was_filled_get_bins_of_their_own():
     assert len(regions._wide) == 2
 
 
+def test_a_part_does_not_wait_again_for_those_that_read_the_whole_long_ago():
+    """Each round writes all columns of a tile, one by one, and reads the tile twice."""
+    whole = Tensor(Buffer(0, (128, 8), F32, Space.SBUF))
+    columns = [whole[:, c : c + 1] for c in range(8)]
+    regions, at = Regions(Patterns()), itertools.count()
+    for _ in range(100):
+        for column in columns:
+            waits: dict[int, int] = {}
+            regions.write(column, next(at), waits)
+            assert len(waits) <= 3  # the last writer, and those that have read since
+        for _ in range(2):
+            waits = {}
+            regions.read(whole, next(at), waits)
+            assert len(waits) == 8
+
+
 # -- what the model compiler does
 
 
