@@ -14,10 +14,11 @@ leaves behind in Python is read (see nkisim.carried).
 A kernel may do more here than the compiler allows. Where it branches on a loop index, iterations
 differ: those that decide alike, if they follow each other evenly, make a strand (the even ones, or
 those left of a diagonal), and each strand is traced in part. If it counts in Python, and that is
-not taken back (nkisim.counters), the first iterations show it, and all others are traced, too. A look into a table of Python by a loop index,
-its text, or what shows later, as tiles that are kept in a list, makes `NotUniform` name the loop,
-and the kernel is traced once more with five, or all, iterations of each execution. A kernel that
-breaks a rule is traced as a whole, so that errors and warnings are those of the whole trace.
+not taken back (nkisim.counters), the first iterations show it, and all others are traced, too. A
+look into a table of Python by a loop index, its text, or what shows later, as tiles that are kept
+in a list, makes `NotUniform` name the loop, and the kernel is traced once more with five, or all,
+iterations of each execution. A kernel that breaks a rule is traced as a whole, so that errors and
+warnings are those of the whole trace.
 
 What is not seen: that a function called by the loop keeps state of its own between two calls.
 """
