@@ -62,16 +62,18 @@ def iterated(code: CodeType, line: int) -> ast.expr | None:
 
 
 @functools.lru_cache(maxsize=1024)
-def counted(code: CodeType, line: int) -> tuple[str, ...]:
+def counted(code: CodeType, line: int) -> tuple[str, ...] | None:
     """The names that an iteration of a loop reads as the one before has left them: before it sets
-    them in any case, or to make what it sets them to.
+    them in any case, or to make what it sets them to. None where the source is not known.
 
     Args:
         code: of the function that has the loop.
         line: of the `for`.
     """
     names = names_set(code, line)
-    if names is None or not names.handed_on:
+    if names is None:
+        return None
+    if not names.handed_on:
         return ()
     read: set[str] = set()
     maybe_set: set[str] = set()

@@ -39,10 +39,11 @@ class Counters:
         self._loop = loop
         self._at = frame.f_code, frame.f_lineno
         names = counted(*self._at)
-        values = frame.f_locals if names else {}
+        values = {} if names == () else frame.f_locals
+        # Where the source is not known, those that are set anew are among them, which is no harm.
         self._before = {
             name: values[name]
-            for name in names
+            for name in (values if names is None else names)
             if name in values and isinstance(values[name], (*_KNOWN, NoneType))
         }
 

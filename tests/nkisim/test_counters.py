@@ -142,6 +142,26 @@ def test_a_number_that_an_inner_function_reads():
         np.testing.assert_array_equal(Kernel(kernel)(X), X)
 
 
+def test_without_the_source_iterations_begin_with_the_same_numbers():
+    """As in a kernel that a program makes up; there, nothing tells what they are used for."""
+    text = """
+def kernel(x):
+    row, y, k = 0, like(x), 0
+    for i in nl.sequential_range(4):
+        k = 3 - i
+        nl.store(y[k], nl.load(x[row]))
+        row += 1
+    nl.store(y[0], nl.load(x[k]) + row)
+    return y
+"""
+    names = {"nl": nl, "like": like}
+    exec(text, names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = Kernel(names["kernel"])(X)
+    np.testing.assert_array_equal(found, np.stack([X[0] + 1, X[0], X[0], X[0]]))
+
+
 def test_as_an_error_it_names_the_loop():
     with nkisim.checks(counter="error"), pytest.raises(CounterError) as caught:
         adds(nl.affine_range, by_ones)(X)
