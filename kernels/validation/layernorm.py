@@ -49,7 +49,7 @@ def layernorm_v2(x, gamma, beta, eps=1e-5):
         inside = i * P + p < rows
         tile = nl.load(x[i * P + p, f], mask=inside)
         stats = nl.ndarray((P, 6 * pieces), dtype=np.float32)
-        for j in nl.affine_range(pieces):
+        for j in nl.static_range(pieces):  # unrolled: the last piece may be shorter
             at = slice(j * piece, min((j + 1) * piece, columns))
             stats[:, 6 * j : 6 * j + 6] = nisa.bn_stats(tile[:, at], dtype=np.float32)
         moments = nisa.bn_aggr(stats)

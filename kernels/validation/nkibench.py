@@ -40,11 +40,15 @@ def adamw(theta, grad, first, second):
     betas 0.9 and 0.999, in step 1 without the correction of the first moment."""
     rows, columns = theta.shape
     out = nl.ndarray(theta.shape, dtype=theta.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:P, 0:BLOCK]
     for i in nl.affine_range((rows + P - 1) // P):
-        row = slice(i * P, min((i + 1) * P, rows))
+        row = i * P + p
+        inside = row < rows
         for j in nl.affine_range(columns // BLOCK):
-            block = nl.ds(j * BLOCK, BLOCK)
-            t, m, v, g = (nl.load(a[row, block]) for a in (theta, first, second, grad))
+            block = j * BLOCK + f
+            t, m, v, g = (
+                nl.load(a[row, block], mask=inside) for a in (theta, first, second, grad)
+            )
             result = nl.ndarray(t.shape, dtype=theta.dtype)
             for k in nl.affine_range(BLOCK // HALF):
                 half = nl.ds(k * HALF, HALF)
@@ -56,7 +60,7 @@ def adamw(theta, grad, first, second):
                 root = nisa.activation(op=nl.sqrt, data=square, scale=1000.0)
                 share = nisa.reciprocal(nisa.tensor_scalar(root, np.add, 1e-8))
                 result[:, half] = nl.subtract(kept, nl.multiply(step, share))
-            nl.store(out[row, block], result)
+            nl.store(out[row, block], result, mask=inside)
     return out
 
 

@@ -23,6 +23,7 @@ from nkisim.checking.placement import check_placement, place_tiles
 from nkisim.checking.races import check_races
 from nkisim.checking.scope import check_scope
 from nkisim.checking.settings import current_modes, is_simulated
+from nkisim.checking.shapes import check_shapes
 from nkisim.errors import KernelError, OutputError, warn
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer, Space
@@ -201,6 +202,7 @@ class Checker:
         whole = {
             "accumulation": check_accumulation,
             "placement": check_placement,
+            "shape": check_shapes,
         }
         for space in held:
             whole[space.value] = functools.partial(check_capacity, space=space, lives=lives)

@@ -21,6 +21,7 @@ CHECKS = {
     "output": "every output is written",
     "scope": "a tile is used in the loop iteration that made it",
     "loop": "iterations of affine_range do not depend on one another",
+    "shape": "a tile that a loop makes has the same shape in each iteration",
     "counter": "numbers that a loop counts in Python are used to place tiles only",
     "sbuf": "the tiles alive at any time fit SBUF",
     "psum": "the tiles alive at any time fit PSUM",
@@ -32,11 +33,12 @@ CHECKS = {
 }
 
 # A value out of range is one wrong number, and padding that nobody uses may hold it. What a loop
-# counts may serve a message or a name, for all that can be told.
+# counts may serve a message or a name, for all that can be told. That a loop makes tiles of several
+# shapes is told by their lines.
 # The compiler mends the others at a price: it moves a tile to an allowed partition, or spills
 # tiles to the next memory ("any on-chip memory": NKI programming model, Memory hierarchy).
 # The SDK's operations take any keyword.
-_WARNED = ("partition", "sbuf", "psum", "range", "keyword", "counter")
+_WARNED = ("partition", "sbuf", "psum", "range", "keyword", "counter", "shape")
 
 
 def _from_environment() -> dict[str, Mode]:
