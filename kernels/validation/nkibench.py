@@ -46,9 +46,7 @@ def adamw(theta, grad, first, second):
         inside = row < rows
         for j in nl.affine_range(columns // BLOCK):
             block = j * BLOCK + f
-            t, m, v, g = (
-                nl.load(a[row, block], mask=inside) for a in (theta, first, second, grad)
-            )
+            t, m, v, g = (nl.load(a[row, block], mask=inside) for a in (theta, first, second, grad))
             result = nl.ndarray(t.shape, dtype=theta.dtype)
             for k in nl.affine_range(BLOCK // HALF):
                 half = nl.ds(k * HALF, HALF)
