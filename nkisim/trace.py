@@ -177,19 +177,23 @@ class Tracer:
         """A new tensor. Shared HBM is one tensor for all SPMD instances: the n-th request of each
         instance gets the n-th tensor."""
         self.checker.on_allocate(shape, dtype, space, par_axis, name)
-        if place is not None and self.direct:
-            place = self._places.setdefault(
-                (self.program, self._declarations.name(locate())), place
-            )
         if space is not Space.SHARED_HBM:
-            return self._allocate(
+            location = locate()
+            declaration = self.program, self._declarations.name(location)
+            if place is not None and self.direct:
+                place = self._places.setdefault(declaration, place)
+            tile = self._allocate(
                 shape,
                 dtype,
                 space,
+                location=location,
                 name=name,
                 par_axis=par_axis,
                 place=place if self.direct else None,
             )
+            if self.loops and space.on_chip:
+                self.checker.on_declare(declaration, tile.buffer)
+            return tile
         if self.loops:
             self.checker.report("scope", _shared_in_a_loop(shape, dtype))
         at = self._shared_seen
@@ -233,6 +237,7 @@ class Tracer:
         dtype: np.dtype,
         space: Space,
         shared: bool = False,
+        location: Location | None = None,
         **more: Any,
     ) -> Tensor:
         buffer = Buffer(
@@ -242,7 +247,7 @@ class Tracer:
             space,
             program=None if shared else self.program,
             loops=self.loops,
-            location=locate(),
+            location=location or locate(),
             **more,
         )
         self.trace.buffers.append(buffer)

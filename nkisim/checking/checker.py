@@ -23,7 +23,7 @@ from nkisim.checking.placement import check_placement, place_tiles
 from nkisim.checking.races import check_races
 from nkisim.checking.scope import check_scope
 from nkisim.checking.settings import current_modes, is_simulated
-from nkisim.checking.shapes import check_shapes
+from nkisim.checking.shapes import Shapes
 from nkisim.errors import KernelError, OutputError, warn
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer, Space
@@ -53,6 +53,7 @@ class Checker:
         """Start on an empty trace."""
         self.trace = trace
         self._memory_state = MemoryState(self, trace)
+        self._shapes = Shapes(trace)
         stages = {
             "bounds": check_bounds,
             "memory": check_memory,
@@ -181,6 +182,12 @@ class Checker:
             buffer, self.trace.machine, lambda e: self.report("placement", e, mild=self.simulated)
         )
 
+    def on_declare(self, declaration: tuple, buffer: Buffer) -> None:
+        """A tile made in a loop. Of one declaration are those of all iterations."""
+        error = self._shapes.compare(declaration, buffer)
+        if error is not None:
+            self.report("shape", error)
+
     def finish(self) -> None:
         """All instances are traced: check what only the whole stream shows."""
         self._memory_state.finish()
@@ -202,7 +209,6 @@ class Checker:
         whole = {
             "accumulation": check_accumulation,
             "placement": check_placement,
-            "shape": check_shapes,
         }
         for space in held:
             whole[space.value] = functools.partial(check_capacity, space=space, lives=lives)
