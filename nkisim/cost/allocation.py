@@ -134,7 +134,18 @@ def spill(work: Work, machine: Machine, timing: Timing) -> int:
     capacity = machine.sbuf_usable_bytes
     if work.residence.peak(0) <= capacity:
         return 0
-    return _Spiller(work, timing, capacity).run()
+    return _Spiller(work, timing, capacity - _on_their_way(machine, timing)).run()
+
+
+def _on_their_way(machine: Machine, timing: Timing) -> int:
+    """Bytes a partition that loads bring in while one of them takes place.
+
+    With less room than that, a tile is loaded back only once another one has gone, and what needs
+    it waits for all of the load.
+    """
+    dma = timing.dma
+    ns = dma.trigger_ns + dma.start_ns + dma.load_latency_ns + dma.semaphore_ns + dma.wake_ns
+    return int(ns * dma.load_rate * dma.engines / machine.partitions)
 
 
 class _Spiller:
