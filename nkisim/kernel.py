@@ -91,8 +91,21 @@ class Kernel:
 
     def with_options(self, *names: str) -> Kernel:
         """This kernel with decorators of nki.compiler on it."""
-        changed = copy.copy(self)
+        changed = self._retraced()
         changed.options = self.options | set(names)
+        return changed
+
+    def on(self, machine: Machine) -> Kernel:
+        """This kernel for a NeuronCore generation, as nkisim.machine has them."""
+        if machine is self.machine:
+            return self
+        changed = self._retraced()
+        changed.machine = machine
+        return changed
+
+    def _retraced(self) -> Kernel:
+        """A copy that is traced anew."""
+        changed = copy.copy(self)
         changed._cache, changed._launches = _TraceCache(), {}
         return changed
 

@@ -6,9 +6,9 @@ in the simulator holds a hardware constant.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from nkisim.timing import V2, V3, Timing
+from nkisim.timing import V2, V3, V3_STATIC, Timing
 
 _KIB = 1024
 
@@ -73,6 +73,8 @@ GEN3 = Machine(
     bn_stats_fmax=512,
     timing=V3,
 )
+
+GEN3_STATIC = replace(GEN3, timing=V3_STATIC)  # compiled with --disable-dge
 
 TARGET = GEN2  # trn1 and inf2, the instances this project is about
 

@@ -13,9 +13,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from kernels.validation.points import POINTS, Point
+from kernels.validation import points, points_trn2
+from kernels.validation.point import Point
 
 Row = tuple[Point, float]
+
+_LISTS = {"NeuronCore-v2": points.POINTS, "NeuronCore-v3": points_trn2.POINTS}
 
 
 def evaluate(points: Iterable[Point], *, full: bool = False, progress: bool = False) -> list[Row]:
@@ -29,7 +32,7 @@ def evaluate(points: Iterable[Point], *, full: bool = False, progress: bool = Fa
     known: dict[tuple, float] = {}
     rows = []
     for p in points:
-        key = (p.kernel, p.how, p.repeats, repr(p.args(2)))
+        key = (p.kernel, p.how, p.repeats, p.core, repr(p.args(2)))
         if key not in known:
             if progress:
                 print(p.name, file=sys.stderr, flush=True)
@@ -80,19 +83,25 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="model every iteration (a minute)")
     options = parser.parse_args()
     names = options.names
-    chosen = [p for p in POINTS if not names or any(n in p.name for n in names)]
-    if not chosen:
+    written = []
+    for core, every in _LISTS.items():
+        chosen = [p for p in every if not names or any(n in p.name for n in names)]
+        if not chosen:
+            continue
+        rows = evaluate(chosen, full=options.full, progress=True)
+        print(f"{core}\n{table(rows)}\n")
+        if options.full:
+            wide = max(len(p.name) for p, _ in rows)
+            print("modelled from a few iterations, against all of them:")
+            for p, change in shortening(evaluate(chosen), rows):
+                print(f"{p.name:{wide}} {change:+8.2%}")
+            print()
+        written += [{"core": p.core, "name": p.name, "modelled_us": m} for p, m in rows]
+    if not written:
         parser.error(f"no point is named like {names}")
-    rows = evaluate(chosen, full=options.full, progress=True)
-    print(table(rows))
-    if options.full:
-        wide = max(len(p.name) for p, _ in rows)
-        print("\nmodelled from a few iterations, against all of them:")
-        for p, change in shortening(evaluate(chosen), rows):
-            print(f"{p.name:{wide}} {change:+8.2%}")
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump([{"name": p.name, "modelled_us": m} for p, m in rows], file, indent=1)
+            json.dump(written, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
+import numpy as np
 
 P = 128
 
@@ -53,6 +55,55 @@ def conv2d(x, weights, bias, pool=1):
             for m in range(halves):
                 _finish(out[b, m * P : (m + 1) * P], sums[m], b_tiles[m], r, rows, out_w, pool)
     return out
+
+
+@nki.jit
+def conv2d_rows(x, weights, bias, pool=1):
+    """The same, a row of one half of the output channels at a time; a pooling takes `pool` rows.
+
+    Weights are transposed before the first row. Each row of the input is loaded where a row of the
+    filter meets it, and the bias for each row that is stored.
+    """
+    batch, c_in, height, width = x.shape
+    c_out, _, k, _ = weights.shape
+    out_h, out_w = height - k + 1, width - k + 1
+    out = nl.ndarray((batch, c_out, out_h // pool, out_w // pool), dtype=x.dtype,
+                     buffer=nl.shared_hbm)  # fmt: skip
+    halves, depths = c_out // P, c_in // P
+    turned = nl.ndarray((P, halves, depths, k, k, P), dtype=weights.dtype, buffer=nl.sbuf)
+    for m in nl.affine_range(halves):
+        for d in nl.affine_range(depths):
+            block = nl.load(weights[nl.ds(m * P, P), nl.ds(d * P, P)])
+            for i in nl.affine_range(k):
+                for j in nl.affine_range(k):
+                    tile = nisa.nc_transpose(nl.copy(block[:, :, i, j]))
+                    turned[:, m, d, i, j, :] = nl.copy(tile, dtype=weights.dtype)
+    for b in nl.affine_range(batch):
+        for m in nl.affine_range(halves):
+            for r in nl.affine_range(out_h // pool):
+                rows = nl.ndarray((P, pool, out_w), dtype=x.dtype, buffer=nl.sbuf)
+                for s in nl.affine_range(pool):
+                    total = nl.zeros((P, out_w), nl.float32, buffer=nl.psum)
+                    for d in nl.affine_range(depths):
+                        for i in nl.affine_range(k):
+                            row = nl.load(x[b, nl.ds(d * P, P), r * pool + s + i, :])
+                            for j in nl.affine_range(k):
+                                window = row[:, nl.ds(j, out_w)]
+                                total += nisa.nc_matmul(turned[:, m, d, i, j, :], window)
+                    rows[:, s, :] = nl.copy(total, dtype=x.dtype)
+                result = nl.add(_largest(rows), nl.load(bias[nl.ds(m * P, P)]))
+                nl.store(out[b, nl.ds(m * P, P), r, :], result)
+    return out
+
+
+def _largest(rows):
+    """Of windows of (128, pool, width): (128, width / pool)."""
+    _, pool, width = rows.shape
+    if pool == 1:
+        return nl.copy(rows[:, 0, :])
+    at = nl.mgrid[0:P, 0 : width // pool, 0:pool, 0:pool]
+    p, column, row, step = at.p, at.x, at.y, at.z
+    return nisa.tensor_reduce(np.max, rows[p, row, column * pool + step], axis=(2, 3))
 
 
 def _finish(out, total, bias, r, rows, out_w, pool):

@@ -1,10 +1,13 @@
-"""Matrix products in the four stages of the NKI tutorial on matrix multiplication.
+"""Matrix products in the four stages of the NKI tutorial on matrix multiplication, and others that
+were measured on trn2.
 
-All take lhsT (K, M) and rhs (K, N) and give lhsT.T @ rhs (M, N). K and M are multiples of 128 and
-N of 512, and of the blocks where there are any.
+Unless they say otherwise they take lhsT (K, M) and rhs (K, N) and give lhsT.T @ rhs (M, N). K and M
+are multiples of 128 and N of 512, and of the blocks where there are any.
 """
 
 from __future__ import annotations
+
+import itertools
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
@@ -12,6 +15,7 @@ import neuronxcc.nki.language as nl
 
 TILE_K = TILE_M = 128
 TILE_N = 512
+DEPTH = 8  # tiles of K that one PSUM tile sums up, where the sum goes on in SBUF
 
 
 def _tile(i, size):
@@ -151,3 +155,159 @@ def matmul_full(lhsT, rhs, tiles_m=16, tiles_n=2, tiles_k=8):
                     packed[wide_right.p, wide_right.x],
                 )
     return out
+
+
+@nki.jit
+def matmul_lists(lhsT, rhs, block=1):
+    """As hoisted, for blocks of block x block output tiles, with a buffer of its own for each tile
+    of an operand."""
+    (k_size, m_size), n_size = lhsT.shape, rhs.shape[1]
+    k_tiles = range(k_size // TILE_K)
+    out = nl.ndarray((m_size, n_size), dtype=lhsT.dtype, buffer=nl.shared_hbm)
+
+    def column_of(operand, at, size):
+        return [nl.load(operand[_tile(k, TILE_K), _tile(at, size)]) for k in k_tiles]
+
+    for m in nl.affine_range(m_size // TILE_M // block):
+        left = [column_of(lhsT, m * block + i, TILE_M) for i in range(block)]
+        for n in nl.affine_range(n_size // TILE_N // block):
+            right = [column_of(rhs, n * block + j, TILE_N) for j in range(block)]
+            for i, j in itertools.product(range(block), range(block)):
+                acc = nl.zeros((TILE_M, TILE_N), nl.float32, buffer=nl.psum)
+                for k in k_tiles:
+                    acc += nisa.nc_matmul(left[i][k], right[j][k])
+                row, column = _tile(m * block + i, TILE_M), _tile(n * block + j, TILE_N)
+                nl.store(out[row, column], nl.copy(acc, dtype=out.dtype))
+    return out
+
+
+@nki.jit
+def matmul_two_stages(lhsT, rhs, shared=False):
+    """K in blocks of 1024, whose products are added up in SBUF; M in blocks of 512.
+
+    `shared` takes one PSUM tile for the four tiles of a block of M, which then wait for each other.
+    """
+    (k_size, m_size), n_size = lhsT.shape, rhs.shape[1]
+    out = nl.ndarray((m_size, n_size), dtype=lhsT.dtype, buffer=nl.shared_hbm)
+    for n in nl.affine_range(n_size // TILE_N):
+        column = nl.ds(n * TILE_N, TILE_N)
+        sums = nl.zeros((nl.par_dim(TILE_M), m_size // TILE_M, TILE_N), dtype=lhsT.dtype)
+        for k in nl.sequential_range(k_size // (DEPTH * TILE_K)):
+            right = _deep(rhs, k, column, TILE_N)
+            for m in nl.affine_range(m_size // TILE_N):
+                left = _deep(lhsT, k, nl.ds(m * TILE_N, TILE_N), TILE_N)
+                acc = nl.ndarray((TILE_M, TILE_N), nl.float32, buffer=nl.psum) if shared else None
+                for i in range(TILE_N // TILE_M):
+                    at = m * (TILE_N // TILE_M) + i
+                    part = _product(left, i, right, acc)
+                    sums[:, at, :] = nl.add(sums[:, at, :], part)
+        for m in nl.affine_range(m_size // TILE_M):
+            nl.store(out[nl.ds(m * TILE_M, TILE_M), column], sums[:, m, :])
+    return out
+
+
+@nki.jit
+def matmul_dma_transposed(lhs, rhs):
+    """lhs @ rhs of lhs (M, K): DMA transposes blocks of 1024 x 1024 of lhs, again for each n."""
+    (m_size, k_size), n_size = lhs.shape, rhs.shape[1]
+    rows = DEPTH * TILE_M
+    out = nl.ndarray((m_size, n_size), dtype=lhs.dtype, buffer=nl.shared_hbm)
+    for m in nl.affine_range(m_size // rows):
+        sums = nl.zeros((nl.par_dim(TILE_M), DEPTH, n_size), dtype=lhs.dtype)
+        for n in nl.affine_range(n_size // TILE_N):
+            column = nl.ds(n * TILE_N, TILE_N)
+            for k in nl.sequential_range(k_size // (DEPTH * TILE_K)):
+                left = nl.ndarray((nl.par_dim(TILE_K), DEPTH, rows), dtype=lhs.dtype)
+                for q in nl.affine_range(DEPTH):
+                    strip = lhs[nl.ds(m * rows, rows), nl.ds((k * DEPTH + q) * TILE_K, TILE_K)]
+                    left[:, q, :] = nisa.dma_transpose(strip)
+                right = _deep(rhs, k, column, TILE_N)
+                for i in range(DEPTH):
+                    part = _product(left, i, right)
+                    sums[:, i, column] = nl.add(sums[:, i, column], part)
+            for i in nl.affine_range(DEPTH):
+                nl.store(out[nl.ds(m * rows + i * TILE_M, TILE_M), column], sums[:, i, column])
+    return out
+
+
+@nki.jit
+def matmul_loads_first(lhsT, rhs):
+    """All loads, tile by tile, then all products in one PSUM tile, then all stores."""
+    (k_size, m_size), n_size = lhsT.shape, rhs.shape[1]
+    k_tiles, m_tiles, n_tiles = k_size // TILE_K, m_size // TILE_M, n_size // TILE_N
+    out = nl.ndarray((m_size, n_size), dtype=lhsT.dtype, buffer=nl.shared_hbm)
+    left = nl.ndarray((nl.par_dim(TILE_K), k_tiles, m_tiles, TILE_M), dtype=lhsT.dtype)
+    right = nl.ndarray((nl.par_dim(TILE_K), k_tiles, n_tiles, TILE_N), dtype=rhs.dtype)
+    results = nl.ndarray((nl.par_dim(TILE_M), m_tiles, n_tiles, TILE_N), dtype=lhsT.dtype)
+    for operand, tiles, size in ((lhsT, left, TILE_M), (rhs, right, TILE_N)):
+        for k in nl.affine_range(k_tiles):
+            for j in nl.affine_range(tiles.shape[2]):
+                source = operand[nl.ds(k * TILE_K, TILE_K), nl.ds(j * size, size)]
+                tiles[:, k, j, :] = nl.load(source)
+    acc = nl.ndarray((TILE_M, TILE_N), nl.float32, buffer=nl.psum)
+    for m in nl.sequential_range(m_tiles):
+        for n in nl.sequential_range(n_tiles):
+            acc[...] = 0.0
+            for k in nl.affine_range(k_tiles):
+                acc[...] += nisa.nc_matmul(left[:, k, m, :], right[:, k, n, :])
+            results[:, m, n, :] = nisa.tensor_copy(acc, dtype=lhsT.dtype)
+    for m in nl.affine_range(m_tiles):
+        for n in nl.affine_range(n_tiles):
+            place = out[nl.ds(m * TILE_M, TILE_M), nl.ds(n * TILE_N, TILE_N)]
+            nl.store(place, results[:, m, n, :])
+    return out
+
+
+@nki.jit
+def double_product(q, k, v):
+    """(q @ k.T) @ v of square matrices: DMA transposes k, block by block, and q again for each.
+
+    The size is a multiple of 1024.
+    """
+    size = q.shape[0]
+    tiles, blocks, per_block = size // TILE_M, size // TILE_N, TILE_N // TILE_M
+    out = nl.ndarray((size, size), dtype=q.dtype, buffer=nl.shared_hbm)
+    scores = nl.ndarray((nl.par_dim(TILE_M), tiles, tiles, TILE_M), dtype=q.dtype)  # transposed
+    for b in nl.affine_range(blocks):
+        columns = nl.ndarray((nl.par_dim(TILE_K), tiles, TILE_N), dtype=k.dtype)
+        for d in nl.affine_range(tiles):
+            source = k[nl.ds(b * TILE_N, TILE_N), nl.ds(d * TILE_K, TILE_K)]
+            columns[:, d, :] = nisa.dma_transpose(source)
+        for i in nl.affine_range(tiles):
+            acc = nl.zeros((TILE_M, TILE_N), nl.float32, buffer=nl.psum)
+            for d in nl.affine_range(tiles):
+                rows = q[nl.ds(i * TILE_M, TILE_M), nl.ds(d * TILE_K, TILE_K)]
+                acc += nisa.nc_matmul(nisa.dma_transpose(rows), columns[:, d, :])
+            part = nisa.tensor_copy(acc, dtype=q.dtype)
+            for j in nl.affine_range(per_block):
+                turned = nisa.nc_transpose(part[:, nl.ds(j * TILE_M, TILE_M)])
+                scores[:, b * per_block + j, i, :] = nisa.tensor_copy(turned, dtype=q.dtype)
+    for b in nl.affine_range(blocks):
+        values = nl.ndarray((nl.par_dim(TILE_K), tiles, TILE_N), dtype=v.dtype)
+        column = nl.ds(b * TILE_N, TILE_N)
+        for d in nl.affine_range(tiles):
+            values[:, d, :] = nl.load(v[nl.ds(d * TILE_K, TILE_K), column])
+        for i in nl.affine_range(tiles):
+            acc = nl.zeros((TILE_M, TILE_N), nl.float32, buffer=nl.psum)
+            for d in nl.affine_range(tiles):
+                acc += nisa.nc_matmul(scores[:, d, i, :], values[:, d, :])
+            nl.store(out[nl.ds(i * TILE_M, TILE_M), column], nl.copy(acc, dtype=out.dtype))
+    return out
+
+
+def _deep(operand, k, part, width):
+    """`DEPTH` tiles of an operand, one above the other in HBM, side by side on chip."""
+    tiles = nl.ndarray((nl.par_dim(TILE_K), DEPTH, width), dtype=operand.dtype)
+    for q in nl.affine_range(DEPTH):
+        tiles[:, q, :] = nl.load(operand[nl.ds((k * DEPTH + q) * TILE_K, TILE_K), part])
+    return tiles
+
+
+def _product(left, at, right, acc=None):
+    """Of tile `at` of the columns of `left` with `right`, in SBUF; summed in `acc` if given."""
+    if acc is None:
+        acc = nl.ndarray((TILE_M, TILE_N), nl.float32, buffer=nl.psum)
+    acc[...] = 0.0
+    for q in nl.affine_range(DEPTH):
+        acc[...] += nisa.nc_matmul(left[:, q, nl.ds(at * TILE_M, TILE_M)], right[:, q, :])
+    return nisa.tensor_copy(acc, dtype=left.dtype)

@@ -1,4 +1,4 @@
-"""Published latencies of NeuronCore-v2, and what the cost model says of the same kernels.
+"""Published latencies of NeuronCore-v2.
 
 A point names its source and how it was measured. `POINTS` holds every one with a device time that
 can be relied on (trust high or medium) and a kernel of ours; `EXCLUDED` says which others there are
@@ -8,17 +8,12 @@ and why they do not count. Reading this module traces nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kernels import bench
 from kernels.bench import Record
-
-if TYPE_CHECKING:
-    from nkisim.kernel import Kernel
+from kernels.validation.point import Point, bf16, spec
 
 SOURCES = {
     "matmul": "AWS Neuron SDK 2.26 documentation, NKI tutorial on matrix multiplication",
@@ -37,97 +32,20 @@ SOURCES = {
 }
 
 
-@dataclass(frozen=True)
-class Point:
-    """One published number.
-
-    Attributes:
-        name: kernel and size.
-        published_us: microseconds.
-        source: key in SOURCES.
-        how: what was measured: "latency" (with launch overhead), "body" (without), or "slope"
-            (microseconds for each repetition).
-        kernel: `module.function` of this package.
-        args: makes the arguments, from the number of iterations of the outermost loop.
-        repeats: that number in the published kernel.
-        sample: two smaller numbers; see `modelled_us`.
-        trust: "high" or "medium".
-        family: points of one plot colour.
-    """
-
-    name: str
-    published_us: float
-    source: str
-    how: str
-    kernel: str
-    args: Callable[[int], tuple]
-    trust: str
-    family: str
-    repeats: int = 1
-    sample: tuple[int, int] = (2, 4)
-
-    @property
-    def shortened(self) -> bool:
-        """Whether the model runs fewer iterations than the published kernel has."""
-        return self.how != "slope" and self.repeats > self.sample[1]
-
-    def modelled_us(self, full: bool = False) -> float:
-        """What the cost model gives, in microseconds.
-
-        A kernel whose outermost loop does the same again and again is modelled for two small
-        numbers of iterations, and the line through both is followed to the published number.
-
-        Args:
-            full: model all iterations instead, which takes seconds for the large kernels.
-        """
-        few, many = self.sample
-        if self.how == "slope":
-            return (self._at(many) - self._at(few)) / (many - few)
-        if full or not self.shortened:
-            return self._at(self.repeats)
-        start = self._at(few)
-        return start + (self.repeats - few) * (self._at(many) - start) / (many - few)
-
-    @property
-    def function(self) -> Kernel:
-        """The kernel itself."""
-        module, function = self.kernel.split(".")
-        return getattr(import_module(f"kernels.validation.{module}"), function)
-
-    def _at(self, repeats: int) -> float:
-        import nkisim
-
-        with nkisim.checks(sbuf="off"):  # some of them spill, which is the point
-            found = nkisim.profile(self.function, *self.args(repeats))
-        return found.latency_us if self.how == "latency" else found.body_us
-
-
-def _spec(*shape: int, dtype: object = np.float32) -> object:
-    import nkisim
-
-    return nkisim.TensorSpec(shape, np.dtype(dtype))
-
-
-def _bf16(*shape: int) -> object:
-    from ml_dtypes import bfloat16
-
-    return _spec(*shape, dtype=bfloat16)
-
-
 def _mamba(length: int) -> Callable[[int], tuple]:
     def args(tiles: int) -> tuple:
-        row = _spec(1, 16, length)
-        plane = _spec(1, 128 * tiles, length)
-        return plane, plane, _spec(128 * tiles, 16), row, row
+        row = spec(1, 16, length)
+        plane = spec(1, 128 * tiles, length)
+        return plane, plane, spec(128 * tiles, 16), row, row
 
     return args
 
 
 def _conv(dtype: object, pool: int) -> Callable[[int], tuple]:
     def args(row_pairs: int) -> tuple:
-        x = _spec(1, 256, 2 * row_pairs + 2, 224, dtype=dtype)
-        weights = _spec(256, 256, 3, 3, dtype=dtype)
-        return x, weights, _spec(256, 1, dtype=dtype), pool
+        x = spec(1, 256, 2 * row_pairs + 2, 224, dtype=dtype)
+        weights = spec(256, 256, 3, 3, dtype=dtype)
+        return x, weights, spec(256, 1, dtype=dtype), pool
 
     return args
 
@@ -136,11 +54,11 @@ def _points() -> list[Point]:
     points = [
         # K = N = 8192 and M = 4096; the outermost loop is over blocks of n, m and m.
         Point("matmul, full", 6970, "matmul", "latency", "matmul.matmul_full",
-              lambda n: (_bf16(8192, 4096), _bf16(8192, 1024 * n)), "high", "matmul", 8, (1, 2)),
+              lambda n: (bf16(8192, 4096), bf16(8192, 1024 * n)), "high", "matmul", 8, (1, 2)),
         Point("matmul, blocked", 22070, "matmul", "latency", "matmul.matmul_blocked",
-              lambda m: (_bf16(8192, 256 * m), _bf16(8192, 8192)), "medium", "matmul", 16, (1, 2)),
+              lambda m: (bf16(8192, 256 * m), bf16(8192, 8192)), "medium", "matmul", 16, (1, 2)),
         Point("matmul, hoisted", 42960, "matmul", "latency", "matmul.matmul_hoisted",
-              lambda m: (_bf16(8192, 128 * m), _bf16(8192, 8192)), "medium", "matmul", 32, (1, 2)),
+              lambda m: (bf16(8192, 128 * m), bf16(8192, 8192)), "medium", "matmul", 32, (1, 2)),
     ]  # fmt: skip
     for channels, length, version, us, trust, note in _MAMBA:
         points.append(
@@ -151,18 +69,18 @@ def _points() -> list[Point]:
         points.append(
             Point(f"layernorm v{version}, 4096 x 8192", us, "layernorm", "latency",
                   f"layernorm.layernorm_v{version}",
-                  lambda n: (_spec(128 * n, 8192), _spec(8192), _spec(8192)),
+                  lambda n: (spec(128 * n, 8192), spec(8192), spec(8192)),
                   "medium", "normalisation", 32, (6, 10))
         )  # fmt: skip
     points.append(
         Point("exp, 250 x 512", 29.26, "exp", "latency", "elementwise.exp",
-              lambda _: (_spec(250, 512),), "high", "elementwise")
+              lambda _: (spec(250, 512),), "high", "elementwise")
     )  # fmt: skip
     for name, us, source, how, kernel, size, tile in _ADDS:
         step = tile if kernel == "add_columns" else 128 * tile
         points.append(
             Point(f"add, {name}", us, source, how, f"vector_add.{kernel}",
-                  lambda n, step=step, tile=tile: (_spec(n * step), _spec(n * step), tile),
+                  lambda n, step=step, tile=tile: (spec(n * step), spec(n * step), tile),
                   "high", "elementwise", size // step, (50, 100))
         )  # fmt: skip
     for dtype, pool, us in _CONVS:
@@ -173,38 +91,38 @@ def _points() -> list[Point]:
     for columns, us in ((128, 187), (512, 701), (2048, 2839), (4096, 5740)):
         points.append(
             Point(f"stride-2 stores, {columns}", us, "triton-viz", "latency",
-                  "dma.strided_stores", lambda _, columns=columns: (_spec(128, columns),),
+                  "dma.strided_stores", lambda _, columns=columns: (spec(128, columns),),
                   "medium", "DMA")
         )  # fmt: skip
     points += [
         Point("dependent load, a hop", 2.267, "triton-viz", "slope", "dma.chase",
-              lambda n: (_spec(1024, 1, dtype=np.uint32), _spec(1, 1, dtype=np.uint32), n),
+              lambda n: (spec(1024, 1, dtype=np.uint32), spec(1, 1, dtype=np.uint32), n),
               "high", "DMA", sample=(10, 20)),
         Point("8 KiB to HBM and back", 2.618, "triton-viz", "slope", "dma.round_trips",
-              lambda n: (_spec(128, 16), n), "high", "DMA", sample=(10, 20)),
+              lambda n: (spec(128, 16), n), "high", "DMA", sample=(10, 20)),
     ]  # fmt: skip
     points += [
         Point(f"{name}, NKIBench", us, "nkibench", "latency", kernel, args, "high", family,
               repeats, sample)
         for name, us, kernel, args, family, repeats, sample in (
             ("SiLU 4096 x 7168", 1333.2, "nkibench.silu",
-             lambda n: (_spec(128, n, 7168),), "elementwise", 32, (2, 4)),
+             lambda n: (spec(128, n, 7168),), "elementwise", 32, (2, 4)),
             ("AdamW 10944 x 2048", 1999.8, "nkibench.adamw",
-             lambda n: (_spec(128 * n, 2048),) * 4, "elementwise", 86, (4, 8)),
+             lambda n: (spec(128 * n, 2048),) * 4, "elementwise", 86, (4, 8)),
             ("rotary embedding 128 x 262144", 4333.0, "nkibench.rope",
-             lambda n: (_spec(128, 512 * n), *(_spec(64, 512 * n),) * 2),
+             lambda n: (spec(128, 512 * n), *(spec(64, 512 * n),) * 2),
              "elementwise", 512, (20, 40)),
             ("batched matmul 16 x 4096 x 64 x 4096", 4610.9, "nkibench.bmm",
-             lambda n: (_spec(n, 4096, 64), _spec(n, 64, 4096)), "matmul", 16, (1, 2)),
+             lambda n: (spec(n, 4096, 64), spec(n, 64, 4096)), "matmul", 16, (1, 2)),
             ("batched matmul and softmax", 11999.6, "nkibench.bmm_softmax",
-             lambda n: (_spec(n, 4096, 64), _spec(n, 64, 4096)), "matmul", 16, (1, 2)),
+             lambda n: (spec(n, 4096, 64), spec(n, 64, 4096)), "matmul", 16, (1, 2)),
             ("mamba 256 x 7168", 2888.7, "mamba.mamba_v1",
              lambda n: _mamba(7168)(n), "Mamba", 2, (1, 2)),
             ("add, RMSNorm, matmul 4096 x 1024 x 2048", 1221.9, "nkibench.add_rmsnorm_matmul",
-             lambda n: (_spec(128 * n, 1024), _spec(1024, 2048), _spec(128 * n, 1024), _spec(1024)),
+             lambda n: (spec(128 * n, 1024), spec(1024, 2048), spec(128 * n, 1024), spec(1024)),
              "normalisation", 32, (6, 10)),
             ("matmul, add, RMSNorm 4096 x 2048 x 2048", 2666.6, "nkibench.matmul_add_rmsnorm",
-             lambda n: (_spec(128 * n, 2048), _spec(2048, 2048), _spec(128 * n, 2048), _spec(2048)),
+             lambda n: (spec(128 * n, 2048), spec(2048, 2048), spec(128 * n, 2048), spec(2048)),
              "normalisation", 32, (6, 10)),
         )
     ]  # fmt: skip
@@ -219,18 +137,18 @@ def _points() -> list[Point]:
     ):
         points.append(
             Point(f"attention, {name}, 4096 x 64", us, "autocomp", "latency",
-                  f"attention.{kernel}", lambda n: (_spec(128 * n, 64), *(_spec(4096, 64),) * 2),
+                  f"attention.{kernel}", lambda n: (spec(128 * n, 64), *(spec(4096, 64),) * 2),
                   "high", "attention", 32, (16, 32))
         )  # fmt: skip
     points.append(
         Point("attention, through HBM, 4096 x 128", 3093, "autocomp", "latency",
-              "attention.through_hbm", lambda n: (_spec(128, 128 * n), *(_spec(128, 4096),) * 2),
+              "attention.through_hbm", lambda n: (spec(128, 128 * n), *(spec(128, 4096),) * 2),
               "high", "attention", 32, (16, 32))
     )  # fmt: skip
     for gib, us in ((1, 3934), (2, 7867), (4, 15746), (8, 31463)):
         points.append(
             Point(f"read {gib} GiB", us, "memory", "body", "dma.read",
-                  lambda n: (_spec(8, 128, 8192), n), "medium", "DMA", 256 * gib, (16, 32))
+                  lambda n: (spec(8, 128, 8192), n), "medium", "DMA", 256 * gib, (16, 32))
         )  # fmt: skip
     return points
 

@@ -113,7 +113,10 @@ class Timeline:
         cores: one entry a NeuronCore that the launch grid names, in their order; figures are of
             the slowest one.
         instructions: instructions traced, over all cores.
+        kind: what the times are, for everything that prints them.
     """
+
+    kind = MODELLED
 
     def __init__(
         self, kernel: str, machine: Machine, timing: Timing, cores: list[Core], instructions: int
@@ -124,13 +127,6 @@ class Timeline:
         self.cores = cores
         self.instructions = instructions
         self._core = max(cores, key=lambda c: c.schedule.span)
-
-    @property
-    def kind(self) -> str:
-        """What the times are, for everything that prints them."""
-        if self.timing.validated:
-            return MODELLED
-        return f"{MODELLED}; the model of {self.machine.name} is not validated"
 
     # -- figures --------------------------------------------------------------------------------
 

@@ -1,0 +1,108 @@
+"""One published latency, and what the cost model says of the same kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from nkisim.kernel import Kernel
+    from nkisim.machine import Machine
+
+
+@dataclass(frozen=True)
+class Point:
+    """One published number.
+
+    Attributes:
+        name: kernel and size.
+        published_us: microseconds.
+        source: key in `SOURCES` of the list that it is in.
+        how: what was measured: "latency" (with launch overhead), "body" (without), or "slope"
+            (microseconds for each repetition).
+        kernel: `module.function` of this package.
+        args: makes the arguments, from the number of iterations of the outermost loop.
+        repeats: that number in the published kernel.
+        sample: two smaller numbers; see `modelled_us`.
+        trust: "high" or "medium".
+        family: points of one plot colour.
+        core: key in `CORES`.
+    """
+
+    name: str
+    published_us: float
+    source: str
+    how: str
+    kernel: str
+    args: Callable[[int], tuple]
+    trust: str
+    family: str
+    repeats: int = 1
+    sample: tuple[int, int] = (2, 4)
+    core: str = "v2"
+
+    @property
+    def shortened(self) -> bool:
+        """Whether the model runs fewer iterations than the published kernel has."""
+        return self.how != "slope" and self.repeats > self.sample[1]
+
+    def modelled_us(self, full: bool = False) -> float:
+        """What the cost model gives, in microseconds.
+
+        A kernel whose outermost loop does the same again and again is modelled for two small
+        numbers of iterations, and the line through both is followed to the published number.
+
+        Args:
+            full: model all iterations instead, which takes seconds for the large kernels.
+        """
+        few, many = self.sample
+        if self.how == "slope":
+            return (self._at(many) - self._at(few)) / (many - few)
+        if full or not self.shortened:
+            return self._at(self.repeats)
+        start = self._at(few)
+        return start + (self.repeats - few) * (self._at(many) - start) / (many - few)
+
+    @property
+    def function(self) -> Kernel:
+        """The kernel itself."""
+        module, function = self.kernel.split(".")
+        return getattr(import_module(f"kernels.validation.{module}"), function)
+
+    def _at(self, repeats: int) -> float:
+        import nkisim
+
+        with nkisim.checks(sbuf="off"):  # some of them spill, which is the point
+            found = nkisim.profile(self.function.on(_machine(self.core)), *self.args(repeats))
+        return found.latency_us if self.how == "latency" else found.body_us
+
+
+CORES = {
+    "v2": "NeuronCore-v2",
+    "v3": "NeuronCore-v3",
+    "v3 static": "NeuronCore-v3, compiled with --disable-dge",
+}
+
+
+def _machine(core: str) -> Machine:
+    from nkisim import machine
+
+    return {"v2": machine.GEN2, "v3": machine.GEN3, "v3 static": machine.GEN3_STATIC}[core]
+
+
+def spec(*shape: int, dtype: object = np.float32) -> object:
+    """A tensor of this shape, to be profiled with."""
+    import nkisim
+
+    return nkisim.TensorSpec(shape, np.dtype(dtype))
+
+
+def bf16(*shape: int) -> object:
+    """The same in bfloat16."""
+    from ml_dtypes import bfloat16
+
+    return spec(*shape, dtype=bfloat16)

@@ -1,0 +1,161 @@
+"""The cost model of NeuronCore-v3 against published latencies, as the validation page has it."""
+
+from __future__ import annotations
+
+import neuronxcc.nki.language as nl
+import numpy as np
+import pytest
+from numpy.lib.stride_tricks import sliding_window_view
+
+import nkisim
+from kernels.validation import convolution, matmul, mlp, transpose, vector_add, wide_attention
+from kernels.validation.__main__ import errors, evaluate, shortening
+from kernels.validation.point import CORES
+from kernels.validation.points_trn2 import POINTS, SOURCES
+from nkisim.machine import GEN2, GEN3, GEN3_STATIC
+from nkisim.timing import V3, V3_STATIC
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return evaluate(POINTS)
+
+
+@pytest.fixture(scope="module")
+def modelled(rows):
+    return {p.name: m for p, m in rows}
+
+
+def test_points_are_as_close_as_promised(rows):
+    size = np.abs(errors(rows))
+    assert np.median(size) <= 0.15
+    assert np.mean(size <= 0.35) >= 0.90
+
+
+def test_every_point_names_a_source_and_a_core():
+    assert len(POINTS) >= 40
+    assert len({p.name for p in POINTS}) == len(POINTS)
+    for p in POINTS:
+        assert p.source in SOURCES
+        assert p.core in CORES
+        assert p.core != "v2"
+        assert p.trust in ("high", "medium")
+
+
+def falls(times):
+    return times == sorted(times, reverse=True)
+
+
+def test_published_orders_hold(modelled):
+    assert falls([modelled[f"add, {tile} tiles"] for tile in ("1 x 1", "128 x 1", "128 x 2",
+                                                              "128 x 200")])  # fmt: skip
+    for dtype in ("fp32", "bf16"):
+        for rows in (512, 1024, 2048, 4096):
+            forms = [f"attention, {f}, {dtype}, {rows} x 128" for f in ("three phases", "one pass")]
+            assert falls([modelled[f] for f in forms])
+    stages = ("loads first", "two stages, one PSUM tile", "transposed by DMA", "two stages of K")
+    assert falls([modelled[f"matmul 2048, {stage}"] for stage in stages])
+    assert modelled["matmul fp32, loads in the inner loop"] > 1.2 * modelled[
+        "matmul fp32, blocks in all dimensions"]  # fmt: skip
+
+
+def test_a_few_iterations_stand_for_all():
+    names = "convolution float16, pool 2", "product and GELU 1024 x 2048 x 4096, fp32"
+    some = [p for p in POINTS if p.name in names]
+    changes = shortening(evaluate(some), evaluate(some, full=True))
+    assert len(changes) == 2
+    assert all(abs(change) < 0.02 for _, change in changes)
+
+
+def test_a_transfer_costs_the_engine_that_starts_it_more_where_its_descriptors_are_written_then():
+    def each(machine):
+        row = [nkisim.TensorSpec((n,), np.dtype(np.float32)) for n in (12800, 25600)]
+        kernel = vector_add.add_columns.on(machine)
+        few, many = (nkisim.profile(kernel, r, r, 128).latency_us for r in row)
+        return (many - few) / 100  # microseconds of two loads and a store
+
+    assert each(GEN3) == pytest.approx(3 * V3.dma.trigger_ns / 1e3, rel=0.05)
+    assert each(GEN3_STATIC) < 0.6 * each(GEN3)
+    # The transfer itself begins as late in both.
+    starts = {t.dma.trigger_ns + t.dma.start_ns for t in (V3, V3_STATIC)}
+    assert len(starts) == 1
+
+
+def test_a_kernel_is_traced_anew_for_another_generation():
+    # 200 KiB a partition are more than SBUF of v2 has, and less than that of v3.
+    x = np.ones((128, 200 * 256), np.float32)
+
+    def copied(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        return out
+
+    kernel = nkisim.kernel.as_kernel(copied)
+    assert kernel.on(GEN2) is kernel
+    np.testing.assert_array_equal(kernel.on(GEN3)(x), x)
+    with pytest.raises(nkisim.KernelError):
+        kernel(x)
+
+
+# -- the kernels compute what they claim to
+
+RNG = np.random.default_rng(11)
+
+
+def random(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def test_strips_are_added():
+    a, b = random(128 * 10), random(128 * 10)
+    np.testing.assert_array_equal(vector_add.add_strips(a, b, 5).ravel(), a + b)
+
+
+def test_tiles_are_transposed():
+    x = random(256, 384)
+    np.testing.assert_array_equal(transpose.transpose_tiles(x), x.T)
+
+
+@pytest.mark.parametrize("form", [wide_attention.one_pass, wide_attention.three_phases])
+def test_attention_attends(form):
+    q, k, v = random(128, 1024) / 4, random(128, 1024) / 4, random(128, 1024)
+    exp = np.exp(q.T @ k)
+    np.testing.assert_allclose(form(q, k, v), exp / exp.sum(1, keepdims=True) @ v.T, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options"),
+    [
+        (matmul.matmul_lists, (1,)),
+        (matmul.matmul_lists, (2,)),
+        (matmul.matmul_two_stages, ()),
+        (matmul.matmul_two_stages, (True,)),
+        (matmul.matmul_loads_first, ()),
+    ],
+)
+def test_matmuls_multiply(kernel, options):
+    lhs_t, rhs = random(2048, 512), random(2048, 1024)
+    np.testing.assert_allclose(kernel(lhs_t, rhs, *options), lhs_t.T @ rhs, atol=2e-3)
+
+
+def test_matmuls_that_dma_transposes_for_multiply():
+    q, k, v = random(1024, 1024), random(1024, 1024), random(1024, 1024)
+    np.testing.assert_allclose(matmul.matmul_dma_transposed(q, k), q @ k, atol=2e-3)
+    np.testing.assert_allclose(matmul.double_product(q, k, v), q @ k.T @ v, rtol=1e-4, atol=0.05)
+
+
+def test_a_product_goes_through_gelu():
+    torch = pytest.importorskip("torch")
+    lhs_t, rhs, bias = random(256, 256), random(256, 1024) / 16, random(1, 1024)
+    want = torch.nn.functional.gelu(torch.tensor(lhs_t.T @ rhs + bias)).numpy()
+    np.testing.assert_allclose(mlp.product_gelu(lhs_t, rhs, bias), want, atol=1e-4)
+
+
+@pytest.mark.parametrize("pool", [1, 2])
+def test_convolution_row_by_row_convolves(pool):
+    x, w, bias = random(1, 128, 6, 12), random(128, 128, 3, 3), random(128, 1)
+    windows = sliding_window_view(x[0], (3, 3), axis=(1, 2))
+    want = np.einsum("chwij,ocij->ohw", windows, w) + bias[:, :, None]
+    if pool == 2:
+        want = want.reshape(128, 2, 2, 5, 2).max(axis=(2, 4))
+    np.testing.assert_allclose(convolution.conv2d_rows(x, w, bias, pool)[0], want, atol=1e-2)
