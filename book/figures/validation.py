@@ -10,7 +10,7 @@ from matplotlib.ticker import LogLocator
 
 from kernels import plots
 from kernels.plots.figure import COLORS, INK, Figure
-from kernels.validation.points import Point
+from kernels.validation.point import Point
 
 Row = tuple[Point, float]
 
@@ -25,8 +25,14 @@ _MARKS = {
 }
 
 
-def scatter(rows: Iterable[Row], alt: str) -> Figure:
-    """Modelled against published latency, both in microseconds on log axes."""
+def scatter(rows: Iterable[Row], instances: str, alt: str) -> Figure:
+    """Modelled against published latency, both in microseconds on log axes.
+
+    Args:
+        rows: points and their modelled latencies.
+        instances: what the published ones were measured on.
+        alt: of the picture.
+    """
     rows = list(rows)
     fig, axes = plots.subplots(size=(5.6, 5.2))
     ends = np.array([1.0, 1e5])
@@ -44,7 +50,7 @@ def scatter(rows: Iterable[Row], alt: str) -> Figure:
     axes.set_xlim(*ends)
     axes.set_ylim(*ends)
     axes.set_aspect("equal")
-    axes.set_xlabel("published latency, µs (measured on trn1 and inf2)")
+    axes.set_xlabel(f"published latency, µs (measured on {instances})")
     axes.set_ylabel("latency modelled by nkisim, µs")
     axes.legend(loc="upper left")
     return plots.show(fig, alt=alt, caption="Line: equal. Band: within a factor of 1.35.")
