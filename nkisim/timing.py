@@ -119,6 +119,8 @@ class Timing:
         wide_stride_bytes: an innermost stride of this and more halves the memory interface.
         interface_ghz: elements a lane and nanosecond of the memory interface.
         bf16_pairs: whether two-input bf16 instructions in SBUF run at one cycle an element.
+        performance_mode: whether Vector is up to four times as fast for some 16-bit operands; see
+            `nkisim.cost.compute`.
         shared_port: whether Vector and GpSimd exclude each other from SBUF, and Vector and
             Scalar from PSUM.
         table_load_ns: for Scalar to load the table of another activation function.
@@ -143,6 +145,7 @@ class Timing:
     wide_stride_bytes: int
     interface_ghz: float
     bf16_pairs: bool
+    performance_mode: bool
     shared_port: bool
     table_load_ns: float
     before_ns: float
@@ -203,6 +206,7 @@ V2 = Timing(
     wide_stride_bytes=16,  # [A]
     interface_ghz=1.4,  # [A]
     bf16_pairs=True,  # [I]
+    performance_mode=False,  # [A]
     shared_port=True,  # [A]
     table_load_ns=368,  # [P] profile of the exp kernel
     before_ns=10_900,  # [N]
@@ -254,7 +258,8 @@ V3 = Timing(
     gpsimd_rsqrt_cycles=4,  # [I]
     wide_stride_bytes=16,  # as v2
     interface_ghz=1.2,  # no source: Scalar's clock, as on v2
-    bf16_pairs=True,  # [A]
+    bf16_pairs=True,  # [I]
+    performance_mode=True,  # [A]; [C] for fp32
     shared_port=False,  # [A]
     table_load_ns=1283,  # [C]
     before_ns=10_000,  # total less active time 12.4-12.8 us

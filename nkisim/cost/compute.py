@@ -137,7 +137,31 @@ def cost(
         return reciprocal(engine, ins[0], outs[0], timing)
     if engine is Engine.GPSIMD and instr.attrs.get("op") in ("rsqrt", "sqrt"):
         cycles = timing.gpsimd_rsqrt_cycles
+    if engine is Engine.VECTOR and timing.performance_mode:
+        cycles = min(cycles, 1 / _lanes_at_once(instr, ins, outs))
     return _of(n, cycles, extra, (*ins, *outs), rate, timing)
+
+
+def _lanes_at_once(instr: Instruction, ins: tuple[Operand, ...], outs: tuple[Operand, ...]) -> int:
+    """Elements that a lane of Vector takes a cycle in performance mode, which hardware chooses.
+
+    Trainium2 architecture guide: of 16-bit types copies and tensor_scalar take four from SBUF to
+    SBUF, two where elements are apart or one side is in PSUM; tensor_tensor two, all in SBUF. In
+    profiles on trn2 (see nkisim.timing) tensor_scalar takes two of fp32 in SBUF, too.
+    """
+    tiles = [o for o in (*ins, *outs) if o.n > 1]  # the others are one element a lane
+    sizes = {np.dtype(o.dtype).itemsize for o in tiles}
+    in_psum = sum(o.space is Space.PSUM for o in tiles)
+    dense = all(o.stride == np.dtype(o.dtype).itemsize for o in tiles)
+    if instr.opcode == "tensor_tensor":
+        return 2 if sizes == {2} and not in_psum else 1
+    if instr.opcode not in ("tensor_copy", "tensor_scalar"):
+        return 1
+    if sizes == {2}:
+        if not in_psum:
+            return 4 if dense else 2
+        return 2 if in_psum == 1 and dense else 1
+    return 2 if instr.opcode == "tensor_scalar" and sizes == {4} and not in_psum and dense else 1
 
 
 def _elements(instr: Instruction, ins: tuple[Operand, ...], outs: tuple[Operand, ...]) -> int:

@@ -175,6 +175,66 @@ def test_both_generations_have_a_table():
     assert cost.done == pytest.approx(1200, rel=0.01)
 
 
+def cycles_an_element(make, dtype, machine, n=1024):
+    """Of the last instruction on Vector of a kernel whose tile is (128, 2 n) of `dtype`."""
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, n), dtype=dtype, buffer=nl.shared_hbm)
+        nl.store(out, make(nl.load(x), n))
+        return out
+
+    x = nkisim.TensorSpec((128, 2 * n), np.dtype(dtype))
+    run = nkisim.profile(kernel.on(machine), x).cores[0].work.tasks
+    (cost,) = [c for t in run for e, c in t.costs if e is Engine.VECTOR][-1:]
+    return cost.data * machine.timing.vector.ghz / n
+
+
+def _copied(x, n):
+    return nisa.tensor_copy(x[:, nl.ds(0, n)], engine=nisa.vector_engine)
+
+
+def _copied_apart(x, n):
+    p, f = nl.mgrid[0:128, 0:n]
+    return nisa.tensor_copy(x[p, 2 * f], engine=nisa.vector_engine)
+
+
+def _scaled(x, n):
+    return nisa.tensor_scalar(x[:, nl.ds(0, n)], np.multiply, 2.0, engine=nisa.vector_engine)
+
+
+def _added(x, n):
+    return nisa.tensor_tensor(x[:, nl.ds(0, n)], x[:, nl.ds(n, n)], np.add,
+                              engine=nisa.vector_engine)  # fmt: skip
+
+
+def _copied_to_psum(x, n):
+    there = nl.ndarray((128, n), dtype=x.dtype, buffer=nl.psum)
+    there[...] = nisa.tensor_copy(x[:, nl.ds(0, n)], engine=nisa.vector_engine)
+    return nisa.tensor_copy(there, engine=nisa.vector_engine)
+
+
+@pytest.mark.parametrize(
+    ("make", "dtype", "v3"),
+    [
+        (_copied, nl.bfloat16, 1 / 4),
+        (_copied, nl.float16, 1 / 4),
+        (_copied, nl.float32, 1),
+        (_copied_apart, nl.bfloat16, 1 / 2),
+        (_copied_to_psum, nl.bfloat16, 1 / 2),
+        (_scaled, nl.bfloat16, 1 / 4),
+        (_scaled, nl.float32, 1 / 2),
+        (_added, nl.bfloat16, 1 / 2),
+        (_added, nl.float32, 1),
+    ],
+)
+def test_vector_is_faster_for_16_bits_on_v3(make, dtype, v3):
+    """Performance mode: Trainium2 architecture guide; fp32 from profiles on trn2."""
+    assert cycles_an_element(make, dtype, GEN3) == pytest.approx(v3)
+    on_v2 = 2 if make is _added and dtype is nl.float32 else 1
+    assert cycles_an_element(make, dtype, GEN2) == pytest.approx(on_v2)
+
+
 @pytest.mark.parametrize("asked", ["vector", "scalar", "gpsimd", "unknown"])
 def test_an_engine_that_the_kernel_asks_for_is_kept(asked):
     @nki.jit
