@@ -40,7 +40,7 @@ def rows():
 def test_quick_points_are_as_close_as_promised(rows):
     size = np.abs(errors(rows))
     assert np.median(size) <= 0.15
-    assert np.mean(size <= 0.35) >= 0.85  # the three that miss, of 54, are all among these
+    assert np.mean(size <= 0.35) >= 0.85  # those that miss are all among these
 
 
 def test_a_few_iterations_stand_for_all():
