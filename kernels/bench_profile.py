@@ -27,8 +27,16 @@ from ml_dtypes import bfloat16
 import nkisim
 from kernels.add.nki_kernels import TILE_COLS, TILE_ROWS, nki_tensor_add_kernel
 from kernels.bench import describe_machine
-from kernels.validation import attention, convolution, layernorm, mamba, matmul, nkibench
-from kernels.validation.points import POINTS
+from kernels.validation import (
+    attention,
+    convolution,
+    layernorm,
+    mamba,
+    matmul,
+    nkibench,
+    points,
+    points_trn2,
+)
 from nkisim.kernel import Kernel
 
 TARGET_US = 20.0
@@ -163,9 +171,15 @@ def cases() -> Iterator[tuple[str, Kernel, tuple]]:
 
 
 def published() -> Iterator[tuple[str, Kernel, tuple]]:
-    """The same for the kernels of the validation page."""
-    for point in POINTS:
-        yield point.name, Kernel(point.function.func), point.args(point.repeats)
+    """The same for the kernels of the validation page, each once."""
+    known = set()
+    for point in (*points.POINTS, *points_trn2.POINTS):
+        args = point.args(point.repeats)
+        key = point.kernel, point.core, repr(args)
+        if key not in known:
+            known.add(key)
+            where = "" if point.core == "v2" else " on trn2"
+            yield point.name + where, Kernel(point.function.func, machine=point.machine), args
 
 
 class Cost(NamedTuple):

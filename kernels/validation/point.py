@@ -30,7 +30,7 @@ class Point:
         sample: two smaller numbers; see `modelled_us`.
         trust: "high" or "medium".
         family: points of one plot colour.
-        core: key in `CORES`.
+        core: "v2", "v3", or "v3 static": NeuronCore-v3, compiled with --disable-dge.
     """
 
     name: str
@@ -73,25 +73,20 @@ class Point:
         module, function = self.kernel.split(".")
         return getattr(import_module(f"kernels.validation.{module}"), function)
 
+    @property
+    def machine(self) -> Machine:
+        """What it was measured on."""
+        from nkisim import machine
+
+        cores = {"v2": machine.GEN2, "v3": machine.GEN3, "v3 static": machine.GEN3_STATIC}
+        return cores[self.core]
+
     def _at(self, repeats: int) -> float:
         import nkisim
 
         with nkisim.checks(sbuf="off"):  # some of them spill, which is the point
-            found = nkisim.profile(self.function.on(_machine(self.core)), *self.args(repeats))
+            found = nkisim.profile(self.function.on(self.machine), *self.args(repeats))
         return found.latency_us if self.how == "latency" else found.body_us
-
-
-CORES = {
-    "v2": "NeuronCore-v2",
-    "v3": "NeuronCore-v3",
-    "v3 static": "NeuronCore-v3, compiled with --disable-dge",
-}
-
-
-def _machine(core: str) -> Machine:
-    from nkisim import machine
-
-    return {"v2": machine.GEN2, "v3": machine.GEN3, "v3 static": machine.GEN3_STATIC}[core]
 
 
 def spec(*shape: int, dtype: object = np.float32) -> object:

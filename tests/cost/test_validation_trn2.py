@@ -10,7 +10,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 import nkisim
 from kernels.validation import convolution, matmul, mlp, transpose, vector_add, wide_attention
 from kernels.validation.__main__ import errors, evaluate, shortening
-from kernels.validation.point import CORES
 from kernels.validation.points_trn2 import POINTS, SOURCES
 from nkisim.machine import GEN2, GEN3, GEN3_STATIC
 from nkisim.timing import V3, V3_STATIC
@@ -37,8 +36,7 @@ def test_every_point_names_a_source_and_a_core():
     assert len({p.name for p in POINTS}) == len(POINTS)
     for p in POINTS:
         assert p.source in SOURCES
-        assert p.core in CORES
-        assert p.core != "v2"
+        assert p.machine.name == "NeuronCore-v3"
         assert p.trust in ("high", "medium")
 
 
