@@ -20,12 +20,14 @@ _COLORS = {
     "Vector": "#0072b2",
     "Scalar": "#e69f00",
     "GpSimd": "#cc79a7",
+    "Sync": "#999999",
     "load": "#56b4e9",
     "store": "#d55e00",
 }
 _DMA = ("load", "store")
 _MOST = 4000  # rectangles a track; beyond that a pixel holds several
 _LEAST = 0.005  # of the time shown: an engine that is busy for less would be an empty row
+_LEAST_OF_SYNC = 0.1  # which only starts transfers
 _SIZE = (5.6, 2.9)  # inches; in a smaller figure letters are smaller, too
 _SMALLEST = 0.7  # times their usual size: any smaller, they could not be read
 _SPARE = 1.06  # letters are wider than they should be where pixels are few
@@ -42,8 +44,9 @@ def draw(
 ) -> Figure:
     """The engine timeline: a row an engine, one for loads and one for stores.
 
-    An engine that is busy for less than half a percent of the time shown has none. Beside a name is
-    the busy share of the whole body; for loads and for stores, of the busiest DMA queue.
+    An engine that is busy for less than half a percent of the time shown has none; Sync, which
+    starts transfers, for less than a tenth. Beside a name is the busy share of the whole body; for
+    loads and for stores, of the busiest DMA queue.
 
     Args:
         timeline: what to draw.
@@ -67,8 +70,7 @@ def draw(
     axes = figure.subplots()
     axes.patch.set_alpha(0)
     for row, (name, bars) in enumerate(tracks):
-        color = _COLORS.get(name, "#999999")
-        axes.broken_barh(bars, (row - 0.4, 0.8), facecolor=color, linewidth=0)
+        axes.broken_barh(bars, (row - 0.4, 0.8), facecolor=_COLORS[name], linewidth=0)
     shares = {use.name: use.utilisation for use in timeline.engines.values()}
     shares |= _transfer_shares(timeline)
     labels = [f"{'DMA ' * (n in _DMA)}{n} {shares.get(n, 0.0):.0%}" for n, _ in tracks]
@@ -95,7 +97,7 @@ def draw(
     said = (title, *core_shown(timeline), timeline.kind)
     lines = [line for text in said for line in _wrapped(text, fits)]
     axes.set_title("\n".join(lines), fontproperties=ink, loc="left")
-    handles = [Patch(facecolor=_COLORS.get(n, "#999999"), label=n) for n, _ in tracks]
+    handles = [Patch(facecolor=_COLORS[n], label=n) for n, _ in tracks]
     small = FontProperties(size=max(6.0, 8 * scale))
     figure.legend(
         handles=handles,
@@ -111,10 +113,15 @@ def draw(
 
 def alt_text(timeline: Timeline) -> str:
     """What the picture shows, for readers who cannot see it."""
-    uses = [u for u in timeline.engines.values() if u.utilisation >= _LEAST and u.name != "Sync"]
+    uses = [u for u in timeline.engines.values() if u.utilisation >= _least(u.name)]
     parts = ", ".join(f"{u.name} {u.utilisation:.0%}" for u in uses)
     what = " ".join([f"Modelled engine timeline of {timeline.kernel}", *core_shown(timeline)])
     return f"{what}, {timeline.body_us:.1f} microseconds. Busy share of each resource: {parts}."
+
+
+def _least(name: str) -> float:
+    """The busy share from which an engine is shown."""
+    return _LEAST_OF_SYNC if name == "Sync" else _LEAST
 
 
 def _tracks(
@@ -122,7 +129,7 @@ def _tracks(
 ) -> list[tuple[str, list[tuple[float, float]]]]:
     rows: dict[str, list[Interval]] = defaultdict(list)
     for i in timeline.intervals:
-        if i.end_us < start or i.start_us > end or i.track == "Sync":
+        if i.end_us < start or i.start_us > end:
             continue
         if i.track.startswith("DMA"):
             # The queues of one direction share a row.
@@ -134,7 +141,7 @@ def _tracks(
     return [
         (name, parts)
         for name, parts in bars.items()
-        if name in _DMA or sum(length for _, length in parts) >= _LEAST * shown
+        if name in _DMA or sum(length for _, length in parts) >= _least(name) * shown
     ]
 
 

@@ -15,8 +15,10 @@ import pytest
 
 import nkisim
 from nkisim.cost import model
+from nkisim.cost.figure import alt_text
 from nkisim.cost.report import shortened
 from nkisim.cost.timeline import MODELLED
+from nkisim.machine import GEN2, GEN3
 
 pytest.importorskip("matplotlib")
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -47,6 +49,26 @@ def stored_twice(x, w):
         nl.store(out[rows], nl.exp(nl.load(x[rows])))
     nl.store(copy, nl.load(w))
     return out, copy
+
+
+@nki.jit
+def moved(x, columns):
+    """Copies of strips of so many columns."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[1] // columns):
+        strip = nl.ds(i * columns, columns)
+        nl.store(out[:, strip], nl.load(x[:, strip]))
+    return out
+
+
+@pytest.mark.parametrize(("core", "shown"), [(GEN3, True), (GEN2, False)])
+def test_sync_has_a_row_where_starting_transfers_takes_long(core, shown):
+    x = nkisim.TensorSpec((128, 8192), np.dtype(np.float32))
+    t = nkisim.profile(moved.on(core), x, 512)
+    assert (t.engines["Sync"].utilisation >= 0.1) == shown
+    rows = [label.get_text() for label in t.plot().axes[0].get_yticklabels()]
+    assert any(row.startswith("Sync") for row in rows) == shown
+    assert ("Sync" in alt_text(t)) == shown
 
 
 @pytest.fixture(scope="module")
