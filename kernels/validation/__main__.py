@@ -13,12 +13,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from kernels.validation import points, points_trn2
 from kernels.validation.point import Point
+from kernels.validation.points import POINTS
+from kernels.validation.points_trn2 import POINTS as POINTS_TRN2
 
 Row = tuple[Point, float]
 
-_LISTS = {"NeuronCore-v2": points.POINTS, "NeuronCore-v3": points_trn2.POINTS}
+_LISTS = {"NeuronCore-v2": POINTS, "NeuronCore-v3": POINTS_TRN2}
 
 
 def evaluate(points: Iterable[Point], *, full: bool = False, progress: bool = False) -> list[Row]:

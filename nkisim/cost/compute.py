@@ -138,11 +138,13 @@ def cost(
     if engine is Engine.GPSIMD and instr.attrs.get("op") in ("rsqrt", "sqrt"):
         cycles = timing.gpsimd_rsqrt_cycles
     if engine is Engine.VECTOR and timing.performance_mode:
-        cycles = min(cycles, 1 / _lanes_at_once(instr, ins, outs))
+        cycles = min(cycles, 1 / _elements_a_cycle(instr, ins, outs))
     return _of(n, cycles, extra, (*ins, *outs), rate, timing)
 
 
-def _lanes_at_once(instr: Instruction, ins: tuple[Operand, ...], outs: tuple[Operand, ...]) -> int:
+def _elements_a_cycle(
+    instr: Instruction, ins: tuple[Operand, ...], outs: tuple[Operand, ...]
+) -> int:
     """Elements that a lane of Vector takes a cycle in performance mode, which hardware chooses.
 
     Trainium2 architecture guide: of 16-bit types copies and tensor_scalar take four from SBUF to
