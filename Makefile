@@ -62,8 +62,8 @@ format: $(READY) ## fix style and formatting in place
 notebooks: $(READY) ## execute notebooks/*.md and rewrite the .ipynb beside each
 	@$(PY) tools/notebooks.py
 
-lab: $(READY) ## open JupyterLab on the notebooks
-	$(PY) -m jupyter lab notebooks
+lab: $(READY) ## open JupyterLab: the notebooks, and the pages of the book as notebooks
+	$(PY) -m jupyter lab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks
 
 bench: $(READY) ## time the simulator against NumPy, and profiles, on this machine
 	$(PY) -m kernels.bench

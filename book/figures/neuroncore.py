@@ -46,9 +46,9 @@ def memories(sizes: Mapping[str, float]) -> Figure:
         sizes: size of each memory in bytes, by its name.
     """
     fig, axes = subplots(size=(5.6, 0.9 + 0.45 * len(sizes)))
-    colors = [COLORS["sky"], COLORS["yellow"], COLORS["green"], COLORS["purple"]]
-    for row, (size, color) in enumerate(zip(sizes.values(), colors, strict=False)):
-        axes.barh(row, size, height=0.55, color=color)
+    colors = {"SBUF": COLORS["sky"], "PSUM": COLORS["yellow"]}  # as in `core`
+    for row, (name, size) in enumerate(sizes.items()):
+        axes.barh(row, size, height=0.55, color=colors.get(name, "none"), edgecolor=INK)
         axes.text(size * 1.3, row, _binary(size), va="center")
     axes.set_yticks(range(len(sizes)), list(sizes))
     axes.invert_yaxis()
@@ -97,18 +97,21 @@ def tile_in_sbuf(rows: int, bytes_a_row: int, partition_bytes: int) -> Figure:
 
 def dma() -> Figure:
     """Draw how the rows of a 128x512 float32 tile travel from HBM to SBUF."""
-    fig, axes = _canvas(10, 5.4, size=(5.6, 3.2))
-    note(axes, 0.0, 5.1, "HBM: rows one after the other")
-    note(axes, 6.3, 5.1, "SBUF: a row in each partition")
-    for step, (engine, color) in enumerate(
-        ((0, "blue"), (1, "orange"), (2, "green"), (15, "purple"))
+    fig, axes = _canvas(10, 6.2, size=(5.6, 3.7))
+    note(axes, 0.0, 5.9, "HBM: rows one after the other")
+    note(axes, 6.3, 5.9, "SBUF: a row in each partition")
+    for y, engine, color in (
+        (4.7, 0, "blue"),
+        (3.45, 1, "orange"),
+        (2.2, 2, "green"),
+        (0.2, 15, "purple"),
     ):
-        y = 3.9 - 1.25 * step
         rows = f"{8 * engine} to {8 * engine + 7}"
         box(axes, 0.0, y, 3.2, 0.8, f"rows {rows}", color=color, fontsize=10)
         box(axes, 6.3, y, 3.6, 0.8, f"partitions {rows}", color=color, fontsize=10)
         arrow(axes, (3.2, y + 0.4), (6.3, y + 0.4), f"DMA engine {engine}", offset=(0, 0.28))
-    axes.text(4.75, 0.95, "...", ha="center", va="center")
+    for x in (1.6, 4.75, 8.1):
+        axes.text(x, 1.6, "...", ha="center", va="center")
     return show(
         fig,
         "Rows 0 to 7 of a tensor in HBM go through DMA engine 0 to partitions 0 to 7 of SBUF, "

@@ -22,7 +22,7 @@ CHECKS = {
     "scope": "a tile is used in the loop iteration that made it",
     "loop": "iterations of affine_range do not depend on one another",
     "shape": "a tile that a loop makes has the same shape in each iteration",
-    "counter": "numbers that a loop counts in Python are used to place tiles only",
+    "counter": "numbers that a loop counts in Python serve as addresses of tiles only",
     "sbuf": "the tiles alive at any time fit SBUF",
     "psum": "the tiles alive at any time fit PSUM",
     "accumulation": "a PSUM tile is read after its last matmul, and accumulated by matmuls only",

@@ -94,7 +94,13 @@ def violations(source: str) -> Iterator[str]:
                     yield f"line {node.lineno}: {dotted}({keyword.arg}=)"
 
 
-_FILES = sorted([*(ROOT / "kernels").rglob("*.py"), *(ROOT / "notebooks").glob("*.md")])
+_FILES = sorted(
+    [
+        *(ROOT / "kernels").rglob("*.py"),
+        *(ROOT / "notebooks").glob("*.md"),
+        *(ROOT / "book").glob("*.md"),
+    ]
+)
 
 
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: str(path.relative_to(ROOT)))
