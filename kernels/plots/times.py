@@ -110,7 +110,8 @@ def timing(records: Sequence[Record], *, alt: str | None = None) -> Figure:
     if handles:
         fig.legend(handles=handles, loc="outside lower left", ncols=1)
     listed = "; ".join(_said(record) for record in (*bars, *bounds))
-    return show(fig, alt or f"Bars of median time: {listed}.", _caption(bars))
+    what = "median time" if any(len(record.samples) > 1 for record in bars) else "time"
+    return show(fig, alt or f"Bars of {what}: {listed}.", _caption(bars))
 
 
 def sweep(
@@ -172,7 +173,8 @@ def timeline(profile: Timeline, *, alt: str | None = None, **kwargs: Any) -> Fig
     """
     from nkisim.cost.figure import alt_text
 
-    return show(profile.plot(**kwargs), alt=alt or alt_text(profile))
+    shown = {name: kwargs[name] for name in ("start_us", "end_us") if name in kwargs}
+    return show(profile.plot(**kwargs), alt=alt or alt_text(profile, **shown))
 
 
 def _label_powers(axis: Axis, values: Sequence[float]) -> None:

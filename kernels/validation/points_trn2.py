@@ -11,7 +11,8 @@ import numpy as np
 from kernels.validation.point import Point, bf16, spec
 
 SOURCES = {
-    "cs149-2025": "github.com/xaviergonzalez/asst4-trainium2, writeup.md (Stanford CS149, 2025)",
+    "cs149-2025": "github.com/xaviergonzalez/asst4-trainium2, writeup.md (Stanford "
+    "CS149, 2025; convolutions at 1f089e2)",
     "profiles": "profiles in github.com/chenhzhu/asst4-trainium2 (e30a10f) and "
     "github.com/rishic3/asst4-trainium2 (ef7e4ef), total time",
     "fusion": "github.com/allenkchau/trainium-kernel-fusion, profiling/reports (71713d4 and "

@@ -25,7 +25,8 @@ _COLORS = {
     "store": "#d55e00",
 }
 _DMA = ("load", "store")
-_MOST = 4000  # rectangles a track; beyond that a pixel holds several
+_MOST = 4000  # rectangles a track; what is closer is joined
+_PIXELS = 400  # about, of the time axis: nothing longer is joined over gaps
 _LEAST = 0.005  # of the time shown: an engine that is busy for less would be an empty row
 _LEAST_OF_SYNC = 0.1  # which only starts transfers
 _SIZE = (5.6, 2.9)  # inches; in a smaller figure letters are smaller, too
@@ -45,8 +46,8 @@ def draw(
     """The engine timeline: a row an engine, one for loads and one for stores.
 
     An engine that is busy for less than half a percent of the time shown has none; Sync, which
-    starts transfers, for less than a tenth. Beside a name is the busy share of the whole body; for
-    loads and for stores, of the busiest DMA queue.
+    starts transfers, for less than a tenth. Beside a name is the busy share of the body; for loads
+    and for stores, of the busiest DMA queue. A picture of a part has no shares.
 
     Args:
         timeline: what to draw.
@@ -71,9 +72,14 @@ def draw(
     axes.patch.set_alpha(0)
     for row, (name, bars) in enumerate(tracks):
         axes.broken_barh(bars, (row - 0.4, 0.8), facecolor=_COLORS[name], linewidth=0)
-    shares = {use.name: use.utilisation for use in timeline.engines.values()}
-    shares |= _transfer_shares(timeline)
-    labels = [f"{'DMA ' * (n in _DMA)}{n} {shares.get(n, 0.0):.0%}" for n, _ in tracks]
+    labels = [f"{'DMA ' * (name in _DMA)}{name}" for name, _ in tracks]
+    if _is_whole(timeline, start_us, end):
+        shares = {use.name: use.utilisation for use in timeline.engines.values()}
+        shares |= _transfer_shares(timeline)
+        labels = [
+            f"{label} {shares.get(name, 0.0):.0%}"
+            for label, (name, _) in zip(labels, tracks, strict=True)
+        ]
     axes.set_yticks(range(len(tracks)), labels)
     axes.invert_yaxis()
     axes.set_xlim(start_us, end)
@@ -111,12 +117,27 @@ def draw(
     return figure
 
 
-def alt_text(timeline: Timeline) -> str:
-    """What the picture shows, for readers who cannot see it."""
+def alt_text(timeline: Timeline, start_us: float = 0.0, end_us: float | None = None) -> str:
+    """What the picture shows, for readers who cannot see it.
+
+    Args:
+        timeline: what is drawn.
+        start_us, end_us: the part that is shown, in microseconds of the body.
+    """
+    end = timeline.body_us if end_us is None else end_us
+    what = " ".join([f"Modelled engine timeline of {timeline.kernel}", *core_shown(timeline)])
+    if not _is_whole(timeline, start_us, end):
+        rows = ", ".join(name for name, _ in _tracks(timeline, start_us, end))
+        span = f"{start_us:g} to {end:g} of {timeline.body_us:.1f} microseconds"
+        return f"{what}, {span}. Rows: {rows}."
     uses = [u for u in timeline.engines.values() if u.utilisation >= _least(u.name)]
     parts = ", ".join(f"{u.name} {u.utilisation:.0%}" for u in uses)
-    what = " ".join([f"Modelled engine timeline of {timeline.kernel}", *core_shown(timeline)])
     return f"{what}, {timeline.body_us:.1f} microseconds. Busy share of each resource: {parts}."
+
+
+def _is_whole(timeline: Timeline, start: float, end: float) -> bool:
+    """Whether the whole body is shown."""
+    return start <= 0 and end >= timeline.body_us
 
 
 def _least(name: str) -> float:
@@ -137,7 +158,7 @@ def _tracks(
         else:
             rows[i.track].append(i)
     shown = end - start
-    bars = {name: _merged(rows[name], shown / _MOST) for name in _COLORS if name in rows}
+    bars = {name: _merged(rows[name], shown) for name in _COLORS if name in rows}
     return [
         (name, parts)
         for name, parts in bars.items()
@@ -202,12 +223,18 @@ def _columns(names: list[str], font: FontProperties, room: float) -> int:
     return max(1, -(-len(names) // max(1, rows)))
 
 
-def _merged(intervals: list[Interval], gap: float) -> list[tuple[float, float]]:
-    """(start, length) of what overlaps or lies closer than can be seen, joined."""
-    bars: list[list[float]] = []
+def _merged(intervals: list[Interval], shown: float) -> list[tuple[float, float]]:
+    """(start, length) of what overlaps, joined, and of what lies closer than can be seen, up to a
+    pixel. The length is the time in which something happens: gaps in a pixel make it paler."""
+    gap, pixel = shown / _MOST, shown / _PIXELS
+    bars: list[list[float]] = []  # start, end, and the gaps in between
     for i in sorted(intervals, key=lambda i: i.start_us):
-        if bars and i.start_us - bars[-1][1] <= gap:
-            bars[-1][1] = max(bars[-1][1], i.end_us)
+        last = bars[-1] if bars else None
+        if last is not None and i.start_us <= last[1]:
+            last[1] = max(last[1], i.end_us)
+        elif last is not None and i.start_us - last[1] <= gap and i.end_us - last[0] <= pixel:
+            last[2] += i.start_us - last[1]
+            last[1] = i.end_us
         else:
-            bars.append([i.start_us, i.end_us])
-    return [(a, b - a) for a, b in bars]
+            bars.append([i.start_us, i.end_us, 0.0])
+    return [(a, b - a - gaps) for a, b, gaps in bars]

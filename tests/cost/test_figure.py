@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import nkisim
-from nkisim.cost import model
+from nkisim.cost import figure, model
 from nkisim.cost.figure import alt_text
 from nkisim.cost.report import shortened
 from nkisim.cost.timeline import MODELLED
@@ -127,3 +127,26 @@ def test_names_are_shortened_in_the_middle():
     assert shortened("my_wonderful_layernorm_version_1", 20) == "my_wonderf…version_1"
     assert shortened("exactly_as_long_as_t", 20) == "exactly_as_long_as_t"
     assert [len(shortened(NAME, n)) for n in (4, 5, 19)] == [4, 5, 19]
+
+
+def test_blocks_are_as_dense_as_their_engine_is_busy():
+    # Tiles of 64 columns, each some instructions that are too short to be seen by themselves.
+    t = nkisim.profile(moved, nkisim.TensorSpec((128, 65536), np.dtype(np.float32)), 64)
+    for name, bars in figure._tracks(t, 0.0, t.body_us):
+        if name in t.engines:
+            drawn = sum(length for _, length in bars) / t.body_us
+            assert drawn == pytest.approx(t.engines[name].utilisation, rel=0.01)
+        for (start, length), (after, _) in itertools.pairwise(bars):
+            assert start + length <= after + 1e-9
+
+
+def test_a_picture_of_a_part_says_so_and_has_no_shares():
+    t = nkisim.profile(busy, nkisim.TensorSpec((1024, 128), np.dtype(np.float32)))
+    labels = [x.get_text() for x in t.plot(start_us=2, end_us=5).axes[0].get_yticklabels()]
+    assert labels
+    assert not any("%" in label for label in labels)
+    text = alt_text(t, 2, 5)
+    assert f"2 to 5 of {t.body_us:.1f} microseconds" in text
+    assert "%" not in text
+    whole = [x.get_text() for x in t.plot().axes[0].get_yticklabels()]
+    assert all(label.endswith("%") for label in whole)
