@@ -296,7 +296,7 @@ def dma_bound(loaded: int, stored: int, label: str = "DMA bound") -> Record:
     """
     how = (
         f"{loaded / 1e6:.3g} MB in at {LOAD_BYTES_PER_S / 1e9:.0f} GB/s, "
-        f"{stored / 1e6:.3g} MB out at {STORE_BYTES_PER_S / 1e9:.0f}"
+        f"{stored / 1e6:.3g} MB out at {STORE_BYTES_PER_S / 1e9:.0f}, without launch"
     )
     return bound(label, loaded / LOAD_BYTES_PER_S + stored / STORE_BYTES_PER_S, how=how)
 

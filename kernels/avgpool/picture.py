@@ -134,6 +134,8 @@ def draw_reads(reads: Reads, *, alt: str | None = None, caption: str | None = No
             left.add_patch(Rectangle(corner, 1 / side, height, facecolor=color[owner], linewidth=0))
         if len(owners) == 1 and max(rows, cols) <= _LABELLED:
             look = {"color": text_color(color[owners[0]]), "ha": "center", "va": "center"}
+            # Over hatching, too.
+            look["bbox"] = {"facecolor": color[owners[0]], "linewidth": 0, "pad": 1}
             left.text(col + 0.5, row + 0.5, "{}, {}".format(*owners[0]), fontsize=9, **look)
         look = {"fill": False, "edgecolor": INK, "linewidth": 0.8}
         if not reads.loaded[row, col]:

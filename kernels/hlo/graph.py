@@ -13,6 +13,7 @@ from kernels.hlo.calls import COLLECTIVES
 from kernels.hlo.layers import Layout, layout
 from kernels.hlo.parse import Computation, Instruction, ParsedModule
 
+_SHRINKS = 0.6  # at most, on a narrow page; beyond that it scrolls
 _FONT = 13  # px
 _CHARACTER = 7.85  # px a character of that size; monospaced fonts are 0.6 em wide
 _BOX = 44  # px, height: two lines of text
@@ -187,6 +188,7 @@ def _svg(
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{text}" '
         f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'style="min-width:{_SHRINKS * width:.0f}px" '
         f"font-family=\"ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace\" "
         f'font-size="{_FONT}" fill="currentColor" text-anchor="middle">'
         f"<title>{text}</title>{''.join(parts)}</svg>"

@@ -128,8 +128,11 @@ def _label_size(
 def _ticks(size: int, edges: Sequence[int]) -> list[int]:
     marks = sorted({0, size, *edges})
     if len(marks) > 9:
-        marks = [*marks[:: -(-len(marks) // 8)], size]
-    return sorted(set(marks))
+        marks = marks[:: -(-len(marks) // 8)]
+        if size - marks[-1] < marks[1] - marks[0]:  # its label would run into the last one
+            marks.pop()
+        marks.append(size)
+    return marks
 
 
 def _describe(
@@ -143,7 +146,9 @@ def _describe(
     size = " and ".join(f"{height}x{width}" for height, width in sizes[:4])
     text = f"{name} of {shape[0]}x{shape[1]} cut in {len(tiles)} tiles of {size}."
     if len(tiles) > _MAX_LEGEND:
-        return f"{text} They belong to {len(owners)} owners, told apart by colour."
+        apart = len(owners) <= len(COLORS)
+        told = "told apart by colour" if apart else "neighbours differ in colour"
+        return f"{text} They belong to {len(owners)} owners, {told}."
     parts = [
         f"{owner(key)}: rows {row0} to {row1 - 1}, columns {col0} to {col1 - 1}"
         for row0, row1, col0, col1, key in tiles

@@ -211,7 +211,7 @@ def _caption(records: Sequence[Record]) -> str:
         named = text.startswith(own)
         labels.setdefault(text.removeprefix(own), []).extend([record.label] * named)
     said = [
-        f"{', '.join(dict.fromkeys(names))}: {text}" if names else text
+        f"{', '.join(f'“{name}”' for name in dict.fromkeys(names))}: {text}" if names else text
         for text, names in labels.items()
     ]
     return " ".join([*said, *(f"{record.note}." for record in records if record.note)])

@@ -220,7 +220,7 @@ def test_what_is_said_of_several_records_is_said_once():
     first, second = (published(label, 1e-6, source="a paper") for label in ("first", "second"))
     other = published("other", 1e-6, source="a talk")
     assert plots.timing([first, other, second]).caption == (
-        f"first, second: {first.origin}. other: {other.origin}."
+        f"“first”, “second”: {first.origin}. “other”: {other.origin}."
     )
     one, three = (modelled(str(n), *[profiled(128)] * n) for n in (1, 3))
     assert plots.timing([three, one]).caption == (f"{one.caption} 3: 3 kernels one after another.")

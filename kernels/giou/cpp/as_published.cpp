@@ -2,7 +2,9 @@
 //
 // C. Rand, "On the Programmability of AWS Trainium and Inferentia" (2024), lists a kernel of this
 // structure. What is wrong in it is kept, line by line; the arithmetic is that of giou.cpp. The page
-// notebooks/giou_cpp.md finds the defects, and the tests hold that they are found.
+// notebooks/giou_cpp.md finds the defects, and the tests hold that they are found: `partition` drops
+// what is left over, the offsets add rows to elements, `out` has room for four times its scores, and is
+// never freed.
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -29,19 +31,18 @@ torch::Tensor giou(const torch::Tensor& boxes1, const torch::Tensor& boxes2) {
   torch::Tensor scores = get_dst_tensor();
 
   const uint32_t id = get_cpu_id();
-  const uint32_t partition = boxes1.sizes()[0] / get_cpu_count();  // drops what is left over
+  const uint32_t partition = boxes1.sizes()[0] / get_cpu_count();
 
   const size_t in_size = 4 * boxes;
   const size_t out_size = boxes;
   float* row1 = (float*)torch::neuron::tcm_malloc(in_size * sizeof(float));
   float* row2 = (float*)torch::neuron::tcm_malloc(in_size * sizeof(float));
-  float* out = (float*)torch::neuron::tcm_malloc(in_size * sizeof(float));  // out_size would do
+  float* out = (float*)torch::neuron::tcm_malloc(in_size * sizeof(float));
   auto boxes1_tcm = boxes1.tcm_accessor();
   auto boxes2_tcm = boxes2.tcm_accessor();
   auto scores_tcm = scores.tcm_accessor();
 
   for (size_t i = 0; i < partition; i++) {
-    // partition * id counts rows, i * in_size elements
     boxes1_tcm.tensor_to_tcm<float>(row1, partition * id + i * in_size, in_size);
     boxes2_tcm.tensor_to_tcm<float>(row2, partition * id + i * in_size, in_size);
     for (size_t j = 0; j < boxes; j++) {
@@ -52,5 +53,5 @@ torch::Tensor giou(const torch::Tensor& boxes1, const torch::Tensor& boxes2) {
 
   torch::neuron::tcm_free(row1);
   torch::neuron::tcm_free(row2);
-  return scores;  // and out is never freed
+  return scores;
 }
