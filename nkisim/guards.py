@@ -2,24 +2,31 @@
 
 A kernel may read module constants and closure variables while it is traced. A cached trace is
 valid only as long as those have the same values, so they are written down and compared before the
-trace is used again. Numbers, strings and small containers of them are compared by value, other
-objects by identity.
+trace is used again. Numbers, strings, small arrays, and small containers, classes and objects with
+such in them are compared by value; what is large, and objects of libraries, by identity.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import CodeType, FunctionType, ModuleType
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 _MISSING = object()
 _BY_VALUE = (bool, int, float, complex, str, bytes, type(None), np.generic)
-_LARGE = 256  # entries; larger containers are compared by identity
+_LARGE = 256  # entries; larger containers and objects are compared by identity
+_LARGE_ARRAY = 2**16  # bytes; the same of arrays
 
 # Whose attributes do not change: the kernel's vocabulary.
 _LIBRARIES = frozenset({"nkisim", "neuronxcc", "numpy", "math", "ml_dtypes"})
+
+# Objects of these are not looked into, but for those that are made to hold settings.
+_OPAQUE = _LIBRARIES | sys.stdlib_module_names | {"jax", "jaxlib", "torch", "torch_xla"}
+_SETTINGS = (SimpleNamespace, Namespace)
 
 
 class Guards:
@@ -47,9 +54,18 @@ class Guards:
 
     def _visit(self, func: Callable) -> None:
         func = getattr(func, "func", func)  # a Kernel, or functools.partial
-        if not isinstance(func, FunctionType) or id(func) in self._seen:
+        func = getattr(func, "__func__", func)  # a method
+        if isinstance(func, property):
+            func = func.fget
+        if id(func) in self._seen:
             return
         self._seen.add(id(func))
+        if not isinstance(func, FunctionType):
+            for cls in _classes(func):
+                for member in vars(cls).values():
+                    if callable(member) or isinstance(member, (property, staticmethod)):
+                        self._visit(member)
+            return
         for cell in func.__closure__ or ():
             value = _content(cell)
             self._cells.append((cell, _frozen(value)))
@@ -84,6 +100,29 @@ def _content(cell: Any) -> Any:
         return _MISSING
 
 
+def _classes(value: Any) -> Iterator[type]:
+    """The classes whose code and values an object has, or a class itself: those of the reader."""
+    for cls in (value if isinstance(value, type) else type(value)).__mro__:
+        if cls in _SETTINGS or cls.__module__.partition(".")[0] not in _OPAQUE:
+            yield cls
+
+
+def _attributes(value: Any) -> list[tuple[str, Any]] | None:
+    """Names and values of what is looked into; None of other objects."""
+    classes = list(_classes(value))
+    if not classes:
+        return None
+    found = dict(getattr(value, "__dict__", {}))
+    for cls in classes:
+        for name, member in vars(cls).items():
+            if not name.startswith("__"):
+                found.setdefault(name, member)
+        for name in getattr(cls, "__slots__", ()):
+            if hasattr(value, name):
+                found[name] = getattr(value, name)
+    return list(found.items())
+
+
 class _Frozen(tuple):
     """The value of a container or a number, as it was."""
 
@@ -95,6 +134,15 @@ def _frozen(value: Any, depth: int = 4) -> Any:
     if isinstance(value, (list, tuple, set, frozenset, dict)) and len(value) <= _LARGE and depth:
         entries = value.items() if isinstance(value, dict) else value
         return _Frozen((type(value), *(_frozen(v, depth - 1) for v in entries)))
+    if isinstance(value, Mapping) and len(value) <= _LARGE and depth:  # such as os.environ
+        return _frozen(dict(value), depth)
+    if isinstance(value, np.ndarray) and value.nbytes <= _LARGE_ARRAY and not value.dtype.hasobject:
+        return _Frozen((type(value), value.dtype.str, value.shape, value.tobytes()))
+    if depth and not isinstance(value, (FunctionType, ModuleType)):
+        attributes = _attributes(value)
+        if attributes is not None and len(attributes) <= _LARGE:
+            held = (_frozen(pair, depth - 1) for pair in attributes)
+            return _Frozen((_Identity(value), *held))
     return _Identity(value)
 
 
