@@ -361,8 +361,9 @@ class _Run:
             self.cause[at], self.why[at] = self.last[e], "engine"
         extra = 0.0
         if job.table and job.table != self.table:
+            # An instruction of its own, which waits for no data: it can run while the engine does.
             self.table = job.table
-            extra = self.timing.table_load_ns
+            extra = max(0.0, self.free[e] + self.timing.table_load_ns - now)
         end = read = now + job.busy + extra
         if job.transfer is None:
             done = now + job.done + extra

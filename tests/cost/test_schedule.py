@@ -498,3 +498,28 @@ def test_the_same_place_in_sbuf_and_in_psum_is_not_the_same_memory():
 
     same, apart = (nkisim.profile(kernel, spec(128, 512), address) for address in (0, 8192))
     assert same.latency_us == apart.latency_us
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_the_table_of_a_function_is_loaded_while_its_data_are_on_their_way(target):
+    def one(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.exp(nl.load(x)))
+        return out
+
+    def and_another(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        more = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.exp(nl.load(x)))
+        nl.store(more, nl.exp(nl.zeros((128, 64), dtype=nl.float32)))
+        return out, more
+
+    x = nkisim.TensorSpec((128, 512), np.dtype(np.float32))
+    alone, both = (
+        nkisim.profile(nki.jit(kernel, platform_target=target), x) for kernel in (one, and_another)
+    )
+    assert alone.latency_us <= both.latency_us
+    (exp,) = [i for i in alone.intervals if i.track == "Scalar"]
+    load = alone.timing.table_load_ns / 1e3
+    assert exp.start_us > load  # it waited for the data for longer than the load takes
+    assert exp.end_us - exp.start_us < 512 / alone.timing.scalar.ghz / 1e3 + load
