@@ -23,8 +23,8 @@ class Transfer(NamedTuple):
         engine_ns: time that each of its DMA engines is busy.
         engines: how many DMA engines it uses.
         latency_ns: from the last byte's turn to the semaphore.
-        nbytes: bytes moved, counted once.
-        hbm_bytes: bytes read from or written to HBM.
+        nbytes: bytes moved, counted once; of the wider side, where the transfer converts.
+        hbm_bytes: bytes read from or written to HBM, each as it is stored there.
         run_bytes: bytes of a descriptor.
         descriptors: how many.
         indirect: whether GpSimd writes the descriptors while the kernel runs.
@@ -159,7 +159,7 @@ def _time(
         engines,
         latency + timing.semaphore_ns,
         nbytes,
-        nbytes * (to_hbm + from_hbm),
+        size * (out.itemsize * to_hbm + source.itemsize * from_hbm),
         run_bytes,
         descriptors,
         False,
@@ -177,7 +177,7 @@ def _transpose(out: Tensor, source: Tensor, timing: DmaTiming) -> Transfer:
         engines,
         timing.load_latency_ns + timing.semaphore_ns,
         nbytes,
-        nbytes * (not source.space.on_chip),
+        source.size * source.itemsize * (not source.space.on_chip),
         row,
         out.shape[0],
         False,
