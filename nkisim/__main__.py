@@ -139,7 +139,11 @@ def _print_summaries(found: Sequence[Specialization]) -> None:
         what = (id(kernel.func), str(kernel.grid), special.program.inputs, summary)
         if what not in printed:
             printed.add(what)
+            tensors = ", ".join(
+                f"{x.name} {x.dtype}{list(x.shape)}".lstrip() for x in special.program.inputs
+            )
             # At once: before the traceback, if there is one, where both go to one file.
+            print(f"{kernel.__name__}({tensors}), grid {kernel.grid}:")
             print(summary, flush=True)
 
 

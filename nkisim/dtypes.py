@@ -47,12 +47,20 @@ def as_dtype(dtype: object, what: str = "dtype") -> np.dtype:
     if found is None or found not in SUPPORTED:
         narrower = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
         hint = narrower.get(getattr(found, "name", ""), "one of " + ", ".join(sorted(_BY_NAME)))
-        if found is not None and found.kind == "V":  # nl.tfloat32 has no type of NumPy
+        if found is not None and found.name.startswith("void"):  # nl.tfloat32: no type of NumPy
             raise UnsupportedError(
                 f"{what} tfloat32",
                 rule="this simulator has no tfloat32 tiles",
                 fix="use float32: tfloat32 has its range, and 10 bits of mantissa in place of 23",
             )
+        if type(dtype).__module__ == "torch":
+            known = str(dtype).removeprefix("torch.")
+            if known in _BY_NAME:
+                raise DTypeError(
+                    f"{what} {dtype} is PyTorch's",
+                    rule="kernels name types of nki.language, or NumPy's",
+                    fix=f"write nl.{known}",
+                )
         raise DTypeError(
             f"{what} {found.name if found is not None else dtype!r} does not exist on a NeuronCore",
             rule="tensors hold 8-, 16- and 32-bit types only",

@@ -9,6 +9,7 @@ import inspect
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from types import BuiltinFunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,13 +136,23 @@ class Kernel:
         """The arguments in the order of the signature. Raises TypeError if they do not fit it."""
         if not kwargs and len(args) == self._positional:
             return tuple(args), {}  # nothing to reorder, and `Signature.bind` is slow
-        bound = self.signature.bind(*args, **kwargs)
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"kernel {self.__name__}{self.signature}: {error}") from None
         return bound.args, bound.kwargs
 
     def run(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Launch on NumPy arrays. Arguments that the kernel writes are changed in place."""
+        given = leaves((args, kwargs))
+        if any(isinstance(v, TensorSpec) for v in given):
+            raise ParameterError(
+                f"kernel {self.__name__} is called with a TensorSpec, which has no values",
+                rule="a call computes, on arrays",
+                fix="pass arrays, or model the kernel: nkisim.profile(kernel, ...)",
+            )
         special = self.specialize(args, kwargs)
-        inputs = [v for v in leaves((args, kwargs)) if isinstance(v, np.ndarray)]
+        inputs = [v for v in given if isinstance(v, np.ndarray)]
         program = special.program
         if not program.aliases:
             return special.rebuild(program.run(inputs))
@@ -364,15 +375,33 @@ class Specialization:
         )
 
 
+def _never_runs(func: Callable) -> bool:
+    """Whether calling a function does not run its body."""
+    return any(
+        is_one(func)
+        for is_one in (
+            inspect.iscoroutinefunction,
+            inspect.isgeneratorfunction,
+            inspect.isasyncgenfunction,
+        )
+    )
+
+
 def as_kernel(func: Callable | Kernel, mode: str = "auto", machine: Machine = TARGET) -> Kernel:
     """`func` as a Kernel; a Kernel is returned as it is."""
     if isinstance(func, Kernel):
         return func
-    if not callable(func):
+    if not callable(func) or isinstance(func, type | BuiltinFunctionType):
         raise ParameterError(
             f"{func!r} is not a kernel",
             rule="a kernel is a Python function",
             fix="pass the function itself, decorated with @nki.jit or not",
+        )
+    if _never_runs(func):
+        raise ParameterError(
+            f"{func.__name__} is a generator or a coroutine: calling it runs nothing of it",
+            rule="a kernel is a Python function that returns its outputs",
+            fix="write def without async, and return without yield",
         )
     return Kernel(func, mode, machine)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from functools import cache
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 from nkisim.cost.report import core_shown, shortened
+from nkisim.errors import ParameterError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,21 +58,23 @@ def draw(
         title: above the picture; kernel and latency when None, of a long name both ends.
         size: inches.
 
+    Raises:
+        ParameterError: there is nothing between start_us and end_us.
+
     Returns:
         A figure whose backgrounds are transparent. Ink is black; `kernels.plots.show` turns it
         into the colour of the page's text.
     """
     import matplotlib
-    from matplotlib.figure import Figure
     from matplotlib.font_manager import FontProperties
     from matplotlib.patches import Patch
 
     end = timeline.body_us if end_us is None else end_us
+    _check_part(timeline, start_us, end)
     tracks = _tracks(timeline, start_us, end)
-    figure = Figure(figsize=size, layout="constrained")
-    figure.patch.set_alpha(0)
+    figure = _figure_class()(figsize=size, layout="constrained", facecolor="none")
     axes = figure.subplots()
-    axes.patch.set_alpha(0)
+    axes.set_facecolor("none")
     for row, (name, bars) in enumerate(tracks):
         axes.broken_barh(bars, (row - 0.4, 0.8), facecolor=_COLORS[name], linewidth=0)
     labels = [f"{'DMA ' * (name in _DMA)}{name}" for name, _ in tracks]
@@ -115,6 +120,31 @@ def draw(
         columnspacing=1,
     )
     return figure
+
+
+@cache
+def _figure_class() -> type[Figure]:
+    from matplotlib.figure import Figure
+
+    class Picture(Figure):
+        """A figure that a notebook shows, also where pyplot was not asked to draw into it."""
+
+        def _repr_png_(self) -> bytes:
+            data = BytesIO()
+            self.savefig(data, format="png", dpi=144, facecolor="white")  # ink is black
+            return data.getvalue()
+
+    return Picture
+
+
+def _check_part(timeline: Timeline, start: float, end: float) -> None:
+    body = timeline.body_us
+    if not (start < end and start < body) and body:
+        raise ParameterError(
+            f"plot(start_us={start!r}, end_us={end!r}) of a body of {body:.1f} us",
+            rule="the part to show has a start before its end and before the end of the body",
+            fix="leave both out to see all of it",
+        )
 
 
 def alt_text(timeline: Timeline, start_us: float = 0.0, end_us: float | None = None) -> str:

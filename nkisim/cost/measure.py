@@ -6,6 +6,7 @@ those of the cost model, and everything that prints them says so.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 from collections.abc import Callable
@@ -16,7 +17,8 @@ import numpy as np
 
 from nkisim.cost.model import timeline, trace_of
 from nkisim.cost.timeline import Timeline
-from nkisim.errors import ParameterError
+from nkisim.errors import ParameterError, locate, warn
+from nkisim.files import write_whole
 from nkisim.frameworks import require_numpy
 from nkisim.kernel import Kernel, as_kernel, leaves
 from nkisim.program import poison
@@ -68,6 +70,52 @@ class BenchmarkResult:
         return f"<benchmark result: {self.nc_latency!r}>"
 
 
+class Artifacts:
+    """Where nki.profile writes.
+
+    Args:
+        folder: the working directory.
+        overwrite: whether to replace files of other profiles. A profile replaces its own.
+    """
+
+    def __init__(self, folder: Path, overwrite: bool) -> None:
+        self._folder = folder
+        self._overwrite = overwrite
+        self._written: set[Path] = set()
+
+    def write(self, timeline: Timeline) -> None:
+        """Write the figures and the trace of a profile.
+
+        Raises:
+            ParameterError: the files are there, and are not to be replaced.
+        """
+        trace = self._folder / f"{timeline.kernel}.modelled.trace.json"
+        figures = self._folder / f"{timeline.kernel}.modelled.json"
+        for path in (trace, figures):
+            if path.exists() and not self._overwrite and path not in self._written:
+                raise ParameterError(
+                    f"nki.profile finds {path}, from another profile",
+                    rule="existing artifacts are kept unless overwrite=True",
+                    fix="pass overwrite=True, or another working_directory",
+                )
+        self._folder.mkdir(parents=True, exist_ok=True)
+        timeline.to_perfetto(trace)
+        write_whole(figures, json.dumps(_figures(timeline), indent=2))
+        self._written |= {trace, figures}
+
+
+def _figures(timeline: Timeline) -> dict[str, Any]:
+    return {
+        "kind": timeline.kind,
+        "kernel": timeline.kernel,
+        "machine": timeline.machine.name,
+        "total_time_us": timeline.latency_us,
+        "hbm_bytes": timeline.hbm_bytes,
+        "engines": {n: u._asdict() for n, u in timeline.engines.items()},
+        "findings": [str(f) for f in timeline.findings],
+    }
+
+
 class Benchmarked(Kernel):
     """A kernel whose calls model its latency instead of running it.
 
@@ -75,11 +123,11 @@ class Benchmarked(Kernel):
     filled with NaN or the lowest integer, and arguments that the kernel writes stay as they are.
     """
 
-    def __init__(self, kernel: Kernel, what: str, folder: str | None = None) -> None:
+    def __init__(self, kernel: Kernel, what: str, artifacts: Artifacts | None = None) -> None:
         self.__dict__.update(kernel.__dict__)
         self._launches = {}
         self._what = what
-        self._folder = folder
+        self._artifacts = artifacts
         self.benchmark_result: BenchmarkResult | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -96,14 +144,14 @@ class Benchmarked(Kernel):
         found = timeline(special.program.trace)
         self._set_result(BenchmarkResult(found))
         print(f"{self.__name__}: nc_latency {found.latency_us:.2f} us ({found.kind})")
-        if self._folder is not None:
-            _write_profile(found, Path(self._folder))
+        if self._artifacts is not None:
+            self._artifacts.write(found)
         return special.rebuild(
             [np.full(o.shape, poison(o.dtype), o.dtype) for o in special.program.outputs]
         )
 
     def __getitem__(self, grid: object) -> Benchmarked:
-        bound = Benchmarked(super().__getitem__(grid), self._what, self._folder)
+        bound = Benchmarked(super().__getitem__(grid), self._what, self._artifacts)
         bound._parent = self
         return bound
 
@@ -118,20 +166,67 @@ def benchmark(kernel: Callable | None = None, **options: Any) -> Any:
     """Model the device latency of a kernel: `@nki.benchmark(warmup=10, iters=100)`.
 
     Options of the SDK are checked. Those about repetition and files have no meaning here: the
-    model gives one number, and no NEFF is written.
+    model gives one number, and no NEFF is written. One that is not documented gives a warning.
 
     Raises:
-        ParameterError: save_trace_name with a save_neff_name other than "file.neff"; when called,
-            a launch on several NeuronCores, or tensors of a framework.
+        ParameterError: an option that the documentation excludes, such as iters=0; when called, a
+            launch on several NeuronCores, or tensors of a framework.
 
     Returns:
         The kernel; after a call, `fn.benchmark_result.nc_latency.get_latency_percentile(p)` is its
         modelled latency in microseconds.
     """
+    check_options("nki.benchmark", options)
+    check_files("nki.benchmark", options)
     if kernel is None:
         return lambda f: benchmark(f, **options)
-    check_files("nki.benchmark", options)
     return Benchmarked(as_kernel(kernel, "benchmark"), "nki.benchmark")
+
+
+_WHOLE = {"warmup": 0, "iters": 1, "profile_nth": 1}  # numbers, and the least that makes sense
+_NAMES = ("save_neff_name", "save_trace_name", "additional_compile_opt")
+_OPTIONS = {
+    "nki.benchmark": {"warmup", "iters", *_NAMES, "artifacts_dir"},
+    "nki.profile": {"working_directory", "overwrite", "profile_nth", *_NAMES},
+    "nki.baremetal": {*_NAMES, "artifacts_dir"},
+}
+
+
+def check_options(what: str, options: dict[str, Any]) -> None:
+    """Check the values of options of the SDK, and warn of others, which it takes without a word.
+
+    Args:
+        what: the function called.
+        options: what it was given.
+
+    Raises:
+        ParameterError: a value that an option cannot have.
+    """
+
+    def refused(name: str, rule: str, fix: str) -> ParameterError:
+        return ParameterError(f"{what} with {name}={options[name]!r}", rule=rule, fix=fix)
+
+    for name, value in options.items():
+        if name not in _OPTIONS[what]:
+            known = sorted(_OPTIONS[what])
+            near = difflib.get_close_matches(name, known, 1)
+            warn(
+                ParameterError(
+                    f"{what} ignores {name}=",
+                    rule=f"its options are {', '.join(known)}",
+                    fix=f"write {near[0]}, if that is meant" if near else "leave it out",
+                    location=locate(),
+                )
+            )
+        elif name in _WHOLE:
+            if type(value) is bool or not isinstance(value, int | np.integer):
+                raise refused(name, "it is a whole number", "pass an int")
+            if value < _WHOLE[name]:
+                raise refused(name, f"it is at least {_WHOLE[name]}", "pass a larger one")
+        elif name == "overwrite" and not isinstance(value, bool):
+            raise refused(name, "it is True or False", "pass one of them")
+        elif name in _NAMES and not isinstance(value, str | os.PathLike | None):
+            raise refused(name, "it is a string", "pass one, or leave it out")
 
 
 def check_files(what: str, options: dict[str, Any], neff_needed: bool = False) -> None:
@@ -154,7 +249,17 @@ def check_files(what: str, options: dict[str, Any], neff_needed: bool = False) -
             fix="pass save_neff_name='file.neff', or drop save_trace_name",
         )
     folder = options.get("artifacts_dir")
-    if folder is not None and os.path.isdir(folder) and os.listdir(folder):
+    if folder is None:
+        return
+    if not isinstance(folder, str | os.PathLike) or (
+        os.path.exists(folder) and not os.path.isdir(folder)
+    ):
+        raise ParameterError(
+            f"{what} with artifacts_dir={folder!r}",
+            rule="it is the path of a folder, which need not exist",
+            fix="name a folder",
+        )
+    if os.path.isdir(folder) and os.listdir(folder):
         raise ParameterError(
             f"{what} with artifacts_dir={os.fspath(folder)!r}, which is not empty",
             rule="the compiler's artifacts go into an empty folder",
@@ -169,10 +274,11 @@ def profile_decorator(func: Callable | None = None, **options: Any) -> Any:
     to the folder instead of NEFF and NTFF files, which only a device gives.
 
     Raises:
-        ParameterError: no working_directory, or not an absolute path.
+        ParameterError: no working_directory, not an absolute path, or another option that the
+            documentation excludes; when called, the files are there, from another profile, and
+            overwrite is not True.
     """
-    if func is None:
-        return lambda f: profile_decorator(f, **options)
+    check_options("nki.profile", options)
     folder = options.get("working_directory")
     if not isinstance(folder, str | os.PathLike) or not os.path.isabs(folder):
         raise ParameterError(
@@ -180,20 +286,10 @@ def profile_decorator(func: Callable | None = None, **options: Any) -> Any:
             rule="working_directory is required and is an absolute path",
             fix="pass e.g. working_directory=os.path.abspath('profiles')",
         )
-    return Benchmarked(as_kernel(func, "benchmark"), "nki.profile", os.fspath(folder))
-
-
-def _write_profile(timeline: Timeline, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    timeline.to_perfetto(folder / f"{timeline.kernel}.modelled.trace.json")
-    figures = {
-        "kind": timeline.kind,
-        "kernel": timeline.kernel,
-        "machine": timeline.machine.name,
-        "total_time_us": timeline.latency_us,
-        "hbm_bytes": timeline.hbm_bytes,
-        "engines": {n: u._asdict() for n, u in timeline.engines.items()},
-        "findings": [str(f) for f in timeline.findings],
-    }
-    path = folder / f"{timeline.kernel}.modelled.json"
-    path.write_text(json.dumps(figures, indent=2), encoding="utf-8")
+    if func is None:
+        return lambda f: profile_decorator(f, **options)
+    return Benchmarked(
+        as_kernel(func, "benchmark"),
+        "nki.profile",
+        Artifacts(Path(folder), bool(options.get("overwrite"))),
+    )

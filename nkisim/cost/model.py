@@ -22,7 +22,7 @@ from nkisim.program import TensorSpec
 from nkisim.trace import Trace
 
 
-def profile(kernel: Callable | Kernel, *args: Any, **kwargs: Any) -> Timeline:
+def profile(kernel: Callable | Kernel, /, *args: Any, **kwargs: Any) -> Timeline:
     """Model how long a kernel takes and why. Nothing is executed.
 
     Iterations in the middle of long loops are not traced when they repeat the first ones at
@@ -39,14 +39,14 @@ def profile(kernel: Callable | Kernel, *args: Any, **kwargs: Any) -> Timeline:
 
     Raises:
         KernelError: the kernel breaks a rule.
-        ParameterError: a `nki.typing.tensor` without a shape or a dtype.
+        ParameterError: a tensor without a shape or a dtype, or with one that no tensor has.
         TypeError: the arguments do not fit the kernel's signature.
     """
     with _without_collection():
         return timeline(trace_of(kernel, *args, **kwargs).program.trace)
 
 
-def trace_of(kernel: Callable | Kernel, *args: Any, **kwargs: Any) -> Specialization:
+def trace_of(kernel: Callable | Kernel, /, *args: Any, **kwargs: Any) -> Specialization:
     """The kernel traced for the shapes and dtypes of its arguments."""
     args, kwargs = map_leaves(_spec, (args, kwargs))
     with _without_collection(), simulated():
@@ -82,15 +82,43 @@ def _spec(leaf: Any) -> Any:
                 fix="pass e.g. tensor[[128, 512], nl.float32]",
             )
         return TensorSpec(tuple(leaf.shape), as_dtype(leaf.dtype))
-    if isinstance(leaf, TensorSpec) or not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
+    if leaf is TensorSpec:
+        raise ParameterError(
+            "an argument is the class TensorSpec",
+            rule="a TensorSpec says a shape and a dtype",
+            fix="pass e.g. nkisim.TensorSpec((128, 512), np.float32)",
+        )
+    if isinstance(leaf, TensorSpec):
+        return leaf._replace(shape=_sizes(leaf), dtype=_numpy_dtype(leaf.dtype))
+    if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
         return leaf
     if np.isscalar(leaf) or isinstance(leaf, type):  # np.float32 itself has both names
         return leaf
     return TensorSpec(tuple(leaf.shape), _numpy_dtype(leaf.dtype))
 
 
+def _sizes(spec: TensorSpec) -> tuple[int, ...]:
+    """The shape of a spec, checked here: in the kernel, its own line would be blamed."""
+    sizes = spec.shape
+    if isinstance(sizes, tuple | list) and all(
+        isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 0 for n in sizes
+    ):
+        return tuple(map(int, sizes))
+    raise ParameterError(
+        f"a TensorSpec has the shape {sizes!r}",
+        rule="a shape is a tuple of ints, none of them negative",
+        fix="pass e.g. nkisim.TensorSpec((128, 512), np.float32)",
+    )
+
+
 def _numpy_dtype(dtype: Any) -> Any:
     """A NumPy dtype; of a torch dtype, the one with the same name."""
+    if dtype is None:  # which NumPy takes for float64
+        raise ParameterError(
+            "a TensorSpec has the dtype None",
+            rule="it says what is in the tensor",
+            fix="pass e.g. nkisim.TensorSpec((128, 512), np.float32)",
+        )
     name = str(dtype)
     return as_dtype(name.removeprefix("torch.") if name.startswith("torch.") else dtype)
 

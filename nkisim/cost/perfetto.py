@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nkisim.cost.report import short
+from nkisim.files import write_whole
 
 if TYPE_CHECKING:
     from nkisim.cost.timeline import Interval, Timeline
@@ -38,7 +39,7 @@ def write(timeline: Timeline, path: str | Path) -> None:
         "displayTimeUnit": "ns",
         "otherData": {"note": title},
     }
-    Path(path).write_text(json.dumps(document), encoding="utf-8")
+    write_whole(path, json.dumps(document))
 
 
 def _threads(timeline: Timeline) -> dict[str, list[Interval]]:

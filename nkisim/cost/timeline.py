@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nkisim.cost import report
 from nkisim.cost.scheduler import ENGINES, Schedule
 from nkisim.cost.tasks import Task, Work
-from nkisim.errors import Location
+from nkisim.errors import Location, ParameterError
 from nkisim.instruction import Engine
 from nkisim.machine import Machine
 from nkisim.timing import Timing
@@ -191,7 +191,8 @@ class Timeline:
 
     @cached_property
     def hbm_bytes(self) -> int:
-        """Bytes read from and written to HBM, spills included."""
+        """Bytes read from and written to HBM, spills included. Of a launch on several cores, those
+        of the slowest one."""
         tasks = self._core.work.tasks
         return sum(t.transfer.hbm_bytes for t in tasks if t.transfer is not None)
 
@@ -336,7 +337,16 @@ class Timeline:
 
         Args:
             rows: how many to show.
+
+        Raises:
+            ParameterError: rows is negative.
         """
+        if rows < 0:
+            raise ParameterError(
+                f"table(rows={rows!r})",
+                rule="rows is how many lines to show, 0 or more",
+                fix="leave it out for the dearest ones",
+            )
         return report.table(self, rows)
 
     def summary(self) -> str:
@@ -347,7 +357,16 @@ class Timeline:
         """Two kernels side by side, as text: this one, the other, and this over the other.
 
         Long names lose their middle. Names that read the same then are numbered.
+
+        Raises:
+            ParameterError: the other is not a Timeline.
         """
+        if not isinstance(other, Timeline):
+            raise ParameterError(
+                f"compare({other!r})",
+                rule="a timeline is compared with another one",
+                fix="pass what nkisim.profile returned",
+            )
         return report.compare(self, other)
 
     def plot(self, **kwargs: Any) -> Figure:

@@ -7,7 +7,7 @@ from typing import Any
 
 from nkisim import frameworks
 from nkisim.checking import simulated
-from nkisim.cost.measure import benchmark, check_files
+from nkisim.cost.measure import benchmark, check_files, check_options
 from nkisim.cost.measure import profile_decorator as profile
 from nkisim.errors import ParameterError
 from nkisim.kernel import as_kernel, leaves
@@ -86,14 +86,15 @@ def baremetal(kernel: Callable | None = None, **kwargs: Any) -> Any:
         **kwargs: save_neff_name, save_trace_name, additional_compile_opt and artifacts_dir.
 
     Raises:
-        ParameterError: artifacts_dir is not empty, or save_trace_name is given without
-            save_neff_name="file.neff".
+        ParameterError: an option has a value that the documentation excludes: artifacts_dir is not
+            empty, or save_trace_name is given without save_neff_name="file.neff".
     """
+    check_options("nki.baremetal", kwargs)
     check_files("nki.baremetal", kwargs, neff_needed=True)
     return _decorator("baremetal", kernel)
 
 
-def simulate_kernel(kernel: Callable, *args: Any, **kwargs: Any) -> Any:
+def simulate_kernel(kernel: Callable, /, *args: Any, **kwargs: Any) -> Any:
     """Run a kernel on the CPU: NumPy arrays in and out.
 
     Args:

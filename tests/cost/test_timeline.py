@@ -420,3 +420,18 @@ def test_command_line_prints_every_kernel(run_python, tmp_path):
     out = run_python("-m", "nkisim", "profile", str(script)).stdout
     assert out.count(MODELLED) == 2  # one a set of shapes
     assert "sum 8192.0" in out
+
+
+@pytest.mark.parametrize(("given", "tile", "kept"), [
+    ("bfloat16", "float32", "bfloat16"), ("float32", "bfloat16", "float32"),
+    ("float32", "bfloat16", "bfloat16"), ("bfloat16", "float32", "float32"),
+])  # fmt: skip
+def test_bytes_are_those_in_hbm_whatever_is_on_chip(given, tile, kept):
+    def convert(x):
+        out = nl.ndarray(x.shape, dtype=getattr(nl, kept), buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x, dtype=getattr(nl, tile)))
+        return out
+
+    sizes = [2 if name == "bfloat16" else 4 for name in (given, kept)]
+    t = nkisim.profile(convert, nkisim.TensorSpec((128, 512), getattr(nl, given)))
+    assert t.hbm_bytes == 128 * 512 * sum(sizes)
