@@ -165,7 +165,8 @@ class Exercise:
             return Verdict(False, str(mismatch), cost=cost)
         if difference is None:
             return Verdict(True, "")
-        return self._wrong(answer, args, launched, difference, cost)
+        several = isinstance(got, tuple) and len(got) > 1
+        return self._wrong(answer, args, launched, difference, several, cost)
 
     def _wrong(
         self,
@@ -173,11 +174,12 @@ class Exercise:
         args: tuple[Any, ...],
         launched: list[Program],
         difference: Difference,
+        several: bool,
         cost: str,
     ) -> Verdict:
         if not difference.index:
             should = f", and should be {number(difference.expected)}" if self._reveal else ""
-            which = f"your output {difference.output}" if difference.output else "your answer"
+            which = f"your output {difference.output}" if several else "your answer"
             return Verdict(False, f"{which} is {number(difference.got)}{should}.", cost=cost)
         message = f"{_first(difference)}."
         if kernels.backend != "nkisim":

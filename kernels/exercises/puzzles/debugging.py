@@ -21,7 +21,7 @@ def padded(x):
     return np.pad(x, ((0, 0), (1, 1)))
 
 
-@exercise(((8, 6),), ((12, 5),), lines=2, rtol=1e-4, atol=1e-5)
+@exercise(((8, 6),), ((12, 5),), lines=1, rtol=1e-4, atol=1e-5)
 def gram(x):
     return x.T @ x
 

@@ -12,14 +12,14 @@ def one_plus(x, weight):
     return reference.rms_norm(x, 1 + weight[0], 1e-5)[0]
 
 
-@exercise(((4, 8),), ((5, 7),), lines=3, rtol=1e-4, atol=1e-5)
+@exercise(((4, 8),), ((5, 7),), lines=1, rtol=1e-4, atol=1e-5)
 def layer_norm(x):
     centered = x - x.mean(axis=1, keepdims=True)
     variance = (centered**2).mean(axis=1, keepdims=True)
     return centered / np.sqrt(variance + np.float32(1e-5))
 
 
-@exercise(((4, 8), (4, 8)), ((5, 7), (5, 7)), lines=2, rtol=1e-4, atol=1e-5)
+@exercise(((4, 8), (4, 8)), ((5, 7), (5, 7)), lines=1, rtol=1e-4, atol=1e-5)
 def add_and_norm(x, residual):
     # As between two layers of a transformer: the sum is needed, and its norm.
     total = x + residual
