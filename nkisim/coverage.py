@@ -1,8 +1,8 @@
 """What of the documented `neuronxcc.nki` API is simulated: the table, and each name's status.
 
 `nki_api_2.26.json` holds what the documentation says of each name. The status is found by looking
-at what `neuronxcc.nki` offers here; what is here in part is written down, with the reason. The conformance tests and the
-book's coverage page both read this module.
+at what `neuronxcc.nki` offers here; what is here in part is written down, with the reason. The
+conformance tests and the book's coverage page both read this module.
 """
 
 from __future__ import annotations
