@@ -114,6 +114,7 @@ def nc_matmul(
         a = a.restrict((k, m))
         b = b.restrict((k, *columns))
         left = left.restrict((m, *columns))
+    a, b = _as_plain(a), _as_plain(b)
     current().emit("nc_matmul", (left,), (a, b), **{k: v for k, v in hints.items() if v})
     return out
 
@@ -122,6 +123,11 @@ def _unmasked(x: Tensor, rows: int) -> tuple[tuple[int, ...], Box]:
     """The free axes of an operand without its own mask (`tile[mask]`), and what this leaves."""
     shape, box = _whole(x)
     return shape[rows:], box[rows:]
+
+
+def _as_plain(x: Tensor) -> Tensor:
+    """An operand without what its own mask left out: instructions have no other."""
+    return x.view_of(x.form, x.offsets) if isinstance(x, MaskedTensor) else x
 
 
 def _whole(x: Tensor) -> tuple[tuple[int, ...], Box]:

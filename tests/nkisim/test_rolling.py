@@ -67,6 +67,25 @@ def product(a, b):
     return out
 
 
+def masked_operands(a, b):
+    """Operands of a matmul have masks of their own, which depend on the outer index."""
+    (k, m), n = a.shape, b.shape[1]
+    out = nl.ndarray((m, n), a.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:128, 0:512]
+    left, right = (nl.zeros((k // 128, nl.par_dim(128), s), a.dtype) for s in (128, n))
+    for i in nl.affine_range(k // 128):
+        left[i] = nl.load(a[nl.ds(i * 128, 128)])
+        right[i] = nl.load(b[nl.ds(i * 128, 128)])
+    for j in nl.affine_range(-(-n // 512)):
+        acc = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
+        inside = j * 512 + f < n
+        for i in nl.affine_range(k // 128):
+            acc += nisa.nc_matmul(left[i], right[i, p, j * 512 + f][inside])
+        q, g = nl.mgrid[0:m, 0:512]
+        nl.store(out[q, j * 512 + g], nl.copy(acc, dtype=a.dtype), mask=j * 512 + g < n)
+    return out
+
+
 def blocks_kept(x):
     """All tiles in one tensor with a block axis, filled in one loop and read in another."""
     n = x.shape[0] // 128
@@ -285,6 +304,7 @@ UNIFORM = {
     "masked": (Kernel(masked), spec(128 * 10 + 5, 32)),
     "a short last tile": (Kernel(last_is_short), spec(128, 64 * 12 + 3)),
     "accumulation": (Kernel(product), spec(128 * 12, 128), spec(128 * 12, 512 * 9)),
+    "masked operands": (Kernel(masked_operands), spec(128 * 12, 128), spec(128 * 12, 512 * 9 - 7)),
     "blocks": (Kernel(blocks_kept), spec(128 * 10, 16)),
     "in order": (Kernel(running_sum), spec(128 * 10, 16)),
     "grid": (Kernel(on_the_grid)[10, 9], spec(1280, 576)),
@@ -331,8 +351,10 @@ def test_any_even_addresses(rows, width, step, start, stride):
         same(Kernel(kernel), spec(rows, columns))
 
 
-@pytest.mark.parametrize("name", ["a tile behind the loop", "tiles behind inner loops"])
-def test_loops_whose_last_tiles_are_used_behind_them_are_traced_in_part(name):
+@pytest.mark.parametrize(
+    "name", ["a tile behind the loop", "tiles behind inner loops", "masked operands"]
+)
+def test_loops_are_traced_in_part(name):
     found = rolled(*UNIFORM[name])
     assert sum(i.origin is None for i in found.instructions) < 0.6 * len(found.instructions)
 
