@@ -302,15 +302,13 @@ def _half(c: Cost) -> Cost:
 
 
 def tables(t: Timeline) -> Iterator[Finding]:
-    """Times that the Scalar Engine loads the table of another function."""
+    """Times that the Scalar Engine loads the table of another function while data wait for it."""
     found, s, functions = Tasks(), t._core.schedule, set()
     for at, task, engine, c in costs_of(t):
-        # The schedule adds it to what the instruction takes.
-        if (
-            engine is Engine.SCALAR
-            and s.end[at] - s.start[at] > c.busy + t.timing.table_load_ns / 2
-        ):
-            found.add(at, task, t.timing.table_load_ns)
+        # The schedule adds what is left of it when the data are there.
+        waits = s.end[at] - s.start[at] - c.busy if engine is Engine.SCALAR else 0.0
+        if waits > t.timing.table_load_ns / 2:
+            found.add(at, task, waits)
             functions.add(task.table)
     if len(found.saved) <= len(functions):  # each once
         return
@@ -321,9 +319,9 @@ def tables(t: Timeline) -> Iterator[Finding]:
     timing = dataclasses.replace(t.timing, table_load_ns=t.timing.table_load_ns * least)
     yield from found.finding(
         t,
-        f"the Scalar Engine loads the table of another function {len(found.saved)} times "
-        f"({', '.join(sorted(functions))}), {t.timing.table_load_ns:.0f} ns each: do all of one "
-        "function before the next, as far as SBUF has room, or use functions of one table",
+        f"data wait for the Scalar Engine to load the table of another function {len(found.saved)} "
+        f"times ({', '.join(sorted(functions))}), up to {t.timing.table_load_ns:.0f} ns each: do all "
+        "of one function before the next, as far as SBUF has room, or use functions of one table",
         None,
         timing=timing,
     )
