@@ -321,7 +321,8 @@ def tables(t: Timeline) -> Iterator[Finding]:
         t,
         f"data wait for the Scalar Engine to load the table of another function {len(found.saved)} "
         f"times ({', '.join(sorted(functions))}), up to {t.timing.table_load_ns:.0f} ns each: do "
-        "all of one function before the next, as far as SBUF has room, or use functions of one table",
+        "all of one function before the next, as far as SBUF has room, or take functions of one "
+        "table",
         None,
         timing=timing,
     )
