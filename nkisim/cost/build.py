@@ -47,9 +47,17 @@ _PSUM = Space.PSUM
 _ELEMENTWISE_ENGINES = (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)
 
 
-def work_of(instructions: Sequence[Instruction], machine: Machine, timing: Timing) -> Work:
-    """The tasks that run `instructions` of one core."""
-    return _Builder(machine, timing).build(instructions)
+def work_of(
+    instructions: Sequence[Instruction], machine: Machine, timing: Timing, hoists: bool = True
+) -> Work:
+    """The tasks that run `instructions` of one core.
+
+    Args:
+        instructions: in program order.
+        machine, timing: tables of the generation.
+        hoists: whether results are kept from one iteration of a loop to the next.
+    """
+    return _Builder(machine, timing).build(instructions, hoists)
 
 
 class _Plan:
@@ -159,11 +167,12 @@ class _Builder:
         self._rows: dict[int, list[tuple[int, _Row]]] = {}
         self._copies: set[int] = set()  # across partitions, that stay in PSUM
 
-    def build(self, instructions: Sequence[Instruction]) -> Work:
+    def build(self, instructions: Sequence[Instruction], hoists: bool) -> Work:
         host = Engine.HOST
         steps = self.storage.steps([i for i in instructions if i.engine is not host])
         steps = sink_fills(steps, self.storage, self.work)
-        steps = without_repeats(steps, self.storage, self.work)
+        if hoists:
+            steps = without_repeats(steps, self.storage, self.work)
         forms = self.storage.forms.values()
         for form in forms:
             form.plan = _Plan(form.instr, self)

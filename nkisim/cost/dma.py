@@ -60,11 +60,24 @@ def transfer(instr: Instruction, timing: DmaTiming) -> Transfer:
 
 def runs(out: Tensor, source: Tensor) -> tuple[int, int, int]:
     """(elements of a descriptor, elements contiguous in HBM, partitions on chip or 0)."""
-    shape = out.shape
     sides = [(t.strides, _partition_axis(t)) for t in (out, source)]
+    hbm_strides = next((t.strides for t in (out, source) if not t.space.on_chip), None)
+    partitions = 0
+    for t, (_, axis) in zip((out, source), sides, strict=True):
+        if t.space.on_chip:
+            partitions = max(partitions, out.shape[axis] if axis >= 0 else 1)
+    return *_contiguous(out.shape, sides, hbm_strides), partitions
+
+
+_Side = tuple[tuple[int, ...], int]  # strides, and the axis that walks over partitions
+
+
+def _contiguous(
+    shape: tuple[int, ...], sides: list[_Side], hbm_strides: tuple[int, ...] | None
+) -> tuple[int, int]:
+    """Elements that are contiguous on both sides, and in HBM."""
     run, joined = 1, True
     hbm_run = 1
-    hbm_strides = next((t.strides for t in (out, source) if not t.space.on_chip), None)
     hbm_joined = hbm_strides is not None
     for d in range(len(shape) - 1, -1, -1):
         extent = shape[d]
@@ -78,11 +91,7 @@ def runs(out: Tensor, source: Tensor) -> tuple[int, int, int]:
             hbm_run *= extent
         else:
             hbm_joined = False
-    partitions = 0
-    for t, (_, axis) in zip((out, source), sides, strict=True):
-        if t.space.on_chip:
-            partitions = max(partitions, shape[axis] if axis >= 0 else 1)
-    return run, max(hbm_run, run), partitions
+    return run, max(hbm_run, run)
 
 
 def swaps_axes(instr: Instruction) -> bool:
@@ -185,25 +194,46 @@ def _transpose(out: Tensor, source: Tensor, timing: DmaTiming) -> Transfer:
 
 
 def _indirect(instr: Instruction, timing: DmaTiming) -> Transfer:
-    """One descriptor an index: the elements that it picks are taken as contiguous."""
+    """One descriptor an index: the elements that it picks are taken as contiguous. An index that is
+    one number only says where a copy begins, which is cut in descriptors as others are."""
     tiles = [x for x in instr.ins if isinstance(x, Tensor)]
-    out, region = instr.outs[0], tiles[0]
+    out = region = instr.outs[0]
     if instr.opcode == "dma_gather":  # ins: what is picked from, and the indices
-        moved, indices = out, tiles[1:]
+        region, moved, indices = tiles[0], out, tiles[1:]
     elif instr.opcode == "dma_scatter_add":  # what is added to, what is moved, and the indices
         moved, indices = tiles[1], tiles[2:]
     else:
         moved, indices = tiles[0], tiles[1:]
     picks = max((t.size for t in indices), default=1)
-    run = max(1, moved.size // picks)
+    if picks == 1 and moved.space.on_chip and not region.space.on_chip:
+        axis, strides = _partition_axis(moved), _strides_of_view(region, instr, moved.ndim)
+        sides = [(moved.strides, axis), (strides, -1)]
+        run, hbm_run = _contiguous(moved.shape, sides, strides)
+        partitions = moved.shape[axis] if axis >= 0 else 1
+    else:
+        run = hbm_run = max(1, moved.size // picks)
+        partitions = moved.shape[0] if moved.space.on_chip else 0
     found = _time(
         out,
         region if instr.opcode == "dma_gather" else moved,
         moved.size,
         run,
-        run * moved.itemsize,
-        moved.shape[0] if moved.space.on_chip else 0,
+        hbm_run * moved.itemsize,
+        partitions,
         moved.itemsize,
         timing,
     )
     return found._replace(indirect=True)
+
+
+def _strides_of_view(region: Tensor, instr: Instruction, ndim: int) -> tuple[int, ...]:
+    """How far apart in HBM neighbours on each axis of what is moved are, where indices are numbers
+    and affine expressions added to them."""
+    walked, affines = instr.attrs["walked"], instr.attrs["affines"]
+    found = [0] * ndim
+    for stride, axis in zip(region.strides, walked, strict=False):
+        found[axis] += stride
+    for stride, (_, coefs, _) in zip(region.strides[len(walked) :], affines, strict=True):
+        for axis, c in enumerate(coefs):
+            found[axis] += c * stride
+    return tuple(found)

@@ -13,12 +13,15 @@ from collections.abc import Sequence
 
 from nkisim.cost.storage import Step, Storage
 from nkisim.cost.tasks import Work
+from nkisim.index import Affine
 from nkisim.instruction import Instruction
 from nkisim.memory import Role, Space
 from nkisim.tensor import Tensor
 
 # An iteration's result is kept for the next one when it takes at most this much of a partition.
 _KEEP_BYTES = 32 * 1024
+
+HOISTED = "hoisted out of a loop"
 
 _NEVER_SHARED = frozenset({"nc_matmul", "nc_transpose", "memset", "rand", "random_seed", "dropout"})
 
@@ -95,6 +98,8 @@ def without_repeats(steps: Sequence[Step], storage: Storage, work: Work) -> list
                 break
         if form.shared is not None and i.loops and step.writes[0][0] not in version:
             key = (form.shared, *reads)
+            if form.computes:  # copies share the form of their origin, not its coordinates
+                key += tuple([x for x in i.ins if type(x) is Affine])
             for number, _ in reads:
                 if number in version:
                     key += (version[number],)
@@ -111,7 +116,7 @@ def without_repeats(steps: Sequence[Step], storage: Storage, work: Work) -> list
                 version[number] += 1
         kept.append(step)
     for label, times in hoisted.items():
-        work.choices[f"{label} hoisted out of a loop"] += times
+        work.choices[f"{label} {HOISTED}"] += times
     return kept
 
 

@@ -13,6 +13,7 @@ from itertools import count, product
 import numpy as np
 
 from nkisim.cost.tasks import Access, Memory, Task, Work
+from nkisim.index import Affine
 from nkisim.instruction import Instruction
 from nkisim.memory import Buffer, Placed, Space, c_strides
 from nkisim.tensor import Tensor
@@ -40,11 +41,12 @@ class Form:
         label: what it does.
         reads, writes: its operands on tensors.
         shared: the number of its computation, if a later iteration may share it.
+        computes: whether an operand is computed from coordinates, other ones in each copy.
         fills: whether it fills a whole tile.
         plan: what `nkisim.cost.build` makes of it.
     """
 
-    __slots__ = ("fills", "instr", "label", "plan", "reads", "shared", "writes")
+    __slots__ = ("computes", "fills", "instr", "label", "plan", "reads", "shared", "writes")
 
     def __init__(self, instr: Instruction, reads: list[_Operand], writes: list[_Operand]) -> None:
         self.instr = instr
@@ -52,6 +54,7 @@ class Form:
         self.reads = reads
         self.writes = writes
         self.shared: int | None = None
+        self.computes = any(type(x) is Affine for x in instr.ins)
         self.fills = False
         self.plan: object = None
 
