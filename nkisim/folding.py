@@ -121,8 +121,14 @@ def _may_write(writer: Instruction, value: Tensor, target: Tensor) -> bool:
         )
     ):
         return False
-    return writer.spec.elementwise or all([t.buffer is not target.buffer for t in writer.tiles_in])
+    return writer.spec.elementwise or all(
+        t.buffer is not target.buffer or (writer.opcode in _IN_PLACE and t.same_elements(target))
+        for t in writer.tiles_in
+    )
 
 
+# These read an element, or all of a row, before they write it.
+_IN_PLACE = frozenset({"activation_reduce", "affine_select", "dropout", "nc_match_replace8",
+                       "tensor_scalar_reduce", "tensor_tensor_scan"})  # fmt: skip
 _MOVES = frozenset({"nc_transpose", "tensor_copy"})
 _INTO_PSUM = (Space.SBUF, Space.PSUM)
