@@ -20,7 +20,7 @@ from nkisim.cost.engine_findings import (
     two_inputs,
     wide_strides,
 )
-from nkisim.cost.fusion_findings import fusable
+from nkisim.cost.fusion_findings import fusable, short_matmuls
 from nkisim.cost.memory_findings import exposed, few_queues, loaded_again, short_runs, spills
 from nkisim.cost.scheduler import MORE_THAN_THERE_IS
 from nkisim.cost.stakes import LEAST, Finding
@@ -47,6 +47,7 @@ def find(timeline: Timeline) -> list[Finding]:
         *small_tiles(timeline),
         *tables(timeline),
         *fusable(timeline),
+        *short_matmuls(timeline),
         *sums_over_partitions(timeline),
         *short_runs(timeline),
         *loaded_again(timeline),

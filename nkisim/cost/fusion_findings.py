@@ -1,4 +1,5 @@
-"""Instructions that another one could do along: engines work in two steps, and reduce on the side.
+"""Instructions that another one could do along: engines work in two steps, and reduce on the side,
+and a matmul has room for more moving columns.
 
 What each instruction can do is in the `nki.isa` docstrings (SDK 2.26). Only instructions on floats
 without a mask are looked at.
@@ -77,6 +78,46 @@ def fusable(t: Timeline) -> Iterator[Finding]:
             f"{'the one before' if reduces else 'the next one'}: {_HINTS[what]}",
             lambda task, _, reduces=reduces: _done_along(task, reduces, t),
         )
+
+
+def short_matmuls(t: Timeline) -> Iterator[Finding]:
+    """Matmuls of one stationary tile with several moving ones that fit into one."""
+    most = t.machine.gemm_moving_fmax
+    with_tile: dict[tuple, list[int]] = defaultdict(list)
+    for at, task in enumerate(t._core.work.tasks):
+        i = task.instr
+        if task.label == "nc_matmul" and i.where is None and not i.attrs.get("rows"):
+            number, part = task.reads[0]
+            with_tile[i.location, number, id(part), _moving(task)].append(at)
+    found, tasks = Tasks(), t._core.work.tasks
+    columns = 0
+    for (*_, moving), same in with_tile.items():
+        fewer = min(len(same), most // max(moving, 1))
+        if fewer < 2:
+            continue
+        columns = max(columns, moving)
+        for at in same:
+            ((_, c),) = tasks[at].costs
+            found.add(at, tasks[at], (c.busy - c.data) * (1 - 1 / fewer))
+    yield from found.finding(
+        t,
+        f"{counted(len(found.saved), 'matmul')} of up to {columns} moving columns, several of them "
+        f"with the same stationary tile: up to {most} columns fit into one, so fewer are started",
+        _longer,
+    )
+
+
+def _moving(task: Task) -> int:
+    """Moving columns of a matmul."""
+    tile = task.instr.tiles_in[1]
+    return tile.size // tile.shape[0]
+
+
+def _longer(task: Task, ns: float) -> Task:
+    """Its part of a matmul of more columns."""
+    return replaced(
+        task, costs=tuple([(e, Cost(c.busy - ns, c.done - ns, c.data)) for e, c in task.costs])
+    )
 
 
 def _pair(first: Task, second: Task, read: Access, only: bool, t: Timeline) -> str | None:

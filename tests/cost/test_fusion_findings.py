@@ -200,3 +200,51 @@ APART = [
 def test_what_no_instruction_does_is_not_advised(step):
     """Each of these kernels has a reason why one instruction cannot do both."""
     assert not told(on_parts(step), "could be part of", False)
+
+
+def _product(left, right, width):
+    """left.T @ right, both in SBUF, in tiles of so many columns."""
+    (depth, rows), columns = left.shape, right.shape[1]
+    out = nl.ndarray((rows, columns), dtype=left.dtype, buffer=nl.shared_hbm)
+    a = nl.ndarray((nl.par_dim(128), depth // 128, rows), dtype=left.dtype)
+    b = nl.ndarray((nl.par_dim(128), depth // 128, columns), dtype=left.dtype)
+    for k in nl.affine_range(depth // 128):
+        a[:, k, :] = nl.load(left[nl.ds(k * 128, 128), :])
+        b[:, k, :] = nl.load(right[nl.ds(k * 128, 128), :])
+    for m in nl.affine_range(rows // 128):
+        c = nl.ndarray((nl.par_dim(128), columns), dtype=left.dtype)
+        for n in nl.affine_range(columns // width):
+            acc = nl.zeros((128, width), dtype=nl.float32, buffer=nl.psum)
+            for k in nl.affine_range(depth // 128):
+                tile = b[:, k, nl.ds(n * width, width)]
+                acc += nisa.nc_matmul(a[:, k, nl.ds(m * 128, 128)], tile)
+            c[:, nl.ds(n * width, width)] = nl.copy(acc, dtype=left.dtype)
+        nl.store(out[nl.ds(m * 128, 128), :], c)
+    return out
+
+
+@pytest.mark.parametrize("width", [64, 128, 256, 512])
+def test_matmuls_with_room_for_more_columns_gain_what_is_claimed(width):
+    x = nkisim.TensorSpec((1024, 1024), nl.bfloat16)
+    t, longest = (nkisim.profile(nki.jit(_product), x, x, w) for w in (width, 512))
+    claimed = [f.gain_us for f in t.findings if "moving columns" in f.text]
+    if width == 512:
+        assert not claimed
+        return
+    assert claimed == [pytest.approx(t.latency_us - longest.latency_us, rel=0.3)]
+
+
+def test_matmuls_that_share_no_stationary_tile_are_not_called_short():
+    def sums(x):
+        out = nl.ndarray((x.shape[0], 1), dtype=nl.float32, buffer=nl.shared_hbm)
+        ones = nl.full((128, 1), 1.0, dtype=x.dtype)
+        for i in nl.affine_range(x.shape[0] // 128):
+            acc = nl.zeros((128, 1), nl.float32, buffer=nl.psum)
+            for j in nl.affine_range(x.shape[1] // 128):
+                tile = nl.load(x[nl.ds(i * 128, 128), nl.ds(j * 128, 128)])
+                acc += nisa.nc_matmul(tile, ones)
+            nl.store(out[nl.ds(i * 128, 128)], nl.copy(acc))
+        return out
+
+    t = nkisim.profile(nki.jit(sums), nkisim.TensorSpec((1024, 2048), np.dtype(np.float32)))
+    assert not any("moving columns" in f.text for f in t.findings)
