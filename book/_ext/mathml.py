@@ -13,12 +13,18 @@ from sphinx.writers.html5 import HTML5Translator
 def _mathml(node: nodes.Element, display: str) -> str:
     latex = node.astext()
     try:
-        return convert(latex, display=display)
+        found = convert(latex, display=display)
     except Exception as error:  # the library raises many types, none of which names the formula
         raise ExtensionError(
             f"{node.document and node.document['source']}: cannot convert the formula {latex!r} "
             f"to MathML: {error!r}"
         ) from error
+    if "<mi>&</mi>" in found:  # what it does not know it draws
+        raise ExtensionError(
+            f"{node.document and node.document['source']}: MathML of the formula {latex!r} has its "
+            "alignment in print; write a formula a line"
+        )
+    return found
 
 
 def visit_inline(translator: HTML5Translator, node: nodes.Element) -> None:
