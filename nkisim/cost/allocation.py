@@ -258,6 +258,7 @@ class _Spiller:
     def _load_back(self, tile: int, because: Task) -> None:
         self.away.discard(tile)
         number = self.before.numbers[tile]
+        self.work.reloaded.add(number)
         new = self.renamed[number] = self.next_number
         self.next_number -= 1
         self.work.memory[new] = self.work.memory[number]

@@ -13,7 +13,6 @@ from nkisim.annotations import is_tensor_type
 from nkisim.checking import simulated
 from nkisim.cost.allocation import spill
 from nkisim.cost.build import work_of
-from nkisim.cost.passes import HOISTED
 from nkisim.cost.scheduler import schedule
 from nkisim.cost.timeline import Core, Timeline
 from nkisim.dtypes import as_dtype
@@ -68,8 +67,7 @@ def timeline(trace: Trace) -> Timeline:
         for instructions in cores:
             work = work_of(instructions, machine, timing)
             spilled = spill(work, machine, timing)
-            if spilled and any(choice.endswith(HOISTED) for choice in work.choices):
-                # What is kept for later iterations may be what there is no room for.
+            if work.kept & work.reloaded:  # there may be no room for what is kept
                 fewer = work_of(instructions, machine, timing, hoists=False)
                 without = spill(fewer, machine, timing)
                 if without < spilled:

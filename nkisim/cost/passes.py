@@ -21,8 +21,6 @@ from nkisim.tensor import Tensor
 # An iteration's result is kept for the next one when it takes at most this much of a partition.
 _KEEP_BYTES = 32 * 1024
 
-HOISTED = "hoisted out of a loop"
-
 _NEVER_SHARED = frozenset({"nc_matmul", "nc_transpose", "memset", "rand", "random_seed", "dropout"})
 
 DMA = frozenset(
@@ -107,6 +105,7 @@ def without_repeats(steps: Sequence[Step], storage: Storage, work: Work) -> list
             before = found.get(key)
             if before is not None and _next_iteration(before[1], i.loops, i.opcode == "dma_copy"):
                 same[result] = before[0]
+                work.kept.add(before[0])
                 found[key] = (before[0], i.loops)
                 hoisted[form.label] += 1
                 continue
@@ -116,7 +115,7 @@ def without_repeats(steps: Sequence[Step], storage: Storage, work: Work) -> list
                 version[number] += 1
         kept.append(step)
     for label, times in hoisted.items():
-        work.choices[f"{label} {HOISTED}"] += times
+        work.choices[f"{label} hoisted out of a loop"] += times
     return kept
 
 

@@ -122,9 +122,13 @@ class Work:
         memory: number -> what it is.
         choices: what the compiler was assumed to do, in words -> how often.
         residence: which tiles are on chip when; None until all tasks are known.
+        kept: tiles that later iterations use in place of their own.
+        reloaded: tiles that were stored to make room, and loaded again.
     """
 
     tasks: list[Task] = field(default_factory=list)
     memory: dict[int, Memory] = field(default_factory=dict)
     choices: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     residence: Residence | None = None
+    kept: set[int] = field(default_factory=set)
+    reloaded: set[int] = field(default_factory=set)
