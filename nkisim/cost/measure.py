@@ -178,9 +178,11 @@ def benchmark(kernel: Callable | None = None, **options: Any) -> Any:
     """
     check_options("nki.benchmark", options)
     check_files("nki.benchmark", options)
-    if kernel is None:
-        return lambda f: benchmark(f, **options)
-    return Benchmarked(as_kernel(kernel, "benchmark"), "nki.benchmark")
+
+    def decorated(f: Callable) -> Benchmarked:
+        return Benchmarked(as_kernel(f, "benchmark"), "nki.benchmark")
+
+    return decorated if kernel is None else decorated(kernel)
 
 
 _WHOLE = {"warmup": 0, "iters": 1, "profile_nth": 1}  # numbers, and the least that makes sense
@@ -286,10 +288,9 @@ def profile_decorator(func: Callable | None = None, **options: Any) -> Any:
             rule="working_directory is required and is an absolute path",
             fix="pass e.g. working_directory=os.path.abspath('profiles')",
         )
-    if func is None:
-        return lambda f: profile_decorator(f, **options)
-    return Benchmarked(
-        as_kernel(func, "benchmark"),
-        "nki.profile",
-        Artifacts(Path(folder), bool(options.get("overwrite"))),
-    )
+    artifacts = Artifacts(Path(folder), bool(options.get("overwrite")))
+
+    def decorated(f: Callable) -> Benchmarked:
+        return Benchmarked(as_kernel(f, "benchmark"), "nki.profile", artifacts)
+
+    return decorated if func is None else decorated(func)
