@@ -50,11 +50,11 @@ class Use(NamedTuple):
     """How much one resource does.
 
     Attributes:
-        name: an engine, or "DMA queues".
+        name: an engine, "DMA queues" for all of them, or "DMA 3" for one.
         busy_us: time it is occupied; for the DMA queues, of the busiest one.
         data_us: the part that elements or bytes take, without what each instruction adds.
         utilisation: busy_us over the time of the kernel's body, 0 to 1.
-        instructions: how many.
+        instructions: how many; of a DMA queue, the transfers that have a share of it.
     """
 
     name: str
@@ -78,7 +78,8 @@ class Step(NamedTuple):
     """A stretch of the critical path.
 
     Attributes:
-        label: the instruction.
+        label: the instruction; "start of load" where the next one waits for the engine that starts
+            a transfer, and not for the bytes.
         resource: what it runs on.
         why: what it waited for before: "data", "read" (what it overwrites was still being read),
             "engine", "port", "memory", "ring" (an earlier transfer of the same instruction) or
@@ -170,8 +171,12 @@ class Timeline:
 
     def _transfer_floor_ns(self) -> float:
         """Time of the transfers if their bytes were spread evenly over all queues at full rate."""
-        tasks = (t for t in self._core.work.tasks if t.transfer is not None)
-        return sum(t.transfer.nbytes * self.ns_a_byte(t) for t in tasks) / self.timing.dma.engines
+        transfers = (t for t in self._core.work.tasks if t.transfer is not None)
+        return sum(map(self._bytes_ns, transfers)) / self.timing.dma.engines
+
+    def _bytes_ns(self, task: Task) -> float:
+        """What the bytes of a transfer take one DMA engine at its full rate."""
+        return task.transfer.nbytes * self.ns_a_byte(task)
 
     def ns_a_byte(self, task: Task, run_bytes: int | None = None) -> float:
         """What a byte of a transfer takes a DMA engine, in runs of so many; None: endless ones."""
@@ -183,11 +188,21 @@ class Timeline:
             fixed, rate = dma.store_descriptor_ns, dma.store_rate
         return 1 / rate + (fixed / run_bytes if run_bytes else 0.0)
 
-    @property
-    def queues(self) -> list[float]:
-        """Utilisation of each DMA queue, 0 to 1."""
-        s = self._core.schedule
-        return [b / max(s.span, 1e-9) for b in s.queue_busy]
+    @cached_property
+    def queues(self) -> list[Use]:
+        """Use of each DMA queue, by its number."""
+        work, s = self._core.work, self._core.schedule
+        data = [0.0] * len(s.queue_busy)
+        count = [0] * len(s.queue_busy)
+        for task, used in zip(work.tasks, s.queues_of, strict=True):
+            for q in used:
+                data[q] += self._bytes_ns(task) / len(used)
+                count[q] += 1
+        span = max(s.span, 1e-9)
+        return [
+            Use(f"DMA {q}", b / 1e3, d / 1e3, b / span, n)
+            for q, (b, d, n) in enumerate(zip(s.queue_busy, data, count, strict=True))
+        ]
 
     @cached_property
     def hbm_bytes(self) -> int:
@@ -317,10 +332,15 @@ class Timeline:
         steps = []
         for at, after in pairwise((*self.chain, None)):
             task = work.tasks[at]
-            name = _DMA if task.transfer is not None else ENGINES[s.engine[at]].value
+            label, name = task.label, ENGINES[s.engine[at]].value
+            if task.transfer is not None:
+                if after is not None and s.why[after] == "engine":  # which only starts it
+                    label = _on_engine(task)
+                else:
+                    name = _DMA
             until = s.done[at] if after is None else s.start[after]
             start, where = s.start[at] / 1e3, task.instr.location
-            steps.append(Step(task.label, name, s.why[at], start, until / 1e3, where))
+            steps.append(Step(label, name, s.why[at], start, until / 1e3, where))
         return steps
 
     @cached_property

@@ -97,7 +97,9 @@ def test_no_kernel_beats_its_roofline(timeline):
     for use in timeline.engines.values():
         assert 0 <= use.utilisation <= 1 + 1e-9
         assert use.data_us <= use.busy_us + 1e-9
-    assert all(0 <= u <= 1 for u in timeline.queues)
+    for use in timeline.queues:
+        assert 0 <= use.utilisation <= 1
+        assert use.data_us <= use.busy_us + 1e-9
 
 
 def test_latency_grows_with_size():
@@ -277,6 +279,30 @@ def test_a_transfer_on_all_queues_is_one_interval():
     assert [i.track for i in transfers] == ["DMA"] * 3  # of 128 partitions
     few = nkisim.profile(few_rows, spec(3, 64))
     assert [i.track for i in few.intervals if i.label == "load"] == ["DMA 0", "DMA 1", "DMA 2"]
+
+
+def test_each_queue_has_its_own_figures():
+    t = nkisim.profile(uneven, spec(1024, 64), spec(24, 64), 3)
+    for q, use in enumerate(t.queues):
+        assert use.name == f"DMA {q}"
+        mine = [i for i in t.intervals if i.track in (use.name, "DMA")]
+        assert use.instructions == len(mine)
+        assert use.busy_us <= sum(i.end_us - i.start_us for i in mine) + 1e-9
+        assert use.utilisation == pytest.approx(use.busy_us / t.body_us)
+    every = t.engines["DMA queues"]
+    assert every.busy_us == max(use.busy_us for use in t.queues)
+    assert every.data_us == pytest.approx(sum(use.data_us for use in t.queues) / len(t.queues))
+
+
+def test_a_path_through_the_engine_that_starts_transfers_says_so():
+    """A row each, on a queue of its own: Sync cannot start them as fast as they end."""
+    t = nkisim.profile(uneven, spec(2048, 8), spec(16, 8), 1)
+    path = t.critical_path
+    assert any(step.label == "start of load" for step in path)
+    for step, after in itertools.pairwise(path):
+        if after.why == "engine":
+            assert step.resource != "DMA queues"
+        assert step.label.startswith("start of ") == (step.resource == "Sync")
 
 
 def test_plot_has_units_a_legend_and_says_modelled(timeline):
