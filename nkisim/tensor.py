@@ -142,8 +142,8 @@ class Tensor(AccessPattern):
             return DynamicIndex.of(self, other if op == "add" else -other)
         if not isinstance(other, Tensor) and not np.isscalar(other):
             return NotImplemented
-        fn = _operation(op)
-        return fn(other, self) if swap else fn(self, other)
+        fn = _operation("operator")
+        return fn(op, other, self) if swap else fn(op, self, other)
 
     def _inplace(self, op: str, other: object) -> Tensor:
         if not isinstance(other, Tensor) and not np.isscalar(other):

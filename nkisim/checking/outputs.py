@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from nkisim.annotations import parameter_hints
-from nkisim.errors import Location, OutputError, ParameterError
+from nkisim.errors import Location, MemorySpaceError, OutputError, ParameterError
+from nkisim.memory import Role
 from nkisim.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def check_outputs(kernel: Kernel, returned: list[Tensor], trace: Trace, checker:
     for tensor in returned:
         _check_returned(name, tensor, trace)
         checker.on_output(tensor)
+    for error in _kept_in_hbm(returned, trace):
+        checker.report("compiler", error)
     if returned:
         _check_parameters(func, returned, trace)
     elif not trace.written_arguments and all(i.outs for i in trace.instructions):
@@ -74,6 +77,22 @@ def _check_returned(name: str, tensor: Tensor, trace: Trace) -> None:
             fix="return the tensor, and slice the result outside the kernel",
             location=tensor.buffer.location,
         )
+
+
+def _kept_in_hbm(returned: list[Tensor], trace: Trace) -> Iterator[MemorySpaceError]:
+    """HBM tensors that only the kernel itself uses, where it also places tiles by hand."""
+    if all([b.place is None for b in trace.buffers]):
+        return
+    outputs = {t.buffer.number for t in returned}
+    for b in trace.buffers:
+        if b.role is Role.LOCAL and not b.space.on_chip and b.number not in outputs:
+            yield MemorySpaceError(
+                f"{b!r} is kept in HBM, and is no output, in a kernel that places tiles by hand",
+                rule="with direct allocation the compiler takes no HBM tensors but arguments and "
+                "outputs (AWS's known issues)",
+                fix="return it, keep it in SBUF, or let the compiler place the tiles",
+                location=b.location,
+            )
 
 
 def _check_parameters(func: Callable, returned: list[Tensor], trace: Trace) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from nkisim import alu
 from nkisim.dtypes import BOOL, INTEGERS, promote, weak_scalar_dtype
-from nkisim.errors import ParameterError, ShapeError
+from nkisim.errors import ParameterError, ShapeError, locate
 from nkisim.index import Mask, broadcast_shapes
 from nkisim.instruction import Engine
 from nkisim.lowering.matmul import absorb_product
@@ -340,8 +340,30 @@ def operator_name(op: Any) -> str:
     return name
 
 
+def _operator(op: str, x: Tensor | float, y: Tensor | float) -> Tensor:
+    """`x op y`, by one of Python's operators."""
+    _check_operator(op, x, y)
+    return FUNCTIONS[op](x, y)
+
+
+def _check_operator(op: str, x: Tensor | float, y: Tensor | float) -> None:
+    """Report an operator that would broadcast a tile over partitions."""
+    if not (isinstance(x, Tensor) and isinstance(y, Tensor)) or x.shape[:1] == y.shape[:1]:
+        return
+    if x.ndim == y.ndim > 1 and 1 in (x.shape[0], y.shape[0]):
+        error = ShapeError(
+            f"an operator of Python is given {x.describe()} and {y.describe()}",
+            rule="operators do not broadcast over partitions on a device, as the functions of "
+            "nki.language do (AWS's known issues)",
+            fix=f"write nl.{op}(x, y)",
+            location=locate(),
+        )
+        current().checker.report("compiler", error)
+
+
 def _assign_op(op: str, target: Tensor, value: Tensor | float) -> None:
     """`target op= value`, in place. A mask that leaves nothing of the value leaves the target."""
+    _check_operator(op, target, value)
     checker = current().checker
     if isinstance(value, Tensor) and value.space.on_chip and checker.left_out(value):
         if checker.untouched(target):
@@ -352,4 +374,4 @@ def _assign_op(op: str, target: Tensor, value: Tensor | float) -> None:
     elementwise(op, target, value, out=target)
 
 
-provide_operations(FUNCTIONS | {"assign_op": _assign_op})
+provide_operations(FUNCTIONS | {"operator": _operator, "assign_op": _assign_op})

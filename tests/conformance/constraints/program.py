@@ -429,7 +429,7 @@ def _filled(buffer, *shape):
     for part in parts:
         part[...] = nisa.memset(part.shape, 2.0, nl.float32)
     if made.buffer.space is nl.sbuf:
-        nl.store(nl.ndarray(parts[0].shape, nl.float32, buffer=nl.private_hbm), parts[0])
+        nl.device_print("", parts[0])
 
 
 def block(n, *shape):
