@@ -282,6 +282,7 @@ class Tracer:
         where_out: np.ndarray | None = None,
         engine: Engine | None = None,
         default: Engine | None = None,
+        location: Location | None = None,
         **attrs: Any,
     ) -> None:
         """Write down one instruction.
@@ -290,7 +291,8 @@ class Tracer:
         have other axes cut them down themselves (`restriction`) and pass `where`.
 
         `engine` is what the kernel asked for. When it asked for none, the instruction runs on
-        `default`, or on the engine that the opcode has in the table.
+        `default`, or on the engine that the opcode has in the table. `location` is the kernel
+        line, where that is known already.
         """
         if mask is not None:
             domain = (outs + tuple(x for x in ins if isinstance(x, Tensor)))[0].shape
@@ -328,7 +330,7 @@ class Tracer:
             where_out,
             self.program,
             self.loops,
-            locate(),
+            location or locate(),
             engine is not None,
         )
         try:

@@ -31,9 +31,10 @@ def check_scope(instr: Instruction, tiles: tuple[Tensor, ...], trace: Trace) -> 
 
 def _left(then: tuple, now: tuple, trace: Trace) -> int | None:
     """The outermost level of `then` whose iteration of an NKI loop is over."""
-    level = next(k for k, own in enumerate(then) if now[k : k + 1] != (own,))
-    for k in range(level, len(then)):
-        if not trace.loops[then[k][0]].is_unrolled:
+    loops, depth, over = trace.loops, len(now), False
+    for k, own in enumerate(then):
+        over = over or k >= depth or now[k] != own
+        if over and not loops[own[0]].is_unrolled:
             return k
     return None
 

@@ -42,6 +42,14 @@ def elementwise(
         mask: where to compute.
         engine: engine to run on; the documented choice when None.
     """
+    if out is mask is engine is None:
+        alike = _alike(op, operands)
+        if alike is not None:
+            opcode, shape, natural, more = alike
+            out = ndarray(shape, natural if dtype is None else dtype)
+            at = out.buffer.location
+            current().emit(opcode, (out,), operands + more, location=at, op=op)
+            return out
     values = [_operand(op, x) for x in operands]
     tiles = [x for x in values if isinstance(x, Tensor)]
     if not tiles:
@@ -81,6 +89,47 @@ def elementwise(
         ins = tuple([_in_sbuf(x) for x in ins])
     current().emit(opcode, (as_tile(out),), ins, mask=mask, engine=engine, default=default, op=op)
     return out if shape == wide else out.broadcast_to(wide)
+
+
+# The instruction, the shape and type of its result, and what it takes besides the operands.
+_Alike = tuple[str, tuple[int, ...], np.dtype, tuple[float, ...]]
+_known_alike: dict[tuple, _Alike | None] = {}
+
+
+def _alike(op: str, operands: tuple) -> _Alike | None:
+    """What becomes of tiles of one shape, or of one and a number, which most operations are given.
+    None for others, which `elementwise` looks at closer. The same for all tiles of these forms."""
+    key: tuple = (op,)
+    for x in operands:
+        kind = type(x)
+        if kind is Tensor:
+            key += (x.form, x.dtype, id(x.buffer.space), x.buffer.par_axis)
+        elif kind is float or (kind is int and -(2**31) <= x < 2**31):
+            key += (kind,)
+        else:
+            return None
+    if key not in _known_alike:
+        _known_alike[key] = _found_alike(op, operands)
+    return _known_alike[key]
+
+
+def _found_alike(op: str, operands: tuple) -> _Alike | None:
+    tiles = [x for x in operands if isinstance(x, Tensor)]
+    shapes = {x.shape for x in tiles}
+    if (
+        len(shapes) != 1
+        or alu.ALU[op].kind == "bits"
+        or any(not x.space.on_chip or x.ndim < 2 or once(x) is not x for x in tiles)
+    ):
+        return None
+    types = tuple([x.dtype if isinstance(x, Tensor) else weak_scalar_dtype(x) for x in operands])
+    natural, default = _typing(op, types)
+    if default is not None:
+        return None
+    (shape,) = shapes
+    extents = tuple([x.shape if isinstance(x, Tensor) else None for x in operands])
+    opcode = _opcode(op, extents, shape)
+    return opcode, shape, natural, (1.0, 0.0) if opcode == "activation" else ()
 
 
 def _once(values: list, shape: tuple[int, ...]) -> tuple[list, tuple[int, ...]]:
