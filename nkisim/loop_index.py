@@ -253,7 +253,7 @@ def _at(x: Any, known: dict[Variable, np.ndarray]) -> Any:
     if operation in _GROWING:
         # NumPy's int64 wraps around without a word.
         a, b = (np.asarray(v, np.float64) for v in values)
-        if np.any(np.abs(_GROWING[operation](a, b)) >= 2.0**62):
+        if (np.abs(_GROWING[operation](a, b)) >= 2.0**62).any():
             raise OverflowError
     return operation(*values)
 

@@ -42,12 +42,13 @@ def once(view: AccessPattern) -> AccessPattern:
 
     `i_p, i_f = nl.mgrid[0:128, 0:64]` are dense indices: `t[i_p, 3]` is a column, 64 times.
     """
-    form = _once(view.form)
+    form = once_of(view.form)
     return view if form is view.form else view.view_of(form, view.offsets)
 
 
 @functools.lru_cache(maxsize=4096)
-def _once(form: Form) -> Form:
+def once_of(form: Form) -> Form:
+    """The form of what `once` makes of a view."""
     if not form.size:
         return form
     columns = zip(*form.coefs, strict=True)

@@ -167,7 +167,10 @@ class MemoryState:
 
     def is_written(self, tensor: Tensor) -> bool:
         """Whether every element of a part of local memory was written."""
-        return self.written.knows(tensor) or bool(np.all(self.written.part(tensor)))
+        if self.written.knows(tensor):
+            return True
+        part = self.written.part(tensor)
+        return part if isinstance(part, bool) else bool(part.all())
 
     def on_repeat(self, tensors: Tensor, like: Tensor) -> bool:
         """See Checker.on_repeat."""

@@ -199,10 +199,15 @@ class WrittenElements:
 
     def touches(self, tensor: Tensor) -> bool:
         """Whether any of the elements of a part of a buffer was written."""
-        noted = self._noted.get(tensor.buffer.number)
-        if noted is not None and noted.meet(tensor):
+        number = tensor.buffer.number
+        noted = self._noted.get(number)
+        if noted is None:
+            if self._flags.get(number, False) is None:
+                return True
+        elif noted.meet(tensor):
             return True
-        return bool(np.any(self.part(tensor)))
+        part = self.part(tensor)
+        return part if isinstance(part, bool) else bool(part.any())
 
     def touched(self, buffer: Buffer) -> bool:
         """Whether anything was written of a buffer."""

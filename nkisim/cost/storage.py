@@ -151,8 +151,8 @@ class Storage:
         b = t.buffer
         # Hashing an enum's member is slow; its identity is not.
         key = (
-            at, t.shape, id(t.coefs), t.base_shape, t.dtype, b.shape, b.dtype, b.par_axis,
-            id(b.space), id(b.role), b.number in self._walked,
+            at, t.form, t.dtype, b.shape, b.dtype, b.par_axis, id(b.space), id(b.role),
+            b.number in self._walked,
         )  # fmt: skip
         if b.placed:
             key += (self._placing(b), t.offsets)

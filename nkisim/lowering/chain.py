@@ -80,15 +80,19 @@ def with_reductions(
                 rule="every partition of the result has at least one element",
                 fix="mask whole partitions with a condition on the partition index alone",
             )
-    vectors = tuple(narrow(lane_view(r, out), left, (0,)) for r in reductions)
-    operands = tuple(narrow(x, left) if isinstance(x, Tensor) else x for x in ins)
+
+    def part(x: Tensor, axes: tuple[int, ...] | None = None) -> Tensor:
+        return x if mask is None else narrow(x, left, axes)
+
+    vectors = [part(lane_view(r, out), (0,)) for r in reductions]
+    operands = [part(x) if isinstance(x, Tensor) else x for x in ins]
     if before is not None:
-        operands += (narrow(lane_view(before, out), left, (0,)),)
+        operands.append(part(lane_view(before, out), (0,)))
         attrs["accumulate"] = True
     current().emit(
         opcode,
-        (narrow(out, left), *vectors),
-        operands,
+        (part(out), *vectors),
+        tuple(operands),
         where=left.dense,
         reduce_op=reduce_op,
         **attrs,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nkisim import alu
+from nkisim.access import Form
 from nkisim.dtypes import BOOL, INTEGERS, promote, weak_scalar_dtype
 from nkisim.errors import ParameterError, ShapeError, locate
 from nkisim.index import Mask, broadcast_shapes
@@ -19,7 +20,7 @@ from nkisim.lowering.memory import ndarray
 from nkisim.lowering.movement import copy
 from nkisim.lowering.operands import as_tile, number, require_on_chip, require_tensor, spread
 from nkisim.memory import Space
-from nkisim.reshaping import once
+from nkisim.reshaping import broadcast, once
 from nkisim.tensor import Tensor, provide_operations
 from nkisim.trace import current
 
@@ -43,12 +44,14 @@ def elementwise(
         engine: engine to run on; the documented choice when None.
     """
     if out is mask is engine is None:
-        alike = _alike(op, operands)
-        if alike is not None:
-            opcode, shape, natural, more = alike
-            out = ndarray(shape, natural if dtype is None else dtype)
+        usual = _usual(op, operands)
+        if usual is not None:
+            out = ndarray(usual.shape, usual.dtype if dtype is None else dtype)
+            if any(usual.forms):
+                views = zip(operands, usual.forms, strict=True)
+                operands = tuple([x.view_of(f, x.offsets) if f else x for x, f in views])
             at = out.buffer.location
-            current().emit(opcode, (out,), operands + more, location=at, op=op)
+            current().emit(usual.opcode, (out,), operands + usual.more, location=at, op=op)
             return out
     values = [_operand(op, x) for x in operands]
     tiles = [x for x in values if isinstance(x, Tensor)]
@@ -91,14 +94,30 @@ def elementwise(
     return out if shape == wide else out.broadcast_to(wide)
 
 
-# The instruction, the shape and type of its result, and what it takes besides the operands.
-_Alike = tuple[str, tuple[int, ...], np.dtype, tuple[float, ...]]
-_known_alike: dict[tuple, _Alike | None] = {}
+class _Usual(NamedTuple):
+    """What becomes of an operation on tiles that need no copies.
+
+    Attributes:
+        opcode: the instruction.
+        shape, dtype: of its result, if no type is asked for.
+        forms: of the operands as it reads them; None for numbers, and for tiles as they are.
+        more: what it takes besides the operands.
+    """
+
+    opcode: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    forms: tuple[Form | None, ...]
+    more: tuple[float, ...]
 
 
-def _alike(op: str, operands: tuple) -> _Alike | None:
-    """What becomes of tiles of one shape, or of one and a number, which most operations are given.
-    None for others, which `elementwise` looks at closer. The same for all tiles of these forms."""
+_known_usual: dict[tuple, _Usual | None] = {}
+
+
+def _usual(op: str, operands: tuple) -> _Usual | None:
+    """What becomes of tiles of the same partitions, or of such and numbers, which most operations
+    are given: the same for all tiles of these forms. None for others, which `elementwise` looks at
+    closer."""
     key: tuple = (op,)
     for x in operands:
         kind = type(x)
@@ -108,28 +127,33 @@ def _alike(op: str, operands: tuple) -> _Alike | None:
             key += (kind,)
         else:
             return None
-    if key not in _known_alike:
-        _known_alike[key] = _found_alike(op, operands)
-    return _known_alike[key]
+    if key not in _known_usual:
+        _known_usual[key] = _found_usual(op, operands)
+    return _known_usual[key]
 
 
-def _found_alike(op: str, operands: tuple) -> _Alike | None:
+def _found_usual(op: str, operands: tuple) -> _Usual | None:
     tiles = [x for x in operands if isinstance(x, Tensor)]
-    shapes = {x.shape for x in tiles}
     if (
-        len(shapes) != 1
+        len({(x.ndim, *x.shape[:1]) for x in tiles}) != 1
+        or tiles[0].ndim < 2
         or alu.ALU[op].kind == "bits"
-        or any(not x.space.on_chip or x.ndim < 2 or once(x) is not x for x in tiles)
+        or any(not x.space.on_chip or once(x) is not x for x in tiles)
     ):
         return None
-    types = tuple([x.dtype if isinstance(x, Tensor) else weak_scalar_dtype(x) for x in operands])
-    natural, default = _typing(op, types)
-    if default is not None:
-        return None
-    (shape,) = shapes
     extents = tuple([x.shape if isinstance(x, Tensor) else None for x in operands])
+    try:
+        shape = broadcast_shapes(*[n for n in extents if n is not None])
+    except ValueError:
+        return None
+    types = tuple([x.dtype if isinstance(x, Tensor) else weak_scalar_dtype(x) for x in operands])
+    dtype, engine = _typing(op, types)
+    if engine is not None:
+        return None
+    forms = tuple([None if n in (None, shape) else broadcast(x.form, shape)
+                   for n, x in zip(extents, operands, strict=True)])  # fmt: skip
     opcode = _opcode(op, extents, shape)
-    return opcode, shape, natural, (1.0, 0.0) if opcode == "activation" else ()
+    return _Usual(opcode, shape, dtype, forms, (1.0, 0.0) if opcode == "activation" else ())
 
 
 def _once(values: list, shape: tuple[int, ...]) -> tuple[list, tuple[int, ...]]:
