@@ -32,10 +32,10 @@ def chain(
 ) -> None:
     """Write down (x op0 rest[0]) op1 rest[1]; a tile of `rest` has x's shape or one element a
     partition."""
-    operands = tuple(
+    operands = tuple([
         r if isinstance(r, Tensor) and r.shape == x.shape else lane_operand(f"operand{i}", r, x)
         for i, r in enumerate(rest)
-    )
+    ])  # fmt: skip
     current().emit(
         opcode, (out,), (x, *operands), mask=mask, engine=engine, default=default,
         op=_spell(steps), steps=steps, **attrs,

@@ -99,6 +99,11 @@ def nc_matmul(
     if double_row:
         _check_double_row(what, a, b)
         hints["rows"] = 2
+    hints = {k: v for k, v in hints.items() if v}
+    if mask is None and type(a) is type(b) is Tensor and not empty:
+        out = ndarray((prod(a.shape[rows:]), *b.shape[rows:]), F32, buffer=Space.PSUM)
+        current().emit("nc_matmul", (out,), (a, b), **hints)
+        return out
     (columns_a, box_a), (columns_b, box_b) = _unmasked(a, rows), _unmasked(b, rows)
     if len(a.shape) - rows != 1:
         columns_a, box_a = (prod(a.shape[rows:]),), ((0, prod(a.shape[rows:])),)
@@ -115,7 +120,7 @@ def nc_matmul(
         b = b.restrict((k, *columns))
         left = left.restrict((m, *columns))
     a, b = _as_plain(a), _as_plain(b)
-    current().emit("nc_matmul", (left,), (a, b), **{k: v for k, v in hints.items() if v})
+    current().emit("nc_matmul", (left,), (a, b), **hints)
     return out
 
 

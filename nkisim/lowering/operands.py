@@ -220,13 +220,15 @@ def same_elements(what: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     Raises:
         ShapeError: other partitions, or other elements a partition.
     """
+    if a.shape == b.shape:
+        return a, b
     if a.shape[:1] == b.shape[:1]:
         of_a, of_b = prod(a.shape[1:]), prod(b.shape[1:])
         if of_b == 1:
             b = lane_view(b, a)
         elif of_a == 1:
             a = lane_view(a, b)
-        elif of_a == of_b and a.shape != b.shape:
+        elif of_a == of_b:
             b = b.reshape(a.shape)
     if a.ndim == b.ndim and a.shape[:1] == b.shape[:1]:
         shape = tuple(max(m, n) for m, n in zip(a.shape, b.shape, strict=True))
@@ -238,7 +240,7 @@ def same_elements(what: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 def not_both_in_psum(what: str, a: object, b: object) -> None:
     """Raises MemorySpaceError when two operands are both in PSUM."""
-    if all(isinstance(x, Tensor) and x.space is Space.PSUM for x in (a, b)):
+    if all([isinstance(x, Tensor) and x.space is Space.PSUM for x in (a, b)]):
         raise MemorySpaceError(
             f"{what} of {a.describe()} and {b.describe()}, both in PSUM",
             rule="an engine reads at most one of the two from PSUM",

@@ -122,6 +122,9 @@ def emit_reduction(
     **attrs: Any,
 ) -> None:
     """Write down a reduction of `x` over `axes` into `out`, which has extent 1 on them."""
+    if mask is None and x.size:
+        _emit_where(opcode, op, out, x, axes, None, attrs)
+        return
     left = restriction(mask, x.shape)
     if left.empty:
         return
