@@ -39,16 +39,7 @@ CHECKS = {
 # The compiler mends the others at a price: it moves a tile to an allowed partition, or spills
 # tiles to the next memory ("any on-chip memory": NKI programming model, Memory hierarchy).
 # The SDK's operations take any keyword. What its compiler refuses today, a later one may take.
-_WARNED = (
-    "partition",
-    "sbuf",
-    "psum",
-    "range",
-    "keyword",
-    "counter",
-    "shape",
-    "compiler",
-)
+_WARNED = ("partition", "sbuf", "psum", "range", "keyword", "counter", "shape", "compiler")
 
 
 def _from_environment() -> dict[str, Mode]:
