@@ -87,7 +87,7 @@ def _kept_in_hbm(returned: list[Tensor], trace: Trace) -> Iterator[MemorySpaceEr
     for b in trace.buffers:
         if b.role is Role.LOCAL and not b.space.on_chip and b.number not in outputs:
             yield MemorySpaceError(
-                f"{b!r} is kept in HBM, and is no output, in a kernel that places tiles by hand",
+                f"{b!r} is no output, and no argument, of a kernel that places tiles by hand",
                 rule="with direct allocation the compiler takes no HBM tensors but arguments and "
                 "outputs (AWS's known issues)",
                 fix="return it, keep it in SBUF, or let the compiler place the tiles",
