@@ -185,6 +185,12 @@ class AccessPattern:
         return self.buffer.name
 
     @property
+    def derived_name(self) -> str:
+        """A name for a tile that holds part of it, for messages."""
+        name = self.buffer.name
+        return f"{name}_tile" if name else ""
+
+    @property
     def offset(self) -> int:
         """Address of the first element, in elements from the start of the buffer."""
         at = 0

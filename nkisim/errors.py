@@ -89,7 +89,10 @@ class KernelError(Exception):
     Attributes:
         trace: what was written down of the kernel before the error; None outside of one.
         instruction: the instruction that was refused, when it is one.
+        made: how many there were so far, whether raised, shown or dropped.
     """
+
+    made = 0
 
     def __init__(
         self,
@@ -100,6 +103,7 @@ class KernelError(Exception):
         code: str | None = None,
         location: Location | None = None,
     ) -> None:
+        KernelError.made += 1
         self.problem = problem
         self.rule = rule
         self.fix = fix

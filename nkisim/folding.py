@@ -49,8 +49,9 @@ def fold_assignments(trace: Trace, rolled: Container[int] = ()) -> None:
                 positions.append(at)
     gone: set[int] = set()
     for at, copy in enumerate(instructions):
-        if not copy.attrs or copy.attrs.pop("assign", False) is not True:
+        if "assign" not in copy.attrs:
             continue
+        copy.attrs = {name: x for name, x in copy.attrs.items() if name != "assign"}
         value, target = copy.ins[0], copy.outs[0]
         trace.assigned.add(value.buffer.number)
         positions = touches[value.buffer.number]

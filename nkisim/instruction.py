@@ -97,6 +97,21 @@ class Instruction:
         new.origin = self.origin or self
         return new
 
+    def again(
+        self,
+        outs: tuple[Tensor, ...],
+        ins: tuple[Operand, ...],
+        tiles_in: tuple[Tensor, ...],
+        location: Location | None,
+    ) -> Instruction:
+        """The same on other operands, at another line. To be placed in an instance and loops."""
+        new = object.__new__(Instruction)
+        new.opcode, new.engine, new.attrs = self.opcode, self.engine, self.attrs
+        new.engine_asked, new.watched = self.engine_asked, self.watched
+        new.where = new.where_out = new.origin = None
+        new.outs, new.ins, new.tiles_in, new.location = outs, ins, tiles_in, location
+        return new
+
     @property
     def spec(self) -> OpSpec:
         return OPCODES[self.opcode]

@@ -74,6 +74,10 @@ class Placed(NamedTuple):
         )
 
 
+class PartitionDim(int):
+    """A shape entry marked as the partition axis."""
+
+
 class Role(Enum):
     """What a buffer is to the kernel: an argument, a tensor it made, data fixed in the code, or
     memory through which instances hand each other data, in an order that barriers keep."""

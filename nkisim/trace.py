@@ -91,6 +91,8 @@ class Trace:
     echoes: set[int] = field(default_factory=set)
 
 
+_notes: dict[tuple, dict] = {}
+
 # Most instructions have no attributes, or only an operator: they share a dict nobody changes.
 _NO_ATTRS: dict[str, Any] = {}
 _OP_ATTRS: dict[str, dict[str, Any]] = {}
@@ -137,6 +139,9 @@ class Tracer:
         # are assigned.
         self.unassigned: dict[int, Callable[[Tensor], None]] = {}
         checker.begin(self.trace)
+        # What calls did that were like others (nkisim.lowering.remembered): the same in all traces
+        # for one machine with the same checks.
+        self.notes: dict = _notes.setdefault((machine, checker.kind), {})
 
     # -- memory ---------------------------------------------------------------------------------
 
@@ -201,6 +206,17 @@ class Tracer:
         if at == len(self._shared):
             self._shared.append(self._allocate(shape, dtype, space, name=name, shared=True))
         return self._agreed(f"shared HBM tensor {at}", self._shared[at], shape, dtype)
+
+    def make_again(self, like: Buffer, name: str, location: Location | None) -> Tensor:
+        """A new on-chip tile like another one, which was checked."""
+        buffers = self.trace.buffers
+        buffer = like.again(len(buffers), self.program, self.loops)
+        buffer.name, buffer.location = name, location
+        buffers.append(buffer)
+        declaration = self.program, self._declarations.name(location)
+        if self.loops:
+            self.checker.on_declare(declaration, buffer)
+        return Tensor(buffer)
 
     def exchange(self, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
         """HBM through which instances hand each other data around a `barrier`: one tensor for the
@@ -309,9 +325,7 @@ class Tracer:
                 self._emit_boxes(opcode, outs, ins, where, (engine, default), attrs)
                 return
         if self._absorbed:
-            for x in ins:
-                if isinstance(x, Tensor) and x.buffer.number in self._absorbed:
-                    self._restore(x.buffer.number)
+            self.restore([x for x in ins if isinstance(x, Tensor)])
         if not attrs:
             attrs = _NO_ATTRS
         elif len(attrs) == 1 and "op" in attrs:
@@ -335,6 +349,22 @@ class Tracer:
         )
         try:
             self.checker.on_instruction(instr)
+        except KernelError as error:
+            error.instruction = instr
+            raise
+        self.trace.instructions.append(instr)
+
+    def write_again(self, instr: Instruction, older: tuple[Tensor, ...], is_result: bool) -> None:
+        """Write down an instruction like another one, which was right, on operands alike.
+
+        Args:
+            instr: the instruction.
+            older: the operands that were not made for it.
+            is_result: whether it makes new tiles, whole, and writes nothing else.
+        """
+        instr.program, instr.loops = self.program, self.loops
+        try:
+            self.checker.on_same(instr, older, is_result)
         except KernelError as error:
             error.instruction = instr
             raise
@@ -378,9 +408,23 @@ class Tracer:
         """
         last = self.trace.instructions.pop()
         at = len(self.trace.instructions)
-        ins = (*last.ins, target) if reads else last.ins
-        self.emit(last.opcode, (target,), ins, default=last.engine, **attrs)
+        more = (target,) if reads else ()
+        instr = last.again((target,), last.ins + more, last.tiles_in + more, locate())
+        instr.attrs = attrs
+        self.write_again(instr, instr.outs + instr.tiles_in, is_result=False)
         self._absorbed[value.buffer.number] = (at, last)
+
+    @property
+    def surprises(self) -> tuple[int, int, int]:
+        """Changes when an operation does more than write down instructions."""
+        return KernelError.made, self.checker.skips, len(self._absorbed)
+
+    def restore(self, read: Iterable[Tensor]) -> None:
+        """Write down again the instructions that were absorbed and made what is read now."""
+        if self._absorbed:
+            for x in read:
+                if x.buffer.number in self._absorbed:
+                    self._restore(x.buffer.number)
 
     def _restore(self, number: int) -> None:
         """Write down again, in its old place, an instruction that was absorbed."""
@@ -509,7 +553,13 @@ def _stack() -> list[Tracer]:
 
 def tracing() -> bool:
     """Whether a kernel is being traced in this thread."""
-    return bool(getattr(_local, "stack", None))
+    return current_if_any() is not None
+
+
+def current_if_any() -> Tracer | None:
+    """The kernel being traced; None outside of one."""
+    stack = getattr(_local, "stack", None)
+    return stack[-1] if stack else None
 
 
 def current() -> Tracer:

@@ -48,6 +48,12 @@ class Checker:
         self._as_written = as_written
         self.simulated = is_simulated()
         self._warned: set[tuple[str, object]] = set()
+        self.skips = 0  # instructions of which masks left nothing
+
+    @property
+    def kind(self) -> tuple:
+        """Checkers of one kind find the same."""
+        return self.as_sdk, self._as_written, self.simulated, *sorted(self.modes.items())
 
     def begin(self, trace: Trace) -> None:
         """Start on an empty trace."""
@@ -95,8 +101,28 @@ class Checker:
                 self.report(name, error)
         self._memory_state.on_instruction(instr)
 
+    def on_same(self, instr: Instruction, older: tuple[Tensor, ...], is_result: bool) -> None:
+        """As on_instruction, for one like another that was right, on operands of the same forms,
+        types and memories.
+
+        Args:
+            instr: the instruction.
+            older: the operands that were not made for it.
+            is_result: whether it makes new tiles, whole, and writes nothing else.
+        """
+        if not all(map(self._is_flawless, older)):
+            self.on_instruction(instr)
+            return
+        if self.modes["scope"] != "off":
+            error = check_scope(instr, older, self.trace)
+            if error is not None:
+                self.report("scope", error)
+        if not is_result or not self._memory_state.on_result(instr):
+            self._memory_state.on_instruction(instr)
+
     def on_masked_off(self, outs: tuple[Tensor, ...]) -> None:
         """A mask leaves nothing of an instruction that would have written `outs`."""
+        self.skips += 1
         self._memory_state.masked_off.update(t.buffer.number for t in outs)
 
     def on_repeat(self, tensors: Tensor, like: Tensor) -> bool:

@@ -62,6 +62,17 @@ class MemoryState:
         for tensor in instr.outs:
             self._define(instr, tensor, None)
 
+    def on_result(self, instr: Instruction) -> bool:
+        """As on_instruction, for one that makes new tiles of what is known to be written; False
+        for others."""
+        knows = self.written.knows
+        for tensor in instr.tiles_in:
+            if tensor.buffer.role is Role.LOCAL and not knows(tensor):
+                return False
+        for tensor in instr.outs:
+            self.written.add_all(tensor.buffer)
+        return True
+
     def _undefined(self, instr: Instruction, tensor: Tensor) -> np.ndarray | None:
         """Elements of an operand that nothing wrote; None when all are defined."""
         buffer = tensor.buffer

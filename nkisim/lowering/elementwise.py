@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from nkisim import alu
-from nkisim.access import Form
 from nkisim.dtypes import BOOL, INTEGERS, promote, weak_scalar_dtype
 from nkisim.errors import ParameterError, ShapeError, locate
 from nkisim.index import Mask, broadcast_shapes
@@ -19,8 +18,9 @@ from nkisim.lowering.matmul import absorb_product
 from nkisim.lowering.memory import ndarray
 from nkisim.lowering.movement import copy
 from nkisim.lowering.operands import as_tile, number, require_on_chip, require_tensor, spread
+from nkisim.lowering.remembered import remembered
 from nkisim.memory import Space
-from nkisim.reshaping import broadcast, once
+from nkisim.reshaping import once
 from nkisim.tensor import Tensor, provide_operations
 from nkisim.trace import current
 
@@ -43,16 +43,6 @@ def elementwise(
         mask: where to compute.
         engine: engine to run on; the documented choice when None.
     """
-    if out is mask is engine is None:
-        usual = _usual(op, operands)
-        if usual is not None:
-            out = ndarray(usual.shape, usual.dtype if dtype is None else dtype)
-            if any(usual.forms):
-                views = zip(operands, usual.forms, strict=True)
-                operands = tuple([x.view_of(f, x.offsets) if f else x for x, f in views])
-            at = out.buffer.location
-            current().emit(usual.opcode, (out,), operands + usual.more, location=at, op=op)
-            return out
     values = [_operand(op, x) for x in operands]
     tiles = [x for x in values if isinstance(x, Tensor)]
     if not tiles:
@@ -92,68 +82,6 @@ def elementwise(
         ins = tuple([_in_sbuf(x) for x in ins])
     current().emit(opcode, (as_tile(out),), ins, mask=mask, engine=engine, default=default, op=op)
     return out if shape == wide else out.broadcast_to(wide)
-
-
-class _Usual(NamedTuple):
-    """What becomes of an operation on tiles that need no copies.
-
-    Attributes:
-        opcode: the instruction.
-        shape, dtype: of its result, if no type is asked for.
-        forms: of the operands as it reads them; None for numbers, and for tiles as they are.
-        more: what it takes besides the operands.
-    """
-
-    opcode: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    forms: tuple[Form | None, ...]
-    more: tuple[float, ...]
-
-
-_known_usual: dict[tuple, _Usual | None] = {}
-
-
-def _usual(op: str, operands: tuple) -> _Usual | None:
-    """What becomes of tiles of the same partitions, or of such and numbers, which most operations
-    are given: the same for all tiles of these forms. None for others, which `elementwise` looks at
-    closer."""
-    key: tuple = (op,)
-    for x in operands:
-        kind = type(x)
-        if kind is Tensor:
-            key += (x.form, x.dtype, id(x.buffer.space), x.buffer.par_axis)
-        elif kind is float or (kind is int and -(2**31) <= x < 2**31):
-            key += (kind,)
-        else:
-            return None
-    if key not in _known_usual:
-        _known_usual[key] = _found_usual(op, operands)
-    return _known_usual[key]
-
-
-def _found_usual(op: str, operands: tuple) -> _Usual | None:
-    tiles = [x for x in operands if isinstance(x, Tensor)]
-    if (
-        len({(x.ndim, *x.shape[:1]) for x in tiles}) != 1
-        or tiles[0].ndim < 2
-        or alu.ALU[op].kind == "bits"
-        or any(not x.space.on_chip or once(x) is not x for x in tiles)
-    ):
-        return None
-    extents = tuple([x.shape if isinstance(x, Tensor) else None for x in operands])
-    try:
-        shape = broadcast_shapes(*[n for n in extents if n is not None])
-    except ValueError:
-        return None
-    types = tuple([x.dtype if isinstance(x, Tensor) else weak_scalar_dtype(x) for x in operands])
-    dtype, engine = _typing(op, types)
-    if engine is not None:
-        return None
-    forms = tuple([None if n in (None, shape) else broadcast(x.form, shape)
-                   for n, x in zip(extents, operands, strict=True)])  # fmt: skip
-    opcode = _opcode(op, extents, shape)
-    return _Usual(opcode, shape, dtype, forms, (1.0, 0.0) if opcode == "activation" else ())
 
 
 def _once(values: list, shape: tuple[int, ...]) -> tuple[list, tuple[int, ...]]:
@@ -227,6 +155,7 @@ def _result_dtype(op: str, types: tuple[np.dtype, ...]) -> np.dtype:
     return np.dtype(np.uint8) if result == BOOL and kind != "bits" else result
 
 
+@remembered
 def where(
     condition: Tensor,
     x: Tensor,
@@ -308,7 +237,7 @@ def _named(function: Callable, name: str, doc: str) -> Callable:
         "shapes broadcast.\n    Output dtype by NKI type promotion, or `dtype`. Only elements "
         "under `mask` are computed.\n    "
     )
-    return function
+    return remembered(function)
 
 
 _UNARY = {
@@ -444,6 +373,11 @@ def _assign_op(op: str, target: Tensor, value: Tensor | float) -> None:
         return
     if op == "add" and isinstance(value, Tensor) and absorb_product(target, value):
         return
+    _in_place(op, target, value)
+
+
+@remembered
+def _in_place(op: str, target: Tensor, value: Tensor | float) -> None:
     elementwise(op, target, value, out=target)
 
 

@@ -12,7 +12,7 @@ from nkisim.index import Mask
 from nkisim.indirect import IndirectTensor
 from nkisim.instruction import Engine
 from nkisim.lowering.memory import full, ndarray
-from nkisim.lowering.operands import derived_name, number, require_tile
+from nkisim.lowering.operands import number, require_tile
 from nkisim.tensor import Tensor
 from nkisim.trace import current, restriction
 
@@ -40,7 +40,7 @@ def gather(
     """
     if out is None:
         kind = src.dtype if dtype is None else as_dtype(dtype)
-        out = ndarray(src.shape, kind, name=derived_name(src.region))
+        out = ndarray(src.shape, kind, name=src.region.derived_name)
     target, where = out, None
     if mask is not None:
         left = restriction(mask, src.shape)

@@ -16,6 +16,7 @@ from nkisim.instruction import Engine, Instruction
 from nkisim.lowering.memory import ndarray
 from nkisim.lowering.movement import copy
 from nkisim.lowering.operands import require_tile
+from nkisim.lowering.remembered import remembered
 from nkisim.machine import GEN2
 from nkisim.memory import Space
 from nkisim.restriction import Box
@@ -333,20 +334,28 @@ def absorb_product(target: Tensor, value: Tensor) -> bool:
     ):
         return False
     # Operands under masks give a part of the product: nothing is added to the rest.
-    starts = last.outs[0].offsets
-    target = target.restrict(
-        tuple([(at, at + n) for at, n in zip(starts, last.outs[0].shape, strict=True)])
-    )
-    attrs = {**last.attrs, "accumulate": True}
-    if tracer.checker.untouched(target):
-        attrs["starts"] = True
-    tracer.absorb(value, target, attrs, reads="starts" not in attrs)
+    part = last.outs[0]
+    if part.shape != target.shape:
+        target = target.restrict(
+            tuple([(at, at + n) for at, n in zip(part.offsets, part.shape, strict=True)])
+        )
+    starts = tracer.checker.untouched(target)
+    if last.attrs:
+        attrs = last.attrs | (_STARTS if starts else _GOES_ON)
+    else:
+        attrs = _STARTS if starts else _GOES_ON
+    tracer.absorb(value, target, attrs, reads=not starts)
     return True
+
+
+_GOES_ON = {"accumulate": True}
+_STARTS = {"accumulate": True, "starts": True}
 
 
 # -- nki.language
 
 
+@remembered
 def matmul(
     x: Tensor, y: Tensor, *, transpose_x: bool = False, mask: Mask | None = None, **kwargs: Any
 ) -> Tensor:
@@ -372,6 +381,7 @@ def _in_psum(x: object) -> bool:
     return isinstance(x, Tensor) and x.space is Space.PSUM
 
 
+@remembered
 def transpose(x: Tensor, *, dtype: Any = None, mask: Mask | None = None, **kwargs: Any) -> Tensor:
     """Swap the two axes of a tile.
 

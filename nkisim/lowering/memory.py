@@ -10,18 +10,15 @@ import numpy as np
 from nkisim.dtypes import as_dtype
 from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
 from nkisim.index import DynSlice, as_int
-from nkisim.memory import Allocation, Buffer, Space, check_shapes
+from nkisim.lowering.remembered import remembered
+from nkisim.memory import Allocation, Buffer, PartitionDim, Space, check_shapes
 from nkisim.tensor import Tensor
 from nkisim.trace import current
 
 
-class _PartitionDim(int):
-    """A shape entry marked as the partition axis."""
-
-
 def par_dim(size: int) -> int:
     """Mark a shape entry as the partition axis: `nl.ndarray((4, nl.par_dim(128), 512), ...)`."""
-    return _PartitionDim(size)
+    return PartitionDim(size)
 
 
 def ds(start: int, size: int) -> DynSlice:
@@ -65,7 +62,7 @@ def ndarray(
 def _marked_axis(shape: Any) -> int:
     """The axis that par_dim marks; the first when none is."""
     entries = shape if isinstance(shape, tuple | list) else (shape,)
-    marked = [axis for axis, s in enumerate(entries) if isinstance(s, _PartitionDim)]
+    marked = [axis for axis, s in enumerate(entries) if isinstance(s, PartitionDim)]
     return marked[0] if marked else 0
 
 
@@ -84,6 +81,7 @@ def declare(
 
 
 declare.__qualname__ = "nl.ndarray"  # as Python's own errors about arguments name it
+declare = remembered(declare)
 
 
 def _allocation(buffer: object) -> Allocation:
@@ -106,6 +104,7 @@ def _allocation(buffer: object) -> Allocation:
 _ANYWHERE = {space: Allocation(space) for space in Space}
 
 
+@remembered
 def full(
     shape: tuple[int, ...],
     fill_value: float,
@@ -147,6 +146,7 @@ def full(
     return tile
 
 
+@remembered
 def zeros(
     shape: tuple[int, ...],
     dtype: Any,
@@ -159,6 +159,7 @@ def zeros(
     return full(shape, 0, dtype, buffer=buffer, name=name)
 
 
+@remembered
 def ones(
     shape: tuple[int, ...],
     dtype: Any,

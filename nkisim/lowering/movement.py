@@ -20,7 +20,8 @@ from nkisim.indirect import IndirectTensor
 from nkisim.instruction import Engine
 from nkisim.lowering.gather import gather, scatter
 from nkisim.lowering.memory import full, ndarray
-from nkisim.lowering.operands import as_tile, derived_name, fit, number, require_tensor, spread
+from nkisim.lowering.operands import as_tile, fit, number, require_tensor, spread
+from nkisim.lowering.remembered import remembered
 from nkisim.machine import GEN2
 from nkisim.memory import Space, check_shapes
 from nkisim.reshaping import once
@@ -28,6 +29,7 @@ from nkisim.tensor import Tensor, provide_operations
 from nkisim.trace import current, restriction
 
 
+@remembered
 def load(src: Tensor, *, mask: Mask | None = None, dtype: Any = None, **kwargs: Any) -> Tensor:
     """DMA a region of HBM into a new SBUF tile.
 
@@ -55,7 +57,7 @@ def load(src: Tensor, *, mask: Mask | None = None, dtype: Any = None, **kwargs: 
     _require_hbm("nl.load from", src, "nl.copy")
     if src.ndim < 2:
         src = _as_column(src)
-    tile = ndarray(src.shape, src.dtype if dtype is None else dtype, name=derived_name(src))
+    tile = ndarray(src.shape, src.dtype if dtype is None else dtype, name=src.derived_name)
     current().emit("dma_copy", (tile,), (src,), mask=mask)
     return tile
 
@@ -86,6 +88,7 @@ def _as_column(src: Tensor) -> Tensor:
     return src
 
 
+@remembered
 def store(dst: Tensor, value: Tensor | float, *, mask: Mask | None = None, **kwargs: Any) -> None:
     """DMA an on-chip tile, or a number, into a region of HBM, converting to its type.
 
@@ -168,6 +171,7 @@ def _fitted(what: str, value: Tensor, dst: IndirectTensor) -> Tensor:
         ) from None
 
 
+@remembered
 def copy(src: Tensor, *, mask: Mask | None = None, dtype: Any = None, **kwargs: Any) -> Tensor:
     """Copy an on-chip tile into a new SBUF tile, converting to `dtype` if given."""
     return copy_with(None, src, mask=mask, dtype=dtype)
@@ -179,7 +183,7 @@ def copy_with(
     """`copy` on a given engine; the Vector Engine when None."""
     require_tensor("nl.copy", src)
     src = as_tile(src)
-    tile = ndarray(src.shape, src.dtype if dtype is None else dtype, name=derived_name(src))
+    tile = ndarray(src.shape, src.dtype if dtype is None else dtype, name=src.derived_name)
     # Scalar of NeuronCore-v2 has no bit-exact copy (nisa.tensor_copy, SDK 2.26).
     rounds = engine is Engine.SCALAR and current().trace.machine is GEN2 and src.dtype in INTEGERS
     attrs = {"through_fp32": True} if rounds and src.dtype.itemsize == 4 else {}
@@ -284,7 +288,7 @@ def dma_transpose(
             fix=f"pass axes={order}, or leave it out",
         )
     kind = src.dtype if dtype is None else as_dtype(dtype)
-    tile = ndarray(tuple(src.shape[d] for d in order), kind, name=derived_name(src))
+    tile = ndarray(tuple(src.shape[d] for d in order), kind, name=src.derived_name)
     out, where = tile, None
     if mask is not None:
         left = restriction(mask, src.shape)
@@ -327,6 +331,7 @@ def load_transpose2d(
     return dma_transpose("nl.load_transpose2d", src, mask=mask, dtype=dtype)
 
 
+@remembered
 def broadcast_to(src: Tensor, *, shape: tuple[int, ...], **kwargs: Any) -> Tensor:
     """`src` broadcast to `shape`. Along free axes a view; along partitions a copy.
 
@@ -411,14 +416,28 @@ def _assign(target: Tensor, value: Tensor | float) -> None:
         )
     if value.ndim != target.ndim and value.size == target.size:
         value = as_tile(value).reshape(target.shape)
-    target, value = _once(target, value)
-    value, where = fit(value, target, "assignment"), None
-    left = current().checker.defined_part(value)
-    if left is not None:
-        target, value, where = target.restrict(left.box), value.restrict(left.box), left.dense
     if target.space is Space.PSUM:
         _refuse_gpsimd(target, value)
+    if current().checker.defined_part(value) is None:
+        _copy_into(target, value)
+        return
+    target, value = _alike(target, value)
+    left, where = current().checker.defined_part(value), None
+    if left is not None:
+        target, value, where = target.restrict(left.box), value.restrict(left.box), left.dense
     current().emit("tensor_copy", (target,), (value,), where=where, assign=True)
+
+
+@remembered
+def _copy_into(target: Tensor, value: Tensor) -> None:
+    target, value = _alike(target, value)
+    current().emit("tensor_copy", (target,), (value,), assign=True)
+
+
+def _alike(target: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Both sides of an assignment in one shape."""
+    target, value = _once(target, value)
+    return target, fit(value, target, "assignment")
 
 
 def _refuse_gpsimd(target: Tensor, value: Tensor) -> None:

@@ -12,10 +12,12 @@ from nkisim.lowering.elementwise import elementwise
 from nkisim.lowering.memory import ndarray
 from nkisim.lowering.operands import require_tile
 from nkisim.lowering.reduce import float_type, free_axes, kept_mask, reduce
+from nkisim.lowering.remembered import remembered
 from nkisim.tensor import Tensor
 from nkisim.trace import restriction
 
 
+@remembered
 def softmax(x, axis, *, dtype=None, compute_dtype=None, mask=None, **kwargs):
     """exp(x - max(x)) / sum(exp(x - max(x))) along free axes, in fp32."""
     x = require_tile("nl.softmax", x)
@@ -48,6 +50,7 @@ def _softmax_rows(x: Tensor, top: Tensor, result: np.dtype, mask: Mask | None) -
     return out
 
 
+@remembered
 def rms_norm(x, w, axis, n, epsilon=1e-06, *, dtype=None, compute_dtype=None, mask=None, **kwargs):
     """x / sqrt(sum(x * x) / n + epsilon) * w along free axes, in fp32.
 

@@ -82,7 +82,7 @@ def spread(tile: Tensor, shape: tuple[int, ...]) -> Tensor:
     if tile.ndim == len(shape) and tile.shape[0] == shape[0]:
         return wide
     row = (shape[0],) + (tile.shape[1:] if tile.ndim == len(shape) else shape[1:])
-    spread = ndarray(row, tile.dtype, name=derived_name(tile))
+    spread = ndarray(row, tile.dtype, name=tile.derived_name)
     current().emit("partition_broadcast", (spread,), (tile.broadcast_to(row),))
     return spread.broadcast_to(shape)
 
@@ -101,11 +101,6 @@ def fit(value: Tensor, target: Tensor, what: str) -> Tensor:
             rule="the value's shape equals the target's, or broadcasts to it",
             fix="index the target with the same tile axes as the value",
         ) from None
-
-
-def derived_name(src: Tensor) -> str:
-    """A name for a tile that holds part of `src`, for messages."""
-    return f"{src.name}_tile" if src.name else ""
 
 
 def require_tile(what: str, x: object) -> Tensor:

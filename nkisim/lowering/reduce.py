@@ -15,6 +15,7 @@ from nkisim.index import IndexTensor, Mask, as_int
 from nkisim.lowering.elementwise import elementwise
 from nkisim.lowering.memory import ndarray
 from nkisim.lowering.operands import narrow, require_tile
+from nkisim.lowering.remembered import remembered
 from nkisim.restriction import Box, Restriction, boxes
 from nkisim.tensor import Tensor
 from nkisim.trace import current, restriction
@@ -217,6 +218,7 @@ def _count(x: Tensor, axes: tuple[int, ...], mask: Mask | None, what: str) -> in
     return math.prod(hi - lo for d, (lo, hi) in enumerate(left.box) if d in axes)
 
 
+@remembered
 def mean(x, axis, *, dtype=None, mask=None, keepdims=False, **kwargs):
     """Arithmetic mean along free axes. fp32 for integer tiles."""
     x = require_tile("nl.mean", x)
@@ -249,6 +251,7 @@ def kept_mask(mask: Mask | bool | None, x: Tensor, result: Tensor) -> Mask | boo
     return Mask(tuple(terms)) if terms else None
 
 
+@remembered
 def var(x, axis, *, dtype=None, mask=None, **kwargs):
     """Variance (of the population) along free axes, in fp32.
 
@@ -287,26 +290,31 @@ def _reduce_free(
 # These names hide Python's from here on, so they stand last.
 
 
+@remembered
 def max(x, axis, *, dtype=None, mask=None, keepdims=False, **kwargs):
     """Maximum along free axes."""
     return _reduce_free("nl.max", "maximum", x, axis, dtype, mask, keepdims)
 
 
+@remembered
 def min(x, axis, *, dtype=None, mask=None, keepdims=False, **kwargs):
     """Minimum along free axes."""
     return _reduce_free("nl.min", "minimum", x, axis, dtype, mask, keepdims)
 
 
+@remembered
 def sum(x, axis, *, dtype=None, mask=None, keepdims=False, **kwargs):
     """Sum along free axes, in fp32."""
     return _reduce_free("nl.sum", "add", x, axis, dtype, mask, keepdims)
 
 
+@remembered
 def prod(x, axis, *, dtype=None, mask=None, keepdims=False, **kwargs):
     """Product along free axes, in fp32."""
     return _reduce_free("nl.prod", "multiply", x, axis, dtype, mask, keepdims)
 
 
+@remembered
 def all(x, axis, *, dtype=bool, mask=None, **kwargs):
     """Whether every element along free axes is non-zero."""
     return reduce("nl.all", "logical_and", x, axis, dtype=dtype, mask=mask)

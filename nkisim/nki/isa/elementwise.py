@@ -28,6 +28,7 @@ from nkisim.lowering.operands import (
 )
 from nkisim.lowering.reduce import check_integers
 from nkisim.lowering.registers import accumulate
+from nkisim.lowering.remembered import remembered
 from nkisim.memory import Space, check_shapes
 from nkisim.nki.isa.constants import choose, engine, get_nc_version, nc_version, reduce_cmd
 from nkisim.tensor import Tensor
@@ -37,6 +38,7 @@ _GPSIMD_INTEGERS = frozenset({"add", "subtract", "multiply"})
 _BINARY = alu.ALU_OPERATORS - alu.UNARY_ALU
 
 
+@remembered
 def tensor_tensor(
     data1: Tensor,
     data2: Tensor,
@@ -127,6 +129,7 @@ def _steps(what: str, *pairs: tuple[Any, Any, bool]) -> tuple[lowering.Steps, tu
     return tuple(steps), tuple(operands)
 
 
+@remembered
 def tensor_scalar(
     data: Tensor,
     op0: Any,
@@ -202,6 +205,7 @@ def _check_tensor_scalar_engine(
         )
 
 
+@remembered
 def scalar_tensor_tensor(
     *,
     data: Tensor,
@@ -251,6 +255,7 @@ def scalar_tensor_tensor(
 _REDUCE_RESULT = frozenset({"add", "subtract", "multiply", "maximum", "minimum"})
 
 
+@remembered
 def tensor_scalar_reduce(
     *,
     data: Tensor,
@@ -304,6 +309,7 @@ def tensor_scalar_reduce(
     return out
 
 
+@remembered
 def activation(
     op: Any,
     data: Tensor,
@@ -410,6 +416,7 @@ def _check_affine(what: str, op: str, bias: object, scale: object) -> None:
         )
 
 
+@remembered
 def activation_reduce(
     op: Any,
     data: Tensor,
@@ -439,6 +446,7 @@ def activation_reduce(
     )
 
 
+@remembered
 def reciprocal(
     data: Tensor, *, dtype: Any = None, mask: Mask | None = None, **kwargs: Any
 ) -> Tensor:
@@ -450,6 +458,7 @@ def reciprocal(
     return out
 
 
+@remembered
 def tensor_copy(
     src: Tensor,
     *,
@@ -478,6 +487,7 @@ def tensor_copy(
     return copy_with(runs_on, src, mask=mask, dtype=dtype)
 
 
+@remembered
 def memset(
     shape: tuple[int, ...],
     value: float,

@@ -8,11 +8,13 @@ from nkisim.errors import ParameterError
 from nkisim.index import Mask
 from nkisim.lowering import matmul as lowering
 from nkisim.lowering.operands import require_tile
+from nkisim.lowering.remembered import remembered
 from nkisim.nki.isa.constants import choose, engine, get_nc_version, nc_version
 from nkisim.tensor import Tensor
 from nkisim.trace import current
 
 
+@remembered
 def nc_matmul(
     stationary: Tensor,
     moving: Tensor,
@@ -70,6 +72,7 @@ def nc_matmul(
     )
 
 
+@remembered
 def nc_transpose(
     data: Tensor,
     *,

@@ -8,6 +8,7 @@ from nkisim.errors import ParameterError
 from nkisim.index import Mask
 from nkisim.indirect import IndirectTensor
 from nkisim.lowering import gather, movement
+from nkisim.lowering.remembered import remembered
 from nkisim.machine import GEN2
 from nkisim.nki.isa.constants import choose, dge_mode, engine, oob_mode
 from nkisim.tensor import Tensor
@@ -17,6 +18,7 @@ _OOB, _DGE = oob_mode, dge_mode  # dma_copy has parameters of these names
 _COPY_ENGINES = (engine.vector, engine.scalar, engine.gpsimd)
 
 
+@remembered
 def dma_copy(
     *,
     dst: Tensor,
@@ -74,6 +76,7 @@ def _member(what: str, name: str, value: Any, kind: type) -> Any:
         ) from None
 
 
+@remembered
 def dma_transpose(
     src: Tensor,
     *,

@@ -21,11 +21,13 @@ from nkisim.lowering.operands import (
     require_tile,
     same_shape,
 )
+from nkisim.lowering.remembered import remembered
 from nkisim.memory import Space
 from nkisim.tensor import Tensor
 from nkisim.trace import current, restriction
 
 
+@remembered
 def tensor_reduce(
     op: Any,
     data: Tensor,
@@ -74,6 +76,7 @@ def tensor_reduce(
 _ACROSS = frozenset({"add", "maximum", "bitwise_or", "bitwise_and"})
 
 
+@remembered
 def tensor_partition_reduce(
     op: Any, data: Tensor, *, mask: Mask | None = None, dtype: Any = None, **kwargs: Any
 ) -> Tensor:
@@ -105,6 +108,7 @@ def tensor_partition_reduce(
     return out
 
 
+@remembered
 def tensor_tensor_scan(
     data0: Tensor,
     data1: Tensor,
@@ -169,6 +173,7 @@ def tensor_tensor_scan(
     return out
 
 
+@remembered
 def bn_stats(data: Tensor, *, mask: Mask | None = None, dtype: Any = None, **kwargs: Any) -> Tensor:
     """Count, mean and variance * count of the even, then of the odd elements of each partition.
 
@@ -189,6 +194,7 @@ def bn_stats(data: Tensor, *, mask: Mask | None = None, dtype: Any = None, **kwa
     return _by_partition(what, "bn_stats", out, data, mask)
 
 
+@remembered
 def bn_aggr(data: Tensor, *, mask: Mask | None = None, dtype: Any = None, **kwargs: Any) -> Tensor:
     """Mean and variance of each partition from (count, mean, variance * count) triples.
 

@@ -12,6 +12,7 @@ from nkisim.errors import DTypeError, IndexingError, ParameterError, ShapeError
 from nkisim.index import Mask, as_int
 from nkisim.lowering.memory import ndarray
 from nkisim.lowering.operands import narrow, require_elements, require_tile
+from nkisim.lowering.remembered import remembered
 from nkisim.tensor import Tensor
 from nkisim.trace import current, restriction
 
@@ -42,6 +43,7 @@ def _eight(what: str, vals: Tensor, data: Tensor) -> Tensor:
     return vals
 
 
+@remembered
 def max8(*, src: Tensor, mask: Mask | None = None, dtype: Any = None, **kwargs: Any) -> Tensor:
     """The 8 largest values of each partition, largest first, compared in fp32. Vector Engine.
 
@@ -66,6 +68,7 @@ def max8(*, src: Tensor, mask: Mask | None = None, dtype: Any = None, **kwargs: 
     return out
 
 
+@remembered
 def nc_find_index8(
     *, data: Tensor, vals: Tensor, mask: Mask | None = None, dtype: Any = None, **kwargs: Any
 ) -> Tensor:
@@ -124,6 +127,7 @@ def _in_place(mask: Mask | None, data: Tensor) -> tuple[tuple[int, int] | None, 
     return rows, where
 
 
+@remembered
 def nc_match_replace8(
     *,
     data: Tensor,
@@ -180,6 +184,7 @@ def nc_match_replace8(
     return out
 
 
+@remembered
 def nc_stream_shuffle(
     src: Tensor,
     dst: Tensor,

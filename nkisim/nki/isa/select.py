@@ -26,6 +26,7 @@ from nkisim.lowering.operands import (
     same_shape,
 )
 from nkisim.lowering.registers import accumulate
+from nkisim.lowering.remembered import remembered
 from nkisim.memory import Space, c_strides
 from nkisim.nki.isa.constants import fp32, get_nc_version, nc_version, reduce_cmd
 from nkisim.tensor import Tensor
@@ -164,6 +165,7 @@ def _only_max(what: str, reduce_op: Any) -> None:
         )
 
 
+@remembered
 def range_select(
     *,
     on_true_tile: Tensor,
@@ -275,6 +277,7 @@ def _emit_select(
     )
 
 
+@remembered
 def select_reduce(
     *,
     dst: Tensor,
@@ -348,6 +351,7 @@ def _check_dtype_is(what: str, dst: Tensor, dtype: Any) -> None:
         )
 
 
+@remembered
 def tensor_copy_predicated(
     *,
     src: Tensor | float,
