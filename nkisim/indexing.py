@@ -34,6 +34,10 @@ def index(target: AccessPattern, key: object) -> AccessPattern | IndirectTensor:
         IndexingError: too many indices, or an index that has no access pattern.
         ShapeError: index tensors that do not broadcast.
     """
+    if type(key) is tuple and len(key) == len(target.shape):
+        view = _inside(target, key)
+        if view is not None:
+            return view
     if key is Ellipsis:
         return target.view_of(target.form, target.offsets)
     if isinstance(key, Mask):
@@ -58,6 +62,51 @@ def index(target: AccessPattern, key: object) -> AccessPattern | IndirectTensor:
     if not {slice, DynSlice}.isdisjoint(map(type, keys)):
         raise _mixed(target)
     return _advanced(target, axes)
+
+
+def _inside(target: AccessPattern, key: tuple) -> AccessPattern | None:
+    """The view `target[key]` of an index for each axis that is known to stay in it: integers and
+    slices, or integers and index tensors. None for others, which `index` looks at closer."""
+    starts: list[int] = []
+    stretches: list[Stretch] = []
+    sliced = arranged = False
+    for k, extent in zip(key, target.shape, strict=True):
+        kind = type(k)
+        if kind is int:
+            if not 0 <= k < extent:
+                return None
+            starts.append(k)
+            stretches.append(_ONE)
+            continue
+        if kind is IndexTensor:
+            arranged = True
+            starts.append(k.offset)
+            stretches.append((k.shape, k.coefs))
+            continue
+        sliced = True
+        if kind is slice:
+            start, stop, step = k.start, k.stop, k.step
+            if start is None:
+                start = 0
+            if stop is None:
+                stop = extent
+        elif kind is DynSlice:
+            start, stop, step = k.start, k.size, None
+            if type(start) is int is type(stop):
+                stop += start
+        else:
+            return None
+        plain = step is None and type(start) is type(stop) is int
+        if not plain or not 0 <= start <= stop <= extent:
+            return None
+        starts.append(start)
+        stretches.append((stop - start, 1))
+    if not arranged:
+        return target.view_of(_walked(target.form, tuple(stretches)), _moved(target, starts))
+    if sliced:
+        return None
+    form = _arranged(target.form, tuple(stretches))
+    return target.view_of(form, _moved(target, starts)) if len(form.shape) > 1 else None
 
 
 def _mixed(target: AccessPattern) -> IndexingError:

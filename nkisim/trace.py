@@ -347,8 +347,12 @@ class Tracer:
             location or locate(),
             engine is not None,
         )
+        self._write(instr, self.checker.on_instruction)
+
+    def _write(self, instr: Instruction, check: Callable[..., None], *more: Any) -> None:
+        """Write down an instruction, which `check` looks at first."""
         try:
-            self.checker.on_instruction(instr)
+            check(instr, *more)
         except KernelError as error:
             error.instruction = instr
             raise
@@ -363,12 +367,7 @@ class Tracer:
             is_result: whether it makes new tiles, whole, and writes nothing else.
         """
         instr.program, instr.loops = self.program, self.loops
-        try:
-            self.checker.on_same(instr, older, is_result)
-        except KernelError as error:
-            error.instruction = instr
-            raise
-        self.trace.instructions.append(instr)
+        self._write(instr, self.checker.on_same, older, is_result)
 
     def emit_again(self, outs: Iterable[Tensor], whole: Tensor) -> None:
         """Write down the last instruction, which reads no tensor, for others of the parts of
@@ -410,8 +409,8 @@ class Tracer:
         at = len(self.trace.instructions)
         more = (target,) if reads else ()
         instr = last.again((target,), last.ins + more, last.tiles_in + more, locate())
-        instr.attrs = attrs
-        self.write_again(instr, instr.outs + instr.tiles_in, is_result=False)
+        instr.attrs, instr.program, instr.loops = attrs, self.program, self.loops
+        self._write(instr, self.checker.on_sum, target)
         self._absorbed[value.buffer.number] = (at, last)
 
     @property

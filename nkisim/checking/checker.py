@@ -120,6 +120,16 @@ class Checker:
         if not is_result or not self._memory_state.on_result(instr):
             self._memory_state.on_instruction(instr)
 
+    def on_sum(self, instr: Instruction, target: Tensor) -> None:
+        """As on_instruction, for one that was right, and is to add to `target` in place of writing
+        a tile of its own."""
+        if not self._is_flawless(target) or not self._memory_state.is_known(target):
+            self.on_instruction(instr)
+        elif self.modes["scope"] != "off":
+            error = check_scope(instr, (target,), self.trace)
+            if error is not None:
+                self.report("scope", error)
+
     def on_masked_off(self, outs: tuple[Tensor, ...]) -> None:
         """A mask leaves nothing of an instruction that would have written `outs`."""
         self.skips += 1

@@ -73,6 +73,10 @@ class MemoryState:
             self.written.add_all(tensor.buffer)
         return True
 
+    def is_known(self, tensor: Tensor) -> bool:
+        """Whether it is known without a look that all of a tile was written."""
+        return self.written.knows(tensor)
+
     def _undefined(self, instr: Instruction, tensor: Tensor) -> np.ndarray | None:
         """Elements of an operand that nothing wrote; None when all are defined."""
         buffer = tensor.buffer
