@@ -118,10 +118,11 @@ class Strand:
         checker = self.loop.rolls.tracer.checker
         others = range(1, len(self.plan.gap) + 1)
         for before, like in zip(self._written(-2), self._written(-1), strict=False):
-            if like.whole and before.part.buffer is like.part.buffer:
-                step = even_step((before.part, like.part), 0, 1)
+            was, now = before.part, like.part
+            if like.whole and was.buffer is now.buffer and was.form is now.form:
+                step = even_step((was, now), 0, 1)
                 if step is not None:
-                    checker.on_repeat(_along(like.part, step, others), like.part)
+                    checker.on_repeat(_along(now, step, others), now)
 
     def _find(self) -> Sample | None:
         """The sample whose instructions the iteration that has just ended has."""

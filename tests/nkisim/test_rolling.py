@@ -67,6 +67,25 @@ def product(a, b):
     return out
 
 
+def sums_without_zeros(a, b):
+    """The first product starts the sum in each of some blocks, and the others go on."""
+    (k, m), n = a.shape, b.shape[1]
+    out = nl.ndarray((m, n), a.dtype, buffer=nl.shared_hbm)
+    left = nl.ndarray((k // 128, nl.par_dim(128), m), a.dtype)
+    for i in nl.affine_range(k // 128):
+        left[i] = nl.load(a[nl.ds(i * 128, 128)])
+    for j in nl.affine_range(n // 512):
+        right = nl.ndarray((k // 128, nl.par_dim(128), 512), b.dtype)
+        sums = nl.ndarray((m // 128, nl.par_dim(128), 512), nl.float32, buffer=nl.psum)
+        for i in nl.affine_range(k // 128):
+            right[i] = nl.load(b[nl.ds(i * 128, 128), nl.ds(j * 512, 512)])
+            for h in nl.affine_range(m // 128):
+                sums[h] += nisa.nc_matmul(left[i, :, nl.ds(h * 128, 128)], right[i])
+        for h in nl.affine_range(m // 128):
+            nl.store(out[nl.ds(h * 128, 128), nl.ds(j * 512, 512)], nisa.tensor_copy(sums[h]))
+    return out
+
+
 def masked_operands(a, b):
     """Operands of a matmul have masks of their own, which depend on the outer index."""
     (k, m), n = a.shape, b.shape[1]
@@ -304,6 +323,7 @@ UNIFORM = {
     "masked": (Kernel(masked), spec(128 * 10 + 5, 32)),
     "a short last tile": (Kernel(last_is_short), spec(128, 64 * 12 + 3)),
     "accumulation": (Kernel(product), spec(128 * 12, 128), spec(128 * 12, 512 * 9)),
+    "sums": (Kernel(sums_without_zeros), spec(128 * 9, 128 * 4), spec(128 * 9, 512 * 4)),
     "masked operands": (Kernel(masked_operands), spec(128 * 12, 128), spec(128 * 12, 512 * 9 - 7)),
     "blocks": (Kernel(blocks_kept), spec(128 * 10, 16)),
     "in order": (Kernel(running_sum), spec(128 * 10, 16)),
