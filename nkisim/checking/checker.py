@@ -156,6 +156,10 @@ class Checker:
         """Whether every element of a part of memory that the kernel made was written."""
         return self._memory_state.is_written(tensor)
 
+    def is_known(self, tensor: Tensor) -> bool:
+        """Whether it is known without a look that all of a part of memory was written."""
+        return self._memory_state.is_known(tensor)
+
     def left_out(self, tensor: Tensor) -> bool:
         """Whether a tile holds nothing, because a mask left nothing of what was to write it."""
         return self._memory_state.left_out(tensor)

@@ -388,24 +388,54 @@ def _assign(target: Tensor, value: Tensor | float) -> None:
             rule="HBM is written by DMA",
             fix="use nl.store(tensor[...], value)",
         )
-    target = as_tile(target)
     if not isinstance(value, Tensor):
-        current().emit("memset", (target,), value=number(value))
+        current().emit("memset", (as_tile(target),), value=number(value))
         return
-    write = current().unassigned.pop(value.buffer.number, None)
+    tracer = current()
+    write = tracer.unassigned.pop(value.buffer.number, None)
     if write is not None:
-        write(target)
+        write(as_tile(target))
         return
+    checker = tracer.checker
+    if target.space is Space.PSUM:
+        _refuse_gpsimd(target, value)
+    if checker.is_known(value):
+        _assign_whole(target, value)
+        return
+    if checker.left_out(value):
+        if checker.untouched(target):
+            checker.on_masked_off((target,))
+        return
+    if checker.defined_part(value) is None:
+        _assign_whole(target, value)
+        return
+    target, value = _alike(target, value)
+    left, where = checker.defined_part(value), None
+    if left is not None:
+        target, value, where = target.restrict(left.box), value.restrict(left.box), left.dense
+    tracer.emit("tensor_copy", (target,), (value,), where=where, assign=True)
+
+
+@remembered
+def _assign_whole(target: Tensor, value: Tensor) -> None:
+    target, value = _alike(target, value)
+    current().emit("tensor_copy", (target,), (value,), assign=True)
+
+
+def _alike(target: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Both sides of an assignment in one shape.
+
+    Raises:
+        MemorySpaceError: the value is in HBM.
+        ShapeError: it does not fit.
+    """
     if not value.space.on_chip:
         raise MemorySpaceError(
             f"assignment of {value.describe()} to a tile",
             rule="HBM is read by DMA",
             fix="nl.load it first",
         )
-    if current().checker.left_out(value):
-        if current().checker.untouched(target):
-            current().checker.on_masked_off((target,))
-        return
+    target = as_tile(target)
     if value.size > target.size:
         raise ShapeError(
             f"{value.describe()} is assigned to {target.describe()}, which is smaller",
@@ -416,26 +446,6 @@ def _assign(target: Tensor, value: Tensor | float) -> None:
         )
     if value.ndim != target.ndim and value.size == target.size:
         value = as_tile(value).reshape(target.shape)
-    if target.space is Space.PSUM:
-        _refuse_gpsimd(target, value)
-    if current().checker.defined_part(value) is None:
-        _copy_into(target, value)
-        return
-    target, value = _alike(target, value)
-    left, where = current().checker.defined_part(value), None
-    if left is not None:
-        target, value, where = target.restrict(left.box), value.restrict(left.box), left.dense
-    current().emit("tensor_copy", (target,), (value,), where=where, assign=True)
-
-
-@remembered
-def _copy_into(target: Tensor, value: Tensor) -> None:
-    target, value = _alike(target, value)
-    current().emit("tensor_copy", (target,), (value,), assign=True)
-
-
-def _alike(target: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Both sides of an assignment in one shape."""
     target, value = _once(target, value)
     return target, fit(value, target, "assignment")
 
