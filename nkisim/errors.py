@@ -13,11 +13,14 @@ import warnings
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 if TYPE_CHECKING:
     from nkisim.instruction import Instruction
     from nkisim.trace import Trace
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# Code that kernels call. NumPy hands some calls on: `np.sum(tile)`.
+_PACKAGES = tuple([os.path.dirname(os.path.abspath(f)) + os.sep for f in (__file__, np.__file__)])
 
 
 class Location(NamedTuple):
@@ -47,7 +50,7 @@ _own_files: set[str] = set()
 
 
 def caller(depth: int = 1) -> FrameType | None:
-    """The innermost frame outside `nkisim`: the kernel's. None when there is none.
+    """The innermost frame outside `nkisim` and NumPy: the kernel's. None when there is none.
 
     Args:
         depth: how many frames further out to begin; those before are the simulator's own.
@@ -56,7 +59,7 @@ def caller(depth: int = 1) -> FrameType | None:
     while frame is not None:
         name = frame.f_code.co_filename
         if name not in _own_files:
-            if not name.startswith(_PACKAGE):
+            if not name.startswith(_PACKAGES):
                 return frame
             _own_files.add(name)
         frame = frame.f_back

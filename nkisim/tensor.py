@@ -12,7 +12,7 @@ import numpy as np
 
 from nkisim.access import AccessPattern, Form
 from nkisim.dtypes import as_dtype
-from nkisim.errors import ControlFlowError, ShapeError
+from nkisim.errors import ControlFlowError, ParameterError, ShapeError
 from nkisim.index import IndexTensor, Mask, as_int
 from nkisim.indexing import index
 from nkisim.indirect import DynamicIndex, IndirectTensor
@@ -23,7 +23,6 @@ class Tensor(AccessPattern):
     """A view of a buffer. `nl.ndarray`, kernel arguments and every operation's result are these."""
 
     __slots__ = ()
-    __array_ufunc__ = None
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -160,6 +159,36 @@ class Tensor(AccessPattern):
     def __abs__(self) -> Tensor:
         return _operation("abs")(self)
 
+    def __float__(self) -> float:
+        raise ControlFlowError(
+            f"a number is made of {self.describe()}",
+            rule="a kernel is traced before it runs: tile values are not known to Python",
+            fix="compute with tiles, by the functions of nki.language",
+        )
+
+    __int__ = __float__
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **kwargs: object):
+        """`number * tile` for a NumPy number. Raises ParameterError for what else NumPy is asked
+        to do with a tile."""
+        number, *rest = inputs
+        if isinstance(number, np.generic) and len(rest) == 1 and method == "__call__":
+            return _operation("operator")(_operation("operator_name")(ufunc), number, rest[0])
+        arrays = [x for x in inputs if isinstance(x, np.ndarray)]
+        if arrays:
+            raise ParameterError(
+                f"an array of shape {arrays[0].shape} and {self.describe()} are operands of one "
+                "operation",
+                rule="operands are on-chip tiles, Python numbers or NumPy scalars",
+                fix="pass arrays as kernel arguments and nl.load them",
+            )
+        name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+        raise ParameterError(
+            f"NumPy's {name} is given {self.describe()}",
+            rule="a kernel is traced before it runs: a tile has no values that NumPy could take",
+            fix=f"use the function of nki.language, e.g. nl.{_WRITTEN.get(name, name)}",
+        )
+
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
@@ -176,6 +205,17 @@ _operations: dict[str, Callable] = {}
 def provide_operations(table: dict[str, Callable]) -> None:
     """Give the functions behind Python's operators: name -> function(x, y)."""
     _operations.update(table)
+
+
+# What nki.language calls functions of NumPy, where that is something else.
+_WRITTEN = {
+    "absolute": "abs",
+    "add.reduce": "sum",
+    "maximum.reduce": "max",
+    "minimum.reduce": "min",
+    "multiply.reduce": "prod",
+    "remainder": "mod",
+}
 
 
 def _operation(name: str) -> Callable:

@@ -169,8 +169,8 @@ def where(
     condition one on indices: a mask."""
     if isinstance(condition, Mask):
         return _where_index(condition, x, y, dtype, mask)
-    for tile in (condition, x):
-        require_tensor("nl.where", tile)
+    for name, tile in (("condition", condition), ("x", x)):
+        require_tensor(f"{name} of nl.where", tile)
         require_on_chip("where", tile)
     shape = broadcast_shapes(*(t.shape for t in (condition, x, y) if isinstance(t, Tensor)))
     kind = y.dtype if isinstance(y, Tensor) else weak_scalar_dtype(number(y))
@@ -381,4 +381,6 @@ def _in_place(op: str, target: Tensor, value: Tensor | float) -> None:
     elementwise(op, target, value, out=target)
 
 
-provide_operations(FUNCTIONS | {"operator": _operator, "assign_op": _assign_op})
+provide_operations(
+    FUNCTIONS | {"operator": _operator, "operator_name": operator_name, "assign_op": _assign_op}
+)

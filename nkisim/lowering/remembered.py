@@ -177,7 +177,7 @@ def _do_again(tracer: Tracer, note: Note, pool: list, location: Location | None)
     """
     tracer.restore(pool)
     for model, namesake in note.makes:
-        name = "" if namesake < 0 else pool[namesake].derived_name
+        name = model.name if namesake < 0 else pool[namesake].derived_name
         pool.append(tracer.make_again(model, name, location))
     for state in note.hidden:
         pool.append(tracer.hidden(*state))
@@ -209,7 +209,7 @@ def _note(
     names = [x.derived_name for x in tensors]
     if (
         any([not b.space.on_chip or b.place is not None for b in made])
-        or any([b.name and b.name not in names for b in made])
+        or any([b.name and tensors and b.name not in names for b in made])
         or any([i.origin or i.where is not None or i.where_out is not None for i in written])
         or not (result is None or isinstance(result, Tensor))
     ):
@@ -244,13 +244,17 @@ def _note(
             )
         )
     return Note(
-        tuple([(b.again(0, None, ()), names.index(b.name) if b.name else -1) for b in made]),
+        tuple([(b.again(0, None, ()), _namesake(b, names)) for b in made]),
         tuple([(b.name, b.shape, b.dtype) for b in states]),
         tuple(views),
         tuple(numbers),
         tuple(writes),
         -1 if result is None else _position(result, pool),
     )
+
+
+def _namesake(buffer: Buffer, names: list[str]) -> int:
+    return names.index(buffer.name) if buffer.name and buffer.name in names else -1
 
 
 def _position(x: Tensor, pool: list[Tensor]) -> int | None:

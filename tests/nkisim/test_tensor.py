@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -13,6 +15,7 @@ from nkisim.errors import (
     IndexingError,
     KernelError,
     OutOfBoundsError,
+    ParameterError,
     ShapeError,
 )
 from nkisim.index import DynSlice, MGrid, arange
@@ -395,3 +398,34 @@ def test_empty_tensors_have_empty_views(shape):
     t = tensor(*shape)
     assert elements(t).shape == shape
     assert t.escape() is None
+
+
+@pytest.mark.parametrize(
+    ("compute", "name"),
+    [
+        (np.exp, "exp"),
+        (np.absolute, "abs"),
+        (np.sum, "sum"),
+        (np.max, "max"),
+        (lambda t: np.maximum(t, t), "maximum"),
+        (lambda t: np.multiply(2.0, t), "multiply"),
+    ],
+)
+def test_numpy_has_no_use_for_a_tile(compute, name):
+    with pytest.raises(
+        ParameterError, match=f"NumPy's .* is given 'x' (?s:.*)nl.{name}$"
+    ) as caught:
+        compute(tensor(4, 6))
+    assert caught.value.location.filename == __file__
+
+
+@pytest.mark.parametrize("compute", [lambda a, t: a * t, lambda a, t: t - a, np.maximum])
+def test_arrays_are_no_operands(compute):
+    with pytest.raises(ParameterError, match="are operands of one operation"):
+        compute(np.ones((4, 6), np.float32), tensor(4, 6))
+
+
+@pytest.mark.parametrize("number", [float, int, math.exp])
+def test_a_tile_is_no_number(number):
+    with pytest.raises(ControlFlowError, match="a number is made of 'x'"):
+        number(tensor(1, 1))
