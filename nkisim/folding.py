@@ -45,7 +45,7 @@ def fold_assignments(trace: Trace, rolled: Container[int] = ()) -> None:
     for at, instr in enumerate(instructions):
         for t in instr.outs + instr.tiles_in:
             positions = touches.get(t.buffer.number)
-            if positions is not None and positions[-1:] != [at]:
+            if positions is not None and (not positions or positions[-1] != at):
                 positions.append(at)
     gone: set[int] = set()
     for at, copy in enumerate(instructions):

@@ -102,14 +102,17 @@ class Instruction:
         outs: tuple[Tensor, ...],
         ins: tuple[Operand, ...],
         tiles_in: tuple[Tensor, ...],
+        program: int,
+        loops: tuple,
         location: Location | None,
     ) -> Instruction:
-        """The same on other operands, at another line. To be placed in an instance and loops."""
+        """The same on other operands, at another line of the kernel."""
         new = object.__new__(Instruction)
         new.opcode, new.engine, new.attrs = self.opcode, self.engine, self.attrs
         new.engine_asked, new.watched = self.engine_asked, self.watched
         new.where = new.where_out = new.origin = None
-        new.outs, new.ins, new.tiles_in, new.location = outs, ins, tiles_in, location
+        new.outs, new.ins, new.tiles_in = outs, ins, tiles_in
+        new.program, new.loops, new.location = program, loops, location
         return new
 
     @property

@@ -207,16 +207,16 @@ class Tracer:
             self._shared.append(self._allocate(shape, dtype, space, name=name, shared=True))
         return self._agreed(f"shared HBM tensor {at}", self._shared[at], shape, dtype)
 
-    def make_again(self, like: Buffer, name: str, location: Location | None) -> Tensor:
+    def make_again(self, like: Tensor, name: str, location: Location | None) -> Tensor:
         """A new on-chip tile like another one, which was checked."""
         buffers = self.trace.buffers
-        buffer = like.again(len(buffers), self.program, self.loops)
+        buffer = like.buffer.again(len(buffers), self.program, self.loops)
         buffer.name, buffer.location = name, location
         buffers.append(buffer)
         declaration = self.program, self._declarations.name(location)
         if self.loops:
             self.checker.on_declare(declaration, buffer)
-        return Tensor(buffer)
+        return like.moved(buffer, like.offsets)
 
     def exchange(self, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
         """HBM through which instances hand each other data around a `barrier`: one tensor for the
@@ -347,9 +347,9 @@ class Tracer:
             location or locate(),
             engine is not None,
         )
-        self._write(instr, self.checker.on_instruction)
+        self.write(instr, self.checker.on_instruction)
 
-    def _write(self, instr: Instruction, check: Callable[..., None], *more: Any) -> None:
+    def write(self, instr: Instruction, check: Callable[..., None], *more: Any) -> None:
         """Write down an instruction, which `check` looks at first."""
         try:
             check(instr, *more)
@@ -357,17 +357,6 @@ class Tracer:
             error.instruction = instr
             raise
         self.trace.instructions.append(instr)
-
-    def write_again(self, instr: Instruction, older: tuple[Tensor, ...], is_result: bool) -> None:
-        """Write down an instruction like another one, which was right, on operands alike.
-
-        Args:
-            instr: the instruction.
-            older: the operands that were not made for it.
-            is_result: whether it makes new tiles, whole, and writes nothing else.
-        """
-        instr.program, instr.loops = self.program, self.loops
-        self._write(instr, self.checker.on_same, older, is_result)
 
     def emit_again(self, outs: Iterable[Tensor], whole: Tensor) -> None:
         """Write down the last instruction, which reads no tensor, for others of the parts of
@@ -408,9 +397,10 @@ class Tracer:
         last = self.trace.instructions.pop()
         at = len(self.trace.instructions)
         more = (target,) if reads else ()
-        instr = last.again((target,), last.ins + more, last.tiles_in + more, locate())
-        instr.attrs, instr.program, instr.loops = attrs, self.program, self.loops
-        self._write(instr, self.checker.on_sum, target)
+        ins, tiles_in = last.ins + more, last.tiles_in + more
+        instr = last.again((target,), ins, tiles_in, self.program, self.loops, locate())
+        instr.attrs = attrs
+        self.write(instr, self.checker.on_sum, target)
         self._absorbed[value.buffer.number] = (at, last)
 
     @property

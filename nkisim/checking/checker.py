@@ -72,6 +72,7 @@ class Checker:
         ]
         # What is left to look at of operands that are right by themselves.
         self._of_whole = [(n, check) for n, check in self._stages if n in ("memory", "scope")]
+        self._scoped = self.modes["scope"] != "off"
         self._fitting: set[tuple] = set()  # shapes, types and memories of tiles
         self._flawless: dict[tuple, bool] = {}  # of on-chip views: few, used again and again
         # Those that reach an odd partition: a DMA that writes there itself (nkisim.folding) may.
@@ -110,10 +111,12 @@ class Checker:
             older: the operands that were not made for it.
             is_result: whether it makes new tiles, whole, and writes nothing else.
         """
-        if not all(map(self._is_flawless, older)):
-            self.on_instruction(instr)
-            return
-        if self.modes["scope"] != "off":
+        known = self._flawless
+        for t in older:
+            if not known.get((t.form, t.offsets, t.buffer.par_axis)) and not self._is_flawless(t):
+                self.on_instruction(instr)
+                return
+        if self._scoped:
             error = check_scope(instr, older, self.trace)
             if error is not None:
                 self.report("scope", error)
@@ -125,7 +128,7 @@ class Checker:
         a tile of its own."""
         if not self._is_flawless(target) or not self._memory_state.is_known(target):
             self.on_instruction(instr)
-        elif self.modes["scope"] != "off":
+        elif self._scoped:
             error = check_scope(instr, (target,), self.trace)
             if error is not None:
                 self.report("scope", error)

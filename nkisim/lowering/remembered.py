@@ -4,8 +4,7 @@ A kernel calls few operations on operands of few forms, thousands of times. Most
 call is to look at these: do they fit together, which instruction takes them, what is the result?
 What comes of that follows from the forms of the tiles and from the other arguments alone. It is
 kept as a `Note`, and later calls write down what that says, on their own tiles. What depends on
-where the kernel is, such as whether an operand was written, is looked at each time
-(`Tracer.write_again`).
+where the kernel is, such as whether an operand was written, is looked at each time.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class Note(NamedTuple):
         gives: the position of its result; -1 if it has none.
     """
 
-    makes: tuple[tuple[Buffer, int], ...]
+    makes: tuple[tuple[Tensor, int], ...]
     hidden: tuple[tuple[str, tuple[int, ...], np.dtype], ...]
     views: tuple[tuple[int, Form], ...]
     numbers: tuple[float, ...]
@@ -116,7 +115,7 @@ def _describe(arguments: Iterable[Any], key: list, tensors: list[Tensor]) -> boo
     are. False if no note is kept for such ones."""
     for x in arguments:
         kind = type(x)
-        if kind is Tensor and len(x.shape) > 1:
+        if kind is Tensor:
             buffer = x.buffer
             key += (x.form, x.dtype, buffer.space, buffer.par_axis, buffer.declared)
             tensors.append(x)
@@ -160,8 +159,10 @@ def _describe_named(named: dict[str, Any], key: list, tensors: list[Tensor]) -> 
 
 def _mark_same(tensors: list[Tensor], key: list) -> None:
     """Add to `key` which of the tensors begin where another one does."""
-    for n, x in enumerate(tensors):
-        for m, y in enumerate(tensors[:n]):
+    for n in range(1, len(tensors)):
+        x = tensors[n]
+        for m in range(n):
+            y = tensors[m]
             if y.buffer is x.buffer and y.offsets == x.offsets:
                 key += (m, n)
 
@@ -177,7 +178,7 @@ def _do_again(tracer: Tracer, note: Note, pool: list, location: Location | None)
     """
     tracer.restore(pool)
     for model, namesake in note.makes:
-        name = model.name if namesake < 0 else pool[namesake].derived_name
+        name = model.buffer.name if namesake < 0 else pool[namesake].derived_name
         pool.append(tracer.make_again(model, name, location))
     for state in note.hidden:
         pool.append(tracer.hidden(*state))
@@ -186,8 +187,10 @@ def _do_again(tracer: Tracer, note: Note, pool: list, location: Location | None)
         pool.append(x.view_of(form, x.offsets))
     pool += note.numbers
     for model, outs, ins, tiles_in, older, is_result in note.writes:
-        instr = model.again(outs(pool), ins(pool), tiles_in(pool), location)
-        tracer.write_again(instr, older(pool), is_result)
+        instr = model.again(
+            outs(pool), ins(pool), tiles_in(pool), tracer.program, tracer.loops, location
+        )
+        tracer.write(instr, tracer.checker.on_same, older(pool), is_result)
     return None if note.gives < 0 else pool[note.gives]
 
 
@@ -208,7 +211,8 @@ def _note(
     made = [b for b in trace.buffers[buffer:] if b.number not in trace.hidden]
     names = [x.derived_name for x in tensors]
     if (
-        any([not b.space.on_chip or b.place is not None for b in made])
+        any([len(x.shape) < 2 for x in tensors])  # whose axes mean different things
+        or any([not b.space.on_chip or b.place is not None for b in made])
         or any([b.name and tensors and b.name not in names for b in made])
         or any([i.origin or i.where is not None or i.where_out is not None for i in written])
         or not (result is None or isinstance(result, Tensor))
@@ -244,7 +248,7 @@ def _note(
             )
         )
     return Note(
-        tuple([(b.again(0, None, ()), _namesake(b, names)) for b in made]),
+        tuple([(Tensor(b.again(0, None, ())), _namesake(b, names)) for b in made]),
         tuple([(b.name, b.shape, b.dtype) for b in states]),
         tuple(views),
         tuple(numbers),
