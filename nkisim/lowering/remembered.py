@@ -19,7 +19,7 @@ import numpy as np
 
 from nkisim.access import Form
 from nkisim.errors import Location, locate
-from nkisim.index import Mask
+from nkisim.index import IndexTensor, Mask
 from nkisim.instruction import Instruction, picker
 from nkisim.memory import Buffer, PartitionDim
 from nkisim.tensor import Tensor
@@ -123,6 +123,8 @@ def _describe(arguments: Iterable[Any], key: list, tensors: list[Tensor]) -> boo
             key += (kind, x or str(x))  # 0.0 equals -0.0
         elif kind in _PLAIN or isinstance(x, np.dtype | Enum):
             key += (kind, x)
+        elif kind is IndexTensor and type(x.offset) is int:
+            key += (kind, x.shape, x.coefs, x.offset)
         elif kind is Mask:
             if not _describe_mask(x, key):
                 return False

@@ -152,6 +152,11 @@ CALLS = {
     "scan": lambda t: nisa.tensor_tensor_scan(t.x, t.y, t.c, np.multiply, np.add),
     "statistics": lambda t: nisa.bn_aggr(nisa.bn_stats(t.x[:, 0:256])),
     "max8": lambda t: nisa.nc_find_index8(data=t.x, vals=nisa.max8(src=t.x)),
+    "iota": lambda t: nisa.iota(t.f + t.k // 2, dtype=nl.int32, mask=t.p < 100),
+    "affine_select": lambda t: nisa.affine_select(t.p + t.k // 2 >= t.f, t.x, 0.5),
+    "affine_select under a mask": lambda t: nisa.affine_select(
+        (t.p < t.k) if t.k % 2 else t.p - t.f, t.x, -0.0 if t.k % 3 else 0.0, mask=t.f < 9
+    ),
     "dma_copy": lambda t: nisa.dma_copy(dst=t.out[t.k], src=t.hbm[3 - t.k]),
     "in place": lambda t: t.x.__iadd__(t.y if t.k % 2 else 2.0),
     "into PSUM": lambda t: t.psum.__iadd__(nisa.nc_matmul(t.w, t.bf[:, 0:256])),

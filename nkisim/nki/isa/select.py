@@ -42,6 +42,7 @@ def _require_dtype(what: str, tile: Tensor, allowed: set[str], fix: str) -> None
         )
 
 
+@remembered
 def iota(expr: IndexTensor, dtype: Any, *, mask: Mask | None = None, **kwargs: Any) -> Tensor:
     """The values of an index expression, as an SBUF tile. GpSimd Engine.
 
@@ -97,15 +98,6 @@ def affine_select(
         An SBUF tile of the tile's shape.
     """
     what = "nisa.affine_select"
-    tile = require_tile(what, on_true_tile)
-    result = tile.dtype if dtype is None else as_dtype(dtype)
-    for dt in (tile.dtype, result):
-        if dt not in _SELECTABLE:
-            raise DTypeError(
-                f"{what} of {tile.describe()} into {dt}",
-                rule="types are floats and 8- or 16-bit integers",
-                fix="convert the tile to float32 first",
-            )
     if isinstance(pred, IndexTensor):
         pred = pred > 0
     if isinstance(pred, bool | np.bool_):
@@ -123,24 +115,46 @@ def affine_select(
             rule="the value where the predicate is false is a number",
             fix="use nl.where for a tile",
         )
+    return _select(what, on_true_tile, on_false_value, *pred.terms, mask=mask, dtype=dtype)
+
+
+@remembered
+def _select(
+    what: str,
+    tile: Tensor,
+    other: float,
+    *terms: IndexTensor,
+    mask: Mask | None,
+    dtype: Any,
+) -> Tensor:
+    """`tile` where all of some index expressions are >= 0, else `other`."""
+    tile = require_tile(what, tile)
+    result = tile.dtype if dtype is None else as_dtype(dtype)
+    for dt in (tile.dtype, result):
+        if dt not in _SELECTABLE:
+            raise DTypeError(
+                f"{what} of {tile.describe()} into {dt}",
+                rule="types are floats and 8- or 16-bit integers",
+                fix="convert the tile to float32 first",
+            )
     left = restriction(mask, tile.shape)
-    pred.check_fits(tile.shape)
+    Mask(terms).check_fits(tile.shape)
     out = ndarray(tile.shape, result)
     if left.empty:
         return out
     if tile.space is Space.PSUM:  # where GpSimd cannot read; the compiler adds a copy, too
         tile = copy(tile, mask=mask)
-    terms = []
-    for term in pred.terms:
+    affines = []
+    for term in terms:
         wide = term.expand(tile.shape)
         start = wide.offset + sum(c * lo for c, (lo, _) in zip(wide.coefs, left.box, strict=True))
-        terms.append(Affine(wide.coefs, start))
+        affines.append(Affine(wide.coefs, start))
     current().emit(
         "affine_select",
         (narrow(out, left),),
-        (narrow(tile, left), *terms),
+        (narrow(tile, left), *affines),
         where=left.dense,
-        value=float(number(on_false_value)),
+        value=float(number(other)),
     )
     return out
 
