@@ -105,6 +105,64 @@ def causal_attention(q, k, v):
     return out
 
 
+def block_sparse_attention(q, k, v):
+    """Attention of each tile of rows of q to the tiles of k and v that a list of Python names for
+    it: q, k and v (length, 128). No two rounds are known to be alike."""
+    length, head = q.shape
+    tiles = length // TILE_ROWS
+    wanted = [sorted({0, i // 3, i // 2, max(i - 1, 0), i}) for i in range(tiles)]
+    out = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
+    known = {}
+    for i, blocks in enumerate(wanted):
+        row = q[nl.ds(i * TILE_ROWS, TILE_ROWS), :]
+        query = nl.copy(nl.transpose(nl.load(row) * head**-0.5), dtype=nl.bfloat16)
+        top = nl.full((TILE_ROWS, 1), -3e38, nl.float32)
+        sums = nl.zeros((TILE_ROWS, 1), nl.float32)
+        total = nl.zeros((TILE_ROWS, head), nl.float32)
+        for j in blocks:
+            if j not in known:
+                at = nl.ds(j * TILE_ROWS, TILE_ROWS)
+                turned = nl.copy(nl.transpose(nl.load(k[at, :])), dtype=nl.bfloat16)
+                known[j] = turned, nl.load(v[at, :], dtype=nl.bfloat16)
+            keys, values = known[j]
+            scores = nisa.nc_matmul(query, keys)
+            best = nl.maximum(top, nl.max(scores, axis=1, keepdims=True))
+            powers = nl.exp(scores - best)
+            change = nl.exp(top - best)
+            sums = sums * change + nl.sum(powers, axis=1, keepdims=True)
+            weights = nl.copy(nl.transpose(powers), dtype=nl.bfloat16)
+            total = total * change + nisa.nc_matmul(weights, values)
+            top = best
+        nl.store(out[nl.ds(i * TILE_ROWS, TILE_ROWS), :], total / sums)
+    return out
+
+
+def experts(x, up, down):
+    """Each tile of tokens of x (tokens, 512) through one of some pairs of layers, up (experts, 512,
+    1024) and down (experts, 1024, 512), that a table of Python names: loops that are unrolled."""
+    tokens, width = x.shape
+    count, _, inner = up.shape
+    steps, parts = width // 128, inner // 128
+    chosen = [(5 * i + i // 7) % count for i in range(tokens // TILE_ROWS)]
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.static_range(tokens // TILE_ROWS):
+        e, at = chosen[i], nl.ds(i * TILE_ROWS, TILE_ROWS)
+        turned = [nl.load_transpose2d(x[at, nl.ds(s * 128, 128)]) for s in range(steps)]
+        hidden = []
+        for p in nl.static_range(parts):
+            sums = nl.zeros((128, TILE_ROWS), nl.float32, buffer=nl.psum)
+            for s in nl.static_range(steps):
+                weights = nl.load(up[e, nl.ds(s * 128, 128), nl.ds(p * 128, 128)])
+                sums += nisa.nc_matmul(weights, turned[s])
+            hidden.append(nisa.activation(nl.silu, sums, dtype=x.dtype))
+        result = nl.zeros((TILE_ROWS, width), nl.float32, buffer=nl.psum)
+        for p in nl.static_range(parts):
+            weights = nl.load(down[e, nl.ds(p * 128, 128), :])
+            result += nisa.nc_matmul(hidden[p], weights)
+        nl.store(out[at, :], nisa.tensor_copy(result, dtype=x.dtype))
+    return out
+
+
 def generated(a, b):
     """a @ b as a compiler writes it, a (m, k) and b (k, n): all tiles are kept in a few tensors,
     with an axis for each loop around them."""
@@ -168,6 +226,10 @@ def cases() -> Iterator[tuple[str, Kernel, tuple]]:
     yield "matmul as a compiler writes it", Kernel(generated), pair
     long = spec(64 * TILE_ROWS, 128)
     yield "causal attention", Kernel(causal_attention), (long, long, long)
+    yield "block-sparse attention, unrolled", Kernel(block_sparse_attention), (long, long, long)
+    layers = spec(8, 512, 1024, dtype=bfloat16), spec(8, 1024, 512, dtype=bfloat16)
+    tokens = spec(64 * TILE_ROWS, 512, dtype=bfloat16)
+    yield "a layer of experts, unrolled", Kernel(experts), (tokens, *layers)
 
 
 def published() -> Iterator[tuple[str, Kernel, tuple]]:
