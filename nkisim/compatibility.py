@@ -16,7 +16,8 @@ from nkisim.dtypes import F32, bfloat16, float8_e4m3, float8_e5m2
 from nkisim.errors import KernelError, OutputError, ParameterError, warn
 from nkisim.memory import Role, Space
 from nkisim.tensor import Tensor
-from nkisim.trace import Trace, Tracer
+from nkisim.trace import Trace
+from nkisim.tracer import Tracer
 
 # The types that NumPy does not have, which the SDK's simulator computes in fp32.
 _EMULATED = frozenset(np.dtype(t) for t in (bfloat16, float8_e4m3, float8_e5m2))

@@ -16,7 +16,7 @@ from nkisim.access import AccessPattern
 from nkisim.errors import KernelError
 from nkisim.program import Program
 from nkisim.tensor import Tensor
-from nkisim.trace import current, tracing
+from nkisim.tracer import current, tracing
 from nkisim.views import view_of
 
 

@@ -24,7 +24,7 @@ from nkisim.machine import TARGET, Machine
 from nkisim.program import Program, TensorSpec
 from nkisim.rolling import Closeness
 from nkisim.tensor import Tensor
-from nkisim.trace import Tracer, tracing
+from nkisim.tracer import Tracer, tracing
 
 _log = logging.getLogger("nkisim")
 
@@ -306,7 +306,7 @@ class Specialization:
     Args:
         kernel: the kernel.
         args, kwargs: as for `Kernel.specialize`.
-        closeness: see `nkisim.trace.Tracer`.
+        closeness: see `nkisim.tracer.Tracer`.
     """
 
     def __init__(

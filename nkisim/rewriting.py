@@ -20,7 +20,7 @@ from nkisim.errors import IndexingError, warn
 from nkisim.index import Mask, as_int
 from nkisim.loop_index import LoopIndex
 from nkisim.sources import compiled_again, source_of
-from nkisim.trace import current, tracing
+from nkisim.tracer import current, tracing
 
 _FUTURE_ANNOTATIONS = annotations.compiler_flag
 

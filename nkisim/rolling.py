@@ -48,7 +48,8 @@ from nkisim.unrolling import Rolled, unroll
 
 if TYPE_CHECKING:
     from nkisim.instruction import Instruction
-    from nkisim.trace import Trace, Tracer
+    from nkisim.trace import Trace
+    from nkisim.tracer import Tracer
 
 
 _MOST = 64  # strands of a loop

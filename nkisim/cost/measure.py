@@ -22,7 +22,7 @@ from nkisim.files import write_whole
 from nkisim.frameworks import require_numpy
 from nkisim.kernel import Kernel, as_kernel, leaves
 from nkisim.program import poison
-from nkisim.trace import tracing
+from nkisim.tracer import tracing
 
 PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
 

@@ -17,7 +17,7 @@ from nkisim.lowering.movement import copy
 from nkisim.lowering.operands import one_of, require_tile
 from nkisim.memory import Space
 from nkisim.tensor import Tensor
-from nkisim.trace import current
+from nkisim.tracer import current
 
 _BINARY = alu.ALU_OPERATORS - alu.UNARY_ALU
 

@@ -13,7 +13,7 @@ from nkisim.index import Mask
 from nkisim.instruction import Engine
 from nkisim.lowering.operands import lane_operand, lane_view, narrow, one_of
 from nkisim.tensor import Tensor
-from nkisim.trace import current, restriction
+from nkisim.tracer import current, restriction
 
 Steps = tuple[tuple[str, bool], ...]  # (operator, whether its operands are swapped)
 

@@ -8,7 +8,7 @@ from typing import Any
 from nkisim.errors import ParameterError
 from nkisim.grid import NeuronCores, SpmdDim
 from nkisim.index import as_int
-from nkisim.trace import current, tracing
+from nkisim.tracer import current, tracing
 
 
 def nc(count: int) -> NeuronCores:

@@ -22,7 +22,7 @@ from nkisim.lowering.remembered import remembered
 from nkisim.memory import Space
 from nkisim.reshaping import once
 from nkisim.tensor import Tensor, provide_operations
-from nkisim.trace import current
+from nkisim.tracer import current
 
 
 def elementwise(

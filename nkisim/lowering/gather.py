@@ -14,7 +14,7 @@ from nkisim.instruction import Engine
 from nkisim.lowering.memory import full, ndarray
 from nkisim.lowering.operands import number, require_tile
 from nkisim.tensor import Tensor
-from nkisim.trace import current, restriction
+from nkisim.tracer import current, restriction
 
 
 def gather(

@@ -21,7 +21,7 @@ from nkisim.machine import GEN2
 from nkisim.memory import Space
 from nkisim.restriction import Box
 from nkisim.tensor import MaskedTensor, Tensor
-from nkisim.trace import current, restriction
+from nkisim.tracer import current, restriction
 
 _VECTOR_TRANSPOSE_MAX = 32
 _PE_STEP = 32

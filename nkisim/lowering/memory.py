@@ -13,7 +13,7 @@ from nkisim.index import DynSlice, as_int
 from nkisim.lowering.remembered import remembered
 from nkisim.memory import Allocation, Buffer, PartitionDim, Space, check_shapes
 from nkisim.tensor import Tensor
-from nkisim.trace import current
+from nkisim.tracer import current
 
 
 def par_dim(size: int) -> int:

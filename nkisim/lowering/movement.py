@@ -26,7 +26,7 @@ from nkisim.machine import GEN2
 from nkisim.memory import Space, check_shapes
 from nkisim.reshaping import once
 from nkisim.tensor import Tensor, provide_operations
-from nkisim.trace import current, restriction
+from nkisim.tracer import current, restriction
 
 
 @remembered

@@ -14,7 +14,7 @@ from nkisim.lowering.operands import require_tile
 from nkisim.lowering.reduce import float_type, free_axes, kept_mask, reduce
 from nkisim.lowering.remembered import remembered
 from nkisim.tensor import Tensor
-from nkisim.trace import restriction
+from nkisim.tracer import restriction
 
 
 @remembered

@@ -16,7 +16,7 @@ from nkisim.memory import Space
 from nkisim.reshaping import as_tile, broadcast, once, once_of
 from nkisim.restriction import Restriction
 from nkisim.tensor import Tensor
-from nkisim.trace import current
+from nkisim.tracer import current
 
 
 def number(value: object) -> object:

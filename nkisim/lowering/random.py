@@ -15,7 +15,7 @@ from nkisim.lowering.movement import copy
 from nkisim.lowering.operands import lane_operand, narrow, require_tile, spread
 from nkisim.memory import check_shapes
 from nkisim.tensor import Tensor
-from nkisim.trace import current, restriction
+from nkisim.tracer import current, restriction
 
 
 def _state() -> Tensor:

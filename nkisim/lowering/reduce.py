@@ -18,7 +18,7 @@ from nkisim.lowering.operands import narrow, require_tile
 from nkisim.lowering.remembered import remembered
 from nkisim.restriction import Box, Restriction, boxes
 from nkisim.tensor import Tensor
-from nkisim.trace import current, restriction
+from nkisim.tracer import current, restriction
 
 
 def free_axes(what: str, axis: object, x: Tensor) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from nkisim.dtypes import F32
 from nkisim.errors import ParameterError
 from nkisim.tensor import Tensor
-from nkisim.trace import current
+from nkisim.tracer import current
 
 _RESET = {"add": 0.0, "maximum": float("-inf")}
 

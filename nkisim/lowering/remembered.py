@@ -23,7 +23,7 @@ from nkisim.index import IndexTensor, Mask
 from nkisim.instruction import Instruction, picker
 from nkisim.memory import Buffer, PartitionDim
 from nkisim.tensor import Tensor
-from nkisim.trace import Tracer, current_if_any
+from nkisim.tracer import Tracer, current_if_any
 
 # Arguments of these types are what they are, in all iterations.
 _PLAIN = frozenset(
@@ -117,7 +117,8 @@ def _describe(arguments: Iterable[Any], key: list, tensors: list[Tensor]) -> boo
         kind = type(x)
         if kind is Tensor:
             buffer = x.buffer
-            key += (x.form, x.dtype, buffer.space, buffer.par_axis, buffer.declared)
+            named = buffer.name != ""  # so is what is named after it
+            key += (x.form, x.dtype, buffer.space, buffer.par_axis, buffer.declared, named)
             tensors.append(x)
         elif kind is float:
             key += (kind, x or str(x))  # 0.0 equals -0.0

@@ -20,7 +20,7 @@ from nkisim.errors import (
 )
 from nkisim.kernel import Kernel
 from nkisim.nki import language as nl
-from nkisim.trace import tracing
+from nkisim.tracer import tracing
 
 FACTOR = 2
 TABLE = {"factor": 2}

@@ -223,6 +223,21 @@ def test_most_calls_are_remembered(monkeypatch):
     assert len(seen) >= 3 * 4
 
 
+def test_what_is_made_of_a_named_tensor_is_named_after_it():
+    """Also if a call on one without a name came first."""
+
+    @nki.jit
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        for tensor in (nl.ndarray(a.shape, a.dtype, buffer=nl.hbm), a):
+            nl.store(tensor if tensor is not a else out, nl.zeros(a.shape, a.dtype))
+            nl.load(tensor)
+        return out
+
+    _, buffers, *_ = written_down(kernel, nkisim.TensorSpec((128, 7), np.float32))
+    assert [name for _, name, *_ in buffers if name.endswith("_tile")] == ["a_tile"]
+
+
 def test_other_checks_have_other_notes():
     """What was written down while a check was off tells nothing of what it finds."""
 

@@ -8,7 +8,7 @@ from nkisim.errors import ParameterError
 from nkisim.instruction import Engine
 from nkisim.lowering.types import fp32
 from nkisim.machine import GEN2
-from nkisim.trace import current
+from nkisim.tracer import current
 
 
 class engine(IntEnum):

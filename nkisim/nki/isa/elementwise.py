@@ -32,7 +32,7 @@ from nkisim.lowering.remembered import remembered
 from nkisim.memory import Space, check_shapes
 from nkisim.nki.isa.constants import choose, engine, get_nc_version, nc_version, reduce_cmd
 from nkisim.tensor import Tensor
-from nkisim.trace import current
+from nkisim.tracer import current
 
 _GPSIMD_INTEGERS = frozenset({"add", "subtract", "multiply"})
 _BINARY = alu.ALU_OPERATORS - alu.UNARY_ALU

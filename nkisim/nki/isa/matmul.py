@@ -11,7 +11,7 @@ from nkisim.lowering.operands import require_tile
 from nkisim.lowering.remembered import remembered
 from nkisim.nki.isa.constants import choose, engine, get_nc_version, nc_version
 from nkisim.tensor import Tensor
-from nkisim.trace import current
+from nkisim.tracer import current
 
 
 @remembered

@@ -12,7 +12,7 @@ from nkisim.lowering.remembered import remembered
 from nkisim.machine import GEN2
 from nkisim.nki.isa.constants import choose, dge_mode, engine, oob_mode
 from nkisim.tensor import Tensor
-from nkisim.trace import current
+from nkisim.tracer import current
 
 _OOB, _DGE = oob_mode, dge_mode  # dma_copy has parameters of these names
 _COPY_ENGINES = (engine.vector, engine.scalar, engine.gpsimd)

@@ -24,7 +24,7 @@ from nkisim.lowering.operands import (
 from nkisim.lowering.remembered import remembered
 from nkisim.memory import Space
 from nkisim.tensor import Tensor
-from nkisim.trace import current, restriction
+from nkisim.tracer import current, restriction
 
 
 @remembered

@@ -14,7 +14,7 @@ from nkisim.lowering.memory import ndarray
 from nkisim.lowering.operands import narrow, require_elements, require_tile
 from nkisim.lowering.remembered import remembered
 from nkisim.tensor import Tensor
-from nkisim.trace import current, restriction
+from nkisim.tracer import current, restriction
 
 _MAX_ELEMENTS = 16384
 _QUADRANT = 32

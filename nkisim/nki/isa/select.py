@@ -30,7 +30,7 @@ from nkisim.lowering.remembered import remembered
 from nkisim.memory import Space, c_strides
 from nkisim.nki.isa.constants import fp32, get_nc_version, nc_version, reduce_cmd
 from nkisim.tensor import Tensor
-from nkisim.trace import current, restriction
+from nkisim.tracer import current, restriction
 
 
 def _require_dtype(what: str, tile: Tensor, allowed: set[str], fix: str) -> None:

@@ -1,0 +1,516 @@
+"""Tracing: run the Python kernel once on tensors without data and write down its instructions.
+
+A kernel is specialised to its grid, shapes, dtypes and constants. Each SPMD instance is traced in
+turn; loop indices and program ids are plain integers, so loops come out unrolled, with a record of
+the iteration each instruction belongs to. Checks see every instruction as it is written down, so
+an error carries the traceback of the kernel line that caused it.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from nkisim.access import intern
+from nkisim.barriers import meet_at_barriers
+from nkisim.checking import Checker
+from nkisim.counters import Counters
+from nkisim.errors import (
+    KernelError,
+    Location,
+    RaceError,
+    ScopeError,
+    ShapeError,
+    TraceContextError,
+    locate,
+)
+from nkisim.folding import fold_assignments
+from nkisim.frames import iterates_directly
+from nkisim.grid import Grid
+from nkisim.index import Mask, as_int
+from nkisim.instruction import OPCODES, Engine, Instruction, Operand
+from nkisim.loop_index import LoopIndex, moving_start
+from nkisim.loops import Declarations, Loop, Path
+from nkisim.machine import TARGET, Machine
+from nkisim.memory import Buffer, Role, Space
+from nkisim.restriction import Restriction, boxes
+from nkisim.rolling import Closeness, Rolls, instances
+from nkisim.tensor import Tensor
+from nkisim.trace import Trace
+
+_notes: dict[tuple, dict] = {}
+
+# Most instructions have no attributes, or only an operator: they share a dict nobody changes.
+_NO_ATTRS: dict[str, Any] = {}
+_OP_ATTRS: dict[str, dict[str, Any]] = {}
+
+
+class Tracer:
+    """Records one kernel. `nl.*` and `nisa.*` functions find it through `current()`.
+
+    Args:
+        name: the kernel's name.
+        grid: its launch grid.
+        checker: what looks at the instructions.
+        machine: the generation traced for.
+        closeness: trace long loops in part and copy the rest, of these loops this much: see
+            nkisim.rolling. None to trace all as a whole.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        grid: Grid,
+        checker: Checker,
+        machine: Machine = TARGET,
+        closeness: Mapping[Location | int, Closeness] | None = None,
+    ) -> None:
+        self.trace = Trace(name, grid, machine=machine)
+        self.rolls = None if closeness is None else Rolls(self, closeness)
+        self.checker = checker
+        self.program = 0
+        self.loops: Path = ()
+        self.running: tuple[int, ...] = ()  # the indices of these loops
+        self._shared: list[Tensor] = []
+        self._shared_seen = 0
+        self._identities: dict[tuple[int, np.dtype], Tensor] = {}
+        self.data: list[np.ndarray] | None = None  # the arguments, when they have values
+        self.direct = True  # whether tiles go where the kernel places them
+        self._declarations = Declarations()
+        self._places: dict[tuple, Callable] = {}  # of tiles, in the first iteration of their loops
+        self._hidden: dict[tuple[int, str], Tensor] = {}
+        self._absorbed: dict[int, tuple[int, Instruction]] = {}
+        self._exchanges: list[Tensor] = []
+        self._exchanges_seen = 0
+        # Results that no instruction has made yet: buffer number -> what writes them where they
+        # are assigned.
+        self.unassigned: dict[int, Callable[[Tensor], None]] = {}
+        checker.begin(self.trace)
+        # What calls did that were like others (nkisim.lowering.remembered): the same in all traces
+        # for one machine with the same checks.
+        self.notes: dict = _notes.setdefault((machine, checker.kind), {})
+
+    # -- memory ---------------------------------------------------------------------------------
+
+    def argument(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+        """Declare a tensor argument: HBM that the caller has filled."""
+        tensor = self._allocate(
+            shape, dtype, Space.SHARED_HBM, name=name, role=Role.ARGUMENT, shared=True
+        )
+        self.trace.arguments.append(tensor)
+        return tensor
+
+    def constant(self, values: np.ndarray, name: str = "") -> Tensor:
+        """HBM that holds data known when the kernel is compiled."""
+        flat = np.ascontiguousarray(values)
+        return self._allocate(
+            flat.shape, flat.dtype, Space.SHARED_HBM, name=name, role=Role.CONSTANT, data=flat
+        )
+
+    def identity(self, n: int, dtype: np.dtype) -> Tensor:
+        """The (n, n) identity matrix of `dtype`, one in a program."""
+        found = self._identities.get((n, dtype))
+        if found is None:
+            found = self._identities[n, dtype] = self.constant(
+                np.identity(n, np.uint8).astype(dtype), "identity"
+            )
+        return found
+
+    def allocate(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        space: Space,
+        *,
+        name: str = "",
+        par_axis: int = 0,
+        place: Callable | None = None,
+    ) -> Tensor:
+        """A new tensor. Shared HBM is one tensor for all SPMD instances: the n-th request of each
+        instance gets the n-th tensor."""
+        self.checker.on_allocate(shape, dtype, space, par_axis, name)
+        if space is not Space.SHARED_HBM:
+            location = locate()
+            declaration = self.program, self._declarations.name(location)
+            if place is not None and self.direct:
+                place = self._places.setdefault(declaration, place)
+            tile = self._allocate(
+                shape,
+                dtype,
+                space,
+                location=location,
+                name=name,
+                par_axis=par_axis,
+                place=place if self.direct else None,
+            )
+            if self.loops and space.on_chip:
+                self.checker.on_declare(declaration, tile.buffer)
+            return tile
+        if self.loops:
+            self.checker.report("scope", _shared_in_a_loop(shape, dtype))
+        at = self._shared_seen
+        self._shared_seen += 1
+        if at == len(self._shared):
+            self._shared.append(self._allocate(shape, dtype, space, name=name, shared=True))
+        return self._agreed(f"shared HBM tensor {at}", self._shared[at], shape, dtype)
+
+    def make_again(self, like: Tensor, name: str, location: Location | None) -> Tensor:
+        """A new on-chip tile like another one, which was checked."""
+        buffers = self.trace.buffers
+        buffer = like.buffer.again(len(buffers), self.program, self.loops)
+        buffer.name, buffer.location = name, location
+        buffers.append(buffer)
+        declaration = self.program, self._declarations.name(location)
+        if self.loops:
+            self.checker.on_declare(declaration, buffer)
+        return like.moved(buffer, like.offsets)
+
+    def exchange(self, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+        """HBM through which instances hand each other data around a `barrier`: one tensor for the
+        n-th request of each instance."""
+        at = self._exchanges_seen
+        self._exchanges_seen += 1
+        if at == len(self._exchanges):
+            self._exchanges.append(
+                self._allocate(
+                    shape,
+                    dtype,
+                    Space.SHARED_HBM,
+                    name=f"exchange {at}",
+                    role=Role.EXCHANGE,
+                    shared=True,
+                )
+            )
+        return self._agreed(f"exchange {at}", self._exchanges[at], shape, dtype)
+
+    def _agreed(self, what: str, found: Tensor, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+        """`found`. Raises RaceError when another instance has declared it differently."""
+        if found.shape != shape or found.dtype != dtype:
+            raise RaceError(
+                f"instance {self.program} declares {what} as {dtype}{list(shape)}, "
+                f"another instance as {found.dtype}{list(found.shape)}",
+                rule="shared_hbm tensors are common to all instances of the launch grid",
+                fix="give it a shape and dtype that do not depend on nl.program_id",
+            )
+        return found
+
+    def _allocate(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        space: Space,
+        shared: bool = False,
+        location: Location | None = None,
+        **more: Any,
+    ) -> Tensor:
+        buffer = Buffer(
+            len(self.trace.buffers),
+            intern(shape),
+            dtype,
+            space,
+            program=None if shared else self.program,
+            loops=self.loops,
+            location=location or locate(),
+            **more,
+        )
+        self.trace.buffers.append(buffer)
+        if buffer.place is not None:
+            self.checker.on_place(buffer)
+        return Tensor(buffer)
+
+    def hidden(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+        """State of this instance's hardware that no kernel declares, such as accumulators."""
+        key = (self.program, name)
+        if key not in self._hidden:
+            tensor = self._hidden[key] = self._allocate(shape, dtype, Space.SBUF, name=name)
+            tensor.buffer.declared = True
+            tensor.buffer.loops = ()  # it outlives the loop that first uses it
+            self.trace.hidden.add(tensor.buffer.number)
+        return self._hidden[key]
+
+    def has_hidden(self, name: str) -> bool:
+        """Whether this instance has used the hidden state `name`."""
+        return (self.program, name) in self._hidden
+
+    # -- instructions ---------------------------------------------------------------------------
+
+    def emit(
+        self,
+        opcode: str,
+        outs: tuple[Tensor, ...],
+        ins: tuple[Operand, ...] = (),
+        *,
+        mask: Mask | bool | None = None,
+        where: np.ndarray | None = None,
+        where_out: np.ndarray | None = None,
+        engine: Engine | None = None,
+        default: Engine | None = None,
+        location: Location | None = None,
+        **attrs: Any,
+    ) -> None:
+        """Write down one instruction.
+
+        With `mask`, all tile operands span the same iteration domain. Instructions whose operands
+        have other axes cut them down themselves (`restriction`) and pass `where`.
+
+        `engine` is what the kernel asked for. When it asked for none, the instruction runs on
+        `default`, or on the engine that the opcode has in the table. `location` is the kernel
+        line, where that is known already.
+        """
+        if mask is not None:
+            domain = (outs + tuple(x for x in ins if isinstance(x, Tensor)))[0].shape
+            left = restriction(mask, domain)
+            if left.empty:
+                self.checker.on_masked_off(outs)
+                return
+            outs = tuple(t.restrict(left.box) for t in outs)
+            ins = tuple(x.restrict(left.box) if isinstance(x, Tensor) else x for x in ins)
+            where = left.dense
+            if where is not None and any(
+                t.escape() is not None for t in (*outs, *ins) if isinstance(t, Tensor)
+            ):
+                self._emit_boxes(opcode, outs, ins, where, (engine, default), attrs)
+                return
+        if self._absorbed:
+            self.restore([x for x in ins if isinstance(x, Tensor)])
+        if not attrs:
+            attrs = _NO_ATTRS
+        elif len(attrs) == 1 and "op" in attrs:
+            attrs = _OP_ATTRS.setdefault(attrs["op"], attrs)
+        elif self.rolls is not None:
+            for name, x in attrs.items():
+                if type(x) is LoopIndex:
+                    attrs[name] = as_int(x)
+        instr = Instruction(
+            opcode,
+            engine or default or OPCODES[opcode].engine,
+            outs,
+            ins,
+            attrs,
+            where,
+            where_out,
+            self.program,
+            self.loops,
+            location or locate(),
+            engine is not None,
+        )
+        self.write(instr, self.checker.on_instruction)
+
+    def write(self, instr: Instruction, check: Callable[..., None], *more: Any) -> None:
+        """Write down an instruction, which `check` looks at first."""
+        try:
+            check(instr, *more)
+        except KernelError as error:
+            error.instruction = instr
+            raise
+        self.trace.instructions.append(instr)
+
+    def emit_again(self, outs: Iterable[Tensor], whole: Tensor) -> None:
+        """Write down the last instruction, which reads no tensor, for others of the parts of
+        memory that make up `whole`: once for each of `outs`."""
+        last = self.trace.instructions[-1]
+        self.checker.on_repeat(whole, last.outs[0])
+        self.trace.instructions += [
+            last.moved((out,), last.ins, last.tiles_in, self.program, self.loops) for out in outs
+        ]
+
+    def _emit_boxes(
+        self,
+        opcode: str,
+        outs: tuple[Tensor, ...],
+        ins: tuple[Operand, ...],
+        where: np.ndarray,
+        engines: tuple[Engine | None, Engine | None],
+        attrs: dict,
+    ) -> None:
+        """An instruction a box of what the mask leaves: where it is false, operands reach outside
+        of their tensors, and an access pattern has to stop short of that."""
+        for box in boxes(where):
+            self.emit(
+                opcode,
+                tuple(t.restrict(box) for t in outs),
+                tuple(x.restrict(box) if isinstance(x, Tensor) else x for x in ins),
+                engine=engines[0],
+                default=engines[1],
+                **attrs,
+            )
+
+    def absorb(self, value: Tensor, target: Tensor, attrs: dict, reads: bool = True) -> None:
+        """Replace the last instruction, which wrote `value`, by one that works on `target`.
+
+        The replacement writes `target`, and reads it first if `reads`. Should `value` be read
+        later, the instruction that made it comes back in its place.
+        """
+        last = self.trace.instructions.pop()
+        at = len(self.trace.instructions)
+        more = (target,) if reads else ()
+        ins, tiles_in = last.ins + more, last.tiles_in + more
+        instr = last.again((target,), ins, tiles_in, self.program, self.loops, locate())
+        instr.attrs = attrs
+        self.write(instr, self.checker.on_sum, target)
+        self._absorbed[value.buffer.number] = (at, last)
+
+    @property
+    def surprises(self) -> tuple[int, int, int]:
+        """Changes when an operation does more than write down instructions."""
+        return KernelError.made, self.checker.skips, len(self._absorbed)
+
+    def restore(self, read: Iterable[Tensor]) -> None:
+        """Write down again the instructions that were absorbed and made what is read now."""
+        if self._absorbed:
+            for x in read:
+                if x.buffer.number in self._absorbed:
+                    self._restore(x.buffer.number)
+
+    def _restore(self, number: int) -> None:
+        """Write down again, in its old place, an instruction that was absorbed."""
+        at, instr = self._absorbed.pop(number)
+        self.trace.instructions.insert(at, instr)
+        if self.rolls is not None:
+            self.rolls.inserted(at)
+        self._absorbed = {
+            n: (place + (place >= at), other) for n, (place, other) in self._absorbed.items()
+        }
+
+    # -- structure ------------------------------------------------------------------------------
+
+    def loop(self, indices: range, kind: str, bounds: tuple[Any, ...]) -> Iterator[int]:
+        """Iterate, recording which iteration each instruction belongs to.
+
+        Args:
+            indices: of the loop.
+            kind: what the kernel calls, such as "affine_range".
+            bounds: its arguments, which the indices are made of.
+        """
+        number = len(self.trace.loops)
+        location = locate()
+        loop = Loop(kind, location)
+        self.trace.loops.append(loop)
+        outside, declared, around = self.loops, self._declarations, self.running
+        inside = declared.body(location)
+        iterations: Iterable[int] = range(len(indices))
+        start: int | LoopIndex = indices.start
+        frame = sys._getframe(1)
+        if self.rolls is not None:
+            start = moving_start(bounds, indices)
+            if iterates_directly(frame):
+                iterations = self.rolls.loop(number, iterations, frame)
+        counters = None if loop.is_unrolled else Counters(frame, loop)
+        is_plain = type(start) is int and start == 0
+        try:
+            for k in iterations:
+                if counters is not None and (error := counters.take_back()):
+                    self.checker.report("counter", error)
+                self.loops = (*outside, (number, +k))
+                self._declarations = inside.iteration(+k if loop.is_unrolled else None)
+                i = k if indices.step == 1 else k * indices.step
+                i = i if is_plain else start + i
+                self.running = (*around, +i)
+                yield i
+        finally:
+            self.loops, self._declarations, self.running = outside, declared, around
+
+    def python_loop(self, indices: range, bounds: tuple[Any, ...]) -> Iterable[int]:
+        """Iterate as Python does, which leaves no record; in a rolled trace over a part."""
+        return indices if self.rolls is None else self.loop(indices, "range", bounds)
+
+    def run(self, body: Callable[[], Any]) -> Trace:
+        """Trace `body` once for each SPMD instance.
+
+        Raises:
+            NotUniform: this is a rolled trace, of a kernel for which there is none.
+        """
+        _stack().append(self)
+        try:
+            for program in instances(self.trace.grid.shape, self.rolls):
+                self.program = program
+                self.loops = self.running = ()
+                self._declarations = Declarations()
+                self._shared_seen = self._exchanges_seen = 0
+                result = body()
+                if program == 0:
+                    self.trace.result = result
+            fold_assignments(self.trace, () if self.rolls is None else self.rolls.left_out)
+            if self.rolls is not None:
+                self.rolls.unroll(self.trace)
+            self.checker.finish()
+            meet_at_barriers(self.trace)
+        except KernelError as error:
+            error.trace = self.trace
+            raise
+        finally:
+            _stack().pop()
+        return self.trace
+
+
+def _shared_in_a_loop(shape: tuple[int, ...], dtype: np.dtype) -> ScopeError:
+    return ScopeError(
+        f"a {dtype}{list(shape)} tensor in shared HBM is made in a loop",
+        rule="shared_hbm tensors are made at the top level of the kernel",
+        fix="make it before the loop; scratch tensors go to nl.private_hbm",
+        code="err_shared_hbm_must_in_kernel_level",
+    )
+
+
+def restriction(mask: Mask | bool | None, shape: tuple[int, ...]) -> Restriction:
+    """What `mask` leaves of an iteration domain of `shape`.
+
+    Raises:
+        ShapeError: `mask` is not a mask, or its shape does not broadcast to `shape`.
+    """
+    if mask is None or (isinstance(mask, bool | np.bool_) and mask):
+        return _all_of(shape)
+    if isinstance(mask, bool | np.bool_):
+        return Restriction(((0, 0),) * len(shape), None)
+    if not isinstance(mask, Mask):
+        raise ShapeError(
+            f"mask={mask!r} ({type(mask).__name__}) is not a mask",
+            rule="masks are comparisons of nl.arange / nl.mgrid expressions, joined with &",
+            fix="write e.g. mask=(i_p < rows) & (i_f < columns)",
+        )
+    return mask.restrict(shape).tightened()
+
+
+@functools.lru_cache(maxsize=4096)
+def _all_of(shape: tuple[int, ...]) -> Restriction:
+    return Restriction(tuple((0, n) for n in shape), None)
+
+
+_local = threading.local()
+
+
+def _stack() -> list[Tracer]:
+    try:
+        return _local.stack
+    except AttributeError:
+        _local.stack = []
+        return _local.stack
+
+
+def tracing() -> bool:
+    """Whether a kernel is being traced in this thread."""
+    return current_if_any() is not None
+
+
+def current_if_any() -> Tracer | None:
+    """The kernel being traced; None outside of one."""
+    stack = getattr(_local, "stack", None)
+    return stack[-1] if stack else None
+
+
+def current() -> Tracer:
+    """The kernel being traced. Raises TraceContextError outside a kernel."""
+    stack = _stack()
+    if not stack:
+        raise TraceContextError(
+            "an NKI operation is called outside a kernel",
+            rule="nl.* and nisa.* describe instructions of a kernel that is being traced",
+            fix="put the code in a function decorated with @nki.jit and call that function",
+            code="err_nki_api_outside_of_nki_kernel",
+        )
+    return stack[-1]
