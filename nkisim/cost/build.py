@@ -175,7 +175,8 @@ class _Builder:
             steps = without_repeats(steps, self.storage, self.work)
         forms = self.storage.forms.values()
         for form in forms:
-            form.plan = _Plan(form.instr, self)
+            like = form.like
+            form.plan = _Plan(form.instr, self) if like is form else like.plan
         if any(form.plan.run is _Builder._add_broadcast for form in forms):
             self._place_copies(steps)
         if any(form.plan.rows for form in forms):

@@ -43,10 +43,13 @@ class Form:
         shared: the number of its computation, if a later iteration may share it.
         computes: whether an operand is computed from coordinates, other ones in each copy.
         fills: whether it fills a whole tile.
+        like: the first form that takes the same time: it may compute with other numbers.
         plan: what `nkisim.cost.build` makes of it.
     """
 
-    __slots__ = ("computes", "fills", "instr", "label", "plan", "reads", "shared", "writes")
+    __slots__ = (
+        "computes", "fills", "instr", "label", "like", "plan", "reads", "shared", "writes"
+    )  # fmt: skip
 
     def __init__(self, instr: Instruction, reads: list[_Operand], writes: list[_Operand]) -> None:
         self.instr = instr
@@ -56,6 +59,7 @@ class Form:
         self.shared: int | None = None
         self.computes = any(type(x) is Affine for x in instr.ins)
         self.fills = False
+        self.like = self
         self.plan: object = None
 
 
@@ -88,6 +92,7 @@ class Storage:
     def __init__(self, work: Work) -> None:
         self.work = work
         self.forms: dict[object, Form] = {}  # by what tells them apart
+        self._first: dict[object, Form] = {}  # the same, but for numbers
         self._parts: dict[tuple, tuple[_Parts, _Slots]] = {}
         self._operands: dict[tuple, _Operand] = {}
         self._tiles: dict[tuple[int, tuple[int, ...]], int] = {}  # (buffer, block) -> number
@@ -129,6 +134,10 @@ class Storage:
             key, found = i, None
         if found is None:
             found = self.forms[key] = Form(i, reads, writes)
+            if key is not i:
+                settings = [pair for pair in i.attrs.items() if pair[0] != "value"]
+                look = *key[:5], *map(type, scalars), *settings
+                found.like = self._first.setdefault(look, found)
         return found
 
     def _look_at_blocks(self, instrs: Iterable[Instruction]) -> None:

@@ -2,9 +2,10 @@
 
 A kernel calls few operations on operands of few forms, thousands of times. Most of the work of a
 call is to look at these: do they fit together, which instruction takes them, what is the result?
-What comes of that follows from the forms of the tiles and from the other arguments alone. It is
-kept as a `Note`, and later calls write down what that says, on their own tiles. What depends on
-where the kernel is, such as whether an operand was written, is looked at each time.
+What comes of that follows from the forms of the tiles and from the other arguments alone. When a
+call is made for the second time it is kept as a `Note`, and later ones write down what that says,
+on their own tiles. What depends on where the kernel is, such as whether an operand was written, is
+looked at each time.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ _PLAIN = frozenset(
     | {type(np.sum)}
 )
 _SIZES = frozenset({int, PartitionDim})
-_UNKNOWN = object()
-_MOST = 4096  # notes for one kind of trace
+_NEW, _ONCE = object(), object()  # calls that were not made before, and those made once
+_MOST = 4096  # calls of a kind of trace
 
 
 class Write(NamedTuple):
@@ -93,18 +94,22 @@ def remembered(operation: Callable) -> Callable:
         if len(tensors) > 1:
             _mark_same(tensors, key)
         name = tuple(key)
-        note = tracer.notes.get(name, _UNKNOWN)
+        notes = tracer.notes
+        note = notes.get(name, _NEW)
+        if type(note) is Note:
+            return _do_again(tracer, note, tensors, locate())
         if note is None:
             return operation(*args, **kwargs)
-        if note is not _UNKNOWN:
-            return _do_again(tracer, note, tensors, locate())
+        if note is _NEW:  # many are never made again: with other numbers each time
+            if len(notes) >= _MOST:
+                notes.clear()
+            notes[name] = _ONCE
+            return operation(*args, **kwargs)
         first = len(tracer.trace.instructions), len(tracer.trace.buffers)
         surprises = tracer.surprises
         result = operation(*args, **kwargs)
-        if len(tracer.notes) >= _MOST:
-            tracer.notes.clear()
         plain = tracer.surprises == surprises
-        tracer.notes[name] = _note(tracer, tensors, *first, result) if plain else None
+        notes[name] = _note(tracer, tensors, *first, result) if plain else None
         return result
 
     return call
