@@ -43,7 +43,7 @@ class Form:
         shared: the number of its computation, if a later iteration may share it.
         computes: whether an operand is computed from coordinates, other ones in each copy.
         fills: whether it fills a whole tile.
-        like: the first form that takes the same time: it may compute with other numbers.
+        like: the first form that takes the same time: it may have other numbers as operands.
         plan: what `nkisim.cost.build` makes of it.
     """
 
@@ -135,8 +135,7 @@ class Storage:
         if found is None:
             found = self.forms[key] = Form(i, reads, writes)
             if key is not i:
-                settings = [pair for pair in i.attrs.items() if pair[0] != "value"]
-                look = *key[:5], *map(type, scalars), *settings
+                look = *key[:5], *map(type, scalars), *i.attrs.items()
                 found.like = self._first.setdefault(look, found)
         return found
 
