@@ -106,13 +106,9 @@ class Instruction:
         loops: tuple,
         location: Location | None,
     ) -> Instruction:
-        """The same on other operands, at another line of the kernel."""
-        new = object.__new__(Instruction)
-        new.opcode, new.engine, new.attrs = self.opcode, self.engine, self.attrs
-        new.engine_asked, new.watched = self.engine_asked, self.watched
-        new.where = new.where_out = new.origin = None
-        new.outs, new.ins, new.tiles_in = outs, ins, tiles_in
-        new.program, new.loops, new.location = program, loops, location
+        """The same on other operands, at another line of the kernel: no copy."""
+        new = self.moved(outs, ins, tiles_in, program, loops)
+        new.location, new.origin = location, None
         return new
 
     @property
