@@ -250,7 +250,6 @@ class Tracer:
         where_out: np.ndarray | None = None,
         engine: Engine | None = None,
         default: Engine | None = None,
-        location: Location | None = None,
         **attrs: Any,
     ) -> None:
         """Write down one instruction.
@@ -259,8 +258,7 @@ class Tracer:
         have other axes cut them down themselves (`restriction`) and pass `where`.
 
         `engine` is what the kernel asked for. When it asked for none, the instruction runs on
-        `default`, or on the engine that the opcode has in the table. `location` is the kernel
-        line, where that is known already.
+        `default`, or on the engine that the opcode has in the table.
         """
         if mask is not None:
             domain = (outs + tuple(x for x in ins if isinstance(x, Tensor)))[0].shape
@@ -296,7 +294,7 @@ class Tracer:
             where_out,
             self.program,
             self.loops,
-            location or locate(),
+            locate(),
             engine is not None,
         )
         self.write(instr, self.checker.on_instruction)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from math import prod
 
 import numpy as np
 
-from nkisim.access import Form
 from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
 from nkisim.index import IndexTensor, as_int
 from nkisim.loop_index import LoopIndex
 from nkisim.lowering.memory import ndarray
 from nkisim.memory import Space
-from nkisim.reshaping import as_tile, broadcast, once, once_of
+from nkisim.reshaping import as_tile, once
 from nkisim.restriction import Restriction
 from nkisim.tensor import Tensor
 from nkisim.tracer import current
@@ -135,10 +133,6 @@ def lane_operand(what: str, x: object, domain: Tensor, code: str | None = None) 
     """
     if not isinstance(x, Tensor):
         return number(x)
-    if type(x) is Tensor and x.buffer.space.on_chip:
-        form = _lanes(x.form, domain.shape)
-        if form is not None:
-            return x.view_of(form, x.offsets)
     vector = once(require_tile(what, x))
     if vector.shape[0] != domain.shape[0] or vector.size != domain.shape[0]:
         raise ShapeError(
@@ -149,16 +143,6 @@ def lane_operand(what: str, x: object, domain: Tensor, code: str | None = None) 
             code=code,
         )
     return lane_view(vector, domain).broadcast_to(domain.shape)
-
-
-@functools.lru_cache(maxsize=4096)
-def _lanes(form: Form, shape: tuple[int, ...]) -> Form | None:
-    """A view with one element a partition, spread over the free axes of `shape`; None for others,
-    and for those with other axes."""
-    column = once_of(form)
-    if len(shape) < 2 or column.shape != (shape[0],) + (1,) * (len(shape) - 1):
-        return None
-    return broadcast(column, shape)
 
 
 def lane_view(vector: Tensor, domain: Tensor) -> Tensor:
