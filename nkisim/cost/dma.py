@@ -1,13 +1,16 @@
 """DMA transfers: from access patterns to descriptors, and from those to time.
 
 A descriptor moves one run of elements that is contiguous on both sides, and within one partition
-on chip. The runs of a transfer are dealt out over the DMA engines by partition.
+on chip. The runs of a transfer are dealt out over the DMA engines by partition. A mask that couples
+axes, such as a triangle, cuts the runs of the box around what it leaves.
 """
 
 from __future__ import annotations
 
 from math import prod
 from typing import NamedTuple
+
+import numpy as np
 
 from nkisim.instruction import Instruction
 from nkisim.tensor import Tensor
@@ -52,7 +55,11 @@ def transfer(instr: Instruction, timing: DmaTiming) -> Transfer:
     accumulates = len(sources) > 1  # dma_accumulate reads its destination too
     run, hbm_run, partitions = runs(out, source)
     item = max(out.itemsize, source.itemsize)
-    moved = _time(out, source, out.size, run, hbm_run * item, partitions, item, timing)
+    size: int = out.size
+    if instr.where is not None:
+        size, run = _cut(instr.where, run)
+        hbm_run = min(hbm_run, run)
+    moved = _time(out, source, size, run, hbm_run * item, partitions, item, timing)
     if not accumulates:
         return moved
     return moved._replace(engine_ns=2 * moved.engine_ns, hbm_bytes=2 * moved.hbm_bytes)
@@ -92,6 +99,15 @@ def _contiguous(
         else:
             hbm_joined = False
     return run, max(hbm_run, run)
+
+
+def _cut(where: np.ndarray, run: int) -> tuple[int, float]:
+    """(elements that a mask leaves, those of a descriptor on average), of a box with runs of `run`
+    elements."""
+    rows = where.reshape(-1, run)
+    size = np.count_nonzero(rows)
+    pieces = np.count_nonzero(rows[:, 0]) + np.count_nonzero(rows[:, 1:] > rows[:, :-1])
+    return size, size / pieces
 
 
 def swaps_axes(instr: Instruction) -> bool:
@@ -137,15 +153,15 @@ def _time(
     out: Tensor,
     source: Tensor,
     size: int,
-    run: int,
-    hbm_run_bytes: int,
+    run: float,
+    hbm_run_bytes: float,
     partitions: int,
     item: int,
     timing: DmaTiming,
 ) -> Transfer:
     to_hbm, from_hbm = not out.space.on_chip, not source.space.on_chip
-    descriptors = max(1, size // max(run, 1))
-    run_bytes = run * item
+    descriptors = max(1, round(size / max(run, 1)))
+    run_bytes = round(run * item)
     if partitions:
         engines = min(partitions, timing.engines, descriptors)
     else:  # HBM to HBM: long runs are cut

@@ -14,7 +14,7 @@ import numpy as np
 
 from nkisim.cost.tasks import Access, Memory, Task, Work
 from nkisim.index import Affine
-from nkisim.instruction import Instruction
+from nkisim.instruction import Engine, Instruction
 from nkisim.memory import Buffer, Placed, Space, c_strides
 from nkisim.tensor import Tensor
 
@@ -126,7 +126,9 @@ class Storage:
             scalars = tuple([None if isinstance(x, Tensor) else x for x in i.ins])
         # Operands are kept, so they may be told apart by identity, which is quick.
         operands = (*map(id, reads), None, *map(id, writes))
-        masked = i.where is not None
+        masked: bool | bytes = i.where is not None
+        if masked and i.engine is Engine.DMA:  # which moves what the mask leaves
+            masked = i.where.tobytes()
         key = i.opcode, id(i.engine), i.engine_asked, masked, operands, scalars, *i.attrs.items()
         try:
             found = self.forms.get(key)

@@ -461,3 +461,25 @@ def test_bytes_are_those_in_hbm_whatever_is_on_chip(given, tile, kept):
     sizes = [2 if name == "bfloat16" else 4 for name in (given, kept)]
     t = nkisim.profile(convert, nkisim.TensorSpec((128, 512), getattr(nl, given)))
     assert t.hbm_bytes == 128 * 512 * sum(sizes)
+
+
+@given(st.integers(1, 40), st.integers(0, 60), st.lists(st.integers(-50, 50), max_size=4))
+def test_transfers_under_a_mask_move_what_it_leaves(rows, columns, diagonals):
+    diagonals.append(0)
+    size = rows + columns  # more than the diagonals cut off on one side
+
+    def bands(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        p, f = nl.mgrid[0:rows, 0:size]
+        for d in diagonals:
+            nl.store(out[p, f], nl.load(x[p, f]), mask=p + d <= f)
+        return out
+
+    with nkisim.checks(output="off"):
+        t = nkisim.profile(bands, spec(rows, size))
+    row, column = np.mgrid[:rows, :size]
+    left = [np.count_nonzero(row + d <= column) for d in diagonals]
+    assert t.hbm_bytes == 4 * (rows * size * len(diagonals) + sum(left))
+    stores = [task for task in t._core.work.tasks if task.label == "store"]
+    whole = [n for n in left if n]
+    assert [task.transfer.nbytes for task in stores] == [4 * n for n in whole]
