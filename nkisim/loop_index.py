@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from numbers import Integral
 from types import FrameType
@@ -28,10 +28,18 @@ class Variable:
 
     Args:
         line: the loop's line, or ~axis of a launch grid, as NotUniform names it.
+
+    Attributes:
+        is_followed: whether it is known what the kernel does with the index, in all iterations.
+        must_be: whether it has to be, because some were left out; or the loop is over.
     """
+
+    __slots__ = ("is_followed", "line", "must_be")
 
     def __init__(self, line: Location | int) -> None:
         self.line = line
+        self.is_followed = True
+        self.must_be = False
 
 
 class LoopIndex:
@@ -39,7 +47,7 @@ class LoopIndex:
 
     To the kernel it is an int. It is none to Python, so that nothing can be told from it unseen: an
     `int` that Python or NumPy makes of it, to look something up in a list or to write it as text,
-    is one that no formula tells for other iterations.
+    is one that no formula tells for other iterations, which all have to be traced then.
 
     Args:
         value: what it is in this iteration.
@@ -68,7 +76,7 @@ class LoopIndex:
 
     def __round__(self, digits: int | None = None) -> LoopIndex:
         if digits is not None and digits < 0:
-            raise _refused(self, "the kernel rounds a loop index")
+            return round(self._plain(sys._getframe(1), "rounds"), digits)
         return self
 
     def __trunc__(self) -> LoopIndex:
@@ -76,10 +84,11 @@ class LoopIndex:
 
     __floor__ = __ceil__ = __trunc__
 
-    def __truediv__(self, other: object) -> float:
-        raise _refused(self, "the kernel divides a loop index")
+    def __truediv__(self, other: Any) -> Any:
+        return self._plain(sys._getframe(1), "divides") / other
 
-    __rtruediv__ = __truediv__
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / self._plain(sys._getframe(1), "divides by")
 
     def __divmod__(self, other: int) -> tuple[int, int]:
         return self // other, self % other
@@ -123,10 +132,10 @@ class LoopIndex:
             what: is done with it.
 
         Raises:
-            NotUniform: the kernel asks.
+            NotUniform: the kernel asks, and iterations were left out.
         """
         if not is_ours(frame):
-            raise _refused(self, f"the kernel {what} a loop index")
+            _follow_no_more(self, f"the kernel {what} a loop index")
         return self.value
 
 
@@ -297,11 +306,37 @@ def begin_notes() -> None:
     _tracing.refused = None
 
 
-def _refused(index: LoopIndex, reason: str) -> NotUniform:
-    error = NotUniform(reason, index.variable.line)
+def _refused(index: LoopIndex, reason: str, variable: Variable | None = None) -> NotUniform:
+    error = NotUniform(reason, (variable or index.variable).line)
     if getattr(_tracing, "refused", None) is None:
         _tracing.refused = error
     return error
+
+
+def _follow_no_more(index: LoopIndex, reason: str) -> None:
+    """Have all iterations traced from here on of the loops that an index was computed from.
+
+    Raises:
+        NotUniform: it is too late for one of them.
+    """
+    variables = set(_variables(index))
+    for v in variables:
+        if v.must_be:
+            raise _refused(index, reason, v)
+    for v in variables:
+        v.is_followed = False
+
+
+def _variables(index: LoopIndex) -> Iterator[Variable]:
+    """The loops that an index was computed from, some more than once."""
+    parts: list[Any] = [index]
+    while parts:
+        x = parts.pop()
+        if type(x) is LoopIndex:
+            if x.formula is None:
+                yield x.variable
+            else:
+                parts += x.formula[1]
 
 
 def _note(comparison: Callable, index: LoopIndex, other: object, frame: FrameType) -> None:
@@ -400,7 +435,8 @@ def _define_operators() -> None:
                 return NotImplemented
             found = operation(self.value, number)
             if type(found) is not int:
-                raise _refused(self, "the kernel makes a float of a loop index")
+                _follow_no_more(self, "the kernel makes a float of a loop index")
+                return operation(self.value, number if type(other) is LoopIndex else other)
             return LoopIndex(found, self.variable, (operation, (self, other)))
 
         def operator_reflected(self: LoopIndex, other: object) -> Any:
@@ -409,7 +445,8 @@ def _define_operators() -> None:
                 return NotImplemented
             found = operation(number, self.value)
             if type(found) is not int:
-                raise _refused(self, "the kernel makes a float of a loop index")
+                _follow_no_more(self, "the kernel makes a float of a loop index")
+                return operation(other, self.value)  # never a LoopIndex, which comes first
             return LoopIndex(found, self.variable, (operation, (other, self)))
 
         setattr(LoopIndex, f"__{name}__", operator_)

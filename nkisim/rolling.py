@@ -14,11 +14,12 @@ leaves behind in Python is read (see nkisim.carried).
 A kernel may do more here than the compiler allows. Where it branches on a loop index, iterations
 differ: those that decide alike, if they follow each other evenly, make a strand (the even ones, or
 those left of a diagonal), and each strand is traced in part. If it counts in Python, and that is
-not taken back (nkisim.counters), the first iterations show it, and all others are traced, too. A
-look into a table of Python by a loop index, its text, or what shows later, as tiles that are kept
-in a list, makes `NotUniform` name the loop, and the kernel is traced once more with five, or all,
-iterations of each execution. A kernel that breaks a rule is traced as a whole, so that errors and
-warnings are those of the whole trace.
+not taken back (nkisim.counters), the first iterations show it, and all others are traced, too; so
+they are where a loop index becomes a plain number, to look something up in a table of Python, or
+text. Where that comes too late, behind iterations that were left out, or where something shows
+later, as tiles that are kept in a list, `NotUniform` names the loop, and the kernel is traced once
+more with five, or all, iterations of each execution. A kernel that breaks a rule is traced as a
+whole, so that errors and warnings are those of the whole trace.
 
 What is not seen: that a function called by the loop keeps state of its own between two calls.
 """
@@ -139,9 +140,13 @@ class Loop:
         for k, index in enumerate(self.indices):
             strand = strands[k]
             if strand is not None and not strand.wants(index):
+                self.variable.must_be = True
                 continue
             self.marks = [rolls.now()]
             yield LoopIndex(index, self.variable)
+            if not self.variable.is_followed:
+                yield from self.indices[k + 1 :]
+                return
             if strand is None:
                 places = self._decided_alike(k)
                 at = slice(places.start, places.stop, places.step)
@@ -304,6 +309,7 @@ class Rolls:
         self._left_out: list[tuple[int, int]] = []  # parts of the trace that are not in outlines
         self.settled: set[Location | int] = set()
         self.doubt: NotUniform | None = None
+        self._tried: set[Location | int] = set()  # loops of which no iteration could be left out
         self._open: list[Loop] = []
         begin_notes()
 
@@ -388,13 +394,21 @@ class Rolls:
             ended = True
         finally:
             self._open.remove(loop)
+            loop.variable.must_be = True
             if not ended:
                 self.doubt = NotUniform("a loop is left before its end", line)
+        if not loop.variable.is_followed:
+            self.closeness[line] = Closeness.WHOLE
+            return
         try:
             loop.check_counts()
         except NotUniform as error:
             error.loop = line
             raise
+        if not self._open and all(strand.is_whole for strand in loop.strands):
+            if line in self._tried:  # twice: later ones need no second look
+                self.closeness[line] = Closeness.WHOLE
+            self._tried.add(line)
         repeated = len(self.repeats)
         plans: list[Plan] = []
         for strand in [s for s in loop.strands if s.plan is not None]:

@@ -195,12 +195,43 @@ UNSEEN = {
 }
 
 
+# No plain number would do the same.
+ALWAYS = [
+    "compared with text", "compared with nothing", "added to an array", "an array added to it",
+    "taken from an unsigned number",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("use", UNSEEN.values(), ids=UNSEEN)
 def test_what_is_not_followed_names_the_loop(use):
     begin_notes()
+    late = Variable(17)
+    late.must_be = True
     with pytest.raises(NotUniform) as caught:
-        use(LoopIndex(3, Variable(17)))
+        use(LoopIndex(3, late))
     assert caught.value.loop == 17
+
+
+@pytest.mark.parametrize("how", sorted({*UNSEEN} - {*ALWAYS}))
+def test_the_loop_that_is_named_has_iterations_left_out(how):
+    begin_notes()
+    first, late = Variable(16), Variable(17)
+    late.must_be = True
+    with pytest.raises(NotUniform) as caught:
+        UNSEEN[how](LoopIndex(2, first) - LoopIndex(3, first) + LoopIndex(4, late))
+    assert caught.value.loop == 17
+    assert first.is_followed
+
+
+@pytest.mark.parametrize("how", sorted({*UNSEEN} - {*ALWAYS}))
+def test_before_iterations_are_left_out_a_number_may_be_made_of_an_index(how):
+    begin_notes()
+    outer, inner = Variable(16), Variable(17)
+    found, wanted = (UNSEEN[how](i) for i in (LoopIndex(1, outer) * LoopIndex(3, inner), 3))
+    assert isinstance(found, type(wanted))
+    assert np.all(found == wanted)
+    assert not outer.is_followed
+    assert not inner.is_followed
 
 
 @pytest.mark.parametrize("use", [round, math.floor, math.ceil, math.trunc, operator.pos])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -899,25 +901,103 @@ def test_errors_and_warnings_are_those_of_the_whole_trace(kernel, x, error):
         assert issubclass(found[0][0], error)
 
 
-def from_a_table(x):
-    y, rows = like(x), [(7 * i * i) % 11 for i in range(12)]
+ROWS = [(7 * i * i) % 11 for i in range(12)]
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        lambda i: ROWS[i],
+        lambda i: dict(enumerate(ROWS))[i],
+        lambda i: int(f"{i}") % 12,
+        lambda i: int(str(i)) % 12,
+        lambda i: int(i * 0.5),
+        lambda i: int(0.5 * i),
+        lambda i: int(i / 2),
+        lambda i: int(12 / (i + 1)) - 1,
+        lambda i: round(i, -1),
+        lambda i: float(i).as_integer_ratio()[0],
+        lambda i: i.bit_length(),
+        lambda i: complex(i).real.as_integer_ratio()[0],
+        lambda i: np.asarray(i).item(),
+        lambda i: math.isqrt(i),
+        lambda i: ROWS[i] if i in {3, 4} else i,
+    ],
+)
+def test_a_loop_is_traced_as_a_whole_once_its_index_is_not_followed(number):
+    """A lookup in one of the first iterations comes in time: nothing is traced twice."""
+    ran = Tally()
+
+    def kernel(x):
+        ran.note()
+        y = like(x)
+        for i in nl.affine_range(12):
+            nl.store(y[i], nl.load(x[number(i)]) * (2.0 if i % 2 else 3.0))
+            for j in nl.affine_range(6):
+                nl.store(y[i, j], nl.load(x[i, j]))
+        return y
+
+    def instances(x):
+        ran.note()
+        y, i = like(x), nl.program_id(1)
+        nl.store(y[i], nl.load(x[number(i)]))
+        return y
+
+    x = spec(12, 128, 8)
+    rolled(Kernel(kernel), x)
+    assert ran.times == 1
+    found = same(Kernel(kernel), x)
+    assert {len(i.loops) for i in found.instructions if i.origin is not None} <= {2}
+    ran.times = 0
+    rolled(Kernel(instances)[1, 12], x)
+    assert ran.times == 12
+    same(Kernel(instances)[1, 12], x)
+
+
+@pytest.mark.parametrize("outer", [nl.affine_range, nl.static_range, range])
+@pytest.mark.parametrize(
+    "number",
+    [
+        lambda i, j: ROWS[j],
+        lambda i, j: ROWS[i],
+        lambda i, j: ROWS[(i + j) % 12],
+        lambda i, j: ROWS[j] if i == 5 else j,
+        lambda i, j: ROWS[j] if j == 7 else j,
+        lambda i, j: ROWS[i] if j == 7 else i,
+        lambda i, j: ROWS[i] if i > j else i,
+    ],
+)
+def test_indices_of_several_loops_are_not_followed(number, outer):
+    def kernel(x):
+        y = like(x)
+        for i in outer(12):
+            for j in nl.affine_range(12):
+                tile = nl.load(x[i, number(i, j)])
+                nl.store(y[i, j], tile * 2.0 if j < 3 else tile)
+            nl.store(y[i, 0], nl.load(x[i, ROWS[j]]))
+        return y
+
+    same(Kernel(kernel), spec(12, 12, 128, 8))
+
+
+def from_a_table_late(x):
+    y = like(x)
     for i in nl.affine_range(12):
-        nl.store(y[i], nl.load(x[rows[i]]))
+        nl.store(y[i], nl.load(x[ROWS[i] if i == 7 else i]))
     return y
 
 
-def by_instance_from_a_table(x):
-    y, rows = like(x), [(7 * i * i) % 11 for i in range(12)]
-    i = nl.program_id(1)
-    nl.store(y[i], nl.load(x[rows[i]]))
+def by_instance_from_a_table_late(x):
+    y, i = like(x), nl.program_id(1)
+    nl.store(y[i], nl.load(x[ROWS[i] if i == 7 else i]))
     return y
 
 
 @pytest.mark.parametrize(
     ("kernel", "where"),
     [
-        (Kernel(from_a_table), "all iterations of the loop at test_rolling.py"),
-        (Kernel(by_instance_from_a_table)[1, 12], "all iterations of grid axis 1"),
+        (Kernel(from_a_table_late), "all iterations of the loop at test_rolling.py"),
+        (Kernel(by_instance_from_a_table_late)[1, 12], "all iterations of grid axis 1"),
     ],
 )
 def test_why_a_loop_is_traced_again_is_logged(caplog, kernel, where):
