@@ -163,6 +163,7 @@ def _forward_destinations(steps: list[Step], keep: set[int]) -> list[Step]:
             or source.base_shape != written.base_shape
             or source.offsets != written.offsets
             or source.shape != written.shape
+            or source.dtype != written.dtype  # a view of the bits as another type
             or _touched_between(steps, uses, target, writers[0], at)
         ):
             continue

@@ -17,6 +17,7 @@ import nkisim
 from nkisim.dtypes import bfloat16
 from nkisim.kernel import Kernel
 from nkisim.memory import Role
+from nkisim.nki import isa as nisa
 from nkisim.nki import language as nl
 from nkisim.plan import plan
 from nkisim.program import poison
@@ -480,3 +481,32 @@ def test_twenty_thousand_instructions():
     assert len(program.instructions) == 20_000
     want = (x * 2 + np.arange(n, dtype=np.float32))[:, ::-1]
     np.testing.assert_array_equal(program.run([x])[0], want)
+
+
+@pytest.mark.parametrize(("held", "written"), [
+    (nl.float32, nl.int32), (nl.float32, nl.uint32), (nl.int32, nl.float32),
+    (bfloat16, nl.uint16), (nl.float16, nl.int16), (nl.uint8, nl.int8),
+])  # fmt: skip
+@pytest.mark.parametrize("how", ["load", "copy", "tensor_copy", "dma_copy", "add", "through HBM"])
+def test_a_tile_written_as_another_type_keeps_the_bits(how, held, written):
+    def kernel(x):
+        out = nl.ndarray(x.shape, held, buffer=nl.shared_hbm)
+        tile = nl.ndarray(x.shape, held, buffer=nl.hbm if how == "through HBM" else nl.sbuf)
+        bits = tile.view(written)
+        if how == "load":
+            bits[...] = nl.load(x)
+        elif how == "copy":
+            bits[...] = nl.copy(nl.load(x))
+        elif how == "tensor_copy":
+            bits[...] = nisa.tensor_copy(nl.load(x))
+        elif how == "add":
+            bits[...] = nl.add(nl.load(x), 1, dtype=written)
+        else:
+            nisa.dma_copy(src=x, dst=bits)
+        nl.store(out, nl.load(tile) if how == "through HBM" else tile)
+        return out
+
+    x = np.arange(1, 97).reshape(4, 24).astype(written)
+    program = same_as_naive(Kernel(kernel), x)
+    (found,) = program.run([x])
+    assert found.tobytes() == (x + x.dtype.type(how == "add")).tobytes()
