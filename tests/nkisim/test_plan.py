@@ -35,10 +35,14 @@ def naive(program, inputs):
     for tensor, value in zip(program.trace.arguments, inputs, strict=True):
         arrays[tensor.buffer.number][...] = value
     flat = {number: a.reshape(-1) for number, a in arrays.items()}
+
+    def view(t):
+        return view_of(flat[t.buffer.number].view(t.dtype), t)
+
     with np.errstate(all="ignore"):
         for instr in program.instructions:
-            outs = [view_of(flat[t.buffer.number], t) for t in instr.outs]
-            ins = [view_of(flat[t.buffer.number], t).copy() for t in instr.tiles_in]
+            outs = [view(t) for t in instr.outs]
+            ins = [view(t).copy() for t in instr.tiles_in]
             instr.spec.bind(instr)(*outs, *ins)
     return [
         arrays[number].reshape(spec.shape)
