@@ -15,7 +15,14 @@ from typing import NamedTuple
 import numpy as np
 
 from nkisim.errors import ControlFlowError, IndexingError, ShapeError
-from nkisim.loop_index import LoopIndex, note_use
+from nkisim.loop_index import (
+    Decision,
+    LoopIndex,
+    note_same,
+    note_sign,
+    note_use,
+    take_back,
+)
 from nkisim.restriction import Restriction
 
 
@@ -65,15 +72,23 @@ class IndexTensor:
         shape: extents of the index.
         coefs: growth along each axis; 0 along an axis of size 1.
         offset: value at coordinate zero.
+        moving: how that was computed from loop indices, if it was.
     """
 
-    __slots__ = ("coefs", "offset", "shape")
+    __slots__ = ("coefs", "moving", "offset", "shape")
     __array_ufunc__ = None  # so that NumPy scalars on the left defer to our operators
 
-    def __init__(self, shape: tuple[int, ...], coefs: tuple[int, ...], offset: int = 0) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        coefs: tuple[int, ...],
+        offset: int = 0,
+        moving: LoopIndex | None = None,
+    ) -> None:
         self.shape = shape
         self.coefs = coefs
         self.offset = offset
+        self.moving = moving
 
     @property
     def ndim(self) -> int:
@@ -105,13 +120,13 @@ class IndexTensor:
         if shape == self.shape:
             return self
         pad = (0,) * (len(shape) - self.ndim)
-        return IndexTensor(shape, pad + self.coefs, self.offset)
+        return IndexTensor(shape, pad + self.coefs, self.offset, self.moving)
 
     def __getitem__(self, key: object) -> IndexTensor:
         """Only new axes: `i[:, None]`, `i[None, :]`."""
         if type(key) is tuple and len(key) == 2 and len(self.shape) == 1:  # mostly
             for at, other in ((0, 1), (1, 0)):
-                if key[at] is None and _is_whole(key[other]):
+                if key[at] is None and _is_whole(key[other]) and self.moving is None:
                     return _with_axis(at, self.shape[0], self.coefs[0], self.offset)
         keys = key if isinstance(key, tuple) else (key,)
         dots = [at for at, k in enumerate(keys) if k is Ellipsis]
@@ -138,7 +153,7 @@ class IndexTensor:
                 )
         shape += self.shape[axis:]
         coefs += self.coefs[axis:]
-        return IndexTensor(tuple(shape), tuple(coefs), self.offset)
+        return IndexTensor(tuple(shape), tuple(coefs), self.offset, self.moving)
 
     def __setitem__(self, key: object, value: object) -> None:
         raise IndexingError(
@@ -166,7 +181,8 @@ class IndexTensor:
     def _combine(self, other: object, sign: int) -> IndexTensor:
         number = as_int(other)
         if number is not None:
-            return IndexTensor(self.shape, self.coefs, self.offset + sign * number)
+            moving = self._moving_with(other, sign)
+            return IndexTensor(self.shape, self.coefs, self.offset + sign * number, moving)
         if not isinstance(other, IndexTensor):
             return NotImplemented
         try:
@@ -180,7 +196,15 @@ class IndexTensor:
             ) from None
         a, b = self.expand(shape), other.expand(shape)
         coefs = tuple(x + sign * y for x, y in zip(a.coefs, b.coefs, strict=True))
-        return IndexTensor(shape, coefs, a.offset + sign * b.offset)
+        moving = a._moving_with(b.offset if b.moving is None else b.moving, sign)
+        return IndexTensor(shape, coefs, a.offset + sign * b.offset, moving)
+
+    def _moving_with(self, other: int | LoopIndex, sign: int) -> LoopIndex | None:
+        """How the offset of a sum, or a difference, with a number is computed."""
+        if self.moving is None and type(other) is not LoopIndex:
+            return None
+        start = self.offset if self.moving is None else self.moving
+        return start + other if sign > 0 else start - other
 
     def __add__(self, other: object) -> IndexTensor:
         return self._combine(other, 1)
@@ -200,7 +224,11 @@ class IndexTensor:
         number = as_int(other)
         if number is None:
             return self._not_affine("*", other)
-        return IndexTensor(self.shape, tuple(c * number for c in self.coefs), self.offset * number)
+        if type(other) is LoopIndex:
+            note_same(other)
+        moving = None if self.moving is None else self.moving * number
+        coefs = tuple(c * number for c in self.coefs)
+        return IndexTensor(self.shape, coefs, self.offset * number, moving)
 
     __rmul__ = __mul__
 
@@ -235,7 +263,10 @@ class IndexTensor:
         difference = self._combine(other, -1)
         if difference is NotImplemented:
             return NotImplemented
-        return Mask((difference - gap,))
+        condition = difference - gap
+        if condition.moving is None:
+            return Mask((condition,))
+        return Mask((condition,), (note_sign(condition.moving, *condition.extremes),))
 
     def __ge__(self, other: object) -> Mask:
         return self._at_least(other, 0)
@@ -277,17 +308,29 @@ def _with_axis(at: int, size: int, coef: int, offset: int) -> IndexTensor:
 
 
 class Mask:
-    """A conjunction of affine conditions, each `index >= 0`."""
+    """A conjunction of affine conditions, each `index >= 0`.
 
-    __slots__ = ("terms",)
+    Args:
+        terms: the conditions.
+        noted: what is noted as decided by loop indices: where they hold.
+    """
+
+    __slots__ = ("noted", "terms")
     __array_ufunc__ = None
 
-    def __init__(self, terms: tuple[IndexTensor, ...]) -> None:
+    def __init__(
+        self, terms: tuple[IndexTensor, ...], noted: tuple[Decision | None, ...] = ()
+    ) -> None:
         self.terms = terms
+        self.noted = noted
+
+    def decides_nothing(self) -> None:
+        """It is data, which moves with loop indices, and leaves nothing out."""
+        take_back(self.noted)
 
     def __and__(self, other: object) -> Mask:
         if isinstance(other, Mask):
-            return Mask(self.terms + other.terms)
+            return Mask(self.terms + other.terms, self.noted + other.noted)
         if isinstance(other, bool | np.bool_):
             return self if other else Mask((IndexTensor((), (), -1),))
         return NotImplemented
@@ -342,6 +385,7 @@ class Mask:
                     tuple(wide.shape[d] for d in order),
                     tuple(wide.coefs[d] for d in order),
                     wide.offset,
+                    wide.moving,
                 )
             )
         return Mask(tuple(terms))
@@ -400,7 +444,7 @@ def _fitted(term: IndexTensor, shape: tuple[int, ...]) -> IndexTensor:
     if more > 0 and term.ndim > 1 and not _broadcasts_to(term.shape, shape):
         whole = (*term.shape, *(1,) * more)
         if _broadcasts_to(whole, shape):
-            term = IndexTensor(whole, (*term.coefs, *(0,) * more), term.offset)
+            term = IndexTensor(whole, (*term.coefs, *(0,) * more), term.offset, term.moving)
     if not _broadcasts_to(term.shape, shape):
         raise ShapeError(
             f"a mask of shape {term.shape} does not fit a tile of shape {shape}",
@@ -436,7 +480,11 @@ def arange(*args: int) -> IndexTensor:
             fix="use shapes, loop indices and constants; multiply the index for a step: "
             "2 * nl.arange(n)",
         )
-    return _line(0, numbers[0]) if len(args) == 1 else _line(*numbers)
+    line = _line(0, numbers[0]) if len(args) == 1 else _line(*numbers)
+    start = args[0]
+    if len(args) == 2 and type(start) is LoopIndex:
+        return IndexTensor(line.shape, line.coefs, line.offset, start)
+    return line
 
 
 @functools.lru_cache(maxsize=4096)
@@ -479,7 +527,12 @@ class MGrid:
             shape.append(len(range(start, stop, step)))
             starts.append(start)
             steps.append(step)
-        return _grid(tuple(shape), tuple(starts), tuple(steps))
+        grid = _grid(tuple(shape), tuple(starts), tuple(steps))
+        moving = [k.start if type(k.start) is LoopIndex else None for k in keys]
+        if any([x is not None for x in moving]):
+            axes = zip(grid, moving, strict=True)
+            return MeshGrid([IndexTensor(i.shape, i.coefs, i.offset, x) for i, x in axes])
+        return grid
 
 
 @functools.lru_cache(maxsize=4096)

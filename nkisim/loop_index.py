@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from numbers import Integral
 from types import FrameType
@@ -375,13 +375,49 @@ def _note_kept(index: LoopIndex) -> None:
     elif operation not in _LINEAR or (operation is operator.mul and len(indices) > 1):
         kept, indices = index, []
     if kept is not None:
-        _note_same(kept)
+        note_same(kept)
     for x in indices:
         _note_kept(x)
 
 
-def _note_same(index: LoopIndex) -> None:
-    _tracing.decisions.append(Decision(operator.eq, index, index.value, True))
+def note_same(index: LoopIndex) -> None:
+    """What is done is so for this value of an index only."""
+    known = getattr(_tracing, "decisions", None)
+    if known is not None:
+        known.append(Decision(operator.eq, index, index.value, True))
+
+
+def note_sign(index: LoopIndex, low: int, high: int) -> Decision | None:
+    """Numbers that move with an index are compared with zero: all are at least that, or none is.
+    Else it is told by this value of the index which ones are.
+
+    Args:
+        index: what they move with.
+        low, high: the smallest and the largest one.
+
+    Returns:
+        What is noted.
+    """
+    known = getattr(_tracing, "decisions", None)
+    if known is None:  # it was kept from another thread's trace
+        return None
+    if low >= 0:
+        noted = Decision(operator.ge, index, index.value - low, True)
+    elif high < 0:
+        noted = Decision(operator.lt, index, index.value - high, True)
+    else:
+        noted = Decision(operator.eq, index, index.value, True)
+    known.append(noted)
+    return noted
+
+
+def take_back(noted: Sequence[Decision | None]) -> None:
+    """What was noted last was not decided."""
+    known = getattr(_tracing, "decisions", [])
+    for decision in reversed(noted):
+        if not (known and known[-1] is decision):
+            break
+        known.pop()
 
 
 def moving_start(bounds: tuple[Any, ...], indices: range) -> LoopIndex | int:
@@ -400,7 +436,7 @@ def moving_start(bounds: tuple[Any, ...], indices: range) -> LoopIndex | int:
         raise _refused(step, "a loop's step depends on a loop index")
     trips = stop - start
     if type(trips) is LoopIndex:
-        _note_same(trips)
+        note_same(trips)
     return start
 
 

@@ -31,7 +31,7 @@ class Plan(NamedTuple):
     axis, that follow each other evenly.
 
     Attributes:
-        name: the loop's number, or ~axis, and which of its plans this is.
+        name: the loop, as in `nkisim.rolling.Rolls.found`, and which of its plans this is.
         indices: of the iterations.
         traced: positions in `indices` of those that are traced.
         alike: of those, the ones to be alike. With a single one, all is taken from `like`.
@@ -40,12 +40,12 @@ class Plan(NamedTuple):
         like: the plan whose addresses have to move as far; None for the first ones.
     """
 
-    name: tuple[int, int]
+    name: tuple[int, int, int]
     indices: range
     traced: tuple[int, ...]
     alike: tuple[int, ...]
     gap: range
-    like: tuple[int, int] | None
+    like: tuple[int, int, int] | None
 
     @property
     def is_settled(self) -> bool:

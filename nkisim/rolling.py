@@ -88,7 +88,7 @@ class Loop:
 
     Args:
         rolls: the trace.
-        key: the loop's number, or ~axis of a launch grid.
+        key: as in `Rolls.found`.
         line: the loop, as NotUniform names it.
         indices: all of its indices.
         brief: whether what earlier executions have shown is relied on.
@@ -103,7 +103,7 @@ class Loop:
     def __init__(
         self,
         rolls: Rolls,
-        key: int,
+        key: tuple[int, int],
         line: Location | int,
         indices: range,
         brief: bool,
@@ -200,10 +200,10 @@ class Loop:
                 break
         return longest
 
-    def next_plan(self) -> tuple[int, int]:
+    def next_plan(self) -> tuple[int, int, int]:
         """The name of a plan for one of its strands."""
         self._plans += 1
-        return self.key, self._plans
+        return *self.key, self._plans
 
     def _hold(self) -> None:
         """Note what the loop is not to change, for leaves_nothing."""
@@ -294,7 +294,9 @@ class Rolls:
         closeness: of loops that differ from what was taken for granted, as NotUniform names them.
         repeats: what iterations that were left out would have written: parts of memory, with an
             axis in front of the instruction's for each loop around it.
-        found: the rolled loops, by number; launch-grid axes by ~axis.
+        found: the rolled loops, by number; launch-grid axes by ~axis. Of axes inside of others,
+            which are gone over again and again, the second number is that of the instance, as far
+            as the axes around tell it; else it is 0.
         samples: what strands have shown, by loop and steps from an iteration to the next.
         settled: loops of which it may be taken for granted how far addresses move.
         doubt: why the trace cannot be trusted, if that came up where nothing can be raised.
@@ -304,7 +306,7 @@ class Rolls:
         self.tracer = tracer
         self.closeness = dict(closeness)
         self.repeats: list[Write] = []
-        self.found: dict[int, Rolled] = {}
+        self.found: dict[tuple[int, int], Rolled] = {}
         self.samples: dict[tuple[Location | int, int], list[Sample]] = {}
         self._left_out: list[tuple[int, int]] = []  # parts of the trace that are not in outlines
         self.settled: set[Location | int] = set()
@@ -373,20 +375,23 @@ class Rolls:
                 end = b
         decisions()[start.decisions :] = [d for s in loop.strands for d in s.decided()]
 
-    def loop(self, key: int, indices: range, frame: FrameType | None) -> Iterator[int]:
+    def loop(
+        self, key: int, indices: range, frame: FrameType | None, around: int = 0
+    ) -> Iterator[int]:
         """The indices of a loop that are to be traced; all of them when it is short.
 
         Args:
             key: the loop's number, or ~axis of a launch grid.
             indices: all of its indices.
             frame: of the function that loops.
+            around: of an axis, which instance it is as far as the axes around tell it.
         """
         line = self._line(key)
         closeness = self.closeness.get(line, Closeness.BRIEF)
         if len(indices) < SHORTEST or line is None or closeness is Closeness.WHOLE:
             yield from indices
             return
-        loop = Loop(self, key, line, indices, closeness is Closeness.BRIEF, frame)
+        loop = Loop(self, (key, around), line, indices, closeness is Closeness.BRIEF, frame)
         self._open.append(loop)
         ended = False
         try:
@@ -425,7 +430,7 @@ class Rolls:
                 strand.samples.append(sample)
             plans.append(strand.plan)
         recorded = key >= 0 and not self.tracer.trace.loops[key].pythons
-        self.found[key] = Rolled(indices, plans, recorded)
+        self.found[loop.key] = Rolled(indices, plans, recorded)
         self.sum_up(loop, repeated)
 
     @property
@@ -433,7 +438,7 @@ class Rolls:
         """The loops, by number, of which iterations were left out; launch-grid axes by ~axis."""
         return {
             key
-            for key, rolled in self.found.items()
+            for (key, _), rolled in self.found.items()
             if not all(plan.is_complete for plan in rolled.plans)
         }
 
@@ -471,7 +476,7 @@ class Rolls:
         if doubt is not None:
             raise doubt
         models = {plan.like for rolled in self.found.values() for plan in rolled.plans}
-        found: dict[int, Rolled] = {}
+        found: dict[tuple[int, int], Rolled] = {}
         for key, rolled in self.found.items():
             plans = [p for p in rolled.plans if p.name in models or not p.is_complete]
             if plans:
@@ -510,5 +515,5 @@ def _instances(shape: tuple[int, ...], rolls: Rolls, axis: int, first: int) -> I
     if axis == len(shape):
         yield first
         return
-    for i in rolls.loop(~axis, range(shape[axis]), None):
+    for i in rolls.loop(~axis, range(shape[axis]), None, first):
         yield from _instances(shape, rolls, axis + 1, first * shape[axis] + int(i))

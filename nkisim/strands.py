@@ -40,7 +40,7 @@ class Sample:
         confirmed: whether a later execution has moved that way.
     """
 
-    plan: tuple[int, int]
+    plan: tuple[int, int, int]
     second: list[Instruction]
     outcomes: list[Outcome]
     slopes: list[int | Fraction]

@@ -34,12 +34,12 @@ class Rolled(NamedTuple):
     recorded: bool
 
 
-def unroll(trace: Trace, rolled: dict[int, Rolled]) -> None:
+def unroll(trace: Trace, rolled: dict[tuple[int, int], Rolled]) -> None:
     """Put in the iterations that were left out.
 
     Args:
         trace: with some iterations of each rolled loop.
-        rolled: those loops, by number; launch-grid axes by ~axis.
+        rolled: those loops, as in `nkisim.rolling.Rolls.found`.
 
     Raises:
         NotUniform: the iterations that were traced differ in more than addresses. It names the
@@ -50,10 +50,10 @@ def unroll(trace: Trace, rolled: dict[int, Rolled]) -> None:
 
 
 class _Unroller:
-    def __init__(self, trace: Trace, rolled: dict[int, Rolled]) -> None:
+    def __init__(self, trace: Trace, rolled: dict[tuple[int, int], Rolled]) -> None:
         self.trace = trace
         self.rolled = rolled
-        self.recipes: dict[tuple[int, int], Recipe] = {}  # by the name of the plan
+        self.recipes: dict[tuple[int, int, int], Recipe] = {}  # by the name of the plan
         grid = trace.grid
         axes = range(len(grid.shape))
         self.places: list[Path] = [
@@ -86,11 +86,11 @@ class _Unroller:
             home = self._home(b)
             if home != path[: len(home)]:
                 inside = {key for key, _ in path}
-                for here, there in zip_longest(home, path):
+                for level, (here, there) in enumerate(zip_longest(home, path)):
                     if here is None or here == there:
                         continue
                     key, index = here
-                    rolled = self.rolled.get(key)
+                    rolled = self._rolled_at(home, level)
                     if rolled and (key in inside or index != rolled.indices[-1]):
                         raise NotUniform("a tile outlives the iteration that made it", key)
 
@@ -102,24 +102,33 @@ class _Unroller:
             if key is None:
                 out += [i for _, i in run]
                 continue
-            if key in seen and key in self.rolled:
-                raise NotUniform("a loop is interleaved with what surrounds it", key)
-            seen.add(key)
             parts: dict[int, list[Instruction]] = {}
             for index, part in groupby(run, lambda x: x[0][level][1]):
                 if index in parts:
                     raise NotUniform("iterations are interleaved", key)
-                parts[index] = self._expand(list(part), level + 1)
-            if key in self.rolled:
-                out += self._fill(key, parts, level)
+                inside = list(part)
+                rolled = self._rolled_at(inside[0][0], level)
+                parts[index] = self._expand(inside, level + 1)
+            if key in seen and rolled is not None:
+                raise NotUniform("a loop is interleaved with what surrounds it", key)
+            seen.add(key)
+            if rolled is not None:
+                out += self._fill(key, rolled, parts, level)
             else:
                 for part in parts.values():
                     out += part
         return out
 
-    def _fill(self, key: int, parts: dict, level: int) -> list[Instruction]:
+    def _rolled_at(self, path: Path, level: int) -> Rolled | None:
+        """The rolled loop, or axis, that something with a path is in at a level, if it is one."""
+        key, around = path[level][0], 0
+        if key < 0:
+            for extent, (_, at) in zip(self.trace.grid.shape, path[:level], strict=False):
+                around = around * extent + at
+        return self.rolled.get((key, around))
+
+    def _fill(self, key: int, rolled: Rolled, parts: dict, level: int) -> list[Instruction]:
         """All iterations of a rolled loop, given those that were traced, by index."""
-        rolled = self.rolled[key]
         missing: dict[int, Recipe] = {}  # by index
         last: set[int] = set()
         around = len(self.places[0])
@@ -138,8 +147,7 @@ class _Unroller:
                 continue
             try:
                 known = None
-                # Executions of a launch-grid axis share names: its last one stands for all.
-                if plan.like not in (None, plan.name):
+                if plan.like is not None:
                     known = self.recipes.get(plan.like)
                     if known is None:
                         raise NotUniform("iterations were not alike before")
@@ -159,19 +167,20 @@ class _Unroller:
         out: list[Instruction] = []
         for index in rolled.indices:
             if index in missing:
-                out += self._copy(missing[index], level, key, index)
+                out += self._copy(missing[index], level, key, index, rolled.recorded)
             else:
                 out += parts.get(index, [])
         return out
 
-    def _copy(self, recipe: Recipe, level: int, key: int, index: int) -> list[Instruction]:
+    def _copy(
+        self, recipe: Recipe, level: int, key: int, index: int, recorded: bool
+    ) -> list[Instruction]:
         """The iteration with a loop index, made by a recipe."""
         by = (index - recipe.index) // recipe.step
         if recipe.depth < 0:
             jump, head = (index - recipe.index) * self.programs[level], ()
         else:
             jump, head = 0, (*recipe.around, (key, index))
-        recorded = self.rolled[key].recorded
         paths = [head + p for p in (recipe.paths if recorded else self._renumbered(recipe.paths))]
         buffers = []
         known = self.trace.buffers
