@@ -23,11 +23,13 @@ class Names(NamedTuple):
         anew: names that it sets before it reads them, in any case.
         handed_on: names that it may read before, as the iteration before has left them.
         attributes: those of names that it sets, by their text.
+        changed: names of what it may change: tensors, or containers of Python.
     """
 
     anew: frozenset[str]
     handed_on: tuple[str, ...]
     attributes: Mapping[str, ast.Attribute]
+    changed: tuple[str, ...]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -46,6 +48,7 @@ def names_set(code: CodeType, line: int) -> Names | None:
         frozenset(flow.stored - flow.exposed),
         tuple(sorted(flow.stored & flow.exposed)),
         flow.attributes,
+        tuple(sorted(flow.changed)),
     )
 
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections import deque
 from collections.abc import Iterator, Mapping
-from types import FrameType
-from typing import NamedTuple
+from types import FrameType, NoneType
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from nkisim.carried import Names
 from nkisim.errors import NotUniform
-from nkisim.frames import is_ours, value_of
+from nkisim.frames import is_ours, is_own_loop, value_of
 from nkisim.loop_index import LoopIndex
+from nkisim.tensor import Tensor
 
 _SHORT = 8  # items of a list that may count something
+_LARGE = 1 << 16  # bytes of an array that is taken for a table
+_DEEP = 4  # containers in containers
 
 # Numbers of the kernel's Python code, by function (calls up the stack) and name.
 Numbers = dict[tuple[int, str], int | float]
@@ -41,7 +48,7 @@ def numbers(frame: FrameType | None, attributes: Mapping[str, ast.Attribute]) ->
             if kind == "number":
                 found[depth, name] = +value
             elif kind == "iterator":
-                if depth == 0 and name[0] != "." and not _is_loop(value):
+                if depth == 0 and name[0] != "." and not is_own_loop(value):
                     raise NotUniform(f"{name} may give other items in each iteration")
             elif kind == "items":
                 found[depth, f"len({name})"] = len(value)
@@ -64,10 +71,42 @@ def _kind(of: type) -> str | None:
     return "items" if issubclass(of, list | dict | set) else None
 
 
-def _is_loop(iterator: Iterator) -> bool:
-    """Whether it is one of the simulator's own loops, such as `nl.affine_range(8)`."""
-    frame = getattr(iterator, "gi_frame", None)
-    return frame is not None and is_ours(frame)
+def state(frame: FrameType, names: Names) -> list:
+    """What an iteration leaves for the next one in Python, but for tiles and for what `numbers`
+    counts: two of these are equal if it has changed nothing, as far as is looked at.
+
+    Args:
+        frame: of the function that loops.
+        names: that its body sets.
+    """
+    values, others = frame.f_locals, frame.f_globals
+    found = [_outline(values[n], True) for n in names.handed_on if n in values]
+    found += [_outline(others.get(n), False) for n in names.handed_on if n not in values]
+    changed = [values.get(n, others.get(n)) for n in names.changed]
+    return found + [_outline(x, True) for x in changed if type(x) is not Tensor]
+
+
+def _outline(x: Any, counted: bool, depth: int = 0) -> Any:
+    """Something of Python, to be compared with what it is later.
+
+    Args:
+        x: the thing.
+        counted: whether numbers in it are counted: by themselves, and in short lists.
+        depth: how many containers it is in.
+    """
+    if type(x) is Tensor:
+        return None
+    if _kind(type(x)) == "number":
+        return None if counted and depth < 2 else +x
+    if isinstance(x, str | bytes | bytearray | complex | np.generic | NoneType):
+        return bytes(x) if type(x) is bytearray else x
+    if isinstance(x, np.ndarray) and x.nbytes <= _LARGE:
+        return x.tobytes()
+    if depth == _DEEP or not isinstance(x, tuple | list | dict | set | frozenset | deque):
+        return id(x)
+    items = [*x, *x.values()] if isinstance(x, dict) else [*x]
+    short = len(items) <= _SHORT and _kind(type(x)) == "items" and not isinstance(x, set)
+    return type(x), [_outline(item, counted and short, depth + 1) for item in items]
 
 
 class Counts(NamedTuple):

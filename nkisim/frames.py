@@ -5,13 +5,17 @@ from __future__ import annotations
 import ast
 import builtins
 import ctypes
+import dis
 import sys
 from types import FrameType
 from typing import Any
 
 from nkisim.carried import iterated
+from nkisim.sources import original_of, source_of
 
 _UNKNOWN = object()
+_FOR = dis.opmap["FOR_ITER"]
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 
 
 def is_ours(frame: FrameType) -> bool:
@@ -19,14 +23,28 @@ def is_ours(frame: FrameType) -> bool:
     return _in_package(frame.f_globals.get("__name__", ""))
 
 
+def is_own_loop(x: Any) -> bool:
+    """Whether it is one of the simulator's own loops, such as `nl.affine_range(8)`."""
+    frame = getattr(x, "gi_frame", None)
+    return frame is not None and is_ours(frame)
+
+
 def iterates_directly(frame: FrameType) -> bool:
-    """Whether a frame's `for` goes over a range by itself, and not over one that another function
-    takes the indices of, as `zip` does. True where the source is not known."""
-    looped = iterated(frame.f_code, frame.f_lineno)
-    if not isinstance(looped, ast.Call):
-        return True
-    function = value_of(looped.func, frame)
-    return function is range or _in_package(getattr(function, "__module__", None) or "")
+    """Whether a frame's `for` statement goes over a range by itself: not over one that another
+    function takes the indices of, as `zip` does, and not to keep what comes of each index, as
+    `list(nl.affine_range(8))` and comprehensions do."""
+    code = frame.f_code
+    if code.co_code[frame.f_lasti] != _FOR or code.co_name in _COMPREHENSIONS:
+        return False
+    looped = iterated(code, frame.f_lineno)
+    if isinstance(looped, ast.NamedExpr):
+        looped = looped.value
+    if isinstance(looped, ast.Call):
+        function = value_of(looped.func, frame)
+        return function is range or _in_package(getattr(function, "__module__", None) or "")
+    if looped is None:  # else it is a comprehension: Python 3.12 has them in the function itself
+        return source_of(original_of(code)) is None
+    return is_own_loop(value_of(looped, frame))
 
 
 def value_of(node: ast.expr, frame: FrameType) -> Any:

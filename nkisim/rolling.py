@@ -11,8 +11,8 @@ more where the first or the last one is not like the others. Of later ones a sin
 traced, if it uses loop indices in addresses as the first execution did, and if nothing that it
 leaves behind in Python is read (see nkisim.carried).
 
-A kernel may do more here than the compiler allows. Where it branches on a loop index, iterations
-differ: those that decide alike, if they follow each other evenly, make a strand (the even ones, or
+A kernel may do more here than the compiler allows. Where it branches on a loop index, or a mask
+leaves other parts out, iterations differ: those that decide alike, if they follow each other evenly, make a strand (the even ones, or
 those left of a diagonal), and each strand is traced in part. If it counts in Python, and that is
 not taken back (nkisim.counters), the first iterations show it, and all others are traced, too; so
 they are where a loop index becomes a plain number, to look something up in a table of Python, or
@@ -21,7 +21,8 @@ later, as tiles that are kept in a list, `NotUniform` names the loop, and the ke
 more with five, or all, iterations of each execution. A kernel that breaks a rule is traced as a
 whole, so that errors and warnings are those of the whole trace.
 
-What is not seen: that a function called by the loop keeps state of its own between two calls.
+What is not seen: that a function called by the loop keeps state of its own between two calls, or
+that an object's attribute is set by other than an assignment.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nkisim.carried import Carried, Names, carried, names_set
-from nkisim.counting import Counts, Numbers, numbers
+from nkisim.counting import Counts, Numbers, numbers, state
 from nkisim.errors import Location, NotUniform
 from nkisim.loop_index import LoopIndex, Variable, begin_notes, decisions, refused, uses
 from nkisim.memory import Buffer, Role
@@ -127,6 +128,7 @@ class Loop:
         self._held: list = []  # what `kept` names stood for before the loop
         self._contained: list = []  # of containers, then
         self._handed_on: list[list] = []  # values of such names behind each traced iteration
+        self._states: list[list] = []  # what the last two traced iterations have left in Python
         self.stale: set[tuple[int, str]] = set()
 
     def steps(self) -> Iterator[int]:
@@ -155,6 +157,8 @@ class Loop:
                 self._free[at] = False
                 self.strands.append(strand)
             after = self._numbers()
+            if self.names is not None:
+                self._states = [*self._states[-1:], state(self._frame, self.names)]
             if self.names is not None and self.names.handed_on:
                 values = self._frame.f_locals
                 self._handed_on.append([values.get(name) for name in self.names.handed_on])
@@ -242,6 +246,12 @@ class Loop:
             and self._keeps_containers()
             and all(values.get(n) is v for n, v in zip(known.kept, self._held, strict=True))
         )
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the last traced iteration has left in Python what the one before has, but for
+        tiles and numbers."""
+        return len(self._states) < 2 or self._states[0] == self._states[1]
 
     def settle(self) -> None:
         """What this execution leaves behind is no longer that of its last iteration."""

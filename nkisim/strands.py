@@ -164,6 +164,8 @@ class Strand:
         """Whether those that are missing may be made from the iteration that has just ended, as far
         as it can be told by now: `finish` would raise otherwise, and all would be traced again."""
         checker = self.loop.rolls.tracer.checker
+        if not self.loop.keeps_state:
+            return False
         if checker.leaves_gaps:
             written = self._written(-1)
             if self.known is not None:

@@ -1,0 +1,198 @@
+"""Rolled traces of kernels that keep state of any kind in Python, or take loop indices otherwise
+than by a `for` statement."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from traces import like, same, spec
+
+from nkisim.kernel import Kernel
+from nkisim.nki import language as nl
+
+N = 24
+COUNT = 0
+
+
+def moved(x, y, i, adds=False):
+    tile = nl.load(x[i])
+    nl.store(y[i], nl.add(tile, 1.0) if adds else tile)
+
+
+def by_a_list(x, y):
+    for i in list(nl.affine_range(N)):
+        moved(x, y, i)
+
+
+def by_a_list_backwards(x, y):
+    indices = list(nl.static_range(N))
+    indices.reverse()
+    for i in indices:
+        moved(x, y, i)
+
+
+def by_a_comprehension(x, y):
+    places = [i * 1 for i in nl.affine_range(N)]
+    for i in places:
+        moved(x, y, i)
+
+
+def in_a_comprehension(x, y):
+    assert len([moved(x, y, i) for i in nl.affine_range(N)]) == N
+
+
+def by_a_star(x, y):
+    for i in [*nl.affine_range(N)]:
+        moved(x, y, i)
+
+
+def unpacked(x, y):
+    first, *others = nl.affine_range(N)
+    for i in others:
+        moved(x, y, i)
+    moved(x, y, first)
+
+
+def counted_by_sum(x, y):
+    for i in range(sum(1 for _ in nl.static_range(N))):
+        moved(x, y, i)
+
+
+def by_pairs(x, y):
+    for i, j in list(itertools.product(nl.static_range(4), nl.static_range(N // 4))):
+        moved(x, y, i * (N // 4) + j)
+
+
+def by_a_zip(x, y):
+    pairs = zip(nl.static_range(N), range(N), strict=True)
+    for i, j in pairs:
+        moved(x, y, i, j == 7)
+
+
+def by_a_map(x, y):
+    for i in map(abs, nl.affine_range(N)):
+        moved(x, y, i)
+
+
+TAKEN = [
+    by_a_list, by_a_list_backwards, by_a_comprehension, in_a_comprehension, by_a_star, unpacked,
+    counted_by_sum, by_pairs, by_a_zip, by_a_map,
+]  # fmt: skip
+
+
+def steps(start, step, tells):
+    """A kernel whose state goes from one iteration to the next by `step`."""
+
+    def kernel(x, y):
+        state = start() if callable(start) else start
+        for i in nl.static_range(N):
+            state = step(state)
+            moved(x, y, i, tells(state))
+
+    return kernel
+
+
+def changes(make, change, tells):
+    """A kernel that changes a container in each iteration."""
+
+    def kernel(x, y):
+        state = make()
+        for i in nl.static_range(N):
+            change(state)
+            state[0] = state[0]  # that it is changed is told from the loop
+            moved(x, y, i, tells(state))
+
+    return kernel
+
+
+def global_count(x, y):
+    global COUNT
+    COUNT = 0
+    for i in nl.static_range(N):
+        COUNT += 1
+        moved(x, y, i, COUNT % 7 == 0)
+
+
+def array_count(x, y):
+    count = np.zeros(1)
+    for i in nl.static_range(N):
+        count[0] += 1
+        moved(x, y, i, count[0] % 7 == 0)
+
+
+def nested_count(x, y):
+    count = {"of": [0]}
+    for i in nl.static_range(N):
+        count["of"][0] += 1
+        moved(x, y, i, count["of"][0] % 7 == 0)
+
+
+def count_in_a_long_list(x, y):
+    count = [0] * 20
+    for i in nl.static_range(N):
+        count[3] += 1
+        moved(x, y, i, count[3] % 7 == 0)
+
+
+STATES = {
+    "NumPy number": steps(np.int64(0), lambda n: n + 1, lambda n: n % 7 == 0),
+    "text": steps("", lambda s: s + "x", lambda s: len(s) % 7 == 0),
+    "tuple": steps((0,), lambda t: (t[0] + 1,), lambda t: t[0] % 7 == 0),
+    "longer and longer tuple": steps((), lambda t: (*t, None), lambda t: len(t) % 7 == 0),
+    "complex": steps(0j, lambda c: c + 1j, lambda c: c.imag % 7 == 0),
+    "fraction": steps(Fraction(0), lambda q: q + Fraction(1, 7), lambda q: q.denominator == 1),
+    "None by turns": steps(None, lambda s: () if s is None else None, lambda s: s is None),
+    "names": steps("a", {"a": "b", "b": "c", "c": "a"}.__getitem__, lambda s: s == "a"),
+    "deque": changes(lambda: deque([0, 1, 2]), lambda d: d.rotate(1), lambda d: d[0] == 1),
+    "bytes": changes(lambda: bytearray(2), lambda b: b.append(1), lambda b: len(b) % 7 == 0),
+    "global": global_count,
+    "array": array_count,
+    "nested": nested_count,
+    "long list": count_in_a_long_list,
+}
+
+
+@pytest.mark.parametrize("body", [*TAKEN, *STATES.values()],
+                         ids=[f.__name__ for f in TAKEN] + [*STATES])  # fmt: skip
+def test_all_iterations_count(body):
+    def kernel(x):
+        y = like(x)
+        body(x, y)
+        return y
+
+    same(Kernel(kernel), spec(N, 128, 8))
+
+
+def test_tuples_of_tiles_are_handed_on_in_rolled_loops():
+    def kernel(x):
+        y, state = like(x), (nl.zeros((128, 8), x.dtype), "sum")
+        for i in nl.static_range(N):
+            total, name = state
+            total[...] = nl.add(total, nl.load(x[i]))
+            state = total, name
+            nl.store(y[i], state[0])
+        return y
+
+    found = same(Kernel(kernel), spec(N, 128, 8))
+    assert any(i.origin is not None for i in found.instructions)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_loop_may_have_a_name(named):
+    def kernel(x):
+        y = like(x)
+        if named:
+            loop = nl.affine_range(N)
+            for i in loop:
+                moved(x, y, i)
+        else:
+            for i in (_ := nl.affine_range(N)):
+                moved(x, y, i)
+        return y
+
+    found = same(Kernel(kernel), spec(N, 128, 8))
+    assert any(i.origin is not None for i in found.instructions)
