@@ -12,14 +12,15 @@ traced, if it uses loop indices in addresses as the first execution did, and if 
 leaves behind in Python is read (see nkisim.carried).
 
 A kernel may do more here than the compiler allows. Where it branches on a loop index, or a mask
-leaves other parts out, iterations differ: those that decide alike, if they follow each other evenly, make a strand (the even ones, or
-those left of a diagonal), and each strand is traced in part. If it counts in Python, and that is
-not taken back (nkisim.counters), the first iterations show it, and all others are traced, too; so
-they are where a loop index becomes a plain number, to look something up in a table of Python, or
-text. Where that comes too late, behind iterations that were left out, or where something shows
-later, as tiles that are kept in a list, `NotUniform` names the loop, and the kernel is traced once
-more with five, or all, iterations of each execution. A kernel that breaks a rule is traced as a
-whole, so that errors and warnings are those of the whole trace.
+leaves other parts out, iterations differ: those that decide alike, if they follow each other
+evenly, make a strand (the even ones, or those left of a diagonal), and each strand is traced in
+part. If it counts in Python, and that is not taken back (nkisim.counters), the first iterations
+show it, and all others are traced, too; so they are where a loop index becomes a plain number, to
+look something up in a table of Python, or text. Where that comes too late, behind iterations that
+were left out, or where something shows later, as tiles that are kept in a list, `NotUniform` names
+the loop, and the kernel is traced once more with five, or all, iterations of each execution. A
+kernel that breaks a rule is traced as a whole, so that errors and warnings are those of the whole
+trace.
 
 What is not seen: that a function called by the loop keeps state of its own between two calls, or
 that an object's attribute is set by other than an assignment.

@@ -138,15 +138,16 @@ class _Flags:
             view[...] = value
         else:
             np.copyto(view, value, where=where)
-        if flags is self.set_:
-            more = np.count_nonzero(view) - before
-            self.missing -= more if self.written else -more
-        else:
+        if flags is not self.set_:
             # An element is taken as written when a part of it is: its bytes may be written one
             # after the other.
             self.set_ = _as_stored(flags, tensor, of_several=not self.written)
-            count = np.count_nonzero(self.set_)
-            self.missing = self.set_.size - count if self.written else count
+        elif all([row.count(0) >= len(row) - 1 for row in tensor.coefs]):  # each element once
+            more = np.count_nonzero(view) - before
+            self.missing -= more if self.written else -more
+            return
+        count = np.count_nonzero(self.set_)
+        self.missing = self.set_.size - count if self.written else count
 
 
 class WrittenElements:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from traces import like, same, spec
 
 import nkisim
+from nkisim.errors import UninitializedReadError
 from nkisim.kernel import Kernel
 from nkisim.nki import isa as nisa
 from nkisim.nki import language as nl
@@ -148,6 +149,36 @@ def test_masks_of_any_loops_are_as_in_the_whole_trace(recipe):
 
     with nkisim.checks(output="off", uninitialized="off", loop="off"):
         same(Kernel(kernel), spec(math.prod(extents), ROWS, 6))
+
+
+@pytest.mark.parametrize("on_chip", [True, False])
+@pytest.mark.parametrize("steps", [(1, 1), (2, 3), (3, 3), (4, 1), (0, 2)])
+def test_what_nested_loops_write_twice_counts_once(steps, on_chip):
+    """Both traces say how many elements of the output nothing writes."""
+
+    def kernel(x):
+        y = nl.ndarray((128, 104), x.dtype, buffer=nl.shared_hbm)
+        tile = nl.zeros((128, 1), x.dtype)
+        held = nl.ndarray((128, 104), x.dtype, buffer=nl.sbuf) if on_chip else y
+        for i in nl.sequential_range(11):
+            for j in nl.sequential_range(7):
+                column = nl.ds(i * steps[0] + j * steps[1], 1)
+                if on_chip:
+                    held[:, column] = nl.exp(tile)
+                else:
+                    nl.store(held[:, column], tile)
+        if on_chip:
+            nl.store(y, held)
+        return y
+
+    left = 104 - len({i * steps[0] + j * steps[1] for i in range(11) for j in range(7)})
+    for run in (nkisim.profile, lambda k, x: k.specialize([x], {})):
+        if on_chip:
+            with pytest.raises(UninitializedReadError, match=f"reads {left * 128:,} of 13,312"):
+                run(Kernel(kernel), spec(128, 1))
+        else:
+            with pytest.warns(nkisim.NkiWarning, match=f"{left * 128:,} of 13,312 elements"):
+                run(Kernel(kernel), spec(128, 1))
 
 
 CONDITIONS = {
