@@ -2,7 +2,7 @@
 
 A kernel may read module constants and closure variables while it is traced. A cached trace is
 valid only as long as those have the same values, so they are written down and compared before the
-trace is used again. Numbers, strings, small arrays, and small containers, classes and objects with
+trace is used again; so is what objects hold that are arguments. Numbers, strings, small arrays, and small containers, classes and objects with
 such in them are compared by value; what is large, and objects of libraries, by identity.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
@@ -18,8 +19,8 @@ import numpy as np
 
 _MISSING = object()
 _BY_VALUE = (bool, int, float, complex, str, bytes, type(None), np.generic)
-_LARGE = 256  # entries; larger containers and objects are compared by identity
-_LARGE_ARRAY = 2**16  # bytes; the same of arrays
+_LARGE = 4096  # entries; larger containers and objects are compared by identity
+_LARGE_ARRAY = 2**20  # bytes; the same of arrays
 
 # Whose attributes do not change: the kernel's vocabulary.
 _LIBRARIES = frozenset({"nkisim", "neuronxcc", "numpy", "math", "ml_dtypes"})
@@ -30,11 +31,13 @@ _SETTINGS = (SimpleNamespace, Namespace)
 
 
 class Guards:
-    """The globals and closure variables that `func`, and the functions it calls, read."""
+    """The globals, closure variables, defaults and attributes that `func`, and the functions it
+    calls, read."""
 
     def __init__(self, func: Callable) -> None:
         self._watched: list[tuple[dict, str, Any]] = []
         self._cells: list[tuple[Any, Any]] = []
+        self._held: list[tuple[Any, Any]] = []  # what may change and stay the same object
         self._seen: set[int] = set()
         self._visit(func)
 
@@ -42,7 +45,16 @@ class Guards:
         """Whether every watched variable still has the value it had."""
         return all(
             _same(space.get(name, _MISSING), then) for space, name, then in self._watched
-        ) and (all(_same(_content(cell), then) for cell, then in self._cells))
+        ) and (
+            all(_same(_content(cell), then) for cell, then in self._cells)
+            and all(_same(value, then) for value, then in self._held)
+        )
+
+    def watch(self, value: Any) -> None:
+        """Watch an argument, such as an object with settings, and the functions in it."""
+        if not isinstance(value, _BY_VALUE):
+            self._held.append((value, _frozen(value)))
+            self._visit(value)
 
     def settle(self) -> None:
         """After tracing: what the trace itself changed is its state, not an assumption."""
@@ -51,6 +63,7 @@ class Guards:
             for space, name, then in self._watched
         ]
         self._cells = [(cell, _settled(_content(cell), then)) for cell, then in self._cells]
+        self._held = [(value, _settled(value, then)) for value, then in self._held]
 
     def _visit(self, func: Callable) -> None:
         func = getattr(func, "func", func)  # a Kernel, or functools.partial
@@ -60,6 +73,11 @@ class Guards:
         if id(func) in self._seen:
             return
         self._seen.add(id(func))
+        if isinstance(func, (list, tuple, dict)):
+            for member in func.values() if isinstance(func, dict) else func:
+                if callable(member):
+                    self._visit(member)
+            return
         if not isinstance(func, FunctionType):
             for cls in _classes(func):
                 for member in vars(cls).values():
@@ -70,6 +88,9 @@ class Guards:
             value = _content(cell)
             self._cells.append((cell, _frozen(value)))
             self._visit(value)
+        for value in (func.__defaults__, func.__kwdefaults__, func.__dict__ or None):
+            if value is not None:
+                self._held.append((value, _frozen(value)))
         self._watch(func.__globals__, _names(func.__code__))
 
     def _watch(self, space: dict, names: set[str]) -> None:
@@ -127,11 +148,15 @@ class _Frozen(tuple):
     """The value of a container or a number, as it was."""
 
 
-def _frozen(value: Any, depth: int = 4) -> Any:
+def _frozen(value: Any, depth: int = 12) -> Any:
     """`value`, or for plain data a copy that later changes do not reach."""
     if isinstance(value, _BY_VALUE):
         return _Frozen((type(value), repr(value)))  # which tells 0.0 from -0.0
-    if isinstance(value, (list, tuple, set, frozenset, dict)) and len(value) <= _LARGE and depth:
+    if (
+        isinstance(value, (list, tuple, set, frozenset, dict, deque))
+        and len(value) <= _LARGE
+        and depth
+    ):
         entries = value.items() if isinstance(value, dict) else value
         return _Frozen((type(value), *(_frozen(v, depth - 1) for v in entries)))
     if isinstance(value, Mapping) and len(value) <= _LARGE and depth:  # such as os.environ

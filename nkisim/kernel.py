@@ -322,6 +322,8 @@ class Specialization:
         self.constants = {
             name: value for name, value in bound.arguments.items() if not _holds_tensors(value)
         }
+        for value in self.constants.values():
+            self.guards.watch(value)
         names = _leaf_names(bound.arguments)
         as_sdk = kernel.mode == "simulation"
         # Without the middle end nobody reorders what is written down.

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import os
 import types
+from collections import deque
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import nkisim
+from nkisim.kernel import Kernel
 
 X = nkisim.TensorSpec((128, 1024), np.dtype(np.float32))
 
@@ -137,3 +139,91 @@ def test_large_arrays_are_not_compared_by_value():
     instructions()
     large[0] = 128
     assert instructions() == 16 * 3
+
+
+def _defaulted(settings={"tile": 64}):  # noqa: B006
+    return settings["tile"]
+
+
+def _attributed():
+    return _attributed.tile
+
+
+WIDTH = 64
+
+
+def _global():
+    return WIDTH
+
+
+class _Settings:
+    def __init__(self, tile):
+        self.tile = tile
+
+
+def _passed(monkeypatch):
+    """What is passed to a kernel that asks it for a size: by name, how, and what changes it."""
+    settings, listed, functions = _Settings(64), [64], [_defaulted]
+    queue, long, deep = deque([64]), [64] * 1000, {"a": {"b": {"c": {"d": [64]}}}}
+    monkeypatch.setattr(_attributed, "tile", 64, raising=False)
+    return {
+        "an object": (settings, lambda x: x.tile, lambda: setattr(settings, "tile", 128)),
+        "a list": (listed, lambda x: x[0], lambda: listed.__setitem__(0, 128)),
+        "a queue": (queue, lambda x: x[0], lambda: queue.__setitem__(0, 128)),
+        "a long list": (long, lambda x: x[9], lambda: long.__setitem__(9, 128)),
+        "deep inside": (
+            deep,
+            lambda x: x["a"]["b"]["c"]["d"][0],
+            lambda: deep["a"]["b"]["c"]["d"].__setitem__(0, 128),
+        ),
+        "a default": (
+            _defaulted,
+            lambda f: f(),
+            lambda: monkeypatch.setitem(_defaulted.__defaults__[0], "tile", 128),
+        ),
+        "a default of a function in a list": (
+            functions,
+            lambda fs: fs[0](),
+            lambda: monkeypatch.setitem(_defaulted.__defaults__[0], "tile", 128),
+        ),
+        "an attribute of a function": (
+            _attributed,
+            lambda f: f(),
+            lambda: monkeypatch.setattr(_attributed, "tile", 128),
+        ),
+        "a global of a function": (
+            _global,
+            lambda f: f(),
+            lambda: monkeypatch.setitem(globals(), "WIDTH", 128),
+        ),
+    }
+
+
+PASSED = (
+    *("an object", "a list", "a queue", "a long list", "deep inside", "a default"),
+    *("a default of a function in a list", "an attribute of a function", "a global of a function"),
+)
+
+
+@pytest.mark.parametrize("name", PASSED)
+@pytest.mark.parametrize("as_argument", [True, False])
+def test_what_an_argument_or_a_closure_holds_may_change(name, as_argument, monkeypatch):
+    held, size, change = _passed(monkeypatch)[name]
+
+    def fill(x, given):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        for start in range(0, 512, tile := size(given)):
+            nl.store(out[:, start : start + tile], nl.zeros((128, tile), x.dtype))
+        return out
+
+    x = np.zeros((128, 512), np.float32)
+    kernel, args = Kernel(fill), (x, held)
+    if not as_argument:
+        kernel, args = Kernel(lambda x: fill(x, held)), (x,)
+
+    def instructions():
+        return len(kernel.specialize(args, {}).program.trace.instructions)
+
+    assert instructions() == instructions() == 8 * 2
+    change()
+    assert instructions() == 4 * 2
