@@ -1,9 +1,10 @@
 """What a trace assumed about the world outside its arguments.
 
-A kernel may read module constants and closure variables while it is traced. A cached trace is
-valid only as long as those have the same values, so they are written down and compared before the
-trace is used again; so is what objects hold that are arguments. Numbers, strings, small arrays, and small containers, classes and objects with
-such in them are compared by value; what is large, and objects of libraries, by identity.
+A kernel may read module constants and closure variables while it is traced. A cached trace is valid
+only as long as those have the same values, so they are written down and compared before the trace
+is used again; so is what objects hold that are arguments. Numbers, strings, small arrays, and small
+containers, classes and objects with such in them are compared by value; what is large, and objects
+of libraries, by identity.
 """
 
 from __future__ import annotations
