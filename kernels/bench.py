@@ -341,7 +341,7 @@ def write_csv(records: Iterable[Record], path: str | Path) -> None:
 def format_seconds(seconds: float) -> str:
     """Return a time with three significant digits and the unit that suits it."""
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if seconds >= scale:
+        if seconds >= 0.9995 * scale:  # which rounds to it
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds / 1e-9:.3g} ns"
 

@@ -6,6 +6,7 @@ call the functions of `nki.language`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import numpy as np
@@ -42,6 +43,9 @@ class Tensor(AccessPattern):
     def __getitem__(self, key: object) -> Tensor | IndirectTensor:
         if type(key) is bool:  # a condition on loop indices, which have values here
             key = Mask((IndexTensor((), (), 0 if key else -1),))
+        if isinstance(key, Mask) and isinstance(self, MaskedTensor):
+            with contextlib.suppress(ShapeError):  # of one that is of what the first mask left
+                return self.whole[self.mask & key]
         part = index(self, key)
         return MaskedTensor(self, part, key) if isinstance(key, Mask) else part
 
@@ -259,16 +263,19 @@ class MaskedTensor(Tensor):
     """`tile[mask]`: an operand under a mask of its own. It is the box where the mask is true.
 
     Attributes:
+        whole: `tile`.
+        mask: its mask.
         unmasked: the shape of `tile`, which the result of a matmul has.
         box: the (low, high) range of each axis of it that the mask leaves.
     """
 
-    __slots__ = ("box", "unmasked")
+    __slots__ = ("box", "mask", "unmasked", "whole")
 
     def __init__(self, whole: Tensor, part: Tensor, mask: Mask) -> None:
         super().__init__(
             part.buffer, part.shape, part.base_shape, part.offsets, part.coefs, part.dtype
         )
+        self.whole, self.mask = whole, mask
         self.unmasked = whole.shape
         self.box = mask.restrict(whole.shape).box
 

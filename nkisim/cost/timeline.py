@@ -359,9 +359,9 @@ class Timeline:
             rows: how many to show.
 
         Raises:
-            ParameterError: rows is negative.
+            ParameterError: rows is negative, or no int.
         """
-        if rows < 0:
+        if not isinstance(rows, int) or rows < 0:
             raise ParameterError(
                 f"table(rows={rows!r})",
                 rule="rows is how many lines to show, 0 or more",

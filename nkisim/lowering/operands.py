@@ -193,8 +193,8 @@ def same_shape(what: str, a: Tensor, b: Tensor) -> None:
 
 def same_elements(what: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Two tiles as views of one shape, that of the first: an instruction knows partitions and the
-    elements of each, in order. A free axis of size 1 is read again and again, which is an access
-    pattern with a step of 0, as is a tile of one element a partition.
+    elements of each, in order. A free axis of size 1 is read again and again where the other tile
+    has more, which is an access pattern with a step of 0, as is a tile of one element a partition.
 
     Raises:
         ShapeError: other partitions, or other elements a partition.
@@ -207,14 +207,20 @@ def same_elements(what: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
             b = lane_view(b, a)
         elif of_a == 1:
             a = lane_view(a, b)
-        elif of_a == of_b:
+        elif of_a == of_b and not _spread_over_each_other(a, b):
             b = b.reshape(a.shape)
-    if a.ndim == b.ndim and a.shape[:1] == b.shape[:1]:
-        shape = tuple(max(m, n) for m, n in zip(a.shape, b.shape, strict=True))
-        if all({m, n} <= {1, s} for m, n, s in zip(a.shape, b.shape, shape, strict=True)):
+        if _spread_over_each_other(a, b):
+            shape = tuple(map(max, a.shape, b.shape))
             return a.broadcast_to(shape), b.broadcast_to(shape)
     same_shape(what, a, b)
     return a, b
+
+
+def _spread_over_each_other(a: Tensor, b: Tensor) -> bool:
+    """Whether two tiles have as many axes, and each is as long as the other's, or 1."""
+    return a.ndim == b.ndim and all(
+        m == n or 1 in (m, n) for m, n in zip(a.shape, b.shape, strict=True)
+    )
 
 
 def not_both_in_psum(what: str, a: object, b: object) -> None:

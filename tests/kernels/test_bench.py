@@ -233,7 +233,16 @@ def test_json_and_csv_hold_what_the_record_holds(tmp_path):
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(2.5, "2.5 s"), (1.234e-3, "1.23 ms"), (45e-6, "45 µs"), (7e-9, "7 ns"), (0.0, "0 ns")],
+    [
+        (2.5, "2.5 s"),
+        (1.234e-3, "1.23 ms"),
+        (45e-6, "45 µs"),
+        (7e-9, "7 ns"),
+        (0.0, "0 ns"),
+        (9.999e-4, "1 ms"),
+        (0.99999, "1 s"),
+        (9.99e-7, "999 ns"),
+    ],
 )
 def test_times_read_well(seconds, text):
     assert bench.format_seconds(seconds) == text

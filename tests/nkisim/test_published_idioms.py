@@ -487,3 +487,32 @@ def test_hbm_is_no_operand():
     with pytest.raises(nkisim.KernelError) as caught:
         run(nl.exp, numbers(4, 6))
     assert caught.value.code == "err_unsupported_memory"
+
+
+@pytest.mark.parametrize("axes", ["mgrid", "arange"])
+def test_an_operand_may_have_a_mask_for_each_axis(axes):
+    """nki-autotune: tensor[idx.p, idx.x][row_mask][column_mask]."""
+
+    def kernel(a):
+        p, f = nl.mgrid[0:128, 0:64]
+        if axes == "arange":
+            p, f = nl.arange(128)[:, None], nl.arange(64)[None, :]
+        y = out(100, 50)
+        nl.store(y, nl.exp(nl.load(a)[p, f][p < 100][f < 50]))
+        return y
+
+    x = numbers(128, 64)
+    np.testing.assert_allclose(run(kernel, x), np.exp(x[:100, :50]), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(4, 4), (4, 8), (8, 4), (1, 4), (4, 1)])
+def test_rows_and_columns_of_a_partition_spread_over_each_other(rows, columns):
+    """vLLM for Neuron: tensor_tensor of (128, 1, k) and (128, b, 1), also where b is k."""
+
+    def kernel(a, b):
+        y = out(128, rows, columns)
+        nl.store(y, nisa.tensor_tensor(nl.load(a), nl.load(b), op=nl.subtract))
+        return y
+
+    a, b = numbers(128, 1, columns), numbers(128, rows, 1)
+    np.testing.assert_array_equal(run(kernel, a, b), a - b)
