@@ -13,6 +13,7 @@ import dataclasses
 import json
 import math
 import re
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,6 +63,14 @@ class CustomCall:
         """Name of the kernel inside the call when its config tells it, else the target."""
         name = self.config.get("func_name") if isinstance(self.config, Mapping) else None
         return str(name or self.target)
+
+    def summary(self) -> str:
+        """Three lines, narrow enough for a page: the kernel, what it takes and what it gives."""
+        out = [self.kernel_name]
+        for verb, shapes in (("takes", self.operand_shapes), ("gives", self.result_shapes)):
+            listed = ", ".join(str(s.without_layout()) for s in shapes)
+            out.append(textwrap.fill(f"  {verb} {listed}", 76, subsequent_indent=8 * " "))
+        return "\n".join(out)
 
     def __str__(self) -> str:
         operands = ", ".join(str(s.without_layout()) for s in self.operand_shapes)

@@ -268,12 +268,13 @@ def _error(frame: _CallFrame, code: int, message: str) -> int:
 
 
 def handle(pointer: Any) -> int | None:
-    """Entry point for XLA. May be called from several threads; ctypes takes the GIL."""
+    """Entry point for XLA, on any of its threads; ctypes takes the GIL."""
     frame = pointer.contents
-    if frame.extension_start and frame.extension_start.contents.type == _EXTENSION_METADATA:
+    extension = frame.extension_start
+    if extension and extension.contents.type == _EXTENSION_METADATA:
         _describe_version(frame)
         return None
-    # An exception cannot cross C frames, and ctypes would print it and carry on.
+    # No exception may cross C frames: ctypes would print it and carry on.
     thread = threading.get_ident()
     _inside.add(thread)
     try:

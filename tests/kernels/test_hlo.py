@@ -293,6 +293,11 @@ def test_custom_call_with_its_decoded_config():
     assert [s.dims for s in call.operand_shapes] == [(256, 1024)] * 2
     assert call.result_shapes == (Shape("f32", (256, 1024), "1,0"),)
     assert (call.name, call.computation) == ("custom-call.3", "IrToHlo.7")
+    assert call.summary().splitlines() == [
+        "nki_tensor_add",
+        "  takes f32[256,1024], f32[256,1024]",
+        "  gives f32[256,1024]",
+    ]
 
 
 @pytest.mark.parametrize(
