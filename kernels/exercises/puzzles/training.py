@@ -10,7 +10,7 @@ from kernels.rmsnorm import reference
 
 @exercise(((4, 8), (4, 8)), ((3, 5), (3, 5)), lines=4, framework="jax")
 def silu_gradient(x, grad):
-    # Of x * sigmoid(x), and how many arrays are kept for the backward pass.
+    # Of x * sigmoid(x), and how many arrays as large as x are kept.
     s = 1 / (1 + np.exp(-x))
     return grad * (s + x * s * (1 - s)), 1
 

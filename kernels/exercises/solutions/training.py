@@ -16,7 +16,8 @@ def silu_gradient(x, grad):
         return grad * (s + x * s * (1 - s))
 
     _, residuals = forward(x)
-    return backward(residuals, grad), len(residuals)
+    kept = sum(r.size for r in residuals) // x.size
+    return backward(residuals, grad), kept
 
 
 def norm_gradients(x, weight):
