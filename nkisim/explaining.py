@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -47,19 +48,26 @@ class Explanation:
         head = ("line", "times", "engine", "instruction", "writes", "reads", "bytes")
         body = []
         for place, rows in self.lines:
-            text = html.escape(place.text) if place else ""
-            number = place.lineno if place else ""
-            body.append(f'<tr><td>{number}</td><td colspan="6"><code>{text}</code></td></tr>')
+            text = f"<code>{html.escape(place.text)}</code>" if place else ""
+            number = f'<td data-name="line">{place.lineno if place else ""}</td>'
+            body.append(f'<tr>{number}<td colspan="6">{text}</td></tr>')
             for (engine, label, written, read, size), times in rows:
-                cells = (f"{times:,}", engine, label, written, read, f"{size:,}")
-                row = "".join(f"<td>{html.escape(c)}</td>" for c in cells)
+                operands = (_unbroken(written), _unbroken(read))
+                cells = (f"{times:,}", engine, label, *operands, f"{size:,}")
+                named = zip(head[1:], map(html.escape, cells), strict=True)
+                row = "".join(f'<td data-name="{name}">{c}</td>' for name, c in named)
                 body.append(f"<tr><td></td>{row}</tr>")
         titles = "".join(f'<th scope="col">{h}</th>' for h in head)
         caption = html.escape(f"{self.name}: {self.count:,} instructions")
         return (
-            f"<table><caption>{caption}</caption><thead><tr>{titles}</tr></thead>"
+            f'<table class="explain"><caption>{caption}</caption><thead><tr>{titles}</tr></thead>'
             f"<tbody>{''.join(body)}</tbody></table>"
         )
+
+
+def _unbroken(operands: str) -> str:
+    """Operands whose shapes a narrow column does not break at their commas."""
+    return re.sub(r"\[[^]]*]", lambda shape: shape[0].replace(" ", "\u00a0"), operands)
 
 
 def explain(kernel: Any, *args: Any, **kwargs: Any) -> Explanation:

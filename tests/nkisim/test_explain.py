@@ -55,10 +55,11 @@ def test_explain_in_a_console_is_its_text():
 
 def test_explain_in_a_notebook_is_an_escaped_table():
     page = nkisim.explain(scaled, X, 2.0)._repr_html_()
-    assert page.startswith("<table><caption>scaled: 9 instructions</caption>")
+    assert page.startswith('<table class="explain"><caption>scaled: 9 instructions</caption>')
     assert page.count("<tr>") == page.count("</tr>") == 1 + 2 + 3
     assert 'scope="col"' in page
     assert "<-" not in page
+    assert page.count('data-name="reads"') == 3
     assert "nl.load(x[i])" in page
 
 
