@@ -66,7 +66,6 @@ class DmaTiming:
         engines: how many, each with a queue.
         load_rate, store_rate: bytes a nanosecond and engine, from HBM and to HBM or within SBUF.
         load_descriptor_ns, store_descriptor_ns: time for each contiguous run beyond its bytes.
-        scattered_read_ns: more for a run that does not continue the one before it in HBM.
         short_write_ns: more for a run of fewer bytes than `write_granule`, for which HBM is read,
             changed and written back.
         write_granule: see above.
@@ -86,7 +85,6 @@ class DmaTiming:
     store_rate: float
     load_descriptor_ns: float
     store_descriptor_ns: float
-    scattered_read_ns: float
     short_write_ns: float
     write_granule: int
     transpose_factor: float
@@ -175,10 +173,9 @@ V2 = Timing(
         engines=16,  # [A]
         load_rate=17.0,  # [BW][N]; the architecture guide's 27 GiB/s was never measured
         store_rate=17.9,  # [N] 17.4-19.0
-        load_descriptor_ns=14,  # [fit] to adds in tiles of 8 B rows; [P] 7 ns for 4 B
-        # [V] reads: 128 B runs at 2.55 B/ns an engine, 2 KiB at 13.0, that is 40 ns more than the
-        # bytes take; [N] nothing more for 8000 B runs that follow one another. [fit]
-        scattered_read_ns=28,
+        # [fit] to adds in tiles of 8 B rows; [P] 7 ns for 4 B. It fits [V], too: four reads, with
+        # one start, of runs of 128 B at 41 GB/s, of 2 KiB at 208, of 32 KiB at 271.
+        load_descriptor_ns=14,
         store_descriptor_ns=10,  # [V] writes: 128 B runs at 6.6 B/ns an engine. [fit]
         short_write_ns=79,  # [V] stride-2 stores of 4 B; [N] 4 B semaphore writes take 90 ns
         # [fit] adds in tiles of 128 x 1 take 0.94 us each, of 128 x 2 0.34 us: 8 B is long enough.
@@ -232,7 +229,6 @@ V3 = Timing(
         store_rate=22.5,  # decoded trn2 traces
         load_descriptor_ns=10,  # [BW] 2 KiB runs take 97 ns
         store_descriptor_ns=10,  # no source: as loads
-        scattered_read_ns=0,  # no source
         short_write_ns=79,  # no source: as v2
         write_granule=8,  # no source: as v2
         transpose_factor=0.9,  # [A]

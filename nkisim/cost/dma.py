@@ -53,61 +53,48 @@ def transfer(instr: Instruction, timing: DmaTiming) -> Transfer:
     if instr.opcode == "dma_transpose":
         return _transpose(out, source, timing)
     accumulates = len(sources) > 1  # dma_accumulate reads its destination too
-    run, hbm_run, partitions = runs(out, source)
+    run, partitions = runs(out, source)
     item = max(out.itemsize, source.itemsize)
-    size: int = out.size
-    if instr.where is not None:
-        size, run = _cut(instr.where, run)
-        hbm_run = min(hbm_run, run)
-    moved = _time(out, source, size, run, hbm_run * item, partitions, item, timing)
+    moved = _time(out, source, *_cut(instr.where, out.size, run), partitions, item, timing)
     if not accumulates:
         return moved
     return moved._replace(engine_ns=2 * moved.engine_ns, hbm_bytes=2 * moved.hbm_bytes)
 
 
-def runs(out: Tensor, source: Tensor) -> tuple[int, int, int]:
-    """(elements of a descriptor, elements contiguous in HBM, partitions on chip or 0)."""
+def runs(out: Tensor, source: Tensor) -> tuple[int, int]:
+    """(elements of a descriptor, partitions on chip or 0)."""
     sides = [(t.strides, _partition_axis(t)) for t in (out, source)]
-    hbm_strides = next((t.strides for t in (out, source) if not t.space.on_chip), None)
     partitions = 0
     for t, (_, axis) in zip((out, source), sides, strict=True):
         if t.space.on_chip:
             partitions = max(partitions, out.shape[axis] if axis >= 0 else 1)
-    return *_contiguous(out.shape, sides, hbm_strides), partitions
+    return _contiguous(out.shape, sides), partitions
 
 
 _Side = tuple[tuple[int, ...], int]  # strides, and the axis that walks over partitions
 
 
-def _contiguous(
-    shape: tuple[int, ...], sides: list[_Side], hbm_strides: tuple[int, ...] | None
-) -> tuple[int, int]:
-    """Elements that are contiguous on both sides, and in HBM."""
-    run, joined = 1, True
-    hbm_run = 1
-    hbm_joined = hbm_strides is not None
+def _contiguous(shape: tuple[int, ...], sides: list[_Side]) -> int:
+    """Elements that are contiguous on both sides."""
+    run = 1
     for d in range(len(shape) - 1, -1, -1):
-        extent = shape[d]
-        if extent == 1:
+        if shape[d] == 1:
             continue
-        if joined and all(strides[d] == run and d != axis for strides, axis in sides):
-            run *= extent
-        else:
-            joined = False
-        if hbm_joined and hbm_strides[d] == hbm_run:
-            hbm_run *= extent
-        else:
-            hbm_joined = False
-    return run, max(hbm_run, run)
+        if any(strides[d] != run or d == axis for strides, axis in sides):
+            break
+        run *= shape[d]
+    return run
 
 
-def _cut(where: np.ndarray, run: int) -> tuple[int, float]:
-    """(elements that a mask leaves, those of a descriptor on average), of a box with runs of `run`
-    elements."""
+def _cut(where: np.ndarray | None, size: int, run: int) -> tuple[int, float]:
+    """(elements that a mask leaves, those of a descriptor on average), of a box of `size` elements
+    with runs of `run`."""
+    if where is None:
+        return size, run
     rows = where.reshape(-1, run)
-    size = np.count_nonzero(rows)
+    left = np.count_nonzero(rows)
     pieces = np.count_nonzero(rows[:, 0]) + np.count_nonzero(rows[:, 1:] > rows[:, :-1])
-    return size, size / pieces
+    return left, left / pieces
 
 
 def swaps_axes(instr: Instruction) -> bool:
@@ -133,8 +120,7 @@ def swapped(instr: Instruction, columns: int, timing: DmaTiming) -> Transfer:
     """The transfer of `columns` columns of such a copy, each of which is contiguous in HBM."""
     out, source = instr.outs[0], instr.ins[-1]
     rows, item = out.shape[0], max(out.itemsize, source.itemsize)
-    size = rows * columns
-    return _time(out, source, size, rows, rows * item, columns, item, timing)
+    return _time(out, source, rows * columns, rows, columns, item, timing)
 
 
 def _partition_axis(t: Tensor) -> int:
@@ -154,7 +140,6 @@ def _time(
     source: Tensor,
     size: int,
     run: float,
-    hbm_run_bytes: float,
     partitions: int,
     item: int,
     timing: DmaTiming,
@@ -173,8 +158,6 @@ def _time(
         if from_hbm
         else timing.store_descriptor_ns + run_bytes / timing.store_rate
     )
-    if from_hbm and run * item >= hbm_run_bytes and descriptors > 1:
-        each += timing.scattered_read_ns
     if to_hbm and run_bytes < timing.write_granule:
         each += timing.short_write_ns
     latency = timing.load_latency_ns if from_hbm else timing.store_latency_ns
@@ -224,17 +207,16 @@ def _indirect(instr: Instruction, timing: DmaTiming) -> Transfer:
     if picks == 1 and moved.space.on_chip and not region.space.on_chip:
         axis, strides = _partition_axis(moved), _strides_of_view(region, instr, moved.ndim)
         sides = [(moved.strides, axis), (strides, -1)]
-        run, hbm_run = _contiguous(moved.shape, sides, strides)
+        run = _contiguous(moved.shape, sides)
         partitions = moved.shape[axis] if axis >= 0 else 1
     else:
-        run = hbm_run = max(1, moved.size // picks)
+        run = max(1, moved.size // picks)
         partitions = moved.shape[0] if moved.space.on_chip else 0
     found = _time(
         out,
         region if instr.opcode == "dma_gather" else moved,
         moved.size,
         run,
-        hbm_run * moved.itemsize,
         partitions,
         moved.itemsize,
         timing,

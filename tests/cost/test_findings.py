@@ -15,6 +15,7 @@ from kernels.giou import nki_giou_kernel, nki_giou_kernel_strict
 from kernels.validation import elementwise, layernorm, mamba, matmul, nkibench, vector_add
 from nkisim.cost import whatif
 
+MOVING = "Sync", "DMA queues"  # what has less to do when less is loaded
 FACTOR = 1.3  # a gain is within this of what the change gives, either way
 
 
@@ -322,8 +323,13 @@ def test_no_gain_of_the_kernels_of_the_book_is_beyond_the_next_limit(kernel, arg
     t = nkisim.profile(kernel, *args)
     for f in t.findings[1:]:
         assert f.location is not None
-        # At most, a change halves what the busiest resource does for its elements.
-        assert 0 < f.gain_us <= t.body_us - t.roofline[1] / 2
+        # At most, a change halves what the busiest resource does for its elements; but what need
+        # not be loaded at all leaves no more than the work of the engines.
+        least = t.roofline[1] / 2
+        if "was loaded before" in f.text:
+            engines = [use.busy_us for name, use in t.engines.items() if name not in MOVING]
+            least = max(engines)
+        assert 0 < f.gain_us <= t.body_us - least
     assert [f.gain_us for f in t.findings[1:]] == sorted(
         (f.gain_us for f in t.findings[1:]), reverse=True
     )

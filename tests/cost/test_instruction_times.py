@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkisim
+from kernels.validation import dma as validation_dma
 from nkisim.cost import compute, dma
 from nkisim.instruction import Engine
 from nkisim.machine import GEN2, GEN3
@@ -102,6 +103,17 @@ def test_matmul_sustains_the_measured_rate(dtype, tflops):
     assert task.flops / task.costs[0][1].busy / 1e3 == pytest.approx(tflops, rel=0.02)
 
 
+# GB/s of four reads of 128 partitions with one start (triton-viz, inf2).
+@pytest.mark.parametrize(
+    ("row_bytes", "published"), [(128, 40.8), (2048, 207.5), (4096, 220.0), (32768, 270.8)]
+)
+def test_four_reads_reach_the_rate_that_the_microbenchmark_shows(row_bytes, published):
+    with nkisim.checks(output="off"):
+        t = nkisim.profile(validation_dma.reads, spec(4, 128, row_bytes // 4))
+    assert t.hbm_bytes == 4 * 128 * row_bytes
+    assert t.hbm_bytes / t.body_us / 1e3 == pytest.approx(published, rel=0.1)
+
+
 def test_a_large_load_runs_at_seventeen_bytes_a_nanosecond_and_engine():
     (load, *_), nbytes = tasks(add, spec(128, 8192), spec(128, 8192)), 128 * 8192 * 4
     assert (load.label, load.transfer.engines) == ("load", 16)
@@ -148,7 +160,7 @@ def counted_runs(out, source):
 def test_descriptors_are_the_runs_contiguous_on_both_sides(rows, columns, step, left_over):
     source = hbm(rows, columns * step + left_over)[:, 0 : columns * step : step]
     target = sbuf(rows, columns)
-    run, _, partitions = dma.runs(target, source)
+    run, partitions = dma.runs(target, source)
     assert partitions == rows
     assert target.size // run == counted_runs(target, source)
 
