@@ -46,6 +46,7 @@ class TensorTiming:
         pass_ns: time of one pass beyond that of its moving columns.
         latency_ns: from the last column in to the result in PSUM.
         fp32_passes: passes over an fp32 operand; other types take one.
+        transpose_passes: the same for a transpose, whose products are exact.
         min_columns: fewer moving columns take as long as this many, or as the stationary ones.
         tflops: dense bf16 peak.
     """
@@ -54,6 +55,7 @@ class TensorTiming:
     pass_ns: float
     latency_ns: float
     fp32_passes: int
+    transpose_passes: int
     min_columns: int
     tflops: float
 
@@ -166,6 +168,8 @@ V2 = Timing(
         pass_ns=26,  # [P] matmul starts 26 ns after its weights; [V] 209 ns for 512 columns
         latency_ns=173,  # [P] a matmul of 128 columns takes 219 ns
         fp32_passes=4,  # [I]
+        # [fit] to convolution and attention in fp32; [I] gives transposes one cycle a column.
+        transpose_passes=2,
         min_columns=64,  # [I]
         tflops=91.75,  # profiler constant
     ),
@@ -220,6 +224,7 @@ V3 = Timing(
         pass_ns=2,  # [C] 215 ns for 512 columns, 55 for 128
         latency_ns=163,  # [C] 379 ns for 512 columns
         fp32_passes=4,  # [C] two passes at half rate
+        transpose_passes=4,  # [fit] to attention in fp32
         min_columns=64,  # [I]
         tflops=79,  # [A]
     ),

@@ -324,7 +324,7 @@ class _Builder:
         """(partitions, columns) of `dtype` through the Tensor Engine, and from PSUM to SBUF."""
         rows, columns = shape
         pe = self.timing.tensor
-        passes = pe.fp32_passes if dtype == F32 else 1
+        passes = pe.transpose_passes if dtype == F32 else 1
         product = compute.passes_cost(max(rows, min(pe.min_columns, columns)), passes, self.timing)
         before = Operand(rows, columns, F32, Space.PSUM, 4)
         after = Operand(rows, columns, dtype, Space.SBUF, dtype.itemsize)

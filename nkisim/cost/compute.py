@@ -68,14 +68,14 @@ def tensor_cost(instr: Instruction, ins: tuple[Operand, ...], out: Operand, timi
     pe = timing.tensor
     if instr.opcode == "nc_transpose":
         columns = max(ins[0].rows, min(pe.min_columns, ins[0].n))
-        dtype = ins[0].dtype
+        dtype, passes = ins[0].dtype, pe.transpose_passes
     else:
         rows = instr.attrs.get("rows", 1)
         stationary, moving = ins[0], ins[1]
         columns = max(moving.n // rows, min(pe.min_columns, stationary.n // rows))
         dtype = F32 if F32 in (stationary.dtype, moving.dtype) else moving.dtype
-    passes = pe.fp32_passes if dtype == F32 else 1
-    return passes_cost(columns, passes, timing)
+        passes = pe.transpose_passes if instr.attrs.get("transpose") else pe.fp32_passes
+    return passes_cost(columns, passes if dtype == F32 else 1, timing)
 
 
 def passes_cost(columns: int, passes: int, timing: Timing) -> Cost:

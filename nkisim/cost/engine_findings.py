@@ -90,19 +90,26 @@ def _shorter(engine: Engine, fixed: float = 0.0) -> Callable[[Task, float], Task
 
 
 def fp32_matmul(t: Timeline) -> Iterator[Finding]:
-    """Matmuls of fp32, and rows of fp32 that the compiler broadcasts by one."""
-    passes = t.timing.tensor.fp32_passes
-    matmuls, rows = Tasks(), Tasks()
+    """Matmuls and transposes of fp32, and rows of fp32 that the compiler broadcasts by a matmul."""
+    pe = t.timing.tensor
+    matmuls, transposes, rows = Tasks(), Tasks(), Tasks()
     for at, task, engine, c in costs_of(t):
         # Behind the two operands may be what the product is added to.
         operands = task.instr.tiles_in[:2]
         if engine is Engine.TENSOR and any(x.dtype == F32 for x in operands):
-            found = rows if task.label == "partition_broadcast" else matmuls
+            transposed = task.label != "nc_matmul" or task.instr.attrs.get("transpose")
+            found, passes = matmuls, pe.fp32_passes
+            if task.label == "partition_broadcast":
+                found = rows
+            elif transposed:
+                found, passes = transposes, pe.transpose_passes
             found.add(at, task, c.busy * (1 - 1 / passes))
+    each = "{} of fp32 operands take {} passes; bf16 takes one"
     what = {
-        f"matmuls of fp32 operands take {passes} passes; bf16 takes one": matmuls,
-        f"the Tensor Engine broadcasts rows of fp32 over partitions in {passes} passes; bf16 takes "
-        "one": rows,
+        each.format("matmuls", pe.fp32_passes): matmuls,
+        each.format("transposes", pe.transpose_passes): transposes,
+        f"the Tensor Engine broadcasts rows of fp32 over partitions in {pe.fp32_passes} passes; "
+        "bf16 takes one": rows,
     }
     for text, found in what.items():
         yield from found.finding(t, text, _shorter(Engine.TENSOR))

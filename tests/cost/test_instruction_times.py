@@ -103,6 +103,36 @@ def test_matmul_sustains_the_measured_rate(dtype, tflops):
     assert task.flops / task.costs[0][1].busy / 1e3 == pytest.approx(tflops, rel=0.02)
 
 
+def transposed(x, how):
+    """The transpose of x (128, 128): by the Tensor Engine, which a store is left to as well."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, identity = nl.load(x), nl.shared_identity_matrix(128, x.dtype)
+    if how == "transpose":
+        i, j = nl.mgrid[0:128, 0:128]
+        nl.store(out[j, i], tile)
+    else:
+        result = (
+            nisa.nc_transpose(tile, engine=nisa.tensor_engine)
+            if how == "nc_transpose"
+            else nisa.nc_matmul(tile, nl.load(identity), is_transpose=True)
+        )
+        nl.store(out, nl.copy(result))
+    return out
+
+
+# [I] gives transposes one cycle a column, in any type; of fp32 they were fitted: see the tables.
+@pytest.mark.parametrize(("core", "passes"), [(GEN2, 2), (GEN3, 4)])
+@pytest.mark.parametrize("how", ["nc_transpose", "nc_matmul", "transpose"])
+def test_a_transpose_of_fp32_takes_its_own_number_of_passes(how, core, passes):
+    kernel, busy = nki.jit(transposed).on(core), {}
+    for dtype in (np.float32, nl.bfloat16):
+        (task,) = [t for t in tasks(kernel, spec(128, 128, dtype=dtype), how) if t.label == how]
+        busy[dtype] = task.costs[0][1].busy
+    pe = core.timing.tensor
+    assert busy[nl.bfloat16] == pytest.approx(128 / pe.ghz + pe.pass_ns)
+    assert busy[np.float32] == pytest.approx(passes * busy[nl.bfloat16])
+
+
 # GB/s of four reads of 128 partitions with one start (triton-viz, inf2).
 @pytest.mark.parametrize(
     ("row_bytes", "published"), [(128, 40.8), (2048, 207.5), (4096, 220.0), (32768, 270.8)]
