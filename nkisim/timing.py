@@ -125,6 +125,8 @@ class Timing:
             Scalar from PSUM.
         table_load_ns: for Scalar to load the table of another activation function.
         before_ns, after_ns: launch overhead before the first and after the last instruction.
+        kept_operand_bytes: bytes a partition of the newest matmul operands that the compiler keeps
+            for later iterations, of whatever loop, which load the same again.
     """
 
     vector: EngineTiming
@@ -150,6 +152,7 @@ class Timing:
     table_load_ns: float
     before_ns: float
     after_ns: float
+    kept_operand_bytes: int
 
 
 V2 = Timing(
@@ -212,6 +215,9 @@ V2 = Timing(
     table_load_ns=368,  # [P] profile of the exp kernel
     before_ns=10_900,  # [N]
     after_ns=4_700,  # [N]
+    # [P] Tutorials for this generation load less by loading outside of loops. (HBM counters of some
+    # of [K] say that the compiler did that, too; of others, that it did not.)
+    kept_operand_bytes=0,
 )
 
 V3 = Timing(
@@ -265,6 +271,9 @@ V3 = Timing(
     table_load_ns=1283,  # [C]
     before_ns=10_000,  # total less active time 12.4-12.8 us
     after_ns=2_600,
+    # [fit] to [C]: a product and GELU of 1024 x 2048 x 4096 in bf16 takes 288 us; loading each tile
+    # where the text does would take 1236 us to start and 480 to move. Three quarters of SBUF.
+    kept_operand_bytes=144 * 1024,
 )
 
 # With the compiler's option --disable-dge, which students profiled kernels with: descriptors are in

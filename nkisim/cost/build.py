@@ -1,7 +1,8 @@
 """From a trace to tasks: what the compiler leaves of the instructions, and where it runs them.
 
 A kernel's text leaves choices to the compiler. Those about whole instructions are made in
-`nkisim.cost.passes`; these are made here, once, for every kernel:
+`nkisim.cost.passes`: which are not needed, and what is kept so that later iterations need not
+compute or load it again. These are made here, once, for every kernel:
 
 * a row that is broadcast over partitions is made by the Tensor Engine, a PSUM bank at a time. It
   stays in PSUM when it fits a bank and is used at once by Vector or Scalar; otherwise it is copied
@@ -172,7 +173,8 @@ class _Builder:
         steps = self.storage.steps([i for i in instructions if i.engine is not host])
         steps = sink_fills(steps, self.storage, self.work)
         if hoists:
-            steps = without_repeats(steps, self.storage, self.work)
+            room = self.timing.kept_operand_bytes
+            steps = without_repeats(steps, self.storage, self.work, room)
         forms = self.storage.forms.values()
         for form in forms:
             like = form.like

@@ -4,6 +4,9 @@
   then accumulates into a zeroed PSUM tile: the first matmul overwrites.
 * A computation that an iteration repeats on the same inputs as the one before is done once, and so
   is a load that an innermost loop repeats.
+* What was loaded for the Tensor Engine alone is kept, and not loaded again in whatever loop. That
+  goes for what was used last, up to `Timing.kept_operand_bytes` a partition. On v2 these are none:
+  loads are done where the text has them.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Sequence
 from nkisim.cost.storage import Step, Storage
 from nkisim.cost.tasks import Work
 from nkisim.index import Affine
-from nkisim.instruction import Instruction
+from nkisim.instruction import Engine, Instruction
 from nkisim.memory import Role, Space
 from nkisim.tensor import Tensor
 
@@ -70,13 +73,23 @@ def sink_fills(steps: list[Step], storage: Storage, work: Work) -> list[Step]:
     return kept
 
 
-def without_repeats(steps: Sequence[Step], storage: Storage, work: Work) -> list[Step]:
-    """Drop what the next iteration of a loop would compute again from the same inputs.
+def without_repeats(
+    steps: Sequence[Step], storage: Storage, work: Work, room: int = 0
+) -> list[Step]:
+    """Drop what the next iteration of a loop would compute again from the same inputs, and what a
+    later one of any loop would load again of the newest operands of matmuls.
 
     A tile that is found to equal another one goes by that one's number from there on.
+
+    Args:
+        steps: in program order.
+        storage: of what they touch.
+        work: takes notes of what was dropped.
+        room: bytes a partition of such operands that are kept.
     """
     _find_shared(storage)
-    written: set[int] = set()
+    # HBM may hold something before it is written.
+    written = {n for n, memory in work.memory.items() if not memory.space.on_chip}
     version: dict[int, int] = {}  # of what is written more than once
     for step in steps:
         for number, _ in step.writes:
@@ -84,6 +97,7 @@ def without_repeats(steps: Sequence[Step], storage: Storage, work: Work) -> list
                 version[number] = 0
             else:
                 written.add(number)
+    operands = _Operands(steps, room)
     found: dict[tuple, tuple[int, tuple]] = {}
     same: dict[int, int] = {}
     hoisted: dict[str, int] = defaultdict(int)
@@ -103,7 +117,9 @@ def without_repeats(steps: Sequence[Step], storage: Storage, work: Work) -> list
                     key += (version[number],)
             result = step.writes[0][0]
             before = found.get(key)
-            if before is not None and _next_iteration(before[1], i.loops, i.opcode == "dma_copy"):
+            load = i.opcode == "dma_copy"
+            held = load and room and operands.holds(key, step)
+            if before is not None and (held or _next_iteration(before[1], i.loops, load)):
                 same[result] = before[0]
                 work.kept.add(before[0])
                 found[key] = (before[0], i.loops)
@@ -117,6 +133,45 @@ def without_repeats(steps: Sequence[Step], storage: Storage, work: Work) -> list
     for label, times in hoisted.items():
         work.choices[f"{label} hoisted out of a loop"] += times
     return kept
+
+
+class _Operands:
+    """Tiles that were loaded for the Tensor Engine alone, as far as they are kept.
+
+    Args:
+        steps: of the program.
+        room: bytes a partition for them. Those used last stay.
+    """
+
+    def __init__(self, steps: Sequence[Step], room: int) -> None:
+        self._left = room
+        self._nbytes: dict[tuple, int] = {}  # by what was loaded
+        tensor = Engine.TENSOR
+        self._others = {  # tiles that other engines, or stores, read
+            number
+            for step in (steps if room else ())
+            if step.instr.engine is not tensor
+            for number, _ in step.reads
+        }
+
+    def holds(self, key: tuple, load: Step) -> bool:
+        """Whether what a load brings is there. It is from now on, for a while.
+
+        Args:
+            key: what it loads.
+            load: the load.
+        """
+        if load.writes[0][0] in self._others:
+            return False
+        nbytes = self._nbytes.pop(key, None)
+        held = nbytes is not None
+        if nbytes is None:
+            nbytes = load.instr.outs[0].buffer.partition_bytes
+            self._left -= nbytes
+        self._nbytes[key] = nbytes
+        while self._left < 0:
+            self._left += self._nbytes.pop(next(iter(self._nbytes)))
+        return held
 
 
 def _find_shared(storage: Storage) -> None:

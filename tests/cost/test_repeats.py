@@ -5,13 +5,16 @@ from __future__ import annotations
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
+import neuronxcc.nki.typing as nt
 import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
 import nkisim
+from kernels.validation import matmul
 from nkisim.cost import model
 from nkisim.kernel import Kernel
+from nkisim.machine import GEN2, GEN3
 
 F32 = np.dtype(np.float32)
 
@@ -113,3 +116,91 @@ def test_an_address_that_is_one_number_leaves_a_transfer_as_it_is(stores, rows):
     assert dynamic.latency_us - static.latency_us < 4.0  # the index, and its descriptors
     assert dynamic.hbm_bytes == static.hbm_bytes + 4
     assert not any("DMA engines" in f.text for f in dynamic.findings)
+
+
+# -- operands of matmuls that loops load again, as the compiler for trn2 keeps them
+
+
+def loads_of(kernel, core, *args):
+    """The profile, and how many loads it has."""
+    t = nkisim.profile(nki.jit(kernel).on(core), *args)
+    return t, sum(task.label == "load" for task in t._core.work.tasks)
+
+
+def bf16(*shape):
+    return nkisim.TensorSpec(shape, np.dtype(bfloat16))
+
+
+# lhsT (4096, 256) and rhs of so many tiles of columns, each 32 KiB a partition: of 192 KiB, 144 are
+# for operands. A row of lhsT's tiles, 8 KiB, is used again by the next columns in any case.
+@pytest.mark.parametrize(("columns", "rounds"), [(1, 1), (3, 1), (5, 2)])
+def test_operands_that_fit_are_loaded_once_on_trn2(columns, rounds):
+    lhs_t, rhs = bf16(4096, 256), bf16(4096, 512 * columns)
+    t, loads = loads_of(matmul.matmul_tiled.func, GEN3, lhs_t, rhs)
+    assert loads == 2 * 32 + rounds * 32 * columns
+    stored = 256 * 512 * columns * 2
+    assert t.hbm_bytes == 4096 * 256 * 2 + rounds * 4096 * 512 * columns * 2 + stored
+    assert t.spilled_bytes == 0
+
+
+def test_on_trn1_operands_are_loaded_as_often_as_the_text_says():
+    t, loads = loads_of(matmul.matmul_tiled.func, GEN2, bf16(512, 512), bf16(512, 1024))
+    assert loads == 4 * 2 * 4 * 2
+    assert not any("load hoisted" in choice for choice in t.choices)
+    _, kept = loads_of(matmul.matmul_tiled.func, GEN3, bf16(512, 512), bf16(512, 1024))
+    assert kept == 4 * 4 + 4 * 2
+
+
+def products(x, w, how):
+    """x.T @ w of x (K, M) and w (K, 512). Vector reads the tiles of w as well, or w is written,
+    which a later load has to see."""
+    (depth, rows), columns = x.shape, w.shape[1]
+    out = nl.ndarray((rows, columns), dtype=nl.float32, buffer=nl.shared_hbm)
+    source = w
+    if how.startswith("written"):
+        source = nl.ndarray(w.shape, dtype=w.dtype, buffer=nl.private_hbm)
+        for k in nl.affine_range(depth // 128):
+            nl.store(source[nl.ds(k * 128, 128)], nl.load(w[nl.ds(k * 128, 128)]))
+    for m in nl.sequential_range(rows // 128):
+        row = nl.ds(m * 128, 128)
+        total = nl.zeros((128, columns), nl.float32, buffer=nl.psum)
+        most = nl.zeros((128, columns), nl.float32)
+        for k in nl.affine_range(depth // 128):
+            part = nl.ds(k * 128, 128)
+            right = nl.load(source[part])
+            total += nisa.nc_matmul(nl.load(x[part, row]), right)
+            if how == "Vector":
+                most[...] = nl.maximum(most, right)
+        result = nl.copy(total) if how != "Vector" else nl.add(total, most)
+        nl.store(out[row], result)
+        if how == "written again":
+            nl.store(source[nl.ds(0, 128)], nl.copy(total, dtype=w.dtype))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("how", "rounds"), [("plain", 1), ("Vector", 5), ("written", 1), ("written again", 5)]
+)
+def test_only_what_the_tensor_engine_alone_reads_and_nothing_changes_is_kept(how, rounds):
+    _, loads = loads_of(products, GEN3, bf16(384, 640), bf16(384, 512), how)
+    assert loads == 3 * 5 + rounds * 3 + 3 * how.startswith("written")
+
+
+def twice(x, w: nt.mutable_tensor, changed):
+    """x.T @ w of x (K, M) and w (K, 512), two times; in between, w may be written, for once."""
+    out = nl.ndarray((2, x.shape[1], w.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    for turn in nl.static_range(2):
+        total = nl.zeros((x.shape[1], w.shape[1]), nl.float32, buffer=nl.psum)
+        for k in nl.affine_range(x.shape[0] // 128):
+            part = nl.ds(k * 128, 128)
+            total += nisa.nc_matmul(nl.load(x[part]), nl.load(w[part]))
+        nl.store(out[turn], nl.copy(total))
+        if turn == 0 and changed:
+            nl.store(w[nl.ds(0, 128)], nl.copy(total, dtype=w.dtype))
+    return out, w
+
+
+@pytest.mark.parametrize(("changed", "loads"), [(False, 6), (True, 9)])
+def test_an_argument_that_is_written_is_loaded_again(changed, loads):
+    _, found = loads_of(twice, GEN3, bf16(384, 128), bf16(384, 512), changed)
+    assert found == loads
