@@ -27,7 +27,7 @@ def evaluate(points: Iterable[Point], *, full: bool = False, progress: bool = Fa
 
     Args:
         points: which.
-        full: model every iteration of every kernel (a minute instead of seconds).
+        full: model every iteration of every kernel (a minute or two instead of seconds).
         progress: name each point on standard error.
     """
     known: dict[tuple, float] = {}
@@ -81,7 +81,9 @@ def main() -> None:
     )
     parser.add_argument("names", nargs="*", help="parts of names of points; all when none")
     parser.add_argument("--json", help="also write the rows to this file")
-    parser.add_argument("--full", action="store_true", help="model every iteration (a minute)")
+    parser.add_argument(
+        "--full", action="store_true", help="model every iteration (a minute or two)"
+    )
     options = parser.parse_args()
     names = options.names
     written = []

@@ -158,6 +158,34 @@ def matmul_full(lhsT, rhs, tiles_m=16, tiles_n=2, tiles_k=8):
 
 
 @nki.jit
+def matmul_groups(lhsT, rhs, rows, columns, wide_left=1, wide_right=1, on_vector=False):
+    """Every tile of both operands is loaded where it is used, for groups of output tiles.
+
+    Args:
+        lhsT, rhs: (K, M) and (K, N).
+        rows, columns: of a group, in tiles.
+        wide_left, wide_right: tiles of lhsT and of rhs that are loaded at a time.
+        on_vector: whether Vector copies the results; else that is left to the compiler.
+    """
+    (k_size, m_size), n_size = lhsT.shape, rhs.shape[1]
+    out = nl.ndarray((m_size, n_size), dtype=lhsT.dtype, buffer=nl.shared_hbm)
+    copies = nisa.vector_engine if on_vector else nisa.unknown_engine
+    group = list(itertools.product(range(rows), range(columns)))
+    for m in nl.affine_range(m_size // TILE_M // rows):
+        for n in nl.affine_range(n_size // TILE_N // columns):
+            acc = [nl.zeros((TILE_M, TILE_N), nl.float32, buffer=nl.psum) for _ in group]
+            for k in nl.affine_range(k_size // TILE_K):
+                right = _pieces(rhs, k, n * columns, columns, TILE_N, wide_right)
+                left = _pieces(lhsT, k, m * rows, rows, TILE_M, wide_left)
+                for total, (i, j) in zip(acc, group, strict=True):
+                    total += nisa.nc_matmul(left[i], right[j])
+            for total, (i, j) in zip(acc, group, strict=True):
+                place = _tile(m * rows + i, TILE_M), _tile(n * columns + j, TILE_N)
+                nl.store(out[place], nisa.tensor_copy(total, dtype=out.dtype, engine=copies))
+    return out
+
+
+@nki.jit
 def matmul_lists(lhsT, rhs, block=1):
     """As hoisted, for blocks of block x block output tiles, with a buffer of its own for each tile
     of an operand."""
@@ -293,6 +321,16 @@ def double_product(q, k, v):
                 acc += nisa.nc_matmul(scores[:, d, i, :], values[:, d, :])
             nl.store(out[nl.ds(i * TILE_M, TILE_M), column], nl.copy(acc, dtype=out.dtype))
     return out
+
+
+def _pieces(operand, k, first, count, size, wide):
+    """`count` tiles of row `k` of an operand's tiles, from `first` on, loaded `wide` at a time."""
+    tiles = []
+    for at in range(0, count, wide):
+        columns = nl.ds((first + at) * size, wide * size)
+        piece = nl.load(operand[_tile(k, TILE_K), columns])
+        tiles += [piece[:, _tile(i, size)] for i in range(wide)]
+    return tiles
 
 
 def _deep(operand, k, part, width):
