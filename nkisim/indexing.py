@@ -14,9 +14,10 @@ from typing import Any
 
 from nkisim.access import AccessPattern, Form, identity
 from nkisim.errors import IndexingError, OutOfBoundsError, ShapeError
-from nkisim.index import DynSlice, IndexTensor, Mask, as_int, broadcast_shapes
+from nkisim.index import IndexTensor, Mask, as_int, broadcast_shapes
 from nkisim.indirect import DynamicIndex, IndirectTensor, indirect_view
 from nkisim.loop_index import LoopIndex
+from nkisim.ranges import DynSlice
 from nkisim.reshaping import as_tile
 
 # What an index of one axis is but for where it starts: (size, step), or (shape, coefs) of an index

@@ -14,8 +14,9 @@ import numpy as np
 from nkisim.access import AccessPattern
 from nkisim.dtypes import INTEGERS
 from nkisim.errors import DTypeError, IndexingError, MemorySpaceError, ShapeError
-from nkisim.index import DynSlice, IndexTensor, as_int, broadcast_shapes
+from nkisim.index import IndexTensor, as_int, broadcast_shapes
 from nkisim.memory import Space
+from nkisim.ranges import DynSlice
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ import numpy as np
 
 from nkisim.dtypes import as_dtype
 from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
-from nkisim.index import DynSlice, as_int
+from nkisim.index import as_int
 from nkisim.lowering.remembered import remembered
 from nkisim.memory import Allocation, Buffer, PartitionDim, Space, check_shapes
+from nkisim.ranges import DynSlice
 from nkisim.tensor import Tensor
 from nkisim.tracer import current
 

@@ -16,7 +16,6 @@ from nkisim.dtypes import (
     uint16,
     uint32,
 )
-from nkisim.index import MGrid, arange
 from nkisim.lowering.accumulate import all_reduce, loop_reduce
 from nkisim.lowering.control import (
     affine_range,
@@ -60,6 +59,7 @@ from nkisim.machine import TARGET
 from nkisim.memory import Space
 from nkisim.nki import constants
 from nkisim.nki import keywords as _keywords
+from nkisim.ranges import MGrid, arange
 
 sbuf = Space.SBUF
 psum = Space.PSUM

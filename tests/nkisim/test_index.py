@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nkisim.errors import ControlFlowError, IndexingError, ShapeError
-from nkisim.index import IndexTensor, Mask, MGrid, arange
+from nkisim.index import IndexTensor, Mask
+from nkisim.ranges import MGrid, arange
 from nkisim.restriction import boxes
 
 mgrid = MGrid()

@@ -18,8 +18,8 @@ from nkisim.errors import (
     ParameterError,
     ShapeError,
 )
-from nkisim.index import DynSlice, MGrid, arange
 from nkisim.memory import Buffer, Space
+from nkisim.ranges import DynSlice, MGrid, arange
 from nkisim.tensor import Tensor
 from nkisim.views import view_of
 
