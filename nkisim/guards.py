@@ -12,16 +12,18 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 _MISSING = object()
+_CONTAINERS = (list, tuple, set, frozenset, dict, deque)
 _BY_VALUE = (bool, int, float, complex, str, bytes, type(None), np.generic)
-_LARGE = 4096  # entries; larger containers and objects are compared by identity
-_LARGE_ARRAY = 2**20  # bytes; the same of arrays
+_LARGE = 256  # entries; larger containers and objects are compared by identity
+_LONG = 4096  # entries of one that holds numbers and text only
+_LARGE_ARRAY = 2**16  # bytes; the same of arrays
 
 # Whose attributes do not change: the kernel's vocabulary.
 _LIBRARIES = frozenset({"nkisim", "neuronxcc", "numpy", "math", "ml_dtypes"})
@@ -149,15 +151,11 @@ class _Frozen(tuple):
     """The value of a container or a number, as it was."""
 
 
-def _frozen(value: Any, depth: int = 12) -> Any:
+def _frozen(value: Any, depth: int = 4) -> Any:
     """`value`, or for plain data a copy that later changes do not reach."""
     if isinstance(value, _BY_VALUE):
         return _Frozen((type(value), repr(value)))  # which tells 0.0 from -0.0
-    if (
-        isinstance(value, (list, tuple, set, frozenset, dict, deque))
-        and len(value) <= _LARGE
-        and depth
-    ):
+    if isinstance(value, _CONTAINERS) and depth and _may_be_copied(value):
         entries = value.items() if isinstance(value, dict) else value
         return _Frozen((type(value), *(_frozen(v, depth - 1) for v in entries)))
     if isinstance(value, Mapping) and len(value) <= _LARGE and depth:  # such as os.environ
@@ -170,6 +168,14 @@ def _frozen(value: Any, depth: int = 12) -> Any:
             held = (_frozen(pair, depth - 1) for pair in attributes)
             return _Frozen((_Identity(value), *held))
     return _Identity(value)
+
+
+def _may_be_copied(value: Collection) -> bool:
+    """Whether a container is short, or holds numbers and text only and is not very long."""
+    if len(value) <= _LARGE:
+        return True
+    entries = value.values() if isinstance(value, dict) else value
+    return len(value) <= _LONG and all([isinstance(x, _BY_VALUE) for x in entries])
 
 
 class _Identity:

@@ -164,17 +164,17 @@ class _Settings:
 def _passed(monkeypatch):
     """What is passed to a kernel that asks it for a size: by name, how, and what changes it."""
     settings, listed, functions = _Settings(64), [64], [_defaulted]
-    queue, long, deep = deque([64]), [64] * 1000, {"a": {"b": {"c": {"d": [64]}}}}
+    queue, long, deep = deque([64]), [64] * 1000, {"a": [64]}
     monkeypatch.setattr(_attributed, "tile", 64, raising=False)
     return {
         "an object": (settings, lambda x: x.tile, lambda: setattr(settings, "tile", 128)),
         "a list": (listed, lambda x: x[0], lambda: listed.__setitem__(0, 128)),
         "a queue": (queue, lambda x: x[0], lambda: queue.__setitem__(0, 128)),
         "a long list": (long, lambda x: x[9], lambda: long.__setitem__(9, 128)),
-        "deep inside": (
+        "inside": (
             deep,
-            lambda x: x["a"]["b"]["c"]["d"][0],
-            lambda: deep["a"]["b"]["c"]["d"].__setitem__(0, 128),
+            lambda x: x["a"][0],
+            lambda: deep["a"].__setitem__(0, 128),
         ),
         "a default": (
             _defaulted,
@@ -200,7 +200,7 @@ def _passed(monkeypatch):
 
 
 PASSED = (
-    *("an object", "a list", "a queue", "a long list", "deep inside", "a default"),
+    *("an object", "a list", "a queue", "a long list", "inside", "a default"),
     *("a default of a function in a list", "an attribute of a function", "a global of a function"),
 )
 
