@@ -4,7 +4,8 @@ A kernel may read module constants and closure variables while it is traced. A c
 only as long as those have the same values, so they are written down and compared before the trace
 is used again; so is what objects hold that are arguments. Numbers, strings, small arrays, and small
 containers, classes and objects with such in them are compared by value; what is large, and objects
-of libraries, by identity.
+of libraries, by identity. Looking has bounds, or a closure over one object of a large library would
+cost more than the launch: _MANY functions and classes, nearest first, and _MOST entries of a value.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,9 @@ _CONTAINERS = (list, tuple, set, frozenset, dict, deque)
 _BY_VALUE = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _LARGE = 256  # entries; larger containers and objects are compared by identity
 _LONG = 4096  # entries of one that holds numbers and text only
+_MOST = 2**13  # entries of one value and of what it holds
+_DEPTH = 8  # of containers in one another; a dict and an object count as two
+_MANY = 256  # functions and classes that are looked at
 _LARGE_ARRAY = 2**16  # bytes; the same of arrays
 
 # Whose attributes do not change: the kernel's vocabulary.
@@ -42,7 +46,8 @@ class Guards:
         self._cells: list[tuple[Any, Any]] = []
         self._held: list[tuple[Any, Any]] = []  # what may change and stay the same object
         self._seen: set[int] = set()
-        self._visit(func)
+        self._next = deque([func])  # the nearest to the kernel first
+        self._visit_all()
 
     def hold(self) -> bool:
         """Whether every watched variable still has the value it had."""
@@ -57,7 +62,8 @@ class Guards:
         """Watch an argument, such as an object with settings, and the functions in it."""
         if not isinstance(value, _BY_VALUE):
             self._held.append((value, _frozen(value)))
-            self._visit(value)
+            self._next.append(value)
+            self._visit_all()
 
     def settle(self) -> None:
         """After tracing: what the trace itself changed is its state, not an assumption."""
@@ -68,29 +74,37 @@ class Guards:
         self._cells = [(cell, _settled(_content(cell), then)) for cell, then in self._cells]
         self._held = [(value, _settled(value, then)) for value, then in self._held]
 
+    def _visit_all(self) -> None:
+        while self._next and len(self._seen) < _MANY:
+            self._visit(self._next.popleft())
+
     def _visit(self, func: Callable) -> None:
         func = getattr(func, "func", func)  # a Kernel, or functools.partial
         func = getattr(func, "__func__", func)  # a method
         if isinstance(func, property):
             func = func.fget
-        if id(func) in self._seen:
+        if isinstance(func, _BY_VALUE) or id(func) in self._seen:
             return
         self._seen.add(id(func))
         if isinstance(func, (list, tuple, dict)):
-            for member in func.values() if isinstance(func, dict) else func:
-                if callable(member):
-                    self._visit(member)
+            self._next.extend(filter(callable, func.values() if isinstance(func, dict) else func))
+            return
+        if isinstance(func, type):
+            if _is_looked_into(func):
+                self._held.append((vars(func), _frozen(vars(func))))
+                self._next.extend(filter(_is_code, vars(func).values()))
+            self._next.extend(func.__bases__)
             return
         if not isinstance(func, FunctionType):
-            for cls in _classes(func):
-                for member in vars(cls).values():
-                    if callable(member) or isinstance(member, (property, staticmethod)):
-                        self._visit(member)
+            self._next.append(type(func))
+            self._next.extend(filter(_is_code, (_attributes(func) or {}).values()))
+            return
+        if _package(func) in _LIBRARIES:
             return
         for cell in func.__closure__ or ():
             value = _content(cell)
             self._cells.append((cell, _frozen(value)))
-            self._visit(value)
+            self._next.append(value)
         for value in (func.__defaults__, func.__kwdefaults__, func.__dict__ or None):
             if value is not None:
                 self._held.append((value, _frozen(value)))
@@ -98,12 +112,12 @@ class Guards:
 
     def _watch(self, space: dict, names: set[str]) -> None:
         """Watch the variables of a namespace that are among `names`."""
-        for name in names & space.keys():
+        for name in sorted(names & space.keys()):
             value = space[name]
             if not isinstance(value, ModuleType):
                 self._watched.append((space, name, _frozen(value)))
-                self._visit(value)
-            elif value.__name__.partition(".")[0] not in _LIBRARIES and id(value) not in self._seen:
+                self._next.append(value)
+            elif _package(value) not in _LIBRARIES and id(value) not in self._seen:
                 self._seen.add(id(value))
                 self._watch(vars(value), names)  # `config.TILE`, `helpers.load_rows`
 
@@ -117,6 +131,12 @@ def _names(code: CodeType) -> set[str]:
     return names
 
 
+def _package(value: FunctionType | ModuleType | type) -> str:
+    """The package, or module that is in none, that a function, class or module belongs to."""
+    name = value.__name__ if isinstance(value, ModuleType) else value.__module__
+    return (name or "").partition(".")[0]
+
+
 def _content(cell: Any) -> Any:
     try:
         return cell.cell_contents
@@ -124,16 +144,18 @@ def _content(cell: Any) -> Any:
         return _MISSING
 
 
-def _classes(value: Any) -> Iterator[type]:
-    """The classes whose code and values an object has, or a class itself: those of the reader."""
-    for cls in (value if isinstance(value, type) else type(value)).__mro__:
-        if cls in _SETTINGS or cls.__module__.partition(".")[0] not in _OPAQUE:
-            yield cls
+def _is_looked_into(cls: type) -> bool:
+    """Whether a class, and what its objects hold, is the reader's."""
+    return cls in _SETTINGS or _package(cls) not in _OPAQUE
 
 
-def _attributes(value: Any) -> list[tuple[str, Any]] | None:
-    """Names and values of what is looked into; None of other objects."""
-    classes = list(_classes(value))
+def _is_code(member: Any) -> bool:
+    return callable(member) or isinstance(member, (property, staticmethod, classmethod))
+
+
+def _attributes(value: Any) -> dict[str, Any] | None:
+    """Attributes of what is looked into; None of other objects."""
+    classes = [cls for cls in type(value).__mro__ if _is_looked_into(cls)]
     if not classes:
         return None
     found = dict(getattr(value, "__dict__", {}))
@@ -144,30 +166,63 @@ def _attributes(value: Any) -> list[tuple[str, Any]] | None:
         for name in getattr(cls, "__slots__", ()):
             if hasattr(value, name):
                 found[name] = getattr(value, name)
-    return list(found.items())
+    return found
 
 
 class _Frozen(tuple):
     """The value of a container or a number, as it was."""
 
 
-def _frozen(value: Any, depth: int = 4) -> Any:
+class _Copier:
+    """Copies one value: what it holds several times once, and not more than _MOST entries."""
+
+    def __init__(self) -> None:
+        self._left = _MOST
+        self._made: dict[tuple[int, int], tuple[Any, Any]] = {}
+
+    def copy(self, value: Any, depth: int) -> Any:
+        """`value`, or for plain data a copy that later changes do not reach."""
+        if isinstance(value, _BY_VALUE):
+            return _Frozen((type(value), repr(value)))  # which tells 0.0 from -0.0
+        key = id(value), depth
+        if key not in self._made:
+            # With the value, so that no other one gets its id meanwhile.
+            self._made[key] = value, self._copy(value, depth)
+        return self._made[key][1]
+
+    def _copy(self, value: Any, depth: int) -> Any:
+        if isinstance(value, np.ndarray):
+            if value.nbytes <= _LARGE_ARRAY and not value.dtype.hasobject:
+                return _Frozen((type(value), value.dtype.str, value.shape, value.tobytes()))
+            return _Identity(value)
+        parts = _parts(value) if depth > 0 else None
+        if parts is None or len(parts[1]) > self._left:
+            return _Identity(value)
+        kind, entries, deeper = parts
+        self._left -= len(entries)
+        return _Frozen((kind, *[self.copy(entry, depth - deeper) for entry in entries]))
+
+
+def _parts(value: Any) -> tuple[Any, Collection, int] | None:
+    """What a value is besides its entries, those, and how much deeper they are; None of a value
+    that is not looked into."""
+    if isinstance(value, (FunctionType, ModuleType, type)):
+        return None  # functions and classes are looked at by themselves
+    if isinstance(value, dict):
+        return (type(value), [*value, *value.values()], 2) if _may_be_copied(value) else None
+    if isinstance(value, _CONTAINERS):
+        return (type(value), value, 1) if _may_be_copied(value) else None
+    if isinstance(value, Mapping):  # such as os.environ
+        return _parts(dict(value)) if len(value) <= _LARGE else None
+    attributes = _attributes(value)
+    if attributes is None or len(attributes) > _LARGE:
+        return None
+    return _Identity(value), [*attributes, *attributes.values()], 2
+
+
+def _frozen(value: Any) -> Any:
     """`value`, or for plain data a copy that later changes do not reach."""
-    if isinstance(value, _BY_VALUE):
-        return _Frozen((type(value), repr(value)))  # which tells 0.0 from -0.0
-    if isinstance(value, _CONTAINERS) and depth and _may_be_copied(value):
-        entries = value.items() if isinstance(value, dict) else value
-        return _Frozen((type(value), *(_frozen(v, depth - 1) for v in entries)))
-    if isinstance(value, Mapping) and len(value) <= _LARGE and depth:  # such as os.environ
-        return _frozen(dict(value), depth)
-    if isinstance(value, np.ndarray) and value.nbytes <= _LARGE_ARRAY and not value.dtype.hasobject:
-        return _Frozen((type(value), value.dtype.str, value.shape, value.tobytes()))
-    if depth and not isinstance(value, (FunctionType, ModuleType)):
-        attributes = _attributes(value)
-        if attributes is not None and len(attributes) <= _LARGE:
-            held = (_frozen(pair, depth - 1) for pair in attributes)
-            return _Frozen((_Identity(value), *held))
-    return _Identity(value)
+    return _Copier().copy(value, _DEPTH)
 
 
 def _may_be_copied(value: Collection) -> bool:

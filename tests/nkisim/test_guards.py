@@ -12,6 +12,7 @@ import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 import numpy as np
 import pytest
+from hypothesis import strategies
 
 import nkisim
 from nkisim.kernel import Kernel
@@ -161,20 +162,40 @@ class _Settings:
         self.tile = tile
 
 
+class _Shared:
+    width = 64
+
+    @classmethod
+    def tile(cls):
+        return cls.width
+
+
 def _passed(monkeypatch):
     """What is passed to a kernel that asks it for a size: by name, how, and what changes it."""
     settings, listed, functions = _Settings(64), [64], [_defaulted]
-    queue, long, deep = deque([64]), [64] * 1000, {"a": [64]}
+    queue, long, deep = deque([64]), [64] * 1000, {"a": {"b": {"c": [64]}}}
+    kept = [64]
+    keeping = _Settings(lambda: kept[0])
     monkeypatch.setattr(_attributed, "tile", 64, raising=False)
     return {
         "an object": (settings, lambda x: x.tile, lambda: setattr(settings, "tile", 128)),
         "a list": (listed, lambda x: x[0], lambda: listed.__setitem__(0, 128)),
         "a queue": (queue, lambda x: x[0], lambda: queue.__setitem__(0, 128)),
         "a long list": (long, lambda x: x[9], lambda: long.__setitem__(9, 128)),
-        "inside": (
+        "deep inside": (
             deep,
-            lambda x: x["a"][0],
-            lambda: deep["a"].__setitem__(0, 128),
+            lambda x: x["a"]["b"]["c"][0],
+            lambda: deep["a"]["b"]["c"].__setitem__(0, 128),
+        ),
+        "a function of an object": (
+            keeping,
+            lambda x: x.tile(),
+            lambda: kept.__setitem__(0, 128),
+        ),
+        "a class of an object": (
+            _Shared(),
+            lambda x: x.tile(),
+            lambda: monkeypatch.setattr(_Shared, "width", 128),
         ),
         "a default": (
             _defaulted,
@@ -200,7 +221,8 @@ def _passed(monkeypatch):
 
 
 PASSED = (
-    *("an object", "a list", "a queue", "a long list", "inside", "a default"),
+    *("an object", "a list", "a queue", "a long list", "deep inside", "a default"),
+    *("a function of an object", "a class of an object"),
     *("a default of a function in a list", "an attribute of a function", "a global of a function"),
 )
 
@@ -227,3 +249,18 @@ def test_what_an_argument_or_a_closure_holds_may_change(name, as_argument, monke
     assert instructions() == instructions() == 8 * 2
     change()
     assert instructions() == 4 * 2
+
+
+class _Drawing(_Settings):
+    def draw(self):
+        return strategies.lists(strategies.integers() | strategies.text()).example()
+
+
+def test_what_knows_a_whole_library_is_watched():
+    # To follow what hypothesis does, function by function, took seconds a launch.
+    drawing = _Drawing(64)
+    drawing.strategy = strategies.integers() | strategies.text()
+    instructions = _profiled(lambda: drawing.tile)
+    assert instructions() == instructions() == 16 * 3
+    drawing.tile = 128
+    assert instructions() == 8 * 3
