@@ -1,5 +1,6 @@
 """Build the book into _build/html, then check the site. Exits non-zero on any warning or error.
 
+Notebooks are executed first, as many at a time as there are processors; then the pages are written.
 Only executed notebooks are reused between builds, and only while the code they run is the same:
 the execution cache is dropped when a module they import, requirements.txt or Python changes,
 which jupyter-cache does not look at. Pages are always read and written anew, since an incremental
@@ -11,6 +12,7 @@ stored results, and say so (tools/stored_results.py).
 import argparse
 import hashlib
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -19,6 +21,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import stored_results
+import yaml
+from jupyter_cache import get_cache
+from jupyter_cache.executors import load_executor
+from sphinx_external_toc.parsing import parse_toc_yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "_build"
@@ -26,6 +32,13 @@ SITE = BUILD / "html"
 CACHE = BUILD / ".jupyter_cache"
 CACHE_KEY = CACHE / "nki-book-key"
 BUILT = BUILD / ".built"
+
+# What kernels are to find in their environment, wherever they are started from.
+ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "JUPYTER_PREFER_ENV_PATH": "1",
+    "IPYTHONDIR": str(ROOT / "tools/.ipython"),
+}
 
 EXECUTED = ("kernels", "nkisim", "book/figures", "requirements.txt")
 RENDERED = (*EXECUTED, "book", "notebooks", "_config.yml", "_toc.yml", "tools")
@@ -75,12 +88,25 @@ def prepare_cache() -> None:
         stored_results.put_into_cache(ROOT / f"{page}.md", CACHE)
 
 
+def execute_pages() -> None:
+    """Execute the pages that are not in the cache, as many at a time as there are processors.
+
+    One that fails stays out of the cache: the build executes it once more, and reports its error.
+    """
+    cache = get_cache(CACHE)
+    for name in parse_toc_yaml(ROOT / "_toc.yml"):
+        page = ROOT / f"{name}.md"
+        if "{code-cell}" in _read(page):
+            cache.add_nb_to_project(str(page), read_data={"name": "myst_nb_md", "type": "plugin"})
+    log = logging.getLogger("jupyter_cache")
+    log.setLevel(logging.INFO)
+    timeout = yaml.safe_load((ROOT / "_config.yml").read_text())["execute"]["timeout"]
+    load_executor("local-parallel", cache, log).run_and_cache(timeout=timeout)
+
+
 def jupyter_book(*arguments: str) -> int:
     """Run `jupyter-book build` and return its exit status."""
     environment = os.environ | {
-        "PYTHONHASHSEED": "0",
-        "JUPYTER_PREFER_ENV_PATH": "1",
-        "IPYTHONDIR": str(ROOT / "tools/.ipython"),
         "NKI_BOOK_STORED": json.dumps(stored_results.stored_pages(ROOT)),
     }
     script = Path(sys.executable).with_name("jupyter-book")
@@ -98,6 +124,7 @@ def build_book(clean: bool) -> int:
         return 0
     BUILT.unlink(missing_ok=True)
     prepare_cache()
+    execute_pages()
     for old in (SITE, BUILD / ".doctrees", BUILD / "jupyter_execute"):
         shutil.rmtree(old, ignore_errors=True)
     status = jupyter_book("-W", "-n", "--keep-going")
@@ -130,6 +157,7 @@ def main() -> int:
     parser.add_argument("--page", help="build only this page, without failing on warnings")
     parser.add_argument("--clean", action="store_true", help="reuse nothing, as CI does")
     arguments = parser.parse_args()
+    os.environ.update(ENVIRONMENT)
     return build_page(arguments.page) if arguments.page else build_book(arguments.clean)
 
 
