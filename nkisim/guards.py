@@ -101,32 +101,40 @@ class Guards:
             return
         if _package(func) in _LIBRARIES:
             return
+        names = _names(func.__code__)
         for cell in func.__closure__ or ():
             value = _content(cell)
             self._cells.append((cell, _frozen(value)))
-            self._next.append(value)
+            self._follow(value, names)
         for value in (func.__defaults__, func.__kwdefaults__, func.__dict__ or None):
             if value is not None:
                 self._held.append((value, _frozen(value)))
-        self._watch(func.__globals__, _names(func.__code__))
+        self._watch(func.__globals__, names)
 
     def _watch(self, space: dict, names: set[str]) -> None:
         """Watch the variables of a namespace that are among `names`."""
         for name in sorted(names & space.keys()):
             value = space[name]
-            if not isinstance(value, ModuleType):
-                self._watched.append((space, name, _frozen(value)))
-                self._next.append(value)
-            elif _package(value) not in _LIBRARIES and id(value) not in self._seen:
-                self._seen.add(id(value))
-                self._watch(vars(value), names)  # `config.TILE`, `helpers.load_rows`
+            self._watched.append((space, name, _frozen(value)))
+            self._follow(value, names)
+
+    def _follow(self, value: Any, names: set[str]) -> None:
+        """Go on from the value of a variable, of a module to those that are among `names`."""
+        if not isinstance(value, ModuleType):
+            self._next.append(value)
+        elif _package(value) not in _LIBRARIES and id(value) not in self._seen:
+            self._seen.add(id(value))
+            self._watch(vars(value), names)  # `config.TILE`, `helpers.load_rows`
 
 
 def _names(code: CodeType) -> set[str]:
-    """Names that a function and the functions defined in it look up."""
+    """Names that a function and the functions defined in it look up, or may: by their text, as
+    `globals()["TILE"]` and `getattr(config, "TILE")` do."""
     names = set(code.co_names)
     for constant in code.co_consts:
-        if isinstance(constant, CodeType):
+        if isinstance(constant, str):
+            names.add(constant)
+        elif isinstance(constant, CodeType):
             names |= _names(constant)
     return names
 

@@ -81,6 +81,8 @@ def _cases(monkeypatch):
     plain, spaced, parsed = Settings(), types.SimpleNamespace(TILE=64), argparse.Namespace(TILE=64)
     slotted, computed, nested, array = Slotted(), Computed(), Nested(), np.array([64])
     monkeypatch.setenv("NKISIM_TEST_TILE", "64")
+    module = types.ModuleType("settings")
+    module.TILE = 64
     return {
         "class": (lambda: Base.TILE, attribute(Base)),
         "inherited": (lambda: Derived.TILE, attribute(Base)),
@@ -90,6 +92,12 @@ def _cases(monkeypatch):
         "slots": (lambda: slotted.TILE, attribute(slotted)),
         "property": (lambda: computed.TILE, attribute(computed, "half", 64)),
         "global of a method": (Reader().tile, lambda: monkeypatch.setitem(globals(), "FACTOR", 2)),
+        "globals()": (
+            lambda: 64 * globals()["FACTOR"],
+            lambda: monkeypatch.setitem(globals(), "FACTOR", 2),
+        ),
+        "module": (lambda: module.TILE, attribute(module)),
+        "getattr of a module": (lambda: getattr(module, "TILE"), attribute(module)),  # noqa: B009
         "nested": (lambda: nested.settings.TILE, attribute(nested.settings)),
         "array": (lambda: int(array[0]), lambda: array.fill(128)),
         "environ": (
@@ -105,7 +113,8 @@ def _cases(monkeypatch):
 
 NAMES = (
     *("class", "inherited", "dataclass", "SimpleNamespace", "argparse", "slots", "property"),
-    *("global of a method", "nested", "array", "environ", "getenv"),
+    *("global of a method", "globals()", "module", "getattr of a module", "nested", "array"),
+    *("environ", "getenv"),
 )
 
 
