@@ -42,7 +42,7 @@ class Guards:
     calls, read."""
 
     def __init__(self, func: Callable) -> None:
-        self._watched: list[tuple[dict, str, Any]] = []
+        self._watched: dict[tuple[int, str], tuple[dict, str, Any]] = {}  # by namespace, and name
         self._cells: list[tuple[Any, Any]] = []
         self._held: list[tuple[Any, Any]] = []  # what may change and stay the same object
         self._seen: set[int] = set()
@@ -52,7 +52,7 @@ class Guards:
     def hold(self) -> bool:
         """Whether every watched variable still has the value it had."""
         return all(
-            _same(space.get(name, _MISSING), then) for space, name, then in self._watched
+            _same(space.get(name, _MISSING), then) for space, name, then in self._watched.values()
         ) and (
             all(_same(_content(cell), then) for cell, then in self._cells)
             and all(_same(value, then) for value, then in self._held)
@@ -67,10 +67,10 @@ class Guards:
 
     def settle(self) -> None:
         """After tracing: what the trace itself changed is its state, not an assumption."""
-        self._watched = [
-            (space, name, _settled(space.get(name, _MISSING), then))
-            for space, name, then in self._watched
-        ]
+        self._watched = {
+            key: (space, name, _settled(space.get(name, _MISSING), then))
+            for key, (space, name, then) in self._watched.items()
+        }
         self._cells = [(cell, _settled(_content(cell), then)) for cell, then in self._cells]
         self._held = [(value, _settled(value, then)) for value, then in self._held]
 
@@ -93,7 +93,7 @@ class Guards:
             if _is_looked_into(func):
                 self._held.append((vars(func), _frozen(vars(func))))
                 self._next.extend(filter(_is_code, vars(func).values()))
-            self._next.extend(func.__bases__)
+                self._next.extend(func.__bases__)
             return
         if not isinstance(func, FunctionType):
             self._next.append(type(func))
@@ -102,29 +102,32 @@ class Guards:
         if _package(func) in _LIBRARIES:
             return
         names = _names(func.__code__)
+        passed: set[int] = set()  # modules that these names were looked up in
         for cell in func.__closure__ or ():
             value = _content(cell)
             self._cells.append((cell, _frozen(value)))
-            self._follow(value, names)
+            self._follow(value, names, passed)
         for value in (func.__defaults__, func.__kwdefaults__, func.__dict__ or None):
             if value is not None:
                 self._held.append((value, _frozen(value)))
-        self._watch(func.__globals__, names)
+        self._watch(func.__globals__, names, passed)
 
-    def _watch(self, space: dict, names: set[str]) -> None:
+    def _watch(self, space: dict, names: set[str], passed: set[int]) -> None:
         """Watch the variables of a namespace that are among `names`."""
         for name in sorted(names & space.keys()):
             value = space[name]
-            self._watched.append((space, name, _frozen(value)))
-            self._follow(value, names)
+            key = id(space), name
+            if key not in self._watched:
+                self._watched[key] = space, name, _frozen(value)
+            self._follow(value, names, passed)
 
-    def _follow(self, value: Any, names: set[str]) -> None:
+    def _follow(self, value: Any, names: set[str], passed: set[int]) -> None:
         """Go on from the value of a variable, of a module to those that are among `names`."""
         if not isinstance(value, ModuleType):
             self._next.append(value)
-        elif _package(value) not in _LIBRARIES and id(value) not in self._seen:
-            self._seen.add(id(value))
-            self._watch(vars(value), names)  # `config.TILE`, `helpers.load_rows`
+        elif _package(value) not in _LIBRARIES and id(value) not in passed:
+            passed.add(id(value))
+            self._watch(vars(value), names, passed)  # `config.TILE`, `helpers.load_rows`
 
 
 def _names(code: CodeType) -> set[str]:

@@ -82,7 +82,11 @@ def _cases(monkeypatch):
     slotted, computed, nested, array = Slotted(), Computed(), Nested(), np.array([64])
     monkeypatch.setenv("NKISIM_TEST_TILE", "64")
     module = types.ModuleType("settings")
-    module.TILE = 64
+    module.TILE, module.count = 64, 1
+
+    def size():
+        return module.TILE
+
     return {
         "class": (lambda: Base.TILE, attribute(Base)),
         "inherited": (lambda: Derived.TILE, attribute(Base)),
@@ -97,6 +101,7 @@ def _cases(monkeypatch):
             lambda: monkeypatch.setitem(globals(), "FACTOR", 2),
         ),
         "module": (lambda: module.TILE, attribute(module)),
+        "module of a helper": (lambda: module.count * size(), attribute(module)),
         "getattr of a module": (lambda: getattr(module, "TILE"), attribute(module)),  # noqa: B009
         "nested": (lambda: nested.settings.TILE, attribute(nested.settings)),
         "array": (lambda: int(array[0]), lambda: array.fill(128)),
@@ -113,8 +118,8 @@ def _cases(monkeypatch):
 
 NAMES = (
     *("class", "inherited", "dataclass", "SimpleNamespace", "argparse", "slots", "property"),
-    *("global of a method", "globals()", "module", "getattr of a module", "nested", "array"),
-    *("environ", "getenv"),
+    *("global of a method", "globals()", "module", "module of a helper"),
+    *("getattr of a module", "nested", "array", "environ", "getenv"),
 )
 
 
