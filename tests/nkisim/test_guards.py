@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import dataclasses
+import functools
 import os
 import types
 from collections import deque
@@ -176,6 +178,11 @@ class _Settings:
         self.tile = tile
 
 
+class _Methods(_Settings):
+    def get(self):
+        return self.tile
+
+
 class _Shared:
     width = 64
 
@@ -189,7 +196,8 @@ def _passed(monkeypatch):
     settings, listed, functions = _Settings(64), [64], [_defaulted]
     queue, long, deep = deque([64]), [64] * 1000, {"a": {"b": {"c": [64]}}}
     kept = [64]
-    keeping = _Settings(lambda: kept[0])
+    keeping, methods = _Settings(lambda: kept[0]), _Methods(64)
+    twice = iter([64, 128])
     monkeypatch.setattr(_attributed, "tile", 64, raising=False)
     return {
         "an object": (settings, lambda x: x.tile, lambda: setattr(settings, "tile", 128)),
@@ -231,6 +239,18 @@ def _passed(monkeypatch):
             lambda f: f(),
             lambda: monkeypatch.setitem(globals(), "WIDTH", 128),
         ),
+        "a method": (methods.get, lambda get: get(), lambda: setattr(methods, "tile", 128)),
+        "a method of a list": (
+            listed.__getitem__,
+            lambda get: get(0),
+            lambda: listed.__setitem__(0, 128),
+        ),
+        "partial": (
+            functools.partial(_Methods.get, methods),
+            lambda get: get(),
+            lambda: setattr(methods, "tile", 128),
+        ),
+        "an iterator": (twice, lambda it: next(copy.copy(it)), lambda: next(twice)),
     }
 
 
@@ -238,6 +258,7 @@ PASSED = (
     *("an object", "a list", "a queue", "a long list", "deep inside", "a default"),
     *("a function of an object", "a class of an object"),
     *("a default of a function in a list", "an attribute of a function", "a global of a function"),
+    *("a method", "a method of a list", "partial", "an iterator"),
 )
 
 

@@ -1,0 +1,200 @@
+"""What Python values hold at some time, to be compared with what they hold later.
+
+Numbers, strings, small arrays, and small containers and objects with such in them are copied,
+iterators and generators of random numbers as what they give next. Of what is large, and of objects
+of libraries, a snapshot tells only which one it was. It is bounded: _MOST entries of a value.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import warnings
+from argparse import Namespace
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
+from types import (
+    BuiltinMethodType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    SimpleNamespace,
+)
+from typing import Any
+
+import numpy as np
+
+BY_VALUE = (bool, int, float, complex, str, bytes, type(None), np.generic)
+_CONTAINERS = (list, tuple, set, frozenset, dict, deque)
+_LARGE = 256  # entries; of larger containers and objects it is told which one it was
+_LONG = 4096  # entries of one that holds numbers and text only
+_MOST = 2**13  # entries of one value and of what it holds
+_DEPTH = 8  # of containers in one another; a dict and an object count as two
+_LARGE_ARRAY = 2**16  # bytes; the same of arrays
+
+# Whose attributes do not change: the kernel's vocabulary.
+LIBRARIES = frozenset({"nkisim", "neuronxcc", "numpy", "math", "ml_dtypes"})
+
+# Objects of these are not looked into, but for those that are made to hold settings.
+_OPAQUE = LIBRARIES | sys.stdlib_module_names | {"jax", "jaxlib", "torch", "torch_xla"}
+_SETTINGS = (SimpleNamespace, Namespace)
+
+# Calls change them; pickle knows what is in them.
+_CHANGING = (
+    Iterator,
+    random.Random,
+    np.random.Generator,
+    np.random.BitGenerator,
+    np.random.RandomState,
+)
+
+
+def snapshot(value: Any, ignored: tuple[type, ...] = ()) -> Any:
+    """`value`, or for plain data a copy that later changes do not reach.
+
+    Args:
+        value: anything.
+        ignored: types whose values are all taken for the same.
+    """
+    return _Copier(ignored).copy(value, _DEPTH)
+
+
+def is_unchanged(now: Any, then: Any, ignored: tuple[type, ...] = ()) -> bool:
+    """Whether a value is what a snapshot says that was taken with the same types ignored."""
+    if isinstance(then, Identity):
+        return now is then.value
+    return snapshot(now, ignored) == then
+
+
+class Identity:
+    """Equal for one and the same object only, which it keeps alive."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and self.value is other.value
+
+    __hash__ = None
+
+
+def package(value: FunctionType | ModuleType | type) -> str:
+    """The package, or module that is in none, that a function, class or module belongs to."""
+    name = value.__name__ if isinstance(value, ModuleType) else value.__module__
+    return (name or "").partition(".")[0]
+
+
+def is_looked_into(cls: type) -> bool:
+    """Whether a class, and what its objects hold, is the reader's."""
+    return cls in _SETTINGS or package(cls) not in _OPAQUE
+
+
+def attributes(value: Any) -> dict[str, Any] | None:
+    """Attributes of what is looked into; None of other objects."""
+    classes = [cls for cls in type(value).__mro__ if is_looked_into(cls)]
+    if not classes:
+        return None
+    found = dict(getattr(value, "__dict__", {}))
+    for cls in classes:
+        for name, member in vars(cls).items():
+            if not name.startswith("__"):
+                found.setdefault(name, member)
+        for name in getattr(cls, "__slots__", ()):
+            if hasattr(value, name):
+                found[name] = getattr(value, name)
+    return found
+
+
+def called_with(value: Any) -> tuple | None:
+    """What a function is called with besides its arguments: the object of a method, and what
+    `functools.partial` has filled in. None of others, and of functions of a module."""
+    if isinstance(value, partial):
+        return value.args, value.keywords
+    if isinstance(value, (MethodType, MethodWrapperType, BuiltinMethodType)):
+        owner = value.__self__
+        return None if isinstance(owner, (ModuleType, type(None))) else (owner,)
+    return None
+
+
+class _Frozen(tuple):
+    """The value of a container or a number, as it was."""
+
+
+class _Copier:
+    """Copies one value: what it holds several times once, and not more than _MOST entries."""
+
+    def __init__(self, ignored: tuple[type, ...]) -> None:
+        self._ignored = ignored
+        self._left = _MOST
+        self._made: dict[tuple[int, int], tuple[Any, Any]] = {}
+
+    def copy(self, value: Any, depth: int) -> Any:
+        """As snapshot, of what is in so many containers less than may be."""
+        if isinstance(value, self._ignored):
+            return None
+        if isinstance(value, BY_VALUE):
+            return _Frozen((type(value), repr(value)))  # which tells 0.0 from -0.0
+        key = id(value), depth
+        if key not in self._made:
+            # With the value, so that no other one gets its id meanwhile.
+            self._made[key] = value, self._copy(value, depth)
+        return self._made[key][1]
+
+    def _copy(self, value: Any, depth: int) -> Any:
+        if isinstance(value, np.ndarray):
+            if value.nbytes <= _LARGE_ARRAY and not value.dtype.hasobject:
+                return _Frozen((type(value), value.dtype.str, value.shape, value.tobytes()))
+            return Identity(value)
+        parts = _parts(value) if depth > 0 else None
+        if parts is None or len(parts[1]) > self._left:
+            return Identity(value)
+        kind, entries, deeper = parts
+        self._left -= len(entries)
+        return _Frozen((kind, *[self.copy(entry, depth - deeper) for entry in entries]))
+
+
+def _parts(value: Any) -> tuple[Any, Collection, int] | None:
+    """What a value is besides its entries, those, and how much deeper they are; None of a value
+    that is not looked into."""
+    if isinstance(value, (FunctionType, ModuleType, type)):
+        return None  # functions and classes are looked at by themselves
+    if isinstance(value, dict):
+        return (type(value), [*value, *value.values()], 2) if _may_be_copied(value) else None
+    if isinstance(value, _CONTAINERS):
+        return (type(value), value, 1) if _may_be_copied(value) else None
+    if isinstance(value, Mapping):  # such as os.environ
+        return _parts(dict(value)) if len(value) <= _LARGE else None
+    if isinstance(value, _CHANGING):
+        return Identity(value), _what_comes_next(value), 1
+    given = called_with(value)
+    if given is not None:
+        return getattr(value, "func", getattr(value, "__name__", None)), given, 1
+    held = attributes(value)
+    if held is None or len(held) > _LARGE:
+        return None
+    return Identity(value), [*held, *held.values()], 2
+
+
+def _what_comes_next(value: Any) -> tuple:
+    """What an iterator, or a generator of random numbers, gives from now on. Never equal where that
+    cannot be told."""
+    if isinstance(value, GeneratorType):
+        frame = value.gi_frame
+        return () if frame is None else (frame.f_lasti, dict(frame.f_locals))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # for itertools, as of 3.12
+            return tuple(value.__reduce_ex__(2))
+    except Exception:  # whatever the class of the reader does there
+        return (object(),)
+
+
+def _may_be_copied(value: Collection) -> bool:
+    """Whether a container is short, or holds numbers and text only and is not very long."""
+    if len(value) <= _LARGE:
+        return True
+    entries = value.values() if isinstance(value, dict) else value
+    return len(value) <= _LONG and all([isinstance(x, BY_VALUE) for x in entries])
