@@ -14,12 +14,18 @@ import numpy as np
 from nkisim.carried import Names
 from nkisim.errors import NotUniform
 from nkisim.frames import is_ours, is_own_loop, value_of
+from nkisim.guards import contents
 from nkisim.loop_index import LoopIndex
 from nkisim.tensor import Tensor
+
+FOLLOWED = (Tensor, LoopIndex)  # by itself, wherever a kernel keeps it
 
 _SHORT = 8  # items of a list that may count something
 _LARGE = 1 << 16  # bytes of an array that is taken for a table
 _DEEP = 4  # containers in containers
+
+_COUNTED = (*FOLLOWED, int, float, str, NoneType)  # changed by assignments only
+_CONTAINERS = (tuple, list, dict, set)
 
 # Numbers of the kernel's Python code, by function (calls up the stack) and name.
 Numbers = dict[tuple[int, str], int | float]
@@ -84,6 +90,28 @@ def state(frame: FrameType, names: Names) -> list:
     found += [_outline(others.get(n), False) for n in names.handed_on if n not in values]
     changed = [values.get(n, others.get(n)) for n in names.changed]
     return found + [_outline(x, True) for x in changed if type(x) is not Tensor]
+
+
+def held(frame: FrameType, names: Names | None) -> list:
+    """What the functions, objects and containers hold that an iteration finds in its function and
+    that no assignment of its own changes: two of these are equal if calls have not changed it.
+
+    Args:
+        frame: of the function that loops.
+        names: that its body sets; None where the source is not known, and only what such a body
+            hardly makes is looked at, functions and objects.
+    """
+    found = []
+    for name, value in frame.f_locals.items():
+        if name[0] == "." or isinstance(value, _COUNTED):
+            continue
+        if names is None:
+            known = not isinstance(value, _CONTAINERS)
+        else:
+            known = name not in names.anew and name not in names.handed_on
+        if known:
+            found.append(value)
+    return contents(found, FOLLOWED) if found else []
 
 
 def _outline(x: Any, counted: bool, depth: int = 0) -> Any:

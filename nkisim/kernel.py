@@ -16,6 +16,7 @@ import numpy as np
 
 from nkisim import annotations, checking, compatibility, debugging, frameworks, rewriting
 from nkisim.checking.outputs import check_outputs
+from nkisim.counting import FOLLOWED
 from nkisim.dtypes import as_dtype
 from nkisim.errors import KernelError, Location, NotUniform, ParameterError
 from nkisim.grid import SINGLE, Grid, NeuronCores, SpmdDim
@@ -227,12 +228,17 @@ class Kernel:
         if found is not None and found.guards.hold():
             return found
         closeness: dict[Location | int, Closeness] = {}
+        is_prepared = False
         while True:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 try:
                     found = Specialization(self, args, kwargs, closeness)
-                    break
+                    if not found.changes_state:
+                        break
+                    if is_prepared:
+                        raise NotUniform("it changes what it finds outside of itself")
+                    is_prepared = True  # what it makes once, for later calls, is there now
                 except NotUniform as error:
                     closer = Closeness.FIVE if error.brief else Closeness.WHOLE
                     if error.loop is None or closeness.get(error.loop, -1) >= closer:
@@ -302,6 +308,8 @@ class Specialization:
         program: what runs.
         constants: the non-tensor arguments by parameter name, for `backend_config`.
         guards: outside values the trace relies on.
+        changes_state: whether it has changed such values, and has left out iterations that might
+            change them, too.
 
     Args:
         kernel: the kernel.
@@ -317,7 +325,7 @@ class Specialization:
         closeness: Mapping[Location | int, Closeness] | None = None,
     ) -> None:
         self.kernel = kernel
-        self.guards = Guards(kernel.func)
+        self.guards = Guards(kernel.func, ignored=FOLLOWED)
         bound = kernel.signature.bind(*args, **kwargs)
         self.constants = {
             name: value for name, value in bound.arguments.items() if not _holds_tensors(value)
@@ -357,7 +365,8 @@ class Specialization:
         tracer.data = None
         if as_sdk:
             compatibility.keep_fp32(trace)
-        self.guards.settle()
+        changed = self.guards.settle()
+        self.changes_state = changed and tracer.rolls is not None and bool(tracer.rolls.left_out)
         returned = [leaf for leaf in leaves(trace.result) if isinstance(leaf, Tensor)]
         check_outputs(kernel, returned, trace, checker)
         written = [

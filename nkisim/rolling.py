@@ -22,8 +22,9 @@ the loop, and the kernel is traced once more with five, or all, iterations of ea
 kernel that breaks a rule is traced as a whole, so that errors and warnings are those of the whole
 trace.
 
-What is not seen: that a function called by the loop keeps state of its own between two calls, or
-that an object's attribute is set by other than an assignment.
+What functions keep between their calls, and what objects hold, is compared as nkisim.guards does,
+with its bounds: what the loop finds in its function after each of the first iterations, and what
+the kernel finds outside of itself after the trace.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nkisim.carried import Carried, Names, carried, names_set
-from nkisim.counting import Counts, Numbers, numbers, state
+from nkisim.counting import Counts, Numbers, held, numbers, state
 from nkisim.errors import Location, NotUniform
 from nkisim.loop_index import LoopIndex, Variable, begin_notes, decisions, refused, uses
 from nkisim.memory import Buffer, Role
@@ -158,14 +159,21 @@ class Loop:
                 self._free[at] = False
                 self.strands.append(strand)
             after = self._numbers()
-            if self.names is not None:
-                self._states = [*self._states[-1:], state(self._frame, self.names)]
+            if self._frame is not None:
+                self._states = [*self._states[-1:], self._state()]
             if self.names is not None and self.names.handed_on:
                 values = self._frame.f_locals
                 self._handed_on.append([values.get(name) for name in self.names.handed_on])
             self.marks.append(rolls.now())
             strand.traced_one(self.marks, Counts(before, after))
             before = after
+
+    def _state(self) -> list:
+        """What it leaves in Python, but for tiles and numbers."""
+        found = [] if self.names is None else state(self._frame, self.names)
+        if self.variable.line not in self.rolls.settled:
+            found += held(self._frame, self.names)
+        return found
 
     def _numbers(self) -> Numbers:
         """What the kernel counts in Python."""

@@ -702,21 +702,17 @@ def test_loops_with_different_iterations_are_traced_as_a_whole(function):
     assert not rolled or function is triangle  # whose inner loop rolls where it is long
 
 
-TRACED = {"times": 0}
-
-
-def note_a_trace():
-    TRACED["times"] += 1
+TRACED = Tally()
 
 
 def counts_on(x):
-    note_a_trace()
+    TRACED.note()
     return counted(x)
 
 
 def fills_in_part(x):
     """To the last columns of each tile, what a mask left out is added."""
-    note_a_trace()
+    TRACED.note()
     width = x.shape[2]
     filled, y = width - 3, like(x, (*x.shape[:2], width - 3))
     tiles = nl.zeros((x.shape[0], nl.par_dim(128), width), x.dtype)
@@ -731,9 +727,9 @@ def fills_in_part(x):
 @pytest.mark.parametrize("function", [counts_on, fills_in_part], ids=lambda f: f.__name__)
 def test_a_loop_that_is_found_not_to_repeat_goes_on_as_a_whole(function):
     """It is told from the first iterations, so that the kernel is not traced once more."""
-    TRACED["times"] = 0
+    TRACED.reset()
     rolled(Kernel(function), spec(12, 128, 8))
-    assert TRACED["times"] == 1
+    assert TRACED.times == 1
     same(Kernel(function), spec(12, 128, 8))
 
 
@@ -948,7 +944,7 @@ def test_a_loop_is_traced_as_a_whole_once_its_index_is_not_followed(number):
     assert ran.times == 1
     found = same(Kernel(kernel), x)
     assert {len(i.loops) for i in found.instructions if i.origin is not None} <= {2}
-    ran.times = 0
+    ran.reset()
     rolled(Kernel(instances)[1, 12], x)
     assert ran.times == 12
     same(Kernel(instances)[1, 12], x)

@@ -4,13 +4,17 @@ than by a `for` statement."""
 from __future__ import annotations
 
 import itertools
+import random
 from collections import deque
 from fractions import Fraction
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from traces import like, same, spec
+from traces import Tally, like, rolled, same, spec
 
+import nkisim
 from nkisim.kernel import Kernel
 from nkisim.nki import language as nl
 
@@ -195,4 +199,203 @@ def test_a_loop_may_have_a_name(named):
         return y
 
     found = same(Kernel(kernel), spec(N, 128, 8))
+    assert any(i.origin is not None for i in found.instructions)
+
+
+# -- state that no assignment of the loop's function changes
+EVERY = 6  # calls, of which the last one is another
+
+
+class Calls:
+    """Counts its calls, in all ways that an object can."""
+
+    made = 0
+
+    def __init__(self):
+        self.count, self.order, self.places = 0, itertools.cycle([0] * (EVERY - 1) + [1]), {}
+
+    def next(self):
+        self.count += 1
+        return self.count % EVERY == 0
+
+    def by_setattr(self):
+        setattr(self, "count", self.count + 1)  # noqa: B010
+        return self.count % EVERY == 0
+
+    def by_iterator(self):
+        return next(self.order)
+
+    def by_dict(self):
+        self.places[len(self.places)] = None
+        return len(self.places) % EVERY == 0
+
+    @classmethod
+    def by_class(cls):
+        cls.made += 1
+        return cls.made % EVERY == 0
+
+
+class Slots:
+    __slots__ = ("count",)
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self):
+        self.count += 1
+        return self.count % EVERY == 0
+
+
+def closure():
+    count = 0
+
+    def next_one():
+        nonlocal count
+        count += 1
+        return count % EVERY == 0
+
+    return next_one
+
+
+def closure_over_an_iterator():
+    numbers = itertools.count(1)
+    return lambda: next(numbers) % EVERY == 0
+
+
+def closure_over_an_array():
+    count = np.zeros(1)
+
+    def next_one():
+        count[0] += 1
+        return count[0] % EVERY == 0
+
+    return next_one
+
+
+def attribute():
+    def next_one():
+        next_one.count += 1
+        return next_one.count % EVERY == 0
+
+    next_one.count = 0
+    return next_one
+
+
+def default():
+    def next_one(seen=[]):  # noqa: B006
+        seen.append(None)
+        return len(seen) % EVERY == 0
+
+    return next_one
+
+
+def own_class():
+    class Own:
+        count = 0
+
+        def __call__(self):
+            Own.count += 1
+            return Own.count % EVERY == 0
+
+    return Own()
+
+
+def by_class():
+    return type("Fresh", (Calls,), {}).by_class
+
+
+def generator():
+    return (n % EVERY == EVERY - 1 for n in itertools.count())
+
+
+def drawn(source):
+    return lambda: source.random() < 0.15
+
+
+KEPT = {
+    "method": lambda: Calls().next,
+    "setattr": lambda: Calls().by_setattr,
+    "iterator of an object": lambda: Calls().by_iterator,
+    "dict of an object": lambda: Calls().by_dict,
+    "class method": by_class,
+    "own class": own_class,
+    "slots": Slots,
+    "partial": lambda: partial(Calls.next, Calls()),
+    "namespace": lambda: SimpleNamespace(next=Calls().next).next,
+    "in a table": lambda: {"x": [Calls()]}["x"][0].next,
+    "closure": closure,
+    "closure over an iterator": closure_over_an_iterator,
+    "closure over an array": closure_over_an_array,
+    "attribute of a function": attribute,
+    "default of a function": default,
+    "generator": lambda: generator().__next__,
+    "next of a generator": lambda: partial(next, generator()),
+    "random numbers": lambda: drawn(random.Random(0)),
+    "random numbers of NumPy": lambda: drawn(np.random.default_rng(0)),
+}
+
+
+def keeping(make, inside):
+    """A kernel that decides by what a function keeps between its calls, which it makes itself or
+    finds outside."""
+    made = None if inside else make()
+
+    def kernel(x):
+        next_one, y = make() if inside else made, like(x)
+        for i in nl.affine_range(N):
+            moved(x, y, i, next_one())
+        return y
+
+    return Kernel(kernel)
+
+
+def keeping_on_a_grid(make):
+    next_one = make()
+
+    def kernel(x):
+        y = like(x)
+        moved(x, y, nl.program_id(0), next_one())
+        return y
+
+    return Kernel(kernel)[N]
+
+
+@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("where", ["inside", "outside", "on a grid"])
+def test_what_functions_and_objects_keep_counts(name, where):
+    def kernel():  # a new one each time, as what was traced goes on counting
+        if where == "on a grid":
+            return keeping_on_a_grid(KEPT[name])
+        return keeping(KEPT[name], where == "inside")
+
+    x = spec(N, 128, 8)
+    found = kernel().specialize((x,), {}, rolled=True).program.trace.instructions
+    if "random" in name:
+        assert all(i.origin is None for i in found)  # each iteration is traced
+    else:
+        assert len(found) == 2 * N + N // EVERY
+
+
+def test_what_stays_the_same_does_not_count():
+    """Objects and functions that a kernel asks, and what it makes but once."""
+    ran, sizes = Tally(), {}
+
+    def size(n):
+        return sizes.setdefault(n, 2 * n)
+
+    def kernel(x):
+        calls, y, tiles = Calls(), like(x), SimpleNamespace()
+        double = partial(lambda of, tile: nl.multiply(tile, of.made + 2.0), calls)
+        for i in nl.affine_range(N):
+            ran.note()
+            tiles.last = nl.load(x[i, :, 0 : size(4)])
+            nl.store(y[i, :, 0 : size(4)], double(tiles.last))
+        return y
+
+    with nkisim.checks(output="off"):
+        found = rolled(Kernel(kernel), spec(N, 128, 8))
+        assert ran.times == 5 + 5  # once more, as there was no size at first
+        ran.reset()
+        same(Kernel(kernel), spec(N, 128, 8))
+        assert ran.times == 5 + N
     assert any(i.origin is not None for i in found.instructions)
