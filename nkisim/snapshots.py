@@ -7,12 +7,13 @@ of libraries, a snapshot tells only which one it was. It is bounded: _MOST entri
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
 import warnings
 from argparse import Namespace
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from types import (
     BuiltinMethodType,
@@ -41,6 +42,8 @@ LIBRARIES = frozenset({"nkisim", "neuronxcc", "numpy", "math", "ml_dtypes"})
 # Objects of these are not looked into, but for those that are made to hold settings.
 _OPAQUE = LIBRARIES | sys.stdlib_module_names | {"jax", "jaxlib", "torch", "torch_xla"}
 _SETTINGS = (SimpleNamespace, Namespace)
+
+_CALLED = (partial, MethodType, MethodWrapperType, BuiltinMethodType)
 
 # Calls change them; pickle knows what is in them.
 _CHANGING = (
@@ -113,7 +116,7 @@ def called_with(value: Any) -> tuple | None:
     `functools.partial` has filled in. None of others, and of functions of a module."""
     if isinstance(value, partial):
         return value.args, value.keywords
-    if isinstance(value, (MethodType, MethodWrapperType, BuiltinMethodType)):
+    if isinstance(value, _CALLED):
         owner = value.__self__
         return None if isinstance(owner, (ModuleType, type(None))) else (owner,)
     return None
@@ -148,7 +151,8 @@ class _Copier:
             if value.nbytes <= _LARGE_ARRAY and not value.dtype.hasobject:
                 return _Frozen((type(value), value.dtype.str, value.shape, value.tobytes()))
             return Identity(value)
-        parts = _parts(value) if depth > 0 else None
+        read = _reader(type(value)) if depth > 0 else None
+        parts = None if read is None else read(value)
         if parts is None or len(parts[1]) > self._left:
             return Identity(value)
         kind, entries, deeper = parts
@@ -156,24 +160,53 @@ class _Copier:
         return _Frozen((kind, *[self.copy(entry, depth - deeper) for entry in entries]))
 
 
-def _parts(value: Any) -> tuple[Any, Collection, int] | None:
-    """What a value is besides its entries, those, and how much deeper they are; None of a value
-    that is not looked into."""
-    if isinstance(value, (FunctionType, ModuleType, type)):
+# What a value is besides its entries, those, and how much deeper they are; None of a value that is
+# not looked into.
+_Parts = tuple[Any, Collection, int] | None
+
+
+@functools.lru_cache(maxsize=1024)
+def _reader(cls: type) -> Callable[[Any], _Parts] | None:
+    """What tells the parts of a class's values; None where they are not looked into."""
+    if issubclass(cls, (FunctionType, ModuleType, type)):
         return None  # functions and classes are looked at by themselves
-    if isinstance(value, dict):
-        return (type(value), [*value, *value.values()], 2) if _may_be_copied(value) else None
-    if isinstance(value, _CONTAINERS):
-        return (type(value), value, 1) if _may_be_copied(value) else None
-    if isinstance(value, Mapping):  # such as os.environ
-        return _parts(dict(value)) if len(value) <= _LARGE else None
-    if isinstance(value, _CHANGING):
-        return Identity(value), _what_comes_next(value), 1
+    if issubclass(cls, Mapping):  # some are not dicts, such as os.environ
+        return _parts_of_mapping
+    if issubclass(cls, _CONTAINERS):
+        return _parts_of_container
+    if issubclass(cls, _CHANGING):
+        return _parts_of_iterator
+    if issubclass(cls, _CALLED):
+        return _parts_of_callable
+    return _parts_of_object if any(map(is_looked_into, cls.__mro__)) else None
+
+
+def _parts_of_mapping(value: Mapping) -> _Parts:
+    if len(value) > _LARGE and not (type(value) is dict and _may_be_copied(value.values())):
+        return None
+    return type(value), [*value, *value.values()], 2
+
+
+def _parts_of_container(value: Collection) -> _Parts:
+    if len(value) > _LARGE and not _may_be_copied(value):
+        return None
+    return type(value), value, 1
+
+
+def _parts_of_iterator(value: Any) -> _Parts:
+    return Identity(value), _what_comes_next(value), 1
+
+
+def _parts_of_callable(value: Any) -> _Parts:
     given = called_with(value)
-    if given is not None:
-        return getattr(value, "func", getattr(value, "__name__", None)), given, 1
+    if given is None:
+        return None
+    return getattr(value, "func", getattr(value, "__name__", None)), given, 1
+
+
+def _parts_of_object(value: Any) -> _Parts:
     held = attributes(value)
-    if held is None or len(held) > _LARGE:
+    if len(held) > _LARGE:
         return None
     return Identity(value), [*held, *held.values()], 2
 
@@ -192,9 +225,6 @@ def _what_comes_next(value: Any) -> tuple:
         return (object(),)
 
 
-def _may_be_copied(value: Collection) -> bool:
-    """Whether a container is short, or holds numbers and text only and is not very long."""
-    if len(value) <= _LARGE:
-        return True
-    entries = value.values() if isinstance(value, dict) else value
-    return len(value) <= _LONG and all([isinstance(x, BY_VALUE) for x in entries])
+def _may_be_copied(entries: Collection) -> bool:
+    """Whether a large container holds numbers and text only, and is not very long."""
+    return len(entries) <= _LONG and all([isinstance(x, BY_VALUE) for x in entries])
