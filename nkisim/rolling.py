@@ -159,7 +159,7 @@ class Loop:
                 self._free[at] = False
                 self.strands.append(strand)
             after = self._numbers()
-            if self._frame is not None:
+            if self._frame is not None and strand.is_open:
                 self._states = [*self._states[-1:], self._state()]
             if self.names is not None and self.names.handed_on:
                 values = self._frame.f_locals

@@ -92,6 +92,13 @@ class Strand:
         rolls, key = loop.rolls, (loop.variable.line, indices.step)
         self.samples = rolls.samples.setdefault(key, []) if loop.brief else []
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it may still show that none of its iterations can be made from another one."""
+        if self.is_whole or len(self.indices) < SHORTEST:
+            return False
+        return self.plan is None or len(self.marks) <= self._model
+
     def wants(self, index: int) -> bool:
         """Whether the iteration with a loop index, one of this strand's, is to be traced."""
         return self.plan is None or index in self._wanted
