@@ -32,6 +32,7 @@ from __future__ import annotations
 import functools
 import itertools
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from math import prod
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
 _MOST = 64  # strands of a loop
 _WIDEST = 16  # steps from one iteration of a strand to the next
+_TRIES = 8  # executions of a loop in a loop that are looked at, if nothing can be left out
 
 # Of these, items may be assigned; a module has functions called `add`, which change no module.
 _HARMLESS = (Tensor, NoneType, ModuleType)
@@ -330,7 +332,8 @@ class Rolls:
         self._left_out: list[tuple[int, int]] = []  # parts of the trace that are not in outlines
         self.settled: set[Location | int] = set()
         self.doubt: NotUniform | None = None
-        self._tried: set[Location | int] = set()  # loops of which no iteration could be left out
+        # How many executions of loops there were of which no iteration could be left out.
+        self._tried: Counter[Location | int] = Counter()
         self._open: list[Loop] = []
         begin_notes()
 
@@ -429,10 +432,10 @@ class Rolls:
         except NotUniform as error:
             error.loop = line
             raise
-        if not self._open and all(strand.is_whole for strand in loop.strands):
-            if line in self._tried:  # twice: later ones need no second look
+        if all(strand.is_whole for strand in loop.strands):
+            self._tried[line] += 1
+            if self._tried[line] >= (_TRIES if self._open else 2):
                 self.closeness[line] = Closeness.WHOLE
-            self._tried.add(line)
         repeated = len(self.repeats)
         plans: list[Plan] = []
         for strand in [s for s in loop.strands if s.plan is not None]:
