@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import neuronxcc.nki as nki
 import neuronxcc.nki.compiler as ncc
 import neuronxcc.nki.isa as nisa
@@ -118,6 +121,9 @@ holds("nki.tensor", "view/reshape/broadcast_to/expand_dims are views; astype alw
 RUNNERS = "nki.baremetal nki.benchmark nki.profile"
 
 
+_FOLDERS = tempfile.TemporaryDirectory()
+
+
 def runner(f, **options):
     if f.__name__ == "profile_decorator":
         options.setdefault("working_directory", _folder("profiles"))
@@ -131,10 +137,7 @@ def _jax_array():
 
 
 def _folder(name: str, *files: str) -> str:
-    import tempfile
-    from pathlib import Path
-
-    folder = Path(tempfile.mkdtemp()) / name
+    folder = Path(tempfile.mkdtemp(dir=_FOLDERS.name)) / name
     folder.mkdir()
     for file in files:
         (folder / file).touch()
