@@ -14,6 +14,7 @@ from nkisim.carried import iterated
 from nkisim.sources import original_of, source_of
 
 _UNKNOWN = object()
+_CACHE = dis.opmap["CACHE"]
 _FOR = dis.opmap["FOR_ITER"]
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 
@@ -33,8 +34,10 @@ def iterates_directly(frame: FrameType) -> bool:
     """Whether a frame's `for` statement goes over a range by itself: not over one that another
     function takes the indices of, as `zip` does, and not to keep what comes of each index, as
     `list(nl.affine_range(8))` and comprehensions do."""
-    code = frame.f_code
-    if code.co_code[frame.f_lasti] != _FOR or code.co_name in _COMPREHENSIONS:
+    code, at = frame.f_code, frame.f_lasti
+    while code.co_code[at] == _CACHE:  # of that instruction: there Python 3.12 may stand
+        at -= 2
+    if code.co_code[at] != _FOR or code.co_name in _COMPREHENSIONS:
         return False
     looped = iterated(code, frame.f_lineno)
     if isinstance(looped, ast.NamedExpr):
