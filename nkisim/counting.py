@@ -6,7 +6,7 @@ import ast
 import functools
 from collections import deque
 from collections.abc import Iterator, Mapping
-from types import FrameType, NoneType
+from types import FrameType, ModuleType, NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +14,8 @@ import numpy as np
 from nkisim.carried import Names
 from nkisim.errors import NotUniform
 from nkisim.frames import is_ours, is_own_loop, value_of
-from nkisim.guards import contents
 from nkisim.loop_index import LoopIndex
+from nkisim.snapshots import BY_VALUE, LIBRARIES, MUTABLE, package, snapshot
 from nkisim.tensor import Tensor
 
 FOLLOWED = (Tensor, LoopIndex)  # by itself, wherever a kernel keeps it
@@ -23,9 +23,6 @@ FOLLOWED = (Tensor, LoopIndex)  # by itself, wherever a kernel keeps it
 _SHORT = 8  # items of a list that may count something
 _LARGE = 1 << 16  # bytes of an array that is taken for a table
 _DEEP = 4  # containers in containers
-
-_COUNTED = (*FOLLOWED, int, float, str, NoneType)  # changed by assignments only
-_CONTAINERS = (tuple, list, dict, set)
 
 # Numbers of the kernel's Python code, by function (calls up the stack) and name.
 Numbers = dict[tuple[int, str], int | float]
@@ -92,26 +89,35 @@ def state(frame: FrameType, names: Names) -> list:
     return found + [_outline(x, True) for x in changed if type(x) is not Tensor]
 
 
-def held(frame: FrameType, names: Names | None) -> list:
-    """What the functions, objects and containers hold that an iteration finds in its function and
-    that no assignment of its own changes: two of these are equal if calls have not changed it.
+def found_by(frame: FrameType, names: Names | None, has_helpers: bool) -> list:
+    """The functions, objects and containers of a function that loops which calls in the loop may
+    change.
 
     Args:
-        frame: of the function that loops.
-        names: that its body sets; None where the source is not known, and only what such a body
-            hardly makes is looked at, functions and objects.
+        frame: of the function.
+        names: that the body of the loop sets; None where the source is not known, and only what
+            such a body hardly makes is looked at, functions and objects.
+        has_helpers: whether the kernel has functions that may change containers.
     """
     found = []
     for name, value in frame.f_locals.items():
-        if name[0] == "." or isinstance(value, _COUNTED):
+        kind = _watched(type(value))
+        if kind is None or name[0] == "." or (names is not None and name in names.anew):
             continue
-        if names is None:
-            known = not isinstance(value, _CONTAINERS)
-        else:
-            known = name not in names.anew and name not in names.handed_on
-        if known:
+        if kind == "object" or (has_helpers and names is not None and name not in names.handed_on):
             found.append(value)
-    return contents(found, FOLLOWED) if found else []
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _watched(of: type) -> str | None:
+    """What calls may change about a type's values: "object" what they hold, "container" what is in
+    them; None if nothing, or if it is told by itself."""
+    if issubclass(of, (*FOLLOWED, *BY_VALUE, ModuleType, type)):
+        return None
+    if issubclass(of, tuple | list | dict | set | np.ndarray):
+        return "container"
+    return None if package(of) in LIBRARIES and not issubclass(of, MUTABLE) else "object"
 
 
 def _outline(x: Any, counted: bool, depth: int = 0) -> Any:
@@ -131,7 +137,7 @@ def _outline(x: Any, counted: bool, depth: int = 0) -> Any:
     if isinstance(x, np.ndarray) and x.nbytes <= _LARGE:
         return x.tobytes()
     if depth == _DEEP or not isinstance(x, tuple | list | dict | set | frozenset | deque):
-        return id(x)
+        return snapshot(x, FOLLOWED)
     items = [*x, *x.values()] if isinstance(x, dict) else [*x]
     short = len(items) <= _SHORT and _kind(type(x)) == "items" and not isinstance(x, set)
     return type(x), [_outline(item, counted and short, depth + 1) for item in items]

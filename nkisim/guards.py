@@ -4,35 +4,43 @@ A kernel may read module constants and closure variables while it is traced. A c
 only as long as those have the same values, so they are written down and compared before the trace
 is used again; so is what objects hold that are arguments (nkisim.snapshots tells how values are
 compared). Looking has bounds, or a closure over one object of a large library would cost more than
-the launch: _MANY functions and classes, nearest first.
+the launch: _MANY functions, classes, objects and containers, nearest first.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from nkisim.effects import changes_variables, defines_functions
 from nkisim.snapshots import (
     BY_VALUE,
     LIBRARIES,
+    MUTABLE,
+    Copier,
     Identity,
-    attributes,
     called_with,
+    entries,
     is_looked_into,
     is_unchanged,
     package,
-    snapshot,
 )
 
 _MISSING = object()
-_MANY = 256  # functions and classes that are looked at
+_CACHED = type(functools.lru_cache(repr))
+_MANY = 256  # functions, classes, objects and containers that are looked at
 
 
 class Guards:
     """The globals, closure variables, defaults and attributes that functions, and those that they
     call, read.
+
+    Attributes:
+        may_change: whether the functions may change any of it themselves.
+        has_helpers: whether there is more than one function.
 
     Args:
         functions: the functions.
@@ -40,11 +48,17 @@ class Guards:
     """
 
     def __init__(self, *functions: Callable, ignored: tuple[type, ...] = ()) -> None:
+        self.may_change = self.has_helpers = False
+        self._roots: list[Callable] = list(functions)
+        self._arguments: list[Any] = []
+        self._code: set[CodeType] = set()
         self._watched: dict[tuple[int, str], tuple[dict, str, Any]] = {}  # by namespace, and name
         self._cells: list[tuple[Any, Any]] = []
         self._held: list[tuple[Any, Any]] = []  # what may change and stay the same object
-        self._seen: set[int] = set()
+        self._made_of: list[tuple[FunctionType, tuple]] = []  # code and defaults of functions
+        self._seen: dict[int, Any] = {}  # with the values, so that no other one gets their ids
         self._ignored = ignored
+        self._copier = Copier(ignored)
         self._next = deque(functions)  # the nearest to the kernel first
         self._visit_all()
 
@@ -56,29 +70,26 @@ class Guards:
         ) and (
             all(self._is_unchanged(_content(cell), then) for cell, then in self._cells)
             and all(self._is_unchanged(value, then) for value, then in self._held)
+            and all(
+                now is part
+                for func, parts in self._made_of
+                for now, part in zip(_made_of(func), parts, strict=True)
+            )
         )
 
     def watch(self, value: Any) -> None:
         """Watch an argument, such as an object with settings, and the functions in it."""
         if not isinstance(value, BY_VALUE):
-            self._held.append((value, self._snapshot(value)))
+            self._arguments.append(value)
+            self._held.append((value, self._copier.copy(value)))
             self._next.append(value)
             self._visit_all()
 
-    def settle(self) -> bool:
-        """After tracing: what the trace itself changed is its state, not an assumption.
-
-        Returns:
-            Whether it has changed anything.
-        """
-        changed = False
+    def settle(self) -> None:
+        """After tracing: what the trace itself changed is its state, not an assumption."""
 
         def settled(now: Any, then: Any) -> Any:
-            nonlocal changed
-            if self._is_unchanged(now, then):
-                return then
-            changed = True
-            return Identity(now)
+            return then if self._is_unchanged(now, then) else Identity(now)
 
         self._watched = {
             key: (space, name, settled(space.get(name, _MISSING), then))
@@ -86,15 +97,13 @@ class Guards:
         }
         self._cells = [(cell, settled(_content(cell), then)) for cell, then in self._cells]
         self._held = [(value, settled(value, then)) for value, then in self._held]
-        return changed
 
-    def snapshots(self) -> list:
-        """What all of it was: two of these are equal where nothing has changed in between."""
-        watched = [then for _, _, then in self._watched.values()]
-        return watched + [then for _, then in self._cells + self._held]
-
-    def _snapshot(self, value: Any) -> Any:
-        return snapshot(value, self._ignored)
+    def again(self) -> Guards:
+        """The same, as it is now."""
+        new = Guards(*self._roots, ignored=self._ignored)
+        for value in self._arguments:
+            new.watch(value)
+        return new
 
     def _is_unchanged(self, now: Any, then: Any) -> bool:
         return is_unchanged(now, then, self._ignored)
@@ -102,43 +111,51 @@ class Guards:
     def _visit_all(self) -> None:
         while self._next and len(self._seen) < _MANY:
             self._visit(self._next.popleft())
+        self.may_change |= bool(self._next)  # as far as is known
 
     def _visit(self, func: Callable) -> None:
         given = called_with(func)
         if given is not None:
-            self._held.append((func, self._snapshot(func)))
+            self._held.append((func, self._copier.copy(func)))
             self._next.extend(given)
-        func = getattr(func, "func", func)  # a Kernel, or functools.partial
+        if isinstance(func, functools.partial) or package(type(func)) in LIBRARIES:
+            func = getattr(func, "func", func)  # a Kernel
+        if isinstance(func, _CACHED):
+            func = func.__wrapped__
         func = getattr(func, "__func__", func)  # a method
         if isinstance(func, property):
             func = func.fget
-        if isinstance(func, BY_VALUE) or id(func) in self._seen:
+        if isinstance(func, (*BY_VALUE, *self._ignored)) or id(func) in self._seen:
             return
-        self._seen.add(id(func))
-        if isinstance(func, (list, tuple, dict)):
-            self._next.extend(filter(callable, func.values() if isinstance(func, dict) else func))
-            return
+        self._seen[id(func)] = func
         if isinstance(func, type):
             if is_looked_into(func):
-                self._held.append((vars(func), self._snapshot(vars(func))))
-                self._next.extend(filter(_is_code, vars(func).values()))
-                self._next.extend(func.__bases__)
+                self._held.append((vars(func), self._copier.copy(vars(func))))
+                self._next.extend([x for name, x in vars(func).items() if _is_member(name, x)])
+                self._next += [*func.__bases__, type(func)]
             return
         if not isinstance(func, FunctionType):
-            self._next.append(type(func))
-            self._next.extend(filter(_is_code, (attributes(func) or {}).values()))
+            self.may_change |= isinstance(func, MUTABLE)
+            self._next.extend(x for x in entries(func) if not isinstance(x, BY_VALUE))
+            if is_looked_into(type(func)):
+                self._next.append(type(func))
             return
         if package(func) in LIBRARIES:
             return
+        self._made_of.append((func, _made_of(func)))
+        self._code.add(func.__code__)
+        self.has_helpers = len(self._code) > 1 or defines_functions(func.__code__)
+        self.may_change |= changes_variables(func.__code__)
         names = _names(func.__code__)
         passed: set[int] = set()  # modules that these names were looked up in
         for cell in func.__closure__ or ():
             value = _content(cell)
-            self._cells.append((cell, self._snapshot(value)))
+            self._cells.append((cell, self._copier.copy(value)))
             self._follow(value, names, passed)
         for value in (func.__defaults__, func.__kwdefaults__, func.__dict__ or None):
             if value is not None:
-                self._held.append((value, self._snapshot(value)))
+                self._held.append((value, self._copier.copy(value)))
+                self._next.extend(value.values() if isinstance(value, dict) else value)
         self._watch(func.__globals__, names, passed)
 
     def _watch(self, space: dict, names: set[str], passed: set[int]) -> None:
@@ -147,7 +164,7 @@ class Guards:
             value = space[name]
             key = id(space), name
             if key not in self._watched:
-                self._watched[key] = space, name, self._snapshot(value)
+                self._watched[key] = space, name, self._copier.copy(value)
             self._follow(value, names, passed)
 
     def _follow(self, value: Any, names: set[str], passed: set[int]) -> None:
@@ -157,20 +174,6 @@ class Guards:
         elif package(value) not in LIBRARIES and id(value) not in passed:
             passed.add(id(value))
             self._watch(vars(value), names, passed)  # `config.TILE`, `helpers.load_rows`
-
-
-def contents(values: Iterable[Any], ignored: tuple[type, ...]) -> list:
-    """What some values, and the functions and objects in them, hold: two of these are equal if
-    nothing has changed in between.
-
-    Args:
-        values: the values.
-        ignored: types whose values are all taken for the same.
-    """
-    guards = Guards(ignored=ignored)
-    for value in values:
-        guards.watch(value)
-    return guards.snapshots()
 
 
 def _names(code: CodeType) -> set[str]:
@@ -185,6 +188,11 @@ def _names(code: CodeType) -> set[str]:
     return names
 
 
+def _made_of(func: FunctionType) -> tuple:
+    """What stays the same object unless it is replaced."""
+    return func.__code__, func.__defaults__, func.__kwdefaults__
+
+
 def _content(cell: Any) -> Any:
     try:
         return cell.cell_contents
@@ -192,5 +200,8 @@ def _content(cell: Any) -> Any:
         return _MISSING
 
 
-def _is_code(member: Any) -> bool:
-    return callable(member) or isinstance(member, (property, staticmethod, classmethod))
+def _is_member(name: str, x: Any) -> bool:
+    """Whether it is what a reader has put into a class."""
+    if name.startswith("_") and (name.endswith("_") or name == "_field_defaults"):
+        return isinstance(x, (FunctionType, staticmethod, classmethod))
+    return True

@@ -228,17 +228,12 @@ class Kernel:
         if found is not None and found.guards.hold():
             return found
         closeness: dict[Location | int, Closeness] = {}
-        is_prepared = False
         while True:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 try:
                     found = Specialization(self, args, kwargs, closeness)
-                    if not found.changes_state:
-                        break
-                    if is_prepared:
-                        raise NotUniform("it changes what it finds outside of itself")
-                    is_prepared = True  # what it makes once, for later calls, is there now
+                    break
                 except NotUniform as error:
                     closer = Closeness.FIVE if error.brief else Closeness.WHOLE
                     if error.loop is None or closeness.get(error.loop, -1) >= closer:
@@ -308,8 +303,6 @@ class Specialization:
         program: what runs.
         constants: the non-tensor arguments by parameter name, for `backend_config`.
         guards: outside values the trace relies on.
-        changes_state: whether it has changed such values, and has left out iterations that might
-            change them, too.
 
     Args:
         kernel: the kernel.
@@ -337,7 +330,9 @@ class Specialization:
         # Without the middle end nobody reorders what is written down.
         as_written = "skip_middle_end_transformations" in kernel.options
         checker = checking.Checker(as_sdk, as_written)
-        tracer = Tracer(kernel.__name__, kernel.grid, checker, kernel.machine, closeness)
+        tracer = Tracer(
+            kernel.__name__, kernel.grid, checker, kernel.machine, closeness, self.guards
+        )
         tracer.direct = "force_auto_alloc" not in kernel.options
         tensors = [v for v in leaves((args, kwargs)) if isinstance(v, _TENSORS)]
         if all(isinstance(v, np.ndarray) for v in tensors):
@@ -365,8 +360,7 @@ class Specialization:
         tracer.data = None
         if as_sdk:
             compatibility.keep_fp32(trace)
-        changed = self.guards.settle()
-        self.changes_state = changed and tracer.rolls is not None and bool(tracer.rolls.left_out)
+        self.guards.settle()
         returned = [leaf for leaf in leaves(trace.result) if isinstance(leaf, Tensor)]
         check_outputs(kernel, returned, trace, checker)
         written = [

@@ -22,9 +22,9 @@ the loop, and the kernel is traced once more with five, or all, iterations of ea
 kernel that breaks a rule is traced as a whole, so that errors and warnings are those of the whole
 trace.
 
-What functions keep between their calls, and what objects hold, is compared as nkisim.guards does,
-with its bounds: what the loop finds in its function after each of the first iterations, and what
-the kernel finds outside of itself after the trace.
+What functions keep between their calls, and what objects hold, is compared after each iteration
+that is traced (nkisim.watching), with the bounds of nkisim.guards. What is not seen: that it
+changes in none of these, but in one that was left out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import functools
 import itertools
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from math import prod
 from types import FrameType, ModuleType, NoneType
@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nkisim.carried import Carried, Names, carried, names_set
-from nkisim.counting import Counts, Numbers, held, numbers, state
+from nkisim.counting import Counts, Numbers, numbers, state
 from nkisim.errors import Location, NotUniform
 from nkisim.loop_index import LoopIndex, Variable, begin_notes, decisions, refused, uses
 from nkisim.memory import Buffer, Role
@@ -50,6 +50,7 @@ from nkisim.recipes import Plan
 from nkisim.strands import SHORTEST, Mark, Sample, Strand, Write
 from nkisim.tensor import Tensor
 from nkisim.unrolling import Rolled, unroll
+from nkisim.watching import Watch, Watches
 
 if TYPE_CHECKING:
     from nkisim.instruction import Instruction
@@ -103,6 +104,7 @@ class Loop:
         start: where the trace stood before it.
         marks: the start of the iteration that is being traced.
         stale: numbers of Python code whose values mean nothing to what follows.
+        changes: whether calls in the iteration that was traced last have changed something.
     """
 
     def __init__(
@@ -132,8 +134,12 @@ class Loop:
         self._held: list = []  # what `kept` names stood for before the loop
         self._contained: list = []  # of containers, then
         self._handed_on: list[list] = []  # values of such names behind each traced iteration
-        self._states: list[list] = []  # what the last two traced iterations have left in Python
+        self._watches: Sequence[Watch] = ()
+        self._versions: list[int] = []  # of these, at the end of the iteration before
+        self._is_whole = False  # whether all are traced, as calls change what is kept in Python
+        self._states: list[list] = []  # what the last two iterations have left in Python
         self.stale: set[tuple[int, str]] = set()
+        self.changes = False
 
     def steps(self) -> Iterator[int]:
         """The indices to trace."""
@@ -143,6 +149,10 @@ class Loop:
         if self.variable.line in rolls.settled:
             before = self._numbers()
             self._hold()
+        if self.names is not None:
+            self._states = [state(self._frame, self.names)]
+        self._watches = rolls.watches.of_loop(self.variable.line, self._frame, self.names)
+        self._versions = [watch.version() for watch in self._watches]
         for k, index in enumerate(self.indices):
             strand = strands[k]
             if strand is not None and not strand.wants(index):
@@ -160,9 +170,13 @@ class Loop:
                 strands[at] = [strand] * len(places)
                 self._free[at] = False
                 self.strands.append(strand)
+                if self._is_whole:
+                    strand.be_whole()
+            if not self._is_whole:
+                self._look_for_changes(k)
             after = self._numbers()
-            if self._frame is not None and strand.is_open:
-                self._states = [*self._states[-1:], self._state()]
+            if self.names is not None and strand.is_open:
+                self._states = [*self._states[-1:], state(self._frame, self.names)]
             if self.names is not None and self.names.handed_on:
                 values = self._frame.f_locals
                 self._handed_on.append([values.get(name) for name in self.names.handed_on])
@@ -170,12 +184,27 @@ class Loop:
             strand.traced_one(self.marks, Counts(before, after))
             before = after
 
-    def _state(self) -> list:
-        """What it leaves in Python, but for tiles and numbers."""
-        found = [] if self.names is None else state(self._frame, self.names)
-        if self.variable.line not in self.rolls.settled:
-            found += held(self._frame, self.names)
-        return found
+    def _look_for_changes(self, k: int) -> None:
+        """Where calls in the iteration that has just ended have changed something in Python, those
+        that are to come may see it: all are traced. What the first one makes, the others find.
+
+        Args:
+            k: which iteration it was.
+
+        Raises:
+            NotUniform: some were left out already.
+        """
+        versions = [watch.version() for watch in self._watches]
+        self.changes = versions != self._versions
+        self._versions = versions
+        if self.changes and k > 0 and not self._is_whole:
+            line = self.variable.line
+            self._is_whole = True
+            self.rolls.closeness[line] = Closeness.WHOLE
+            if any(strand.leaves_out for strand in self.strands):
+                raise NotUniform("calls change what is kept in Python", line)
+            for strand in self.strands:
+                strand.be_whole()
 
     def _numbers(self) -> Numbers:
         """What the kernel counts in Python."""
@@ -312,6 +341,7 @@ class Rolls:
 
     Attributes:
         tracer: what traces the kernel.
+        watches: what it may change in Python by calls.
         closeness: of loops that differ from what was taken for granted, as NotUniform names them.
         repeats: what iterations that were left out would have written: parts of memory, with an
             axis in front of the instruction's for each loop around it.
@@ -323,8 +353,11 @@ class Rolls:
         doubt: why the trace cannot be trusted, if that came up where nothing can be raised.
     """
 
-    def __init__(self, tracer: Tracer, closeness: Mapping[Location | int, Closeness]) -> None:
+    def __init__(
+        self, tracer: Tracer, closeness: Mapping[Location | int, Closeness], watches: Watches
+    ) -> None:
         self.tracer = tracer
+        self.watches = watches
         self.closeness = dict(closeness)
         self.repeats: list[Write] = []
         self.found: dict[tuple[int, int], Rolled] = {}

@@ -2,19 +2,24 @@
 
 Numbers, strings, small arrays, and small containers and objects with such in them are copied,
 iterators and generators of random numbers as what they give next. Of what is large, and of objects
-of libraries, a snapshot tells only which one it was. It is bounded: _MOST entries of a value.
+of libraries, a snapshot tells only which one it was. It is bounded: _MOST entries.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import random
 import sys
+import threading
 import warnings
 from argparse import Namespace
-from collections import deque
+from array import array
+from collections import UserDict, UserList, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextvars import ContextVar
 from functools import partial
+from queue import Queue
 from types import (
     BuiltinMethodType,
     FunctionType,
@@ -30,29 +35,37 @@ import numpy as np
 
 BY_VALUE = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _CONTAINERS = (list, tuple, set, frozenset, dict, deque)
+_BYTES = (bytearray, memoryview, array, ctypes.Structure, *ctypes.c_int.__mro__[1:2])
 _LARGE = 256  # entries; of larger containers and objects it is told which one it was
 _LONG = 4096  # entries of one that holds numbers and text only
-_MOST = 2**13  # entries of one value and of what it holds
-_DEPTH = 8  # of containers in one another; a dict and an object count as two
+_MOST = 2**12  # entries of values that are copied together, and of what they hold
+_DEPTH = 12  # of containers in one another; a dict and an object count as two
 _LARGE_ARRAY = 2**16  # bytes; the same of arrays
 
 # Whose attributes do not change: the kernel's vocabulary.
 LIBRARIES = frozenset({"nkisim", "neuronxcc", "numpy", "math", "ml_dtypes"})
 
-# Objects of these are not looked into, but for those that are made to hold settings.
+# Objects of these are not looked into, but for those that are made to hold what readers put in.
 _OPAQUE = LIBRARIES | sys.stdlib_module_names | {"jax", "jaxlib", "torch", "torch_xla"}
-_SETTINGS = (SimpleNamespace, Namespace)
+_SETTINGS = (SimpleNamespace, Namespace, UserDict, UserList, Queue, threading.local)
 
 _CALLED = (partial, MethodType, MethodWrapperType, BuiltinMethodType)
 
 # Calls change them; pickle knows what is in them.
-_CHANGING = (
-    Iterator,
-    random.Random,
-    np.random.Generator,
-    np.random.BitGenerator,
-    np.random.RandomState,
-)
+_NUMPY = (np.random.Generator, np.random.BitGenerator, np.random.RandomState)
+_CHANGING = (Iterator, random.Random, *_NUMPY)
+
+# What code of the reader may change by other than an assignment to a variable or an attribute.
+MUTABLE = (list, dict, set, deque, np.ndarray, ContextVar, *_BYTES, *_SETTINGS, *_CHANGING)
+
+
+def entries(value: Any) -> Collection:
+    """What a container, or an object that is looked into, holds; nothing of others."""
+    if isinstance(value, np.ndarray):
+        return value.tolist() if value.dtype.hasobject and value.size <= _LARGE else ()
+    read = _reader(type(value))
+    parts = None if read is None else read(value)
+    return () if parts is None else parts[1]
 
 
 def snapshot(value: Any, ignored: tuple[type, ...] = ()) -> Any:
@@ -62,7 +75,7 @@ def snapshot(value: Any, ignored: tuple[type, ...] = ()) -> Any:
         value: anything.
         ignored: types whose values are all taken for the same.
     """
-    return _Copier(ignored).copy(value, _DEPTH)
+    return Copier(ignored).copy(value)
 
 
 def is_unchanged(now: Any, then: Any, ignored: tuple[type, ...] = ()) -> bool:
@@ -92,7 +105,7 @@ def package(value: FunctionType | ModuleType | type) -> str:
 
 def is_looked_into(cls: type) -> bool:
     """Whether a class, and what its objects hold, is the reader's."""
-    return cls in _SETTINGS or package(cls) not in _OPAQUE
+    return issubclass(cls, _SETTINGS) or package(cls) not in _OPAQUE
 
 
 def attributes(value: Any) -> dict[str, Any] | None:
@@ -126,16 +139,20 @@ class _Frozen(tuple):
     """The value of a container or a number, as it was."""
 
 
-class _Copier:
-    """Copies one value: what it holds several times once, and not more than _MOST entries."""
+class Copier:
+    """Copies values: what they hold several times once, and not more than _MOST entries in all.
 
-    def __init__(self, ignored: tuple[type, ...]) -> None:
+    Args:
+        ignored: types whose values are all taken for the same.
+    """
+
+    def __init__(self, ignored: tuple[type, ...] = ()) -> None:
         self._ignored = ignored
         self._left = _MOST
         self._made: dict[tuple[int, int], tuple[Any, Any]] = {}
 
-    def copy(self, value: Any, depth: int) -> Any:
-        """As snapshot, of what is in so many containers less than may be."""
+    def copy(self, value: Any, depth: int = _DEPTH) -> Any:
+        """As snapshot, of what may be in so many containers more."""
         if isinstance(value, self._ignored):
             return None
         if isinstance(value, BY_VALUE):
@@ -148,9 +165,13 @@ class _Copier:
 
     def _copy(self, value: Any, depth: int) -> Any:
         if isinstance(value, np.ndarray):
+            if value.dtype.hasobject and value.size <= _LARGE:
+                return self.copy(value.tolist(), depth)
             if value.nbytes <= _LARGE_ARRAY and not value.dtype.hasobject:
                 return _Frozen((type(value), value.dtype.str, value.shape, value.tobytes()))
             return Identity(value)
+        if isinstance(value, _BYTES):
+            return _Frozen((type(value), bytes(memoryview(value))[:_LARGE_ARRAY]))
         read = _reader(type(value)) if depth > 0 else None
         parts = None if read is None else read(value)
         if parts is None or len(parts[1]) > self._left:
@@ -176,6 +197,8 @@ def _reader(cls: type) -> Callable[[Any], _Parts] | None:
         return _parts_of_container
     if issubclass(cls, _CHANGING):
         return _parts_of_iterator
+    if issubclass(cls, ContextVar):
+        return _parts_of_variable
     if issubclass(cls, _CALLED):
         return _parts_of_callable
     return _parts_of_object if any(map(is_looked_into, cls.__mro__)) else None
@@ -195,6 +218,10 @@ def _parts_of_container(value: Collection) -> _Parts:
 
 def _parts_of_iterator(value: Any) -> _Parts:
     return Identity(value), _what_comes_next(value), 1
+
+
+def _parts_of_variable(value: ContextVar) -> _Parts:
+    return Identity(value), (value.get(None),), 1
 
 
 def _parts_of_callable(value: Any) -> _Parts:

@@ -99,6 +99,16 @@ class Strand:
             return False
         return self.plan is None or len(self.marks) <= self._model
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether iterations are left out by now."""
+        return self.plan is not None and bool(self.plan.gap) and not self.is_open
+
+    def be_whole(self) -> None:
+        """Trace all iterations that are to come, of which none was left out."""
+        self.is_whole = True
+        self.plan = self.known = None
+
     def wants(self, index: int) -> bool:
         """Whether the iteration with a loop index, one of this strand's, is to be traced."""
         return self.plan is None or index in self._wanted
@@ -113,9 +123,8 @@ class Strand:
                 self.plan = self._made_plan()
                 self._wanted = {self.indices[k] for k in self.plan.traced}
         if self.plan is not None and self.plan.gap and len(self.marks) == self._model + 1:
-            self.is_whole = not self._can_be_copied()
-            if self.is_whole:
-                self.plan = self.known = None
+            if not self._can_be_copied():
+                self.be_whole()
             elif self.known is None and len(self.indices) == len(self.loop.indices):
                 self._expect()
 
@@ -132,7 +141,10 @@ class Strand:
                     checker.on_repeat(_along(now, step, others), now)
 
     def _find(self) -> Sample | None:
-        """The sample whose instructions the iteration that has just ended has."""
+        """The sample whose instructions the iteration that has just ended has, if it changes
+        nothing that others may see."""
+        if self.loop.changes:
+            return None
         outcomes = self._outcomes(-1)
         samples = [s for s in self.samples if s.outcomes == outcomes]
         mine = self._instructions(-1) if samples else []

@@ -19,6 +19,7 @@ import numpy as np
 from nkisim.access import intern
 from nkisim.barriers import meet_at_barriers
 from nkisim.checking import Checker
+from nkisim.checking.scope import check_origin
 from nkisim.counters import Counters
 from nkisim.errors import (
     KernelError,
@@ -32,6 +33,7 @@ from nkisim.errors import (
 from nkisim.folding import fold_assignments
 from nkisim.frames import iterates_directly
 from nkisim.grid import Grid
+from nkisim.guards import Guards
 from nkisim.index import Mask, as_int
 from nkisim.instruction import OPCODES, Engine, Instruction, Operand
 from nkisim.loop_index import LoopIndex, moving_start
@@ -42,6 +44,7 @@ from nkisim.restriction import Restriction, boxes
 from nkisim.rolling import Closeness, Rolls, instances
 from nkisim.tensor import Tensor
 from nkisim.trace import Trace
+from nkisim.watching import Watches
 
 _notes: dict[tuple, dict] = {}
 
@@ -60,6 +63,7 @@ class Tracer:
         machine: the generation traced for.
         closeness: trace long loops in part and copy the rest, of these loops this much: see
             nkisim.rolling. None to trace all as a whole.
+        guards: what the kernel finds outside of itself, if loops are traced in part.
     """
 
     def __init__(
@@ -69,9 +73,12 @@ class Tracer:
         checker: Checker,
         machine: Machine = TARGET,
         closeness: Mapping[Location | int, Closeness] | None = None,
+        guards: Guards | None = None,
     ) -> None:
         self.trace = Trace(name, grid, machine=machine)
-        self.rolls = None if closeness is None else Rolls(self, closeness)
+        self.rolls = None
+        if closeness is not None:
+            self.rolls = Rolls(self, closeness, Watches(guards or Guards()))
         self.checker = checker
         self.program = 0
         self.loops: Path = ()
@@ -433,6 +440,7 @@ class Tracer:
                 result = body()
                 if program == 0:
                     self.trace.result = result
+            check_origin(self.trace)
             fold_assignments(self.trace, () if self.rolls is None else self.rolls.left_out)
             if self.rolls is not None:
                 self.rolls.unroll(self.trace)

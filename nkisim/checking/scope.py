@@ -1,4 +1,4 @@
-"""A tile lives in the loop iteration that made it."""
+"""A tile lives in the trace, and in the loop iteration, that made it."""
 
 from __future__ import annotations
 
@@ -27,6 +27,29 @@ def check_scope(instr: Instruction, tiles: tuple[Tensor, ...], trace: Trace) -> 
         if left is not None:
             return _error(instr, tensor.buffer, then[left], now[left : left + 1], trace)
     return None
+
+
+def check_origin(trace: Trace) -> None:
+    """All operands were made in this trace: a kernel that keeps a tile outside of itself finds it
+    there in the next one. Raises ScopeError."""
+    buffers = trace.buffers
+    used = {t.buffer for i in trace.instructions for t in (*i.outs, *i.tiles_in)}
+    foreign = {b for b in used if b.number >= len(buffers) or buffers[b.number] is not b}
+    if not foreign:
+        return
+    for i in trace.instructions:
+        for t in (*i.outs, *i.tiles_in):
+            if t.buffer in foreign:
+                made = f", made at {t.buffer.location}" if t.buffer.location else ""
+                raise ScopeError(
+                    f"{i.label} uses {t.buffer!r} of an earlier trace{made}",
+                    rule="each trace of a kernel makes its own tensors, and a kernel is traced for "
+                    "each set of shapes, and to be profiled",
+                    fix="keep tensors in local variables of the kernel, not in a global, an "
+                    "attribute or a container from outside",
+                    code="err_local_variable_used_out_of_scope",
+                    location=i.location,
+                )
 
 
 def _left(then: tuple, now: tuple, trace: Trace) -> int | None:

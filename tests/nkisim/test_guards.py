@@ -178,6 +178,11 @@ class _Settings:
         self.tile = tile
 
 
+class _Reads:
+    def tile(self):
+        return WIDTH
+
+
 class _Methods(_Settings):
     def get(self):
         return self.tile
@@ -197,7 +202,11 @@ def _passed(monkeypatch):
     queue, long, deep = deque([64]), [64] * 1000, {"a": {"b": {"c": [64]}}}
     kept = [64]
     keeping, methods = _Settings(lambda: kept[0]), _Methods(64)
-    twice = iter([64, 128])
+    twice, raw = iter([64, 128]), bytearray([64])
+
+    def default(tile=64):
+        return tile
+
     monkeypatch.setattr(_attributed, "tile", 64, raising=False)
     return {
         "an object": (settings, lambda x: x.tile, lambda: setattr(settings, "tile", 128)),
@@ -250,6 +259,17 @@ def _passed(monkeypatch):
             lambda get: get(),
             lambda: setattr(methods, "tile", 128),
         ),
+        "a method of an object in a list": (
+            [{"x": _Reads()}],
+            lambda x: x[0]["x"].tile(),
+            lambda: monkeypatch.setitem(globals(), "WIDTH", 128),
+        ),
+        "a replaced default": (
+            default,
+            lambda f: f(),
+            lambda: setattr(default, "__defaults__", (128,)),
+        ),
+        "a bytearray": (raw, lambda x: x[0], lambda: raw.__setitem__(0, 128)),
         "an iterator": (twice, lambda it: next(copy.copy(it)), lambda: next(twice)),
     }
 
@@ -259,6 +279,7 @@ PASSED = (
     *("a function of an object", "a class of an object"),
     *("a default of a function in a list", "an attribute of a function", "a global of a function"),
     *("a method", "a method of a list", "partial", "an iterator"),
+    *("a method of an object in a list", "a replaced default", "a bytearray"),
 )
 
 
