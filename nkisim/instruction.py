@@ -58,6 +58,8 @@ class Instruction:
         watched: whether its input is compared with the range of its function when it runs.
         origin: the instruction that it is a copy of, in another iteration: they differ only in
             which tiles of the same kind they touch, and in where the views start. Else None.
+        undefined: of a transpose, which elements of its input nothing wrote; None for none. A
+            product would spread what is there by chance, so that it is left out.
     """
 
     opcode: str
@@ -74,6 +76,7 @@ class Instruction:
     watched: bool = False
     tiles_in: tuple[Tensor, ...] = field(init=False)  # the tensors among `ins`
     origin: Instruction | None = field(init=False, default=None)
+    undefined: np.ndarray | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         tiles = tuple([x for x in self.ins if isinstance(x, Tensor)])
@@ -94,7 +97,7 @@ class Instruction:
         new.location, new.engine_asked, new.watched = self.location, self.engine_asked, self.watched
         new.outs, new.ins, new.tiles_in = outs, ins, tiles_in
         new.program, new.loops = program, loops
-        new.origin = self.origin or self
+        new.origin, new.undefined = self.origin or self, None
         return new
 
     def again(

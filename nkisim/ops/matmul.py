@@ -52,16 +52,19 @@ def _nc_matmul(instr: Instruction) -> Callable:
     contraction = instr.ins[0].shape[0] * instr.attrs.get("rows", 1)
     out_shape = instr.outs[0].shape
     flat = len(out_shape) == 2 and instr.outs[0].dtype == F32
+    undefined = instr.undefined
 
     if instr.attrs.get("accumulate") and not instr.attrs.get("starts"):
 
         def add(out: np.ndarray, st: np.ndarray, mv: np.ndarray, *_: np.ndarray) -> None:
+            st = st if undefined is None else np.where(undefined, st.dtype.type(0), st)
             product = np.matmul(_matrix(st, contraction).T, _matrix(mv, contraction))
             np.add(out, product.reshape(out.shape), out=out, dtype=F32, casting="unsafe")
 
         return add
 
     def multiply(out: np.ndarray, st: np.ndarray, mv: np.ndarray) -> None:
+        st = st if undefined is None else np.where(undefined, st.dtype.type(0), st)
         a, b = _matrix(st, contraction).T, _matrix(mv, contraction)
         if flat:
             np.matmul(a, b, out=out)
@@ -72,7 +75,7 @@ def _nc_matmul(instr: Instruction) -> Callable:
 
 
 def _flow_transpose(instr: Instruction, missing: Missing) -> Missing:
-    m = missing[0]
+    m = instr.undefined = missing[0]
     return [None if m is None else m.reshape(m.shape[0], -1).T.reshape(instr.outs[0].shape)]
 
 
@@ -83,12 +86,13 @@ def _nc_transpose(instr: Instruction) -> Callable:
     With `spreads`, as a product with the identity matrix does it: a NaN or infinity times zero is
     NaN, which joins the other elements of its column.
     """
-    rows = instr.ins[0].shape[0]
+    rows, undefined = instr.ins[0].shape[0], instr.undefined
 
     def move(out: np.ndarray, x: np.ndarray) -> None:
         np.copyto(out, x.reshape(rows, -1).T, casting="unsafe")
 
     def multiply(out: np.ndarray, x: np.ndarray) -> None:
+        x = x if undefined is None else np.where(undefined, x.dtype.type(0), x)
         move(out, x)
         odd = ~np.isfinite(x).reshape(rows, -1).T
         if odd.any():

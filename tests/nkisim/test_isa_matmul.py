@@ -213,6 +213,31 @@ def test_undefined_columns_stay_columns(compute):
         compute(lambda y: body(y, 7), b)  # a row of the contraction reaches everything
 
 
+@pytest.mark.parametrize("multiplies", [True, False])
+def test_what_is_undefined_does_not_spread_in_transposes(multiplies):
+    """Memory that a tile of other bytes has left: as fp16 they are NaN."""
+
+    @nki.jit
+    def kernel(first, x, eye):
+        other = nl.ndarray((128, 1), nl.float32, buffer=nl.shared_hbm)
+        out = nl.ndarray((128, 44), x.dtype, buffer=nl.shared_hbm)
+        i, j = nl.mgrid[0:128, 0:128]
+        identity = nl.load(eye)
+        nl.store(other, nl.max(nl.multiply(nl.load(first), 1.0), axis=1))
+        part = nl.ndarray((nl.par_dim(128), 128), x.dtype)
+        part[i, j] = nl.load(x[i, j], mask=i < 44)
+        if multiplies:
+            turned = nisa.nc_matmul(part, identity, is_transpose=True)
+        else:
+            turned = nisa.nc_transpose(part, engine=nisa.tensor_engine)
+        nl.store(out, nl.copy(turned, dtype=x.dtype)[0:128, 0:44])
+        return other, out
+
+    first = np.full((128, 64), 0x7E007E00, np.uint32).view(np.float32)
+    x = numbers((44, 128), np.float16)
+    np.testing.assert_array_equal(kernel(first, x, np.eye(128, dtype=np.float16))[1], x.T)
+
+
 def test_double_row(compute):
     a = numbers((128, 2, 16), ml_dtypes.float8_e5m2)
     b = numbers((128, 2, 100), ml_dtypes.float8_e5m2, seed=1)
