@@ -149,6 +149,11 @@ def bind(name: str, out: np.dtype, ins: tuple[np.dtype, ...]) -> Callable[..., N
     wide = F32 if op.kind == "float" else compute_dtype(*ins)
     if wide == BOOL and name not in _OF_TRUTH_VALUES:
         wide = np.dtype(np.uint8)
+    # The engines compute in fp32 (NKI API common fields), integers as such where the result is one
+    # of no more bits.
+    widens = out in FLOATS or (out in INTEGERS and out.itemsize > wide.itemsize)
+    if op.kind == "arith" and wide in INTEGERS and widens:
+        wide = F32
     if name == "power" and wide != F32:
         fn = _integer_power
     if isinstance(fn, np.ufunc) and (out == wide or (out in FLOATS and wide == F32)):

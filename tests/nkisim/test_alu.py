@@ -323,7 +323,9 @@ def test_a_chain_in_fp32_does_not_round_between():
 
 
 @pytest.mark.parametrize("out", TYPES, ids=str)
-@pytest.mark.parametrize("a", [F32, np.dtype(np.int32), np.dtype(bfloat16), BOOL], ids=str)
+@pytest.mark.parametrize(
+    "a", [*map(np.dtype, [np.float32, bfloat16, np.int32, np.int8, np.uint16]), BOOL], ids=str
+)
 def test_results_in_a_given_type(a, out):
     x, y = samples(a, 12), samples(a, 13)
 
@@ -334,6 +336,8 @@ def test_results_in_a_given_type(a, out):
         return result
 
     kind, exact = wide([a, a])
+    if out in FLOATS or (out in INTEGERS and out.itemsize > kind.itemsize):
+        kind, exact = F32, np.float32
     total = (x.astype(exact) + y.astype(exact)).astype(kind)
     got = add(x, y)
     if kind == F32 and out in INTEGERS:
@@ -341,6 +345,23 @@ def test_results_in_a_given_type(a, out):
         total = np.clip(np.trunc(total.astype(np.float64)), info.min, info.max)
     with np.errstate(all="ignore"):
         check(got, total.astype(out), "add")
+
+
+def test_products_of_narrow_integers_in_a_wider_type():
+    x = np.array([[100, -100, 7, 0]], np.int8)
+
+    @Kernel
+    def square(x):
+        outs = []
+        for dtype in (nl.float32, nl.int32, nl.bfloat16):
+            out = nl.ndarray(x.shape, dtype, buffer=nl.shared_hbm)
+            tile = nl.load(x)
+            nl.store(out, nl.multiply(tile, tile, dtype=dtype))
+            outs.append(out)
+        return outs
+
+    for got in square(x):
+        np.testing.assert_array_equal(got, np.square(x.astype(np.float32)).astype(got.dtype))
 
 
 # -- scalars
