@@ -205,6 +205,8 @@ def _group(what: str, program_axes: Any) -> list[int]:
     grid = tracer.trace.grid
     given = program_axes if isinstance(program_axes, list | tuple) else (program_axes,)
     axes = [as_int(a) for a in given]
+    if len(grid.shape) == 1 and axes == [tracer.program]:
+        axes = [0]  # kernels of AWS pass the id, nl.program_id(0), where there is but one axis
     if not axes or any(a is None or not 0 <= a < len(grid.shape) for a in axes):
         raise ParameterError(
             f"{what}: program_axes={program_axes!r} in a kernel launched "

@@ -84,7 +84,8 @@ def dropout(
 
     Args:
         x: on-chip tile.
-        rate: a number from 0 (keep all) to 1 (drop all), or a tile of one element.
+        rate: a number from 0 (keep all) to 1 (drop all), or a tile of one element, or a column
+            of a tile, `rate[:, 0]`, with one for each partition.
         dtype: of the result; x's when None, and x's if x holds integers.
         mask: where to compute.
 
@@ -92,14 +93,18 @@ def dropout(
         An SBUF tile of x's shape.
 
     Raises:
-        ShapeError: a rate of several elements.
+        ShapeError: a rate of several elements that is no such column.
     """
     if isinstance(rate, Tensor) and rate.size != 1:
-        raise ShapeError(
-            f"nl.dropout: the rate is {rate.describe()}",
-            rule="the rate is a number, or a tile of one element",
-            fix="use nisa.dropout for a rate a partition",
-        )
+        rows = require_tile("nl.dropout", x).shape[0]
+        if rate.shape != (rows,):
+            raise ShapeError(
+                f"nl.dropout: the rate is {rate.describe()}",
+                rule="the rate is a number, or a tile of one element; kernels of AWS pass a column "
+                "of a tile, rate[:, 0], too",
+                fix="use nisa.dropout for a rate a partition",
+            )
+        rate = rate.reshape((rows,) + (1,) * (x.ndim - 1))
     return drop("nl.dropout", x, rate, dtype=dtype, mask=mask)
 
 

@@ -170,6 +170,18 @@ def test_all_reduce(name, axes, over):
     np.testing.assert_allclose(kernel[2, 3](x), wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_all_reduce_takes_the_program_id_of_the_only_axis():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        i = nl.program_id(0)
+        nl.store(out[i], nl.all_reduce(nl.load(x[i]), op=np.add, program_axes=[i]))
+        return out
+
+    x = numbers(3, 7, 9)
+    np.testing.assert_allclose(kernel[3](x), np.broadcast_to(x.sum(0), x.shape), rtol=1e-5)
+
+
 def test_all_reduce_in_a_loop_feeds_the_next_iteration():
     @nki.jit
     def kernel(x):
