@@ -1,8 +1,9 @@
 """What NKI's Python means that plain Python does not: kernels compiled once more from their source.
 
-Three things in a kernel never reach code that could be ours. Python evaluates no annotation of a
+Four things in a kernel never reach code that could be ours. Python evaluates no annotation of a
 local variable, so that `x: tensor[128, 512] = nl.load(a)` would pass unchecked; `a and b` of two
-masks would be `b`; and nobody is told of a loop over Python's `range`, which a profile need not
+masks would be `b`; `a & b if a else b` means to ask whether there is a mask a, not what a condition
+on loop indices says; and nobody is told of a loop over Python's `range`, which a profile need not
 trace as a whole (see nkisim.rolling). All become calls. Line numbers stay, so debuggers and error
 messages see the same kernel.
 """
@@ -25,7 +26,7 @@ from nkisim.tracer import current, tracing
 _FUTURE_ANNOTATIONS = annotations.compiler_flag
 
 # A kernel whose text has none of these has nothing to change.
-_CHANGED = re.compile(r"\btensor\s*\[|\band\b|\brange\b")
+_CHANGED = re.compile(r"\btensor\s*\[|\band\b|\brange\b|\bif\s+\w+\s+else\b")
 
 
 def joined(left: Any, right: Callable[[], Any]) -> Any:
@@ -44,6 +45,11 @@ def joined(left: Any, right: Callable[[], Any]) -> Any:
         )
     )
     return left & right()
+
+
+def given(mask: Any) -> bool:
+    """Whether there is a mask: a condition that does not hold in an iteration is one, too."""
+    return mask is not None
 
 
 def looped(function: Callable[..., Iterable], *bounds: Any, **other: Any) -> Iterable:
@@ -78,7 +84,7 @@ def rewritten(func: Callable) -> Callable:
     node = tree.body[0] if tree.body else None
     if not isinstance(node, ast.FunctionDef) or node.name != func.__name__:
         return func
-    rewriter = _Rewriter()
+    rewriter = _Rewriter(_conditions(node))
     node.body = [rewriter.visit(statement) for statement in node.body]
     if not rewriter.found:
         return func
@@ -120,10 +126,17 @@ class _Rewriter(ast.NodeTransformer):
     """The body of a kernel with the changes made.
 
     `x: tensor[...] = v` becomes `x = check_variable(v, lambda: tensor[...], "x")`, `a and b`
-    becomes `joined(a, lambda: b)`, and `for i in range(n)` becomes `for i in looped(range, n)`.
+    becomes `joined(a, lambda: b)`, `a & b if a else b` becomes `a & b if given(a) else b`, and
+    `for i in range(n)` becomes `for i in looped(range, n)`.
+
+    Args:
+        conditions: names that are conditions, or None.
     """
 
     found = False
+
+    def __init__(self, conditions: frozenset[str]) -> None:
+        self.conditions = conditions
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         self.generic_visit(node)
@@ -143,6 +156,13 @@ class _Rewriter(ast.NodeTransformer):
         for value in node.values[1:]:
             result = self._call(joined, node, result, _thunk(value))
         return result
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        self.generic_visit(node)
+        test = node.test
+        if isinstance(test, ast.Name) and test.id in self.conditions and _joins(node.body, test.id):
+            node.test = self._call(given, test, test)
+        return node
 
     def visit_For(self, node: ast.For) -> ast.AST:
         self.generic_visit(node)
@@ -184,6 +204,29 @@ class _Rewriter(ast.NodeTransformer):
         for made in ast.walk(function):
             ast.copy_location(made, place)
         return function
+
+
+def _conditions(function: ast.FunctionDef) -> frozenset[str]:
+    """Names that a function sets to a comparison, or to None where there is to be none."""
+    found = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.IfExp):
+            values = [node.value.body, node.value.orelse]
+            if any(isinstance(v, ast.Constant) and v.value is None for v in values) and any(
+                isinstance(x, ast.Compare) for v in values for x in ast.walk(v)
+            ):
+                found |= {t.id for t in node.targets if isinstance(t, ast.Name)}
+    return frozenset(found)
+
+
+def _joins(node: ast.expr, name: str) -> bool:
+    """Whether an expression joins a mask of some name with others by `&`."""
+    return any(
+        isinstance(x, ast.BinOp)
+        and isinstance(x.op, ast.BitAnd)
+        and any(isinstance(y, ast.Name) and y.id == name for y in (x.left, x.right))
+        for x in ast.walk(node)
+    )
 
 
 def _thunk(expression: ast.expr) -> ast.Lambda:

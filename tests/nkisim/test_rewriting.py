@@ -1,4 +1,5 @@
-"""Masks that a kernel joins with `and`, which Python would evaluate to the second of them."""
+"""Masks that a kernel joins with `and`, which Python would evaluate to the second of them, or asks
+whether they are there."""
 
 from __future__ import annotations
 
@@ -102,3 +103,31 @@ def test_functions_that_a_kernel_calls_join_masks_with_the_operator_only():
 
     with pytest.raises(ControlFlowError, match="join conditions with &"):
         kernel(numbers(*SHAPE))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_whether_there_is_a_mask_is_not_what_it_says(causal):
+    """As kernels of AWS write it: where the condition on loop indices does not hold, nothing is
+    done, and not what the other mask says."""
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((2, 128, 8), x.dtype, buffer=nl.shared_hbm)
+        row, column = nl.mgrid[0:128, 0:8]
+        total = nl.zeros((2, nl.par_dim(128), 8), nl.float32)
+        for i in nl.sequential_range(4):
+            for k in nl.sequential_range(2):
+                mask = i >= 2 * k if causal else None
+                rows = row < 100
+                here = total[k, row, column]
+                total[k, row, column] = nl.add(
+                    here, nl.load(x[i, row, column]), mask=(mask & rows if mask else rows)
+                )
+        for k in nl.affine_range(2):
+            nl.store(out[k], total[k])
+        return out
+
+    x = np.ones((4, 128, 8), np.float32)
+    wanted = np.zeros((2, 128, 8))
+    wanted[0, :100], wanted[1, :100] = 4, 2 if causal else 4
+    np.testing.assert_array_equal(kernel(x), wanted)
