@@ -19,8 +19,9 @@ class AvgPool2d(torch.autograd.Function):
 
     @staticmethod
     def forward(x: torch.Tensor, settings: Pooling) -> torch.Tensor:
-        """Run the kernel. Autograd is off in here."""
-        return pool(x, settings)
+        """Run the kernel. Autograd is off in here, and lets nobody change a view made in here in
+        place. The caller's reshape makes a view; a detached tensor is none."""
+        return pool(x, settings).detach()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -48,8 +49,8 @@ class AvgPool2dBackward(torch.autograd.Function):
 
     @staticmethod
     def forward(grad_out: torch.Tensor, size: tuple[int, int], settings: Pooling) -> torch.Tensor:
-        """Run the kernel."""
-        return unpool(grad_out, size, settings)
+        """Run the kernel, and hand out no view, as above."""
+        return unpool(grad_out, size, settings).detach()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:

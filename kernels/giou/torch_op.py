@@ -28,8 +28,9 @@ class Giou(torch.autograd.Function):
     def forward(
         boxes1: torch.Tensor, boxes2: torch.Tensor, eps: float, clamp: bool
     ) -> torch.Tensor:
-        """Run the kernel. Autograd is off in here."""
-        return nki_giou(boxes1, boxes2, eps, clamp=clamp)
+        """Run the kernel. Autograd is off in here, and lets nobody change a view made in here in
+        place. The caller's reshape makes a view; a detached tensor is none."""
+        return nki_giou(boxes1, boxes2, eps, clamp=clamp).detach()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -71,8 +72,9 @@ class GiouBackward(torch.autograd.Function):
         clamp: bool,
         both: bool,
     ) -> tuple[torch.Tensor, ...]:
-        """Run the backward kernel."""
-        return nki_giou_backward(grad, boxes1, boxes2, eps, clamp=clamp, both=both)
+        """Run the backward kernel, and hand out no views, as above."""
+        grads = nki_giou_backward(grad, boxes1, boxes2, eps, clamp=clamp, both=both)
+        return tuple(grad.detach() for grad in grads)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

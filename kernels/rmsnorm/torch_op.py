@@ -22,8 +22,10 @@ class RmsNormFunction(torch.autograd.Function):
     def forward(
         x: torch.Tensor, weight: torch.Tensor, eps: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run the kernel. Autograd is off in here."""
-        return nki_rms_norm(x, weight, eps)
+        """Run the kernel. Autograd is off in here, and lets nobody change a view made in here in
+        place. The caller's reshape makes views; a detached tensor is none."""
+        y, invvar = nki_rms_norm(x, weight, eps)
+        return y.detach(), invvar.detach()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
@@ -54,8 +56,9 @@ class RmsNormBackwardFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(*inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run the kernel."""
-        return nki_rms_norm_backward(*inputs)
+        """Run the kernel, and hand out no views, as above."""
+        grad_x, grad_weight = nki_rms_norm_backward(*inputs)
+        return grad_x.detach(), grad_weight.detach()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:

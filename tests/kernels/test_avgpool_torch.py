@@ -158,6 +158,38 @@ def test_no_grad_and_layouts():
     close(avg_pool2d(last, 2), theirs(last, 2))
 
 
+CHANGES = [
+    lambda y: torch.nn.ReLU(inplace=True)(y),
+    lambda y: torch.nn.functional.dropout(y, 1.0, inplace=True),
+    lambda y: y.add_(image(*y.shape)),
+    lambda y: y.__setitem__((slice(None), 0), 0) or y,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("shape", [(2, 3, 7, 8), (3, 7, 8)])
+def test_the_result_can_be_changed_in_place(shape, change):
+    x, y = (image(*shape).requires_grad_() for _ in "xy")
+    for z, f in ((x, avg_pool2d), (y, theirs)):
+        change(f(z, 3, 2, 1)).pow(2).sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)
+
+
+def test_results_of_transforms_and_gradients_can_be_changed_in_place():
+    x = image(2, 3, 6, 6).requires_grad_()
+    loss = lambda f: lambda x: torch.relu_(f(x, 2)).sum()  # noqa: E731
+    ours = torch.vmap(torch.func.grad(loss(avg_pool2d)))(x)
+    torch.testing.assert_close(ours, torch.vmap(torch.func.grad(loss(theirs)))(x))
+    torch.vmap(lambda x: avg_pool2d(x, 2).neg_())(x).neg_().sum().backward()
+    assert torch.equal(x.grad, torch.full_like(x, 0.25))
+    (grad,) = torch.autograd.grad(avg_pool2d(x, 2).sum(), x, create_graph=True)
+    grad.mul_(2)
+    with torch.no_grad():
+        out = avg_pool2d(x, 1)
+    out += x
+    assert out.requires_grad
+
+
 def test_no_images():
     x = torch.zeros(0, 3, 4, 4, requires_grad=True)
     assert avg_pool2d(x, 2).shape == theirs(x, 2).shape

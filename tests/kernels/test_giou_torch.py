@@ -184,6 +184,28 @@ def test_no_grad_and_no_warning():
             assert not giou(a, b).requires_grad
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda y: torch.nn.ReLU(inplace=True)(y),
+        lambda y: torch.nn.functional.dropout(y, 1.0, inplace=True),
+        lambda y: y.add_(1),
+        lambda y: y.__setitem__((slice(None), 0), 0) or y,
+    ],
+)
+def test_the_result_can_be_changed_in_place(change):
+    a, b = pairs()
+    ours = gradients(lambda a, b: change(giou(a, b)), a, b)
+    theirs = gradients(lambda a, b: change(torchvision_giou(a, b)), a, b)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-7)
+
+
+def test_gradients_can_be_changed_in_place():
+    a, b = (x.requires_grad_() for x in pairs())
+    for grad in torch.autograd.grad(giou(a, b).sum(), (a, b), create_graph=True):
+        grad.mul_(2)
+
+
 def test_second_derivative_is_refused():
     a, b = pairs()
     a.requires_grad_()

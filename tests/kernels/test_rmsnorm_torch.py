@@ -139,6 +139,38 @@ def test_no_grad():
     assert rms_norm(x, (6,), weight).requires_grad
 
 
+CHANGES = [
+    lambda y: torch.nn.ReLU(inplace=True)(y),
+    lambda y: F.dropout(y, 1.0, inplace=True),
+    lambda y: y.add_(torch.arange(24.0).reshape(4, 6)),
+    lambda y: y.index_fill_(1, torch.tensor([0]), 0.0),
+    lambda y: y.__setitem__((slice(None), 0), 0) or y,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_result_can_be_changed_in_place(change):
+    def gradient(norm):
+        x, weight = inputs((4, 6), grad=True)
+        return torch.autograd.grad(change(norm(x, (6,), weight, 1e-5)).pow(2).sum(), (x, weight))
+
+    torch.testing.assert_close(gradient(rms_norm), gradient(F.rms_norm), rtol=1e-5, atol=1e-5)
+
+
+def test_a_result_without_gradient_can_be_changed_in_place():
+    x, weight = inputs((4, 6), grad=True)
+    with torch.no_grad():
+        y = rms_norm(x, (6,), weight)
+    y += x
+    assert y.requires_grad
+
+
+def test_gradients_can_be_changed_in_place():
+    x, weight = inputs((4, 6), grad=True)
+    for grad in torch.autograd.grad(rms_norm(x, (6,), weight).sum(), (x, weight), None, None, True):
+        grad.mul_(2)
+
+
 def test_second_derivative_is_refused():
     x, weight = inputs((4, 6), grad=True)
     (grad,) = torch.autograd.grad(rms_norm(x, (6,), weight).sum(), x, create_graph=True)
@@ -235,6 +267,15 @@ class TestTransforms:
         ours = torch.vmap(torch.func.grad(loss(rms_norm), (0, 1)), (0, None))(x, weight)
         theirs = torch.vmap(torch.func.grad(loss(F.rms_norm), (0, 1)), (0, None))(x, weight)
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+    def test_the_result_can_be_changed_in_place(self):
+        x, weight = inputs((3, 4, 6))
+
+        def gradient(norm):
+            loss = lambda x: F.relu_(norm(x, (6,), weight, 1e-5)).sum()  # noqa: E731
+            return torch.vmap(torch.func.grad(loss))(x)
+
+        torch.testing.assert_close(gradient(rms_norm), gradient(F.rms_norm))
 
     @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
     def test_torch_compile(self, backend):
