@@ -439,12 +439,13 @@ def _constants(settings: Pooling) -> tuple[Any, ...]:
     )
 
 
-def check(name: str, array: Any) -> None:
+def check(name: str, array: Any, *, no_images: bool = False) -> None:
     """Refuse what the kernels cannot pool, before anything is traced.
 
     Args:
         name: of the array, for messages.
         array: wants 3 or 4 axes, elements, and one of DTYPES.
+        no_images: whether 4 axes may begin with one of size 0, for callers who launch nothing then.
 
     Raises:
         TypeError, ValueError: it is something else.
@@ -460,7 +461,7 @@ def check(name: str, array: Any) -> None:
             f"{name} has shape {shape}: {len(shape)} dimensions. Pass (channels, height, width) or "
             "(batch, channels, height, width)."
         )
-    if 0 in shape:
+    if 0 in (shape[1:] if no_images and len(shape) == 4 else shape):
         raise ValueError(
             f"{name} has shape {shape}: no elements. A launch needs at least one. Skip the call "
             "for empty tensors."

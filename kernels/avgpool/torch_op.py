@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from kernels.avgpool.geometry import Pooling, pooling
-from kernels.avgpool.nki_kernels import pool, unpool
+from kernels.avgpool.nki_kernels import check, pool, unpool
 
 
 class AvgPool2d(torch.autograd.Function):
@@ -21,6 +21,8 @@ class AvgPool2d(torch.autograd.Function):
     def forward(x: torch.Tensor, settings: Pooling) -> torch.Tensor:
         """Run the kernel. Autograd is off in here, and lets nobody change a view made in here in
         place. The caller's reshape makes a view; a detached tensor is none."""
+        if 0 in x.shape:  # no images: nothing to launch
+            return x.new_empty((*x.shape[:-2], *settings.out_size(*x.shape[-2:])))
         return pool(x, settings).detach()
 
     @staticmethod
@@ -50,6 +52,8 @@ class AvgPool2dBackward(torch.autograd.Function):
     @staticmethod
     def forward(grad_out: torch.Tensor, size: tuple[int, int], settings: Pooling) -> torch.Tensor:
         """Run the kernel, and hand out no view, as above."""
+        if 0 in grad_out.shape:
+            return grad_out.new_empty((*grad_out.shape[:-2], *size))
         return unpool(grad_out, size, settings).detach()
 
     @staticmethod
@@ -78,7 +82,7 @@ class AvgPool2dBackward(torch.autograd.Function):
 
 def _merged(x: torch.Tensor) -> torch.Tensor:
     """All leading axes as one."""
-    return x.reshape(-1, *x.shape[-2:])
+    return x.flatten(0, -3)
 
 
 def avg_pool2d(
@@ -117,6 +121,5 @@ def avg_pool2d(
         backward:  grad_x = sum of grad_out / count over the windows that an element lies in
     """
     settings = pooling(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-    if x.ndim == 4 and x.shape[0] == 0:  # no images: nothing to launch
-        return x.new_zeros((*x.shape[:2], *settings.out_size(*x.shape[2:])))
+    check("x", x, no_images=True)  # here also for vmap, which shows the Function more axes
     return AvgPool2d.apply(x, settings)

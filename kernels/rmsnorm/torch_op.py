@@ -24,6 +24,9 @@ class RmsNormFunction(torch.autograd.Function):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Run the kernel. Autograd is off in here, and lets nobody change a view made in here in
         place. The caller's reshape makes views; a detached tensor is none."""
+        lead = leading_shape(x, weight)
+        if 0 in lead:  # no rows: nothing to launch
+            return torch.empty_like(x), x.new_empty(lead, dtype=torch.float32)
         y, invvar = nki_rms_norm(x, weight, eps)
         return y.detach(), invvar.detach()
 
@@ -55,9 +58,13 @@ class RmsNormBackwardFunction(torch.autograd.Function):
     """``(grad_x, grad_weight)`` of grad_y, x, weight and invvar, with the NKI kernel."""
 
     @staticmethod
-    def forward(*inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run the kernel, and hand out no views, as above."""
-        grad_x, grad_weight = nki_rms_norm_backward(*inputs)
+    def forward(
+        grad_y: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, invvar: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run the kernel, and hand out no views, as above. The sum over no rows is 0."""
+        if 0 in invvar.shape:
+            return torch.empty_like(x), torch.zeros_like(weight, dtype=torch.float32)
+        grad_x, grad_weight = nki_rms_norm_backward(grad_y, x, weight, invvar)
         return grad_x.detach(), grad_weight.detach()
 
     @staticmethod
@@ -82,11 +89,14 @@ def _map(
     function: Any, size: int, dims: tuple[int | None, ...], inputs: Sequence[Any]
 ) -> tuple[tuple[torch.Tensor, ...], tuple[int, ...]]:
     """Call a function for each element of a batch and stack what it returns."""
-    results = [
-        function(*(x if d is None else x.select(d, i) for x, d in zip(inputs, dims, strict=True)))
+    elements = [
+        [x if d is None else x.select(d, i) for x, d in zip(inputs, dims, strict=True)]
         for i in range(size)
     ]
-    stacked = tuple(torch.stack(parts) for parts in zip(*results, strict=True))
+    if size == 0:  # the sum over no elements has the shape and the graph of one
+        elements = [[x if d is None else x.sum(d) for x, d in zip(inputs, dims, strict=True)]]
+    results = [function(*element) for element in elements]
+    stacked = tuple(torch.stack(parts)[:size] for parts in zip(*results, strict=True))
     return stacked, (0,) * len(stacked)
 
 
@@ -117,8 +127,9 @@ def rms_norm(
         ValueError: shapes that do not fit (PyTorch raises RuntimeError), or rows longer than 16384.
 
     Notes:
-        As in PyTorch, NaN and infinity in a row make NaN of it, and no rows give no rows. Works
-        under ``torch.func`` (``grad``, ``vmap``) and ``torch.no_grad``.
+        As in PyTorch, NaN and infinity in a row make NaN of it, and no rows give no rows, and a
+        gradient of zeros for the weight. Works under ``torch.func`` (``grad``, ``vmap``) and
+        ``torch.no_grad``.
 
     Pseudocode:
         invvar = rsqrt(mean(input**2) + eps)
@@ -135,8 +146,6 @@ def rms_norm(
             f"weight has shape {tuple(weight.shape)} and normalized_shape is {shape}. "
             "They must be equal."
         )
-    if 0 in leading_shape(input, weight):  # no rows: nothing to launch
-        return input.clone()
     if eps is None:
         eps = torch.finfo(torch.float32).eps
     y, _ = RmsNormFunction.apply(input, weight, eps)

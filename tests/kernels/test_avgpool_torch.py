@@ -191,8 +191,42 @@ def test_results_of_transforms_and_gradients_can_be_changed_in_place():
 
 
 def test_no_images():
-    x = torch.zeros(0, 3, 4, 4, requires_grad=True)
-    assert avg_pool2d(x, 2).shape == theirs(x, 2).shape
+    for window in (2,), (3, 1, 1), (3, 2, 0, True):
+        x = torch.zeros(0, 3, 4, 5, requires_grad=True)
+        out = avg_pool2d(x, *window)
+        assert out.shape == theirs(x, *window).shape
+        (grad,) = torch.autograd.grad((out**2).sum(), x, create_graph=True)
+        assert grad.shape == x.shape
+        grad.sum().backward()
+
+
+def test_no_images_are_checked_as_images():
+    for dtype in (torch.float64, torch.int64):
+        with pytest.raises(TypeError, match=f"x is {str(dtype)[6:]}"):
+            avg_pool2d(torch.zeros(0, 3, 4, 4, dtype=dtype), 2)
+    with pytest.raises(ValueError, match="no window fits"):
+        avg_pool2d(torch.zeros(0, 3, 4, 4), 5)
+    for shape in (0, 4, 4), (0, 0, 4, 4), (0, 3, 0, 4):
+        with pytest.raises(RuntimeError):
+            theirs(torch.zeros(shape), 2)
+        with pytest.raises(ValueError, match="no elements"):
+            avg_pool2d(torch.zeros(shape), 2)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 6, 5), (0, 2, 3, 6, 5), (2, 0, 3, 6, 5)])
+def test_vmap_without_images(shape):
+    x = torch.zeros(shape, requires_grad=True)
+    out = torch.vmap(lambda x: avg_pool2d(x, 2))(x)
+    assert out.shape == (*shape[:-2], 3, 2)
+    out.sum().backward()
+    assert x.grad.shape == shape
+
+
+@pytest.mark.parametrize("shape", [(3, 6, 5), (2, 2, 2, 3, 6, 5)])
+def test_rank_under_vmap(shape):
+    """The kernel pools any number of planes: the rank is checked before axes become planes."""
+    with pytest.raises(ValueError, match=f"{len(shape) - 1} dimensions"):
+        torch.vmap(lambda x: avg_pool2d(x, 2))(torch.zeros(shape))
 
 
 def test_special_values():

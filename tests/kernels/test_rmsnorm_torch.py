@@ -247,6 +247,17 @@ class TestTransforms:
         got = torch.vmap(lambda w: rms_norm(x, (6,), w))(weights)
         torch.testing.assert_close(got, torch.stack([rms_norm(x, (6,), w) for w in weights]))
 
+    @pytest.mark.parametrize("in_dims", [(0, None), (None, 0), (0, 0)])
+    def test_vmap_over_nothing(self, in_dims):
+        sizes = zip([(4, 6), (6,)], in_dims, strict=True)
+        shapes = [size if dim is None else (0, *size) for size, dim in sizes]
+        x, weight = (torch.ones(shape, requires_grad=True) for shape in shapes)
+        y = torch.vmap(lambda x, w: rms_norm(x, (6,), w), in_dims)(x, weight)
+        assert y.shape == (0, 4, 6)
+        y.sum().backward()
+        assert torch.equal(x.grad, torch.zeros_like(x))
+        assert torch.equal(weight.grad, torch.zeros_like(weight))
+
     def test_vmap_is_one_launch(self, monkeypatch):
         import kernels.rmsnorm.torch_op as module
 
@@ -297,13 +308,20 @@ def test_nan_and_infinity_as_pytorch():
     torch.testing.assert_close(rms_norm(x, (6,), weight, 1e-5), expected, equal_nan=True)
 
 
-def test_no_rows_as_pytorch():
-    x = torch.empty(0, 6, requires_grad=True)
-    weight = torch.ones(6, requires_grad=True)
-    y = rms_norm(x, (6,), weight)
-    assert y.shape == F.rms_norm(x, (6,), weight).shape
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(0, 6), (3, 0, 6), (0, 2, 3)])
+@pytest.mark.parametrize("x_needs_it", [True, False])
+def test_no_rows_as_pytorch(shape, dtype, x_needs_it):
+    x = torch.empty(shape, dtype=dtype, requires_grad=x_needs_it)
+    axes = shape[-1:] if 0 in shape[:-1] else shape[1:]
+    weight = torch.ones(axes, dtype=dtype, requires_grad=True)
+    y = rms_norm(x, axes, weight)
+    expected = F.rms_norm(x, axes, weight)
+    assert (y.shape, y.dtype) == (expected.shape, expected.dtype)
     y.sum().backward()
-    assert x.grad.shape == (0, 6)
+    assert torch.equal(weight.grad, torch.zeros(axes, dtype=dtype))
+    if x_needs_it:
+        assert x.grad.shape == shape
 
 
 @pytest.mark.parametrize(
