@@ -16,6 +16,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import torch
+from torch._guards import active_fake_mode
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from nkisim.frameworks.base import FrameworkKernel
 from nkisim.frameworks.xla_ffi import TARGET
@@ -111,7 +115,8 @@ def call(kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         that the kernel writes are changed in place.
 
     Raises:
-        TypeError: a dtype NKI does not have, or NumPy arrays among the tensors.
+        TypeError: a dtype NKI does not have, NumPy arrays among the tensors, a tensor that is not
+            dense or stands for others (in ``torch.func``, in a graph that is recorded).
         ValueError: tensors on several devices, or on one that cannot run kernels.
         nkisim.errors.KernelError: the kernel does what the hardware or compiler rejects.
 
@@ -121,6 +126,7 @@ def call(kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     values = leaves((args, kwargs))
     _refuse_numpy(kernel.__name__, values)
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    _refuse_stand_ins(kernel.__name__, tensors)
     device = _common_device(kernel.__name__, tensors)
     _warn_of_lost_gradient(kernel.__name__, tensors)
     # torch.compile would translate the simulator's NumPy calls into PyTorch ones.
@@ -149,6 +155,58 @@ def _refuse_numpy(name: str, values: Sequence[Any]) -> None:
             )
 
 
+def _refuse_stand_ins(name: str, tensors: Sequence[torch.Tensor]) -> None:
+    """Refuse tensors without memory of their own, and calls that a graph would take for constants.
+
+    PyTorch shows neither to code that computes with NumPy, and has no public name for some.
+    """
+    functorch = torch._C._functorch
+    if get_proxy_mode() is not None or active_fake_mode() is not None:
+        raise TypeError(_recorded(name, "is called while PyTorch records a graph"))
+    for tensor in tensors:
+        kind = type(tensor).__name__
+        # Those of torch_xla are functional and hold values.
+        functional = torch._is_functional_tensor(tensor) and tensor.device.type != "xla"
+        if functional or isinstance(tensor, FakeTensor | FunctionalTensor):
+            raise TypeError(_recorded(name, f"got a {kind}, by which PyTorch records a graph"))
+        if functorch.is_batchedtensor(tensor):
+            raise TypeError(
+                f"kernel `{name}` got a batch of torch.func.vmap: PyTorch has no rule for a kernel "
+                "and one more axis. Call the kernel in the forward of a torch.autograd.Function "
+                "with a static method vmap, or once for each element of the batch."
+            )
+        if functorch.is_legacy_batchedtensor(tensor):
+            raise TypeError(
+                f"kernel `{name}` got a batch of gradients (is_grads_batched=True, or "
+                "vectorize=True): that way knows no rule of a torch.autograd.Function. Use "
+                "torch.func.jacrev or torch.func.vmap, or one gradient at a time."
+            )
+        if functorch.is_functorch_wrapped_tensor(tensor):
+            raise TypeError(
+                f"kernel `{name}` got a tensor that torch.func differentiates: PyTorch cannot see "
+                "into a NKI kernel. Call the kernel in the forward of a torch.autograd.Function "
+                "with setup_context, and write its backward."
+            )
+        if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            raise TypeError(
+                f"kernel `{name}` got a {kind}, a subclass with operators of its own. A kernel "
+                "reads memory. Pass the plain tensor in it."
+            )
+        if tensor.layout != torch.strided:
+            raise TypeError(
+                f"kernel `{name}` got a tensor of layout {tensor.layout}. A kernel reads dense "
+                "tensors. Use x.to_dense()."
+            )
+
+
+def _recorded(name: str, found: str) -> str:
+    return (
+        f"kernel `{name}` {found} (make_fx, torch.export, fake tensors). A kernel computes outside "
+        "of PyTorch, so the graph would hold its results as constants. Wrap the call with "
+        "torch.library.custom_op, give it register_fake, and record that."
+    )
+
+
 def _common_device(name: str, tensors: Sequence[torch.Tensor]) -> torch.device:
     devices = {tensor.device for tensor in tensors}
     if len(devices) > 1:
@@ -157,6 +215,12 @@ def _common_device(name: str, tensors: Sequence[torch.Tensor]) -> torch.device:
             "All tensors of a call must be on one device. Move them with x.to(device)."
         )
     device = devices.pop()
+    if device.type == "meta":
+        raise ValueError(
+            f"kernel `{name}` got tensors on meta, which have a shape and no values. NKI kernels "
+            "compute with values. Make the tensors on the CPU, as with "
+            "torch.empty_like(x, device='cpu') or module.to_empty(device='cpu'), and fill them."
+        )
     if device.type not in ("cpu", "xla"):
         raise ValueError(
             f"kernel `{name}` got tensors on {device}. NKI kernels run on NeuronCores, which "

@@ -165,10 +165,114 @@ def test_lost_gradient_is_warned_of():
 
 
 def test_refused_devices():
-    with pytest.raises(ValueError, match=r"on meta\..*x\.cpu\(\)"):
+    with pytest.raises(ValueError, match=r"on meta, .*empty_like\(x, device='cpu'\)"):
         twice(X.to("meta"))
     with pytest.raises(ValueError, match="on cpu, meta"):
         add_into(X, X.to("meta"), X)
+
+
+@pytest.mark.parametrize("pre_dispatch", [False, True])
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_a_graph_does_not_take_a_result_for_a_constant(mode, pre_dispatch):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return twice(x)
+
+    for function in (twice, Twice.apply, lambda x: x + twice(torch.ones(3, 4))):
+        record = make_fx(function, tracing_mode=mode, pre_dispatch=pre_dispatch)
+        with pytest.raises(TypeError, match=r"(?s)`twice`.*constants.*custom_op.*register_fake"):
+            record(X)
+
+
+def test_a_registered_operator_is_recorded():
+    """The fix that the message names."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    op = torch.library.custom_op(
+        "nkisim_test::twice", lambda x: twice(x), mutates_args=(), schema="(Tensor x) -> Tensor"
+    )
+    op.register_fake(torch.empty_like)
+    for mode in ("real", "fake", "symbolic"):
+        graph = make_fx(op, tracing_mode=mode)(torch.zeros(3, 4))
+        assert torch.equal(graph(X), 2 * X)
+
+
+def test_fake_tensors_are_refused():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    mode = FakeTensorMode()
+    with mode, pytest.raises(TypeError, match="records a graph"):
+        twice(torch.ones(3, 4))
+    with pytest.raises(TypeError, match=r"got a FakeTensor.*custom_op"):
+        twice(mode.from_tensor(X))
+
+
+def test_export_and_functionalize_are_refused():
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return twice(x)
+
+    with pytest.raises(TypeError, match="custom_op"):
+        torch.export.export(Module(), (X,), strict=False)
+    with pytest.raises(TypeError, match="custom_op"):
+        torch.func.functionalize(twice)(X)
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        (torch.func.vmap, "static method vmap"),
+        (lambda f: torch.func.grad(lambda x: f(x).sum()), "write its backward"),
+        (lambda f: lambda x: torch.func.jvp(f, (x,), (x,)), "write its backward"),
+        (lambda f: torch.func.vmap(torch.func.grad(lambda x: f(x).sum())), "`twice`.*Function"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_transforms_are_refused(transform, message):
+    with pytest.raises(TypeError, match=message):
+        transform(twice)(X)
+
+
+def test_batches_of_gradients_are_refused():
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x + x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return twice(grad)
+
+    x = X.clone().requires_grad_()
+    with pytest.raises(TypeError, match=r"vectorize=True.*torch\.func\.jacrev"):
+        torch.autograd.functional.jacobian(Twice.apply, x, vectorize=True)
+    assert torch.autograd.functional.jacobian(Twice.apply, x).shape == (3, 4, 3, 4)
+
+
+def test_sparse_tensors_are_refused():
+    with pytest.raises(TypeError, match=r"sparse_coo.*x\.to_dense\(\)"):
+        twice(X.to_sparse())
+
+
+def test_subclasses_with_operators_of_their_own_are_refused():
+    class Wrapped(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+            raise NotImplementedError
+
+    wrapped = torch.Tensor._make_wrapper_subclass(Wrapped, (3, 4))
+    with pytest.raises(TypeError, match=r"got a Wrapped.*Pass the plain tensor"):
+        twice(wrapped)
+
+
+def test_modes_that_look_on_are_no_recording():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False):
+        assert torch.equal(twice(X), 2 * X)
 
 
 def test_numpy_among_tensors_is_refused():
