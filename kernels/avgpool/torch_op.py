@@ -108,8 +108,9 @@ def avg_pool2d(
         (N, C, out_H, out_W) or (C, out_H, out_W), same dtype and device. No images give no images.
 
     Raises:
-        TypeError: a dtype that the kernels do not take (also integers and float64, which PyTorch
-            pools on a CPU and a NeuronCore's engines do not), or a size that is not an integer.
+        TypeError: not a tensor, a dtype that the kernels do not take (also integers and float64,
+            which PyTorch pools on a CPU and a NeuronCore's engines do not), or a size that is not
+            an integer.
         ValueError: where PyTorch raises RuntimeError: another rank, sizes out of range, a window
             larger than the image.
 
@@ -121,5 +122,7 @@ def avg_pool2d(
         backward:  grad_x = sum of grad_out / count over the windows that an element lies in
     """
     settings = pooling(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"x is a {type(x).__name__}. Pass a PyTorch tensor.")
     check("x", x, no_images=True)  # here also for vmap, which shows the Function more axes
     return AvgPool2d.apply(x, settings)

@@ -126,6 +126,8 @@ def giou(
         forward:   I / (U + eps) - (C - U) / (C + eps)
         backward:  see nki_giou_backward_kernel
     """
+    if not isinstance(boxes1, torch.Tensor) and not isinstance(boxes2, torch.Tensor):
+        raise TypeError(f"boxes1 is a {type(boxes1).__name__}. Pass PyTorch tensors.")
     return Giou.apply(_floating(boxes1), _floating(boxes2), eps, clamp)
 
 

@@ -122,8 +122,9 @@ def rms_norm(
         Shape and dtype of ``input``.
 
     Raises:
-        TypeError: another dtype, such as integers (PyTorch raises NotImplementedError) or float64
-            (which PyTorch takes and a NeuronCore does not have).
+        TypeError: not a tensor, an ``eps`` that is no number, or another dtype, such as integers
+            (PyTorch raises NotImplementedError) or float64 (which PyTorch takes and a NeuronCore
+            does not have).
         ValueError: shapes that do not fit (PyTorch raises RuntimeError), or rows longer than 16384.
 
     Notes:
@@ -138,6 +139,14 @@ def rms_norm(
                    grad_input = invvar * (g - y_hat * mean(g * y_hat)), y_hat = input * invvar
                    grad_weight = sum over rows of grad_y * y_hat
     """
+    for name, value in (("input", input), ("weight", weight)):
+        if not isinstance(value, torch.Tensor) and (value is not None or name == "input"):
+            raise TypeError(f"{name} is a {type(value).__name__}. Pass a PyTorch tensor.")
+    if eps is not None and not hasattr(eps, "__float__"):
+        raise TypeError(
+            f"eps is {eps!r}, a {type(eps).__name__}. It is added to the mean square: pass a "
+            "number, or None for that of float32."
+        )
     shape = tuple(normalized_shape)
     if weight is None:
         weight = torch.ones(shape, dtype=input.dtype, device=input.device)

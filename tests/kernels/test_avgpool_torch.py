@@ -264,6 +264,13 @@ def test_refused_where_pytorch_refuses(window, message):
         avg_pool2d(x, *window)
 
 
+@pytest.mark.parametrize("x", [[[[1.0]]], None, 1.0, image(1, 4, 4).numpy()])
+def test_refused_types(x):
+    for f, message in ((theirs, None), (avg_pool2d, f"x is a {type(x).__name__}")):
+        with pytest.raises(TypeError, match=message):
+            f(x, 1)
+
+
 def test_types_that_only_the_cpu_pools():
     for dtype in (torch.float64, torch.int64):
         x = torch.ones(1, 4, 4, dtype=dtype)

@@ -329,6 +329,11 @@ def test_refused_inputs(change, error, message):
         giou(a, change(b))
 
 
+def test_arrays_of_numpy_are_refused():
+    with pytest.raises(TypeError, match=r"boxes1 is a ndarray\. Pass PyTorch tensors"):
+        giou(*(x.numpy() for x in pairs()))
+
+
 def test_refused_reduction():
     with pytest.raises(ValueError, match="reduction is 'average'"):
         generalized_box_iou_loss(*pairs(), "average")

@@ -341,6 +341,22 @@ def test_refused_inputs(x, shape, weight, error, message):
         rms_norm(x, shape, weight)
 
 
+@pytest.mark.parametrize(
+    ("x", "weight", "eps", "message"),
+    [
+        (None, None, None, "input is a NoneType"),
+        ([[1.0] * 6], None, None, "input is a list"),
+        (torch.ones(4, 6), [1.0] * 6, None, "weight is a list"),
+        (torch.ones(4, 6), None, "1e-5", "eps is '1e-5', a str"),
+        (torch.ones(0, 6), None, "1e-5", "eps is '1e-5', a str"),
+    ],
+)
+def test_refused_types(x, weight, eps, message):
+    for norm, expected in ((F.rms_norm, None), (rms_norm, message)):
+        with pytest.raises(TypeError, match=expected):
+            norm(x, (6,), weight, eps)
+
+
 class TestXla:
     """torch_xla tensors on its CPU client."""
 
