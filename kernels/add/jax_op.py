@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.experimental.custom_partitioning import custom_partitioning
 
-from kernels.add.nki_kernels import nki_tensor_add
+from kernels.add.nki_kernels import check, nki_tensor_add
+from kernels.jax_rules import vary_alike
 
 
 @custom_partitioning
@@ -58,7 +59,6 @@ def _add_batch(
     return rows.reshape(a.shape), True
 
 
-@jax.custom_vjp
 def add(a: jax.Array, b: jax.Array) -> jax.Array:
     """Add two matrices with the NKI kernel, differentiably.
 
@@ -84,12 +84,18 @@ def add(a: jax.Array, b: jax.Array) -> jax.Array:
         forward:   c = a + b
         backward:  grad_a = grad_b = grad_c
     """
+    check(a, b)
+    return _add(*vary_alike(a, b))
+
+
+@jax.custom_vjp
+def _add(a: jax.Array, b: jax.Array) -> jax.Array:
     return _batchable_add(a, b)
 
 
 def _add_forward(a: jax.Array, b: jax.Array) -> tuple[jax.Array, None]:
     """The sum, and nothing to keep: its gradient does not depend on its terms."""
-    return add(a, b), None
+    return _add(a, b), None
 
 
 def _add_backward(_: None, grad_c: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -97,4 +103,4 @@ def _add_backward(_: None, grad_c: jax.Array) -> tuple[jax.Array, jax.Array]:
     return grad_c, grad_c
 
 
-add.defvjp(_add_forward, _add_backward)
+_add.defvjp(_add_forward, _add_backward)

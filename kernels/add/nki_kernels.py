@@ -120,7 +120,7 @@ def nki_tensor_add(a_input: Any, b_input: Any) -> Any:
         TypeError: dtypes that differ or that the kernel does not take.
         ValueError: not 2-D, shapes that differ, or no elements.
     """
-    _check(a_input, b_input)
+    check(a_input, b_input)
     n_rows, n_cols = a_input.shape
     grid = (_ceil_div(n_rows, TILE_ROWS), _ceil_div(n_cols, TILE_COLS))
     return nki_tensor_add_kernel[grid](a_input, b_input)
@@ -137,7 +137,7 @@ def nki_tensor_add_two_cores(a_input: Any, b_input: Any) -> Any:
     Returns:
         (M, N), dtype and framework of the inputs.
     """
-    _check(a_input, b_input)
+    check(a_input, b_input)
     n_rows, n_cols = a_input.shape
     rows_of_both = _ceil_div(n_rows, 2 * TILE_ROWS)
     grid = (nl.spmd_dim(rows_of_both, nl.nc(2)), _ceil_div(n_cols, TILE_COLS))
@@ -153,8 +153,12 @@ def _dtype_name(array: Any) -> str:
     return str(array.dtype).removeprefix("torch.")
 
 
-def _check(a: Any, b: Any) -> None:
-    """Refuse what the kernel cannot add, before anything is traced."""
+def check(a: Any, b: Any) -> None:
+    """Refuse what the kernel cannot add, before anything is traced.
+
+    Raises:
+        TypeError, ValueError: as :func:`nki_tensor_add`.
+    """
     for name, array in (("a_input", a), ("b_input", b)):
         if not hasattr(array, "shape") or not hasattr(array, "dtype"):
             raise TypeError(

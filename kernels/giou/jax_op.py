@@ -19,6 +19,7 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
 from kernels.giou.nki_kernels import check_arguments, nki_giou, nki_giou_backward
+from kernels.jax_rules import vary_alike
 
 
 def _by_pair(mesh: Any, sharding: Any, ndim: int) -> NamedSharding:
@@ -186,7 +187,7 @@ def giou(
     eps = check_arguments(boxes1, boxes2, eps)
     if 0 in boxes1.shape:
         return jnp.zeros(boxes1.shape[:-1], jnp.float32)
-    return _operator(eps, bool(clamp))(boxes1, boxes2)
+    return _operator(eps, bool(clamp))(*vary_alike(boxes1, boxes2))
 
 
 def generalized_box_iou_loss(

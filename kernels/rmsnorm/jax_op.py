@@ -17,6 +17,7 @@ from jax.custom_batching import custom_vmap
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
+from kernels.jax_rules import vary_alike
 from kernels.rmsnorm.nki_kernels import leading_shape, nki_rms_norm, nki_rms_norm_backward
 
 # The layers below see matrices: x is (rows, cols), weight (cols,), invvar (rows,).
@@ -145,7 +146,7 @@ def _refuse(*_: Any) -> Any:
     )
 
 
-# JAX differentiates these two only for a second derivative: `rms_norm` below has the first.
+# JAX differentiates these two only for a second derivative: `_rms_norm` below has the first.
 _values.defvjp(_refuse, _refuse)
 _gradients.defvjp(_refuse, _refuse)
 
@@ -158,7 +159,6 @@ def _map(function: Any, size: int, batched: list[bool], *args: jax.Array) -> Any
     return jax.lax.map(lambda one: function(*one), args)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def rms_norm(x: jax.Array, weight: jax.Array, eps: float = 1e-5) -> jax.Array:
     """Normalise over the last axes with the NKI kernels, differentiable once, in reverse mode.
 
@@ -190,6 +190,12 @@ def rms_norm(x: jax.Array, weight: jax.Array, eps: float = 1e-5) -> jax.Array:
                    grad_x = invvar * (g - x_hat * mean(g * x_hat)), x_hat = x * invvar
                    grad_weight = sum over rows of grad_y * x_hat
     """
+    leading_shape(x, weight)  # refuses what does not fit
+    return _rms_norm(*vary_alike(x, weight), eps)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _rms_norm(x: jax.Array, weight: jax.Array, eps: float) -> jax.Array:
     return _forward(x, weight, eps)[0]
 
 
@@ -214,4 +220,4 @@ def _backward(eps: float, residuals: tuple, grad_y: jax.Array) -> tuple[jax.Arra
     return grad_x.reshape(x.shape), grad_weight.reshape(weight.shape).astype(weight.dtype)
 
 
-rms_norm.defvjp(_forward, _backward)
+_rms_norm.defvjp(_forward, _backward)

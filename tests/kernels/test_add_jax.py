@@ -195,3 +195,38 @@ def test_eight_devices_add_where_the_data_lies(run_python, eight_devices):
         """,
         env=eight_devices,
     )
+
+
+def test_gradient_in_shard_map_of_what_the_devices_share(run_python, eight_devices):
+    """It is a sum over the devices. Values are JAX's own, where the gradient is taken in or out."""
+    run_python(
+        """
+        import numpy as np
+        import jax
+        import jax.numpy as jnp
+        from jax.sharding import Mesh, PartitionSpec as P
+        from kernels.add.jax_op import add
+
+        line = Mesh(np.array(jax.devices()), ("x",))
+        a = jax.random.normal(jax.random.key(0), (16, 5))
+        b = jax.random.normal(jax.random.key(1), (2, 5))
+        specs = {"mesh": line, "in_specs": (P("x"), P())}
+
+        def gradients(plus):
+            each = jax.shard_map(plus, **specs, out_specs=P("x"))
+            outside = jax.grad(lambda a, b: (each(a, b) ** 2).sum(), (0, 1))
+            inside = jax.grad(lambda a, b: (plus(a, b) ** 2).sum(), (0, 1))
+            inside = jax.shard_map(inside, **specs, out_specs=(P("x"), P()))
+            return jax.jit(outside)(a, b), jax.jit(inside)(a, b)
+
+        both = jax.tree.leaves(gradients(add)), jax.tree.leaves(gradients(jnp.add))
+        for ours, theirs in zip(*both):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
+        """,
+        env=eight_devices,
+    )
+
+
+def test_refuses_what_is_no_array():
+    with pytest.raises(TypeError, match="a_input is a list"):
+        add([[1.0]], [[1.0]])

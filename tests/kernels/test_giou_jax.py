@@ -308,3 +308,30 @@ def test_eight_devices_work_where_the_boxes_lie(run_python, eight_devices):
         """,
         env=eight_devices,
     )
+
+
+def test_gradient_in_shard_map_of_boxes_that_the_devices_share(run_python, eight_devices):
+    """It is a sum over the devices. Each of them has predictions of its own."""
+    run_python(
+        """
+        import numpy as np
+        import jax
+        from jax.sharding import Mesh, PartitionSpec as P
+        from kernels.giou import reference
+        from kernels.giou.jax_op import giou
+
+        rng = np.random.default_rng(0)
+        a, b = reference.random_boxes(rng, (64,)), reference.random_boxes(rng, (8,))
+        specs = {"mesh": Mesh(np.array(jax.devices()), ("x",)), "in_specs": (P("x"), P())}
+        each = jax.shard_map(giou, **specs, out_specs=P("x"))
+        expected = reference.giou_backward(np.ones(64, np.float32), a, np.tile(b, (8, 1)))
+        expected = expected[0], expected[1].reshape(8, 8, 4).sum(0)
+        outside = jax.grad(lambda a, b: each(a, b).sum(), (0, 1))
+        inside = jax.grad(lambda a, b: giou(a, b).sum(), (0, 1))
+        inside = jax.shard_map(inside, **specs, out_specs=(P("x"), P()))
+        for gradient in outside, inside:
+            for ours, right in zip(jax.jit(gradient)(a, b), expected):
+                np.testing.assert_allclose(ours, right, rtol=1e-4, atol=1e-7)
+        """,
+        env=eight_devices,
+    )

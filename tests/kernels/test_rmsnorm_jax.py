@@ -275,15 +275,31 @@ def test_eight_devices(run_python, eight_devices, partitioner):
         for mine, alone in zip(gradients(manual)(xs, weight), grads):
             np.testing.assert_allclose(mine, alone, rtol=1e-5, atol=1e-4)
 
-        # With JAX's check the gradient is refused. It must not be silently wrong.
+        # With JAX's check the same, and where the gradient is taken on each device.
         checked = jax.shard_map(rms_norm, mesh=line, in_specs=(P("a"), P()), out_specs=P("a"))
         np.testing.assert_allclose(jax.jit(checked)(xs, weight), y, rtol=1e-6, atol=1e-6)
-        try:
-            gradients(checked)(xs, weight)
-        except ValueError as error:
-            assert "check_vma=False" in str(error), error
-        else:
-            raise AssertionError("it was accepted")
+        inside = jax.jit(jax.shard_map(
+            jax.grad(lambda x, w: (rms_norm(x, w) ** 3).sum(), (0, 1)),
+            mesh=line, in_specs=(P("a"), P()), out_specs=(P("a"), P()),
+        ))
+        for gradient in gradients(checked), inside:
+            back = jax_hlo(gradient, xs, weight).after
+            assert [c.opcode for c in back.collectives] == ["all-reduce"]
+            for mine, alone in zip(gradient(xs, weight), grads):
+                np.testing.assert_allclose(mine, alone, rtol=1e-5, atol=1e-4)
+
+        # The other way round: all devices share x, each has a weight of its own.
+        own = jnp.arange(8 * 30).reshape(8, 6, 5) / 100
+        def shared(norm):
+            each = jax.shard_map(
+                lambda x, w: norm(x, w[0])[None], mesh=line, in_specs=(P(), P("a")),
+                out_specs=P("a"),
+            )
+            return jax.jit(jax.grad(lambda x, w: (each(x, w) ** 2).sum(), (0, 1)))(x, own)
+        def plain(x, w):
+            return x * jax.lax.rsqrt(jnp.mean(x * x, (-2, -1), keepdims=True) + 1e-5) * w
+        for mine, other in zip(shared(rms_norm), shared(plain)):
+            np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
         """,
         env=eight_devices,
     )
