@@ -140,13 +140,19 @@ def _operator(eps: float, clamp: bool) -> Callable:
         needed = tuple(() if boxes.perturbed else None for boxes in (boxes1, boxes2))
         return operator(boxes1.value, boxes2.value), (boxes1.value, boxes2.value, needed)
 
-    def gradients(residuals: Any, grad: Any) -> tuple[jax.Array | None, jax.Array | None]:
+    def gradients(residuals: Any, grad: Any) -> tuple[jax.Array, jax.Array]:
+        """Gradients of both boxes, zeros for those that need none.
+
+        Not None: under ``jit``, JAX gives the results the structure that they had for the first
+        choice of arguments.
+        """
         boxes1, boxes2, needed = residuals
         if needed == ((), ()):
             return backward_both(grad, boxes1, boxes2)
         if needed == ((), None):
-            return backward_one(grad, boxes1, boxes2), None
-        return None, backward_one(grad, boxes2, boxes1)  # GIOU is symmetric
+            return backward_one(grad, boxes1, boxes2), jnp.zeros_like(boxes2)
+        # GIOU is symmetric.
+        return jnp.zeros_like(boxes1), backward_one(grad, boxes2, boxes1)
 
     operator.defvjp(keep, gradients, symbolic_zeros=True)
     return operator

@@ -77,6 +77,17 @@ def test_gradient_equals_jax(transform, argnums, dtype):
     assert_close(ours, theirs, rtol=max(1e-4, 2 * float(jnp.finfo(dtype).eps)))
 
 
+@pytest.mark.parametrize("wrap", [jax.jit, jax.checkpoint], ids=["jit", "checkpoint"])
+@pytest.mark.parametrize("order", [(0, 1, (0, 1)), ((0, 1), 1, 0)], ids=str)
+def test_gradients_for_other_arguments_of_one_loss(wrap, order):
+    """JAX keeps what it traced of a wrapped loss for the first of them."""
+    a, b = pairs()
+    ours = wrap(lambda a, b: weighted(giou)(a, b))
+    for argnums in order:
+        theirs = jax.grad(weighted(jnp_giou), argnums)(a, b)
+        assert_close(jax.grad(ours, argnums)(a, b), theirs)
+
+
 CORNERS = st.tuples(*[st.integers(0, 6)] * 4).map(
     lambda c: (min(c[0], c[2]), min(c[1], c[3]), max(c[0], c[2]), max(c[1], c[3]))
 )
