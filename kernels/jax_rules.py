@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import Any
+
 import jax
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import NamedSharding, PartitionSpec
 
 
 def vary_alike(*arrays: jax.Array) -> tuple[jax.Array, ...]:
@@ -24,4 +30,111 @@ def vary_alike(*arrays: jax.Array) -> tuple[jax.Array, ...]:
     return tuple(
         jax.lax.pvary(array, tuple(sorted(every - own))) if every - own else array
         for array, own in zip(arrays, axes, strict=True)
+    )
+
+
+def shardable(function: Callable, rule: str) -> Callable:
+    """Let each device run a function on its own part of the leading axes, under ``jit``.
+
+    Args:
+        function: takes arrays, and returns one or a tuple of them. No element along the leading
+            axes needs another.
+        rule: the axes of operands and results in the spelling of ``einsum``, with spaces, such as
+            "... c, c -> ... c". "..." are the leading axes, the same in all arrays that have them.
+            All others are gathered where they are sharded. A result without "..." is a sum over
+            the leading axes; those of the devices are added up.
+
+    Returns:
+        The function, with rules for both of XLA's partitioners.
+    """
+    operands, results = ([array.split() for array in side.split(",")] for side in rule.split("->"))
+
+    def shardings(mesh: Any, lead: tuple, arrays: list[list[str]]) -> tuple[NamedSharding, ...]:
+        specs = ([*lead] if names[0] == "..." else [] for names in arrays)
+        return tuple(
+            NamedSharding(mesh, PartitionSpec(*spec, *(None for n in names if n != "...")))
+            for spec, names in zip(specs, arrays, strict=True)
+        )
+
+    def lead_of(mesh: Any, arrays: list[list[str]], shapes: list[Any]) -> tuple:
+        """Entries of a PartitionSpec: those of the array that most devices share the work on."""
+        found = []
+        for names, array in zip(arrays, shapes, strict=True):
+            if names[0] == "..." and array.sharding is None:  # GSPMD does not know yet
+                found.append((None,) * (len(array.shape) - len(names) + 1))
+            elif names[0] == "...":
+                spec = (*array.sharding.spec, *(None for _ in array.shape))
+                found.append(spec[: len(array.shape) - len(names) + 1])
+        return max(found, key=lambda lead: math.prod(mesh.shape[axis] for axis in _axes(lead)))
+
+    def of_results(found: tuple) -> Any:
+        return found if len(results) > 1 else found[0]
+
+    def infer(mesh: Any, args: Any, result: Any) -> Any:
+        """The results' shardings, given those of the arguments (used without Shardy)."""
+        if unnamed := _without_axis_names(args):
+            return jax.tree.map(lambda _: unnamed, result)
+        return of_results(shardings(mesh, lead_of(mesh, operands, args), results))
+
+    def partition(mesh: Any, args: Any, result: Any) -> Any:
+        if unnamed := _without_axis_names([*args, *jax.tree.leaves(result)]):
+            if all(names == ["..."] for names in operands + results):
+                unnamed = result.sharding  # every element is on its own, so any will do
+            return mesh, function, *jax.tree.map(lambda _: unnamed, (result, args))
+        lead = lead_of(mesh, operands + results, [*args, *jax.tree.leaves(result)])
+
+        def on_each_device(*arrays: jax.Array) -> Any:
+            values = function(*arrays)
+            if not _axes(lead) or all(names[0] == "..." for names in results):
+                return values
+            return of_results(
+                tuple(
+                    value if names[0] == "..." else jax.lax.psum(value, _axes(lead))
+                    for value, names in zip(jax.tree.leaves(values), results, strict=True)
+                )
+            )
+
+        return (
+            mesh,
+            on_each_device,
+            of_results(shardings(mesh, lead, results)),
+            shardings(mesh, lead, operands),
+        )
+
+    def with_rules(**options: Any) -> Callable:
+        partitioned = custom_partitioning(function)
+        partitioned.def_partition(partition, infer, sharding_rule=rule, **options)
+        return partitioned
+
+    usual = with_rules()
+    # In a shard_map that has some axes of a mesh, XLA speaks of the devices that share the others.
+    # To take that for a sharding over the mesh, were one set, would abort the process.
+    among_some = with_rules(decode_shardings=False)
+
+    def on_devices(*arrays: jax.Array) -> Any:
+        mesh = jax.sharding.get_abstract_mesh()
+        some = 0 < len(mesh.manual_axes) < len(mesh.axis_names)
+        return (among_some if some else usual)(*arrays)
+
+    return on_devices
+
+
+def _without_axis_names(arrays: Any) -> Any:
+    """None if the arrays' shardings name axes of a mesh, else the sharding "whole on each device".
+
+    They name none in a ``jax.shard_map`` that has some axes of its mesh, and XLA the others.
+    """
+    for sharding in (array.sharding for array in arrays):
+        if sharding is not None and not isinstance(sharding, NamedSharding):
+            return sharding.get_replicated(sharding._device_assignment)
+    return None
+
+
+def _axes(lead: tuple) -> tuple[str, ...]:
+    """The mesh axes in entries of a PartitionSpec: each is None, a name or a tuple of names."""
+    return tuple(
+        axis
+        for entry in lead
+        if entry is not None
+        for axis in (entry if isinstance(entry, tuple) else (entry,))
     )

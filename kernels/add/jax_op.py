@@ -7,56 +7,39 @@ A raw NKI kernel is a custom call, opaque to JAX. Three layers, inside out, teac
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
-from jax.experimental.custom_partitioning import custom_partitioning
 
 from kernels.add.nki_kernels import check, nki_tensor_add
-from kernels.jax_rules import vary_alike
+from kernels.jax_rules import shardable, vary_alike
 
 
-@custom_partitioning
-def _partitioned_add(a: jax.Array, b: jax.Array) -> jax.Array:
-    return nki_tensor_add(a, b)
+def _add_rows(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Add arrays of any rank from 2: the axes before the last one are rows."""
+    rows = nki_tensor_add(a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1]))
+    return rows.reshape(a.shape)
 
 
-def _result_sharding(mesh: Any, arg_shapes: Any, result_shape: Any) -> Any:
-    """Which sharding the sum takes, given that of its terms (used without Shardy)."""
-    return arg_shapes[0].sharding
-
-
-def _partition(mesh: Any, arg_shapes: Any, result_shape: Any) -> Any:
-    """Each device adds its own block with its own kernel. Addition needs no neighbour."""
-    sharding = result_shape.sharding
-    return mesh, nki_tensor_add, sharding, (sharding, sharding)
-
-
-_partitioned_add.def_partition(
-    partition=_partition,
-    infer_sharding_from_operands=_result_sharding,
-    sharding_rule="rows cols, rows cols -> rows cols",
-)
+# Addition needs no neighbour along any axis.
+_shardable_add = shardable(_add_rows, "..., ... -> ...")
 
 
 @custom_vmap
 def _batchable_add(a: jax.Array, b: jax.Array) -> jax.Array:
-    return _partitioned_add(a, b)
+    return _shardable_add(a, b)
 
 
 @_batchable_add.def_vmap
 def _add_batch(
     batch_size: int, in_batched: list[bool], a: jax.Array, b: jax.Array
 ) -> tuple[jax.Array, bool]:
-    """Put the batch in the rows: one kernel launch, whatever the batch size."""
+    """A batch is an axis more: one kernel launch, whatever the batch size."""
     a, b = (
         x if batched else jnp.broadcast_to(x, (batch_size, *x.shape))
         for x, batched in zip((a, b), in_batched, strict=True)
     )
-    rows = _batchable_add(a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1]))
-    return rows.reshape(a.shape), True
+    return _batchable_add(a, b), True
 
 
 def add(a: jax.Array, b: jax.Array) -> jax.Array:

@@ -10,56 +10,37 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
-from jax.experimental.custom_partitioning import custom_partitioning
-from jax.sharding import NamedSharding, PartitionSpec
 
 from kernels.avgpool.geometry import Pooling, pooling
 from kernels.avgpool.nki_kernels import check, pool, unpool
+from kernels.jax_rules import shardable
 
 
 def _over_planes(launch: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
-    """A launch on (planes, height, width), with rules for sharding and for ``vmap``.
+    """A launch on (planes, height, width), for any axes before the last two, with rules.
 
     Planes, the channels of all images, are independent of one another: each device pools its own.
     Height and width are gathered if they are sharded, since windows cross the borders.
     """
 
-    @custom_partitioning
-    def partitioned(planes: jax.Array) -> jax.Array:
-        return launch(planes)
+    def flat(x: jax.Array) -> jax.Array:
+        out = launch(x.reshape(-1, *x.shape[-2:]))
+        return out.reshape(*x.shape[:-2], *out.shape[-2:])
 
-    def by_plane(mesh: Any, x: Any) -> NamedSharding:
-        spec = x.sharding.spec
-        return NamedSharding(mesh, PartitionSpec(spec[0] if len(spec) else None, None, None))
-
-    def infer(mesh: Any, args: Any, result: Any) -> NamedSharding:
-        """The result's sharding, given the argument's (used without Shardy)."""
-        return by_plane(mesh, args[0])
-
-    def partition(mesh: Any, args: Any, result: Any) -> Any:
-        sharding = by_plane(mesh, result)
-        return mesh, launch, sharding, (sharding,)
-
-    partitioned.def_partition(
-        partition=partition,
-        infer_sharding_from_operands=infer,
-        sharding_rule="planes h w -> planes y x",
-    )
+    on_devices = shardable(flat, "... h w -> ... y x")
 
     @custom_vmap
-    def batchable(planes: jax.Array) -> jax.Array:
-        return partitioned(planes)
+    def batchable(x: jax.Array) -> jax.Array:
+        return on_devices(x)
 
     @batchable.def_vmap
-    def batch(size: int, batched: list[bool], planes: jax.Array) -> tuple[jax.Array, bool]:
-        """Put the batch in the planes: one kernel launch, whatever the batch size."""
-        out = batchable(planes.reshape(-1, *planes.shape[-2:]))
-        return out.reshape(*planes.shape[:-2], *out.shape[-2:]), True
+    def batch(size: int, batched: list[bool], x: jax.Array) -> tuple[jax.Array, bool]:
+        """A batch is one axis more before the last two: one launch, whatever its size."""
+        return batchable(x), True
 
     return batchable
 
@@ -74,20 +55,14 @@ def _unpool(settings: Pooling, size: tuple[int, int]) -> Callable[[jax.Array], j
     return _over_planes(lambda planes: unpool(planes, size, settings))
 
 
-def _apply(function: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
-    """Call a function of planes on (C, H, W) or (N, C, H, W)."""
-    out = function(x.reshape(-1, *x.shape[-2:]))
-    return out.reshape(*x.shape[:-2], *out.shape[-2:])
-
-
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def _forward(x: jax.Array, settings: Pooling) -> jax.Array:
-    return _apply(_pool(settings), x)
+    return _pool(settings)(x)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def _backward(grad_out: jax.Array, size: tuple[int, int], settings: Pooling) -> jax.Array:
-    return _apply(_unpool(settings, size), grad_out)
+    return _unpool(settings, size)(grad_out)
 
 
 # What a backward pass needs is sizes, which are static. An array of no elements in that shape
@@ -132,7 +107,8 @@ def avg_pool2d(
     Notes:
         Works under ``jit``, ``grad`` (reverse mode, any order) and ``vmap``. Under ``jit`` on
         several devices, images and channels are pooled where they lie, with no all-gather; height
-        and width are gathered first.
+        and width are gathered first. In a ``shard_map`` of some axes of a mesh, an array sharded
+        over the others is gathered over those first.
 
     Pseudocode:
         forward:   out = sum of each window / count

@@ -15,58 +15,26 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
-from jax.experimental.custom_partitioning import custom_partitioning
-from jax.sharding import NamedSharding, PartitionSpec
 
 from kernels.giou.nki_kernels import check_arguments, nki_giou, nki_giou_backward
-from kernels.jax_rules import vary_alike
+from kernels.jax_rules import shardable, vary_alike
 
 
-def _by_pair(mesh: Any, sharding: Any, ndim: int) -> NamedSharding:
-    """Pairs lie where `sharding` has them along its first axis; coordinates are never split."""
-    pairs = sharding.spec[0] if len(sharding.spec) else None
-    return NamedSharding(mesh, PartitionSpec(pairs, *(None,) * (ndim - 1)))
-
-
-def _shardable(function: Callable, n_inputs: int, ranks: tuple[int, ...], rule: str) -> Callable:
-    """Let each device work on its own pairs. No pair needs another.
+def _batchable(function: Callable, rule: str) -> Callable:
+    """Let each device work on its own pairs, and ``vmap`` add a leading axis, still one launch.
 
     Args:
-        function: takes arrays whose first axis is that of the pairs, and returns such.
-        n_inputs: how many of `ranks` are inputs; the others are outputs.
-        ranks: number of axes of each array.
-        rule: the same for Shardy.
+        function: takes arrays with the same leading axes, and returns such. No pair needs another.
+        rule: as for :func:`kernels.jax_rules.shardable`.
     """
-    partitioned = custom_partitioning(function)
-    outputs = ranks[n_inputs:]
-
-    def of_outputs(mesh: Any, sharding: Any) -> Any:
-        found = tuple(_by_pair(mesh, sharding, ndim) for ndim in outputs)
-        return found if len(found) > 1 else found[0]
-
-    def infer(mesh: Any, arg_shapes: Any, result_shape: Any) -> Any:
-        return of_outputs(mesh, arg_shapes[0].sharding)
-
-    def partition(mesh: Any, arg_shapes: Any, result_shape: Any) -> Any:
-        sharding = jax.tree.leaves(result_shape)[0].sharding
-        arguments = tuple(_by_pair(mesh, sharding, ndim) for ndim in ranks[:n_inputs])
-        return mesh, function, of_outputs(mesh, sharding), arguments
-
-    partitioned.def_partition(
-        partition=partition, infer_sharding_from_operands=infer, sharding_rule=rule
-    )
-    return partitioned
-
-
-def _batchable(function: Callable, flatten: Callable) -> Callable:
-    """Let ``vmap`` add a leading axis to all arrays, still one launch."""
+    on_devices = shardable(function, rule)
 
     @custom_vmap
     def batchable(*arrays: jax.Array) -> Any:
-        return flatten(function, *arrays)
+        return on_devices(*arrays)
 
     @batchable.def_vmap
-    def rule(size: int, in_batched: list[bool], *arrays: jax.Array) -> Any:
+    def batch(size: int, in_batched: list[bool], *arrays: jax.Array) -> Any:
         arrays = tuple(
             x if batched else jnp.broadcast_to(x, (size, *x.shape))
             for x, batched in zip(arrays, in_batched, strict=True)
@@ -91,41 +59,18 @@ def _differentiable_no_further(function: Callable) -> Callable:
     return guarded
 
 
-def _flat_forward(function: Callable, boxes1: jax.Array, boxes2: jax.Array) -> jax.Array:
-    scores = function(boxes1.reshape(-1, 4), boxes2.reshape(-1, 4))
-    return scores.reshape(boxes1.shape[:-1])
-
-
-def _flat_backward(function: Callable, grad: jax.Array, *boxes: jax.Array) -> Any:
-    grads = function(grad.reshape(-1), *(x.reshape(-1, 4) for x in boxes))
-    return jax.tree.map(lambda g: g.reshape(boxes[0].shape), grads)
-
-
 @functools.cache
 def _operator(eps: float, clamp: bool) -> Callable:
     """The differentiable GIOU of one definition."""
     settings = {"eps": eps, "clamp": clamp}
-    forward = _batchable(
-        _shardable(lambda p, q: nki_giou(p, q, **settings), 2, (2, 2, 1), "pair c, pair c -> pair"),
-        _flat_forward,
-    )
+    forward = _batchable(lambda p, q: nki_giou(p, q, **settings), "... c, ... c -> ...")
     backward_both = _batchable(
-        _shardable(
-            lambda g, p, q: nki_giou_backward(g, p, q, **settings),
-            3,
-            (1, 2, 2, 2, 2),
-            "pair, pair c, pair c -> pair c, pair c",
-        ),
-        _flat_backward,
+        lambda g, p, q: nki_giou_backward(g, p, q, **settings),
+        "..., ... c, ... c -> ... c, ... c",
     )
     backward_one = _batchable(
-        _shardable(
-            lambda g, p, q: nki_giou_backward(g, p, q, both=False, **settings)[0],
-            3,
-            (1, 2, 2, 2),
-            "pair, pair c, pair c -> pair c",
-        ),
-        _flat_backward,
+        lambda g, p, q: nki_giou_backward(g, p, q, both=False, **settings)[0],
+        "..., ... c, ... c -> ... c",
     )
 
     backward_both = _differentiable_no_further(backward_both)
@@ -181,9 +126,10 @@ def giou(
 
     Notes:
         Works under ``jit``, ``grad`` (reverse mode, once) and ``vmap``. Gradients have the dtype
-        of their boxes. Under ``jit`` on several devices boxes sharded along their first axis are
-        worked on where they lie. ``jax.numpy.clip`` splits a gradient at its limit where
-        ``torch.clamp`` passes it; with ``clamp`` this operator does as PyTorch.
+        of their boxes. Under ``jit`` on several devices boxes sharded along any axis but the last
+        are worked on where they lie. In a ``shard_map`` of some axes of a mesh, boxes sharded over
+        the others are gathered over those first. ``jax.numpy.clip`` splits a gradient at its limit
+        where ``torch.clamp`` passes it; with ``clamp`` this operator does as PyTorch.
 
     Pseudocode:
         forward:   I / (U + eps) - (C - U) / (C + eps)

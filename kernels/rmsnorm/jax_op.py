@@ -14,113 +14,38 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
-from jax.experimental.custom_partitioning import custom_partitioning
-from jax.sharding import NamedSharding, PartitionSpec
 
-from kernels.jax_rules import vary_alike
+from kernels.jax_rules import shardable, vary_alike
 from kernels.rmsnorm.nki_kernels import leading_shape, nki_rms_norm, nki_rms_norm_backward
 
-# The layers below see matrices: x is (rows, cols), weight (cols,), invvar (rows,).
+# The layers below normalise one axis: x is (..., cols), weight (cols,), invvar (...). A row lies on
+# one device as a whole, because it is normalised as a whole. No row needs another; the gradient of
+# the weight is a sum over all.
 
-
-def _row_axes(x: Any) -> Any:
-    """The mesh axes that the rows of a matrix are sharded over, as a PartitionSpec entry."""
-    spec = x.sharding.spec
-    return spec[0] if len(spec) else None
-
-
-def _shardings(mesh: Any, rows: Any) -> tuple[NamedSharding, NamedSharding, NamedSharding]:
-    """Shardings of a matrix, a vector over its rows and one over its columns.
-
-    Rows stay where they are. A row lies on one device as a whole, because it is normalised as a
-    whole.
-    """
-    specs = PartitionSpec(rows, None), PartitionSpec(rows), PartitionSpec(None)
-    return tuple(NamedSharding(mesh, spec) for spec in specs)
-
-
-@functools.partial(custom_partitioning, static_argnums=(2,))
-def _partitioned_forward(x: jax.Array, weight: jax.Array, eps: float) -> Any:
-    return nki_rms_norm(x, weight, eps)
-
-
-def _infer_forward(eps: float, mesh: Any, args: Any, results: Any) -> Any:
-    """Shardings of (y, invvar), given those of the arguments (used without Shardy)."""
-    matrix, over_rows, _ = _shardings(mesh, _row_axes(args[0]))
-    return matrix, over_rows
-
-
-def _partition_forward(eps: float, mesh: Any, args: Any, results: Any) -> Any:
-    """Each device normalises its own rows. A row needs no neighbour."""
-    matrix, over_rows, over_cols = _shardings(mesh, _row_axes(results[0]))
-
-    def on_each_device(x: jax.Array, weight: jax.Array) -> Any:
-        return nki_rms_norm(x, weight, eps)
-
-    return mesh, on_each_device, (matrix, over_rows), (matrix, over_cols)
-
-
-_partitioned_forward.def_partition(
-    partition=_partition_forward,
-    infer_sharding_from_operands=_infer_forward,
-    sharding_rule="rows cols, cols -> rows cols, rows",
-)
-
-
-@custom_partitioning
-def _partitioned_backward(
-    grad_y: jax.Array, x: jax.Array, weight: jax.Array, invvar: jax.Array
-) -> Any:
-    return nki_rms_norm_backward(grad_y, x, weight, invvar)
-
-
-def _infer_backward(mesh: Any, args: Any, results: Any) -> Any:
-    matrix, _, over_cols = _shardings(mesh, _row_axes(args[1]))
-    return matrix, over_cols
-
-
-def _partition_backward(mesh: Any, args: Any, results: Any) -> Any:
-    """Each device has the gradient of its own rows, and a term of the weight's gradient."""
-    rows = _row_axes(args[1])
-    matrix, over_rows, over_cols = _shardings(mesh, rows)
-
-    def on_each_device(grad_y: Any, x: Any, weight: Any, invvar: Any) -> Any:
-        grad_x, grad_weight = nki_rms_norm_backward(grad_y, x, weight, invvar)
-        if rows is not None:
-            grad_weight = jax.lax.psum(grad_weight, rows)  # the one all-reduce
-        return grad_x, grad_weight
-
-    return mesh, on_each_device, (matrix, over_cols), (matrix, matrix, over_cols, over_rows)
-
-
-_partitioned_backward.def_partition(
-    partition=_partition_backward,
-    infer_sharding_from_operands=_infer_backward,
-    sharding_rule="rows cols, rows cols, cols, rows -> rows cols, cols",
-)
+_shardable_backward = shardable(nki_rms_norm_backward, "... c, ... c, c, ... -> ... c, c")
 
 
 @functools.cache
 def _batchable_forward(eps: float) -> Any:
-    """The forward function for one eps, with a rule for ``vmap``."""
+    """The forward function for one eps, with rules for sharding and for ``vmap``."""
+    on_devices = shardable(lambda x, weight: nki_rms_norm(x, weight, eps), "... c, c -> ... c, ...")
 
     @custom_vmap
     def forward(x: jax.Array, weight: jax.Array) -> Any:
-        return _partitioned_forward(x, weight, eps)
+        return on_devices(x, weight)
 
     @forward.def_vmap
     def batch(size: int, batched: list[bool], x: jax.Array, weight: jax.Array) -> Any:
         if batched[1]:  # a weight for each element: one launch for each
             return _map(forward, size, batched, x, weight), (True, True)
-        y, invvar = forward(x.reshape(-1, x.shape[-1]), weight)
-        return (y.reshape(x.shape), invvar.reshape(x.shape[:-1])), (True, True)
+        return forward(x, weight), (True, True)  # a batch is a leading axis more
 
     return forward
 
 
 @custom_vmap
 def _batchable_backward(grad_y: Any, x: Any, weight: Any, invvar: Any) -> Any:
-    return _partitioned_backward(grad_y, x, weight, invvar)
+    return _shardable_backward(grad_y, x, weight, invvar)
 
 
 @_batchable_backward.def_vmap
@@ -180,8 +105,10 @@ def rms_norm(x: jax.Array, weight: jax.Array, eps: float = 1e-5) -> jax.Array:
 
     Notes:
         Works under ``jit``, ``grad`` and ``vmap`` (a batch of x is one launch; a batch of weights,
-        and the gradient for each element of a batch, one launch an element). With rows sharded over
-        devices, nothing moves forward, and backward one all-reduce adds up the weight's gradient.
+        and the gradient for each element of a batch, one launch an element). Under ``jit``,
+        with any axes before those of the weight sharded over devices, nothing moves forward, and
+        backward one all-reduce adds up the weight's gradient. In a ``shard_map`` of some axes of a
+        mesh, an array sharded over the others is gathered over those first.
 
     Pseudocode:
         invvar = rsqrt(mean(x**2) + eps)
@@ -201,10 +128,11 @@ def _rms_norm(x: jax.Array, weight: jax.Array, eps: float) -> jax.Array:
 
 def _forward(x: jax.Array, weight: jax.Array, eps: float) -> tuple[jax.Array, tuple]:
     """y, and what the backward pass reads."""
-    if 0 in leading_shape(x, weight):  # no rows: nothing to launch
+    lead = leading_shape(x, weight)
+    if 0 in lead:  # no rows: nothing to launch
         return x, (x, weight, None)
-    matrix = x.reshape(-1, math.prod(weight.shape))
-    y, invvar = _values(matrix, weight.reshape(-1), float(eps))
+    rows = (*lead, math.prod(weight.shape))
+    y, invvar = _values(x.reshape(rows), weight.reshape(-1), float(eps))
     return y.reshape(x.shape), (x, weight, invvar)
 
 
@@ -213,9 +141,9 @@ def _backward(eps: float, residuals: tuple, grad_y: jax.Array) -> tuple[jax.Arra
     x, weight, invvar = residuals
     if invvar is None:
         return grad_y, jnp.zeros_like(weight)
-    matrix = (-1, math.prod(weight.shape))
+    rows = (*invvar.shape, weight.size)
     grad_x, grad_weight = _gradients(
-        grad_y.reshape(matrix), x.reshape(matrix), weight.reshape(-1), invvar
+        grad_y.reshape(rows), x.reshape(rows), weight.reshape(-1), invvar
     )
     return grad_x.reshape(x.shape), grad_weight.reshape(weight.shape).astype(weight.dtype)
 
