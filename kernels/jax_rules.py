@@ -33,6 +33,15 @@ def vary_alike(*arrays: jax.Array) -> tuple[jax.Array, ...]:
     )
 
 
+def compiled_once(function: Callable) -> Callable:
+    """Compile a function once for each shape and dtype, also where its caller has no ``jit``.
+
+    JAX would compile ``custom_vmap`` and ``custom_partitioning`` anew in each such call. In a
+    caller's ``jit`` nothing is left to see of this one.
+    """
+    return jax.jit(function, inline=True)
+
+
 def shardable(function: Callable, rule: str) -> Callable:
     """Let each device run a function on its own part of the leading axes, under ``jit``.
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from kernels.add.nki_kernels import check, nki_tensor_add
-from kernels.jax_rules import shardable, vary_alike
+from kernels.jax_rules import compiled_once, shardable, vary_alike
 
 
 def _add_rows(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -42,6 +42,9 @@ def _add_batch(
     return _batchable_add(a, b), True
 
 
+_compiled_add = compiled_once(_batchable_add)
+
+
 def add(a: jax.Array, b: jax.Array) -> jax.Array:
     """Add two matrices with the NKI kernel, differentiably.
 
@@ -59,9 +62,8 @@ def add(a: jax.Array, b: jax.Array) -> jax.Array:
         TypeError, ValueError: as :func:`kernels.add.nki_kernels.nki_tensor_add`.
 
     Notes:
-        Works under ``jit``, ``grad`` (reverse mode, any order) and ``vmap``. Under ``jit`` on
-        several devices a sharded array is added where it lies, with no all-gather; without
-        ``jit`` it is gathered first.
+        Works under ``jit``, ``grad`` (reverse mode, any order) and ``vmap``. On several devices
+        a sharded array is added where it lies, with no all-gather.
 
     Pseudocode:
         forward:   c = a + b
@@ -73,7 +75,7 @@ def add(a: jax.Array, b: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def _add(a: jax.Array, b: jax.Array) -> jax.Array:
-    return _batchable_add(a, b)
+    return _compiled_add(a, b)
 
 
 def _add_forward(a: jax.Array, b: jax.Array) -> tuple[jax.Array, None]:

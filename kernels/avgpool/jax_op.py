@@ -17,7 +17,7 @@ from jax.custom_batching import custom_vmap
 
 from kernels.avgpool.geometry import Pooling, pooling
 from kernels.avgpool.nki_kernels import check, pool, unpool
-from kernels.jax_rules import shardable
+from kernels.jax_rules import compiled_once, shardable
 
 
 def _over_planes(launch: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
@@ -42,7 +42,7 @@ def _over_planes(launch: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Arra
         """A batch is one axis more before the last two: one launch, whatever its size."""
         return batchable(x), True
 
-    return batchable
+    return compiled_once(batchable)
 
 
 @functools.cache
@@ -105,10 +105,10 @@ def avg_pool2d(
         ValueError: another rank, sizes out of range, a window larger than the image.
 
     Notes:
-        Works under ``jit``, ``grad`` (reverse mode, any order) and ``vmap``. Under ``jit`` on
-        several devices, images and channels are pooled where they lie, with no all-gather; height
-        and width are gathered first. In a ``shard_map`` of some axes of a mesh, an array sharded
-        over the others is gathered over those first.
+        Works under ``jit``, ``grad`` (reverse mode, any order) and ``vmap``. On several devices,
+        images and channels are pooled where they lie, with no all-gather; height and width are
+        gathered first. In a ``shard_map`` of some axes of a mesh, an array sharded over the others
+        is gathered over those first.
 
     Pseudocode:
         forward:   out = sum of each window / count

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from kernels.giou.nki_kernels import check_arguments, nki_giou, nki_giou_backward
-from kernels.jax_rules import shardable, vary_alike
+from kernels.jax_rules import compiled_once, shardable, vary_alike
 
 
 def _batchable(function: Callable, rule: str) -> Callable:
@@ -42,7 +42,7 @@ def _batchable(function: Callable, rule: str) -> Callable:
         result = batchable(*arrays)
         return result, jax.tree.map(lambda _: True, result)
 
-    return batchable
+    return compiled_once(batchable)
 
 
 def _differentiable_no_further(function: Callable) -> Callable:
@@ -126,7 +126,7 @@ def giou(
 
     Notes:
         Works under ``jit``, ``grad`` (reverse mode, once) and ``vmap``. Gradients have the dtype
-        of their boxes. Under ``jit`` on several devices boxes sharded along any axis but the last
+        of their boxes. On several devices boxes sharded along any axis but the last
         are worked on where they lie. In a ``shard_map`` of some axes of a mesh, boxes sharded over
         the others are gathered over those first. ``jax.numpy.clip`` splits a gradient at its limit
         where ``torch.clamp`` passes it; with ``clamp`` this operator does as PyTorch.

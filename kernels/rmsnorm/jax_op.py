@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from kernels.jax_rules import shardable, vary_alike
+from kernels.jax_rules import compiled_once, shardable, vary_alike
 from kernels.rmsnorm.nki_kernels import leading_shape, nki_rms_norm, nki_rms_norm_backward
 
 # The layers below normalise one axis: x is (..., cols), weight (cols,), invvar (...). A row lies on
@@ -40,7 +40,7 @@ def _batchable_forward(eps: float) -> Any:
             return _map(forward, size, batched, x, weight), (True, True)
         return forward(x, weight), (True, True)  # a batch is a leading axis more
 
-    return forward
+    return compiled_once(forward)
 
 
 @custom_vmap
@@ -54,6 +54,9 @@ def _backward_batch(size: int, batched: list[bool], *args: jax.Array) -> Any:
     return _map(_batchable_backward, size, batched, *args), (True, True)
 
 
+_compiled_backward = compiled_once(_batchable_backward)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _values(x: Any, weight: Any, eps: float) -> Any:
     return _batchable_forward(eps)(x, weight)
@@ -61,7 +64,7 @@ def _values(x: Any, weight: Any, eps: float) -> Any:
 
 @jax.custom_vjp
 def _gradients(grad_y: Any, x: Any, weight: Any, invvar: Any) -> Any:
-    return _batchable_backward(grad_y, x, weight, invvar)
+    return _compiled_backward(grad_y, x, weight, invvar)
 
 
 def _refuse(*_: Any) -> Any:
@@ -105,10 +108,10 @@ def rms_norm(x: jax.Array, weight: jax.Array, eps: float = 1e-5) -> jax.Array:
 
     Notes:
         Works under ``jit``, ``grad`` and ``vmap`` (a batch of x is one launch; a batch of weights,
-        and the gradient for each element of a batch, one launch an element). Under ``jit``,
-        with any axes before those of the weight sharded over devices, nothing moves forward, and
-        backward one all-reduce adds up the weight's gradient. In a ``shard_map`` of some axes of a
-        mesh, an array sharded over the others is gathered over those first.
+        and the gradient for each element of a batch, one launch an element). With any axes
+        before those of the weight sharded over devices, nothing moves forward, and backward one
+        all-reduce adds up the weight's gradient. In a ``shard_map`` of some axes of a mesh, an
+        array sharded over the others is gathered over those first.
 
     Pseudocode:
         invvar = rsqrt(mean(x**2) + eps)
@@ -118,7 +121,7 @@ def rms_norm(x: jax.Array, weight: jax.Array, eps: float = 1e-5) -> jax.Array:
                    grad_weight = sum over rows of grad_y * x_hat
     """
     leading_shape(x, weight)  # refuses what does not fit
-    return _rms_norm(*vary_alike(x, weight), eps)
+    return _rms_norm(*vary_alike(x, weight), float(eps))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -132,7 +135,7 @@ def _forward(x: jax.Array, weight: jax.Array, eps: float) -> tuple[jax.Array, tu
     if 0 in lead:  # no rows: nothing to launch
         return x, (x, weight, None)
     rows = (*lead, math.prod(weight.shape))
-    y, invvar = _values(x.reshape(rows), weight.reshape(-1), float(eps))
+    y, invvar = _values(x.reshape(rows), weight.reshape(-1), eps)
     return y.reshape(x.shape), (x, weight, invvar)
 
 

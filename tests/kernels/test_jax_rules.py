@@ -119,3 +119,27 @@ with context:
 """,
         env=eight_devices,
     )
+
+
+def test_without_jit_a_second_call_compiles_nothing(run_python, eight_devices):
+    """And arrays that are dealt out over devices stay so."""
+    run_python(
+        f"PARTITIONER = 'shardy'\n{OPERATORS}"
+        + """
+compiled = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
+)
+for name, (function, plain, args, shared) in cases.items():
+    given, _ = placed(args, shared, P("a", "b"))
+    for values in args, given:
+        function(*values)
+        assert compiled, name
+        compiled.clear()
+        again = function(*values)
+        assert not compiled, (name, compiled)
+        assert_close(again, plain(*args))
+    assert again.sharding.spec == P("a", "b"), (name, again.sharding)
+""",
+        env=eight_devices,
+    )
