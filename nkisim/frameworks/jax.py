@@ -90,7 +90,7 @@ def nki_call(
     Args:
         kernel: a function ``kernel(*inputs, *outputs, **kwargs)``, or what ``nki.jit`` makes of it.
         args: the inputs.
-        grid: the SPMD launch grid.
+        grid: the SPMD launch grid; an integer is a grid of one axis.
         out_shape: a ``jax.ShapeDtypeStruct``, or a pytree of them, one for each output argument.
             With None the kernel must return its outputs.
         kwargs: further keyword arguments of the kernel.
@@ -99,14 +99,21 @@ def nki_call(
         The outputs, as arrays in the structure of ``out_shape``.
 
     Raises:
-        TypeError: the kernel writes one of the inputs.
+        TypeError: the kernel writes one of the inputs, or out_shape is something else.
         ValueError: the kernel never writes one of the outputs.
         nkisim.errors.KernelError: the kernel does what the hardware or compiler rejects.
     """
-    bridge = JaxKernel(kernel, grid=grid)
+    bridge = JaxKernel(kernel, grid=grid if isinstance(grid, Sequence) else (grid,))
     if out_shape is None:
         return call(bridge.kernel, args, kwargs)
     leaves, structure = jax.tree.flatten(out_shape)
+    for leaf in leaves:
+        if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+            raise TypeError(
+                f"out_shape is {out_shape!r}, with a {type(leaf).__name__} in it. It has the shape "
+                "and the dtype of each output. Pass jax.ShapeDtypeStruct(shape, dtype), or a tuple "
+                "of them."
+            )
     outputs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
     specialization, tensors = bridge.specialize((*args, *outputs), kwargs)
     program = specialization.program

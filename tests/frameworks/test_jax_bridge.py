@@ -154,6 +154,21 @@ def test_nki_call_with_grid_keywords_and_several_outputs():
     np.testing.assert_array_equal(high, jnp.maximum(X, 5))
 
 
+def test_nki_call_refuses_what_says_no_shape_or_dtype():
+    with pytest.raises(TypeError, match=r"out_shape is \(4, 6\), with a int .*ShapeDtypeStruct"):
+        nki_call(add_into, X, X, out_shape=(4, 6))
+
+
+def test_nki_call_on_a_grid_of_one_number():
+    def halves(a, out):
+        i = nl.program_id(0)
+        nl.store(out[i], value=nl.load(a[i]))
+
+    shape = jax.ShapeDtypeStruct((2, 3, 5), jnp.float32)
+    a = jnp.arange(30.0).reshape(shape.shape)
+    np.testing.assert_array_equal(nki_call(halves, a, grid=2, out_shape=shape), a)
+
+
 def test_nki_call_of_a_kernel_that_returns():
     np.testing.assert_array_equal(nki_call(scale, X), 2 * X)
 
