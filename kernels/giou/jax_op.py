@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_batching import custom_vmap
 
 from kernels.giou.nki_kernels import check_arguments, nki_giou, nki_giou_backward
@@ -136,6 +137,8 @@ def giou(
         backward:  see nki_giou_backward_kernel
     """
     boxes1, boxes2 = _floating(boxes1), _floating(boxes2)
+    if isinstance(eps, np.number):  # a constant too, as rms_norm takes it
+        eps = eps.item()
     eps = check_arguments(boxes1, boxes2, eps)
     if 0 in boxes1.shape:
         return jnp.zeros(boxes1.shape[:-1], jnp.float32)

@@ -104,6 +104,7 @@ def rms_norm(x: jax.Array, weight: jax.Array, eps: float = 1e-5) -> jax.Array:
     Raises:
         TypeError, ValueError: as :func:`kernels.rmsnorm.nki_kernels.nki_rms_norm`; no rows give no
             rows.
+        TypeError: a traced eps.
         NotImplementedError: differentiated twice.
 
     Notes:
@@ -121,6 +122,11 @@ def rms_norm(x: jax.Array, weight: jax.Array, eps: float = 1e-5) -> jax.Array:
                    grad_weight = sum over rows of grad_y * x_hat
     """
     leading_shape(x, weight)  # refuses what does not fit
+    if isinstance(eps, jax.core.Tracer):
+        raise TypeError(
+            "eps is traced. It is compiled into the kernel, so it must be a Python number. Leave "
+            "it out of what jax.jit traces: jax.jit(rms_norm, static_argnums=2)."
+        )
     return _rms_norm(*vary_alike(x, weight), float(eps))
 
 

@@ -167,6 +167,7 @@ def test_special_values():
         (jnp.ones((1, 4, 4)), (9,), ValueError, "no window fits"),
         (jnp.ones((4, 4)), (2,), ValueError, "2 dimensions"),
         (jnp.ones((1, 4, 4), jnp.int32), (2,), TypeError, "int32"),
+        (jnp.ones((0, 1, 4, 4), jnp.int32), (2,), TypeError, "int32"),
     ],
 )
 @pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])

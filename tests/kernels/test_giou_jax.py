@@ -261,6 +261,11 @@ def test_traced_eps_is_refused():
         jax.jit(giou)(a, b, 1e-7)
 
 
+def test_eps_of_numpy():
+    a, b = pairs()
+    assert_close(giou(a, b, np.float32(0.5)), giou(a, b, 0.5), rtol=0, atol=0)
+
+
 def test_refused_reduction():
     with pytest.raises(ValueError, match="reduction is 'average'"):
         generalized_box_iou_loss(*pairs(), "average")

@@ -137,6 +137,11 @@ def test_vmap_and_grad(order):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
 
 
+def test_traced_eps_is_refused():
+    with pytest.raises(TypeError, match=r"compiled into the kernel.*static_argnums=2"):
+        jax.jit(rms_norm)(*inputs((4, 6)), 1e-5)
+
+
 def test_forward_mode_is_refused():
     x, weight = inputs((4, 6))
     with pytest.raises(TypeError, match="forward-mode"):
