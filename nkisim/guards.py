@@ -81,7 +81,8 @@ class Guards:
         """Watch an argument, such as an object with settings, and the functions in it."""
         if not isinstance(value, BY_VALUE):
             self._arguments.append(value)
-            self._held.append((value, self._copier.copy(value)))
+            # By a copier of its own: what functions reach may have used up the other one.
+            self._held.append((value, Copier(self._ignored).copy(value)))
             self._next.append(value)
             self._visit_all()
 

@@ -320,3 +320,24 @@ def test_what_knows_a_whole_library_is_watched():
     assert instructions() == instructions() == 16 * 3
     drawing.tile = 128
     assert instructions() == 8 * 3
+
+
+def test_much_that_functions_reach_leaves_room_for_arguments():
+    sizes = [250] * 8 + [2**n for n in range(8, -1, -1)] * 4  # use up what is copied, to the last
+    tables = [[[i] for i in range(size)] for size in sizes]
+    settings = _Settings(64)
+
+    def fill(x, given):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        for start in range(tables[0][0][0], 512, given.tile):
+            nl.store(out[:, start : start + given.tile], nl.zeros((128, given.tile), x.dtype))
+        return out
+
+    kernel, x = Kernel(fill), np.zeros((128, 512), np.float32)
+
+    def instructions():
+        return len(kernel.specialize((x, settings), {}).program.trace.instructions)
+
+    assert instructions() == 8 * 2
+    settings.tile = 128
+    assert instructions() == 4 * 2
