@@ -1,4 +1,4 @@
-"""What a trace assumed about the world outside its arguments, and whether it has changed any of it.
+"""What a trace assumed about the world outside its arguments.
 
 A kernel may read module constants and closure variables while it is traced. A cached trace is valid
 only as long as those have the same values, so they are written down and compared before the trace

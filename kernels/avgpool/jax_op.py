@@ -115,9 +115,7 @@ def avg_pool2d(
         backward:  grad_x = sum of grad_out / count over the windows that an element lies in
     """
     settings = pooling(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-    shape = tuple(getattr(x, "shape", ()))
-    if len(shape) == 4 and shape[0] == 0:  # no images: nothing to launch
-        check("x", jax.ShapeDtypeStruct((1, *shape[1:]), x.dtype))
+    check("x", x, no_images=True)
+    if x.shape[0] == 0:  # no images: nothing to launch
         return jnp.zeros((*x.shape[:2], *settings.out_size(*x.shape[2:])), x.dtype)
-    check("x", x)
     return _forward(x, settings)

@@ -236,16 +236,19 @@ def test_transforms_are_refused(transform, message):
         transform(twice)(X)
 
 
+class Twice(torch.autograd.Function):
+    """With a kernel for its gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x + x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return twice(grad)
+
+
 def test_batches_of_gradients_are_refused():
-    class Twice(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x + x
-
-        @staticmethod
-        def backward(ctx, grad):
-            return twice(grad)
-
     x = X.clone().requires_grad_()
     with pytest.raises(TypeError, match=r"vectorize=True.*torch\.func\.jacrev"):
         torch.autograd.functional.jacobian(Twice.apply, x, vectorize=True)
@@ -376,15 +379,6 @@ class TestXla:
         import torch_xla
 
         from nkisim.frameworks.torch import lowering
-
-        class Twice(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                return x + x
-
-            @staticmethod
-            def backward(ctx, grad):
-                return twice(grad)
 
         x = X.to(device).requires_grad_()
         with lowering():

@@ -161,15 +161,21 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize("body", [*TAKEN, *STATES.values()],
-                         ids=[f.__name__ for f in TAKEN] + [*STATES])  # fmt: skip
-def test_all_iterations_count(body):
+def kernel_of(body):
+    """A kernel whose output `body` fills."""
+
     def kernel(x):
         y = like(x)
         body(x, y)
         return y
 
-    same(Kernel(kernel), spec(N, 128, 8))
+    return Kernel(kernel)
+
+
+@pytest.mark.parametrize("body", [*TAKEN, *STATES.values()],
+                         ids=[f.__name__ for f in TAKEN] + [*STATES])  # fmt: skip
+def test_all_iterations_count(body):
+    same(kernel_of(body), spec(N, 128, 8))
 
 
 def test_tuples_of_tiles_are_handed_on_in_rolled_loops():
@@ -482,12 +488,7 @@ CHANGING = [
 def test_changes_are_seen_wherever_they_happen(body):
     SHARED.count = 0
 
-    def kernel(x):
-        y = like(x)
-        body(x, y)
-        return y
-
-    same(Kernel(kernel), spec(N, 128, 8))
+    same(kernel_of(body), spec(N, 128, 8))
 
 
 def test_a_tuple_that_turns_in_some_instances_only():
