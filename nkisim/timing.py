@@ -105,7 +105,9 @@ class Timing:
     """All of a generation.
 
     Attributes:
-        vector, scalar, gpsimd, tensor, dma: the engines.
+        vector, scalar, gpsimd, tensor, dma: the engines; Scalar for copies and for functions that
+            need no table.
+        activation: Scalar for functions that are in a table, and for reciprocals.
         semaphore_ns: from the end of one engine's instruction to the start of another's.
         least_cycles: least between two instructions of Vector, Scalar or GpSimd.
         two_input_cycles: cycles an element of a Vector instruction with two tile inputs.
@@ -131,6 +133,7 @@ class Timing:
 
     vector: EngineTiming
     scalar: EngineTiming
+    activation: EngineTiming
     gpsimd: EngineTiming
     tensor: TensorTiming
     dma: DmaTiming
@@ -161,9 +164,12 @@ V2 = Timing(
     # 2 (512 + 54). [N][P] durations of fp32 tensor_tensor of 1000, 2000 and 8192 elements, both
     # operands in SBUF, fit 238 + 2.02 N cycles; 56 of them are the second access.
     vector=EngineTiming(ghz=1.12, issue_cycles=56, latency_cycles=182),
-    # [A] clock. [V] exp of 2048 elements: 88 ns beyond the elements when independent, 158 ns in a
-    # dependent chain.
-    scalar=EngineTiming(ghz=1.4, issue_cycles=123, latency_cycles=221),
+    # [A] clock, and about 60 cycles for an access. No source for the latency: that of a function
+    # from a table, less what the table adds to the issue.
+    scalar=EngineTiming(ghz=1.4, issue_cycles=60, latency_cycles=158),
+    # [V] exp of 2048 elements: 88 ns beyond the elements when independent, 158 ns in a dependent
+    # chain.
+    activation=EngineTiming(ghz=1.4, issue_cycles=123, latency_cycles=221),
     # [A] clock. [I] "150 + N" of iota and affine_select. No source for the latency: Vector's.
     gpsimd=EngineTiming(ghz=1.4, issue_cycles=150, latency_cycles=238),
     tensor=TensorTiming(
@@ -223,7 +229,11 @@ V2 = Timing(
 V3 = Timing(
     # [C][N3] tensor_tensor fp32: 152 + N cycles at 0.96 GHz. Issue: [P] about 100 cycles.
     vector=EngineTiming(ghz=0.96, issue_cycles=100, latency_cycles=152),
-    scalar=EngineTiming(ghz=1.2, issue_cycles=143, latency_cycles=157),  # [C]
+    # [C] Copies from PSUM of 128 and of 512 elements take 157 ns beyond these. Issue: no source, as
+    # v2.
+    scalar=EngineTiming(ghz=1.2, issue_cycles=60, latency_cycles=188),
+    # [C] exp of 512 elements: 143 ns beyond these between two, 259 ns until the result.
+    activation=EngineTiming(ghz=1.2, issue_cycles=172, latency_cycles=311),
     gpsimd=EngineTiming(ghz=1.2, issue_cycles=150, latency_cycles=238),  # [A]; the rest as v2
     tensor=TensorTiming(
         ghz=2.4,  # [A]

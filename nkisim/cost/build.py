@@ -366,7 +366,8 @@ class _Builder:
         accumulates = i.opcode == "nc_matmul" and bool(i.attrs.get("accumulate"))
         costs, flops, psum = self._engines(i, ins, outs)
         label = "multiply by reciprocal" if _divides(i) else step.form.label
-        return Kind(label, costs, None, accumulates, _table(i), flops, psum)
+        table = compute.table_of(i, costs[0][0])
+        return Kind(label, costs, None, accumulates, table, flops, psum)
 
     def _engines(self, i: Instruction, ins: tuple, outs: tuple) -> tuple:
         timing = self.timing
@@ -388,12 +389,12 @@ class _Builder:
     def _choices(self, i: Instruction, n: int, psum: bool) -> tuple[Engine, ...]:
         """The engines that may run an instruction; the one that the kernel asked for, if it did."""
         engine = i.engine
+        if compute.is_reciprocal(i):
+            return (Engine.SCALAR if n >= _TABLE_PAYS else Engine.VECTOR,)
         if i.engine_asked or engine is not Engine.VECTOR:
             return (engine,)
         if i.opcode == "memset":
             return (Engine.VECTOR,) if psum else (Engine.GPSIMD, Engine.VECTOR)
-        if i.opcode == "reciprocal":
-            return (Engine.SCALAR,) if n >= _TABLE_PAYS else (engine,)
         if i.opcode == "tensor_copy" or (i.opcode == "tensor_scalar" and _is_affine(i)):
             return (Engine.VECTOR, Engine.SCALAR)
         return (engine,)
@@ -494,14 +495,3 @@ def _is_affine(i: Instruction) -> bool:
     return i.attrs.get("op") in _AFFINE and not any(
         t.dtype.kind in "iub" for t in (*i.outs, *i.tiles_in)
     )
-
-
-# Functions that every table of the Scalar Engine has, or that need none.
-_NO_TABLE = frozenset({"copy", "square", "relu", "abs", "sign", "negative", "add", "multiply"})
-
-
-def _table(i: Instruction) -> str:
-    if i.engine is not Engine.SCALAR or not i.opcode.startswith("activation"):
-        return ""
-    op = i.attrs.get("op", "copy")
-    return "" if op in _NO_TABLE else op

@@ -24,6 +24,9 @@ _BF16_REDUCE = frozenset({"add", "maximum"})
 BF16 = np.dtype(bfloat16)
 _HALF = (BF16, np.dtype(float16))
 
+# Functions that every table of the Scalar Engine has, or that need none.
+_NO_TABLE = frozenset({"copy", "square", "relu", "abs", "sign", "negative", "add", "multiply"})
+
 
 class Cost(NamedTuple):
     """Times of one instruction, in nanoseconds.
@@ -128,18 +131,28 @@ def cost(
         timing: the table of the generation.
     """
     rate = {Engine.VECTOR: timing.vector, Engine.SCALAR: timing.scalar}.get(engine, timing.gpsimd)
+    if table_of(instr, engine):
+        rate = timing.activation
     n = _elements(instr, ins, outs)
     cycles, extra = 1.0, 0.0
     formula = _FORMULAS.get(instr.opcode)
     if formula is not None:
         cycles, extra = formula(instr, ins, outs, timing)
-    if instr.opcode == "reciprocal":
+    if is_reciprocal(instr):
         return reciprocal(engine, ins[0], outs[0], timing)
     if engine is Engine.GPSIMD and instr.attrs.get("op") in ("rsqrt", "sqrt"):
         cycles = timing.gpsimd_rsqrt_cycles
     if engine is Engine.VECTOR and timing.performance_mode:
         cycles = min(cycles, 1 / _elements_a_cycle(instr, ins, outs))
     return _of(n, cycles, extra, (*ins, *outs), rate, timing)
+
+
+def table_of(instr: Instruction, engine: Engine) -> str:
+    """The function whose table an engine needs for an instruction; empty for none."""
+    if engine is not Engine.SCALAR or not instr.opcode.startswith("activation"):
+        return ""
+    op = instr.attrs.get("op", "copy")
+    return "" if op in _NO_TABLE else op
 
 
 def _elements_a_cycle(
@@ -182,9 +195,16 @@ def copy(engine: Engine, data: Operand, out: Operand, timing: Timing) -> Cost:
     return _of(max(data.n, out.n), 1.0, 0.0, (data, out), rate, timing)
 
 
+def is_reciprocal(instr: Instruction) -> bool:
+    """Whether an instruction is a reciprocal that Vector and Scalar both have."""
+    if instr.opcode == "activation":
+        return instr.attrs["op"] == "reciprocal" and not instr.engine_asked
+    return instr.opcode == "reciprocal"
+
+
 def reciprocal(engine: Engine, data: Operand, out: Operand, timing: Timing) -> Cost:
     """A reciprocal: a table on Scalar, iterations on Vector."""
-    rate = timing.scalar if engine is Engine.SCALAR else timing.vector
+    rate = timing.activation if engine is Engine.SCALAR else timing.vector
     cycles = 1.0 if engine is Engine.SCALAR else timing.reciprocal_cycles
     return _of(data.n, cycles, 0.0, (data, out), rate, timing)
 

@@ -116,7 +116,7 @@ def activate(
     wide = "err_activation_scale_scalar_or_vector"
     ins = (x, lane_operand("scale", scale, x, wide), lane_operand("bias", bias, x))
     if not reductions:
-        current().emit("activation", (out,), ins, mask=mask, op=op)
+        current().emit("activation", (out,), ins, mask=mask, engine=Engine.SCALAR, op=op)
         return
     with_reductions(
         "activation_reduce", out, ins, reduce_op=reduce_op, reductions=reductions, mask=mask,

@@ -402,3 +402,83 @@ def test_a_copy_from_a_dynamic_place_goes_over_what_it_copies(n, cycles):
     (task,) = [t for t in made if "dynamic" in t.label]
     ((_, cost),) = task.costs
     assert cost.busy * V2.vector.ghz == pytest.approx(cycles, abs=V2.vector.issue_cycles + 1)
+
+
+def on_scalar(make, n, core=GEN2):
+    """The cost on Scalar of what `make` does to n elements a lane in PSUM."""
+
+    @nki.jit
+    def kernel(x, w):
+        moving = nl.load(x)
+        out = nl.ndarray((128, n), nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, make(nisa.nc_matmul(nl.load(w), moving)))
+        return out
+
+    arguments = spec(128, n, dtype=nl.bfloat16), spec(128, 128, dtype=nl.bfloat16)
+    made = nkisim.profile(kernel.on(core), *arguments)._core.work.tasks
+    (task,) = [t for t in made if t.label.startswith(("activation", "tensor_copy"))]
+    return dict(task.costs)[Engine.SCALAR]
+
+
+def _copy(x):
+    return nisa.tensor_copy(x, engine=nisa.scalar_engine)
+
+
+def _exp(x):
+    return nisa.activation(nl.exp, x)
+
+
+@pytest.mark.parametrize(
+    ("make", "n", "published"),
+    [(_copy, 128, (264, 264)), (_copy, 512, (584, 590)), (_exp, 512, (673, 699))],
+)
+def test_scalar_of_trn2_is_done_when_profiles_show(make, n, published):
+    """From PSUM; see [C] in nkisim.timing."""
+    low, high = published
+    assert low - 1 <= on_scalar(make, n, GEN3).done <= high + 1
+
+
+def test_scalar_of_trn2_starts_the_next_function_when_profiles_show():
+    assert 569 <= on_scalar(_exp, 512, GEN3).busy <= 585
+
+
+@pytest.mark.parametrize("core", [GEN2, GEN3])
+@pytest.mark.parametrize("n", [128, 512])
+def test_a_copy_is_quicker_than_a_function_from_a_table(n, core):
+    copied, powers = on_scalar(_copy, n, core), on_scalar(_exp, n, core)
+    assert copied.busy < powers.busy
+    assert copied.done < powers.done
+    squares = on_scalar(lambda x: nisa.activation(nl.square, x), n, core)
+    assert squares == copied  # every table has it
+
+
+@pytest.mark.parametrize(
+    ("n", "engine"), [(1, Engine.VECTOR), (63, Engine.VECTOR), (64, Engine.SCALAR)]
+)
+@pytest.mark.parametrize("reciprocal", [nl.reciprocal, nisa.reciprocal])
+def test_the_compiler_computes_short_reciprocals_on_vector(reciprocal, n, engine):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, reciprocal(nl.load(x)))
+        return out
+
+    (task,) = [t for t in tasks(kernel, spec(128, n)) if "reciprocal" in t.label]
+    ((chosen, cost),) = task.costs
+    assert chosen is engine
+    if engine is Engine.VECTOR:
+        assert not task.table
+        least = max(8 * n, 64) / V2.vector.ghz
+        assert least <= cost.busy <= least + V2.vector.issue_cycles / V2.vector.ghz
+
+
+def test_a_reciprocal_that_the_kernel_wants_from_a_table_is_one():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nisa.activation(nl.reciprocal, nl.load(x)))
+        return out
+
+    (task,) = [t for t in tasks(kernel, spec(128, 1)) if "reciprocal" in t.label]
+    assert [engine for engine, _ in task.costs] == [Engine.SCALAR]
+    assert task.table == "reciprocal"

@@ -92,7 +92,7 @@ def test_adds_were_too_fast_with_the_start_of_v2():
 
 
 def test_attention_would_be_too_fast_with_transposes_of_two_passes(monkeypatch):
-    """Up to a fifth in one pass, as the page says: clock throttling is not modelled."""
+    """Up to 22 % in one pass, as the page says: clock throttling is not modelled."""
 
     def tensor_cost(instr, ins, out, timing):
         if instr.opcode == "nc_transpose" and ins[0].dtype == np.float32:
@@ -102,7 +102,7 @@ def test_attention_would_be_too_fast_with_transposes_of_two_passes(monkeypatch):
     usual = compute.tensor_cost
     monkeypatch.setattr(compute, "tensor_cost", tensor_cost)
     some = [p for p in POINTS if p.name.startswith("attention, one pass")]
-    assert errors(evaluate(some)).min() == pytest.approx(-0.20, abs=0.01)
+    assert errors(evaluate(some)).min() == pytest.approx(-0.22, abs=0.01)
 
 
 def test_a_transpose_of_an_unknown_kernel_is_near_the_published_one():
