@@ -17,6 +17,7 @@ compute or load it again. These are made here, once, for every kernel:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 from typing import NamedTuple
@@ -26,6 +27,7 @@ import numpy as np
 from nkisim.cost import compute
 from nkisim.cost.compute import Cost, Operand, operand
 from nkisim.cost.dma import Transfer, swapped, swaps_axes, transfer
+from nkisim.cost.overflow import TO_SBUF, Leaving, leave_psum
 from nkisim.cost.passes import DMA, sink_fills, without_repeats
 from nkisim.cost.storage import Step, Storage
 from nkisim.cost.tasks import Access, Costs, Kind, Memory, Task, Work
@@ -49,7 +51,11 @@ _ELEMENTWISE_ENGINES = (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)
 
 
 def work_of(
-    instructions: Sequence[Instruction], machine: Machine, timing: Timing, hoists: bool = True
+    instructions: Sequence[Instruction],
+    machine: Machine,
+    timing: Timing,
+    hoists: bool = True,
+    overflows: bool = False,
 ) -> Work:
     """The tasks that run `instructions` of one core.
 
@@ -57,8 +63,9 @@ def work_of(
         instructions: in program order.
         machine, timing: tables of the generation.
         hoists: whether results are kept from one iteration of a loop to the next.
+        overflows: whether more is alive in PSUM than it holds, so that some of it goes to SBUF.
     """
-    return _Builder(machine, timing).build(instructions, hoists)
+    return _Builder(machine, timing).build(instructions, hoists, overflows)
 
 
 class _Plan:
@@ -167,14 +174,17 @@ class _Builder:
         # By the position of a step, the rows that it reads, and as which operand.
         self._rows: dict[int, list[tuple[int, _Row]]] = {}
         self._copies: set[int] = set()  # across partitions, that stay in PSUM
+        self._leaving: dict[int, list[Leaving]] = {}  # by the position of a step
 
-    def build(self, instructions: Sequence[Instruction], hoists: bool) -> Work:
+    def build(self, instructions: Sequence[Instruction], hoists: bool, overflows: bool) -> Work:
         host = Engine.HOST
         steps = self.storage.steps([i for i in instructions if i.engine is not host])
         steps = sink_fills(steps, self.storage, self.work)
         if hoists:
             room = self.timing.kept_operand_bytes
             steps = without_repeats(steps, self.storage, self.work, room)
+        if overflows:
+            self._leaving = leave_psum(steps, self.storage, self.work, self.machine.psum_bytes)
         forms = self.storage.forms.values()
         for form in forms:
             like = form.like
@@ -191,6 +201,9 @@ class _Builder:
                 add(step)
             else:
                 plan.run(self, at, step)
+            if at in self._leaving:
+                for left in self._leaving[at]:
+                    self._copy_out(step.instr, left)
         return self.work
 
     def row_shape(self, t: Tensor) -> tuple:
@@ -340,10 +353,17 @@ class _Builder:
         )
         return Kind("tensor_copy", costs, psum=True)
 
+    def _copy_out(self, i: Instruction, left: Leaving) -> None:
+        """From PSUM to SBUF, because there is no room."""
+        n, rows = left.memory.nbytes // F32.itemsize, left.memory.rows
+        before, after = (Operand(n, rows, F32, s, F32.itemsize) for s in (_PSUM, Space.SBUF))
+        kind = replace(self._copying(before, after), label=TO_SBUF)
+        self.work.tasks.append(Task(i, kind, [(left.source, None)], [(left.target, None)]))
+
     def _add_plain(self, at: int, step: Step) -> None:
         step.reads = self._reads(at, step)
         plan = step.form.plan
-        if plan.rows or self._copies:
+        if plan.rows or self._copies or self._leaving:
             step.kind = self._kind_where(step)
         else:
             step.kind = plan.kind = self._kind(step)

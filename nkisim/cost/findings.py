@@ -21,7 +21,14 @@ from nkisim.cost.engine_findings import (
     wide_strides,
 )
 from nkisim.cost.fusion_findings import fusable, short_matmuls
-from nkisim.cost.memory_findings import exposed, few_queues, loaded_again, short_runs, spills
+from nkisim.cost.memory_findings import (
+    exposed,
+    few_queues,
+    loaded_again,
+    psum_spills,
+    short_runs,
+    spills,
+)
 from nkisim.cost.scheduler import MORE_THAN_THERE_IS
 from nkisim.cost.stakes import LEAST, Finding
 from nkisim.errors import Location
@@ -54,6 +61,7 @@ def find(timeline: Timeline) -> list[Finding]:
         *[f for f in few_queues(timeline) if f.gain_us > most],  # else it is the same advice
         *exposed(timeline),
         *spills(timeline),
+        *psum_spills(timeline),
     ]
     least = LEAST * timeline.latency_us
     gains = [g for g in gains if g.gain_us >= least]

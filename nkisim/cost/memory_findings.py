@@ -9,9 +9,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from nkisim.cost.compute import Cost
+from nkisim.cost.overflow import TO_SBUF
 from nkisim.cost.report import counted
 from nkisim.cost.scheduler import ENGINES
-from nkisim.cost.stakes import LEAST, Finding, Tasks, moved_in
+from nkisim.cost.stakes import LEAST, Finding, Tasks, costs_of, moved_in
 from nkisim.cost.whatif import gain_us, replaced
 from nkisim.errors import Location
 from nkisim.instruction import Engine
@@ -193,3 +194,20 @@ def spills(t: Timeline) -> Iterator[Finding]:
         _left_out,
         dataclasses.replace(t.machine, sbuf_bytes=2 * t.machine.sbuf_bytes),
     )
+
+
+def psum_spills(t: Timeline) -> Iterator[Finding]:
+    """Results that leave PSUM because more are needed than it holds."""
+    found, nbytes = Tasks(), 0
+    for at, task, _, c in costs_of(t):
+        if task.label == TO_SBUF:
+            found.add(at, task, c.busy)
+            nbytes += t._core.work.memory[task.writes[0][0]].nbytes
+    if nbytes:
+        yield from found.finding(
+            t,
+            f"PSUM overflows: {counted(len(found.saved), 'result')} of {nbytes:,} bytes a "
+            f"partition in all are copied to SBUF; PSUM holds {t.machine.psum_bytes:,}: use each "
+            "result, or copy it in a smaller type, before the next ones are made",
+            _left_out,
+        )

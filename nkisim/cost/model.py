@@ -67,8 +67,12 @@ def timeline(trace: Trace) -> Timeline:
         for instructions in cores:
             work = work_of(instructions, machine, timing)
             spilled = spill(work, machine, timing)
+            overflows = work.residence.peak(1) > machine.psum_bytes
+            if overflows:
+                work = work_of(instructions, machine, timing, overflows=True)
+                spilled = spill(work, machine, timing)
             if work.kept & work.reloaded:  # there may be no room for what is kept
-                fewer = work_of(instructions, machine, timing, hoists=False)
+                fewer = work_of(instructions, machine, timing, hoists=False, overflows=overflows)
                 without = spill(fewer, machine, timing)
                 if without < spilled:
                     work, spilled = fewer, without

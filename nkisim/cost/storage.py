@@ -101,7 +101,7 @@ class Storage:
         self._placed: dict[tuple, tuple[int, bool]] = {}  # the same, by what views have in common
         self._placings: dict[tuple[Space, tuple[Placed, ...]], int] = {}
         self._placing_of: dict[int, int] = {}  # by identity: there may be thousands of tiles in one
-        self._scratch: dict[tuple[int, int], Memory] = {}  # by size and memory: what tiles are
+        self._scratch: dict[tuple[int, int, int], Memory] = {}  # what tiles are, by what that is
         self._next = -1
 
     def steps(self, instrs: Sequence[Instruction]) -> list[Step]:
@@ -216,13 +216,14 @@ class Storage:
             found.append((number, part))
         return found
 
-    def scratch(self, nbytes: int, space: Space = Space.PSUM) -> int:
+    def scratch(self, nbytes: int, space: Space = Space.PSUM, rows: int = 128) -> int:
         """A new tile that only the compiler knows."""
         number = self._next
         self._next -= 1
-        memory = self._scratch.get((nbytes, id(space)))
+        key = nbytes, id(space), rows
+        memory = self._scratch.get(key)
         if memory is None:
-            memory = self._scratch[nbytes, id(space)] = Memory(space, nbytes)
+            memory = self._scratch[key] = Memory(space, nbytes, rows)
         self.work.memory[number] = memory
         return number
 
