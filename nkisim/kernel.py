@@ -23,7 +23,7 @@ from nkisim.grid import SINGLE, Grid, NeuronCores, SpmdDim
 from nkisim.guards import Guards
 from nkisim.machine import TARGET, Machine
 from nkisim.program import Program, TensorSpec
-from nkisim.rolling import Closeness
+from nkisim.rolled_loop import Closeness
 from nkisim.tensor import Tensor
 from nkisim.tracer import Tracer, tracing
 

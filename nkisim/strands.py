@@ -17,7 +17,7 @@ from nkisim.tensor import Tensor
 
 if TYPE_CHECKING:
     from nkisim.instruction import Instruction
-    from nkisim.rolling import Loop
+    from nkisim.rolled_loop import Loop
 
 SHORTEST = 3  # iterations that are worth it
 

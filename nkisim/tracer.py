@@ -41,7 +41,8 @@ from nkisim.loops import Declarations, Loop, Path
 from nkisim.machine import TARGET, Machine
 from nkisim.memory import Buffer, Role, Space
 from nkisim.restriction import Restriction, boxes
-from nkisim.rolling import Closeness, Rolls, instances
+from nkisim.rolled_loop import Closeness
+from nkisim.rolling import Rolls, instances
 from nkisim.tensor import Tensor
 from nkisim.trace import Trace
 from nkisim.watching import Watches

@@ -17,20 +17,16 @@ compute or load it again. These are made here, once, for every kernel:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cached_property
 from math import prod
-from typing import NamedTuple
 
-import numpy as np
-
-from nkisim.cost import compute
+from nkisim.cost import compute, moves
 from nkisim.cost.compute import Cost, Operand, operand
-from nkisim.cost.dma import Transfer, swapped, swaps_axes, transfer
+from nkisim.cost.dma import Transfer, swaps_axes, transfer
+from nkisim.cost.moves import Piece, Spread
 from nkisim.cost.overflow import TO_SBUF, Leaving, leave_psum
 from nkisim.cost.passes import DMA, sink_fills, without_repeats
 from nkisim.cost.storage import Step, Storage
-from nkisim.cost.tasks import Access, Costs, Kind, Memory, Task, Work
+from nkisim.cost.tasks import Access, Kind, Memory, Task, Work
 from nkisim.dtypes import F32
 from nkisim.instruction import Engine, Instruction
 from nkisim.machine import Machine
@@ -42,8 +38,6 @@ from nkisim.timing import Timing
 _AFFINE = frozenset({"multiply", "add", "subtract", "multiply, add", "multiply, subtract"})
 
 _TABLE_PAYS = 64  # [I] elements from which a reciprocal is quicker on Scalar
-
-_SPREAD_BANKS = 4  # [I] PSUM banks that a row goes through to SBUF; the others are left to matmuls
 
 _PSUM = Space.PSUM
 
@@ -91,7 +85,7 @@ class _Plan:
         self.kinds: dict[tuple[bool, ...], Kind] = {}
         self.rows: list[tuple[int, tuple]] = []
         self.moved: Transfer | None = None
-        self.pieces: list[_Piece] = []
+        self.pieces: list[Piece] = []
         self.inverses: dict[bool, tuple[Kind, int]] = {}
         self.reads_psum = _reads_psum(i)
         if i.opcode in DMA:
@@ -99,7 +93,7 @@ class _Plan:
             self.run = _Builder._add_dma
             if swaps_axes(i):
                 self.run = _Builder._add_swapped
-                self.pieces = builder.swapped_pieces(i)
+                self.pieces = moves.pieces(i, builder.machine, builder.timing)
         elif i.opcode == "partition_broadcast":
             self.run = _Builder._add_broadcast
         else:
@@ -110,36 +104,6 @@ class _Plan:
                 for at, t in enumerate(i.tiles_in)
                 if t.shape[0] > 1 and _one_row(t)
             ]
-
-
-class _Piece(NamedTuple):
-    """Some columns of a transposed load or store.
-
-    Attributes:
-        rows: partitions before the transpose.
-        moving: the transfer.
-        transpose: through the Tensor Engine.
-        copy: of the result, from PSUM to SBUF.
-    """
-
-    rows: int
-    moving: Kind
-    transpose: Kind
-    copy: Kind
-
-
-class _Spread(NamedTuple):
-    """How a row is broadcast over partitions.
-
-    Attributes:
-        product: by the Tensor Engine.
-        copy: of the result, from PSUM to SBUF.
-        nbytes: of PSUM that it goes through, a partition.
-    """
-
-    product: Kind
-    copy: Kind
-    nbytes: int
 
 
 class _Row:
@@ -169,7 +133,7 @@ class _Builder:
         self.timing = timing
         self.work = Work()
         self.storage = Storage(self.work)
-        self._spreads: dict[tuple, _Spread] = {}  # of broadcast rows
+        self._spreads: dict[tuple, Spread] = {}  # of broadcast rows
         self._row_shapes: dict[tuple, tuple] = {}
         # By the position of a step, the rows that it reads, and as which operand.
         self._rows: dict[int, list[tuple[int, _Row]]] = {}
@@ -286,22 +250,10 @@ class _Builder:
         self._broadcast(step.instr, step.instr.ins[0], step.reads[0], step.writes[0])
 
     def _add_dma(self, at: int, step: Step) -> None:
-        step.kind = step.form.plan.kind = self._moving(step.form.label, step.form.plan.moved)
+        step.kind = step.form.plan.kind = moves.moving(
+            step.form.label, step.form.plan.moved, self.timing
+        )
         self.work.tasks.append(step)
-
-    def _moving(self, label: str, moved: Transfer) -> Kind:
-        """A transfer, and the instruction that starts it."""
-        return Kind(label, self._indirect_trigger if moved.indirect else self._trigger, moved)
-
-    @cached_property
-    def _trigger(self) -> Costs:
-        ns = self.timing.dma.trigger_ns
-        return ((Engine.SYNC, Cost(ns, ns, 0.0)),)
-
-    @cached_property
-    def _indirect_trigger(self) -> Costs:
-        ns = self.timing.dma.indirect_ns
-        return ((Engine.GPSIMD, Cost(ns, ns, 0.0)),)
 
     def _add_swapped(self, at: int, step: Step) -> None:
         """A transposed load or store: 128 columns at a time through the Tensor Engine."""
@@ -318,46 +270,15 @@ class _Builder:
                 self.work.tasks.append(Task(i, piece.moving, [read], [flat]))
                 self._transpose(i, flat, write, piece)
 
-    def _transpose(self, i: Instruction, read: Access, write: Access, piece: _Piece) -> None:
+    def _transpose(self, i: Instruction, read: Access, write: Access, piece: Piece) -> None:
         made = (self.storage.scratch(4 * piece.rows), None)
         self.work.tasks.append(Task(i, piece.transpose, [read], [made]))
         self.work.tasks.append(Task(i, piece.copy, [made], [write]))
 
-    def swapped_pieces(self, i: Instruction) -> list[_Piece]:
-        """The pieces of a transposed load or store."""
-        out, source = i.outs[0], i.ins[-1]
-        rows, columns = out.shape[0], out.size // out.shape[0]
-        pieces = []
-        for start in range(0, columns, self.machine.partitions):
-            n = min(self.machine.partitions, columns - start)
-            moving = self._moving(i.label, swapped(i, n, self.timing.dma))
-            shape = (rows, n) if source.space.on_chip else (n, rows)
-            pieces.append(_Piece(shape[0], moving, *self._transposing(shape, source.dtype)))
-        return pieces
-
-    def _transposing(self, shape: tuple[int, int], dtype: np.dtype) -> tuple[Kind, Kind]:
-        """(partitions, columns) of `dtype` through the Tensor Engine, and from PSUM to SBUF."""
-        rows, columns = shape
-        pe = self.timing.tensor
-        passes = pe.transpose_passes if dtype == F32 else 1
-        product = compute.passes_cost(max(rows, min(pe.min_columns, columns)), passes, self.timing)
-        before = Operand(rows, columns, F32, Space.PSUM, 4)
-        after = Operand(rows, columns, dtype, Space.SBUF, dtype.itemsize)
-        transpose = Kind("transpose", ((Engine.TENSOR, product),), psum=True)
-        return transpose, self._copying(before, after)
-
-    def _copying(self, before: Operand, after: Operand) -> Kind:
-        """A copy that the compiler adds, on Scalar or Vector."""
-        costs = tuple(
-            (e, compute.copy(e, before, after, self.timing)) for e in (Engine.SCALAR, Engine.VECTOR)
-        )
-        return Kind("tensor_copy", costs, psum=True)
-
     def _copy_out(self, i: Instruction, left: Leaving) -> None:
         """From PSUM to SBUF, because there is no room."""
-        n, rows = left.memory.nbytes // F32.itemsize, left.memory.rows
-        before, after = (Operand(n, rows, F32, s, F32.itemsize) for s in (_PSUM, Space.SBUF))
-        kind = replace(self._copying(before, after), label=TO_SBUF)
+        nbytes, rows = left.memory.nbytes, left.memory.rows
+        kind = moves.to_sbuf(nbytes, rows, self.timing, TO_SBUF)
         self.work.tasks.append(Task(i, kind, [(left.source, None)], [(left.target, None)]))
 
     def _add_plain(self, at: int, step: Step) -> None:
@@ -428,39 +349,13 @@ class _Builder:
         key = (row.shape, id(row.coefs), row.dtype)
         spread = self._spreads.get(key)
         if spread is None:
-            spread = self._spreads[key] = self._spread(row)
+            spread = self._spreads[key] = moves.spread(row, self.machine, self.timing)
         tasks, made = self.work.tasks, write
         if self.work.memory[write[0]].space is not Space.PSUM:
             made = (self.storage.scratch(spread.nbytes), None)
         tasks.append(Task(i, spread.product, [read], [made]))
         if made is not write:
             tasks.append(Task(i, spread.copy, [made], [write]))
-
-    def _spread(self, row: Tensor) -> _Spread:
-        """How a row is broadcast: as many products and copies as it takes PSUM banks."""
-        fmax, rows = self.machine.psum_fmax, row.shape[0]
-        columns = prod(n for d, n in enumerate(row.shape[1:], 1) if any(c[d] for c in row.coefs))
-        passes = self.timing.tensor.fp32_passes if row.dtype == F32 else 1
-        pieces = [min(fmax, columns - start) for start in range(0, columns, fmax)]
-        products = [compute.passes_cost(n, passes, self.timing) for n in pieces]
-        copies = [
-            self._copying(
-                Operand(n, rows, F32, Space.PSUM, 4),
-                Operand(n, rows, row.dtype, Space.SBUF, row.itemsize),
-            )
-            for n in pieces
-        ]
-        costs = tuple(
-            (engine, compute.in_a_row([copy.costs[at][1] for copy in copies]))
-            for at, (engine, _) in enumerate(copies[0].costs)
-        )
-        quickest = [min(cost.busy for _, cost in copy.costs) for copy in copies]
-        product = ((Engine.TENSOR, compute.feeding(products, quickest)),)
-        return _Spread(
-            Kind("partition_broadcast", product, psum=True, instructions=len(pieces)),
-            Kind(copies[0].label, costs, psum=True, instructions=len(pieces)),
-            min(4 * columns, _SPREAD_BANKS * self.machine.psum_bank_bytes),
-        )
 
     def _add_division(self, at: int, step: Step) -> None:
         """x / y as x * (1 / y)."""
