@@ -104,6 +104,22 @@ class Artifacts:
         self._written |= {trace, figures}
 
 
+class TraceFile:
+    """Where nki.benchmark writes the trace that it is asked for.
+
+    Args:
+        path: of the file. Whatever its name, it gets a trace for ui.perfetto.dev.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, timeline: Timeline) -> None:
+        """Write the trace of a call, in place of that of the one before."""
+        timeline.to_perfetto(self._path)
+        print(f"{self._path}: {timeline.kind}; open it in ui.perfetto.dev (it is no NTFF)")
+
+
 def _figures(timeline: Timeline) -> dict[str, Any]:
     return {
         "kind": timeline.kind,
@@ -121,9 +137,16 @@ class Benchmarked(Kernel):
 
     As documented for the SDK, input values are not used and outputs are undefined: they come back
     filled with NaN or the lowest integer, and arguments that the kernel writes stay as they are.
+
+    Args:
+        kernel: the kernel.
+        what: the function of the SDK, for messages.
+        artifacts: what writes files of a timeline; None for no files.
     """
 
-    def __init__(self, kernel: Kernel, what: str, artifacts: Artifacts | None = None) -> None:
+    def __init__(
+        self, kernel: Kernel, what: str, artifacts: Artifacts | TraceFile | None = None
+    ) -> None:
         self.__dict__.update(kernel.__dict__)
         self._launches = {}
         self._what = what
@@ -165,8 +188,10 @@ class Benchmarked(Kernel):
 def benchmark(kernel: Callable | None = None, **options: Any) -> Any:
     """Model the device latency of a kernel: `@nki.benchmark(warmup=10, iters=100)`.
 
-    Options of the SDK are checked. Those about repetition and files have no meaning here: the
-    model gives one number, and no NEFF is written. One that is not documented gives a warning.
+    Options of the SDK are checked. Those about repetition have no meaning here: the model gives one
+    number. No NEFF is written. The file that save_trace_name names gets the modelled trace of each
+    call, for ui.perfetto.dev: only a device gives an NTFF. An option that is not documented gives
+    a warning.
 
     Raises:
         ParameterError: an option that the documentation excludes, such as iters=0; when called, a
@@ -179,8 +204,11 @@ def benchmark(kernel: Callable | None = None, **options: Any) -> Any:
     check_options("nki.benchmark", options)
     check_files("nki.benchmark", options)
 
+    name = options.get("save_trace_name")
+    trace = None if name is None else TraceFile(Path(name))
+
     def decorated(f: Callable) -> Benchmarked:
-        return Benchmarked(as_kernel(f, "benchmark"), "nki.benchmark")
+        return Benchmarked(as_kernel(f, "benchmark"), "nki.benchmark", trace)
 
     return decorated if kernel is None else decorated(kernel)
 
@@ -232,7 +260,7 @@ def check_options(what: str, options: dict[str, Any]) -> None:
 
 
 def check_files(what: str, options: dict[str, Any], neff_needed: bool = False) -> None:
-    """Check the options of the SDK that name files, of which none is written here.
+    """Check the options of the SDK that name files.
 
     Args:
         what: the function called, for messages.

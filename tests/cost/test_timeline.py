@@ -416,6 +416,30 @@ def test_benchmark_on_a_grid_reports_to_the_kernel():
     assert copy.benchmark_result.nc_latency.get_latency_percentile(50) > 15.6
 
 
+def test_benchmark_writes_the_trace_that_it_is_asked_for(tmp_path, capsys):
+    path = tmp_path / "traces" / "profile.ntff"
+
+    @nki.benchmark(save_trace_name=path)
+    def copy(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        return out
+
+    with pytest.raises(FileNotFoundError):
+        copy(np.ones((128, 64), np.float32))
+    path.parent.mkdir()
+    traces = []
+    for columns in (64, 512):
+        copy(np.ones((128, columns), np.float32))
+        traces.append(json.loads(path.read_text()))
+        told = capsys.readouterr().out
+        assert str(path) in told and MODELLED in told and "no NTFF" in told
+        assert [event for event in traces[-1]["traceEvents"] if event["ph"] == "X"]
+        assert MODELLED in traces[-1]["otherData"]["note"]
+    assert traces[0] != traces[1]
+    assert [f.name for f in path.parent.iterdir()] == ["profile.ntff"]
+
+
 def test_profile_writes_its_folder(tmp_path):
     @nki.profile(working_directory=str(tmp_path / "profiles"), save_neff_name="file.neff")
     def copy(x):

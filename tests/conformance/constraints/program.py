@@ -122,6 +122,7 @@ RUNNERS = "nki.baremetal nki.benchmark nki.profile"
 
 
 _FOLDERS = tempfile.TemporaryDirectory()
+_TRACE = str(Path(_FOLDERS.name) / "profile.ntff")
 
 
 def runner(f, **options):
@@ -202,7 +203,7 @@ holds(
         warmup=10,
         iters=100,
         save_neff_name="file.neff",
-        save_trace_name="profile.ntff",
+        save_trace_name=_TRACE,
         additional_compile_opt=None,
     ),
 )
@@ -230,7 +231,7 @@ refused(
     broken=lambda f: runner(f, save_trace_name="profile.ntff", save_neff_name="other.neff"),
     error=ParameterError,
     match=r"file\.neff",
-    kept=lambda f: runner(f, save_trace_name="profile.ntff")(X),
+    kept=lambda f: runner(f, save_trace_name=_TRACE)(X),
     inside=False,
 )
 
