@@ -433,7 +433,7 @@ def test_benchmark_writes_the_trace_that_it_is_asked_for(tmp_path, capsys):
         copy(np.ones((128, columns), np.float32))
         traces.append(json.loads(path.read_text()))
         told = capsys.readouterr().out
-        assert str(path) in told and MODELLED in told and "no NTFF" in told
+        assert all(part in told for part in (str(path), MODELLED, "no NTFF"))
         assert [event for event in traces[-1]["traceEvents"] if event["ph"] == "X"]
         assert MODELLED in traces[-1]["otherData"]["note"]
     assert traces[0] != traces[1]
