@@ -76,11 +76,13 @@ class Artifacts:
     Args:
         folder: the working directory.
         overwrite: whether to replace files of other profiles. A profile replaces its own.
+        trace_name: of the trace, if the kernel's is not to be.
     """
 
-    def __init__(self, folder: Path, overwrite: bool) -> None:
+    def __init__(self, folder: Path, overwrite: bool, trace_name: str | None = None) -> None:
         self._folder = folder
         self._overwrite = overwrite
+        self._trace_name = trace_name
         self._written: set[Path] = set()
 
     def write(self, timeline: Timeline) -> None:
@@ -89,7 +91,7 @@ class Artifacts:
         Raises:
             ParameterError: the files are there, and are not to be replaced.
         """
-        trace = self._folder / f"{timeline.kernel}.modelled.trace.json"
+        trace = self._folder / (self._trace_name or f"{timeline.kernel}.modelled.trace.json")
         figures = self._folder / f"{timeline.kernel}.modelled.json"
         for path in (trace, figures):
             if path.exists() and not self._overwrite and path not in self._written:
@@ -99,7 +101,7 @@ class Artifacts:
                     fix="pass overwrite=True, or another working_directory",
                 )
         self._folder.mkdir(parents=True, exist_ok=True)
-        timeline.to_perfetto(trace)
+        _write_trace(timeline, trace)
         write_whole(figures, json.dumps(_figures(timeline), indent=2))
         self._written |= {trace, figures}
 
@@ -116,8 +118,14 @@ class TraceFile:
 
     def write(self, timeline: Timeline) -> None:
         """Write the trace of a call, in place of that of the one before."""
-        timeline.to_perfetto(self._path)
-        print(f"{self._path}: {timeline.kind}; open it in ui.perfetto.dev (it is no NTFF)")
+        _write_trace(timeline, self._path)
+
+
+def _write_trace(timeline: Timeline, path: Path) -> None:
+    """Write a trace, and say what is in a file with a name that promises another one."""
+    timeline.to_perfetto(path)
+    if path.suffix != ".json":
+        print(f"{path}: {timeline.kind}; for ui.perfetto.dev, it is no NTFF")
 
 
 def _figures(timeline: Timeline) -> dict[str, Any]:
@@ -300,8 +308,9 @@ def check_files(what: str, options: dict[str, Any], neff_needed: bool = False) -
 def profile_decorator(func: Callable | None = None, **options: Any) -> Any:
     """Model the profile of a kernel: `@nki.profile(working_directory=...)`.
 
-    Writes `NAME.modelled.json` (the figures) and `NAME.modelled.trace.json` (for ui.perfetto.dev)
-    to the folder instead of NEFF and NTFF files, which only a device gives.
+    Writes `NAME.modelled.json` (the figures) and `NAME.modelled.trace.json` (for ui.perfetto.dev),
+    or what save_trace_name calls it, to the folder instead of NEFF and NTFF files, which only a
+    device gives.
 
     Raises:
         ParameterError: no working_directory, not an absolute path, or another option that the
@@ -316,7 +325,10 @@ def profile_decorator(func: Callable | None = None, **options: Any) -> Any:
             rule="working_directory is required and is an absolute path",
             fix="pass e.g. working_directory=os.path.abspath('profiles')",
         )
-    artifacts = Artifacts(Path(folder), bool(options.get("overwrite")))
+    name = options.get("save_trace_name")
+    artifacts = Artifacts(
+        Path(folder), bool(options.get("overwrite")), None if name is None else os.fspath(name)
+    )
 
     def decorated(f: Callable) -> Benchmarked:
         return Benchmarked(as_kernel(f, "benchmark"), "nki.profile", artifacts)

@@ -451,6 +451,11 @@ def test_profile_writes_its_folder(tmp_path):
     figures = json.loads((tmp_path / "profiles" / "copy.modelled.json").read_text())
     assert figures["kind"] == MODELLED
     assert (tmp_path / "profiles" / "copy.modelled.trace.json").exists()
+    nki.profile(working_directory=str(tmp_path / "named"), save_trace_name="own.ntff")(copy)(
+        np.ones((128, 64), np.float32)
+    )
+    assert {f.name for f in (tmp_path / "named").iterdir()} == {"copy.modelled.json", "own.ntff"}
+    assert "traceEvents" in json.loads((tmp_path / "named" / "own.ntff").read_text())
     with pytest.raises(nkisim.KernelError, match="working_directory"):
         nki.profile(working_directory="relative")(copy)
 
