@@ -312,8 +312,8 @@ class _Run:
     def _overcommit(self) -> bool:
         """Give memory that is not there, where one point of the program needs more than there is.
 
-        SBUF is spilled before scheduling, but for what one instruction needs. Spills of PSUM are
-        not modelled.
+        SBUF is spilled before scheduling, but for what one instruction needs; and results leave
+        PSUM, but for those that are not complete.
         """
         pending = [
             (pool.waiting[1], memory)
