@@ -10,16 +10,23 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable
+from itertools import pairwise
 
 import numpy as np
 
 from kernels.validation.point import Point
 from kernels.validation.points import POINTS
+from kernels.validation.points_held_out import HELD_OUT
 from kernels.validation.points_trn2 import POINTS as POINTS_TRN2
 
 Row = tuple[Point, float]
 
-_LISTS = {"NeuronCore-v2": POINTS, "NeuronCore-v3": POINTS_TRN2}
+# (what they are of, what the points are called, the points)
+_LISTS = [
+    ("NeuronCore-v2", "points", POINTS),
+    ("NeuronCore-v3", "points", POINTS_TRN2),
+    ("NeuronCore-v2, held out", "held-out points", HELD_OUT),
+]
 
 
 def evaluate(points: Iterable[Point], *, full: bool = False, progress: bool = False) -> list[Row]:
@@ -47,15 +54,15 @@ def errors(rows: Iterable[Row]) -> np.ndarray:
     return np.array([m / p.published_us - 1 for p, m in rows])
 
 
-def table(rows: list[Row]) -> str:
-    """The rows and their statistics as text."""
+def table(rows: list[Row], what: str = "points") -> str:
+    """The rows and their statistics as text, with a name for the points."""
     wide = max(len(p.name) for p, _ in rows)
     out = [f"{'point':{wide}} {'trust':7} {'published us':>13} {'modelled us':>13} {'error':>8}"]
     for (p, m), e in zip(rows, errors(rows), strict=True):
         out.append(f"{p.name:{wide}} {p.trust:7} {p.published_us:13.2f} {m:13.2f} {e:8.1%}")
     size = np.abs(errors(rows))
     out.append(
-        f"{len(rows)} points: median absolute error {np.median(size):.1%}, "
+        f"{len(rows)} {what}: median absolute error {np.median(size):.1%}, "
         f"{np.mean(size <= 0.35):.0%} within 35 %, largest {size.max():.0%}"
     )
     return "\n".join(out)
@@ -75,6 +82,12 @@ def shortening(few: Iterable[Row], every: Iterable[Row]) -> list[tuple[Point, fl
     return sorted(found, key=lambda row: -abs(row[1]))
 
 
+def slower(names: Iterable[str], modelled: dict[str, float]) -> list[str]:
+    """Those of the names that are modelled as slower than the name before, by more than 0.1 %."""
+    names = list(names)
+    return [b for a, b in pairwise(names) if modelled[b] > 1.001 * modelled[a]]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m kernels.validation", description=__doc__.splitlines()[0]
@@ -87,13 +100,13 @@ def main() -> None:
     options = parser.parse_args()
     names = options.names
     written = []
-    for core, every in _LISTS.items():
+    for title, what, every in _LISTS:
         chosen = [p for p in every if not names or any(n in p.name for n in names)]
         if not chosen:
             continue
         rows = evaluate(chosen, full=options.full, progress=True)
-        print(f"{core}\n{table(rows)}\n")
-        if options.full:
+        print(f"{title}\n{table(rows, what)}\n")
+        if options.full and any(p.shortened for p in chosen):
             wide = max(len(p.name) for p, _ in rows)
             print("modelled from a few iterations, against all of them:")
             for p, change in shortening(evaluate(chosen), rows):

@@ -1,4 +1,4 @@
-"""Self-attention of one head: softmax(q k^T / 8) v, in three of the forms that were measured.
+"""Self-attention of one head: softmax(q k^T / 8) v, in some of the forms that were measured.
 
 The published kernels are AWS's reference for small heads, what Autocomp made of it, and a teaching
 kernel that takes every intermediate result through HBM. These are our own, with the same tiles and
@@ -22,28 +22,40 @@ def small_heads(q, k, v):
     """q (rows, head), k and v (length, head), fp32; products in bfloat16. The result is computed
     with its axes swapped, and stored that way."""
     out = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
-    length, head = k.shape
-    tiles = length // P
+    tiles = k.shape[0] // P
     right, values, left = _tiles(q, k, v)
     for i in nl.affine_range(q.shape[0] // P):
         scores, least = _scores(left[i], right, tiles, q.dtype)
         powers = nisa.activation(op=nl.exp, data=scores, bias=least)
         sums = nisa.tensor_reduce(np.add, powers, axis=(1,))
-        turned = _turned(nl.copy(powers, dtype=nl.bfloat16), tiles)
-        share = nl.copy(nl.divide(1.0, sums).broadcast_to((P, head)))
-        total = nl.zeros((head, P), nl.float32, buffer=nl.psum)
-        for j in nl.affine_range(tiles):
-            total += nisa.nc_matmul(values[:, j, :], turned[:, j, :])
-        result = nl.multiply(nl.copy(total), nisa.nc_transpose(share))
-        row, column = nl.arange(P)[None, :], nl.arange(head)[:, None]
-        nl.store(out[i * P + row, column], value=result)
+        _store_swapped(out, i, nl.copy(powers, dtype=nl.bfloat16), sums, values)
+    return out
+
+
+@nki.jit
+def small_heads_summed(q, k, v, half_scores=False, whole_powers=False):
+    """The same with the sum taken by the instruction that computes the powers.
+
+    half_scores: scores are in bfloat16. whole_powers: powers are in fp32, and copied to bfloat16
+    by another instruction."""
+    out = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
+    tiles = k.shape[0] // P
+    right, values, left = _tiles(q, k, v)
+    for i in nl.affine_range(q.shape[0] // P):
+        dtype = nl.bfloat16 if half_scores else q.dtype
+        scores, least = _scores(left[i], right, tiles, dtype)
+        sums = nl.zeros((nl.par_dim(P), 1), dtype=q.dtype)
+        powers = _powers(scores, sums, q.dtype if whole_powers else nl.bfloat16, bias=least)
+        if whole_powers:
+            powers = nisa.tensor_copy(powers, dtype=nl.bfloat16)
+        _store_swapped(out, i, powers, sums, values)
     return out
 
 
 @nki.jit
 def small_heads_fused(q, k, v):
-    """The same with the sum taken by the instruction that computes the powers, scores in bfloat16,
-    and the result with its axes in order."""
+    """With the sum taken by that instruction, scores in bfloat16, and the result with its axes in
+    order."""
     out = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     length, head = k.shape
     tiles = length // P
@@ -51,16 +63,7 @@ def small_heads_fused(q, k, v):
     for i in nl.affine_range(q.shape[0] // P):
         scores, least = _scores(left[i], right, tiles, nl.bfloat16)
         sums = nl.zeros((nl.par_dim(P), 1), dtype=q.dtype)
-        powers = nisa.activation(
-            op=nl.exp,
-            data=scores,
-            bias=least,
-            reduce_op=np.add,
-            reduce_res=sums,
-            reduce_cmd=nisa.reduce_cmd.reset_reduce,
-            dtype=nl.bfloat16,
-        )
-        turned = _turned(powers, tiles)
+        turned = _turned(_powers(scores, sums, nl.bfloat16, bias=least), tiles)
         total = nl.zeros((P, head), nl.float32, buffer=nl.psum)
         for j in nl.affine_range(tiles):
             total += nisa.nc_matmul(turned[:, j, :], values[:, j, :])
@@ -70,9 +73,12 @@ def small_heads_fused(q, k, v):
 
 
 @nki.jit
-def through_hbm(q, k, v):
+def through_hbm(q, k, v, summed=False):
     """q (128, rows), k and v (128, length), fp32 and without the scale: each step of the softmax
-    reads what it needs from HBM, and writes its result there."""
+    reads what it needs from HBM, and writes its result there.
+
+    summed: the sum is taken by the instruction that computes the powers, not in a step of its own.
+    """
     rows, length = q.shape[1], k.shape[1]
     strips, tiles = rows // P, length // P
     out = nl.ndarray((rows, P), dtype=q.dtype, buffer=nl.shared_hbm)
@@ -98,9 +104,14 @@ def through_hbm(q, k, v):
             )
         nl.store(shifted[i], row)
     for i in nl.affine_range(strips):
-        nl.store(powers[i], nisa.activation(op=nl.exp, data=nl.load(shifted[i])))
-    for i in nl.affine_range(strips):
-        sums[:, nl.ds(i, 1)] = nisa.tensor_reduce(np.add, nl.load(powers[i]), axis=(1,))
+        row = nl.load(shifted[i])
+        if summed:
+            nl.store(powers[i], _powers(row, sums[:, nl.ds(i, 1)], q.dtype))
+        else:
+            nl.store(powers[i], nisa.activation(op=nl.exp, data=row))
+    if not summed:
+        for i in nl.affine_range(strips):
+            sums[:, nl.ds(i, 1)] = nisa.tensor_reduce(np.add, nl.load(powers[i]), axis=(1,))
     share = nisa.reciprocal(sums)
     for i in nl.affine_range(strips):
         row = nisa.tensor_scalar(
@@ -148,6 +159,32 @@ def _scores(left, right, tiles, dtype):
             np.max, scores[:, part], axis=(1,), dtype=nl.float32, negate=True
         )
     return scores, nisa.tensor_reduce(np.min, least, axis=(1,))
+
+
+def _powers(scores, sums, dtype, **bias):
+    """exp(scores + bias), and its sum by row in `sums`, by one instruction."""
+    return nisa.activation(
+        op=nl.exp,
+        data=scores,
+        reduce_op=np.add,
+        reduce_res=sums,
+        reduce_cmd=nisa.reduce_cmd.reset_reduce,
+        dtype=dtype,
+        **bias,
+    )
+
+
+def _store_swapped(out, i, powers, sums, values):
+    """128 rows of the result, computed with its axes swapped, and stored that way."""
+    _, tiles, head = values.shape
+    turned = _turned(powers, tiles)
+    share = nl.copy(nl.divide(1.0, sums).broadcast_to((P, head)))
+    total = nl.zeros((head, P), nl.float32, buffer=nl.psum)
+    for j in nl.affine_range(tiles):
+        total += nisa.nc_matmul(values[:, j, :], turned[:, j, :])
+    result = nl.multiply(nl.copy(total), nisa.nc_transpose(share))
+    row, column = nl.arange(P)[None, :], nl.arange(head)[:, None]
+    nl.store(out[i * P + row, column], value=result)
 
 
 def _turned(powers, tiles):

@@ -85,7 +85,7 @@ class Point:
         import nkisim
 
         # Some of them spill, which is the point, and one only loads.
-        with nkisim.checks(sbuf="off", output="off"):
+        with nkisim.checks(sbuf="off", psum="off", output="off"):
             found = nkisim.profile(self.function.on(self.machine), *self.args(repeats))
         return found.latency_us if self.how == "latency" else found.body_us
 

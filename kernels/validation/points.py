@@ -252,9 +252,8 @@ EXCLUDED = {
     "Tilebench layernorm: 54 us": "the kernel's source is not known",
     "Stable Diffusion and flash attention, fused RMSNorm: limits of AWS's own tests": "limits that "
     "a test asserts, with slack, not measurements",
-    "NKIBench: matmul, RMSNorm and matmul, transposed matmul, GQA, LoRA, SwiGLU": "no version "
-    "of ours yet",
-    "Autocomp: the other steps of attention and Mamba": "no version of ours yet",
+    "Autocomp: attention of small heads, 434 and 385 us": "the steps of 437 and 384 us, to the "
+    "model: loops fused that only load, and a mask that is not used",
     "Autocomp: depthwise convolution, 8.01 to 0.46 ms": "the compiler makes one instruction of up "
     "to 128 iterations of a loop; the model does not, and is far too slow",
     "convolution limits: 4300 and 1300 us": "limits for students to beat, not measurements",

@@ -14,6 +14,7 @@ from kernels.validation import (
     elementwise,
     layernorm,
     mamba,
+    mamba_steps,
     matmul,
     nkibench,
     vector_add,
@@ -177,21 +178,34 @@ def test_matmuls_multiply(kernel, options):
 
 
 @pytest.mark.parametrize(
-    "kernel", [mamba.mamba_v1, mamba.mamba_v2, mamba.mamba_v3, mamba.mamba_chunks]
+    ("kernel", "options"),
+    [
+        (mamba.mamba_v1, ()),
+        (mamba.mamba_v2, ()),
+        (mamba.mamba_v3, ()),
+        (mamba.mamba_chunks, ()),
+        (mamba_steps.rows_hoisted, ()),
+        (mamba_steps.reordered, ()),
+        (mamba_steps.reordered, (True,)),
+        (mamba_steps.chunked, ()),
+        (mamba_steps.chunked, (True,)),
+        (mamba_steps.chunked, (True, True)),
+    ],
 )
-def test_mambas_scan(kernel):
-    length, states = 1024, 3
-    delta, u = np.abs(random(1, 128, length)), random(1, 128, length)
-    a, b, c = -np.abs(random(128, states)), random(1, states, length), random(1, states, length)
-    want = np.zeros((1, 128, length))
+def test_mambas_scan(kernel, options):
+    channels, length, states = 256, 1024, 3
+    delta, u = np.abs(random(1, channels, length)), random(1, channels, length)
+    a = -np.abs(random(channels, states))
+    b, c = random(1, states, length), random(1, states, length)
+    want = np.zeros((1, channels, length))
     for s in range(states):
-        state = np.zeros(128)
+        state = np.zeros(channels)
         for i in range(length):
             state = (
                 np.exp(delta[0, :, i] * a[:, s]) * state + delta[0, :, i] * u[0, :, i] * b[0, s, i]
             )
             want[0, :, i] += state * c[0, s, i]
-    np.testing.assert_allclose(kernel(delta, u, a, b, c), want, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(kernel(delta, u, a, b, c, *options), want, rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.parametrize("pool", [1, 2])
@@ -243,16 +257,26 @@ def test_nkibench_normalised_products_do_both():
     np.testing.assert_allclose(nkibench.matmul_add_rmsnorm(x, w, z, gain), want, atol=1e-4)
 
 
-@pytest.mark.parametrize("kernel", [attention.small_heads, attention.small_heads_fused])
-def test_attention_of_small_heads_attends(kernel):
+@pytest.mark.parametrize(
+    ("kernel", "options"),
+    [
+        (attention.small_heads, ()),
+        (attention.small_heads_summed, ()),
+        (attention.small_heads_summed, (True,)),
+        (attention.small_heads_summed, (False, True)),
+        (attention.small_heads_fused, ()),
+    ],
+)
+def test_attention_of_small_heads_attends(kernel, options):
     q, k, v = random(256, 64), random(384, 64), random(384, 64)
     exp = np.exp(q @ k.T / 8)
     want = exp / exp.sum(1, keepdims=True) @ v
-    np.testing.assert_allclose(kernel(q, k, v), want, atol=0.02)  # bfloat16 products
+    np.testing.assert_allclose(kernel(q, k, v, *options), want, atol=0.02)  # bfloat16 products
 
 
-def test_attention_through_hbm_attends():
+@pytest.mark.parametrize("summed", [False, True])
+def test_attention_through_hbm_attends(summed):
     q, k, v = random(128, 256) / 4, random(128, 1024) / 4, random(128, 1024)
     exp = np.exp(q.T @ k)
     want = exp / exp.sum(1, keepdims=True) @ v.T
-    np.testing.assert_allclose(attention.through_hbm(q, k, v), want, atol=1e-4)
+    np.testing.assert_allclose(attention.through_hbm(q, k, v, summed), want, atol=1e-4)
