@@ -57,12 +57,22 @@ def scatter(rows: Iterable[Row], instances: str, alt: str) -> Figure:
 
 
 class Table:
-    """Rows of text, as an HTML table on a page and as one line elsewhere."""
+    """Rows of text, as an HTML table on a page and as one line elsewhere.
 
-    def __init__(self, name: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    Args:
+        name: what it shows.
+        head: names of the columns.
+        rows: their texts.
+        style: a class of book.css.
+    """
+
+    def __init__(
+        self, name: str, head: Iterable[str], rows: Iterable[Iterable[str]], style: str = ""
+    ) -> None:
         self.name = name
         self.head = list(head)
         self.rows = [list(r) for r in rows]
+        self.style = style
 
     def __repr__(self) -> str:
         return f"Table: {self.name}, {len(self.rows)} rows"
@@ -72,8 +82,9 @@ class Table:
             return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
 
         body = "".join(line(r, "td") for r in self.rows)
+        style = f"dataframe {self.style}".rstrip()
         return (
-            f'<table class="dataframe"><thead>{line(self.head, "th")}</thead>'
+            f'<table class="{style}"><thead>{line(self.head, "th")}</thead>'
             f"<tbody>{body}</tbody></table>"
         )
 
@@ -99,4 +110,5 @@ def table(rows: Iterable[Row]) -> Table:
             ]
             for p, m in rows
         ),
+        style="points",
     )
