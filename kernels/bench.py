@@ -17,6 +17,7 @@ import datetime
 import functools
 import gc
 import html
+import io
 import json
 import os
 import platform
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import kernels
+from kernels.options import output_file, positive
 
 if TYPE_CHECKING:
     from nkisim.cost.timeline import Timeline
@@ -313,8 +315,10 @@ def bound(label: str, seconds: float, *, how: str) -> Record:
 
 
 def write_json(records: Iterable[Record], path: str | Path) -> None:
-    """Write records with all their samples as a JSON list."""
-    Path(path).write_text(json.dumps([r.as_dict() for r in records], indent=1) + "\n")
+    """Write records with all their samples as a JSON list. An error leaves what was there."""
+    from nkisim.files import write_whole
+
+    write_whole(path, json.dumps([r.as_dict() for r in records], indent=1) + "\n")
 
 
 def read_json(path: str | Path) -> list[Record]:
@@ -327,15 +331,19 @@ def read_json(path: str | Path) -> list[Record]:
 
 
 def write_csv(records: Iterable[Record], path: str | Path) -> None:
-    """Write one line a record: label, kind, statistics in seconds, and circumstances."""
+    """Write one line a record: label, kind, statistics in seconds, and circumstances. An error
+    leaves what was there."""
+    from nkisim.files import write_whole
+
     columns = ["label", "kind", "unit", "median", "p20", "p80"]
     columns += ["how", "backend", "machine", "versions", "date"]
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, extrasaction="ignore")
-        writer.writeheader()
-        for record in records:
-            versions = " ".join(f"{name}={value}" for name, value in record.versions.items())
-            writer.writerow(record.as_dict() | {"versions": versions})
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, extrasaction="ignore")
+    writer.writeheader()
+    for record in records:
+        versions = " ".join(f"{name}={value}" for name, value in record.versions.items())
+        writer.writerow(record.as_dict() | {"versions": versions})
+    write_whole(path, text.getvalue())
 
 
 def format_seconds(seconds: float) -> str:
@@ -438,9 +446,15 @@ def _is_torch_tensor(value: Any) -> bool:
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare simulated kernels, forward and after their first call, with plain NumPy."""
     parser = argparse.ArgumentParser(prog="python -m kernels.bench", description=main.__doc__)
-    parser.add_argument("--iters", type=int, default=30, help="timed rounds (default %(default)s)")
-    parser.add_argument("--json", metavar="FILE", help="also write every sample as JSON")
-    parser.add_argument("--csv", metavar="FILE", help="also write one line a record as CSV")
+    parser.add_argument(
+        "--iters", type=positive, default=30, help="timed rounds (default %(default)s)"
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", type=output_file, help="also write every sample as JSON"
+    )
+    parser.add_argument(
+        "--csv", metavar="FILE", type=output_file, help="also write one line a record as CSV"
+    )
     options = parser.parse_args(argv)
 
     from kernels.bench_cases import cases

@@ -19,6 +19,7 @@ import numpy as np
 import kernels
 from kernels import bench
 from kernels.bench import Kind, Record
+from kernels.options import input_file, output_file
 
 
 class NoDeviceError(RuntimeError):
@@ -145,11 +146,18 @@ def model() -> dict[str, Record]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure the book's kernels on a NeuronCore, or hold such measurements against the model."""
     parser = argparse.ArgumentParser(prog="python -m kernels.device", description=main.__doc__)
-    parser.add_argument("--json", metavar="FILE", help="write what was measured")
-    parser.add_argument("--compare", metavar="FILE", help="measurements to hold against the model")
+    file = parser.add_mutually_exclusive_group()
+    file.add_argument("--json", metavar="FILE", type=output_file, help="write what was measured")
+    file.add_argument(
+        "--compare", metavar="FILE", type=input_file, help="measurements to hold against the model"
+    )
     options = parser.parse_args(argv)
     if options.compare:
-        measured = {r.label.removesuffix(": device"): r for r in bench.read_json(options.compare)}
+        try:
+            records = bench.read_json(options.compare)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            parser.error(f"{options.compare} is no list of records, as --json writes it")
+        measured = {r.label.removesuffix(": device"): r for r in records}
         modelled = model()
         for label in (name for name in modelled if name in measured):
             ratio = modelled[label].median / measured[label].median

@@ -14,9 +14,10 @@ def write_whole(path: str | Path, text: str) -> None:
         OSError: it cannot be written.
     """
     path = Path(path)
-    if path.exists() and not path.is_file():  # a pipe, /dev/stdout: nothing to replace
+    if is_device(path):  # nothing to replace
         path.write_text(text, encoding="utf-8")
         return
+    path = path.resolve()  # a link stays one
     handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", text=True)
     try:
         with open(handle, "w", encoding="utf-8") as file:
@@ -26,6 +27,13 @@ def write_whole(path: str | Path, text: str) -> None:
     except BaseException:
         os.unlink(beside)
         raise
+
+
+def is_device(path: Path) -> bool:
+    """Whether it is a pipe or the like, or what the system lists as a file that a process holds
+    open: /dev/stdout, wherever that goes."""
+    system = path.parts[:2] in (("/", "dev"), ("/", "proc"))
+    return path.exists() and (system or not path.is_file())
 
 
 def _umask() -> int:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
 
+from kernels.options import output_file
 from kernels.validation.point import Point
 from kernels.validation.points import POINTS
 from kernels.validation.points_held_out import HELD_OUT
 from kernels.validation.points_trn2 import POINTS as POINTS_TRN2
+from nkisim.files import write_whole
 
 Row = tuple[Point, float]
 
@@ -88,17 +90,22 @@ def slower(names: Iterable[str], modelled: dict[str, float]) -> list[str]:
     return [b for a, b in pairwise(names) if modelled[b] > 1.001 * modelled[a]]
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print, and write if asked, what is modelled and what is published."""
     parser = argparse.ArgumentParser(
         prog="python -m kernels.validation", description=__doc__.splitlines()[0]
     )
     parser.add_argument("names", nargs="*", help="parts of names of points; all when none")
-    parser.add_argument("--json", help="also write the rows to this file")
+    parser.add_argument("--json", type=output_file, help="also write the rows to this file")
     parser.add_argument(
         "--full", action="store_true", help="model every iteration (a minute or two)"
     )
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     names = options.names
+    known = [p.name for _, _, every in _LISTS for p in every]
+    for name in names:
+        if not any(name in k for k in known):
+            parser.error(f"no point is named like {name!r}; there are {', '.join(sorted(known))}")
     written = []
     for title, what, every in _LISTS:
         chosen = [p for p in every if not names or any(n in p.name for n in names)]
@@ -113,11 +120,8 @@ def main() -> None:
                 print(f"{p.name:{wide}} {change:+8.2%}")
             print()
         written += [{"core": p.core, "name": p.name, "modelled_us": m} for p, m in rows]
-    if not written:
-        parser.error(f"no point is named like {names}")
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(written, file, indent=1)
+        write_whole(options.json, json.dumps(written, indent=1))
 
 
 if __name__ == "__main__":
