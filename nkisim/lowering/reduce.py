@@ -10,7 +10,7 @@ import numpy as np
 
 from nkisim import alu
 from nkisim.dtypes import BOOL, F32, FLOATS, INTEGERS, as_dtype
-from nkisim.errors import DTypeError, ParameterError
+from nkisim.errors import DTypeError, ParameterError, warn
 from nkisim.index import IndexTensor, Mask, as_int
 from nkisim.lowering.elementwise import elementwise
 from nkisim.lowering.memory import ndarray
@@ -27,43 +27,72 @@ def free_axes(what: str, axis: object, x: Tensor) -> tuple[int, ...]:
     Raises:
         ParameterError: not integers, the partition axis, or not the last axes in a row.
     """
-    given = axis if isinstance(axis, tuple | list) else (axis,)
-    numbers = [as_int(a) for a in given]
-    if numbers and None not in numbers:
-        axes = tuple(sorted(a + x.ndim if a < 0 else a for a in numbers))
-        if axes == tuple(range(x.ndim - len(axes), x.ndim)) and 0 not in axes:
-            return axes
+    axes = _as_axes(axis, x)
+    if axes and axes == list(range(x.ndim - len(axes), x.ndim)) and axes[0] > 0:
+        return tuple(axes)
     last = ", ".join(str(list(range(i, x.ndim))) for i in range(x.ndim - 1, 0, -1))
     raise ParameterError(
         f"{what}: axis={axis!r} of {x.describe()}",
         rule="an engine reduces the last free axes, in a row, and never axis 0, which lies across "
         f"partitions; of this tile: {last}",
-        fix="permute the axes in the index (an access pattern costs nothing), or reduce axis 0 "
+        fix=_permuting(x, axes)
+        if axes and _all_free(axes, x)
+        else "permute the axes in the index (an access pattern costs nothing), or reduce axis 0 "
         "with nisa.tensor_partition_reduce or a matmul with ones",
     )
 
 
-def with_axes_last(x: Any, axis: Any, mask: Mask | None = None) -> tuple[Any, Any, Any]:
+def with_axes_last(what: str, x: Any, axis: Any, mask: Mask | None = None) -> tuple[Any, Any, Any]:
     """`x`, `axis` and `mask` with the axes to reduce moved to the end, when they are free axes.
 
     The documentation wants the last axes, and AWS's own average pooling tutorial sums axes [2, 4]
-    of five: the compiler permutes the access pattern, which costs nothing. `free_axes` refuses
-    what is left.
+    of five: the compiler permutes the access pattern, which costs nothing (aws-neuron-sdk issue
+    1257), and a warning says so. `free_axes` refuses what is left.
     """
-    numbers = [as_int(a) for a in (axis if isinstance(axis, tuple | list) else (axis,))]
-    if not isinstance(x, Tensor) or None in numbers:
+    axes = _as_axes(axis, x) if isinstance(x, Tensor) else None
+    if not axes or not _all_free(axes, x) or axes[0] == x.ndim - len(axes):
         return x, axis, mask
-    axes = sorted({a + x.ndim if a < 0 else a for a in numbers})
-    if len(axes) != len(numbers) or not axes or axes[0] < 1 or axes[-1] >= x.ndim:
-        return x, axis, mask
-    if axes[0] == x.ndim - len(axes):
-        return x, axis, mask
-    order = [d for d in range(x.ndim) if d not in axes] + axes
+    warn(
+        ParameterError(
+            f"{what}: axis={axis!r} of {x.describe()}",
+            rule="the documentation has the last free axes only; for others the compiler permutes "
+            "the access pattern",
+            fix=_permuting(x, axes),
+        )
+    )
+    order = _with_last(axes, x)
     if isinstance(mask, Mask):
         mask = mask.permuted(x.shape, order)
     shape = tuple(x.shape[d] for d in order)
     coefs = tuple(tuple(row[d] for d in order) for row in x.coefs)
     return x.view_as(shape, x.offsets, coefs), tuple(range(x.ndim - len(axes), x.ndim)), mask
+
+
+def _as_axes(axis: Any, x: Tensor) -> list[int] | None:
+    """The axes, in order, counted from the first. None when one is no integer."""
+    numbers = [as_int(a) for a in (axis if isinstance(axis, tuple | list) else (axis,))]
+    return None if None in numbers else sorted([a + x.ndim if a < 0 else a for a in numbers])
+
+
+def _all_free(axes: list[int], x: Tensor) -> bool:
+    """Whether axes are free axes of a tile, each once."""
+    return axes[0] > 0 and axes[-1] < x.ndim and len(set(axes)) == len(axes)
+
+
+def _with_last(axes: list[int], x: Tensor) -> list[int]:
+    return [d for d in range(x.ndim) if d not in axes] + axes
+
+
+def _permuting(x: Tensor, axes: list[int]) -> str:
+    """How to index a tile so that some of its free axes come last."""
+    order = _with_last(axes, x)
+    names = [f"i{d}" for d in range(x.ndim)]
+    ranges = ", ".join([f"0:{x.shape[d]}" for d in order])
+    index = ", ".join([names[order.index(d)] for d in range(x.ndim)])
+    return (
+        f"permute the axes in the index, which costs nothing: {', '.join(names)} = "
+        f"nl.mgrid[{ranges}], then axis={list(range(x.ndim - len(axes), x.ndim))} of t[{index}]"
+    )
 
 
 def reduce(
@@ -283,7 +312,7 @@ def _reduce_free(
 ) -> Tensor:
     """:func:`reduce` of any free axes; of the last ones with `keepdims`."""
     if not keepdims:
-        x, axis, mask = with_axes_last(x, axis, mask)
+        x, axis, mask = with_axes_last(what, x, axis, mask)
     return reduce(what, op, x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
 
 

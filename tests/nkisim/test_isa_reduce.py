@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import warnings
+
 import ml_dtypes
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -15,6 +18,7 @@ from nkisim.errors import (
     DTypeError,
     KernelError,
     MemorySpaceError,
+    NkiWarning,
     ParameterError,
     ShapeError,
     UninitializedReadError,
@@ -450,4 +454,40 @@ def test_free_axes_that_are_not_the_last_under_a_mask(axes, compute):
     def body(t):
         return nl.sum(t, axis=list(axes), mask=nl.arange(4)[None, :, None, None] < 3)
 
-    close(compute(body, x), x[:, :3].astype(float).sum(axis=axes))
+    with pytest.warns(NkiWarning, match="the last free axes only"):
+        close(compute(body, x), x[:, :3].astype(float).sum(axis=axes))
+
+
+@pytest.mark.parametrize("axes", [(1,), (-2,), (1, 3), (2, 1), (3, -2), (-1, 2, 1)])
+@pytest.mark.parametrize("name", ["max", "mean", "min", "prod", "sum", "var"])
+def test_how_to_reduce_free_axes_that_are_not_the_last_is_said(name, axes, compute):
+    """The message has an index to copy; what comes of that is what NumPy gives."""
+    x = numbers((5, 4, 6, 3))
+    function, wanted = getattr(nl, name), getattr(np, name)(x.astype(float), axis=axes)
+    warns, last = name not in ("mean", "var"), set(axes) in ({3, -2}, {-1, 2, 1})
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        if warns or last:
+            got = compute(lambda t: function(t, axis=list(axes)), x)
+            close(got, wanted.reshape(got.shape))
+        else:
+            with pytest.raises(ParameterError, match="the last free axes, in a row") as caught:
+                compute(lambda t: function(t, axis=list(axes)), x)
+    if last:
+        assert not found
+        return
+    message = str(found[0].message if warns else caught.value)
+    assert f"nl.{name}: axis={list(axes)} of" in message
+    grid, axis, index = re.search(
+        r"i0, i1, i2, i3 = nl.mgrid(\[.*\]), then axis=(\[.*\]) of t(\[.*\])$", message
+    ).groups()
+
+    def body(t):
+        i = eval("nl.mgrid" + grid, {"nl": nl})
+        permuted = eval("t" + index, {"t": t} | {f"i{d}": part for d, part in enumerate(i)})
+        return function(permuted, axis=eval(axis))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        close(compute(body, x), wanted)

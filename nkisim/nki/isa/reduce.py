@@ -6,7 +6,7 @@ from typing import Any
 
 from nkisim import alu
 from nkisim.dtypes import as_dtype, promote
-from nkisim.errors import MemorySpaceError, ParameterError, ShapeError, warn
+from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
 from nkisim.index import Mask
 from nkisim.lowering import reduce as lowering
 from nkisim.lowering.elementwise import operator_name
@@ -56,18 +56,7 @@ def tensor_reduce(
     """
     what = "nisa.tensor_reduce"
     name = one_of(what, operator_name(op), alu.REDUCTIONS)
-    last = lowering.with_axes_last(data, axis, mask)
-    if last[0] is not data:
-        warn(
-            ParameterError(
-                f"{what}: axis={axis!r} of {data.describe()}",
-                rule="the documentation has the last free axes only; for others the compiler "
-                "permutes the access pattern",
-                fix="permute the axes in the index yourself, which costs nothing: "
-                "t[i_p, i_b, i_a] for t[i_p, i_a, i_b]",
-            )
-        )
-    data, axis, mask = last
+    data, axis, mask = lowering.with_axes_last(what, data, axis, mask)
     return lowering.reduce(
         what, name, data, axis, dtype=dtype, mask=mask, keepdims=keepdims, negate=bool(negate)
     )

@@ -23,6 +23,7 @@ from nkisim.errors import (
     DTypeError,
     IndexingError,
     MemorySpaceError,
+    NkiWarning,
     ParameterError,
     PlacementError,
     ShapeError,
@@ -241,19 +242,38 @@ refused(
     match="HBM is reached by DMA",
     kept=lambda f: f(tile(4, 4), 1),
 )
-# Any free axes do for sum, max, min and prod (AWS's average pooling sums axes [2, 4]); the
-# partition axis does for none.
-refused(
-    [*REDUCTIONS.split(), "nl.all", "nl.softmax"],
+# Other free axes do for sum, max, min and prod, with a warning (AWS's average pooling sums axes
+# [2, 4]); the partition axis does for none.
+_AXES = (
     "axis: free dims only (never 0) and must be the trailing contiguous dims, "
-    "e.g. 1 | [1,2] | [1,2,3] | [1,2,3,4]",
+    "e.g. 1 | [1,2] | [1,2,3] | [1,2,3,4]"
+)
+_NO_AXES = (
+    (lambda f: f(tile(4, 3, 2), 0), ParameterError, "never axis 0"),
+    (lambda f: f(tile(4, 3, 2), 3), ParameterError, "never axis 0"),
+    (lambda f: f(tile(4, 3, 2), [2, 2]), ParameterError, "never axis 0"),
+)
+refused(
+    "nl.max nl.min nl.prod nl.sum",
+    _AXES,
     broken=lambda f: f(tile(4, 3, 2), [0, 1]),
     error=ParameterError,
     match="never axis 0",
     also=(
-        (lambda f: f(tile(4, 3, 2), 0), ParameterError, "never axis 0"),
-        (lambda f: f(tile(4, 3, 2), 3), ParameterError, "never axis 0"),
+        *_NO_AXES,
+        (lambda f: f(tile(4, 3, 2), 1), NkiWarning, "the last free axes only"),
+        (lambda f: f(tile(4, 2, 3, 2), [1, 3]), NkiWarning, "the last free axes only"),
+        (lambda f: f(tile(4, 3, 2), 1, keepdims=True), ParameterError, "never axis 0"),
     ),
+    kept=lambda f: (f(tile(4, 3, 2), [1, 2]), f(tile(4, 3, 2), 2)),
+)
+refused(
+    "nl.all nl.mean nl.softmax nl.var",
+    _AXES,
+    broken=lambda f: f(tile(4, 3, 2), [0, 1]),
+    error=ParameterError,
+    match="never axis 0",
+    also=(*_NO_AXES, (lambda f: f(tile(4, 3, 2), 1), ParameterError, "never axis 0")),
     kept=lambda f: (f(tile(4, 3, 2), [1, 2]), f(tile(4, 3, 2), 2)),
 )
 
