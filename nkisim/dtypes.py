@@ -37,13 +37,20 @@ def as_dtype(dtype: object, what: str = "dtype") -> np.dtype:
     Raises:
         DTypeError: the NeuronCore has no such type (64-bit types, complex, strings).
     """
-    if type(dtype) is np.dtype and dtype in SUPPORTED:
+    if isinstance(dtype, np.dtype) and dtype in SUPPORTED:
         return dtype
     try:
         found = _BY_NAME.get(dtype) if isinstance(dtype, str) else None
-        found = found or np.dtype(dtype)
+        found = found or (None if dtype is None else np.dtype(dtype))  # None is float64 to NumPy
     except TypeError:
         found = None
+    is_type = isinstance(dtype, type | np.dtype)
+    if not is_type and isinstance(getattr(dtype, "shape", None), tuple):
+        raise DTypeError(
+            f"{what} is a {type(dtype).__name__} of shape {dtype.shape}, and no type",
+            rule="a type is one of nki.language, or NumPy's; a tensor has one",
+            fix="write its type: x.dtype",
+        )
     if found is None or found not in SUPPORTED:
         narrower = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
         hint = narrower.get(getattr(found, "name", ""), "one of " + ", ".join(sorted(_BY_NAME)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nkisim.access import AccessPattern
-from nkisim.dtypes import INTEGERS
+from nkisim.dtypes import BOOL, INTEGERS
 from nkisim.errors import DTypeError, IndexingError, MemorySpaceError, ShapeError
 from nkisim.index import IndexTensor, as_int, broadcast_shapes
 from nkisim.memory import Space
@@ -42,7 +42,9 @@ class DynamicIndex:
             raise DTypeError(
                 f"{tile.describe()} of {tile.dtype} is used as an index",
                 rule="indices are integers",
-                fix="load the indices as int32 or uint32, or convert the tile with dtype=",
+                fix="choose by values with nl.where(condition, x, y)"
+                if tile.dtype == BOOL
+                else "load the indices as int32 or uint32, or convert the tile with dtype=",
             )
         if tile.space is not Space.SBUF:
             raise MemorySpaceError(

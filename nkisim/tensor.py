@@ -7,13 +7,14 @@ call the functions of `nki.language`.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 
 import numpy as np
 
 from nkisim.access import AccessPattern, Form
 from nkisim.dtypes import as_dtype
-from nkisim.errors import ControlFlowError, ParameterError, ShapeError
+from nkisim.errors import ControlFlowError, IndexingError, ParameterError, ShapeError
 from nkisim.index import IndexTensor, Mask, as_int
 from nkisim.indexing import index
 from nkisim.indirect import DynamicIndex, IndirectTensor
@@ -144,12 +145,25 @@ class Tensor(AccessPattern):
         ):
             return DynamicIndex.of(self, other if op == "add" else -other)
         if not isinstance(other, Tensor) and not np.isscalar(other):
+            if isinstance(other, Mask):
+                raise self._with_mask(op)
             return NotImplemented
         fn = _operation("operator")
         return fn(op, other, self) if swap else fn(op, self, other)
 
+    def _with_mask(self, op: str) -> IndexingError:
+        return IndexingError(
+            f"a mask and {self.describe()} are operands of {op}",
+            rule="a mask, a comparison of nl.arange / nl.mgrid expressions, says where an "
+            "operation computes; it is no data",
+            fix="pass it as mask=, or choose with it: nl.where(mask, x, y), nisa.affine_select",
+            code="err_unsupported_expression_in_mask",
+        )
+
     def _inplace(self, op: str, other: object) -> Tensor:
         if not isinstance(other, Tensor) and not np.isscalar(other):
+            if isinstance(other, Mask):
+                raise self._with_mask(op)
             return NotImplemented
         _operation("assign_op")(op, self, other)
         return self
@@ -197,8 +211,10 @@ class Tensor(AccessPattern):
 
     def __repr__(self) -> str:
         from nkisim.debugging import show  # which runs programs, which are made of tensors
+        from nkisim.frames import is_ours
 
-        return show(self)
+        # In a message of the simulator the values would bury what is wrong.
+        return self.describe() if is_ours(sys._getframe(1)) else show(self)
 
 
 # Operators call the functions of `nkisim.nki.language`, which is built on this module. It hands

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from nkisim.access import intern
+from nkisim.access import AccessPattern, intern
 from nkisim.barriers import meet_at_barriers
 from nkisim.checking import Checker
 from nkisim.checking.scope import check_origin
@@ -475,12 +475,29 @@ def restriction(mask: Mask | bool | None, shape: tuple[int, ...]) -> Restriction
     if isinstance(mask, bool | np.bool_):
         return Restriction(((0, 0),) * len(shape), None)
     if not isinstance(mask, Mask):
-        raise ShapeError(
-            f"mask={mask!r} ({type(mask).__name__}) is not a mask",
-            rule="masks are comparisons of nl.arange / nl.mgrid expressions, joined with &",
-            fix="write e.g. mask=(i_p < rows) & (i_f < columns)",
-        )
+        raise not_a_mask(mask)
     return mask.restrict(shape).tightened()
+
+
+def not_a_mask(mask: object) -> ShapeError:
+    """The error for what is given as `mask=` and is none: a tile, an array, a number."""
+    rule = "masks are comparisons of nl.arange / nl.mgrid expressions, joined with &"
+    if isinstance(mask, AccessPattern):
+        return ShapeError(
+            f"mask={mask.describe()}, which is not a mask",
+            rule=rule + ": they are known while tracing, and what a tile holds is not",
+            fix="compute on all of the tile, and choose by its values: nl.where(condition, x, y), "
+            "or nisa.tensor_copy_predicated, which keeps the rest",
+            code="err_unsupported_expression_in_mask",
+        )
+    shape = getattr(mask, "shape", None)
+    kind = type(mask).__name__
+    given = f"{mask!r} ({kind})" if shape is None else f"a {kind} of shape {tuple(shape)}"
+    return ShapeError(
+        f"mask={given} is not a mask",
+        rule=rule,
+        fix="write e.g. mask=(i_p < rows) & (i_f < columns)",
+    )
 
 
 @functools.lru_cache(maxsize=4096)

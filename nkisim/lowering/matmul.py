@@ -21,7 +21,7 @@ from nkisim.machine import GEN2
 from nkisim.memory import Space
 from nkisim.restriction import Box
 from nkisim.tensor import MaskedTensor, Tensor
-from nkisim.tracer import current, restriction
+from nkisim.tracer import current, not_a_mask, restriction
 
 _VECTOR_TRANSPOSE_MAX = 32
 _PE_STEP = 32
@@ -160,6 +160,8 @@ def _cut(
     k, m, n = (0, a.shape[0]), (0, a.shape[-1]), (0, b.shape[-1])
     if mask is None or isinstance(mask, bool | np.bool_):
         return None if mask is not None and not mask else (k, m, n)
+    if not isinstance(mask, Mask):
+        raise not_a_mask(mask)
     if a.ndim != 2 or b.ndim != 2 or rows != 1:
         raise ShapeError(
             f"{what}: a mask with operands of more than two axes",

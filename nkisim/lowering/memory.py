@@ -118,8 +118,11 @@ def full(
     """A tensor of one value. Not for HBM, which no engine can fill.
 
     Raises:
+        DTypeError: the value is no number.
         MemorySpaceError: `buffer` is in HBM.
     """
+    from nkisim.lowering.operands import number  # which makes tiles
+
     where = _allocation(buffer)
     if where.place is not None:
         raise MemorySpaceError(
@@ -141,7 +144,7 @@ def full(
     first = next(blocks, None)
     if first is not None:
         part = tile[first] if first else tile
-        current().emit("memset", (part,), value=fill_value)
+        current().emit("memset", (part,), value=number(fill_value))
         inside = part.offsets[len(first) :]
         current().emit_again((part.moved(tile.buffer, (*block, *inside)) for block in blocks), tile)
     return tile

@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
-from nkisim.index import IndexTensor, as_int
+from nkisim.index import IndexTensor, Mask, as_int
 from nkisim.loop_index import LoopIndex
 from nkisim.lowering.memory import ndarray
 from nkisim.memory import Space
@@ -28,6 +28,19 @@ def number(value: object) -> object:
             "an index tensor is used as data",
             rule="nl.arange and nl.mgrid describe addresses; they are not memory",
             fix="materialise it as a tile with nisa.iota",
+        )
+    if isinstance(value, Mask):
+        raise DTypeError(
+            "a mask is used as data",
+            rule="a mask, a comparison of nl.arange / nl.mgrid expressions, says where an "
+            "operation computes",
+            fix="pass it as mask=, or choose with it: nl.where(mask, x, y), nisa.affine_select",
+        )
+    if isinstance(value, Tensor):
+        raise DTypeError(
+            f"{value.describe()} is given where a number is wanted",
+            rule="the number is part of the instruction, and known while tracing",
+            fix="copy the tile with nl.broadcast_to or nl.copy, or compute with it",
         )
     if not np.isscalar(value) or isinstance(value, str | bytes | complex):
         raise DTypeError(
