@@ -10,7 +10,15 @@ import numpy as np
 
 from nkisim.compatibility import refuse
 from nkisim.dtypes import F32, FLOATS, as_dtype
-from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError, TileSizeError
+from nkisim.errors import (
+    AccumulationError,
+    DTypeError,
+    MemorySpaceError,
+    ParameterError,
+    ShapeError,
+    TileSizeError,
+    locate,
+)
 from nkisim.index import IndexTensor, Mask, as_int
 from nkisim.instruction import Engine, Instruction
 from nkisim.lowering.memory import ndarray
@@ -320,6 +328,9 @@ def absorb_product(target: Tensor, value: Tensor) -> bool:
     made `value` is replaced, and comes back if `value` is read after all. Where nothing has
     written `target` yet, the matmul starts the accumulation and overwrites it, as on hardware:
     tiles that the kernel places itself cannot be made with zeros in them.
+
+    Raises:
+        AccumulationError: `target` is not float32.
     """
     tracer = current()
     last: Instruction | None = tracer.trace.instructions[-1] if tracer.trace.instructions else None
@@ -330,10 +341,12 @@ def absorb_product(target: Tensor, value: Tensor) -> bool:
         or last.outs[0].buffer is not value.buffer
         or not value.covers_buffer
         or target.space is not Space.PSUM
-        or target.dtype != F32
         or target.shape != value.shape
         or value.ndim != last.outs[0].ndim
     ):
+        return False
+    if target.dtype != F32:
+        tracer.checker.report("accumulation", _not_fp32(target), mild=tracer.checker.as_sdk)
         return False
     # Operands under masks give a part of the product: nothing is added to the rest.
     part = last.outs[0]
@@ -348,6 +361,17 @@ def absorb_product(target: Tensor, value: Tensor) -> bool:
         attrs = _STARTS if starts else _GOES_ON
     tracer.absorb(value, target, attrs, reads=not starts)
     return True
+
+
+def _not_fp32(target: Tensor) -> AccumulationError:
+    return AccumulationError(
+        f"a matmul is added to {target.describe()}",
+        rule="the Tensor Engine accumulates in fp32, and its result in PSUM is float32 "
+        "(nisa.nc_matmul, NeuronCore-v2 and -v3)",
+        fix="declare the tile with dtype=nl.float32, and convert the sum when it is copied to "
+        f"SBUF: nl.copy(total, dtype=nl.{target.dtype})",
+        location=locate(),
+    )
 
 
 _GOES_ON = {"accumulate": True}

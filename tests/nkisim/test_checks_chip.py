@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -52,6 +54,32 @@ def test_tiles_that_are_alive_at_once_overflow_sbuf():
 def test_a_block_tensor_larger_than_sbuf_fits_when_its_tiles_take_turns(recwarn):
     tiled_copy(False).specialize((SPEC,), {})
     assert not recwarn.list
+
+
+def filled(times: int):
+    """Five tiles of 48,000 bytes a partition that only a fill writes, each used some times."""
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+        tiles = [nl.zeros((128, 12_000), x.dtype) for _ in range(5)]
+        total = nl.load(x)
+        for _ in range(times):
+            for tile in tiles:
+                total += tile[:, 0:64]
+        nl.store(out, total)
+        return out
+
+    return kernel
+
+
+def test_a_fill_is_done_where_its_tile_is_first_used(recwarn):
+    """Kernels as AWS's compiler prints them make all tiles up front, with nl.zeros."""
+    spec = nkisim.TensorSpec((128, 64), np.dtype(np.float32))
+    filled(1).specialize((spec,), {})
+    assert not recwarn.list
+    with pytest.warns(nkisim.NkiWarning, match="6 tiles alive at once need 240,256 bytes"):
+        filled(2).specialize((spec,), {})
 
 
 def test_small_tiles_share_partitions(recwarn):
@@ -150,6 +178,53 @@ def test_reading_a_partial_sum():
     with pytest.raises(AccumulationError, match="goes on accumulating") as caught:
         accumulation(True)(x)
     assert "total += nisa.nc_matmul" in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [nl.bfloat16, nl.float16, nl.int32])
+def test_matmuls_are_added_up_in_fp32_only(dtype):
+    x = np.round(numbers(3, 32, 16))
+    with pytest.raises(AccumulationError, match="the Tensor Engine accumulates in fp32") as caught:
+        accumulation(False, dtype)(x)
+    message = str(caught.value)
+    assert f"({np.dtype(dtype)}[16, 16] in PSUM)" in message
+    assert "total += nisa.nc_matmul(tile, tile)" in message
+    assert f"nl.copy(total, dtype=nl.{np.dtype(dtype)})" in message
+    for relaxed in (nkisim.checks(accumulation="off"), nkisim.checks(accumulation="warn")):
+        with relaxed, warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            got = accumulation(False, dtype)(x)
+        wanted = np.zeros((16, 16), dtype)
+        for t in x:
+            wanted = (wanted.astype(np.float32) + t.T @ t).astype(dtype)
+        np.testing.assert_array_equal(got, wanted.astype(np.float32))
+        assert len(told) <= 1
+
+
+def test_the_simulator_of_the_sdk_adds_up_matmuls_in_any_type():
+    """It keeps bf16 tiles in fp32."""
+    x = numbers(3, 32, 16)
+    kernel = nki.jit(accumulation(False, nl.bfloat16).func, mode="simulation")
+    with pytest.warns(nkisim.NkiWarning, match="accumulates in fp32"):
+        got = kernel(x)
+    np.testing.assert_allclose(got, sum(t.T @ t for t in x), rtol=1e-4, atol=1e-4)
+
+
+def test_a_product_may_be_added_to_a_narrow_tile_by_the_vector_engine():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((16, 16), dtype=nl.float32, buffer=nl.shared_hbm)
+        total = nl.zeros((16, 16), dtype=nl.bfloat16, buffer=nl.psum)
+        for i in nl.sequential_range(3):
+            tile = nl.load(x[i])
+            total[...] = nl.add(total, nisa.nc_matmul(tile, tile))
+        nl.store(out, nl.copy(total))
+        return out
+
+    x = np.round(numbers(3, 32, 16))
+    wanted = np.zeros((16, 16), nl.bfloat16)
+    for t in x:
+        wanted = (wanted.astype(np.float32) + t.T @ t).astype(nl.bfloat16)
+    np.testing.assert_array_equal(kernel(x), wanted.astype(np.float32))
 
 
 def test_a_new_accumulation_in_the_same_tile():
