@@ -202,6 +202,10 @@ class ControlFlowError(KernelError, TypeError):
     """Python control flow depends on a value that is not known while tracing."""
 
 
+class UnknownNameError(KernelError, AttributeError):
+    """A name that a module of NKI, or a tensor, does not have."""
+
+
 class UnsupportedError(KernelError, NotImplementedError):
     """A documented feature that this simulator does not have yet."""
 

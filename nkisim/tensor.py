@@ -168,6 +168,15 @@ class Tensor(AccessPattern):
         _operation("assign_op")(op, self, other)
         return self
 
+    def __matmul__(self, other: object) -> Tensor:
+        raise ParameterError(
+            f"the operator @ is given {self.describe()}",
+            rule="tiles have no operator for products of matrices",
+            fix="write nl.matmul(x, y), or nisa.nc_matmul(stationary, moving), which is x.T @ y",
+        )
+
+    __rmatmul__ = __imatmul__ = __matmul__
+
     def __neg__(self) -> Tensor:
         return _operation("negative")(self)
 

@@ -450,9 +450,21 @@ class Tracer:
         except KernelError as error:
             error.trace = self.trace
             raise
+        except AttributeError as error:
+            told = _explained(error)
+            if told is None:
+                raise
+            told.trace = self.trace
+            raise told.with_traceback(error.__traceback__) from None
         finally:
             _stack().pop()
         return self.trace
+
+
+def _explained(error: AttributeError) -> KernelError | None:
+    from nkisim.nki.names import explain  # which knows all modules
+
+    return explain(error)
 
 
 def _shared_in_a_loop(shape: tuple[int, ...], dtype: np.dtype) -> ScopeError:

@@ -12,7 +12,7 @@ from nkisim.cost.measure import profile_decorator as profile
 from nkisim.errors import ParameterError
 from nkisim.kernel import as_kernel, leaves
 from nkisim.machine import PLATFORMS
-from nkisim.nki import compiler, isa, language, typing
+from nkisim.nki import compiler, isa, language, names, typing
 from nkisim.tensor import Tensor as tensor
 
 __all__ = [
@@ -120,4 +120,4 @@ def __getattr__(name: str) -> Any:
         from nkisim.frameworks.base import FrameworkKernel
 
         return FrameworkKernel
-    raise AttributeError(f"module 'nki' has no attribute {name!r}")
+    return names.missing("nki")(name)

@@ -11,6 +11,7 @@ from typing import Any
 from nkisim.errors import ParameterError
 from nkisim.kernel import Kernel, as_kernel
 from nkisim.memory import Allocation, Space
+from nkisim.nki import names as _names
 
 Place = Callable[[tuple[int, ...], int, int], tuple[int, ...]]
 
@@ -197,3 +198,6 @@ def no_reorder() -> Iterator[None]:
 def multi_buffer(factor: int = 2) -> int:
     """Ask for `factor` buffers for a tensor. A directive of speed; it changes no result."""
     return factor
+
+
+__getattr__ = _names.missing("ncc")

@@ -59,6 +59,7 @@ from nkisim.machine import TARGET
 from nkisim.memory import Space
 from nkisim.nki import constants
 from nkisim.nki import keywords as _keywords
+from nkisim.nki import names as _names
 from nkisim.ranges import MGrid, arange
 
 sbuf = Space.SBUF
@@ -177,3 +178,5 @@ __all__ = [
 ]
 
 globals().update(_keywords.checked(globals(), __all__, "nl"))
+
+__getattr__ = _names.missing("nl")

@@ -83,13 +83,22 @@ def test_a_diagnosed_error_ends_the_program(run_python, program):
 
 
 def test_other_errors_keep_the_frames_below_the_program(run_python, program):
-    program.write_text(program.read_text().replace("nl.load", "nl.loadd"))
+    program.write_text(program.read_text().replace("nl.load", "int.reall"))
     done = run_python("-m", "nkisim", str(program), check=False)
     assert done.returncode == 1
-    assert "Did you mean: 'load'?" in done.stderr
+    assert "Did you mean: 'real'?" in done.stderr
     assert "kernel.py" in done.stderr
     assert "runpy" not in done.stderr
     assert "__main__.py" not in done.stderr
+
+
+def test_a_name_that_nki_does_not_have_is_told_at_the_line_of_the_kernel(run_python, program):
+    program.write_text(program.read_text().replace("nl.load", "nl.loadd"))
+    done = run_python("-m", "nkisim", str(program), check=False)
+    assert done.returncode == 1
+    assert done.stderr.endswith("  fix:  write nl.load, if that is meant\n")
+    assert "kernel.py" not in done.stderr
+    assert "During handling" not in done.stderr
 
 
 @pytest.mark.parametrize(("statement", "code"), [("sys.exit(3)", 3), ("raise SystemExit", 0)])

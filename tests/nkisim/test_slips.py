@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import neuronxcc.nki as nki
+import neuronxcc.nki.compiler as ncc
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 import numpy as np
@@ -14,7 +17,10 @@ from nkisim.errors import (
     KernelError,
     ParameterError,
     ShapeError,
+    UnknownNameError,
 )
+from nkisim.nki import names
+from nkisim.tensor import Tensor
 
 X = np.random.default_rng(0).standard_normal((32, 48)).astype(np.float32)
 
@@ -31,16 +37,15 @@ def run(body):
     return nki.simulate_kernel(nki.jit(kernel), X)
 
 
-def refused(body, error) -> str:
-    """What is said of `body`: at its line, with a rule and a fix, in a few lines."""
+def refused(body, error, line="test_slips.py") -> str:
+    """What is said of `body`: at its line, in the file `line`, with a rule and a fix."""
     with pytest.raises(error) as caught:
         run(body)
     assert isinstance(caught.value, KernelError)
     message = str(caught.value)
-    assert caught.value.location.filename == __file__
-    _, at, line, rule, fix = message.splitlines()  # one line each: no values of a tile
-    assert at.startswith("  at:   test_slips.py:")
-    assert line.strip()
+    _, at, *text, rule, fix = message.splitlines()  # one line each: no values of a tile
+    assert at.startswith(f"  at:   {line}:")
+    assert len(text) == (line != "<string>")
     assert rule.startswith("  rule: ")
     assert fix.startswith("  fix:  ")
     return message
@@ -144,3 +149,133 @@ def test_printing_a_tile_still_shows_what_it_holds():
 
 def test_no_type_is_told_as_such():
     assert "dtype None" in refused(lambda t, i, j: nl.zeros((32, 2), None), DTypeError)
+
+
+# -- names that there are not
+
+UNKNOWN = {
+    "nl.sofmax": "write nl.softmax, if that is meant",
+    "nl.Float32": "write nl.float32, if that is meant",
+    "nl.nc_matmul": "write nisa.nc_matmul",
+    "nisa.load": "write nl.load",
+    "nisa.activate": "write nisa.activation, if that is meant",
+    "nl.concatenate": "an nl.ndarray of the whole",
+    "nl.reduce_max": "write nl.max, if that is meant",
+    "nl.gelu_tanh": "write nl.gelu_apprx_tanh, if that is meant",
+    "nl.int64": "write nl.int32",
+    "nl.xyzzy": "look for the operation in dir(nl) and dir(nisa)",
+    "nki.simulate": "write nki.simulate_kernel, if that is meant",
+    "ncc.enable_stack_alocator": "write ncc.enable_stack_allocator, if that is meant",
+}
+PUBLIC = {"nl": nl, "nisa": nisa, "nki": nki, "ncc": ncc}
+
+
+@pytest.mark.parametrize("path", UNKNOWN)
+def test_a_name_that_there_is_not_is_told_with_the_nearest_one(path):
+    message = refused(lambda t, i, j: eval(path, PUBLIC), UnknownNameError, line="<string>")
+    assert message.startswith(f"there is no {path}\n")
+    assert UNKNOWN[path] in message
+
+
+@pytest.mark.parametrize("module", PUBLIC.values(), ids=PUBLIC)
+def test_whether_there_is_a_name_can_be_asked(module):
+    assert not hasattr(module, "sofmax")
+    assert getattr(module, "sofmax", 3) == 3
+    assert not hasattr(module, "__sofmax__")
+    with pytest.raises(AttributeError):
+        module.sofmax  # noqa: B018
+    with pytest.raises(ImportError):
+        exec(f"from {module.__name__} import sofmax")
+
+
+def test_what_is_written_elsewhere_is_there():
+    """No name that is translated exists, and what stands for it does."""
+    for name, instead in names._ELSEWHERE.items():
+        assert not hasattr(nl, name), name
+        for path in re.findall(r"\b(?:nl|nisa)\.\w+", instead):
+            eval(path, PUBLIC)
+    for name, instead in names._OF_A_TILE.items():
+        assert name not in dir(Tensor), name
+        for path in re.findall(r"\b(?:nl|nisa)\.\w+", instead):
+            eval(path, PUBLIC)
+    assert set(names._TILE) <= set(dir(Tensor))
+
+
+OF_A_TILE = {
+    "exp()": "write nl.exp(t)",
+    "sum(axis=1)": "write nl.sum(t, axis=1)",
+    "maximum(3)": "write nl.maximum(t, y)",
+    "T": "write nl.transpose(t)",
+    "to(nl.bfloat16)": "write t.astype(dtype)",
+    "flatten()": "write t.reshape((t.shape[0], -1))",
+    "numpy()": "print(t) shows them where the kernel is called with NumPy arrays",
+    "shpae": "write t.shape, if that is meant",
+    "xyzzy": "write a function of nki.language, or of nki.isa",
+}
+
+
+@pytest.mark.parametrize("asked", OF_A_TILE)
+def test_what_a_tile_does_not_have_is_told_with_what_does_it(asked, tmp_path):
+    body = _written(tmp_path, f"t.{asked}")
+    message = refused(body, UnknownNameError, line="slip.py")
+    assert message.startswith(f"'x_tile' (float32[32, 48] in SBUF) has no .{asked.split('(')[0]}\n")
+    assert message.endswith(OF_A_TILE[asked]) or OF_A_TILE[asked] in message
+
+
+def _written(folder, expression):
+    """A function of a tile `t` and its indices that has a file of its own."""
+    path = folder / "slip.py"
+    path.write_text(f"def body(t, i, j):\n    return {expression}\n")
+    space = {"nl": nl, "nisa": nisa}
+    exec(compile(path.read_text(), path, "exec"), space)
+    return space["body"]
+
+
+def test_what_is_said_to_write_instead_of_a_method_does_that(tmp_path):
+    found = run(_written(tmp_path, "nl.exp(t)"))
+    np.testing.assert_allclose(found, np.exp(X), rtol=1e-5)
+
+
+def test_the_name_of_the_tile_is_taken_from_the_line(tmp_path):
+    path = tmp_path / "slip.py"
+    path.write_text("def body(scores, i, j):\n    return scores.exp()\n")
+    space = {}
+    exec(compile(path.read_text(), path, "exec"), space)
+    message = refused(space["body"], UnknownNameError, line="slip.py")
+    assert "write nl.exp(scores)" in message
+    assert "        return scores.exp()" in message
+
+
+@pytest.mark.parametrize(
+    ("path", "near"),
+    [("nisa.engine.vectr", "write engine.vector"), ("nl.tile_size.pmx", "write tile_size.pmax")],
+)
+def test_members_of_names_are_told_as_well(path, near, tmp_path):
+    message = refused(_written(tmp_path, path), UnknownNameError, line="slip.py")
+    assert near in message
+
+
+def test_whether_a_tile_has_something_can_be_asked():
+    seen = []
+
+    def body(t, i, j):
+        seen.extend([hasattr(t, "exp"), getattr(t, "exp", None), hasattr(t, "shape")])
+        try:
+            t.exp()
+        except AttributeError as error:
+            seen.append(type(error))
+        return t
+
+    np.testing.assert_array_equal(run(body), X)
+    assert seen == [False, None, True, AttributeError]
+
+
+def test_what_is_asked_of_other_objects_is_pythons_own_error():
+    with pytest.raises(AttributeError, match="'list' object has no attribute 'exp'") as caught:
+        run(lambda t, i, j: [].exp())
+    assert not isinstance(caught.value, KernelError)
+
+
+def test_tiles_have_no_operator_for_products_of_matrices():
+    for body in (lambda t, i, j: t @ t, lambda t, i, j: [1.0] @ t):
+        assert "nl.matmul(x, y)" in refused(body, ParameterError)

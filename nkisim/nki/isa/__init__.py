@@ -7,6 +7,7 @@ The functions check what the documentation asks of their operands and write the 
 from __future__ import annotations
 
 from nkisim.nki import keywords as _keywords
+from nkisim.nki import names as _names
 from nkisim.nki.isa.constants import (
     dge_mode,
     dma_engine,
@@ -115,3 +116,5 @@ __all__ = [
 ]
 
 globals().update(_keywords.checked(globals(), __all__, "nisa"))
+
+__getattr__ = _names.missing("nisa")
