@@ -118,7 +118,13 @@ class Form:
         return [(o + down, o + up) for o, (down, up) in zip(offsets, self.reach, strict=True)]
 
 
-class AccessPattern:
+class _Blank:
+    """An access pattern in the making: a tensor's attributes cannot be set, its own can."""
+
+    __slots__ = ("base_shape", "buffer", "coefs", "dtype", "form", "offsets", "shape")
+
+
+class AccessPattern(_Blank):
     """A view of a buffer.
 
     Attributes:
@@ -133,7 +139,7 @@ class AccessPattern:
         form: the shapes and the coefficients, as one object.
     """
 
-    __slots__ = ("base_shape", "buffer", "coefs", "dtype", "form", "offsets", "shape")
+    __slots__ = ()
 
     def __init__(
         self,
@@ -155,9 +161,6 @@ class AccessPattern:
         self.buffer = buffer
         self.dtype = buffer.dtype if dtype is None else dtype
         self.offsets = form.start if offsets is None else offsets
-        self._take(form)
-
-    def _take(self, form: Form) -> None:
         self.form = form
         self.shape, self.base_shape, self.coefs = form.shape, form.base_shape, form.coefs
 
@@ -253,9 +256,15 @@ class AccessPattern:
 
     def view_of(self, form: Form, offsets: tuple[int, ...]):
         """A view of another form, of the same base."""
-        new = object.__new__(type(self))
-        new.buffer, new.dtype, new.offsets = self.buffer, self.dtype, offsets
-        new._take(form)
+        new = _Blank()
+        new.buffer = self.buffer
+        new.dtype = self.dtype
+        new.offsets = offsets
+        new.form = form
+        new.shape = form.shape
+        new.base_shape = form.base_shape
+        new.coefs = form.coefs
+        new.__class__ = type(self)
         return new
 
     def moved(self, buffer: Buffer, offsets: tuple[int, ...]):
@@ -265,10 +274,15 @@ class AccessPattern:
             buffer: the memory.
             offsets: for each base axis, where it starts.
         """
-        new = object.__new__(type(self))
-        new.buffer, new.offsets = buffer, offsets
-        new.shape, new.base_shape = self.shape, self.base_shape
-        new.coefs, new.dtype, new.form = self.coefs, self.dtype, self.form
+        new = _Blank()
+        new.buffer = buffer
+        new.offsets = offsets
+        new.shape = self.shape
+        new.base_shape = self.base_shape
+        new.coefs = self.coefs
+        new.dtype = self.dtype
+        new.form = self.form
+        new.__class__ = type(self)
         return new
 
     def restrict(self, box: tuple[tuple[int, int], ...]):

@@ -206,6 +206,10 @@ class UnknownNameError(KernelError, AttributeError):
     """A name that a module of NKI, or a tensor, does not have."""
 
 
+class ReadOnlyError(KernelError, AttributeError):
+    """An attribute of a tensor is assigned to."""
+
+
 class UnsupportedError(KernelError, NotImplementedError):
     """A documented feature that this simulator does not have yet."""
 

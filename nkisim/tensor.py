@@ -12,19 +12,67 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nkisim.access import AccessPattern, Form
+from nkisim.access import AccessPattern, Coefs, Form
 from nkisim.dtypes import as_dtype
-from nkisim.errors import ControlFlowError, IndexingError, ParameterError, ShapeError
+from nkisim.errors import (
+    ControlFlowError,
+    IndexingError,
+    ParameterError,
+    ReadOnlyError,
+    ShapeError,
+)
 from nkisim.index import IndexTensor, Mask, as_int
 from nkisim.indexing import index
 from nkisim.indirect import DynamicIndex, IndirectTensor
+from nkisim.memory import Buffer
 from nkisim.reshaping import broadcast, expand_dims, once, reinterpret, reshape
 
 
 class Tensor(AccessPattern):
-    """A view of a buffer. `nl.ndarray`, kernel arguments and every operation's result are these."""
+    """A view of a buffer. `nl.ndarray`, kernel arguments and every operation's result are these.
+
+    Its attributes are set as those of an access pattern, which then becomes a tensor: a
+    `__setattr__` that looked who asks would be slow.
+    """
 
     __slots__ = ()
+
+    def __new__(
+        cls,
+        buffer: Buffer,
+        shape: tuple[int, ...] | None = None,
+        base_shape: tuple[int, ...] | None = None,
+        offsets: tuple[int, ...] | None = None,
+        coefs: Coefs | None = None,
+        dtype: np.dtype | None = None,
+    ) -> Tensor:
+        new = AccessPattern(buffer, shape, base_shape, offsets, coefs, dtype)
+        new.__class__ = Tensor
+        return new
+
+    __init__ = object.__init__  # `__new__` has done it
+
+    def __reduce__(self):
+        form = self.form
+        return Tensor, (
+            self.buffer,
+            form.shape,
+            form.base_shape,
+            self.offsets,
+            form.coefs,
+            self.dtype,
+        )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Raises ReadOnlyError."""
+        raise ReadOnlyError(
+            f".{name} of {self.describe()} is assigned to",
+            rule="what a tensor is, its shape, type and memory, is settled when it is made",
+            fix=_INSTEAD.get(name, "keep it in a variable of Python"),
+        )
+
+    def __delattr__(self, name: str) -> None:
+        self.__setattr__(name, None)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -226,6 +274,16 @@ class Tensor(AccessPattern):
         return self.describe() if is_ours(sys._getframe(1)) else show(self)
 
 
+# What to write where an attribute is assigned to.
+_INSTEAD = {
+    "shape": "t = t.reshape(shape), a view of the same elements; or declare a tile of this shape",
+    "dtype": "t = t.astype(dtype), a copy; or t.view(dtype), a view of the same bits",
+    "T": "t[...] = value, for all of its elements",
+    "data": "t[...] = value, for all of its elements",
+    "buffer": "declare another tile with nl.ndarray(..., buffer=...), and nl.copy into it",
+}
+
+
 # Operators call the functions of `nkisim.nki.language`, which is built on this module. It hands
 # them over here, by name, when it is imported.
 _operations: dict[str, Callable] = {}
@@ -296,13 +354,20 @@ class MaskedTensor(Tensor):
 
     __slots__ = ("box", "mask", "unmasked", "whole")
 
-    def __init__(self, whole: Tensor, part: Tensor, mask: Mask) -> None:
-        super().__init__(
-            part.buffer, part.shape, part.base_shape, part.offsets, part.coefs, part.dtype
-        )
-        self.whole, self.mask = whole, mask
-        self.unmasked = whole.shape
-        self.box = mask.restrict(whole.shape).box
+    def __new__(cls, whole: Tensor, part: Tensor, mask: Mask) -> MaskedTensor:
+        new = object.__new__(cls)
+        for name in ("base_shape", "buffer", "coefs", "dtype", "form", "offsets", "shape"):
+            object.__setattr__(new, name, getattr(part, name))
+        own = {"whole": whole, "mask": mask, "unmasked": whole.shape}
+        for name, value in (own | {"box": mask.restrict(whole.shape).box}).items():
+            object.__setattr__(new, name, value)
+        return new
+
+    def __reduce__(self):
+        return MaskedTensor, (self.whole, self.view_of(self.form, self.offsets), self.mask)
 
     def view_of(self, form: Form, offsets: tuple[int, ...]) -> Tensor:
         return Tensor(self.buffer, form.shape, form.base_shape, offsets, form.coefs, self.dtype)
+
+    def moved(self, buffer: Buffer, offsets: tuple[int, ...]) -> Tensor:
+        return Tensor(buffer, self.shape, self.base_shape, offsets, self.coefs, self.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 
 import neuronxcc.nki as nki
@@ -16,6 +17,7 @@ from nkisim.errors import (
     IndexingError,
     KernelError,
     ParameterError,
+    ReadOnlyError,
     ShapeError,
     UnknownNameError,
 )
@@ -279,3 +281,45 @@ def test_what_is_asked_of_other_objects_is_pythons_own_error():
 def test_tiles_have_no_operator_for_products_of_matrices():
     for body in (lambda t, i, j: t @ t, lambda t, i, j: [1.0] @ t):
         assert "nl.matmul(x, y)" in refused(body, ParameterError)
+
+
+# -- attributes of a tile
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "instead"),
+    [
+        ("shape", (64, 24), "t = t.reshape(shape)"),
+        ("dtype", nl.bfloat16, "t = t.astype(dtype)"),
+        ("buffer", nl.psum, "nl.ndarray(..., buffer=...)"),
+        ("data", 0.0, "t[...] = value"),
+        ("ndim", 3, "a variable of Python"),
+        ("note", "x", "a variable of Python"),
+    ],
+)
+def test_attributes_of_a_tile_are_not_assigned_to(name, value, instead):
+    for make in (lambda t: t, lambda t: t[0:8], lambda t: nl.exp(t), lambda t: t[:, 0:4][0:2]):
+        message = refused(lambda t, i, j, make=make: setattr(make(t), name, value), ReadOnlyError)
+        assert message.split(" of ")[0] == f".{name}"
+        assert instead in message
+    refused(lambda t, i, j: delattr(t, name), ReadOnlyError)
+
+
+def test_arguments_and_masked_tiles_are_not_assigned_to_either():
+    def kernel(x):
+        x.shape = (48, 32)
+
+    with pytest.raises(ReadOnlyError, match=r"\.shape of 'x' \(float32\[32, 48\] in HBM\)"):
+        nki.simulate_kernel(nki.jit(kernel), X)
+    refused(lambda t, i, j: setattr(t[i, j][j < 3], "shape", (2, 3)), ReadOnlyError)
+
+
+def test_a_tile_is_copied_and_stored_as_it_is():
+    def body(t, i, j):
+        for tile in (t, t[3:9, ::2], t[i, j][j < 5]):
+            twin = copy.copy(tile)
+            assert type(twin) is type(tile)
+            assert twin.same_elements(tile)
+        return t
+
+    np.testing.assert_array_equal(run(body), X)
