@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +39,13 @@ def as_int(value: object) -> int | None:
         return int(operator.index(value))  # an exact int, also of a subclass
     except TypeError:
         return None
+
+
+def fix_of_integers(given: Iterable[object], fix: str) -> str:
+    """What to do where integers are wanted: `fix`, but with a float, which comes of `/` mostly."""
+    if any(isinstance(x, float | np.floating) for x in given):
+        return "divide with //, which gives an integer"
+    return fix
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from nkisim.access import AccessPattern, Form, identity
 from nkisim.errors import IndexingError, OutOfBoundsError, ShapeError
-from nkisim.index import IndexTensor, Mask, as_int, broadcast_shapes
+from nkisim.index import IndexTensor, Mask, as_int, broadcast_shapes, fix_of_integers
 from nkisim.indirect import DynamicIndex, IndirectTensor, indirect_view
 from nkisim.loop_index import LoopIndex
 from nkisim.ranges import DynSlice
@@ -299,9 +299,12 @@ def bounds_of(target: AccessPattern, k: object, axis: int) -> tuple[int, Stretch
     parts = [p if p is None or type(p) is int else as_int(p) for p in given]
     if any([p is None and q is not None for p, q in zip(parts, given, strict=True)]):
         raise IndexingError(
-            f"slice {k!r} of {target.describe()} has bounds that are not known integers",
+            f"{k!r} of {target.describe()} has bounds that are not known integers",
             rule="slice bounds are integers known while tracing",
-            fix="for an index expression use nl.arange: t[start + nl.arange(n)[:, None], ...]",
+            fix=fix_of_integers(
+                given,
+                "for an index expression use nl.arange: t[start + nl.arange(n)[:, None], ...]",
+            ),
         )
     start, stop, step = parts[0] or 0, parts[1], 1 if parts[2] is None else parts[2]
     if step < 1:

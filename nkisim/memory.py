@@ -228,9 +228,11 @@ def check_shapes(shape: Any) -> tuple[int, ...]:
     except (AttributeError, TypeError):
         sizes = (-1,)
     if any(s < 0 for s in sizes):
+        from nkisim.index import fix_of_integers  # which knows loop indices
+
         raise ShapeError(
             f"shape {shape!r}",
             rule="a shape is a tuple of non-negative integers known while tracing",
-            fix="compute it from the shapes of the arguments",
+            fix=fix_of_integers(entries, "compute it from the shapes of the arguments"),
         )
     return sizes

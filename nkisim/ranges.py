@@ -6,7 +6,7 @@ import functools
 from typing import NamedTuple
 
 from nkisim.errors import IndexingError
-from nkisim.index import IndexTensor, as_int
+from nkisim.index import IndexTensor, as_int, fix_of_integers
 from nkisim.loop_index import LoopIndex
 
 
@@ -24,10 +24,13 @@ def arange(*args: int) -> IndexTensor:
     numbers = [as_int(a) for a in args]
     if len(args) not in (1, 2) or None in numbers:
         raise IndexingError(
-            f"nl.arange{args!r} is not a range of known integers",
+            f"nl.arange({', '.join([repr(a) for a in args])}) is not a range of known integers",
             rule="nl.arange(stop) or nl.arange(start, stop), with integers known while tracing",
-            fix="use shapes, loop indices and constants; multiply the index for a step: "
-            "2 * nl.arange(n)",
+            fix=fix_of_integers(
+                args,
+                "use shapes, loop indices and constants; multiply the index for a step: "
+                "2 * nl.arange(n)",
+            ),
         )
     line = _line(0, numbers[0]) if len(args) == 1 else _line(*numbers)
     start = args[0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
+from types import FrameType
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from nkisim.errors import (
     ReadOnlyError,
     ShapeError,
 )
-from nkisim.index import IndexTensor, Mask, as_int
+from nkisim.index import IndexTensor, Mask, as_int, fix_of_integers
 from nkisim.indexing import index
 from nkisim.indirect import DynamicIndex, IndirectTensor
 from nkisim.memory import Buffer
@@ -145,7 +146,7 @@ class Tensor(AccessPattern):
             raise ShapeError(
                 f"{self.describe()} is reshaped to {given}",
                 rule="the extents of axes are integers",
-                fix="divide with //, which gives an integer",
+                fix=fix_of_integers(given, "compute them from shapes"),
             )
         return reshape(self, extents)
 
@@ -217,13 +218,33 @@ class Tensor(AccessPattern):
         return self
 
     def __matmul__(self, other: object) -> Tensor:
-        raise ParameterError(
-            f"the operator @ is given {self.describe()}",
-            rule="tiles have no operator for products of matrices",
-            fix="write nl.matmul(x, y), or nisa.nc_matmul(stationary, moving), which is x.T @ y",
-        )
+        raise self._has_no("@", "nl.matmul(x, y), or nisa.nc_matmul(x, y), which is x.T @ y")
+
+    def __floordiv__(self, other: object) -> Tensor:
+        raise self._has_no("//", "nl.floor(nl.divide(x, y))")
+
+    def __round__(self, digits: int = 0) -> Tensor:
+        raise self._has_no("round()", "nl.floor(x + 0.5), nl.trunc(x) or nl.ceil(x)")
 
     __rmatmul__ = __imatmul__ = __matmul__
+    __rfloordiv__ = __ifloordiv__ = __divmod__ = __rdivmod__ = __floordiv__
+
+    def _has_no(self, operator: str, instead: str) -> ParameterError:
+        return ParameterError(
+            f"Python's {operator} is given {self.describe()}",
+            rule="tiles have the operators + - * / % **, & | ^ << >>, ~, and comparisons",
+            fix=f"write {instead}",
+        )
+
+    def __format__(self, how: str) -> str:
+        if not how:
+            return self._shown(sys._getframe(1))
+        raise ControlFlowError(
+            f"{self.describe()} is formatted with {how!r}",
+            rule="a kernel is traced before it runs: tile values are not known to Python",
+            fix="print(t) shows them where the kernel is called with NumPy arrays; on the device "
+            "nl.device_print does",
+        )
 
     def __neg__(self) -> Tensor:
         return _operation("negative")(self)
@@ -267,11 +288,15 @@ class Tensor(AccessPattern):
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
+        return self._shown(sys._getframe(1))
+
+    def _shown(self, where: FrameType) -> str:
+        """The text for a frame that asks for it."""
         from nkisim.debugging import show  # which runs programs, which are made of tensors
         from nkisim.frames import is_ours
 
         # In a message of the simulator the values would bury what is wrong.
-        return self.describe() if is_ours(sys._getframe(1)) else show(self)
+        return self.describe() if is_ours(where) else show(self)
 
 
 # What to write where an attribute is assigned to.

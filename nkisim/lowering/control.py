@@ -7,7 +7,7 @@ from typing import Any
 
 from nkisim.errors import ParameterError
 from nkisim.grid import NeuronCores, SpmdDim
-from nkisim.index import as_int
+from nkisim.index import as_int, fix_of_integers
 from nkisim.tracer import current, tracing
 
 
@@ -65,9 +65,11 @@ def _loop(name: str, args: tuple) -> Iterator[int]:
     numbers = [as_int(a) for a in args]
     if not 1 <= len(args) <= 3 or None in numbers or numbers[2:] == [0]:
         raise ParameterError(
-            f"nl.{name}{args!r}",
+            f"nl.{name}({', '.join([repr(a) for a in args])})",
             rule="loop bounds are integers known while tracing, as for range()",
-            fix="compute the trip count from shapes, e.g. (rows + 127) // 128",
+            fix=fix_of_integers(
+                args, "compute the trip count from shapes, e.g. (rows + 127) // 128"
+            ),
         )
     indices = range(*numbers)
     return current().loop(indices, name, args) if tracing() else iter(indices)

@@ -167,6 +167,13 @@ def where(
 ) -> Tensor:
     """`x` where `condition` is not zero, else `y`. Tiles of one shape; `y` may be a number, and the
     condition one on indices: a mask."""
+    if np.isscalar(x) and isinstance(y, Tensor):
+        raise ParameterError(
+            f"nl.where: x is {x!r}, and y is {y.describe()}",
+            rule="where the condition holds the result is of a tile; only y may be a number",
+            fix="swap the two, and turn the condition around: nl.where(t <= 0, y, x) for "
+            "nl.where(t > 0, x, y)",
+        )
     if isinstance(condition, Mask):
         return _where_index(condition, x, y, dtype, mask)
     for name, tile in (("condition", condition), ("x", x)):

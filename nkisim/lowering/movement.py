@@ -140,7 +140,8 @@ def _require_hbm(what: str, x: Tensor | IndirectTensor, instead: str) -> None:
         raise MemorySpaceError(
             f"{what} {x.describe()}",
             rule="nl.load and nl.store move data between HBM and SBUF",
-            fix=f"between on-chip tiles use {instead}",
+            fix=f"between on-chip tiles use {instead}; a tensor in HBM is declared with "
+            "buffer=nl.shared_hbm",
             code="err_unsupported_memory",
         )
 

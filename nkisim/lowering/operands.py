@@ -63,7 +63,10 @@ def require_tensor(what: str, x: object) -> None:
         raise ParameterError(
             f"{what} is given {brief(x)}",
             rule=f"{what} takes an NKI tensor",
-            fix="pass a kernel argument, an nl.ndarray or a tile",
+            fix="pass the array as an argument of the kernel, or, if it never changes, "
+            "nl.shared_constant(array)"
+            if isinstance(x, np.ndarray)
+            else "pass a kernel argument, an nl.ndarray or a tile",
         )
 
 

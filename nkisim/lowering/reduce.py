@@ -35,7 +35,10 @@ def free_axes(what: str, axis: object, x: Tensor) -> tuple[int, ...]:
         f"{what}: axis={axis!r} of {x.describe()}",
         rule="an engine reduces the last free axes, in a row, and never axis 0, which lies across "
         f"partitions; of this tile: {last}",
-        fix=_permuting(x, axes)
+        fix="give the axes as integers; of two tiles the larger is nl.maximum(x, y), and the "
+        "smaller nl.minimum(x, y)"
+        if axes is None
+        else _permuting(x, axes)
         if axes and _all_free(axes, x)
         else "permute the axes in the index (an access pattern costs nothing), or reduce axis 0 "
         "with nisa.tensor_partition_reduce or a matmul with ones",

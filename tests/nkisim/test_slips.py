@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 from nkisim.errors import (
+    ControlFlowError,
     DTypeError,
     IndexingError,
     KernelError,
+    MemorySpaceError,
     ParameterError,
     ReadOnlyError,
     ShapeError,
@@ -278,9 +280,61 @@ def test_what_is_asked_of_other_objects_is_pythons_own_error():
     assert not isinstance(caught.value, KernelError)
 
 
-def test_tiles_have_no_operator_for_products_of_matrices():
-    for body in (lambda t, i, j: t @ t, lambda t, i, j: [1.0] @ t):
-        assert "nl.matmul(x, y)" in refused(body, ParameterError)
+OPERATORS = {
+    "@": (lambda t: t @ t, "nl.matmul(x, y)"),
+    "@ of a list": (lambda t: [1.0] @ t, "nl.matmul(x, y)"),
+    "//": (lambda t: t // 2, "nl.floor(nl.divide(x, y))"),
+    "// of a number": (lambda t: 2 // t, "nl.floor(nl.divide(x, y))"),
+    "divmod": (lambda t: divmod(t, 2), "nl.floor(nl.divide(x, y))"),
+    "round": (lambda t: round(t), "nl.floor(x + 0.5)"),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_that_tiles_do_not_have_are_told_with_what_does_it(name):
+    body, instead = OPERATORS[name]
+    assert f"write {instead}" in refused(lambda t, i, j: body(t), ParameterError)
+
+
+def test_what_is_said_to_write_instead_of_the_floor_of_a_quotient_does_that():
+    found = run(lambda t, i, j: nl.floor(nl.divide(t, 0.5)))
+    np.testing.assert_array_equal(found, X // 0.5)
+
+
+def test_values_of_a_tile_are_not_formatted():
+    message = refused(lambda t, i, j: f"{t:.3f}", ControlFlowError)
+    assert "formatted with '.3f'" in message
+
+
+# -- floats, arrays and numbers where something else is wanted
+
+WANTED = {
+    "trips": (lambda t: list(nl.affine_range(512 / 128)), ParameterError, "divide with //"),
+    "range": (lambda t: nl.arange(512 / 128), IndexingError, "divide with //"),
+    "slice": (lambda t: t[:, 4 / 2 :], IndexingError, "divide with //"),
+    "shape": (lambda t: nl.zeros((32, 4 / 2), nl.float32), ShapeError, "divide with //"),
+    "extents": (lambda t: t.reshape((32, 96 / 2)), ShapeError, "divide with //"),
+    "axis": (lambda t: nl.max(t, 0.0), ParameterError, "nl.maximum(x, y)"),
+    "tensor": (lambda t: nl.load(X), ParameterError, "nl.shared_constant(array)"),
+    "where": (lambda t: nl.where(t > 0, 0.0, t), ParameterError, "nl.where(t <= 0, y, x)"),
+    "where of indices": (
+        lambda t: nl.where(nl.arange(48)[None, :] > 3, 0.0, t),
+        ParameterError,
+        "turn the condition around",
+    ),
+    "output": (lambda t: nl.store(t, t), MemorySpaceError, "buffer=nl.shared_hbm"),
+}
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_what_is_wanted_instead_is_said(name):
+    body, error, wanted = WANTED[name]
+    assert wanted in refused(lambda t, i, j: body(t), error)
+
+
+def test_what_is_said_to_write_instead_of_a_number_where_the_condition_holds_does_that():
+    found = run(lambda t, i, j: nl.where(t <= 0, t, 0.0))
+    np.testing.assert_array_equal(found, np.where(X > 0, 0.0, X))
 
 
 # -- attributes of a tile

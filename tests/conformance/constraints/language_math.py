@@ -204,7 +204,7 @@ refused(
     "condition and x are tiles, y a tile or number",
     broken=lambda f: f(tile(4, 4) > 2, 1.0, tile(4, 4)),
     error=ParameterError,
-    match="takes an NKI tensor",
+    match="only y may be a number",
     also=(
         (lambda f: f(True, tile(4, 4), 1.0), ParameterError, "takes an NKI tensor"),
         (
