@@ -285,6 +285,14 @@ class Tensor(AccessPattern):
             fix=f"use the function of nki.language, e.g. nl.{_WRITTEN.get(name, name)}",
         )
 
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+        raise ParameterError(
+            f"an array of NumPy is made of {self.describe()}",
+            rule="a kernel is traced before it runs: a tile has no values that NumPy could take",
+            fix="compute with tiles; to put some side by side, declare one with nl.ndarray and "
+            "assign its parts: t[:, 0:n] = a",
+        )
+
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:

@@ -163,7 +163,13 @@ def check_allocation(
     return TileSizeError(
         f"{what} needs {need:,} bytes a partition",
         rule=f"{unit} of {machine.name} gives a tile {room:,} bytes a partition",
-        fix="cut the free axes in smaller tiles, or use a narrower dtype",
+        fix="cut the free axes in smaller tiles, or use a narrower dtype"
+        + (
+            "; of several tiles mark the partition axis, as in "
+            f"({shape[0]}, nl.par_dim({shape[1]}), {', '.join(map(str, shape[2:]))})"
+            if len(shape) > 2 and par_axis == 0 and shape[1] <= machine.partitions
+            else ""
+        ),
     )
 
 

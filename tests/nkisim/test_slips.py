@@ -21,6 +21,7 @@ from nkisim.errors import (
     ParameterError,
     ReadOnlyError,
     ShapeError,
+    TileSizeError,
     UnknownNameError,
 )
 from nkisim.nki import names
@@ -304,6 +305,24 @@ def test_what_is_said_to_write_instead_of_the_floor_of_a_quotient_does_that():
 def test_values_of_a_tile_are_not_formatted():
     message = refused(lambda t, i, j: f"{t:.3f}", ControlFlowError)
     assert "formatted with '.3f'" in message
+
+
+@pytest.mark.parametrize(
+    "body", [np.asarray, np.array, lambda t: np.concatenate([t, t]), lambda t: np.stack([t])]
+)
+def test_no_array_is_made_of_a_tile(body):
+    """NumPy used to take it element by element, as 1,536 tiles."""
+    assert "t[:, 0:n] = a" in refused(lambda t, i, j: body(t), ParameterError)
+
+
+def test_a_tile_without_par_dim_that_is_too_large_is_told_of_it():
+    def body(t, i, j):
+        return nl.ndarray((4, 128, 512), nl.float32)
+
+    assert refused(body, TileSizeError).endswith("as in (4, nl.par_dim(128), 512)")
+    for shape in ((4, nl.par_dim(128), 60_000), (128, 60_000), (4, 512, 512)):
+        message = refused(lambda t, i, j, shape=shape: nl.ndarray(shape, nl.float32), TileSizeError)
+        assert "par_dim" not in message
 
 
 # -- floats, arrays and numbers where something else is wanted
