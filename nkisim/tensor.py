@@ -10,10 +10,11 @@ import contextlib
 import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import numpy as np
 
-from nkisim.access import AccessPattern, Coefs, Form
+from nkisim.access import AccessPattern, Form
 from nkisim.dtypes import as_dtype
 from nkisim.errors import (
     ControlFlowError,
@@ -38,16 +39,9 @@ class Tensor(AccessPattern):
 
     __slots__ = ()
 
-    def __new__(
-        cls,
-        buffer: Buffer,
-        shape: tuple[int, ...] | None = None,
-        base_shape: tuple[int, ...] | None = None,
-        offsets: tuple[int, ...] | None = None,
-        coefs: Coefs | None = None,
-        dtype: np.dtype | None = None,
-    ) -> Tensor:
-        new = AccessPattern(buffer, shape, base_shape, offsets, coefs, dtype)
+    def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
+        """A tensor of what an access pattern is made of."""
+        new = AccessPattern(*args, **kwargs)
         new.__class__ = Tensor
         return new
 
