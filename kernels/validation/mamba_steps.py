@@ -48,8 +48,7 @@ def reordered(delta, u, A, B, C, a_hoisted=False):
     for b in nl.affine_range(batches):
         for t in nl.affine_range(channels // P):
             rows = slice(t * P, (t + 1) * P)
-            delta_tile, u_tile = nl.load(delta[b, rows, :]), nl.load(u[b, rows, :])
-            product = nisa.tensor_tensor(delta_tile, u_tile, op=nl.multiply)
+            delta_tile, product = _loaded(delta, u, b, rows)
             if a_hoisted:
                 a_tile = nl.load(A[rows, :])
             total = nl.zeros((nl.par_dim(P), length), dtype=delta.dtype)
@@ -76,8 +75,7 @@ def chunked(delta, u, A, B, C, buffers=False, operators=False):
     for b in nl.affine_range(batches):
         for t in nl.affine_range(channels // P):
             rows = slice(t * P, (t + 1) * P)
-            delta_tile, u_tile = nl.load(delta[b, rows, :]), nl.load(u[b, rows, :])
-            product = nisa.tensor_tensor(delta_tile, u_tile, op=nl.multiply)
+            delta_tile, product = _loaded(delta, u, b, rows)
             a_tile = nl.load(A[rows, :])
             carry = nl.zeros((nl.par_dim(P), states), dtype=delta.dtype)
             for i in nl.sequential_range(length // CHUNK):
@@ -101,6 +99,12 @@ def chunked(delta, u, A, B, C, buffers=False, operators=False):
                     total += weighted(scan, c_row)
                 nl.store(out[b, rows, part], nisa.tensor_copy(total, engine=nisa.vector_engine))
     return out
+
+
+def _loaded(delta, u, b, rows):
+    """Some rows of delta, and their product with those of u."""
+    delta_tile, u_tile = nl.load(delta[b, rows, :]), nl.load(u[b, rows, :])
+    return delta_tile, nisa.tensor_tensor(delta_tile, u_tile, op=nl.multiply)
 
 
 def _weighted(tile, row):

@@ -139,6 +139,7 @@ class _Builder:
         self._rows: dict[int, list[tuple[int, _Row]]] = {}
         self._copies: set[int] = set()  # across partitions, that stay in PSUM
         self._leaving: dict[int, list[Leaving]] = {}  # by the position of a step
+        self._copies_out: dict[Memory, Kind] = {}  # by what leaves
 
     def build(self, instructions: Sequence[Instruction], hoists: bool, overflows: bool) -> Work:
         host = Engine.HOST
@@ -277,8 +278,11 @@ class _Builder:
 
     def _copy_out(self, i: Instruction, left: Leaving) -> None:
         """From PSUM to SBUF, because there is no room."""
-        nbytes, rows = left.memory.nbytes, left.memory.rows
-        kind = moves.to_sbuf(nbytes, rows, self.timing, TO_SBUF)
+        memory = left.memory
+        kind = self._copies_out.get(memory)
+        if kind is None:
+            kind = moves.to_sbuf(memory.nbytes, memory.rows, self.timing, TO_SBUF)
+            self._copies_out[memory] = kind
         self.work.tasks.append(Task(i, kind, [(left.source, None)], [(left.target, None)]))
 
     def _add_plain(self, at: int, step: Step) -> None:
