@@ -1,10 +1,12 @@
 """``python -m kernels.bench_profile``: what `nkisim.profile` costs on this machine.
 
 A profile traces a kernel and schedules its instructions. Both take time in proportion to how many
-there are; the aim is at most 20 microseconds each. Each kernel is profiled in a process of its own:
-what others leave behind in memory makes the same profile up to twice as slow. Of some rounds the
-quickest one is judged, as `timeit` advises: whatever else the machine does only adds to it. The
-slowest one is told, too.
+there are; the aim is at most 20 microseconds each. The findings of its timeline, made when they are
+asked for, schedule up to some thousand of them again for each question.
+
+Each kernel is profiled in a process of its own: what others leave behind in memory makes the same
+profile up to twice as slow. Of some rounds the quickest one is judged, as `timeit` advises:
+whatever else the machine does only adds to it. The slowest one is told, too.
 """
 
 from __future__ import annotations
@@ -251,11 +253,13 @@ class Cost(NamedTuple):
         instructions: how many the kernel has.
         first: seconds for a kernel that was not traced before.
         again: seconds once it was.
+        findings: seconds that the findings of its timeline take, when they are asked for.
     """
 
     instructions: int
     first: float
     again: float
+    findings: float
 
     @property
     def each(self) -> tuple[float, float]:
@@ -291,8 +295,11 @@ def _cost(group: str, name: str) -> Cost:
             timeline = nkisim.profile(kernel, *args)
             seconds.append(perf_counter() - start)
             count = timeline.instructions
+            start = perf_counter()
+            _ = timeline.findings
+            findings = perf_counter() - start
             del timeline
-    return Cost(count, *seconds)
+    return Cost(count, *seconds, findings)
 
 
 def _cost_apart(group: str, name: str) -> Cost:
@@ -329,7 +336,8 @@ def _tell_all(costs: dict[str, Costs]) -> None:
         )
         print(
             f"profile of {name}: {cost.instructions:,} instructions in {cost.first:.2f} s, "
-            f"measured; with tracing {first}, once it is traced {again}"
+            f"measured; with tracing {first}, once it is traced {again}; its findings "
+            f"{cost.findings:.2f} s"
         )
 
 
@@ -344,6 +352,12 @@ def _tell_in_short(held: dict[str, Costs]) -> None:
             f"{when}: median {median(each.values()):.1f} µs each, most {each[dearest]:.1f} "
             f"({dearest}), measured; {missed} above the target ({slow} in their slowest round)"
         )
+    findings = {name: cost.least.findings for name, cost in held.items()}
+    dearest = max(findings, key=findings.__getitem__)
+    print(
+        f"their findings: median {median(findings.values()):.2f} s, most {findings[dearest]:.2f} s "
+        f"({dearest}), measured"
+    )
 
 
 def main() -> int:

@@ -35,7 +35,7 @@ class Cost(NamedTuple):
         busy: until the engine starts the next instruction.
         done: until the result is visible.
         data: the part of `busy` that grows with the elements.
-        cycles: engine cycles an element; 0 where that means nothing.
+        cycles: engine cycles an element, on the Tensor Engine passes; 0 where that means nothing.
         strided: whether a wide innermost stride holds the instruction up.
     """
 
@@ -86,7 +86,7 @@ def passes_cost(columns: int, passes: int, timing: Timing) -> Cost:
     pe = timing.tensor
     data = passes * columns / pe.ghz
     busy = data + passes * pe.pass_ns
-    return Cost(busy, busy + pe.latency_ns, data)
+    return Cost(busy, busy + pe.latency_ns, data, float(passes))
 
 
 def in_a_row(costs: Sequence[Cost]) -> Cost:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nkisim.cost.compute import Cost, operand, passes_cost
 from nkisim.cost.dma import swaps_axes
 from nkisim.cost.report import counted
-from nkisim.cost.stakes import LEAST, Finding, Tasks, chains, costs_of, moved_in
+from nkisim.cost.stakes import LEAST, Finding, Tasks, chains, moved_in
 from nkisim.cost.whatif import recosted, replaced
 from nkisim.dtypes import F32
 from nkisim.errors import Location
@@ -25,18 +25,16 @@ _MORE = 2  # times the gain of one engine: worth to tell of all at once
 
 def two_inputs(t: Timeline) -> Iterator[Finding]:
     """Vector instructions that take two cycles an element for their two SBUF operands."""
-    found, known, vector = Tasks(), {}, t.timing.vector
+    found, vector = Tasks(), t.timing.vector
     second = (t.timing.two_input_cycles - 1) * vector.issue_cycles / vector.ghz  # its access
-    for at, task, engine, c in costs_of(t):
-        if engine is Engine.VECTOR and c.cycles == 2 and task.instr.opcode == "tensor_tensor":
-            ns = known.get(id(c))  # instructions alike share a cost
-            if ns is None:
-                least = c.data / 2
-                if _wide(task, t):  # the memory interface is the next limit
-                    least = max(least, c.data * vector.ghz / t.timing.interface_ghz)
-                shortest = t.timing.least_cycles / vector.ghz
-                ns = known[id(c)] = min(second + c.data - least, c.busy - shortest)
-            found.add(at, task, ns)
+    shortest = t.timing.least_cycles / vector.ghz
+    for tasks in t._alike:
+        c, opcode = tasks.cost, tasks.task.instr.opcode
+        if tasks.engine is Engine.VECTOR and c.cycles == 2 and opcode == "tensor_tensor":
+            least = c.data / 2
+            if _wide(tasks.task, t):  # the memory interface is the next limit
+                least = max(least, c.data * vector.ghz / t.timing.interface_ghz)
+            found.add(tasks, min(second + c.data - least, c.busy - shortest))
     yield from found.finding(
         t,
         f"{counted(len(found.saved), 'two-input Vector instruction')} with both operands in SBUF, "
@@ -54,13 +52,13 @@ def _wide(task: Task, t: Timeline) -> bool:
 
 def wide_strides(t: Timeline) -> Iterator[Finding]:
     found: dict[Engine, Tasks] = defaultdict(Tasks)
-    for at, task, engine, c in costs_of(t):
+    rates = {Engine.VECTOR: t.timing.vector, Engine.SCALAR: t.timing.scalar}
+    for tasks in t._alike:
+        c = tasks.cost
         if c.strided:
-            rate = {Engine.VECTOR: t.timing.vector, Engine.SCALAR: t.timing.scalar}.get(
-                engine, t.timing.gpsimd
-            )
+            rate = rates.get(tasks.engine, t.timing.gpsimd)
             n = c.data * t.timing.interface_ghz / 2
-            found[engine].add(at, task, c.data - n * c.cycles / rate.ghz)
+            found[tasks.engine].add(tasks, c.data - n * c.cycles / rate.ghz)
     for engine, tasks in found.items():
         yield from tasks.finding(
             t,
@@ -93,17 +91,15 @@ def fp32_matmul(t: Timeline) -> Iterator[Finding]:
     """Matmuls and transposes of fp32, and rows of fp32 that the compiler broadcasts by a matmul."""
     pe = t.timing.tensor
     matmuls, transposes, rows = Tasks(), Tasks(), Tasks()
-    for at, task, engine, c in costs_of(t):
-        # Behind the two operands may be what the product is added to.
-        operands = task.instr.tiles_in[:2]
-        if engine is Engine.TENSOR and any(x.dtype == F32 for x in operands):
-            transposed = task.label != "nc_matmul" or task.instr.attrs.get("transpose")
-            found, passes = matmuls, pe.fp32_passes
+    for tasks in t._alike:
+        task, passes = tasks.task, tasks.cost.cycles
+        if tasks.engine is Engine.TENSOR and passes > 1:
+            found = matmuls
             if task.label == "partition_broadcast":
                 found = rows
-            elif transposed:
-                found, passes = transposes, pe.transpose_passes
-            found.add(at, task, c.busy * (1 - 1 / passes))
+            elif task.label != "nc_matmul" or task.instr.attrs.get("transpose"):
+                found = transposes
+            found.add(tasks, tasks.cost.busy * (1 - 1 / passes))
     each = "{} of fp32 operands take {} passes; bf16 takes one"
     what = {
         each.format("matmuls", pe.fp32_passes): matmuls,
@@ -118,9 +114,10 @@ def fp32_matmul(t: Timeline) -> Iterator[Finding]:
 def sums_over_partitions(t: Timeline) -> Iterator[Finding]:
     """Sums over partitions that GpSimd makes, one partition after the other."""
     found = Tasks()
-    for at, task, _, c in costs_of(t):
-        if task.instr.opcode == "tensor_partition_reduce" and task.instr.attrs["op"] == "add":
-            found.add(at, task, c.busy)
+    for tasks in t._alike:
+        i = tasks.task.instr
+        if i.opcode == "tensor_partition_reduce" and i.attrs["op"] == "add":
+            found.add(tasks, tasks.cost.busy)
     passes = t.timing.tensor.fp32_passes
 
     def matmul(task: Task, _: float) -> Task:
@@ -139,15 +136,13 @@ def sums_over_partitions(t: Timeline) -> Iterator[Finding]:
 def few_lanes(t: Timeline) -> Iterator[Finding]:
     """Instructions on tiles of few partitions, and the transfers of these tiles."""
     found, all_lanes, every = Tasks(), t.machine.partitions, t.timing.dma.engines
-    few = [
-        (at, task, engine, c, part)
-        for at, task, engine, c in costs_of(t)
-        if (part := _used_part(task, all_lanes)) < 1
-    ]
-    if sum([c.busy for *_, c, _ in few]) / 1e3 < LEAST * t.latency_us:
+    few = [(g, part) for g in t._alike if (part := _used_part(g.task, all_lanes)) < 1]
+    if sum([g.cost.busy * len(g.positions) for g, _ in few]) / 1e3 < LEAST * t.latency_us:
         return
-    times = Counter([(task.instr.location, task.label) for _, task, *_ in few])
-    here = {at for at, *_ in few}
+    times: Counter[tuple] = Counter()
+    for tasks, _ in few:
+        times[tasks.location, tasks.task.label] += len(tasks.positions)
+    here = {at for tasks, _ in few for at in tasks.positions}
 
     def in_a_row(at: int, task: Task, before: Mapping) -> tuple | None:
         line = task.instr.location, task.label
@@ -156,21 +151,22 @@ def few_lanes(t: Timeline) -> Iterator[Finding]:
     chained = chains(t, in_a_row)
     lanes: dict[Location | None, str] = {}
     count = 0
-    for at, task, engine, c, part in few:
-        moved = task.transfer
+    for tasks, part in few:
+        task, c, moved = tasks.task, tasks.cost, tasks.task.transfer
         if moved is not None:
-            found.saved[at] = moved.engine_ns * (1 - moved.engines / every)
+            ns = moved.engine_ns * (1 - moved.engines / every)
+            found.saved.update(dict.fromkeys(tasks.positions, ns))
             continue
         # Those that wait for each other would be as many, only shorter.
-        line = task.instr.location, task.label
+        line = tasks.location, task.label
         fewer = times[line] * part >= chained[line]
-        found.add(at, task, (c.busy if fewer else c.data) * (1 - part))
-        count += task.kind.instructions
+        found.add(tasks, (c.busy if fewer else c.data) * (1 - part))
+        count += tasks.instructions
         tile = task.instr.tiles_in[0] if task.instr.tiles_in else task.instr.outs[0]
         rows = tile.shape[0]
-        lanes[task.instr.location] = (
+        lanes[tasks.location] = (
             f"{rows} x {tile.size // rows} of the {all_lanes} x {all_lanes} array"
-            if engine is Engine.TENSOR and rows < tile.size
+            if tasks.engine is Engine.TENSOR and rows < tile.size
             else f"{rows} of {all_lanes} lanes"
         )
     if not lanes:
@@ -220,14 +216,14 @@ def small_tiles(t: Timeline) -> Iterator[Finding]:
     tells too little, all at once."""
     apart = [*_fixed_costs(t), *_triggers(t)]
     found, count = Tasks(), {False: 0, True: 0}
-    for at, task, _, c in costs_of(t):
-        moved = task.transfer
+    for tasks in t._alike:
+        task, c, moved = tasks.task, tasks.cost, tasks.task.transfer
         if moved is not None and (task.label in ("spill", "reload") or swaps_axes(task.instr)):
             continue  # the compiler's, and in pieces of their own
         elements = c.data if moved is None else moved.nbytes * t.ns_a_byte(task) / moved.engines
         if c.busy > 2 * elements:
-            found.add(at, task, (c.busy - c.data) / 2)
-            count[moved is not None] += task.kind.instructions
+            found.add(tasks, (c.busy - c.data) / 2)
+            count[moved is not None] += tasks.instructions
     small = [
         text
         for text, n in (
@@ -251,20 +247,21 @@ def small_tiles(t: Timeline) -> Iterator[Finding]:
 def _fixed_costs(t: Timeline) -> Iterator[Finding]:
     """Engines whose time goes into starting instructions, not into elements."""
     found = {e: (Tasks(), []) for e in (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)}
-    for at, task, engine, c in costs_of(t):
-        if engine in found and task.transfer is None:
-            tasks, costs = found[engine]
-            tasks.add(at, task, (c.busy - c.data) / 2)
-            costs.append((task.kind.instructions, c))
-    for engine, (tasks, costs) in found.items():
-        busy = sum(c.busy for _, c in costs)
-        starting = busy - sum(c.data for _, c in costs)
-        if not costs or starting < busy / 2:
+    for tasks in t._alike:
+        if tasks.engine in found and tasks.task.transfer is None:
+            shorter, groups = found[tasks.engine]
+            shorter.add(tasks, (tasks.cost.busy - tasks.cost.data) / 2)
+            groups.append(tasks)
+    for engine, (shorter, groups) in found.items():
+        busy = sum(g.cost.busy * len(g.positions) for g in groups)
+        starting = busy - sum(g.cost.data * len(g.positions) for g in groups)
+        if not groups or starting < busy / 2:
             continue
-        yield from tasks.finding(
+        yield from shorter.finding(
             t,
             f"{starting / 1e3:.1f} of the {busy / 1e3:.1f} us of "
-            f"{counted(sum(n for n, _ in costs), f'{engine.value} instruction')} go into starting: "
+            f"{counted(sum(g.instructions for g in groups), f'{engine.value} instruction')} go "
+            "into starting: "
             "use longer free axes, or fuse, so that there are half as many",
             _half_as_many(engine),
         )
@@ -273,9 +270,9 @@ def _fixed_costs(t: Timeline) -> Iterator[Finding]:
 def _triggers(t: Timeline) -> Iterator[Finding]:
     """Engines whose time goes into starting transfers."""
     found = {Engine.SYNC: Tasks(), Engine.GPSIMD: Tasks()}
-    for at, task, engine, c in costs_of(t):
-        if task.transfer is not None:
-            found[engine].add(at, task, c.busy / 2)
+    for tasks in t._alike:
+        if tasks.task.transfer is not None:
+            found[tasks.engine].add(tasks, tasks.cost.busy / 2)
     how = {
         Engine.SYNC: "transfers are started by the Sync Engine, one after the other",
         Engine.GPSIMD: "indirect transfers have their descriptors written by GpSimd",
@@ -311,12 +308,13 @@ def _half(c: Cost) -> Cost:
 def tables(t: Timeline) -> Iterator[Finding]:
     """Times that the Scalar Engine loads the table of another function while data wait for it."""
     found, s, functions = Tasks(), t._core.schedule, set()
-    for at, task, engine, c in costs_of(t):
-        # The schedule adds what is left of it when the data are there.
-        waits = s.end[at] - s.start[at] - c.busy if engine is Engine.SCALAR else 0.0
-        if waits > t.timing.table_load_ns / 2:
-            found.add(at, task, waits)
-            functions.add(task.table)
+    for tasks in t._alike:
+        for at in tasks.positions if tasks.engine is Engine.SCALAR else ():
+            # The schedule adds what is left of it when the data are there.
+            waits = s.end[at] - s.start[at] - tasks.cost.busy
+            if waits > t.timing.table_load_ns / 2:
+                found.add_one(at, tasks.task, waits)
+                functions.add(tasks.task.table)
     if len(found.saved) <= len(functions):  # each once
         return
     fewest = max(chains(t, _changes_of_tables).values(), default=0)

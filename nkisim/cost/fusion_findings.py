@@ -7,6 +7,7 @@ without a mask are looked at.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from math import prod
@@ -44,32 +45,40 @@ _LOOKED_AT = tuple(_REDUCED)
 
 def fusable(t: Timeline) -> Iterator[Finding]:
     """Pairs of instructions of which one could do both's work."""
+    plain = [g for g in t._alike if _is_plain(g.task)]
+    opcodes = {g.task.instr.opcode for g in plain}
+    if "tensor_reduce" not in opcodes and "tensor_scalar" not in opcodes:
+        return  # see `_pair`
     tasks, s = t._core.work.tasks, t._core.schedule
-    writers: dict[int, int] = {}  # memory that one task writes -> that task; -1: several do
+    writers: dict[int, list[int]] = defaultdict(list)  # of each memory
     readers: Counter[int] = Counter()
     for at, task in enumerate(tasks):
         for number, _ in task.writes:
-            writers[number] = -1 if number in writers else at
+            writers[number].append(at)
         readers.update({number for number, _ in task.reads})
     found: dict[str, Tasks] = defaultdict(Tasks)
     taken: set[int] = set()  # tasks that are half of a pair
-    written: dict[int, int] = {}  # memory -> the last task, up to here, that writes it
-    for at, task in enumerate(tasks):
-        for read in task.reads if task.transfer is None and at not in taken else ():
-            before = writers.get(read[0], -1)
-            if before < 0 or before >= at or before in taken:
+    here = {at for g in plain for at in g.positions}
+    for at in sorted(here):
+        task = tasks[at]
+        for read in task.reads if at not in taken else ():
+            made = writers.get(read[0], ())
+            if len(made) != 1 or made[0] >= at or made[0] not in here or made[0] in taken:
                 continue
+            before = made[0]
             first = tasks[before]
             what = _pair(first, task, read, readers[read[0]] == 1, t)
             if what is None:
                 continue
             gone = at if what.endswith("_reduce") else before
-            if gone == before and any(written.get(n, -1) > before for n, _ in first.reads):
+            if gone == before and any(
+                bisect_right(others, before) < bisect_left(others, at)
+                for others in (writers.get(n, ()) for n, _ in first.reads)
+            ):
                 continue  # in the second one's place, the operands of the first one are others
             taken |= {before, at}
-            found[what].add(gone, tasks[gone], s.end[gone] - s.start[gone])
+            found[what].add_one(gone, tasks[gone], s.end[gone] - s.start[gone])
             break
-        written.update((number, at) for number, _ in task.writes)
     for what, pairs in found.items():
         reduces = what.endswith("_reduce")
         yield from pairs.finding(
@@ -84,12 +93,14 @@ def short_matmuls(t: Timeline) -> Iterator[Finding]:
     """Matmuls of one stationary tile with several moving ones that fit into one."""
     most = t.machine.gemm_moving_fmax
     with_tile: dict[tuple, list[int]] = defaultdict(list)
-    for at, task in enumerate(t._core.work.tasks):
-        i = task.instr
-        if task.label == "nc_matmul" and i.where is None and not i.attrs.get("rows"):
-            number, part = task.reads[0]
-            with_tile[i.location, number, id(part), _moving(task)].append(at)
     found, tasks = Tasks(), t._core.work.tasks
+    for alike in t._alike:
+        i = alike.task.instr
+        if alike.task.label == "nc_matmul" and i.where is None and not i.attrs.get("rows"):
+            moving = _moving(alike.task)
+            for at in alike.positions:
+                number, part = tasks[at].reads[0]
+                with_tile[alike.location, number, id(part), moving].append(at)
     columns = 0
     for (*_, moving), same in with_tile.items():
         fewer = min(len(same), most // max(moving, 1))
@@ -98,7 +109,7 @@ def short_matmuls(t: Timeline) -> Iterator[Finding]:
         columns = max(columns, moving)
         for at in same:
             ((_, c),) = tasks[at].costs
-            found.add(at, tasks[at], (c.busy - c.data) * (1 - 1 / fewer))
+            found.add_one(at, tasks[at], (c.busy - c.data) * (1 - 1 / fewer))
     yield from found.finding(
         t,
         f"{counted(len(found.saved), 'matmul')} of up to {columns} moving columns, several of them "
@@ -124,13 +135,13 @@ def _pair(first: Task, second: Task, read: Access, only: bool, t: Timeline) -> s
     """How two instructions could be one, as a key of `_HINTS`; None if they could not.
 
     Args:
-        first, second: their tasks.
+        first, second: their tasks, both plain.
         read: what the second reads of the first one's result.
         only: whether nothing else reads that.
         t: the kernel.
     """
     a, b = first.instr, second.instr
-    if not (_is_plain(first) and _is_plain(second)) or first.writes[0][1] is not read[1]:
+    if first.writes[0][1] is not read[1]:
         return None
     if a.opcode == "tensor_scalar" and _steps(a) != 1:
         return None

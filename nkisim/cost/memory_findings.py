@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from nkisim.cost.compute import Cost
 from nkisim.cost.overflow import TO_SBUF
 from nkisim.cost.report import counted
 from nkisim.cost.scheduler import ENGINES
-from nkisim.cost.stakes import LEAST, Finding, Tasks, costs_of, moved_in
+from nkisim.cost.stakes import LEAST, Finding, Tasks, moved_in
 from nkisim.cost.whatif import gain_us, replaced
 from nkisim.errors import Location
 from nkisim.instruction import Engine
@@ -32,14 +32,14 @@ _NOTHING = ((Engine.SYNC, Cost(0.0, 0.0, 0.0)),)  # what a task costs that is no
 def short_runs(t: Timeline) -> Iterator[Finding]:
     """Transfers cut in runs too short for the rate of a DMA engine."""
     found: dict[Location | None, tuple[Tasks, int]] = {}
-    for at, task in enumerate(t._core.work.tasks):
-        moved = task.transfer
+    for alike in t._alike:
+        task, moved = alike.task, alike.task.transfer
         if moved is None or moved.run_bytes >= _LONG_RUN or task.instr.opcode in _NOT_BY_RUNS:
             continue
         ns = moved.engine_ns - moved.nbytes * t.ns_a_byte(task, _LONG_RUN) / moved.engines
         if ns > 0:
-            tasks, _ = found.setdefault(task.instr.location, (Tasks(), moved.run_bytes))
-            tasks.add(at, task, ns)
+            tasks, _ = found.setdefault(alike.location, (Tasks(), moved.run_bytes))
+            tasks.add(alike, ns)
     for tasks, run in _dearest(found):
         yield from tasks.finding(
             t,
@@ -56,9 +56,13 @@ def loaded_again(t: Timeline) -> Iterator[Finding]:
     first: dict[tuple, int] = {}  # what is loaded -> bytes a partition
     again: dict[Location | None, tuple[Tasks, int]] = {}
     kept: dict[Location | None, set[tuple]] = defaultdict(set)
-    for at, task in enumerate(work.tasks):
-        if task.transfer is None or task.label != "load" or task.transfer.indirect:
-            continue
+    loads = [
+        alike.positions
+        for alike in t._alike
+        if alike.task.label == "load" and alike.task.transfer and not alike.task.transfer.indirect
+    ]
+    for at in sorted(chain.from_iterable(loads)):
+        task = work.tasks[at]
         number, part = task.reads[0]
         if number in written or not work.memory[task.writes[0][0]].space.on_chip:
             continue
@@ -68,7 +72,7 @@ def loaded_again(t: Timeline) -> Iterator[Finding]:
             continue
         line = task.instr.location
         tasks, nbytes = again.get(line, (Tasks(), 0))
-        tasks.add(at, task, task.transfer.engine_ns)
+        tasks.add_one(at, task, task.transfer.engine_ns)
         again[line] = tasks, nbytes + task.transfer.hbm_bytes
         kept[line].add(what)
     for line, (tasks, nbytes) in again.items():
@@ -85,12 +89,12 @@ def loaded_again(t: Timeline) -> Iterator[Finding]:
 def few_queues(t: Timeline) -> Iterator[Finding]:
     every = t.timing.dma.engines
     found: dict[Location | None, tuple[Tasks, int]] = {}
-    for at, task in enumerate(t._core.work.tasks):
-        moved = task.transfer
+    for alike in t._alike:
+        moved = alike.task.transfer
         if moved is None or moved.engines >= every or moved.engine_ns < 1000:
             continue
-        tasks, _ = found.setdefault(task.instr.location, (Tasks(), moved.engines))
-        tasks.add(at, task, moved.engine_ns * (1 - moved.engines / every))
+        tasks, _ = found.setdefault(alike.location, (Tasks(), moved.engines))
+        tasks.add(alike, moved.engine_ns * (1 - moved.engines / every))
     for tasks, engines in _dearest(found):
         yield from tasks.finding(
             t,
@@ -174,10 +178,12 @@ def spills(t: Timeline) -> Iterator[Finding]:
         return
     work, s = t._core.work, t._core.schedule
     found, moved = Tasks(), {"spill": 0, "reload": 0}
-    for at, task in enumerate(work.tasks):
+    for alike in t._alike:
+        task = alike.task
         if task.label in moved:
-            found.add(at, task, s.queue_end[at] - s.queue_start[at])
-            moved[task.label] += task.transfer.hbm_bytes
+            for at in alike.positions:
+                found.add_one(at, task, s.queue_end[at] - s.queue_start[at])
+            moved[task.label] += task.transfer.hbm_bytes * len(alike.positions)
     sizes = (m.nbytes for m in work.memory.values() if m.space is Space.SBUF)
     most = max(sizes, default=0)
     told = [
@@ -199,10 +205,12 @@ def spills(t: Timeline) -> Iterator[Finding]:
 def psum_spills(t: Timeline) -> Iterator[Finding]:
     """Results that leave PSUM because more are needed than it holds."""
     found, nbytes = Tasks(), 0
-    for at, task, _, c in costs_of(t):
+    for alike in t._alike:
+        task = alike.task
         if task.label == TO_SBUF:
-            found.add(at, task, c.busy)
-            nbytes += t._core.work.memory[task.writes[0][0]].nbytes
+            found.add(alike, alike.cost.busy)
+            each = t._core.work.memory[task.writes[0][0]].nbytes
+            nbytes += each * len(alike.positions)
     if nbytes:
         yield from found.finding(
             t,

@@ -12,14 +12,14 @@ import heapq
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from nkisim.cost.allocation import Pool, Residence, capacities
+from nkisim.cost.allocation import Pool, capacities
+from nkisim.cost.dependences import Dependences
 from nkisim.cost.dma import Transfer
-from nkisim.cost.regions import ORDER, READ, RESULT, Patterns, Regions
+from nkisim.cost.regions import ORDER, READ
 from nkisim.cost.tasks import Kind, Work
 from nkisim.instruction import Engine
 from nkisim.machine import Machine
 from nkisim.memory import Space
-from nkisim.tensor import Tensor
 from nkisim.timing import Timing
 
 ENGINES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC)
@@ -34,7 +34,6 @@ _NEVER = float("inf")
 
 # A choice: how often tiles were taken to fit that do not.
 MORE_THAN_THERE_IS = "more {} used than there is"
-_RING = 3  # a dependence on an earlier transfer of the same DMA instruction
 
 
 @dataclass
@@ -133,84 +132,32 @@ def _options(kind: Kind) -> list[_Job]:
     return found
 
 
-def dependences(
-    work: Work, changing: set[int], in_flight: int
-) -> tuple[list[list[int]], dict[int, list], list[int]]:
-    """What waits for what.
+def schedule(
+    work: Work, machine: Machine, timing: Timing, dependences: Dependences | None = None
+) -> Schedule:
+    """Run the tasks of one core on its engines.
 
     Args:
         work: the tasks.
-        changing: memory that is not simply written once, and then read.
-        in_flight: transfers of one DMA instruction that are under way at a time.
-
-    Returns:
-        For each task, those that wait for its result; for some, the others that wait for it, with
-        the kind of dependence; for each task, how many it waits for.
+        machine, timing: the tables to run them by.
+        dependences: of these tasks, if they are known.
     """
-    tasks = work.tasks
-    patterns = Patterns()
-    regions = {n: Regions(patterns) for n in changing}
-    hbm = {n for n, memory in work.memory.items() if not memory.space.on_chip}
-    made: dict[int, tuple[int, Tensor | None]] = {}  # other memory -> who wrote which part of it
-    users: list[list[int]] = [[] for _ in tasks]
-    others: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    waits_for = []
-    rings: dict[tuple, list[int]] = defaultdict(list)
-    for at, task in enumerate(tasks):
-        waits: dict[int, int] = {}
-        for number, part in task.reads:
-            source = made.get(number)
-            if source is not None:
-                writer, written = source
-                if part is written or patterns.meet(part, written):
-                    waits[writer] = RESULT
-            elif number in regions:
-                regions[number].read(part, at, waits)
-        for number, part in task.writes:
-            if number in regions:
-                regions[number].write(part, at, waits)
-            else:
-                made[number] = (at, part)
-        kind = task.kind
-        if kind.accumulates:
-            for before, why in waits.items():
-                if why == RESULT and tasks[before].instr.opcode == "nc_matmul":
-                    waits[before] = ORDER
-        if kind.transfer is not None:
-            far = None
-            if task.reads and task.reads[0][0] in hbm:
-                far = task.reads[0][0]
-            elif task.writes and task.writes[0][0] in hbm:
-                far = task.writes[0][0]
-            ring = rings[id(task.instr.location), kind.label, far]
-            if len(ring) >= in_flight:
-                waits.setdefault(ring[-in_flight], _RING)
-            ring.append(at)
-        waits_for.append(len(waits))
-        for before, why in waits.items():
-            if why == RESULT:
-                users[before].append(at)
-            else:
-                others[before].append((at, why))
-    return users, others, waits_for
-
-
-def schedule(work: Work, machine: Machine, timing: Timing) -> Schedule:
-    """Run the tasks of one core on its engines."""
-    return _Run(work, machine, timing).run()
+    known = dependences or Dependences.of(work, timing.dma.in_flight)
+    return _Run(work, machine, timing, known).run()
 
 
 class _Run:
-    def __init__(self, work: Work, machine: Machine, timing: Timing) -> None:
+    def __init__(
+        self, work: Work, machine: Machine, timing: Timing, dependences: Dependences
+    ) -> None:
         self.work = work
         self.timing = timing
         n = len(work.tasks)
         self.jobs = assign_engines(work)
         self.engine = [job.engine for job in self.jobs]
-        self.tiles = work.residence or Residence.of(work)
-        self.users, self.others, self.waits = dependences(
-            work, self.tiles.changing, timing.dma.in_flight
-        )
+        self.tiles = dependences.tiles
+        self.users, self.others = dependences.users, dependences.others
+        self.waits = list(dependences.waits)  # counted down
         self.ready_at = [0.0] * n
         # What came last of all that a task waits for; the scheduler corrects it if the engine did.
         self.cause = [-1] * n

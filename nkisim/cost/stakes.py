@@ -6,15 +6,12 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from nkisim.cost.allocation import Residence
-from nkisim.cost.compute import Cost
 from nkisim.cost.report import short
-from nkisim.cost.scheduler import ENGINES, dependences
-from nkisim.cost.whatif import gain_us, replaced
+from nkisim.cost.whatif import dependences_of, gain_us, replaced
 from nkisim.errors import Location
-from nkisim.instruction import Engine
 
 if TYPE_CHECKING:
+    from nkisim.cost.alike import Alike
     from nkisim.cost.tasks import Task
     from nkisim.cost.timeline import Timeline
     from nkisim.machine import Machine
@@ -49,7 +46,12 @@ class Tasks:
         self.saved: dict[int, float] = {}
         self.lines: dict[Location | None, float] = defaultdict(float)
 
-    def add(self, at: int, task: Task, ns: float) -> None:
+    def add(self, tasks: Alike, ns: float) -> None:
+        """Each of these tasks could be `ns` shorter."""
+        self.saved.update(dict.fromkeys(tasks.positions, ns))
+        self.lines[tasks.location] += ns * len(tasks.positions)
+
+    def add_one(self, at: int, task: Task, ns: float) -> None:
         """`task`, which is at position `at`, could be `ns` shorter."""
         self.saved[at] = ns
         self.lines[task.instr.location] += ns
@@ -77,17 +79,6 @@ class Tasks:
         yield Finding(text, gain, worst)
 
 
-def costs_of(t: Timeline) -> Iterator[tuple[int, Task, Engine, Cost]]:
-    """Each task with its position, the engine that it runs on and its cost there."""
-    work, s = t._core.work, t._core.schedule
-    for at, (task, chosen) in enumerate(zip(work.tasks, s.engine, strict=True)):
-        engine = ENGINES[chosen]
-        for e, c in task.costs:
-            if e is engine:
-                yield at, task, engine, c
-                break
-
-
 def moved_in(task: Task, ns: float, engines: int) -> Task:
     """A transfer that is `ns` shorter, by so many DMA engines."""
     moved = task.transfer._replace(engine_ns=task.transfer.engine_ns - ns, engines=engines)
@@ -108,8 +99,7 @@ def chains(
         The most, by what it was counted for.
     """
     work = t._core.work
-    changing = (work.residence or Residence.of(work)).changing
-    users, _, _ = dependences(work, changing, len(work.tasks) + 1)
+    users = dependences_of(t).users
     before: list[dict[Hashable, int]] = [{} for _ in work.tasks]
     most: dict[Hashable, int] = {}
     for at, task in enumerate(work.tasks):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nkisim.cost import report
+from nkisim.cost.alike import Alike, alike
 from nkisim.cost.scheduler import ENGINES, Schedule
 from nkisim.cost.tasks import Task, Work
 from nkisim.errors import Location, ParameterError
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from nkisim.cost.findings import Finding
+    from nkisim.cost.whatif import Stretch
 
 MODELLED = "modelled by nkisim, not measured"
 
@@ -128,6 +131,7 @@ class Timeline:
         self.cores = cores
         self.instructions = instructions
         self._core = max(cores, key=lambda c: c.schedule.span)
+        self._stretches: dict[int, Stretch] = {}  # of its tasks, by the first one
 
     # -- figures --------------------------------------------------------------------------------
 
@@ -149,30 +153,40 @@ class Timeline:
     @cached_property
     def engines(self) -> dict[str, Use]:
         """Use of each engine and of the DMA queues, by name."""
-        work, s = self._core.work, self._core.schedule
-        busy = [0.0] * len(ENGINES)
-        data = [0.0] * len(ENGINES)
-        count = [0] * len(ENGINES)
-        for at, task in enumerate(work.tasks):
-            e = s.engine[at]
-            busy[e] += s.end[at] - s.start[at]
-            data[e] += next(c.data for engine, c in task.costs if engine is ENGINES[e])
-            count[e] += task.kind.instructions
+        s = self._core.schedule
         span = max(s.span, 1e-9)
-        found = {
-            e.value: Use(e.value, b / 1e3, d / 1e3, b / span, n)
-            for e, b, d, n in zip(ENGINES, busy, data, count, strict=True)
-        }
-        transfers = sum(t.transfer is not None for t in work.tasks)
+        found = {}
+        for e in ENGINES:
+            mine = [g for g in self._alike if g.engine is e]
+            busy = sum(map(self._busy_ns, mine))
+            data = sum(g.cost.data * len(g.positions) for g in mine)
+            count = sum(g.instructions for g in mine)
+            found[e.value] = Use(e.value, busy / 1e3, data / 1e3, busy / span, count)
+        transfers = sum(len(g.positions) for g in self._transfers)
         most = max(s.queue_busy)
         ideal = self._transfer_floor_ns()
         found[_DMA] = Use(_DMA, most / 1e3, ideal / 1e3, most / span, transfers)
         return found
 
+    @cached_property
+    def _alike(self) -> list[Alike]:
+        """The tasks of the slowest core, those that do the same together."""
+        return alike(self._core.work, self._core.schedule)
+
+    @property
+    def _transfers(self) -> Iterator[Alike]:
+        return (g for g in self._alike if g.task.transfer is not None)
+
+    def _busy_ns(self, group: Alike) -> float:
+        """How long tasks occupy their engine."""
+        s = self._core.schedule
+        start, end = s.start, s.end
+        return sum([end[at] - start[at] for at in group.positions])
+
     def _transfer_floor_ns(self) -> float:
         """Time of the transfers if their bytes were spread evenly over all queues at full rate."""
-        transfers = (t for t in self._core.work.tasks if t.transfer is not None)
-        return sum(map(self._bytes_ns, transfers)) / self.timing.dma.engines
+        each = (self._bytes_ns(g.task) * len(g.positions) for g in self._transfers)
+        return sum(each) / self.timing.dma.engines
 
     def _bytes_ns(self, task: Task) -> float:
         """What the bytes of a transfer take one DMA engine at its full rate."""
@@ -191,13 +205,15 @@ class Timeline:
     @cached_property
     def queues(self) -> list[Use]:
         """Use of each DMA queue, by its number."""
-        work, s = self._core.work, self._core.schedule
+        s = self._core.schedule
         data = [0.0] * len(s.queue_busy)
         count = [0] * len(s.queue_busy)
-        for task, used in zip(work.tasks, s.queues_of, strict=True):
-            for q in used:
-                data[q] += self._bytes_ns(task) / len(used)
-                count[q] += 1
+        for g in self._transfers:
+            nbytes_ns = self._bytes_ns(g.task)
+            for used, n in Counter(map(s.queues_of.__getitem__, g.positions)).items():
+                for q in used:
+                    data[q] += n * nbytes_ns / len(used)
+                    count[q] += n
         span = max(s.span, 1e-9)
         return [
             Use(f"DMA {q}", b / 1e3, d / 1e3, b / span, n)
@@ -208,8 +224,7 @@ class Timeline:
     def hbm_bytes(self) -> int:
         """Bytes read from and written to HBM, spills included. Of a launch on several cores, those
         of the slowest one."""
-        tasks = self._core.work.tasks
-        return sum(t.transfer.hbm_bytes for t in tasks if t.transfer is not None)
+        return sum(g.task.transfer.hbm_bytes * len(g.positions) for g in self._transfers)
 
     @property
     def bandwidth_gb_per_s(self) -> float:
@@ -230,7 +245,7 @@ class Timeline:
     @cached_property
     def flops(self) -> int:
         """Operations: two for each multiply-add of a matmul, one an element elsewhere."""
-        return sum(t.flops for t in self._core.work.tasks)
+        return sum(g.task.flops * len(g.positions) for g in self._alike)
 
     @property
     def arithmetic_intensity(self) -> float:
@@ -298,19 +313,18 @@ class Timeline:
     @cached_property
     def lines(self) -> list[Line]:
         """Cost of each kernel line on each resource, the dearest first."""
-        work, s = self._core.work, self._core.schedule
         busy: dict[tuple, float] = defaultdict(float)
         count: dict[tuple, int] = defaultdict(int)
-        for at, task in enumerate(work.tasks):
-            key = (task.instr.location, ENGINES[s.engine[at]].value, _on_engine(task))
-            busy[key] += (s.end[at] - s.start[at]) / 1e3
-            count[key] += task.kind.instructions
-            moved = task.transfer
+        for g in self._alike:
+            key = (g.location, g.engine.value, _on_engine(g.task))
+            busy[key] += self._busy_ns(g) / 1e3
+            count[key] += g.instructions
+            moved = g.task.transfer
             if moved is not None:
-                key = (task.instr.location, _DMA, task.label)
+                key = (g.location, _DMA, g.task.label)
                 share = moved.engines / self.timing.dma.engines
-                busy[key] += moved.engine_ns * share / 1e3
-                count[key] += 1
+                busy[key] += moved.engine_ns * share / 1e3 * len(g.positions)
+                count[key] += len(g.positions)
         rows = [Line(k[0], k[1], k[2], count[k], v) for k, v in busy.items()]
         return sorted(rows, key=lambda r: (-r.busy_us, str(r.location), r.label))
 

@@ -10,27 +10,78 @@ import dataclasses
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from nkisim.cost.dependences import Dependences
 from nkisim.cost.scheduler import ENGINES, schedule
 from nkisim.cost.tasks import Task, Work
 
 if TYPE_CHECKING:
     from nkisim.cost.compute import Cost
-    from nkisim.cost.timeline import Timeline
+    from nkisim.cost.timeline import Core, Timeline
     from nkisim.instruction import Engine
     from nkisim.machine import Machine
     from nkisim.timing import Timing
 
 WINDOW = 5_000  # tasks that are scheduled for one question
 
+Change = Callable[[Task, float], Task]
+
+
+class Stretch:
+    """Tasks of a core in a row, with what all questions about them have in common.
+
+    Args:
+        core: the core.
+        first, last: which of its tasks: from `first` to before `last`.
+        machine, timing: the tables that it was scheduled by.
+    """
+
+    def __init__(self, core: Core, first: int, last: int, machine: Machine, timing: Timing) -> None:
+        self._core = core
+        self._first, self._last = first, last
+        self._machine, self._timing = machine, timing
+        self._whole = last - first == len(core.work.tasks)
+        work = core.work if self._whole else self._part(core.work.tasks[first:last])
+        self.dependences = Dependences.of(work, timing.dma.in_flight)
+
+    def __contains__(self, at: int) -> bool:
+        return self._first <= at < self._last
+
+    @cached_property
+    def span(self) -> float:
+        """What the tasks take as they are, in nanoseconds."""
+        if self._whole:
+            return self._core.schedule.span
+        return self.changed({}, None, self._machine, self._timing)
+
+    def changed(
+        self, stakes: Mapping[int, float], change: Change | None, machine: Machine, timing: Timing
+    ) -> float:
+        """The same with some of them changed, or by other tables. See `gain_us`."""
+        known = timing.dma.in_flight == self._timing.dma.in_flight
+        tasks = self._core.work.tasks[self._first : self._last]
+        if change is not None:
+            for at, ns in stakes.items():
+                if at in self:
+                    before = tasks[at - self._first]
+                    after = tasks[at - self._first] = change(before, ns)
+                    known = known and (after.transfer is None) == (before.transfer is None)
+        dependences = self.dependences if known else None
+        return schedule(self._part(tasks), machine, timing, dependences).span
+
+    def _part(self, tasks: list[Task]) -> Work:
+        # The scheduler adds to the choices, and these are not the kernel's.
+        return Work(tasks, self._core.work.memory, defaultdict(int))
+
 
 def gain_us(
     timeline: Timeline,
     stakes: Mapping[int, float],
     *,
-    change: Callable[[Task, float], Task] | None = None,
+    change: Change | None = None,
     machine: Machine | None = None,
     timing: Timing | None = None,
 ) -> float:
@@ -39,36 +90,54 @@ def gain_us(
     Args:
         timeline: the kernel as it is.
         stakes: where the change acts: position in the list of tasks -> nanoseconds at stake.
-        change: from a task at one of these positions, and its stake, makes the task in its place.
+        change: from a task at one of these positions, and its stake, makes the task in its place,
+            which touches the same memory.
         machine, timing: tables to use instead of the timeline's.
 
     Of more than `WINDOW` tasks, those around the middle of the stakes are scheduled, and the gain
     is scaled by the part of all stakes that lies among them; but no resource that the change leaves
     alone gets any quicker by it.
     """
-    work = timeline._core.work
-    machine, timing = machine or timeline.machine, timing or timeline.timing
-    first, last = _stretch(stakes, len(work.tasks))
-    share = 1.0
-    if last - first < len(work.tasks):
-        before = schedule(_part(work, first, last), timeline.machine, timeline.timing).span
-        inside = sum(ns for at, ns in stakes.items() if first <= at < last)
-        share = inside / sum(stakes.values())
-    else:
-        before = timeline._core.schedule.span
-    changed = _part(work, first, last)
-    if change is not None:
-        for at, ns in stakes.items():
-            if first <= at < last:
-                changed.tasks[at - first] = change(work.tasks[at], ns)
-    after = schedule(changed, machine, timing).span
-    gain = (before - after) / share
+    stretch = stretch_of(timeline, stakes)
+    after = stretch.changed(stakes, change, machine or timeline.machine, timing or timeline.timing)
+    share = sum(ns for at, ns in stakes.items() if at in stretch) / sum(stakes.values())
+    gain = (stretch.span - after) / share
     if share < 1:
         gain = min(gain, timeline._core.schedule.span - _others_ns(timeline, stakes, change))
     return max(0.0, gain) / 1e3
 
 
-def _others_ns(timeline: Timeline, stakes: Mapping[int, float], change: Callable | None) -> float:
+def stretch_of(timeline: Timeline, stakes: Mapping[int, float]) -> Stretch:
+    """The tasks to look at: all, or as many as allowed around the middle of what is at stake."""
+    n = len(timeline._core.work.tasks)
+    first, last = 0, n
+    if n > WINDOW:
+        places = sorted(stakes)
+        sums = list(accumulate(stakes[at] for at in places))
+        middle = places[bisect_left(sums, sums[-1] / 2)]
+        # Not exactly, so that questions about the same loop have one stretch.
+        step = max(1, WINDOW // 4)
+        first = min(max(0, (middle - WINDOW // 2) // step * step), n - WINDOW)
+        last = first + WINDOW
+    return _stretch(timeline, first, last)
+
+
+def dependences_of(timeline: Timeline) -> Dependences:
+    """What waits for what among all tasks of the slowest core."""
+    work = timeline._core.work
+    if len(work.tasks) <= WINDOW:
+        return _stretch(timeline, 0, len(work.tasks)).dependences
+    return Dependences.of(work, timeline.timing.dma.in_flight)
+
+
+def _stretch(timeline: Timeline, first: int, last: int) -> Stretch:
+    known = timeline._stretches
+    if first not in known:
+        known[first] = Stretch(timeline._core, first, last, timeline.machine, timeline.timing)
+    return known[first]
+
+
+def _others_ns(timeline: Timeline, stakes: Mapping[int, float], change: Change | None) -> float:
     """Busy time of the busiest resource that a change leaves alone."""
     work, engine = timeline._core.work, timeline._core.schedule.engine
     changed = set()
@@ -78,22 +147,6 @@ def _others_ns(timeline: Timeline, stakes: Mapping[int, float], change: Callable
             changed.add("DMA queues")
     busy = [1e3 * use.busy_us for name, use in timeline.engines.items() if name not in changed]
     return max(busy, default=0.0)
-
-
-def _stretch(stakes: Mapping[int, float], n: int) -> tuple[int, int]:
-    """The tasks to look at: all, or as many as allowed around the middle of what is at stake."""
-    if n <= WINDOW:
-        return 0, n
-    places = sorted(stakes)
-    sums = list(accumulate(stakes[at] for at in places))
-    middle = places[bisect_left(sums, sums[-1] / 2)]
-    first = min(max(0, middle - WINDOW // 2), n - WINDOW)
-    return first, first + WINDOW
-
-
-def _part(work: Work, first: int, last: int) -> Work:
-    # The scheduler adds to the choices, and these are not the kernel's.
-    return Work(work.tasks[first:last], work.memory, defaultdict(int))
 
 
 def replaced(task: Task, **attributes: object) -> Task:

@@ -351,6 +351,26 @@ def test_sums_of_bf16_products_are_not_said_to_be_of_fp32_operands():
     assert not [f for f in t.findings if "fp32" in f.text]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, nl.bfloat16])
+def test_only_rows_of_fp32_are_said_to_take_passes(dtype):
+    """What the row is multiplied by is of fp32 either way."""
+
+    @nki.jit
+    def kernel(x, w):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tile, last = nl.load(x), nl.ndarray(x.shape, x.dtype)
+        n = x.shape[1]
+        every = nl.load(w)
+        for i in nl.sequential_range(w.shape[1] // n):
+            last[...] = nl.multiply(tile, every[:, nl.ds(i * n, n)].broadcast_to(x.shape))
+        nl.store(out, last)
+        return out
+
+    t = nkisim.profile(kernel, TILE, spec(1, 64 * TILE.shape[1], dtype=dtype))
+    said = [f for f in t.findings if "broadcasts rows of fp32" in f.text]
+    assert bool(said) == (dtype == np.float32)
+
+
 def round_trips(x):
     """Each store waits for the load before, each load for the store."""
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)

@@ -17,8 +17,9 @@ import nkisim
 from kernels.validation import convolution, layernorm, mamba, matmul, vector_add
 from nkisim.cost.allocation import Residence
 from nkisim.cost.compute import Cost
+from nkisim.cost.dependences import Dependences
 from nkisim.cost.regions import Patterns, Regions
-from nkisim.cost.scheduler import ENGINES, dependences
+from nkisim.cost.scheduler import ENGINES
 from nkisim.cost.tasks import Kind, Memory, Task, Work
 from nkisim.instruction import Engine
 from nkisim.memory import Buffer, Space
@@ -184,7 +185,8 @@ def test_conflicting_accesses_are_ordered_and_others_are_not(accesses):
         touched = [(number, t)]
         work.tasks.append(Task(None, kind, *(([], touched) if writes else (touched, []))))
         elements.append(set(_elements(t).ravel().tolist()))
-    users, others, waits_for = dependences(work, Residence.of(work).changing, 4)
+    found = Dependences.of(work, 4)
+    users, others, waits_for = found.users, found.others, found.waits
 
     before: list[set[int]] = [set() for _ in accesses]
     for earlier, later in enumerate(users):

@@ -336,6 +336,7 @@ def test_a_profile_is_timed_in_a_process_of_its_own():
     cost = bench_profile._cost_apart("cases", "add or subtract, by the loop index")
     assert cost.instructions == 4096
     assert cost.first > cost.again > 0
+    assert cost.findings > 0
 
 
 def test_a_profile_is_timed_and_judged(monkeypatch, capsys):
@@ -352,11 +353,13 @@ def test_a_profile_is_timed_and_judged(monkeypatch, capsys):
     monkeypatch.setattr(bench_profile, "TARGET_US", 0.0)
     monkeypatch.setattr(bench_profile, "LEAST", 3)
     assert bench_profile.main() == 0
-    line, first, again, machine = capsys.readouterr().out.splitlines()
+    line, first, again, findings, machine = capsys.readouterr().out.splitlines()
     assert line.startswith("profile of twice: 3 instructions in ")
     assert "measured" in line
     assert line.count("(missed; up to ") == 2
     for short in (first, again):
         assert short.startswith("1 kernels of the validation page with 3 instructions or more")
         assert "(twice), measured; 1 above the target (1 in their slowest round)" in short
+    assert findings.startswith("their findings: median ")
+    assert findings.endswith(" s (twice), measured")
     assert machine.startswith("target: at most 0 µs; quickest of 5, ")

@@ -1,0 +1,58 @@
+"""Tasks that do the same, together: there may be thousands of each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from nkisim.cost.compute import Cost
+from nkisim.cost.scheduler import ENGINES, Schedule
+from nkisim.cost.storage import Step
+from nkisim.cost.tasks import Task, Work
+from nkisim.instruction import Engine
+
+if TYPE_CHECKING:
+    from nkisim.errors import Location
+
+
+class Alike(NamedTuple):
+    """Tasks of one kernel line that do the same, on one engine, with other operands of the same
+    kind.
+
+    Attributes:
+        task: the first of them.
+        engine: the engine.
+        cost: what each of them costs there.
+        positions: of all of them in the list of tasks.
+    """
+
+    task: Task
+    engine: Engine
+    cost: Cost
+    positions: list[int]
+
+    @property
+    def location(self) -> Location | None:
+        return self.task.instr.location
+
+    @property
+    def instructions(self) -> int:
+        """Of the engine, that they stand for."""
+        return len(self.positions) * self.task.kind.instructions
+
+
+def alike(work: Work, schedule: Schedule) -> list[Alike]:
+    """The tasks of a core as they were scheduled, those that are alike together; in the order of
+    the first ones."""
+    tasks = work.tasks
+    found: dict[tuple, list[int]] = defaultdict(list)
+    for at, (task, engine) in enumerate(zip(tasks, schedule.engine, strict=True)):
+        i = task.instr
+        form = task.form if type(task) is Step else i.opcode
+        found[task.kind, engine, id(i.location), form].append(at)
+    groups = []
+    for (kind, e, *_), positions in found.items():
+        engine = ENGINES[e]
+        cost = next(c for possible, c in kind.costs if possible is engine)
+        groups.append(Alike(tasks[positions[0]], engine, cost, positions))
+    return groups
