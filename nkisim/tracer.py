@@ -8,7 +8,6 @@ an error carries the traceback of the kernel line that caused it.
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from nkisim.access import AccessPattern, intern
+from nkisim.access import intern
 from nkisim.barriers import meet_at_barriers
 from nkisim.checking import Checker
 from nkisim.checking.scope import check_origin
@@ -26,7 +25,6 @@ from nkisim.errors import (
     Location,
     RaceError,
     ScopeError,
-    ShapeError,
     TraceContextError,
     locate,
 )
@@ -39,8 +37,9 @@ from nkisim.instruction import OPCODES, Engine, Instruction, Operand
 from nkisim.loop_index import LoopIndex, moving_start
 from nkisim.loops import Declarations, Loop, Path
 from nkisim.machine import TARGET, Machine
+from nkisim.masks import restriction
 from nkisim.memory import Buffer, Role, Space
-from nkisim.restriction import Restriction, boxes
+from nkisim.restriction import boxes
 from nkisim.rolled_loop import Closeness
 from nkisim.rolling import Rolls, instances
 from nkisim.tensor import Tensor
@@ -474,47 +473,6 @@ def _shared_in_a_loop(shape: tuple[int, ...], dtype: np.dtype) -> ScopeError:
         fix="make it before the loop; scratch tensors go to nl.private_hbm",
         code="err_shared_hbm_must_in_kernel_level",
     )
-
-
-def restriction(mask: Mask | bool | None, shape: tuple[int, ...]) -> Restriction:
-    """What `mask` leaves of an iteration domain of `shape`.
-
-    Raises:
-        ShapeError: `mask` is not a mask, or its shape does not broadcast to `shape`.
-    """
-    if mask is None or (isinstance(mask, bool | np.bool_) and mask):
-        return _all_of(shape)
-    if isinstance(mask, bool | np.bool_):
-        return Restriction(((0, 0),) * len(shape), None)
-    if not isinstance(mask, Mask):
-        raise not_a_mask(mask)
-    return mask.restrict(shape).tightened()
-
-
-def not_a_mask(mask: object) -> ShapeError:
-    """The error for what is given as `mask=` and is none: a tile, an array, a number."""
-    rule = "masks are comparisons of nl.arange / nl.mgrid expressions, joined with &"
-    if isinstance(mask, AccessPattern):
-        return ShapeError(
-            f"mask={mask.describe()}, which is not a mask",
-            rule=rule + ": they are known while tracing, and what a tile holds is not",
-            fix="compute on all of the tile, and choose by its values: nl.where(condition, x, y), "
-            "or nisa.tensor_copy_predicated, which keeps the rest",
-            code="err_unsupported_expression_in_mask",
-        )
-    shape = getattr(mask, "shape", None)
-    kind = type(mask).__name__
-    given = f"{mask!r} ({kind})" if shape is None else f"a {kind} of shape {tuple(shape)}"
-    return ShapeError(
-        f"mask={given} is not a mask",
-        rule=rule,
-        fix="write e.g. mask=(i_p < rows) & (i_f < columns)",
-    )
-
-
-@functools.lru_cache(maxsize=4096)
-def _all_of(shape: tuple[int, ...]) -> Restriction:
-    return Restriction(tuple((0, n) for n in shape), None)
 
 
 _local = threading.local()

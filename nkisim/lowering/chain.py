@@ -12,8 +12,9 @@ from nkisim.errors import ParameterError
 from nkisim.index import Mask
 from nkisim.instruction import Engine
 from nkisim.lowering.operands import lane_operand, lane_view, narrow, one_of
+from nkisim.masks import restriction
 from nkisim.tensor import Tensor
-from nkisim.tracer import current, restriction
+from nkisim.tracer import current
 
 Steps = tuple[tuple[str, bool], ...]  # (operator, whether its operands are swapped)
 

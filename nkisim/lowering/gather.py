@@ -13,8 +13,9 @@ from nkisim.indirect import IndirectTensor
 from nkisim.instruction import Engine
 from nkisim.lowering.memory import full, ndarray
 from nkisim.lowering.operands import number, require_tile
+from nkisim.masks import restriction
 from nkisim.tensor import Tensor
-from nkisim.tracer import current, restriction
+from nkisim.tracer import current
 
 
 def gather(

@@ -26,10 +26,11 @@ from nkisim.lowering.movement import copy
 from nkisim.lowering.operands import require_tile
 from nkisim.lowering.remembered import remembered
 from nkisim.machine import GEN2
+from nkisim.masks import not_a_mask, restriction
 from nkisim.memory import Space
 from nkisim.restriction import Box
 from nkisim.tensor import MaskedTensor, Tensor
-from nkisim.tracer import current, not_a_mask, restriction
+from nkisim.tracer import current
 
 _VECTOR_TRANSPOSE_MAX = 32
 _PE_STEP = 32

@@ -23,10 +23,11 @@ from nkisim.lowering.memory import full, ndarray
 from nkisim.lowering.operands import as_tile, fit, number, require_tensor, spread
 from nkisim.lowering.remembered import remembered
 from nkisim.machine import GEN2
+from nkisim.masks import restriction
 from nkisim.memory import Space, check_shapes
 from nkisim.reshaping import once
 from nkisim.tensor import Tensor, provide_operations
-from nkisim.tracer import current, restriction
+from nkisim.tracer import current
 
 
 @remembered

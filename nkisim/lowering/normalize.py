@@ -13,8 +13,8 @@ from nkisim.lowering.memory import ndarray
 from nkisim.lowering.operands import require_tile
 from nkisim.lowering.reduce import float_type, free_axes, kept_mask, reduce
 from nkisim.lowering.remembered import remembered
+from nkisim.masks import restriction
 from nkisim.tensor import Tensor
-from nkisim.tracer import restriction
 
 
 @remembered

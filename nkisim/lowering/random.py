@@ -13,9 +13,10 @@ from nkisim.index import Mask, as_int
 from nkisim.lowering.memory import ndarray
 from nkisim.lowering.movement import copy
 from nkisim.lowering.operands import lane_operand, narrow, require_tile, spread
+from nkisim.masks import restriction
 from nkisim.memory import check_shapes
 from nkisim.tensor import Tensor
-from nkisim.tracer import current, restriction
+from nkisim.tracer import current
 
 
 def _state() -> Tensor:

@@ -16,9 +16,10 @@ from nkisim.lowering.elementwise import elementwise
 from nkisim.lowering.memory import ndarray
 from nkisim.lowering.operands import narrow, require_tile
 from nkisim.lowering.remembered import remembered
+from nkisim.masks import restriction
 from nkisim.restriction import Box, Restriction, boxes
 from nkisim.tensor import Tensor
-from nkisim.tracer import current, restriction
+from nkisim.tracer import current
 
 
 def free_axes(what: str, axis: object, x: Tensor) -> tuple[int, ...]:

@@ -22,9 +22,10 @@ from nkisim.lowering.operands import (
     same_shape,
 )
 from nkisim.lowering.remembered import remembered
+from nkisim.masks import restriction
 from nkisim.memory import Space
 from nkisim.tensor import Tensor
-from nkisim.tracer import current, restriction
+from nkisim.tracer import current
 
 
 @remembered

@@ -13,8 +13,9 @@ from nkisim.index import Mask, as_int
 from nkisim.lowering.memory import ndarray
 from nkisim.lowering.operands import narrow, require_elements, require_tile
 from nkisim.lowering.remembered import remembered
+from nkisim.masks import restriction
 from nkisim.tensor import Tensor
-from nkisim.tracer import current, restriction
+from nkisim.tracer import current
 
 _MAX_ELEMENTS = 16384
 _QUADRANT = 32

@@ -27,10 +27,11 @@ from nkisim.lowering.operands import (
 )
 from nkisim.lowering.registers import accumulate
 from nkisim.lowering.remembered import remembered
+from nkisim.masks import restriction
 from nkisim.memory import Space, c_strides
 from nkisim.nki.isa.constants import fp32, get_nc_version, nc_version, reduce_cmd
 from nkisim.tensor import Tensor
-from nkisim.tracer import current, restriction
+from nkisim.tracer import current
 
 
 def _require_dtype(what: str, tile: Tensor, allowed: set[str], fix: str) -> None:
