@@ -41,18 +41,21 @@ class Alike(NamedTuple):
         return len(self.positions) * self.task.kind.instructions
 
 
+def sort_of(task: Task) -> tuple:
+    """What tasks have in common that do the same."""
+    return task.kind, task.form if type(task) is Step else task.instr.opcode
+
+
 def alike(work: Work, schedule: Schedule) -> list[Alike]:
     """The tasks of a core as they were scheduled, those that are alike together; in the order of
     the first ones."""
     tasks = work.tasks
     found: dict[tuple, list[int]] = defaultdict(list)
     for at, (task, engine) in enumerate(zip(tasks, schedule.engine, strict=True)):
-        i = task.instr
-        form = task.form if type(task) is Step else i.opcode
-        found[task.kind, engine, id(i.location), form].append(at)
+        found[engine, id(task.instr.location), sort_of(task)].append(at)
     groups = []
-    for (kind, e, *_), positions in found.items():
-        engine = ENGINES[e]
-        cost = next(c for possible, c in kind.costs if possible is engine)
-        groups.append(Alike(tasks[positions[0]], engine, cost, positions))
+    for (e, *_), positions in found.items():
+        first, engine = tasks[positions[0]], ENGINES[e]
+        cost = next(c for possible, c in first.costs if possible is engine)
+        groups.append(Alike(first, engine, cost, positions))
     return groups

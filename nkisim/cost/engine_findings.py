@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from nkisim.cost.compute import Cost, operand, passes_cost
 from nkisim.cost.dma import swaps_axes
 from nkisim.cost.report import counted
 from nkisim.cost.stakes import LEAST, Finding, Tasks, chains, moved_in
-from nkisim.cost.whatif import recosted, replaced
+from nkisim.cost.whatif import Change, recosted
 from nkisim.dtypes import F32
 from nkisim.errors import Location
 from nkisim.instruction import Engine
 
 if TYPE_CHECKING:
-    from nkisim.cost.tasks import Task
+    from nkisim.cost.tasks import Kind, Task
     from nkisim.cost.timeline import Timeline
 
 _MORE = 2  # times the gain of one engine: worth to tell of all at once
@@ -69,20 +69,20 @@ def wide_strides(t: Timeline) -> Iterator[Finding]:
         )
 
 
-def _shorter(engine: Engine, fixed: float = 0.0) -> Callable[[Task, float], Task]:
+def _shorter(engine: Engine, fixed: float = 0.0) -> Change:
     """Makes a task shorter on `engine`: up to `fixed` at its start, the rest by its elements.
 
     What is done before its engine is free (see `nkisim.cost.compute.feeding`) is so in proportion.
     """
 
-    def change(task: Task, ns: float) -> Task:
+    def change(task: Task, ns: float) -> Kind:
         def shorter(e: Engine, c: Cost) -> Cost:
             if e is not engine:
                 return c
             done = max(c.done - ns, c.done * (1 - ns / c.busy))
             return Cost(c.busy - ns, done, c.data - max(0.0, ns - fixed))
 
-        return recosted(task, shorter)
+        return recosted(task.kind, shorter)
 
     return change
 
@@ -120,10 +120,10 @@ def sums_over_partitions(t: Timeline) -> Iterator[Finding]:
             found.add(tasks, tasks.cost.busy)
     passes = t.timing.tensor.fp32_passes
 
-    def matmul(task: Task, _: float) -> Task:
+    def matmul(task: Task, _: float) -> Kind:
         x = task.instr.tiles_in[0]
         cost = passes_cost(x.size // x.shape[0], passes if x.dtype == F32 else 1, t.timing)
-        return replaced(task, costs=((Engine.TENSOR, cost),))
+        return dataclasses.replace(task.kind, costs=((Engine.TENSOR, cost),))
 
     yield from found.finding(
         t,
@@ -177,7 +177,7 @@ def few_lanes(t: Timeline) -> Iterator[Finding]:
         t,
         f"{counted(count, 'instruction')} {use} part of the engine, such as {lanes[worst]}: larger "
         "tiles, of more partitions, would take fewer instructions and transfers, or shorter ones",
-        lambda task, ns: _fuller(task, ns, _used_part(task, all_lanes), every),
+        lambda task, ns: _fuller(task.kind, ns, _used_part(task, all_lanes), every),
     )
 
 
@@ -196,15 +196,15 @@ def _used_part(task: Task, lanes: int) -> float:
     return max(on_chip, default=lanes) / lanes
 
 
-def _fuller(task: Task, ns: float, part: float, queues: int) -> Task:
+def _fuller(kind: Kind, ns: float, part: float, queues: int) -> Kind:
     """A task that takes its part of what one of all lanes would, which is `ns` less."""
-    moved = task.transfer
+    moved = kind.transfer
     if moved is not None:
-        started = recosted(task, lambda _, c: Cost(c.busy * part, c.done * part, 0.0))
+        started = recosted(kind, lambda _, c: Cost(c.busy * part, c.done * part, 0.0))
         moved = moved._replace(latency_ns=moved.latency_ns * part)
-        return moved_in(replaced(started, transfer=moved), ns, queues)
+        return moved_in(dataclasses.replace(started, transfer=moved), ns, queues)
     return recosted(
-        task,
+        kind,
         lambda _, c: Cost(
             max(c.busy - ns, c.busy * part), max(c.done - ns, c.done * part), c.data * part
         ),
@@ -237,7 +237,7 @@ def small_tiles(t: Timeline) -> Iterator[Finding]:
             t,
             f"tiles are small: {' and '.join(small)} take longer than their elements; tiles of "
             "twice the size would need half as many",
-            lambda task, _: _one_of_two(task),
+            lambda task, _: _one_of_two(task.kind),
         )
     )
     most = max([f.gain_us for f in apart], default=0.0)
@@ -287,18 +287,18 @@ def _triggers(t: Timeline) -> Iterator[Finding]:
         )
 
 
-def _half_as_many(engine: Engine) -> Callable[[Task, float], Task]:
+def _half_as_many(engine: Engine) -> Change:
     """Makes a task one of half as many: all that does not grow with its elements is halved."""
 
-    return lambda task, _: recosted(task, lambda e, c: _half(c) if e is engine else c)
+    return lambda task, _: recosted(task.kind, lambda e, c: _half(c) if e is engine else c)
 
 
-def _one_of_two(task: Task) -> Task:
+def _one_of_two(kind: Kind) -> Kind:
     """The same of a task's engine, whichever it is, and of the latency of its transfer."""
-    changed, moved = recosted(task, lambda _, c: _half(c)), task.transfer
+    changed, moved = recosted(kind, lambda _, c: _half(c)), kind.transfer
     if moved is None:
         return changed
-    return replaced(changed, transfer=moved._replace(latency_ns=moved.latency_ns / 2))
+    return dataclasses.replace(changed, transfer=moved._replace(latency_ns=moved.latency_ns / 2))
 
 
 def _half(c: Cost) -> Cost:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from nkisim.cost.compute import Cost
 from nkisim.cost.report import counted
 from nkisim.cost.stakes import Finding, Tasks
-from nkisim.cost.whatif import replaced
+from nkisim.cost.whatif import recosted
 from nkisim.dtypes import FLOATS
 from nkisim.instruction import Engine, Instruction
 from nkisim.tensor import Tensor
 
 if TYPE_CHECKING:
-    from nkisim.cost.tasks import Access, Task
+    from nkisim.cost.tasks import Access, Kind, Task
     from nkisim.cost.timeline import Timeline
 
 _SCALED = "scaled"
@@ -124,11 +124,9 @@ def _moving(task: Task) -> int:
     return tile.size // tile.shape[0]
 
 
-def _longer(task: Task, ns: float) -> Task:
+def _longer(task: Task, ns: float) -> Kind:
     """Its part of a matmul of more columns."""
-    return replaced(
-        task, costs=tuple([(e, Cost(c.busy - ns, c.done - ns, c.data)) for e, c in task.costs])
-    )
+    return recosted(task.kind, lambda _, c: Cost(c.busy - ns, c.done - ns, c.data))
 
 
 def _pair(first: Task, second: Task, read: Access, only: bool, t: Timeline) -> str | None:
@@ -192,7 +190,7 @@ def _is_free(activation: Instruction, op: str) -> bool:
     return plain and (op == "multiply" or (not isinstance(bias, Tensor) and bias == 0.0))
 
 
-def _done_along(task: Task, reduces: bool, t: Timeline) -> Task:
+def _done_along(task: Task, reduces: bool, t: Timeline) -> Kind:
     """What is left of a task that another one does along: of a reduction, to read the result."""
     ns = t.timing.accumulator_cycles / t.timing.vector.ghz if reduces else 0.0
-    return replaced(task, costs=tuple([(e, Cost(ns, ns, 0.0)) for e, _ in task.costs]))
+    return recosted(task.kind, lambda *_: Cost(ns, ns, 0.0))

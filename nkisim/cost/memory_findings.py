@@ -13,13 +13,13 @@ from nkisim.cost.overflow import TO_SBUF
 from nkisim.cost.report import counted
 from nkisim.cost.scheduler import ENGINES
 from nkisim.cost.stakes import LEAST, Finding, Tasks, moved_in
-from nkisim.cost.whatif import gain_us, replaced
+from nkisim.cost.whatif import gain_us
 from nkisim.errors import Location
 from nkisim.instruction import Engine
 from nkisim.memory import Space
 
 if TYPE_CHECKING:
-    from nkisim.cost.tasks import Task
+    from nkisim.cost.tasks import Kind, Task
     from nkisim.cost.timeline import Timeline
 
 _GPSIMD = ENGINES.index(Engine.GPSIMD)
@@ -45,7 +45,7 @@ def short_runs(t: Timeline) -> Iterator[Finding]:
             t,
             f"DMA in contiguous runs of {run} bytes; from {_LONG_RUN // 1024} KiB on the queues "
             "come near their rate",
-            lambda task, ns: moved_in(task, ns, task.transfer.engines),
+            lambda task, ns: moved_in(task.kind, ns, task.transfer.engines),
         )
 
 
@@ -100,13 +100,13 @@ def few_queues(t: Timeline) -> Iterator[Finding]:
             t,
             f"a transfer of {counted(engines, 'partition')} uses {engines} of {every} DMA engines: "
             "spread it over more partitions",
-            lambda task, ns: moved_in(task, ns, every),
+            lambda task, ns: moved_in(task.kind, ns, every),
         )
 
 
-def _left_out(task: Task, _: float) -> Task:
+def _left_out(task: Task, _: float) -> Kind:
     """A task that takes no time, so that others need not be numbered anew."""
-    return replaced(task, transfer=None, costs=_NOTHING)
+    return dataclasses.replace(task.kind, transfer=None, costs=_NOTHING)
 
 
 def _dearest(found: dict[Location | None, tuple[Tasks, int]]) -> list[tuple[Tasks, int]]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from nkisim.cost.report import short
-from nkisim.cost.whatif import dependences_of, gain_us, replaced
+from nkisim.cost.whatif import Change, dependences_of, gain_us
 from nkisim.errors import Location
 
 if TYPE_CHECKING:
     from nkisim.cost.alike import Alike
-    from nkisim.cost.tasks import Task
+    from nkisim.cost.tasks import Kind, Task
     from nkisim.cost.timeline import Timeline
     from nkisim.machine import Machine
     from nkisim.timing import Timing
@@ -60,7 +61,7 @@ class Tasks:
         self,
         t: Timeline,
         text: str,
-        change: Callable[[Task, float], Task] | None,
+        change: Change | None,
         machine: Machine | None = None,
         timing: Timing | None = None,
     ) -> Iterator[Finding]:
@@ -69,7 +70,7 @@ class Tasks:
         Args:
             t: the kernel.
             text: what was found.
-            change: makes the shorter task from a task and what it could save.
+            change: makes the shorter kind from a task and what it could save.
             machine, timing: tables to try it with, when not the kernel's.
         """
         if sum(self.saved.values()) / 1e3 < LEAST * t.latency_us:
@@ -79,10 +80,10 @@ class Tasks:
         yield Finding(text, gain, worst)
 
 
-def moved_in(task: Task, ns: float, engines: int) -> Task:
+def moved_in(kind: Kind, ns: float, engines: int) -> Kind:
     """A transfer that is `ns` shorter, by so many DMA engines."""
-    moved = task.transfer._replace(engine_ns=task.transfer.engine_ns - ns, engines=engines)
-    return replaced(task, transfer=moved)
+    moved = kind.transfer._replace(engine_ns=kind.transfer.engine_ns - ns, engines=engines)
+    return replace(kind, transfer=moved)
 
 
 def chains(

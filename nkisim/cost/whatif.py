@@ -6,17 +6,18 @@ more for each question, a stretch is, and its gain is taken in proportion.
 
 from __future__ import annotations
 
-import dataclasses
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from nkisim.cost.alike import sort_of
 from nkisim.cost.dependences import Dependences
 from nkisim.cost.scheduler import ENGINES, schedule
-from nkisim.cost.tasks import Task, Work
+from nkisim.cost.tasks import Kind, Task, Work
 
 if TYPE_CHECKING:
     from nkisim.cost.compute import Cost
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 WINDOW = 5_000  # tasks that are scheduled for one question
 
-Change = Callable[[Task, float], Task]
+# From a task, and the nanoseconds at stake: what it is once it is changed.
+Change = Callable[[Task, float], Kind]
 
 
 class Stretch:
@@ -64,11 +66,16 @@ class Stretch:
         known = timing.dma.in_flight == self._timing.dma.in_flight
         tasks = self._core.work.tasks[self._first : self._last]
         if change is not None:
+            kinds: dict[tuple, Kind] = {}  # those that do the same are changed alike
             for at, ns in stakes.items():
                 if at in self:
                     before = tasks[at - self._first]
-                    after = tasks[at - self._first] = change(before, ns)
-                    known = known and (after.transfer is None) == (before.transfer is None)
+                    sort = ns, sort_of(before)
+                    kind = kinds.get(sort)
+                    if kind is None:
+                        kind = kinds[sort] = change(before, ns)
+                        known = known and (kind.transfer is None) == (before.transfer is None)
+                    tasks[at - self._first] = Task(before.instr, kind, before.reads, before.writes)
         dependences = self.dependences if known else None
         return schedule(self._part(tasks), machine, timing, dependences).span
 
@@ -90,8 +97,8 @@ def gain_us(
     Args:
         timeline: the kernel as it is.
         stakes: where the change acts: position in the list of tasks -> nanoseconds at stake.
-        change: from a task at one of these positions, and its stake, makes the task in its place,
-            which touches the same memory.
+        change: from a task at one of these positions, and its stake, makes the kind of the one in
+            its place, which touches the same memory. Tasks that do the same have one change.
         machine, timing: tables to use instead of the timeline's.
 
     Of more than `WINDOW` tasks, those around the middle of the stakes are scheduled, and the gain
@@ -149,11 +156,6 @@ def _others_ns(timeline: Timeline, stakes: Mapping[int, float], change: Change |
     return max(busy, default=0.0)
 
 
-def replaced(task: Task, **attributes: object) -> Task:
-    """A copy of a task whose kind has other attributes."""
-    return Task(task.instr, dataclasses.replace(task.kind, **attributes), task.reads, task.writes)
-
-
-def recosted(task: Task, change: Callable[[Engine, Cost], Cost]) -> Task:
-    """A copy of a task with another cost on each engine that may run it."""
-    return replaced(task, costs=tuple([(e, change(e, c)) for e, c in task.costs]))
+def recosted(kind: Kind, change: Callable[[Engine, Cost], Cost]) -> Kind:
+    """The same with another cost on each engine that may run it."""
+    return replace(kind, costs=tuple([(e, change(e, c)) for e, c in kind.costs]))

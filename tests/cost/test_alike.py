@@ -4,6 +4,7 @@ changes to it."""
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
@@ -16,8 +17,8 @@ from kernels.giou import nki_giou_kernel_strict
 from kernels.validation import attention, layernorm, mamba, nkibench
 from nkisim.cost import whatif
 from nkisim.cost.scheduler import ENGINES, schedule
-from nkisim.cost.tasks import Work
-from nkisim.cost.whatif import Stretch, recosted, replaced
+from nkisim.cost.tasks import Task, Work
+from nkisim.cost.whatif import Stretch, recosted
 
 
 def spec(*shape, dtype=np.float32):
@@ -106,17 +107,17 @@ def test_tasks_together_are_alike(timeline):
 
 
 def _slower(task, ns):
-    return recosted(task, lambda _, c: c._replace(busy=c.busy + ns, done=c.done + ns))
+    return recosted(task.kind, lambda _, c: c._replace(busy=c.busy + ns, done=c.done + ns))
 
 
 def _moved_quicker(task, ns):
     if task.transfer is None:
         return _slower(task, ns)
-    return replaced(task, transfer=task.transfer._replace(engine_ns=ns))
+    return replace(task.kind, transfer=task.transfer._replace(engine_ns=ns))
 
 
 def _left_out(task, ns):
-    return replaced(task, transfer=None)
+    return replace(task.kind, transfer=None)
 
 
 @pytest.mark.parametrize("change", [_slower, _moved_quicker, _left_out])
@@ -130,7 +131,8 @@ def test_what_is_known_of_a_stretch_gives_what_looking_anew_gives(timeline, chan
     tasks = core.work.tasks[first:last]
     for at in stakes:
         if first <= at < last:
-            tasks[at - first] = change(tasks[at - first], 50.0)
+            task = tasks[at - first]
+            tasks[at - first] = Task(task.instr, change(task, 50.0), task.reads, task.writes)
     anew = Work(tasks, core.work.memory)
     want = schedule(anew, timeline.machine, timeline.timing).span
     assert stretch.changed(stakes, change, timeline.machine, timeline.timing) == want
