@@ -18,6 +18,7 @@ _MOST = 96
 
 _READ, _WANTED, _WRONG = COLORS["blue"], COLORS["orange"], COLORS["vermillion"]
 _PROGRAMS = [COLORS[name] for name in ("sky", "green", "purple", "yellow")]
+_SHARED = {"facecolor": "none", "edgecolor": INK, "hatch": "////", "linewidth": 0}
 
 
 def draw(access: Access, alt: str) -> Figure:
@@ -44,6 +45,8 @@ def _draw_panel(axes: Axes, panel: Panel, owners: list[tuple[int, ...]]) -> None
         color = _PROGRAMS[owners.index(owner) % len(_PROGRAMS)]
         _add(axes, mask, facecolor=color, alpha=0.35, edgecolor="none")
         _add(axes, mask, facecolor="none", edgecolor=color, linewidth=1)
+    if 1 < len(owners) <= len(_PROGRAMS):
+        _add(axes, _shared(panel), **_SHARED)
     if panel.wrong is not None:
         _add(axes, panel.wrong, facecolor=_WRONG, alpha=0.6, edgecolor="none")
     if panel.read is not None:
@@ -67,6 +70,11 @@ def _draw_panel(axes: Axes, panel: Panel, owners: list[tuple[int, ...]]) -> None
     axes.set_title(panel.name, fontsize=10)
     for side in axes.spines.values():
         side.set_visible(False)
+
+
+def _shared(panel: Panel) -> np.ndarray:
+    """Which elements more than one program loads or stores."""
+    return np.sum([np.zeros(panel.shape, bool), *panel.tiles.values()], axis=0) > 1
 
 
 def _extent(panel: Panel) -> Box:
@@ -106,6 +114,8 @@ def _legend(panels: list[Panel], owners: list[tuple[int, ...]]) -> list[Patch | 
             Patch(color=color, alpha=0.5, label=f"program {ids(owner)}")
             for owner, color in zip(owners, _PROGRAMS, strict=False)
         ]
+        if any(_shared(p).any() for p in panels):
+            handles.append(Patch(**_SHARED, label="by several programs"))
     elif owners:
         label = "loaded or stored" + ("; a colour for each program" if len(owners) > 1 else "")
         handles.append(Patch(color=_PROGRAMS[0], alpha=0.5, label=label))

@@ -7,7 +7,7 @@ import numpy as np
 from kernels.exercises import exercise
 
 
-@exercise((1,), (2,), (3,), (6,), lines=1, reveal=False)
+@exercise((1,), (2,), (3,), (4,), (6,), lines=1, reveal=False)
 def busiest(count):
     # Of a kernel that loads float32 tiles of 128 x 2048, multiplies each `count` times, and
     # stores it: "DMA queues" or "Vector".
