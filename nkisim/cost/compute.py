@@ -164,7 +164,7 @@ def _elements_a_cycle(
     SBUF, two where elements are apart or one side is in PSUM; tensor_tensor two, all in SBUF. In
     profiles on trn2 (see nkisim.timing) tensor_scalar takes two of fp32 in SBUF, too.
     """
-    tiles = [o for o in (*ins, *outs) if o.n > 1]  # the others are one element a lane
+    tiles = [o for o in (*ins, *outs) if o.stride]  # the others are one element a lane
     sizes = {np.dtype(o.dtype).itemsize for o in tiles}
     in_psum = sum(o.space is Space.PSUM for o in tiles)
     dense = all(o.stride == np.dtype(o.dtype).itemsize for o in tiles)

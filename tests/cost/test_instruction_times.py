@@ -245,6 +245,11 @@ def _scaled(x, n):
     return nisa.tensor_scalar(x[:, nl.ds(0, n)], np.multiply, 2.0, engine=nisa.vector_engine)
 
 
+def _scaled_by_column(x, n):
+    return nisa.tensor_scalar(x[:, nl.ds(0, n)], np.multiply, x[:, nl.ds(0, 1)],
+                              engine=nisa.vector_engine)  # fmt: skip
+
+
 def _added(x, n):
     return nisa.tensor_tensor(x[:, nl.ds(0, n)], x[:, nl.ds(n, n)], np.add,
                               engine=nisa.vector_engine)  # fmt: skip
@@ -266,6 +271,8 @@ def _copied_to_psum(x, n):
         (_copied_to_psum, nl.bfloat16, 1 / 2),
         (_scaled, nl.bfloat16, 1 / 4),
         (_scaled, nl.float32, 1 / 2),
+        (_scaled_by_column, nl.bfloat16, 1 / 4),
+        (_scaled_by_column, nl.float32, 1 / 2),
         (_added, nl.bfloat16, 1 / 2),
         (_added, nl.float32, 1),
     ],
