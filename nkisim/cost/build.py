@@ -34,9 +34,6 @@ from nkisim.memory import Space
 from nkisim.tensor import Tensor
 from nkisim.timing import Timing
 
-# tensor_scalar operators that Scalar has too, as the scale and bias of a copy.
-_AFFINE = frozenset({"multiply", "add", "subtract", "multiply, add", "multiply, subtract"})
-
 _TABLE_PAYS = 64  # [I] elements from which a reciprocal is quicker on Scalar
 
 _PSUM = Space.PSUM
@@ -340,7 +337,7 @@ class _Builder:
             return (engine,)
         if i.opcode == "memset":
             return (Engine.VECTOR,) if psum else (Engine.GPSIMD, Engine.VECTOR)
-        if i.opcode == "tensor_copy" or (i.opcode == "tensor_scalar" and _is_affine(i)):
+        if i.opcode == "tensor_copy" or (i.opcode == "tensor_scalar" and compute.is_affine(i)):
             return (Engine.VECTOR, Engine.SCALAR)
         return (engine,)
 
@@ -406,11 +403,4 @@ def _divides(i: Instruction) -> bool:
         and len(i.ins) == 2
         and isinstance(i.ins[1], Tensor)
         and i.engine is Engine.VECTOR
-    )
-
-
-def _is_affine(i: Instruction) -> bool:
-    """Whether a tensor_scalar is `scale * x + bias` of floats, which Scalar computes too."""
-    return i.attrs.get("op") in _AFFINE and not any(
-        t.dtype.kind in "iub" for t in (*i.outs, *i.tiles_in)
     )

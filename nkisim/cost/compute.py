@@ -24,6 +24,9 @@ _BF16_REDUCE = frozenset({"add", "maximum"})
 BF16 = np.dtype(bfloat16)
 _HALF = (BF16, np.dtype(float16))
 
+# tensor_scalar operators that Scalar has too, as the scale and bias of a copy.
+_AFFINE = frozenset({"multiply", "add", "subtract", "multiply, add", "multiply, subtract"})
+
 # Functions that every table of the Scalar Engine has, or that need none.
 _NO_TABLE = frozenset({"copy", "square", "relu", "abs", "sign", "negative", "add", "multiply"})
 
@@ -193,6 +196,14 @@ def copy(engine: Engine, data: Operand, out: Operand, timing: Timing) -> Cost:
     """A copy from one memory to another."""
     rate = timing.scalar if engine is Engine.SCALAR else timing.vector
     return _of(max(data.n, out.n), 1.0, 0.0, (data, out), rate, timing)
+
+
+def is_affine(instr: Instruction, op: str | None = None) -> bool:
+    """Whether a tensor_scalar is `scale * x + bias` of floats, which Scalar computes too; or would
+    be if its operators were `op`."""
+    return (op or instr.attrs.get("op")) in _AFFINE and not any(
+        t.dtype.kind in "iub" for t in (*instr.outs, *instr.tiles_in)
+    )
 
 
 def is_reciprocal(instr: Instruction) -> bool:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from nkisim.cost.allocation import Residence
-from nkisim.cost.regions import ORDER, RESULT, Patterns, Regions
+from nkisim.cost.regions import ORDER, READ, RESULT, Patterns, Regions
 from nkisim.cost.tasks import Work
 from nkisim.tensor import Tensor
 
@@ -87,3 +87,35 @@ class Dependences:
                 else:
                     others[before].append((at, why))
         return cls(tiles, users, others, waits_for)
+
+    def renamed(self, work: Work) -> Dependences:
+        """The same if what is written on chip had memory of its own wherever that was used before:
+        only who reads a result waits for it.
+
+        Args:
+            work: the tasks that these are the dependences of.
+        """
+        tasks = work.tasks
+        hbm = {n for n, memory in work.memory.items() if not memory.space.on_chip}
+        read = [{n for n, _ in task.reads} for task in tasks]
+        stores = {at for at, task in enumerate(tasks) if any(n in hbm for n, _ in task.writes)}
+        waits = list(self.waits)
+
+        def overwrites(before: int, at: int, why: int) -> bool:
+            if at in stores:
+                return False
+            return why == READ or read[at].isdisjoint([n for n, _ in tasks[before].writes])
+
+        users: list[list[int]] = []
+        for before, found in enumerate(self.users):
+            users.append([at for at in found if not overwrites(before, at, RESULT)])
+            for at in set(found).difference(users[before]):
+                waits[at] -= 1
+        others: dict[int, list[tuple[int, int]]] = {}
+        for before, followers in self.others.items():
+            others[before] = [
+                (at, why) for at, why in followers if why == RING or not overwrites(before, at, why)
+            ]
+            for at, _ in set(followers).difference(others[before]):
+                waits[at] -= 1
+        return Dependences(self.tiles, users, others, waits)

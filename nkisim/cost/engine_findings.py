@@ -7,12 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from nkisim.cost.compute import Cost, operand, passes_cost
+from nkisim.cost.compute import BF16, Cost, operand
 from nkisim.cost.dma import swaps_axes
 from nkisim.cost.report import counted
-from nkisim.cost.stakes import LEAST, Finding, Tasks, chains, moved_in
-from nkisim.cost.whatif import Change, recosted
-from nkisim.dtypes import F32
+from nkisim.cost.stakes import LEAST, Finding, Tasks, chains
+from nkisim.cost.whatif import Change, moved_in, recosted, shorter
 from nkisim.errors import Location
 from nkisim.instruction import Engine
 
@@ -28,6 +27,7 @@ def two_inputs(t: Timeline) -> Iterator[Finding]:
     found, vector = Tasks(), t.timing.vector
     second = (t.timing.two_input_cycles - 1) * vector.issue_cycles / vector.ghz  # its access
     shortest = t.timing.least_cycles / vector.ghz
+    is_bf16 = True
     for tasks in t._alike:
         c, opcode = tasks.cost, tasks.task.instr.opcode
         if tasks.engine is Engine.VECTOR and c.cycles == 2 and opcode == "tensor_tensor":
@@ -35,12 +35,15 @@ def two_inputs(t: Timeline) -> Iterator[Finding]:
             if _wide(tasks.task, t):  # the memory interface is the next limit
                 least = max(least, c.data * vector.ghz / t.timing.interface_ghz)
             found.add(tasks, min(second + c.data - least, c.busy - shortest))
+            tiles = (*tasks.task.instr.tiles_in, *tasks.task.instr.outs)
+            is_bf16 = is_bf16 and all(x.dtype == BF16 for x in tiles)
+    bf16 = "bf16 elements that lie side by side" if is_bf16 else "bf16 for all three"
     yield from found.finding(
         t,
         f"{counted(len(found.saved), 'two-input Vector instruction')} with both operands in SBUF, "
-        "at 2 cycles an element; one operand in PSUM would halve that, and so would bf16 for all "
-        "three in sums, differences and products",
-        _shorter(Engine.VECTOR, second),
+        f"at 2 cycles an element; one operand in PSUM would halve that, and so would {bf16} in "
+        "sums, differences and products",
+        shorter(Engine.VECTOR, second),
     )
 
 
@@ -65,72 +68,8 @@ def wide_strides(t: Timeline) -> Iterator[Finding]:
             f"{counted(len(tasks.saved), f'{engine.value} instruction')} with an innermost "
             f"stride of {t.timing.wide_stride_bytes} bytes or more, at half the rate of the "
             "memory interface: lay the elements side by side",
-            _shorter(engine),
+            shorter(engine),
         )
-
-
-def _shorter(engine: Engine, fixed: float = 0.0) -> Change:
-    """Makes a task shorter on `engine`: up to `fixed` at its start, the rest by its elements.
-
-    What is done before its engine is free (see `nkisim.cost.compute.feeding`) is so in proportion.
-    """
-
-    def change(task: Task, ns: float) -> Kind:
-        def shorter(e: Engine, c: Cost) -> Cost:
-            if e is not engine:
-                return c
-            done = max(c.done - ns, c.done * (1 - ns / c.busy))
-            return Cost(c.busy - ns, done, c.data - max(0.0, ns - fixed))
-
-        return recosted(task.kind, shorter)
-
-    return change
-
-
-def fp32_matmul(t: Timeline) -> Iterator[Finding]:
-    """Matmuls and transposes of fp32, and rows of fp32 that the compiler broadcasts by a matmul."""
-    pe = t.timing.tensor
-    matmuls, transposes, rows = Tasks(), Tasks(), Tasks()
-    for tasks in t._alike:
-        task, passes = tasks.task, tasks.cost.cycles
-        if tasks.engine is Engine.TENSOR and passes > 1:
-            found = matmuls
-            if task.label == "partition_broadcast":
-                found = rows
-            elif task.label != "nc_matmul" or task.instr.attrs.get("transpose"):
-                found = transposes
-            found.add(tasks, tasks.cost.busy * (1 - 1 / passes))
-    each = "{} of fp32 operands take {} passes; bf16 takes one"
-    what = {
-        each.format("matmuls", pe.fp32_passes): matmuls,
-        each.format("transposes", pe.transpose_passes): transposes,
-        f"the Tensor Engine broadcasts rows of fp32 over partitions in {pe.fp32_passes} passes; "
-        "bf16 takes one": rows,
-    }
-    for text, found in what.items():
-        yield from found.finding(t, text, _shorter(Engine.TENSOR))
-
-
-def sums_over_partitions(t: Timeline) -> Iterator[Finding]:
-    """Sums over partitions that GpSimd makes, one partition after the other."""
-    found = Tasks()
-    for tasks in t._alike:
-        i = tasks.task.instr
-        if i.opcode == "tensor_partition_reduce" and i.attrs["op"] == "add":
-            found.add(tasks, tasks.cost.busy)
-    passes = t.timing.tensor.fp32_passes
-
-    def matmul(task: Task, _: float) -> Kind:
-        x = task.instr.tiles_in[0]
-        cost = passes_cost(x.size // x.shape[0], passes if x.dtype == F32 else 1, t.timing)
-        return dataclasses.replace(task.kind, costs=((Engine.TENSOR, cost),))
-
-    yield from found.finding(
-        t,
-        f"{counted(len(found.saved), 'sum')} over partitions on GpSimd, which adds them one after "
-        "the other: nisa.nc_matmul with a tile of ones sums them on the Tensor Engine",
-        matmul,
-    )
 
 
 def few_lanes(t: Timeline) -> Iterator[Finding]:
@@ -249,20 +188,21 @@ def _fixed_costs(t: Timeline) -> Iterator[Finding]:
     found = {e: (Tasks(), []) for e in (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)}
     for tasks in t._alike:
         if tasks.engine in found and tasks.task.transfer is None:
-            shorter, groups = found[tasks.engine]
-            shorter.add(tasks, (tasks.cost.busy - tasks.cost.data) / 2)
+            fewer, groups = found[tasks.engine]
+            fewer.add(tasks, (tasks.cost.busy - tasks.cost.data) / 2)
             groups.append(tasks)
-    for engine, (shorter, groups) in found.items():
+    for engine, (fewer, groups) in found.items():
         busy = sum(g.cost.busy * len(g.positions) for g in groups)
         starting = busy - sum(g.cost.data * len(g.positions) for g in groups)
         if not groups or starting < busy / 2:
             continue
-        yield from shorter.finding(
+        instructions = counted(sum(g.instructions for g in groups), f"{engine.value} instruction")
+        loads = t.engines[engine.value].busy_us * 1e3 > 1.01 * busy  # tables, beside them
+        yield from fewer.finding(
             t,
-            f"{starting / 1e3:.1f} of the {busy / 1e3:.1f} us of "
-            f"{counted(sum(g.instructions for g in groups), f'{engine.value} instruction')} go "
-            "into starting: "
-            "use longer free axes, or fuse, so that there are half as many",
+            f"{starting / 1e3:.1f} of the {busy / 1e3:.1f} us of {instructions}"
+            f"{' (loads of tables aside)' * loads} go into starting: use longer free axes, or "
+            "fuse, so that there are half as many",
             _half_as_many(engine),
         )
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from nkisim.cost.engine_findings import (
     few_lanes,
-    fp32_matmul,
     small_tiles,
-    sums_over_partitions,
     tables,
     two_inputs,
     wide_strides,
 )
-from nkisim.cost.fusion_findings import fusable, short_matmuls
+from nkisim.cost.fusion_findings import fusable
+from nkisim.cost.matmul_findings import fp32_matmul, short_matmuls, sums_over_partitions
 from nkisim.cost.memory_findings import (
+    converting,
     exposed,
     few_queues,
     loaded_again,
@@ -58,6 +58,7 @@ def find(timeline: Timeline) -> list[Finding]:
         *sums_over_partitions(timeline),
         *short_runs(timeline),
         *loaded_again(timeline),
+        *converting(timeline),
         *[f for f in few_queues(timeline) if f.gain_us > most],  # else it is the same advice
         *exposed(timeline),
         *spills(timeline),

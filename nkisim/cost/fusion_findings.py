@@ -10,10 +10,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from nkisim.cost.compute import Cost
+from nkisim.cost.compute import Cost, cost, is_affine, operand
 from nkisim.cost.report import counted
 from nkisim.cost.stakes import Finding, Tasks
 from nkisim.cost.whatif import recosted
@@ -25,22 +26,29 @@ if TYPE_CHECKING:
     from nkisim.cost.tasks import Access, Kind, Task
     from nkisim.cost.timeline import Timeline
 
-_SCALED = "scaled"
+_SCALED, _SQUARED = "scaled", "square_reduce"
 _HINTS = {
     "tensor_scalar": "nisa.tensor_scalar does two operators one after the other",
     "tensor_tensor": "nisa.scalar_tensor_tensor does an operator with a number, or one a "
     "partition, and then one with a tile",
-    _SCALED: "nisa.activation multiplies by its scale and adds its bias first",
+    _SCALED: "nisa.activation multiplies by its scale and adds its bias first, which of a "
+    "difference is the negative",
+    _SQUARED: "nisa.activation_reduce squares and sums in one, on the Scalar Engine",
     "activation_reduce": "nisa.activation_reduce sums its results on the side",
     "tensor_scalar_reduce": "nisa.tensor_scalar_reduce reduces its results on the side",
+}
+# What does the work of both, and where, if that is not where the one that stays can run anyway.
+_BOTH = {
+    "tensor_scalar": ("tensor_scalar", Engine.VECTOR),
+    "tensor_scalar_reduce": ("tensor_scalar_reduce", Engine.VECTOR),
+    "activation_reduce": ("activation_reduce", Engine.SCALAR),
+    _SQUARED: ("activation_reduce", Engine.SCALAR),
 }
 _REDUCED = {  # what an instruction that reduces on the side can do
     "activation": ("add",),
     "tensor_scalar": ("add", "multiply", "maximum", "minimum"),
-    "tensor_tensor": (),
-    "tensor_reduce": (),
 }
-_LOOKED_AT = tuple(_REDUCED)
+_LOOKED_AT = (*_REDUCED, "tensor_tensor", "tensor_reduce", "activation_reduce")
 
 
 def fusable(t: Timeline) -> Iterator[Finding]:
@@ -78,55 +86,19 @@ def fusable(t: Timeline) -> Iterator[Finding]:
                 continue  # in the second one's place, the operands of the first one are others
             taken |= {before, at}
             found[what].add_one(gone, tasks[gone], s.end[gone] - s.start[gone])
+            if _leaves_no_choice(what, first.instr, task.instr):
+                other = before if gone == at else at
+                found[what].add_one(other, tasks[other], 0.0)
             break
     for what, pairs in found.items():
         reduces = what.endswith("_reduce")
+        count = sum(ns > 0 for ns in pairs.saved.values())
         yield from pairs.finding(
             t,
-            f"{counted(len(pairs.saved), 'instruction')} could be part of "
+            f"{counted(count, 'instruction')} could be part of "
             f"{'the one before' if reduces else 'the next one'}: {_HINTS[what]}",
-            lambda task, _, reduces=reduces: _done_along(task, reduces, t),
+            lambda task, ns, what=what: _gone(task) if ns else _doing_both(task, what, t),
         )
-
-
-def short_matmuls(t: Timeline) -> Iterator[Finding]:
-    """Matmuls of one stationary tile with several moving ones that fit into one."""
-    most = t.machine.gemm_moving_fmax
-    with_tile: dict[tuple, list[int]] = defaultdict(list)
-    found, tasks = Tasks(), t._core.work.tasks
-    for alike in t._alike:
-        i = alike.task.instr
-        if alike.task.label == "nc_matmul" and i.where is None and not i.attrs.get("rows"):
-            moving = _moving(alike.task)
-            for at in alike.positions:
-                number, part = tasks[at].reads[0]
-                with_tile[alike.location, number, id(part), moving].append(at)
-    columns = 0
-    for (*_, moving), same in with_tile.items():
-        fewer = min(len(same), most // max(moving, 1))
-        if fewer < 2:
-            continue
-        columns = max(columns, moving)
-        for at in same:
-            ((_, c),) = tasks[at].costs
-            found.add_one(at, tasks[at], (c.busy - c.data) * (1 - 1 / fewer))
-    yield from found.finding(
-        t,
-        f"{counted(len(found.saved), 'matmul')} of up to {columns} moving columns, several of them "
-        f"with the same stationary tile: up to {most} columns fit into one, so fewer are started",
-        _longer,
-    )
-
-
-def _moving(task: Task) -> int:
-    """Moving columns of a matmul."""
-    tile = task.instr.tiles_in[1]
-    return tile.size // tile.shape[0]
-
-
-def _longer(task: Task, ns: float) -> Kind:
-    """Its part of a matmul of more columns."""
-    return recosted(task.kind, lambda _, c: Cost(c.busy - ns, c.done - ns, c.data))
 
 
 def _pair(first: Task, second: Task, read: Access, only: bool, t: Timeline) -> str | None:
@@ -145,9 +117,12 @@ def _pair(first: Task, second: Task, read: Access, only: bool, t: Timeline) -> s
         return None
     if b.opcode == "tensor_reduce":
         whole = prod(b.outs[0].shape[1:]) == 1 and not b.attrs.get("negate")
-        known = b.attrs["op"] in _REDUCED[a.opcode] and not _swaps(a)
+        if whole and only and a.attrs.get("op") == "square" and b.attrs["op"] == "add":
+            return _SQUARED if a.opcode == "tensor_scalar" and not a.engine_asked else None
+        known = b.attrs["op"] in _REDUCED.get(a.opcode, ()) and not _swaps(a)
+        known = known and (a.opcode != "tensor_scalar" or len(a.ins) > 1)  # has an operand
         return f"{a.opcode}_reduce" if whole and known else None
-    if a.opcode != "tensor_scalar" or not only:
+    if a.opcode != "tensor_scalar" or not only or len(a.ins) < 2:
         return None
     result = a.outs[0].buffer
     if b.opcode == "tensor_tensor":
@@ -157,8 +132,8 @@ def _pair(first: Task, second: Task, read: Access, only: bool, t: Timeline) -> s
     if b.ins[0] is not b.tiles_in[0] or b.tiles_in[0].buffer is not result:
         return None
     if b.opcode == "tensor_scalar":
-        return b.opcode if _steps(b) == 1 else None
-    return _SCALED if _is_free(b, a.attrs["op"]) else None
+        return b.opcode if _steps(b) == 1 and len(b.ins) > 1 else None
+    return _SCALED if _is_free(b, a) else None
 
 
 def _is_plain(task: Task) -> bool:
@@ -181,16 +156,35 @@ def _swaps(i: Instruction) -> bool:
     return i.ins[0] is not i.tiles_in[0] or any(swapped for _, swapped in steps)
 
 
-def _is_free(activation: Instruction, op: str) -> bool:
+def _is_free(activation: Instruction, first: Instruction) -> bool:
     """Whether an activation can do an operator with a number a partition first."""
-    if op not in ("multiply", "add"):
+    op = first.attrs["op"]
+    if op not in ("multiply", "add", "subtract") or (op == "subtract" and _swaps(first)):
         return False
     _, scale, bias = activation.ins[:3]
     plain = not isinstance(scale, Tensor) and scale == 1.0
     return plain and (op == "multiply" or (not isinstance(bias, Tensor) and bias == 0.0))
 
 
-def _done_along(task: Task, reduces: bool, t: Timeline) -> Kind:
-    """What is left of a task that another one does along: of a reduction, to read the result."""
-    ns = t.timing.accumulator_cycles / t.timing.vector.ghz if reduces else 0.0
-    return recosted(task.kind, lambda *_: Cost(ns, ns, 0.0))
+def _leaves_no_choice(what: str, first: Instruction, second: Instruction) -> bool:
+    """Whether one engine only has the instruction that does both's work."""
+    if what == "tensor_scalar":
+        return not is_affine(second, f"{first.attrs['op']}, {second.attrs['op']}")
+    return what in _BOTH
+
+
+def _gone(task: Task) -> Kind:
+    """What is left of a task that another one does along."""
+    return recosted(task.kind, lambda *_: Cost(0.0, 0.0, 0.0))
+
+
+def _doing_both(task: Task, what: str, t: Timeline) -> Kind:
+    """What a task is when it does another one's work along: see `_BOTH`."""
+    opcode, engine = _BOTH[what]
+    i, memory = task.instr, t._core.work.memory
+    ins, outs = (
+        tuple([operand(x, memory[n].space) for x, (n, _) in zip(tiles, accesses, strict=True)])
+        for tiles, accesses in ((i.tiles_in, task.reads), (i.outs, task.writes))
+    )
+    both = cost(replace(i, opcode=opcode), engine, ins, outs, t.timing)
+    return replace(task.kind, costs=((engine, both),))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
@@ -12,13 +12,14 @@ from nkisim.cost.compute import Cost
 from nkisim.cost.overflow import TO_SBUF
 from nkisim.cost.report import counted
 from nkisim.cost.scheduler import ENGINES
-from nkisim.cost.stakes import LEAST, Finding, Tasks, moved_in
-from nkisim.cost.whatif import gain_us
+from nkisim.cost.stakes import LEAST, Finding, Tasks
+from nkisim.cost.whatif import gain_us, moved_in
 from nkisim.errors import Location
 from nkisim.instruction import Engine
 from nkisim.memory import Space
 
 if TYPE_CHECKING:
+    from nkisim.cost.alike import Alike
     from nkisim.cost.tasks import Kind, Task
     from nkisim.cost.timeline import Timeline
 
@@ -31,15 +32,14 @@ _NOTHING = ((Engine.SYNC, Cost(0.0, 0.0, 0.0)),)  # what a task costs that is no
 
 def short_runs(t: Timeline) -> Iterator[Finding]:
     """Transfers cut in runs too short for the rate of a DMA engine."""
-    found: dict[Location | None, tuple[Tasks, int]] = {}
+    found: dict[Location | None, _Line] = defaultdict(_Line)
     for alike in t._alike:
         task, moved = alike.task, alike.task.transfer
         if moved is None or moved.run_bytes >= _LONG_RUN or task.instr.opcode in _NOT_BY_RUNS:
             continue
         ns = moved.engine_ns - moved.nbytes * t.ns_a_byte(task, _LONG_RUN) / moved.engines
         if ns > 0:
-            tasks, _ = found.setdefault(alike.location, (Tasks(), moved.run_bytes))
-            tasks.add(alike, ns)
+            found[alike.location].add(alike, ns, moved.run_bytes)
     for tasks, run in _dearest(found):
         yield from tasks.finding(
             t,
@@ -53,9 +53,9 @@ def loaded_again(t: Timeline) -> Iterator[Finding]:
     """Loads of what the kernel has loaded before, as far as SBUF could have kept it."""
     work = t._core.work
     written = {number for task in work.tasks for number, _ in task.writes}
-    first: dict[tuple, int] = {}  # what is loaded -> bytes a partition
-    again: dict[Location | None, tuple[Tasks, int]] = {}
-    kept: dict[Location | None, set[tuple]] = defaultdict(set)
+    seen: dict[tuple, int] = {}  # what was loaded -> how much of its tensor was before
+    loaded: Counter[int] = Counter()  # of a tensor, bytes a partition
+    again: dict[Location | None, tuple[Tasks, int, int]] = {}
     loads = [
         alike.positions
         for alike in t._alike
@@ -66,35 +66,53 @@ def loaded_again(t: Timeline) -> Iterator[Finding]:
         number, part = task.reads[0]
         if number in written or not work.memory[task.writes[0][0]].space.on_chip:
             continue
-        what = number, id(part)
-        if what not in first:
-            first[what] = work.memory[task.writes[0][0]].nbytes
-            continue
-        line = task.instr.location
-        tasks, nbytes = again.get(line, (Tasks(), 0))
-        tasks.add_one(at, task, task.transfer.engine_ns)
-        again[line] = tasks, nbytes + task.transfer.hbm_bytes
-        kept[line].add(what)
-    for line, (tasks, nbytes) in again.items():
-        held = sum(first[what] for what in kept[line])
-        if held <= t.machine.sbuf_bytes // 2:
-            yield from tasks.finding(
-                t,
-                f"{counted(len(tasks.saved), 'load')} of {nbytes / 1e6:.1f} MB read what was "
-                f"loaded before: kept in SBUF, it would take {held:,} bytes a partition",
-                _left_out,
-            )
+        line, what = task.instr.location, (number, id(part))
+        before = seen.get(what)
+        # What has to be kept of a tensor until a load comes again is at most what is loaded of it
+        # in between.
+        held = loaded[number] - before if before is not None else 0
+        seen[what] = loaded[number]
+        tile = task.instr.outs[0]
+        loaded[number] += tile.size // tile.shape[0] * tile.itemsize
+        if before is not None and held <= t.machine.sbuf_bytes // 2:
+            tasks, nbytes, most = again.get(line, (Tasks(), 0, 0))
+            tasks.add_one(at, task, task.transfer.engine_ns)
+            again[line] = tasks, nbytes + task.transfer.hbm_bytes, max(most, held)
+    for tasks, nbytes, held in again.values():
+        yield from tasks.finding(
+            t,
+            f"{counted(len(tasks.saved), 'load')} of {nbytes / 1e6:.1f} MB read what was "
+            f"loaded before: kept in SBUF, it would take {held:,} bytes a partition",
+            _left_out,
+        )
+
+
+def converting(t: Timeline) -> Iterator[Finding]:
+    """Stores of wider elements than they become in HBM."""
+    found = Tasks()
+    for alike in t._alike:
+        i, moved = alike.task.instr, alike.task.transfer
+        if alike.task.label == "store" and moved is not None and i.opcode == "dma_copy":
+            tile, stored = i.ins[0].itemsize, i.outs[0].itemsize
+            if stored < tile:
+                found.add(alike, moved.engine_ns * (1 - stored / tile))
+    yield from found.finding(
+        t,
+        f"{counted(len(found.saved), 'store')} of wider elements than HBM gets: DMA moves all of "
+        "their bytes and converts; results in the type that is stored would be fewer bytes",
+        lambda task, ns: moved_in(task.kind, ns, task.transfer.engines),
+    )
 
 
 def few_queues(t: Timeline) -> Iterator[Finding]:
     every = t.timing.dma.engines
-    found: dict[Location | None, tuple[Tasks, int]] = {}
+    found: dict[Location | None, _Line] = defaultdict(_Line)
     for alike in t._alike:
         moved = alike.task.transfer
         if moved is None or moved.engines >= every or moved.engine_ns < 1000:
             continue
-        tasks, _ = found.setdefault(alike.location, (Tasks(), moved.engines))
-        tasks.add(alike, moved.engine_ns * (1 - moved.engines / every))
+        ns = moved.engine_ns * (1 - moved.engines / every)
+        found[alike.location].add(alike, ns, moved.engines)
     for tasks, engines in _dearest(found):
         yield from tasks.finding(
             t,
@@ -109,10 +127,28 @@ def _left_out(task: Task, _: float) -> Kind:
     return dataclasses.replace(task.kind, transfer=None, costs=_NOTHING)
 
 
-def _dearest(found: dict[Location | None, tuple[Tasks, int]]) -> list[tuple[Tasks, int]]:
+class _Line:
+    """What could be saved at a kernel line, and what its transfers are like."""
+
+    def __init__(self) -> None:
+        self.tasks = Tasks()
+        self._what: Counter[int] = Counter()  # nanoseconds
+
+    def add(self, tasks: Alike, ns: float, what: int) -> None:
+        """Each of these tasks, which are like `what`, could be `ns` shorter."""
+        self.tasks.add(tasks, ns)
+        self._what[what] += ns * len(tasks.positions)
+
+    @property
+    def what(self) -> int:
+        """What those are like that most could be saved of."""
+        return max(self._what, key=self._what.__getitem__)
+
+
+def _dearest(found: dict[Location | None, _Line]) -> list[tuple[Tasks, int]]:
     """The few lines at which most is at stake: each costs a schedule to look into."""
-    ordered = sorted(found.values(), key=lambda entry: -sum(entry[0].saved.values()))
-    return ordered[:_LINES]
+    ordered = sorted(found.values(), key=lambda line: -sum(line.tasks.saved.values()))
+    return [(line.tasks, line.what) for line in ordered[:_LINES]]
 
 
 def exposed(t: Timeline) -> Iterator[Finding]:
@@ -152,9 +188,15 @@ def exposed(t: Timeline) -> Iterator[Finding]:
             {"timing": dataclasses.replace(timing, dma=more)},
         ),
         (
+            "read",
+            "results wait until what they overwrite has been read: tiles made in the loop, one for "
+            "each iteration, would let iterations overlap",
+            {"renamed": True},
+        ),
+        (
             "sbuf port",
-            "Vector and GpSimd wait for each other at the port to SBUF that they share: move work "
-            "from GpSimd to Scalar",
+            "Vector and GpSimd wait for each other at the port to SBUF that they share: move what "
+            "Scalar can do from them to Scalar",
             {"timing": dataclasses.replace(timing, shared_port=False)},
         ),
         (
@@ -164,9 +206,12 @@ def exposed(t: Timeline) -> Iterator[Finding]:
             {"timing": dataclasses.replace(timing, shared_port=False)},
         ),
     ]
-    if t.spilled_bytes:
-        del changes[0]  # `spills` says it
+    told = {"sbuf"} if t.spilled_bytes else set()  # by `spills`
+    if any(alike.task.label == TO_SBUF for alike in t._alike):
+        told.add("psum")  # by `psum_spills`
     for why, text, change in changes:
+        if why in told:
+            continue
         stakes = held[why]
         if sum(stakes.values()) / 1e3 >= LEAST * t.latency_us:
             worst = tasks[max(stakes, key=stakes.__getitem__)].instr.location

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from nkisim.cost.report import short
@@ -13,7 +12,7 @@ from nkisim.errors import Location
 
 if TYPE_CHECKING:
     from nkisim.cost.alike import Alike
-    from nkisim.cost.tasks import Kind, Task
+    from nkisim.cost.tasks import Task
     from nkisim.cost.timeline import Timeline
     from nkisim.machine import Machine
     from nkisim.timing import Timing
@@ -78,12 +77,6 @@ class Tasks:
         worst = max(self.lines, key=self.lines.__getitem__)
         gain = gain_us(t, self.saved, change=change, machine=machine, timing=timing)
         yield Finding(text, gain, worst)
-
-
-def moved_in(kind: Kind, ns: float, engines: int) -> Kind:
-    """A transfer that is `ns` shorter, by so many DMA engines."""
-    moved = kind.transfer._replace(engine_ns=kind.transfer.engine_ns - ns, engines=engines)
-    return replace(kind, transfer=moved)
 
 
 def chains(

@@ -15,14 +15,14 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from nkisim.cost.alike import sort_of
+from nkisim.cost.compute import Cost
 from nkisim.cost.dependences import Dependences
 from nkisim.cost.scheduler import ENGINES, schedule
 from nkisim.cost.tasks import Kind, Task, Work
+from nkisim.instruction import Engine
 
 if TYPE_CHECKING:
-    from nkisim.cost.compute import Cost
     from nkisim.cost.timeline import Core, Timeline
-    from nkisim.instruction import Engine
     from nkisim.machine import Machine
     from nkisim.timing import Timing
 
@@ -60,7 +60,12 @@ class Stretch:
         return self.changed({}, None, self._machine, self._timing)
 
     def changed(
-        self, stakes: Mapping[int, float], change: Change | None, machine: Machine, timing: Timing
+        self,
+        stakes: Mapping[int, float],
+        change: Change | None,
+        machine: Machine,
+        timing: Timing,
+        renamed: bool = False,
     ) -> float:
         """The same with some of them changed, or by other tables. See `gain_us`."""
         known = timing.dma.in_flight == self._timing.dma.in_flight
@@ -77,6 +82,8 @@ class Stretch:
                         known = known and (kind.transfer is None) == (before.transfer is None)
                     tasks[at - self._first] = Task(before.instr, kind, before.reads, before.writes)
         dependences = self.dependences if known else None
+        if renamed:
+            dependences = self.dependences.renamed(self._part(tasks))
         return schedule(self._part(tasks), machine, timing, dependences).span
 
     def _part(self, tasks: list[Task]) -> Work:
@@ -91,6 +98,7 @@ def gain_us(
     change: Change | None = None,
     machine: Machine | None = None,
     timing: Timing | None = None,
+    renamed: bool = False,
 ) -> float:
     """What a change takes off the latency of the slowest core, in microseconds, at least 0.
 
@@ -100,17 +108,21 @@ def gain_us(
         change: from a task at one of these positions, and its stake, makes the kind of the one in
             its place, which touches the same memory. Tasks that do the same have one change.
         machine, timing: tables to use instead of the timeline's.
+        renamed: whether what is written on chip has memory of its own, where no one reads any more.
 
     Of more than `WINDOW` tasks, those around the middle of the stakes are scheduled, and the gain
     is scaled by the part of all stakes that lies among them; but no resource that the change leaves
     alone gets any quicker by it.
     """
     stretch = stretch_of(timeline, stakes)
-    after = stretch.changed(stakes, change, machine or timeline.machine, timing or timeline.timing)
+    after = stretch.changed(
+        stakes, change, machine or timeline.machine, timing or timeline.timing, renamed
+    )
     share = sum(ns for at, ns in stakes.items() if at in stretch) / sum(stakes.values())
     gain = (stretch.span - after) / share
     if share < 1:
-        gain = min(gain, timeline._core.schedule.span - _others_ns(timeline, stakes, change))
+        others = _others_ns(timeline, stakes, change, timing)
+        gain = min(gain, timeline._core.schedule.span - others)
     return max(0.0, gain) / 1e3
 
 
@@ -144,10 +156,14 @@ def _stretch(timeline: Timeline, first: int, last: int) -> Stretch:
     return known[first]
 
 
-def _others_ns(timeline: Timeline, stakes: Mapping[int, float], change: Change | None) -> float:
+def _others_ns(
+    timeline: Timeline, stakes: Mapping[int, float], change: Change | None, timing: Timing | None
+) -> float:
     """Busy time of the busiest resource that a change leaves alone."""
     work, engine = timeline._core.work, timeline._core.schedule.engine
     changed = set()
+    if timing is not None and timing.table_load_ns < timeline.timing.table_load_ns:
+        changed.add(Engine.SCALAR.value)
     if change is not None:
         changed = {ENGINES[engine[at]].value for at in stakes}
         if any(work.tasks[at].transfer is not None for at in stakes):
@@ -159,3 +175,27 @@ def _others_ns(timeline: Timeline, stakes: Mapping[int, float], change: Change |
 def recosted(kind: Kind, change: Callable[[Engine, Cost], Cost]) -> Kind:
     """The same with another cost on each engine that may run it."""
     return replace(kind, costs=tuple([(e, change(e, c)) for e, c in kind.costs]))
+
+
+def shorter(engine: Engine, fixed: float = 0.0) -> Change:
+    """Makes a task shorter on `engine`: up to `fixed` at its start, the rest by its elements.
+
+    What is done before its engine is free (see `nkisim.cost.compute.feeding`) is so in proportion.
+    """
+
+    def change(task: Task, ns: float) -> Kind:
+        def shorter(e: Engine, c: Cost) -> Cost:
+            if e is not engine:
+                return c
+            done = max(c.done - ns, c.done * (1 - ns / c.busy))
+            return Cost(c.busy - ns, done, c.data - max(0.0, ns - fixed))
+
+        return recosted(task.kind, shorter)
+
+    return change
+
+
+def moved_in(kind: Kind, ns: float, engines: int) -> Kind:
+    """A transfer that is `ns` shorter, by so many DMA engines."""
+    moved = kind.transfer._replace(engine_ns=kind.transfer.engine_ns - ns, engines=engines)
+    return replace(kind, transfer=moved)
