@@ -55,7 +55,8 @@ def loaded_again(t: Timeline) -> Iterator[Finding]:
     written = {number for task in work.tasks for number, _ in task.writes}
     seen: dict[tuple, int] = {}  # what was loaded -> how much of its tensor was before
     loaded: Counter[int] = Counter()  # of a tensor, bytes a partition
-    again: dict[Location | None, tuple[Tasks, int, int]] = {}
+    different: Counter[int] = Counter()  # the same, each part once
+    reloads: list[tuple[int, int, int]] = []  # where, of which tensor, after how much of it
     loads = [
         alike.positions
         for alike in t._alike
@@ -66,18 +67,24 @@ def loaded_again(t: Timeline) -> Iterator[Finding]:
         number, part = task.reads[0]
         if number in written or not work.memory[task.writes[0][0]].space.on_chip:
             continue
-        line, what = task.instr.location, (number, id(part))
-        before = seen.get(what)
-        # What has to be kept of a tensor until a load comes again is at most what is loaded of it
-        # in between.
-        held = loaded[number] - before if before is not None else 0
+        what, tile = (number, id(part)), task.instr.outs[0]
+        nbytes = tile.size // tile.shape[0] * tile.itemsize
+        if what in seen:
+            reloads.append((at, number, loaded[number] - seen[what]))
+        else:
+            different[number] += nbytes
         seen[what] = loaded[number]
-        tile = task.instr.outs[0]
-        loaded[number] += tile.size // tile.shape[0] * tile.itemsize
-        if before is not None and held <= t.machine.sbuf_bytes // 2:
-            tasks, nbytes, most = again.get(line, (Tasks(), 0, 0))
+        loaded[number] += nbytes
+    again: dict[Location | None, tuple[Tasks, int, int]] = {}
+    for at, number, between in reloads:
+        # What has to be kept of a tensor until a load comes again.
+        held = min(between, different[number])
+        if held <= t.machine.sbuf_bytes // 2:
+            task = work.tasks[at]
+            tasks, nbytes, most = again.get(task.instr.location, (Tasks(), 0, 0))
             tasks.add_one(at, task, task.transfer.engine_ns)
-            again[line] = tasks, nbytes + task.transfer.hbm_bytes, max(most, held)
+            nbytes += task.transfer.hbm_bytes
+            again[task.instr.location] = tasks, nbytes, max(most, held)
     for tasks, nbytes, held in again.values():
         yield from tasks.finding(
             t,
