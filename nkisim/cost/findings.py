@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from nkisim.cost.timeline import Timeline, Use
 
 _FEW_LOADS = 3  # whose results all else waits for
+_FAR, _NEAR = 0.6, 0.8  # the busiest resource: busy for less is far from, for more near its limit
 _GOOD_PART = 0.2  # of the body: what is waited for that long is named
 
 
@@ -80,19 +81,24 @@ def _bottleneck(t: Timeline) -> Finding:
         )
     lines = [r for r in t.lines if r.resource == bound.name]
     text = f"{_named(bound)} busy {bound.utilisation:.0%} of the body"
-    if bound.utilisation < 0.6:
+    waited_us, results, location = _waiting(t) if bound.utilisation < _NEAR else (0.0, "", None)
+    if bound.utilisation < _FAR:
         text += ": no resource is near its limit, waiting sets the pace"
-        return _waiting(t, text, lines[0].location if lines else None)
+        text += f"; {waited_us:.1f} us of it {results}" if results else ""
+        return Finding(text, 0.0, location or (lines[0].location if lines else None))
     if lines:
         share = lines[0].busy_us / bound.busy_us
         part = "most" if share > 0.505 else f"the largest part, {share:.0%},"
         count = lines[0].count
         text += f"; {part} of it in {lines[0].label}, {f'{count} times' if count > 1 else 'once'}"
+    text += f"; {waited_us:.1f} us of the body are waiting {results}" if results else ""
     return Finding(text, 0.0, lines[0].location if lines else None)
 
 
-def _waiting(t: Timeline, text: str, dearest: Location | None) -> Finding:
-    """The same with what is waited for the longest, if that is a good part: results of one line."""
+def _waiting(t: Timeline) -> tuple[float, str, Location | None]:
+    """How long is waited for the results of one line, those that are waited for the longest, in
+    microseconds; which these are, in words; and the line. No words if it is no good part of the
+    body."""
     tasks, s = t._core.work.tasks, t._core.schedule
     waits: dict[tuple[Location | None, str], list[float]] = defaultdict(list)
     for before, at in pairwise(t.chain):
@@ -103,12 +109,12 @@ def _waiting(t: Timeline, text: str, dearest: Location | None) -> Finding:
         waits.items(), key=lambda entry: sum(entry[1]), default=((None, ""), [])
     )
     if sum(found) < _GOOD_PART * s.span:
-        return Finding(text, 0.0, dearest)
+        return 0.0, "", None
     times = f", {len(found)} times one after the other" if len(found) > 1 else ""
-    text += f"; {sum(found) / 1e3:.1f} us of it for the results of {label}{times}"
+    text = f"for the results of {label}{times}"
     if label == "load" and len(found) <= _FEW_LOADS:
         text += "; in smaller tiles, transfers and engines would work at the same time"
-    return Finding(text, 0.0, location)
+    return sum(found) / 1e3, text, location
 
 
 def _overcommitted(t: Timeline) -> Iterator[Finding]:

@@ -164,6 +164,19 @@ def test_the_gain_is_what_doing_it_gives(case, machine):
     assert not [f for f in now.findings if text in f.text and f.gain_us > 0.1 * now.latency_us]
 
 
+def test_what_is_waited_for_is_said_also_when_a_queue_is_busy_most_of_the_time():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.exp(nl.multiply(nl.load(x), 2.0)))
+        return out
+
+    t = nkisim.profile(kernel, spec(P, 16384))
+    assert 0.6 < t.bound.utilisation < 0.8
+    (first, *_) = t.findings
+    assert "us of the body are waiting for the results of load; in smaller tiles" in first.text
+
+
 # -- what does not help, or is not so, is not said
 
 
