@@ -19,7 +19,12 @@ from nkisim.cost.engine_findings import (
     wide_strides,
 )
 from nkisim.cost.fusion_findings import fusable
-from nkisim.cost.matmul_findings import fp32_matmul, short_matmuls, sums_over_partitions
+from nkisim.cost.matmul_findings import (
+    fp32_matmul,
+    short_matmuls,
+    sums_outside,
+    sums_over_partitions,
+)
 from nkisim.cost.memory_findings import (
     converting,
     exposed,
@@ -57,6 +62,7 @@ def find(timeline: Timeline) -> list[Finding]:
         *fusable(timeline),
         *short_matmuls(timeline),
         *sums_over_partitions(timeline),
+        *sums_outside(timeline),
         *short_runs(timeline),
         *loaded_again(timeline),
         *converting(timeline),

@@ -115,6 +115,52 @@ def short_matmuls(t: Timeline) -> Iterator[Finding]:
     )
 
 
+def sums_outside(t: Timeline) -> Iterator[Finding]:
+    """Products that are added up in SBUF, one after the other, which PSUM would do on the way."""
+    adds = [g for g in t._alike if _adds(g.task)]
+    if not adds:
+        return
+    tasks = t._core.work.tasks
+    products: dict[int, bool] = {}  # memory that matmuls write -> whether one does, and no one else
+    readers: Counter[int] = Counter()
+    changes: Counter[int] = Counter()  # of memory, by all that writes it but fills
+    for task in tasks:
+        for number, _ in task.writes:
+            products[number] = number not in products and task.label == "nc_matmul"
+            changes[number] += task.instr.opcode != "memset"
+        readers.update([number for number, _ in task.reads])
+    sums: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    for alike in adds:
+        for at in alike.positions:
+            task = tasks[at]
+            ((target, _),) = task.writes
+            others = [number for number, _ in task.reads if number != target]
+            # One operand is the sum up to here, the other a product that nothing else reads.
+            if len(others) == 1 and products.get(others[0]) and readers[others[0]] == 1:
+                sums[target].append((at, alike.cost.busy))
+    found = Tasks()
+    for target, added in sums.items():
+        if 1 < len(added) == changes[target]:  # else it is more than a sum of products
+            for at, ns in added:
+                found.add_one(at, tasks[at], ns)
+    yield from found.finding(
+        t,
+        f"{counted(len(found.saved), 'product')} of matmuls are added up in SBUF by an instruction "
+        "each: `+=` on a tile of nl.zeros(..., buffer=nl.psum) adds them on the way, and one copy "
+        "takes the sum to SBUF",
+        lambda task, _: recosted(task.kind, lambda *_: Cost(0.0, 0.0, 0.0)),
+    )
+
+
+def _adds(task: Task) -> bool:
+    """Whether a task adds two tiles, one of them in PSUM, to one of them in SBUF."""
+    i = task.instr
+    if task.label != i.label or i.opcode != "tensor_tensor" or i.where is not None:
+        return False
+    spaces = sorted(x.space.label for x in i.tiles_in)
+    return i.attrs.get("op") == "add" and spaces == ["PSUM", "SBUF"]
+
+
 def _moving(task: Task) -> int:
     """Moving columns of a matmul."""
     tile = task.instr.tiles_in[1]

@@ -136,6 +136,23 @@ def sums_in_one_tile(x, advised):
     return out
 
 
+@nki.jit
+def sums_of_products(x, y, advised):
+    out = nl.ndarray((x.shape[1], y.shape[1]), x.dtype, buffer=nl.shared_hbm)
+    parts = range(x.shape[0] // P)
+    left, right = ([nl.load(z[i * P : (i + 1) * P]) for i in parts] for z in (x, y))
+    for m in nl.affine_range(x.shape[1] // P):
+        for n in nl.affine_range(y.shape[1] // 512):
+            buffer = nl.psum if advised else nl.sbuf
+            sums = nl.zeros((P, 512), nl.float32, buffer=buffer)
+            for a, b in zip(left, right, strict=True):
+                sums[...] += nisa.nc_matmul(a[:, nl.ds(m * P, P)], b[:, nl.ds(n * 512, 512)])
+            done = nl.copy(sums, dtype=x.dtype)
+            nl.store(out[nl.ds(m * P, P), nl.ds(n * 512, 512)], done)
+    return out
+
+
+SQUARE = spec(1024, 1024, dtype=BF16)
 OWN = "what they overwrite has been read"
 ADVICE = {
     "two operators": ("nisa.tensor_scalar does", tiles_of(twice_halved), spec(2048, 2048)),
@@ -145,6 +162,7 @@ ADVICE = {
     "loaded twice": ("read what was loaded before", loaded_twice, spec(4096, 2048)),
     "left tiles": ("read what was loaded before", product, *2 * (spec(4096, 4096, dtype=BF16),)),
     "a tile for all": (OWN, products_of_weights, spec(128, P, P, dtype=BF16)),
+    "sums in SBUF": ("are added up in SBUF", sums_of_products, SQUARE, SQUARE),
     "sums for all": (OWN, sums_in_one_tile, spec(512, 2048, dtype=BF16)),
 }
 
@@ -237,6 +255,26 @@ def test_matmuls_of_other_weights_in_the_same_tile_are_not_said_to_fit_into_one(
 
     t = nkisim.profile(refilled, spec(64, P, P), spec(P, 32))
     assert not said(t, "columns fit into one")
+
+
+def test_sums_that_are_scaled_in_between_are_not_said_to_belong_in_psum():
+    """As in attention in blocks; and one product that is added to something else is no sum."""
+
+    @nki.jit
+    def kernel(x, scaled):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        total = nl.ndarray(x.shape, nl.float32)
+        total[...] = nl.copy(tile)
+        for _ in nl.sequential_range(32 if scaled else 1):
+            if scaled:
+                total[...] = nl.multiply(total, 0.5)
+            total[...] += nisa.nc_matmul(tile[:, 0:P], tile)
+        nl.store(out, total)
+        return out
+
+    for scaled in (True, False):
+        assert not said(nkisim.profile(kernel, spec(P, 512), scaled), "added up in SBUF")
 
 
 def test_runs_are_said_to_be_what_most_of_them_are():
