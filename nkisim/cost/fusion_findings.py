@@ -117,12 +117,16 @@ def _pair(first: Task, second: Task, read: Access, only: bool, t: Timeline) -> s
         return None
     if b.opcode == "tensor_reduce":
         whole = prod(b.outs[0].shape[1:]) == 1 and not b.attrs.get("negate")
-        if whole and only and a.attrs.get("op") == "square" and b.attrs["op"] == "add":
-            return _SQUARED if a.opcode == "tensor_scalar" and not a.engine_asked else None
         known = b.attrs["op"] in _REDUCED.get(a.opcode, ()) and not _swaps(a)
-        known = known and (a.opcode != "tensor_scalar" or len(a.ins) > 1)  # has an operand
-        return f"{a.opcode}_reduce" if whole and known else None
-    if a.opcode != "tensor_scalar" or not only or len(a.ins) < 2:
+        if not (whole and known):
+            return None
+        if (
+            a.opcode == "tensor_scalar" and len(a.ins) == 1
+        ):  # a function: of one number, no operator
+            squares = a.attrs["op"] == "square" and b.attrs["op"] == "add" and only
+            return _SQUARED if squares and not a.engine_asked else None
+        return f"{a.opcode}_reduce"
+    if a.opcode != "tensor_scalar" or not only or len(a.ins) == 1:
         return None
     result = a.outs[0].buffer
     if b.opcode == "tensor_tensor":
@@ -132,7 +136,7 @@ def _pair(first: Task, second: Task, read: Access, only: bool, t: Timeline) -> s
     if b.ins[0] is not b.tiles_in[0] or b.tiles_in[0].buffer is not result:
         return None
     if b.opcode == "tensor_scalar":
-        return b.opcode if _steps(b) == 1 and len(b.ins) > 1 else None
+        return b.opcode if _steps(b) == 1 and len(b.ins) == 2 else None
     return _SCALED if _is_free(b, a) else None
 
 

@@ -55,6 +55,17 @@ def over_squares(tile, advised):
     return nl.multiply(tile, total, dtype=tile.dtype)
 
 
+def over_squares_of_scalar(tile, advised):
+    """The Scalar Engine squares already."""
+    tile = nl.maximum(nl.maximum(tile, 0.1), 0.2)
+    total = nl.ndarray((P, 1), nl.float32)
+    if advised:
+        nisa.activation_reduce(np.square, tile, reduce_op=np.add, reduce_res=total)
+    else:
+        total = nl.sum(nisa.activation(np.square, tile), axis=1, keepdims=True)
+    return nl.multiply(tile, total, dtype=tile.dtype)
+
+
 def shifted_exp(tile, advised):
     top = nisa.tensor_reduce(np.max, tile, axis=(1,), negate=advised, keepdims=True)
     for _ in range(4):
@@ -157,6 +168,11 @@ OWN = "what they overwrite has been read"
 ADVICE = {
     "two operators": ("nisa.tensor_scalar does", tiles_of(twice_halved), spec(2048, 2048)),
     "squares": ("squares and sums in one", tiles_of(over_squares), spec(4096, 2048, dtype=BF16)),
+    "squares of Scalar": (
+        "nisa.activation_reduce sums",
+        tiles_of(over_squares_of_scalar),
+        spec(4096, 2048, dtype=BF16),
+    ),
     "minus the largest": ("adds its bias", tiles_of(shifted_exp), spec(4096, 4096, dtype=BF16)),
     "stores": ("than HBM gets", tiles_of(exp_in, nl.bfloat16), spec(4096, 4096, dtype=BF16)),
     "loaded twice": ("read what was loaded before", loaded_twice, spec(4096, 2048)),
