@@ -31,8 +31,7 @@ _HINTS = {
     "tensor_scalar": "nisa.tensor_scalar does two operators one after the other",
     "tensor_tensor": "nisa.scalar_tensor_tensor does an operator with a number, or one a "
     "partition, and then one with a tile",
-    _SCALED: "nisa.activation multiplies by its scale and adds its bias first, which of a "
-    "difference is the negative",
+    _SCALED: "nisa.activation multiplies by its scale and adds its bias first; that of x - m is -m",
     _SQUARED: "nisa.activation_reduce squares and sums in one, on the Scalar Engine",
     "activation_reduce": "nisa.activation_reduce sums its results on the side",
     "tensor_scalar_reduce": "nisa.tensor_scalar_reduce reduces its results on the side",
