@@ -52,12 +52,14 @@ def find(timeline: Timeline) -> list[Finding]:
     found = [_bottleneck(timeline), *_overcommitted(timeline)]
     lanes = list(few_lanes(timeline))
     most = max([f.gain_us for f in lanes], default=0.0)
+    small = list(small_tiles(timeline))
+    least = LEAST * timeline.latency_us
     gains = [
         *two_inputs(timeline),
         *wide_strides(timeline),
         *fp32_matmul(timeline),
         *lanes,
-        *small_tiles(timeline),
+        *small,
         *tables(timeline),
         *fusable(timeline),
         *short_matmuls(timeline),
@@ -67,11 +69,10 @@ def find(timeline: Timeline) -> list[Finding]:
         *loaded_again(timeline),
         *converting(timeline),
         *[f for f in few_queues(timeline) if f.gain_us > most],  # else it is the same advice
-        *exposed(timeline),
+        *exposed(timeline, any(f.gain_us >= least for f in small)),
         *spills(timeline),
         *psum_spills(timeline),
     ]
-    least = LEAST * timeline.latency_us
     gains = [g for g in gains if g.gain_us >= least]
     return found + sorted(gains, key=lambda g: (-g.gain_us, g.text))
 

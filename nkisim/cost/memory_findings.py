@@ -158,8 +158,13 @@ def _dearest(found: dict[Location | None, _Line]) -> list[tuple[Tasks, int]]:
     return [(line.tasks, line.what) for line in ordered[:_LINES]]
 
 
-def exposed(t: Timeline) -> Iterator[Finding]:
-    """Waiting for memory, or for latency, on the critical path."""
+def exposed(t: Timeline, are_small: bool) -> Iterator[Finding]:
+    """Waiting for memory, or for latency, on the critical path.
+
+    Args:
+        t: the kernel.
+        are_small: whether its tiles are said to be small: then no smaller ones are advised.
+    """
     tasks, s = t._core.work.tasks, t._core.schedule
     memory = t._core.work.memory
     held: dict[str, dict[int, float]] = defaultdict(dict)
@@ -178,8 +183,8 @@ def exposed(t: Timeline) -> Iterator[Finding]:
     changes = [
         (
             "sbuf",
-            "tiles wait for room in SBUF: tiles of half the bytes, or half as many, would let "
-            "transfers run ahead of the computation",
+            f"tiles wait for room in SBUF: {'' if are_small else 'tiles of half the bytes, or '}"
+            "half as many at a time, would let transfers run ahead of the computation",
             {"machine": dataclasses.replace(t.machine, sbuf_bytes=2 * t.machine.sbuf_bytes)},
         ),
         (

@@ -373,3 +373,26 @@ def test_bf16_is_not_advised_to_who_has_it(dtype):
 
     (found,) = said(nkisim.profile(kernel, spec(P, 1024, dtype=dtype)), "two-input Vector")
     assert ("bf16 for all three" in found.text) == (dtype == np.float32)
+
+
+def test_larger_and_smaller_tiles_are_not_both_advised():
+    """A running maximum and a sum, in columns of one element, for blocks that fill SBUF."""
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((x.shape[0], 1), nl.float32, buffer=nl.shared_hbm)
+        for i in nl.affine_range(x.shape[0] // P):
+            rows = nl.ds(i * P, P)
+            top, total = nl.full((P, 1), -1e30, nl.float32), nl.zeros((P, 1), nl.float32)
+            for j in nl.sequential_range(x.shape[1] // 4096):
+                tile = nl.load(x[rows, nl.ds(j * 4096, 4096)])
+                new = nl.maximum(top, nl.max(tile, axis=1, keepdims=True))
+                part = nl.sum(nl.exp(nl.subtract(tile, new)), axis=1, keepdims=True)
+                total[...] = nl.add(nl.multiply(total, nl.exp(nl.subtract(top, new))), part)
+                top[...] = nl.copy(new)
+            nl.store(out[rows, :], nl.add(top, nl.log(total)))
+        return out
+
+    t = nkisim.profile(kernel, spec(1024, 32768, dtype=BF16))
+    assert said(t, "tiles of twice the size")
+    assert said(t, "tiles wait for room in SBUF: half as many at a time")
