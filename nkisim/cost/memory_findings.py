@@ -62,13 +62,16 @@ def loaded_again(t: Timeline) -> Iterator[Finding]:
         for alike in t._alike
         if alike.task.label == "load" and alike.task.transfer and not alike.task.transfer.indirect
     ]
+    piece, instr = 0, None
     for at in sorted(chain.from_iterable(loads)):
         task = work.tasks[at]
+        piece = piece + 1 if task.instr is instr else 0  # of a load that swaps axes
+        instr = task.instr
         number, part = task.reads[0]
         if number in written or not work.memory[task.writes[0][0]].space.on_chip:
             continue
-        what, tile = (number, id(part)), task.instr.outs[0]
-        nbytes = tile.size // tile.shape[0] * tile.itemsize
+        what = number, id(part), piece
+        nbytes = task.transfer.nbytes // instr.outs[0].shape[0]
         if what in seen:
             reloads.append((at, number, loaded[number] - seen[what]))
         else:

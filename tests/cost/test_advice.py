@@ -307,7 +307,23 @@ def test_runs_are_said_to_be_what_most_of_them_are():
     assert "runs of 512 bytes" in found.text
 
 
-@pytest.mark.filterwarnings("ignore::nkisim.NkiWarning")
+def test_pieces_of_one_load_are_not_said_to_be_loaded_again():
+    """A load that swaps axes goes through the Tensor Engine in pieces of 128 columns."""
+
+    @nki.jit
+    def kernel(x):
+        n = x.shape[0] // 512
+        out = nl.ndarray((n, P, 512), x.dtype, buffer=nl.shared_hbm)
+        p, f = nl.mgrid[0:P, 0:512]
+        for i in nl.affine_range(n):
+            nl.store(out[i], nl.load(x[i * 512 + f, p]))
+        return out
+
+    t = nkisim.profile(kernel, spec(16 * 512, P))
+    assert [task.label for task in t._core.work.tasks].count("load") == 64
+    assert not said(t, "loaded before")
+
+
 def test_results_that_leave_psum_are_said_once():
     @nki.jit
     def kernel(x):
