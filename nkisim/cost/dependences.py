@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from nkisim.cost.allocation import Residence
 from nkisim.cost.regions import ORDER, READ, RESULT, Patterns, Regions
@@ -28,9 +28,9 @@ class Dependences:
     """
 
     tiles: Residence
-    users: list[list[int]] = field(default_factory=list)
-    others: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    waits: list[int] = field(default_factory=list)
+    users: list[list[int]]
+    others: dict[int, list[tuple[int, int]]]
+    waits: list[int]
 
     @classmethod
     def of(cls, work: Work, in_flight: int) -> Dependences:

@@ -14,10 +14,10 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from nkisim.cost.compute import Cost, cost, is_affine, operand
+from nkisim.cost.compute import cost, is_affine, operand
 from nkisim.cost.report import counted
 from nkisim.cost.stakes import Finding, Tasks
-from nkisim.cost.whatif import recosted
+from nkisim.cost.whatif import done_along
 from nkisim.dtypes import FLOATS
 from nkisim.instruction import Engine, Instruction
 from nkisim.tensor import Tensor
@@ -96,7 +96,7 @@ def fusable(t: Timeline) -> Iterator[Finding]:
             t,
             f"{counted(count, 'instruction')} could be part of "
             f"{'the one before' if reduces else 'the next one'}: {_HINTS[what]}",
-            lambda task, ns, what=what: _gone(task) if ns else _doing_both(task, what, t),
+            lambda task, ns, what=what: done_along(task.kind) if ns else _doing_both(task, what, t),
         )
 
 
@@ -174,11 +174,6 @@ def _leaves_no_choice(what: str, first: Instruction, second: Instruction) -> boo
     if what == "tensor_scalar":
         return not is_affine(second, f"{first.attrs['op']}, {second.attrs['op']}")
     return what in _BOTH
-
-
-def _gone(task: Task) -> Kind:
-    """What is left of a task that another one does along."""
-    return recosted(task.kind, lambda *_: Cost(0.0, 0.0, 0.0))
 
 
 def _doing_both(task: Task, what: str, t: Timeline) -> Kind:

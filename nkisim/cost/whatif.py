@@ -177,6 +177,11 @@ def recosted(kind: Kind, change: Callable[[Engine, Cost], Cost]) -> Kind:
     return replace(kind, costs=tuple([(e, change(e, c)) for e, c in kind.costs]))
 
 
+def done_along(kind: Kind) -> Kind:
+    """What is left of a task whose work another one does along with its own."""
+    return recosted(kind, lambda *_: Cost(0.0, 0.0, 0.0))
+
+
 def shorter(engine: Engine, fixed: float = 0.0) -> Change:
     """Makes a task shorter on `engine`: up to `fixed` at its start, the rest by its elements.
 

@@ -45,25 +45,23 @@ def twice_halved(tile, advised):
     return tile
 
 
-def over_squares(tile, advised):
-    tile = nl.maximum(nl.maximum(tile, 0.1), 0.2)
-    total = nl.ndarray((P, 1), nl.float32)
-    if advised:
-        nisa.activation_reduce(np.square, tile, reduce_op=np.add, reduce_res=total)
-    else:
-        total = nl.sum(nl.square(tile), axis=1, keepdims=True)
-    return nl.multiply(tile, total, dtype=tile.dtype)
+def over_squares(square):
+    """Tiles times the sums of their squares, which `square` makes."""
+
+    def body(tile, advised):
+        tile = nl.maximum(nl.maximum(tile, 0.1), 0.2)
+        total = nl.ndarray((P, 1), nl.float32)
+        if advised:
+            nisa.activation_reduce(np.square, tile, reduce_op=np.add, reduce_res=total)
+        else:
+            total = nl.sum(square(tile), axis=1, keepdims=True)
+        return nl.multiply(tile, total, dtype=tile.dtype)
+
+    return body
 
 
-def over_squares_of_scalar(tile, advised):
-    """The Scalar Engine squares already."""
-    tile = nl.maximum(nl.maximum(tile, 0.1), 0.2)
-    total = nl.ndarray((P, 1), nl.float32)
-    if advised:
-        nisa.activation_reduce(np.square, tile, reduce_op=np.add, reduce_res=total)
-    else:
-        total = nl.sum(nisa.activation(np.square, tile), axis=1, keepdims=True)
-    return nl.multiply(tile, total, dtype=tile.dtype)
+def square_on_scalar(tile):
+    return nisa.activation(np.square, tile)
 
 
 def shifted_exp(tile, advised):
@@ -167,10 +165,14 @@ SQUARE = spec(1024, 1024, dtype=BF16)
 OWN = "what they overwrite has been read"
 ADVICE = {
     "two operators": ("nisa.tensor_scalar does", tiles_of(twice_halved), spec(2048, 2048)),
-    "squares": ("squares and sums in one", tiles_of(over_squares), spec(4096, 2048, dtype=BF16)),
+    "squares": (
+        "squares and sums in one",
+        tiles_of(over_squares(nl.square)),
+        spec(4096, 2048, dtype=BF16),
+    ),
     "squares of Scalar": (
         "nisa.activation_reduce sums",
-        tiles_of(over_squares_of_scalar),
+        tiles_of(over_squares(square_on_scalar)),
         spec(4096, 2048, dtype=BF16),
     ),
     "minus the largest": ("adds its bias", tiles_of(shifted_exp), spec(4096, 4096, dtype=BF16)),
