@@ -129,6 +129,8 @@ class Timing:
         before_ns, after_ns: launch overhead before the first and after the last instruction.
         kept_operand_bytes: bytes a partition of the newest matmul operands that the compiler keeps
             for later iterations, of whatever loop, which load the same again.
+        joined_elements: elements a partition up to which the compiler makes one instruction of the
+            iterations of a loop; see `nkisim.cost.joining`.
     """
 
     vector: EngineTiming
@@ -156,6 +158,7 @@ class Timing:
     before_ns: float
     after_ns: float
     kept_operand_bytes: int
+    joined_elements: int
 
 
 V2 = Timing(
@@ -224,6 +227,9 @@ V2 = Timing(
     # [P] Tutorials for this generation load less by loading outside of loops. (HBM counters of some
     # of [K] say that the compiler did that, too; of others, that it did not.)
     kept_operand_bytes=0,
+    # [U] 128 iterations of 3 elements become one. [fit] to attention in steps of 128 columns. As
+    # many fp32 fit a PSUM bank.
+    joined_elements=512,
 )
 
 V3 = Timing(
@@ -284,6 +290,7 @@ V3 = Timing(
     # [fit] to [C]: a product and GELU of 1024 x 2048 x 4096 in bf16 takes 288 us; loading each tile
     # where the text does would take 1236 us to start and 480 to move. Three quarters of SBUF.
     kept_operand_bytes=144 * 1024,
+    joined_elements=512,  # no source: as v2
 )
 
 # With the compiler's option --disable-dge, which students profiled kernels with: descriptors are in

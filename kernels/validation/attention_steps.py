@@ -101,15 +101,14 @@ def three_passes(q, k, v, half=False, summed=False, direct=False, rounded=False)
 
 
 @nki.jit
-def two_passes(q, k, v, kept=False, one_row=False, columns=P):
+def two_passes(q, k, v, kept=False, one_row=False):
     """The largest of each row first, then powers, their sums and the products in one pass; the
     products are divided by the sums at the end. v is transposed once.
 
     kept: scores of the first pass stay in SBUF, in bfloat16, for the second, which computes them
     again otherwise. one_row: the largest are those of the first 128 rows, and taken for all rows.
     The result is the same unless a power overflows or all of a row vanish, as softmax does not
-    change when all scores of a row grow by a number. columns: of the powers of an instruction, 128
-    in the published text, or 256 or 512."""
+    change when all scores of a row grow by a number."""
     strips, banks, out = _shape(q)
     q, k = nl.load(q), nl.load(k)
     values = nl.ndarray((strips, nl.par_dim(P), P), dtype=nl.bfloat16)
@@ -127,16 +126,14 @@ def two_passes(q, k, v, kept=False, one_row=False, columns=P):
             largest = _largest(q, k, i, banks, stored)
         for j in nl.affine_range(banks):
             scores = stored[j] if kept else _scores(q, k, i, j)
-            for c in nl.affine_range(BANK // columns):
+            for c in nl.affine_range(QUARTERS):
                 least = nl.negative(largest)
-                part = scores[:, nl.ds(c * columns, columns)]
+                part = scores[:, nl.ds(c * P, P)]
                 powers = nisa.activation(op=nl.exp, data=part, bias=least, dtype=nl.bfloat16)
-                at = j * (BANK // columns) + c
+                at = j * QUARTERS + c
                 sums[:, nl.ds(at, 1)] = _sum(powers)
-                for d in nl.affine_range(columns // P):
-                    tile = powers[:, nl.ds(d * P, P)]
-                    turned = nisa.nc_transpose(tile, dtype=nl.bfloat16)
-                    total += nisa.nc_matmul(turned, values[at * (columns // P) + d])
+                turned = nisa.nc_transpose(powers, dtype=nl.bfloat16)
+                total += nisa.nc_matmul(turned, values[at])
         share = nl.reciprocal(nisa.tensor_reduce(np.add, sums, axis=(1,)))
         result = nisa.tensor_scalar(total, np.multiply, share, engine=nisa.vector_engine)
         nl.store(out[nl.ds(i * P, P), :], result)

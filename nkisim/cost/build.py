@@ -2,7 +2,8 @@
 
 A kernel's text leaves choices to the compiler. Those about whole instructions are made in
 `nkisim.cost.passes`: which are not needed, and what is kept so that later iterations need not
-compute or load it again. These are made here, once, for every kernel:
+compute or load it again; and in `nkisim.cost.joining`: which become one. These are made here, once,
+for every kernel:
 
 * a row that is broadcast over partitions is made by the Tensor Engine, a PSUM bank at a time. It
   stays in PSUM when it fits a bank and is used at once by Vector or Scalar; otherwise it is copied
@@ -16,12 +17,13 @@ compute or load it again. These are made here, once, for every kernel:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 
 from nkisim.cost import compute, moves
 from nkisim.cost.compute import Cost, Operand, operand
 from nkisim.cost.dma import Transfer, swaps_axes, transfer
+from nkisim.cost.joining import join_iterations
 from nkisim.cost.moves import Piece, Spread
 from nkisim.cost.overflow import TO_SBUF, Leaving, leave_psum
 from nkisim.cost.passes import DMA, sink_fills, without_repeats
@@ -45,6 +47,7 @@ def work_of(
     instructions: Sequence[Instruction],
     machine: Machine,
     timing: Timing,
+    parallel: Collection[int] = (),
     hoists: bool = True,
     overflows: bool = False,
 ) -> Work:
@@ -53,10 +56,11 @@ def work_of(
     Args:
         instructions: in program order.
         machine, timing: tables of the generation.
+        parallel: numbers of the loops whose iterations do not depend on each other.
         hoists: whether results are kept from one iteration of a loop to the next.
         overflows: whether more is alive in PSUM than it holds, so that some of it goes to SBUF.
     """
-    return _Builder(machine, timing).build(instructions, hoists, overflows)
+    return _Builder(machine, timing).build(instructions, parallel, hoists, overflows)
 
 
 class _Plan:
@@ -138,13 +142,22 @@ class _Builder:
         self._leaving: dict[int, list[Leaving]] = {}  # by the position of a step
         self._copies_out: dict[Memory, Kind] = {}  # by what leaves
 
-    def build(self, instructions: Sequence[Instruction], hoists: bool, overflows: bool) -> Work:
+    def build(
+        self,
+        instructions: Sequence[Instruction],
+        parallel: Collection[int],
+        hoists: bool,
+        overflows: bool,
+    ) -> Work:
         host = Engine.HOST
         steps = self.storage.steps([i for i in instructions if i.engine is not host])
         steps = sink_fills(steps, self.storage, self.work)
         if hoists:
             room = self.timing.kept_operand_bytes
             steps = without_repeats(steps, self.storage, self.work, room)
+        if parallel:
+            most = self.timing.joined_elements
+            steps = join_iterations(steps, self.storage, self.work, parallel, most)
         if overflows:
             self._leaving = leave_psum(steps, self.storage, self.work, self.machine.psum_bytes)
         forms = self.storage.forms.values()
@@ -343,7 +356,9 @@ class _Builder:
 
     def _operands(self, tiles: tuple[Tensor, ...], accesses: list[Access]) -> tuple[Operand, ...]:
         memory = self.work.memory
-        return tuple(operand(t, memory[n].space) for (n, _), t in zip(accesses, tiles, strict=True))
+        # Of an instruction for several iterations, what else it touches comes after its operands.
+        pairs = zip(tiles, accesses, strict=False)
+        return tuple([operand(t, memory[n].space) for t, (n, _) in pairs])
 
     def _broadcast(self, i: Instruction, row: Tensor, read: Access, write: Access) -> None:
         """A row times a column of ones, and from PSUM to where the result is to be."""

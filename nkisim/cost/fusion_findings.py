@@ -181,7 +181,7 @@ def _doing_both(task: Task, what: str, t: Timeline) -> Kind:
     opcode, engine = _BOTH[what]
     i, memory = task.instr, t._core.work.memory
     ins, outs = (
-        tuple([operand(x, memory[n].space) for x, (n, _) in zip(tiles, accesses, strict=True)])
+        tuple([operand(x, memory[n].space) for x, (n, _) in zip(tiles, accesses, strict=False)])
         for tiles, accesses in ((i.tiles_in, task.reads), (i.outs, task.writes))
     )
     both = cost(replace(i, opcode=opcode), engine, ins, outs, t.timing)

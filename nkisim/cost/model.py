@@ -63,16 +63,19 @@ def timeline(trace: Trace) -> Timeline:
         for instr in trace.instructions:
             cores[trace.grid.core(instr.program)].append(instr)
     found = []
+    parallel = {n for n, loop in enumerate(trace.loops) if loop.kind == "affine_range"}
     with _without_collection():
         for instructions in cores:
-            work = work_of(instructions, machine, timing)
+            work = work_of(instructions, machine, timing, parallel)
             spilled = spill(work, machine, timing)
             overflows = work.residence.peak(1) > machine.psum_bytes
             if overflows:
-                work = work_of(instructions, machine, timing, overflows=True)
+                work = work_of(instructions, machine, timing, parallel, overflows=True)
                 spilled = spill(work, machine, timing)
             if work.kept & work.reloaded:  # there may be no room for what is kept
-                fewer = work_of(instructions, machine, timing, hoists=False, overflows=overflows)
+                fewer = work_of(
+                    instructions, machine, timing, parallel, hoists=False, overflows=overflows
+                )
                 without = spill(fewer, machine, timing)
                 if without < spilled:
                     work, spilled = fewer, without

@@ -122,7 +122,7 @@ class Storage:
         reads = list(map(self._operand, count(), i.tiles_in))
         writes = list(map(self._operand, count(), i.outs))
         scalars = ()
-        if i.ins is not i.tiles_in:
+        if len(i.tiles_in) < len(i.ins):
             scalars = tuple([None if isinstance(x, Tensor) else x for x in i.ins])
         # Operands are kept, so they may be told apart by identity, which is quick.
         operands = (*map(id, reads), None, *map(id, writes))

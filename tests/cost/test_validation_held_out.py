@@ -72,17 +72,12 @@ def profile(kernel, *args):
         return nkisim.profile(kernel, *args)
 
 
-def test_powers_of_512_columns_an_instruction_come_closer(modelled):
-    """If the compiler makes one instruction of four neighbours, two of three errors vanish."""
+def test_powers_of_four_tiles_are_one_instruction():
     x = nkisim.TensorSpec((128, 4096), np.dtype(np.float32))
-    for published, options, name, wide in (
-        (411, (True, False), "two passes, scores kept", 0.10),
-        (409, (False, False), "two passes", 0.02),
-        (293, (False, True), "two passes, one maximum", 0.03),
-    ):
-        us = profile(attention_steps.two_passes, x, x, x, *options, 512).latency_us
-        assert us / published - 1 == pytest.approx(wide, abs=0.01)
-        assert modelled[f"attention, {name}, 4096 x 128"] / published > 1.13
+    found = profile(attention_steps.two_passes, x, x, x)
+    powers = 32 * 8  # strips of 128 rows, banks of 512 columns
+    assert found.choices["activation(exp) of 4 iterations joined"] == powers
+    assert found.choices["tensor_reduce(add) of 4 iterations joined"] == powers
 
 
 def test_grouped_attention_does_the_published_work():
@@ -131,10 +126,7 @@ STEPS = [
     *((attention_steps.three_passes, (True,) * n, BF16) for n in range(1, 5)),
     (attention_steps.two_passes, (True,), BF16),
     (attention_steps.two_passes, (), BF16),
-    (attention_steps.two_passes, (False, False, 256), BF16),
-    (attention_steps.two_passes, (True, False, 512), BF16),
     (attention_steps.two_passes, (False, True), BF16),
-    (attention_steps.two_passes, (False, True, 512), BF16),
 ]
 
 
