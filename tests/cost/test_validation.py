@@ -11,6 +11,7 @@ import pytest
 import nkisim
 from kernels.validation import (
     attention,
+    depthwise,
     elementwise,
     layernorm,
     mamba,
@@ -220,6 +221,38 @@ def test_convolution_convolves(pool):
     if pool == 2:
         want = want.reshape(128, 2, 2, 5, 2).max(axis=(2, 4))
     np.testing.assert_allclose(conv2d(x, w, bias, pool)[0], want, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options"),
+    [
+        (depthwise.all_at_once, ()),
+        (depthwise.one_at_a_time, ()),
+        (depthwise.sums_in_psum, ()),
+        (depthwise.weights_in_psum, ()),
+        (depthwise.weights_in_psum, (64,)),
+    ],
+)
+@pytest.mark.parametrize(("images", "channels", "taps"), [(2, 256, 3), (1, 128, 5)])
+def test_depthwise_convolutions_convolve(kernel, options, images, channels, taps):
+    x, w = random(images, channels, 1, 512), random(channels, 1, 1, taps)
+    want = [
+        [np.convolve(row, factors[::-1], mode="same") for row, factors in zip(rows, w, strict=True)]
+        for rows, w in ((image[:, 0], w[:, 0, 0]) for image in x)
+    ]
+    np.testing.assert_allclose(kernel(x, w, *options)[:, :, 0], want, atol=1e-5)
+
+
+def test_depthwise_convolutions_have_the_published_instructions():
+    """The profiles in the source count 65,536 products and 16,384 sums before the last step, and
+    512 of each after it."""
+    shapes = (8, 512, 1, 2048), (512, 1, 1, 3)
+    args = [nkisim.TensorSpec(shape, np.dtype(np.float32)) for shape in shapes]
+    for options, products, sums in (((), 65_536, 16_384), ((64,), 512, 512)):
+        found = nkisim.profile(depthwise.weights_in_psum, *args, *options)
+        lines = {row.label: row.count for row in found.lines}
+        assert lines["tensor_tensor(multiply)"] == products
+        assert lines["tensor_reduce(add)"] == sums
 
 
 def test_nkibench_kernels_compute_what_their_names_say():
