@@ -17,7 +17,7 @@ kernel places by hand.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from itertools import chain, groupby, pairwise
 from math import prod
@@ -63,16 +63,13 @@ def join_iterations(
     while len(joined) < len(steps):
         steps = joined
         joined = joins.of_all(steps, joins.of_loop_around)
-    for step in joined:
-        n = joins.iterations.get(step.form, 1)
-        if n > 1:
-            work.choices[f"{step.form.label} of {n} iterations joined"] += 1
+    for form, times in Counter([s.form for s in joined if s.form in joins.iterations]).items():
+        work.choices[f"{form.label} of {joins.iterations[form]} iterations joined"] += times
     return joined
 
 
-_Run = tuple[
-    Path, int, int
-]  # the loop iterations that steps are done in, and which steps these are
+# The loop iterations that steps are done in, and which steps these are: from one to another.
+_Run = tuple[Path, int, int]
 
 
 def _runs(steps: Sequence[Step]) -> list[_Run]:
@@ -204,7 +201,7 @@ class _Joins:
         return self._in_parts(steps, first, iterations, self._whole, together)
 
     def _longest(self, iterations: Sequence[_Iteration]) -> int:
-        return max([_elements(step.instr) for step in iterations[0]])
+        return max([1, *[_elements(step.instr) for step in iterations[0]]])
 
     def _in_parts(
         self,
