@@ -29,6 +29,8 @@ SOURCES = {
     "runs (profile_results.csv)",
     "autocomp": "github.com/ucb-bar/autocomp, examples/trn-tutorial: slowest of 10 runs on "
     "trn1.2xlarge",
+    "autocomp conv1d": "the same, examples/trn-advanced; instruction counts of its profiles in "
+    "'How we made AWS Trainium 17x faster (for conv1d)', UC Berkeley, 2025",
     "memory": "public note on memory bandwidth of trn1.2xlarge, 2026, author not identified",
 }
 
@@ -98,7 +100,7 @@ def _points() -> list[Point]:
         )  # fmt: skip
     for name, us, kernel, options, sample in _DEPTHWISE:
         points.append(
-            Point(f"depthwise convolution, {name}, Autocomp", us, "autocomp", "latency",
+            Point(f"depthwise convolution, {name}, Autocomp", us, "autocomp conv1d", "latency",
                   f"depthwise.{kernel}",
                   lambda n, options=options: (spec(n, 512, 1, 2048), spec(512, 1, 1, 3), *options),
                   "high", "convolution", 8, sample)
