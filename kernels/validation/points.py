@@ -29,8 +29,8 @@ SOURCES = {
     "runs (profile_results.csv)",
     "autocomp": "github.com/ucb-bar/autocomp, examples/trn-tutorial: slowest of 10 runs on "
     "trn1.2xlarge",
-    "autocomp conv1d": "the same, examples/trn-advanced; instruction counts of its profiles in "
-    "'How we made AWS Trainium 17x faster (for conv1d)', UC Berkeley, 2025",
+    "autocomp conv1d": "github.com/ucb-bar/autocomp, examples/trn-advanced, measured likewise; "
+    "profiles in 'How we made AWS Trainium 17x faster (for conv1d)', UC Berkeley, 2025",
     "memory": "public note on memory bandwidth of trn1.2xlarge, 2026, author not identified",
 }
 
