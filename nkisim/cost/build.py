@@ -101,9 +101,7 @@ class _Plan:
             self.run = _Builder._add_division if _divides(i) else _Builder._add_plain
         if i.engine in _ELEMENTWISE_ENGINES:
             self.rows = [
-                (at, builder.row_shape(t))
-                for at, t in enumerate(i.tiles_in)
-                if t.shape[0] > 1 and _one_row(t)
+                (at, builder.row_shape(t)) for at, t in enumerate(i.tiles_in) if moves.is_spread(t)
             ]
 
 
@@ -405,11 +403,6 @@ def _reads_psum(reader: Instruction) -> bool:
     return reader.engine in (Engine.VECTOR, Engine.SCALAR) and not any(
         t.space is Space.PSUM for t in reader.tiles_in
     )
-
-
-def _one_row(t: Tensor) -> bool:
-    """Whether all partitions of an on-chip view are one and the same row."""
-    return t.space.on_chip and not any(t.coefs[t.buffer.par_axis])
 
 
 def _divides(i: Instruction) -> bool:

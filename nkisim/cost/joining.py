@@ -24,6 +24,7 @@ from math import prod
 from typing import NamedTuple
 
 from nkisim.access import Form as ViewForm
+from nkisim.cost.moves import is_spread
 from nkisim.cost.passes import DMA
 from nkisim.cost.storage import Form, Step, Storage
 from nkisim.cost.tasks import Access, Work
@@ -315,9 +316,10 @@ class _Joins:
             if whole is None:
                 whole = self._parts[key] = part.view_of(form, part.offsets)
             return _Beside(form, whole, -1)
-        kinds = {id(self._work.memory[n]): self._work.memory[n].space for n in numbers}
+        memory = self._work.memory
         if (
-            list(kinds.values()) != [Space.SBUF]
+            memory[number].space is not Space.SBUF
+            or any(memory[n] is not memory[number] for n in numbers)
             or len(set(numbers)) < len(numbers)
             or any(p is not part for p in parts)
         ):
@@ -339,13 +341,8 @@ def _joinable(i: Instruction) -> bool:
         and len(i.outs) == 1
         and i.attrs.get("op") != "divide"
         and not any(t.buffer.placed for t in i.outs + i.tiles_in)
-        and not any(_is_row(t) for t in i.tiles_in)
+        and not any(is_spread(t) for t in i.tiles_in)
     )
-
-
-def _is_row(t: Tensor) -> bool:
-    """Whether a tile is one row that is broadcast over partitions."""
-    return t.shape[0] > 1 and not any(t.coefs[t.buffer.par_axis])
 
 
 def _aligned(iterations: list[_Iteration]) -> tuple[list[Step], list[_Iteration]]:

@@ -93,6 +93,11 @@ def _transposing(shape: tuple[int, int], dtype: np.dtype, timing: Timing) -> tup
     return transpose, copying(before, after, timing)
 
 
+def is_spread(t: Tensor) -> bool:
+    """Whether all partitions of a view, more than one, are the same row of a tile on chip."""
+    return t.shape[0] > 1 and t.space.on_chip and not any(t.coefs[t.buffer.par_axis])
+
+
 def spread(row: Tensor, machine: Machine, timing: Timing) -> Spread:
     """How a row is broadcast: as many products and copies as it takes PSUM banks."""
     fmax, rows = machine.psum_fmax, row.shape[0]
