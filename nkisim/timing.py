@@ -10,6 +10,7 @@ Each number carries where it comes from:
 * [N] decoded hardware traces (NTFF files) that students of Stanford's CS149 published.
 * [V] the inf2.xlarge microbenchmark suite of triton-viz.
 * [U] profiles of a depthwise convolution on trn1 in a UC Berkeley blog on Autocomp (2025).
+* [W] latency limits in the tests of AWS's nki-samples.
 * [K] engine activity that NKIBench publishes with its latencies on trn1.
 * [C] per-instruction profiles on trn2 of allenkchau/trainium-kernel-fusion.
 * [fit] set here, to agree with published kernel latencies; the sources leave it open.

@@ -2,8 +2,8 @@
 
 A kernel's text leaves choices to the compiler. Those about whole instructions are made in
 `nkisim.cost.passes`: which are not needed, and what is kept so that later iterations need not
-compute or load it again; and in `nkisim.cost.joining`: which become one. These are made here, once,
-for every kernel:
+compute or load it again; in `nkisim.cost.copies`: which copies are left out; and in
+`nkisim.cost.joining`: which become one. These are made here, once, for every kernel:
 
 * a row that is broadcast over partitions is made by the Tensor Engine, a PSUM bank at a time. It
   stays in PSUM when it fits a bank and is used at once by Vector or Scalar; otherwise it is copied
@@ -22,6 +22,7 @@ from math import prod
 
 from nkisim.cost import compute, moves
 from nkisim.cost.compute import Cost, Operand, operand
+from nkisim.cost.copies import without_copies
 from nkisim.cost.dma import Transfer, swaps_axes, transfer
 from nkisim.cost.joining import join_iterations
 from nkisim.cost.moves import Piece, Spread
@@ -150,6 +151,7 @@ class _Builder:
         host = Engine.HOST
         steps = self.storage.steps([i for i in instructions if i.engine is not host])
         steps = sink_fills(steps, self.storage, self.work)
+        steps = without_copies(steps, self.storage, self.work)
         if hoists:
             room = self.timing.kept_operand_bytes
             steps = without_repeats(steps, self.storage, self.work, room)

@@ -176,11 +176,16 @@ def _fitted(what: str, value: Tensor, dst: IndirectTensor) -> Tensor:
 @remembered
 def copy(src: Tensor, *, mask: Mask | None = None, dtype: Any = None, **kwargs: Any) -> Tensor:
     """Copy an on-chip tile into a new SBUF tile, converting to `dtype` if given."""
-    return copy_with(None, src, mask=mask, dtype=dtype)
+    return copy_with(None, src, mask=mask, dtype=dtype, left_to_compiler=True)
 
 
 def copy_with(
-    engine: Engine | None, src: Tensor, *, mask: Mask | None = None, dtype: Any = None
+    engine: Engine | None,
+    src: Tensor,
+    *,
+    mask: Mask | None = None,
+    dtype: Any = None,
+    **attrs: bool,
 ) -> Tensor:
     """`copy` on a given engine; the Vector Engine when None."""
     require_tensor("nl.copy", src)
@@ -188,7 +193,8 @@ def copy_with(
     tile = ndarray(src.shape, src.dtype if dtype is None else dtype, name=src.derived_name)
     # Scalar of NeuronCore-v2 has no bit-exact copy (nisa.tensor_copy, SDK 2.26).
     rounds = engine is Engine.SCALAR and current().trace.machine is GEN2 and src.dtype in INTEGERS
-    attrs = {"through_fp32": True} if rounds and src.dtype.itemsize == 4 else {}
+    if rounds and src.dtype.itemsize == 4:
+        attrs["through_fp32"] = True
     current().emit("tensor_copy", (tile,), (src,), mask=mask, engine=engine, **attrs)
     return tile
 

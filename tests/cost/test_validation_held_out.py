@@ -57,11 +57,8 @@ def test_ladders_are_in_the_published_order():
         assert times == sorted(times, reverse=True)
 
 
-def test_no_step_is_slower_than_the_one_before_but_one(modelled):
-    broken = {name: slower(ladder, modelled) for name, ladder in LADDERS.items()}
-    assert broken == {"attention": [], "Mamba": [], SMALL_HEADS: [COPIED]}
-    rest = [n for n in LADDERS[SMALL_HEADS] if n != COPIED]
-    assert slower(rest, modelled) == []
+def test_no_step_is_slower_than_the_one_before(modelled):
+    assert not any(slower(ladder, modelled) for ladder in LADDERS.values())
 
 
 # -- what the page says of the largest errors
