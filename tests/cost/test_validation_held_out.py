@@ -12,9 +12,6 @@ from kernels.validation.__main__ import errors, evaluate, slower
 from kernels.validation.points import POINTS, SOURCES
 from kernels.validation.points_held_out import HELD_OUT, LADDERS
 
-SMALL_HEADS = "attention of small heads"
-COPIED = "attention, small heads, powers copied, 4096 x 64"
-
 
 @pytest.fixture(scope="module")
 def rows():
