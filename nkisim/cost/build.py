@@ -1,9 +1,9 @@
 """From a trace to tasks: what the compiler leaves of the instructions, and where it runs them.
 
 A kernel's text leaves choices to the compiler. Those about whole instructions are made in
-`nkisim.cost.passes`: which are not needed, and what is kept so that later iterations need not
-compute or load it again; in `nkisim.cost.copies`: which copies are left out; and in
-`nkisim.cost.joining`: which become one. These are made here, once, for every kernel:
+`nkisim.cost.fills` and `nkisim.cost.copies`: which of these are not needed; in
+`nkisim.cost.repeats`: what is kept so that later iterations need not compute or load it again; and
+in `nkisim.cost.joining`: which become one. These are made here, once, for every kernel:
 
 * a row that is broadcast over partitions is made by the Tensor Engine, a PSUM bank at a time. It
   stays in PSUM when it fits a bank and is used at once by Vector or Scalar; otherwise it is copied
@@ -24,10 +24,11 @@ from nkisim.cost import compute, moves
 from nkisim.cost.compute import Cost, Operand, operand
 from nkisim.cost.copies import without_copies
 from nkisim.cost.dma import Transfer, swaps_axes, transfer
+from nkisim.cost.fills import sink_fills
 from nkisim.cost.joining import join_iterations
 from nkisim.cost.moves import Piece, Spread
 from nkisim.cost.overflow import TO_SBUF, Leaving, leave_psum
-from nkisim.cost.passes import DMA, sink_fills, without_repeats
+from nkisim.cost.repeats import DMA, without_repeats
 from nkisim.cost.storage import Step, Storage
 from nkisim.cost.tasks import Access, Kind, Memory, Task, Work
 from nkisim.dtypes import F32

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from nkisim.access import Form as ViewForm
 from nkisim.cost.moves import is_spread
-from nkisim.cost.passes import DMA
+from nkisim.cost.repeats import DMA
 from nkisim.cost.storage import Form, Step, Storage
 from nkisim.cost.tasks import Access, Work
 from nkisim.instruction import Instruction

@@ -33,8 +33,8 @@ _Operand = tuple[int, _Parts, Memory, int, _Slots | None]
 class Form:
     """What instructions have in common that do the same in other places.
 
-    Made when memory is numbered; `nkisim.cost.passes` and `nkisim.cost.build` add to it what they
-    find out about one of them, for all.
+    Made when memory is numbered; those who walk over the steps, in `nkisim.cost.build` and before
+    it, add to it what they find out about one of them, for all.
 
     Attributes:
         instr: one of them.

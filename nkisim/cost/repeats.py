@@ -1,7 +1,5 @@
-"""What the compiler does to the instructions themselves, before they become tasks.
+"""Computations and loads that the compiler does not repeat.
 
-* A fill is done where its tile is first used, and not at all when nothing uses it, or when a matmul
-  then accumulates into a zeroed PSUM tile: the first matmul overwrites.
 * A computation that an iteration repeats on the same inputs as the one before is done once, and so
   is a load that an innermost loop repeats.
 * What was loaded for the Tensor Engine alone is kept, and not loaded again in whatever loop. That
@@ -18,7 +16,7 @@ from nkisim.cost.storage import Step, Storage
 from nkisim.cost.tasks import Work
 from nkisim.index import Affine
 from nkisim.instruction import Engine, Instruction
-from nkisim.memory import Role, Space
+from nkisim.memory import Role
 from nkisim.tensor import Tensor
 
 # An iteration's result is kept for the next one when it takes at most this much of a partition.
@@ -29,48 +27,6 @@ _NEVER_SHARED = frozenset({"nc_matmul", "nc_transpose", "memset", "rand", "rando
 DMA = frozenset(
     {"dma_copy", "dma_transpose", "dma_gather", "dma_scatter", "dma_scatter_add", "dma_accumulate"}
 )
-
-
-def sink_fills(steps: list[Step], storage: Storage, work: Work) -> list[Step]:
-    """Move fills of whole tiles to the first use of the tile; drop those without one, and those
-    that a matmul makes needless."""
-    fills = False
-    for form in storage.forms.values():
-        i = form.instr
-        if i.opcode == "memset" and not i.outs[0].buffer.placed:
-            form.fills = storage.whole_tile(i.outs[0])
-            fills = fills or form.fills
-    if not fills:
-        return steps
-    waiting: dict[int, Step] = {}
-    left_out = 0
-    kept = []
-    for step in steps:
-        if step.form.fills:
-            number = step.writes[0][0]
-            # A second fill of a tile that nothing used in between replaces the first.
-            waiting.pop(number, None)
-            waiting[number] = step
-            continue
-        if waiting:
-            for accesses in (step.writes, step.reads):
-                for number, _ in accesses:
-                    if number not in waiting:
-                        continue
-                    fill = waiting.pop(number)
-                    filled = fill.instr
-                    zeroed = filled.attrs["value"] == 0 and filled.outs[0].space is Space.PSUM
-                    matmul = step.instr.opcode == "nc_matmul"
-                    if matmul and zeroed and accesses is step.writes:
-                        left_out += 1
-                    else:
-                        kept.append(fill)
-        kept.append(step)
-    if left_out:
-        work.choices["zeroing of a PSUM tile left to the first matmul"] += left_out
-    if waiting:
-        work.choices["fill of a tile that nothing uses left out"] += len(waiting)
-    return kept
 
 
 def without_repeats(
