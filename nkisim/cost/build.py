@@ -23,12 +23,12 @@ from math import prod
 from nkisim.cost import compute, moves
 from nkisim.cost.compute import Cost, Operand, operand
 from nkisim.cost.copies import without_copies
-from nkisim.cost.dma import Transfer, swaps_axes, transfer
+from nkisim.cost.dma import DMA, Transfer, swaps_axes, transfer
 from nkisim.cost.fills import sink_fills
 from nkisim.cost.joining import join_iterations
 from nkisim.cost.moves import Piece, Spread
 from nkisim.cost.overflow import TO_SBUF, Leaving, leave_psum
-from nkisim.cost.repeats import DMA, without_repeats
+from nkisim.cost.repeats import without_repeats
 from nkisim.cost.storage import Step, Storage
 from nkisim.cost.tasks import Access, Kind, Memory, Task, Work
 from nkisim.dtypes import F32

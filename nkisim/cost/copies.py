@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from nkisim.cost.repeats import DMA
+from nkisim.cost.dma import DMA
 from nkisim.cost.storage import Form, Step, Storage
 from nkisim.cost.tasks import Work
 from nkisim.dtypes import F32, FLOATS

@@ -18,6 +18,9 @@ from nkisim.timing import DmaTiming
 
 _GATHERS = frozenset({"dma_gather", "dma_scatter", "dma_scatter_add"})
 
+# The opcodes that are transfers.
+DMA = _GATHERS | {"dma_copy", "dma_transpose", "dma_accumulate"}
+
 
 class Transfer(NamedTuple):
     """What a DMA instruction asks of the queues.

@@ -24,8 +24,8 @@ from math import prod
 from typing import NamedTuple
 
 from nkisim.access import Form as ViewForm
+from nkisim.cost.dma import DMA
 from nkisim.cost.moves import is_spread
-from nkisim.cost.repeats import DMA
 from nkisim.cost.storage import Form, Step, Storage
 from nkisim.cost.tasks import Access, Work
 from nkisim.instruction import Instruction

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from nkisim.cost.dma import DMA
 from nkisim.cost.storage import Step, Storage
 from nkisim.cost.tasks import Work
 from nkisim.index import Affine
@@ -23,10 +24,6 @@ from nkisim.tensor import Tensor
 _KEEP_BYTES = 32 * 1024
 
 _NEVER_SHARED = frozenset({"nc_matmul", "nc_transpose", "memset", "rand", "random_seed", "dropout"})
-
-DMA = frozenset(
-    {"dma_copy", "dma_transpose", "dma_gather", "dma_scatter", "dma_scatter_add", "dma_accumulate"}
-)
 
 
 def without_repeats(

@@ -187,7 +187,7 @@ def copy_with(
     dtype: Any = None,
     **attrs: bool,
 ) -> Tensor:
-    """`copy` on a given engine; the Vector Engine when None."""
+    """`copy` on a given engine; the Vector Engine when None. `attrs` go to the instruction."""
     require_tensor("nl.copy", src)
     src = as_tile(src)
     tile = ndarray(src.shape, src.dtype if dtype is None else dtype, name=src.derived_name)
