@@ -46,7 +46,7 @@ class Location(NamedTuple):
 # Python goes through a table. The code is kept so that the identity stays.
 _locations: dict[tuple[int, int], tuple[Location, CodeType]] = {}
 _lines: dict[Location, Location] = {}  # one object a line
-_own_files: set[str] = set()
+_is_own: dict[str, bool] = {}  # by file
 
 
 def caller(depth: int = 1) -> FrameType | None:
@@ -56,12 +56,14 @@ def caller(depth: int = 1) -> FrameType | None:
         depth: how many frames further out to begin; those before are the simulator's own.
     """
     frame = sys._getframe(depth)
+    known = _is_own.get
     while frame is not None:
         name = frame.f_code.co_filename
-        if name not in _own_files:
-            if not name.startswith(_PACKAGES):
-                return frame
-            _own_files.add(name)
+        own = known(name)
+        if own is None:
+            own = _is_own[name] = name.startswith(_PACKAGES)
+        if not own:
+            return frame
         frame = frame.f_back
     return None
 

@@ -51,10 +51,16 @@ class Declarations:
     an address anew in each iteration (`address += size`) therefore means the first one. The same
     declaration is at the same kernel line, and as many of its line precede it in the iteration.
     static_range unrolls for the compiler too: its iterations differ.
+
+    Attributes:
+        repeat: whether there are several of a name: whether a loop around is not unrolled.
     """
 
-    def __init__(self, path: tuple = ()) -> None:
+    __slots__ = ("_path", "_seen", "repeat")
+
+    def __init__(self, path: tuple = (), repeat: bool = False) -> None:
         self._path = path
+        self.repeat = repeat
         self._seen: dict[Location | None, int] = {}
 
     def name(self, location: Location | None) -> tuple:
@@ -65,8 +71,8 @@ class Declarations:
 
     def body(self, location: Location | None) -> Declarations:
         """Those in the body of a loop at a kernel line."""
-        return Declarations(self.name(location))
+        return Declarations(self.name(location), self.repeat)
 
     def iteration(self, unrolled: int | None) -> Declarations:
         """Those in one iteration of this body; `unrolled` tells iterations apart that differ."""
-        return Declarations((*self._path, unrolled))
+        return Declarations((*self._path, unrolled), self.repeat or unrolled is None)

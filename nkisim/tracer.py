@@ -155,7 +155,7 @@ class Tracer:
                 par_axis=par_axis,
                 place=place if self.direct else None,
             )
-            if self.loops and space.on_chip:
+            if self._declarations.repeat and space.on_chip:
                 self.checker.on_declare(declaration, tile.buffer)
             return tile
         if self.loops:
@@ -172,8 +172,8 @@ class Tracer:
         buffer = like.buffer.again(len(buffers), self.program, self.loops)
         buffer.name, buffer.location = name, location
         buffers.append(buffer)
-        declaration = self.program, self._declarations.name(location)
-        if self.loops:
+        if self._declarations.repeat:
+            declaration = self.program, self._declarations.name(location)
             self.checker.on_declare(declaration, buffer)
         return like.moved(buffer, like.offsets)
 

@@ -61,24 +61,22 @@ def _in_doubt(trace: Trace) -> set[_Tile]:
     """The PSUM tiles that are read before they are added to for the last time, or not in fp32."""
     first_read: dict[_Tile, int] = {}
     last_sum: dict[_Tile, int] = {}
-    kinds: dict[int, tuple[bool, bool]] = {}  # whether it accumulates, and reads; so do its copies
+    sums: dict[int, bool] = {}  # by the settings of an instruction, whether it accumulates
     copies = trace.copies  # tensors from there on are like those that were traced
+    tensor, psum = Engine.TENSOR, Space.PSUM
     for at, instr in enumerate(trace.instructions):
-        origin = instr.origin or instr
-        kind = kinds.get(id(origin))
-        if kind is None:
-            reads = instr.engine is not Engine.TENSOR and any(
-                [t.buffer.space is Space.PSUM for t in instr.tiles_in]
-            )
-            kind = kinds[id(origin)] = _accumulates(instr), reads
-        accumulates, reads = kind
+        settings = id(instr.attrs)
+        accumulates = sums.get(settings)
+        if accumulates is None:
+            accumulates = sums[settings] = _accumulates(instr)
         if accumulates:
             for t in instr.outs:
                 if t.buffer.number < copies:
                     last_sum[_tile(t)] = at
-        if reads:
+        if instr.engine is not tensor:
             for t in instr.tiles_in:
-                if t.buffer.number < copies:
+                buffer = t.buffer
+                if buffer.space is psum and buffer.number < copies:
                     first_read.setdefault(_tile(t), at)
     never = len(trace.instructions)
     buffers = trace.buffers

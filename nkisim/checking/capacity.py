@@ -15,7 +15,6 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from nkisim.errors import TileSizeError
-from nkisim.instruction import touching
 from nkisim.memory import Space
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ def may_overflow(trace: Trace, space: Space) -> bool:
     made them, in which they are used. Iterations that a rolled trace left out make the same."""
     made: dict[tuple[int | None, tuple], int] = {}  # in each iteration of each instance, in bytes
     scopes: dict[int, tuple] = {}  # by identity of the loops that a tensor was made in
+    room = _room(trace, space)
     for b in trace.buffers[: trace.copies]:
         if b.space is space and b.place is None:
             opened = scopes.get(id(b.loops))
@@ -48,8 +48,9 @@ def may_overflow(trace: Trace, space: Space) -> bool:
                 scopes[id(b.loops)] = opened
             scope = b.program, opened
             size = _size(b.shape, b.par_axis, b.dtype.itemsize) * prod(b.shape[: b.par_axis])
-            made[scope] = made.get(scope, 0) + size
-    room = _room(trace, space)
+            total = made[scope] = made.get(scope, 0) + size
+            if total > room:
+                return True
     return any(
         sum(made.get((program, loops[:depth]), 0) for depth in range(len(loops) + 1)) > room
         for program, loops in made
@@ -60,12 +61,12 @@ def lifetimes(trace: Trace, spaces: Collection[Space]) -> Lifetimes:
     """Those of the tiles in some on-chip memories."""
     first: dict[_Tile, int] = {}
     last: dict[_Tile, int] = {}
-    for at, instr, tiles in touching(trace.instructions, spaces):
+    for at, instr in enumerate(trace.instructions):
         if instr.opcode == "memset":
             continue
-        for t in tiles:
+        for t in instr.outs + instr.tiles_in:
             buffer = t.buffer
-            if buffer.place is None:
+            if buffer.place is None and buffer.space in spaces:
                 tile = buffer.number, t.offsets[: buffer.par_axis]
                 if tile not in last:
                     first[tile] = at

@@ -178,6 +178,9 @@ class WrittenElements:
 
     def is_whole(self, buffer: Buffer) -> bool:
         """Whether every element of a buffer was written."""
+        number = buffer.number
+        if number not in self._noted:
+            return self._flags.get(number, False) is None
         return self._is_covered(buffer) is not False and self._of(buffer) is None
 
     def _of(self, buffer: Buffer) -> _Flags | bool | None:

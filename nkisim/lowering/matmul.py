@@ -356,11 +356,8 @@ def absorb_product(target: Tensor, value: Tensor) -> bool:
             tuple([(at, at + n) for at, n in zip(part.offsets, part.shape, strict=True)])
         )
     starts = tracer.checker.untouched(target)
-    if last.attrs:
-        attrs = last.attrs | (_STARTS if starts else _GOES_ON)
-    else:
-        attrs = _STARTS if starts else _GOES_ON
-    tracer.absorb(value, target, attrs, reads=not starts)
+    attrs = _STARTS if starts else _GOES_ON
+    tracer.absorb(value, target, last.attrs | attrs if last.attrs else attrs, reads=not starts)
     return True
 
 
