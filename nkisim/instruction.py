@@ -110,8 +110,13 @@ class Instruction:
         location: Location | None,
     ) -> Instruction:
         """The same on other operands, at another line of the kernel: no copy."""
-        new = self.moved(outs, ins, tiles_in, program, loops)
-        new.location, new.origin = location, None
+        new = object.__new__(Instruction)
+        new.opcode, new.engine, new.attrs = self.opcode, self.engine, self.attrs
+        new.where, new.where_out = self.where, self.where_out
+        new.location, new.engine_asked, new.watched = location, self.engine_asked, self.watched
+        new.outs, new.ins, new.tiles_in = outs, ins, tiles_in
+        new.program, new.loops = program, loops
+        new.origin = new.undefined = None
         return new
 
     @property

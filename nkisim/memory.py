@@ -99,6 +99,7 @@ class Buffer:
         par_axis: the axis laid over partitions (on chip only).
         name: for messages.
         role: argument, local, constant or exchange.
+        kind: one object for all buffers of the same shape, partition axis, type, memory and role.
         program: the SPMD instance that made it; None for memory that all instances share.
         loops: the loop iterations it was made in, outermost first.
         location: the kernel line that made it.
@@ -114,6 +115,7 @@ class Buffer:
         "data",
         "declared",
         "dtype",
+        "kind",
         "location",
         "loops",
         "name",
@@ -152,6 +154,7 @@ class Buffer:
         self.par_axis = par_axis
         self.name = name
         self.role = role
+        self.kind = _kind(shape, par_axis, dtype, space, role)
         self.program = program
         self.loops = loops
         self.location = location
@@ -187,6 +190,7 @@ class Buffer:
         new.shape, new.strides, new.par_axis = self.shape, self.strides, self.par_axis
         new.dtype, new.stored, new.space = self.dtype, self.stored, self.space
         new.name, new.role, new.location = self.name, self.role, self.location
+        new.kind = self.kind
         new.data, new.declared = self.data, self.declared
         new.place, new.placed = self.place, self.placed
         return new
@@ -194,6 +198,12 @@ class Buffer:
     def __repr__(self) -> str:
         name = self.name or f"#{self.number}"
         return f"{self.space.label} {name} {self.dtype}{list(self.shape)}"
+
+
+@functools.lru_cache(maxsize=4096)
+def _kind(*what: Any) -> tuple:
+    """The same object each time."""
+    return what
 
 
 @functools.lru_cache(maxsize=4096)

@@ -37,6 +37,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from nkisim.errors import Location, NotUniform
+from nkisim.frames import iterates_directly
 from nkisim.loop_index import LoopIndex, begin_notes, decisions, refused, uses
 from nkisim.recipes import Plan
 from nkisim.rolled_loop import Closeness, Loop
@@ -148,21 +149,31 @@ class Rolls:
 
     def loop(
         self, key: int, indices: range, frame: FrameType | None, around: int = 0
-    ) -> Iterator[int]:
-        """The indices of a loop that are to be traced; all of them when it is short.
+    ) -> Iterable[int]:
+        """The indices of a loop that are to be traced; all of them when it is short, or when
+        others than a `for` statement go over it.
 
         Args:
             key: the loop's number, or ~axis of a launch grid.
             indices: all of its indices.
-            frame: of the function that loops.
+            frame: of the function that loops; None for an axis.
             around: of an axis, which instance it is as far as the axes around tell it.
         """
         line = self._line(key)
         closeness = self.closeness.get(line, Closeness.BRIEF)
-        if len(indices) < SHORTEST or line is None or closeness is Closeness.WHOLE:
-            yield from indices
-            return
-        loop = Loop(self, (key, around), line, indices, closeness is Closeness.BRIEF, frame)
+        if (
+            len(indices) < SHORTEST
+            or line is None
+            or closeness is Closeness.WHOLE
+            or not (frame is None or iterates_directly(frame))
+        ):
+            return indices
+        found = Loop(self, (key, around), line, indices, closeness is Closeness.BRIEF, frame)
+        return self._in_part(found)
+
+    def _in_part(self, loop: Loop) -> Iterator[int]:
+        """The indices of a long loop that are to be traced."""
+        line, (key, _) = loop.variable.line, loop.key
         self._open.append(loop)
         ended = False
         try:
@@ -201,7 +212,7 @@ class Rolls:
                 strand.samples.append(sample)
             plans.append(strand.plan)
         recorded = key >= 0 and not self.tracer.trace.loops[key].pythons
-        self.found[loop.key] = Rolled(indices, plans, recorded)
+        self.found[loop.key] = Rolled(loop.indices, plans, recorded)
         self.sum_up(loop, repeated)
 
     @property

@@ -29,7 +29,6 @@ from nkisim.errors import (
     locate,
 )
 from nkisim.folding import fold_assignments
-from nkisim.frames import iterates_directly
 from nkisim.grid import Grid
 from nkisim.guards import Guards
 from nkisim.index import Mask, as_int
@@ -403,8 +402,7 @@ class Tracer:
         frame = sys._getframe(1)
         if self.rolls is not None:
             start = moving_start(bounds, indices)
-            if iterates_directly(frame):
-                iterations = self.rolls.loop(number, iterations, frame)
+            iterations = self.rolls.loop(number, iterations, frame)
         counters = None if loop.is_unrolled else Counters(frame, loop)
         is_plain = type(start) is int and start == 0
         try:

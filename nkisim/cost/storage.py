@@ -92,6 +92,7 @@ class Storage:
     def __init__(self, work: Work) -> None:
         self.work = work
         self.forms: dict[object, Form] = {}  # by what tells them apart
+        self._alike: dict[tuple, Form] = {}  # by what is quickly compared
         self._first: dict[object, Form] = {}  # the same, but for numbers
         self._parts: dict[tuple, tuple[_Parts, _Slots]] = {}
         self._operands: dict[tuple, _Operand] = {}
@@ -119,6 +120,22 @@ class Storage:
 
     def _form(self, i: Instruction) -> Form:
         """The form of an instruction that is no copy: that of another one like it, if there is."""
+        if i.where is not None or len(i.tiles_in) < len(i.ins):
+            return self._form_by_value(i)
+        look = [i.opcode, id(i.engine), i.engine_asked, id(i.attrs), len(i.ins)]
+        for t in i.ins + i.outs:
+            b = t.buffer
+            if b.placed or b.number in self._walked:
+                return self._form_by_value(i)
+            look += t.form, t.dtype, id(b.kind)
+        key = tuple(look)
+        found = self._alike.get(key)
+        if found is None:
+            found = self._alike[key] = self._form_by_value(i)
+        return found
+
+    def _form_by_value(self, i: Instruction) -> Form:
+        """The same, with all that tells instructions apart compared by value."""
         reads = list(map(self._operand, count(), i.tiles_in))
         writes = list(map(self._operand, count(), i.outs))
         scalars = ()
@@ -159,11 +176,7 @@ class Storage:
 
     def _operand(self, at: int, t: Tensor) -> _Operand:
         b = t.buffer
-        # Hashing an enum's member is slow; its identity is not.
-        key = (
-            at, t.form, t.dtype, b.shape, b.dtype, b.par_axis, id(b.space), id(b.role),
-            b.number in self._walked,
-        )  # fmt: skip
+        key = at, t.form, t.dtype, id(b.kind), b.number in self._walked
         if b.placed:
             key += (self._placing(b), t.offsets)
         found = self._operands.get(key)

@@ -42,7 +42,8 @@ class Write(NamedTuple):
     Attributes:
         model: the instruction, without operands.
         outs, ins, tiles_in: pick its own from the pool of the call.
-        older: picks from the pool what it touches and the call did not make.
+        older: picks from the pool what it touches and the call did not make. Where these are the
+            tensors that it reads, it is `tiles_in` itself; so is `ins` if they are all it reads.
         is_result: whether it writes nothing but tiles that the call made, whole.
     """
 
@@ -195,10 +196,11 @@ def _do_again(tracer: Tracer, note: Note, pool: list, location: Location | None)
         pool.append(x.view_of(form, x.offsets))
     pool += note.numbers
     for model, outs, ins, tiles_in, older, is_result in note.writes:
-        instr = model.again(
-            outs(pool), ins(pool), tiles_in(pool), tracer.program, tracer.loops, location
-        )
-        tracer.write(instr, tracer.checker.on_same, older(pool), is_result)
+        tiles = tiles_in(pool)
+        reads = tiles if ins is tiles_in else ins(pool)
+        instr = model.again(outs(pool), reads, tiles, tracer.program, tracer.loops, location)
+        looked_at = tiles if older is tiles_in else older(pool)
+        tracer.write(instr, tracer.checker.on_same, looked_at, is_result)
     return None if note.gives < 0 else pool[note.gives]
 
 
@@ -248,10 +250,14 @@ def _note(
         own = [pool[n].buffer in made and pool[n].covers_buffer for n in outs]
         tiles_in = [n for n, x in zip(ins, i.ins, strict=True) if isinstance(x, Tensor)]
         older = [n for n in (*outs, *tiles_in) if pool[n].buffer not in made]
+        tiles = picker(tiles_in)
         writes.append(
             Write(
                 i.moved((), (), (), 0, ()),
-                *map(picker, (outs, ins, tiles_in, older)),
+                picker(outs),
+                tiles if ins == tiles_in else picker(ins),
+                tiles,
+                tiles if older == tiles_in else picker(older),
                 all(own) and not i.spec.partial,
             )
         )
