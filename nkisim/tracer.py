@@ -403,14 +403,15 @@ class Tracer:
         if self.rolls is not None:
             start = moving_start(bounds, indices)
             iterations = self.rolls.loop(number, iterations, frame)
-        counters = None if loop.is_unrolled else Counters(frame, loop)
+        is_unrolled = loop.is_unrolled
+        counters = None if is_unrolled else Counters(frame, loop)
         is_plain = type(start) is int and start == 0
         try:
             for k in iterations:
                 if counters is not None and (error := counters.take_back()):
                     self.checker.report("counter", error)
                 self.loops = (*outside, (number, +k))
-                self._declarations = inside.iteration(+k if loop.is_unrolled else None)
+                self._declarations = inside.iteration(+k if is_unrolled else None)
                 i = k if indices.step == 1 else k * indices.step
                 i = i if is_plain else start + i
                 self.running = (*around, +i)

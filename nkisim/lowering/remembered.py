@@ -34,6 +34,7 @@ _PLAIN = frozenset(
 _SIZES = frozenset({int, PartitionDim})
 _NEW, _ONCE = object(), object()  # calls that were not made before, and those made once
 _MOST = 4096  # calls of a kind of trace
+_remembered: set[Callable] = set()
 
 
 class Write(NamedTuple):
@@ -113,7 +114,16 @@ def remembered(operation: Callable) -> Callable:
         notes[name] = _note(tracer, tensors, *first, result) if plain else None
         return result
 
+    _remembered.add(call)
     return call
+
+
+def wrapped(operation: Callable, wrap: Callable[[Callable], Callable]) -> Callable:
+    """`wrap(operation)`, remembered if `operation` is: what `wrap` adds is not done again either,
+    so that must look at arguments only, too."""
+    if operation in _remembered:
+        return remembered(wrap(operation.__wrapped__))
+    return wrap(operation)
 
 
 def _describe(arguments: Iterable[Any], key: list, tensors: list[Tensor]) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nkisim.errors import ParameterError, locate
+from nkisim.lowering.remembered import wrapped
 from nkisim.tracer import current, tracing
 
 # Taken without being documented: the SDK's own kernels pass them. The first five tell the compiler
@@ -36,7 +37,8 @@ def checked(operations: dict[str, Any], names: list[str], module: str) -> dict[s
     for name in names:
         operation = operations[name]
         if inspect.isfunction(operation) and "kwargs" in inspect.signature(operation).parameters:
-            found[name] = _checked(operation, f"{module}.{name}")
+            check = functools.partial(_checked, what=f"{module}.{name}")
+            found[name] = wrapped(operation, check)
     return found
 
 
