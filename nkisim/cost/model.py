@@ -13,7 +13,7 @@ from nkisim.annotations import is_tensor_type
 from nkisim.checking import simulated
 from nkisim.cost.allocation import spill
 from nkisim.cost.build import work_of
-from nkisim.cost.scheduler import schedule
+from nkisim.cost.steady import schedule
 from nkisim.cost.timeline import Core, Timeline
 from nkisim.dtypes import as_dtype
 from nkisim.errors import ParameterError

@@ -66,7 +66,7 @@ class Schedule:
 
 
 @dataclass(slots=True, frozen=True, eq=False)
-class _Job:
+class Job:
     """What the scheduler needs to know of a task on the engine that it runs on.
 
     Attributes:
@@ -86,7 +86,7 @@ class _Job:
     ports: tuple[int, ...]
 
 
-def assign_engines(work: Work) -> list[_Job]:
+def assign_engines(work: Work) -> list[Job]:
     """Each task on its engine: a free choice goes to the engine with less to do in all."""
     kinds = [task.kind for task in work.tasks]
     options = {kind: _options(kind) for kind in dict.fromkeys(kinds)}
@@ -97,7 +97,7 @@ def assign_engines(work: Work) -> list[_Job]:
         jobs = options[kind]
         if len(jobs) == 1:
             load[jobs[0].engine] += jobs[0].busy
-    counts: dict[_Job, int] = defaultdict(int)
+    counts: dict[Job, int] = defaultdict(int)
     chosen = []
     for kind in kinds:
         jobs = options[kind]
@@ -118,7 +118,7 @@ def assign_engines(work: Work) -> list[_Job]:
     return chosen
 
 
-def _options(kind: Kind) -> list[_Job]:
+def _options(kind: Kind) -> list[Job]:
     """A task of this kind on each engine that may run it."""
     found = []
     for engine, cost in kind.costs:
@@ -128,7 +128,7 @@ def _options(kind: Kind) -> list[_Job]:
             ports += (_SBUF,)
         if e in (_VECTOR, _SCALAR) and kind.psum:
             ports += (_PSUM,)
-        found.append(_Job(e, cost.busy, cost.done, cost.data, kind.transfer, kind.table, ports))
+        found.append(Job(e, cost.busy, cost.done, cost.data, kind.transfer, kind.table, ports))
     return found
 
 
@@ -143,17 +143,29 @@ def schedule(
         dependences: of these tasks, if they are known.
     """
     known = dependences or Dependences.of(work, timing.dma.in_flight)
-    return _Run(work, machine, timing, known).run()
+    return simulate(work, assign_engines(work), machine, timing, known)
+
+
+def simulate(
+    work: Work, jobs: list[Job], machine: Machine, timing: Timing, dependences: Dependences
+) -> Schedule:
+    """The same, once it is known which engine runs each task."""
+    return _Run(work, jobs, machine, timing, dependences).run()
 
 
 class _Run:
     def __init__(
-        self, work: Work, machine: Machine, timing: Timing, dependences: Dependences
+        self,
+        work: Work,
+        jobs: list[Job],
+        machine: Machine,
+        timing: Timing,
+        dependences: Dependences,
     ) -> None:
         self.work = work
         self.timing = timing
         n = len(work.tasks)
-        self.jobs = assign_engines(work)
+        self.jobs = jobs
         self.engine = [job.engine for job in self.jobs]
         self.tiles = dependences.tiles
         self.users, self.others = dependences.users, dependences.others

@@ -1,0 +1,197 @@
+"""Where the tasks of a core go round in a cycle: the same engines do the same to memory of the same
+kind, again and again.
+
+How a kernel is written does not matter, only what its tasks touch: those that a loop over a launch
+grid, an `nl.affine_range` or a `range` of Python makes look alike here. Each task gets a number for
+all that the scheduler can see of it, relative to where it is: the engine and its cost, the line of
+a transfer, and of each memory that it touches what that is, which part it is, and how many tasks
+ago it was touched before and will be again. Where these numbers repeat, so does the work.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from operator import itemgetter
+from typing import NamedTuple
+
+import numpy as np
+
+from nkisim.cost.allocation import capacities
+from nkisim.cost.scheduler import Job
+from nkisim.cost.tasks import Work
+from nkisim.machine import Machine
+
+_LEAST = 5  # periods of a cycle that is worth a look
+_TASKS = 512  # the same in tasks
+_MOST = 16  # periods that are tried, of each sort
+
+# Odd numbers to mix others with, modulo 2**64.
+_ODD = (
+    np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93],
+             np.uint64)
+)  # fmt: skip
+
+
+class Cycle(NamedTuple):
+    """Tasks in a row that repeat.
+
+    Attributes:
+        first: position of the first one.
+        period: tasks until the next one that is the same.
+        count: how many whole periods there are.
+        far: the most tasks between two that touch the same memory.
+        ahead: how many periods further on, at most, a tile gets memory when another one is done.
+    """
+
+    first: int
+    period: int
+    count: int
+    far: int
+    ahead: int
+
+    @property
+    def end(self) -> int:
+        """The position behind the last one."""
+        return self.first + self.period * self.count
+
+
+def cycles_of(work: Work, jobs: list[Job], machine: Machine) -> list[Cycle]:
+    """The cycles among the tasks of one core, in program order. They do not overlap.
+
+    Args:
+        work: the tasks, and which tiles are on chip when.
+        jobs: each of them on its engine.
+        machine: with the memories that tiles take.
+    """
+    codes = _codes(work, jobs)
+    if not _ranked(codes):
+        return []
+    touches = _Touches(work)
+    codes = _mixed(codes, touches.codes())
+    found: list[Cycle] = []
+    free = np.ones(len(codes), bool)
+    for period, runs in _ranked(codes):
+        for first, last in runs:
+            if not free[first:last].all():
+                continue
+            free[first:last] = False
+            far, ahead = touches.reach(first + period, period, machine)
+            found.append(Cycle(first, period, (last - first) // period, far, ahead))
+    return sorted(found)
+
+
+def _ranked(codes: np.ndarray) -> list[tuple[int, list[tuple[int, int]]]]:
+    """Periods, and the stretches that have them: those first that leave the least to do. None if
+    that is most of it all the same."""
+    ranked = []
+    for period in _periods(codes):
+        runs = _runs(codes, period)
+        spared = sum(last - first - _LEAST * period for first, last in runs)
+        if spared:
+            ranked.append((-spared, period, runs))
+    if not ranked or -min(ranked)[0] * 3 < len(codes):
+        return []
+    return [(period, runs) for _, period, runs in sorted(ranked)]
+
+
+def _periods(codes: np.ndarray) -> list[int]:
+    """How far apart equal tasks are: the distances that come up most, and those that span most."""
+    order = np.argsort(codes, kind="stable")
+    gaps = np.diff(order)[np.diff(codes[order]) == 0]
+    distances, times = np.unique(gaps[gaps * _LEAST <= len(codes)], return_counts=True)
+    most = np.argsort(-times, kind="stable")[:_MOST]
+    widest = np.argsort(-times * distances, kind="stable")[:_MOST]
+    return np.unique(distances[np.concatenate((most, widest))]).tolist()
+
+
+def _runs(codes: np.ndarray, period: int) -> list[tuple[int, int]]:
+    """Long stretches of tasks each of which is as the one a period before, with that."""
+    same = np.concatenate(([False], codes[period:] == codes[:-period], [False]))
+    edges = np.flatnonzero(same[1:] != same[:-1])
+    first, last = edges[::2], edges[1::2] + period
+    long = last - first >= max(_LEAST * period, _TASKS)
+    return list(zip(first[long].tolist(), last[long].tolist(), strict=True))
+
+
+def _codes(work: Work, jobs: list[Job]) -> np.ndarray:
+    """A number for what each task is, whatever it touches."""
+    tasks, n = work.tasks, len(jobs)
+    job = np.fromiter(map(id, jobs), np.int64, n)
+    line = np.fromiter([id(task.instr.location) for task in tasks], np.int64, n)
+    reads = np.fromiter([len(task.reads) for task in tasks], np.int64, n)
+    return _mixed(job, line, reads)
+
+
+class _Touches:
+    """What tasks touch, one after the other, in arrays.
+
+    Attributes:
+        starts: of each task, and the end of the last one: where its touches begin.
+        before, after: tasks since the last touch of the same memory, and to the next one; -1 where
+            there is none, and for HBM that nobody waits for.
+        memory: positions in `kinds`.
+        kinds: what memory is, each sort once.
+    """
+
+    def __init__(self, work: Work) -> None:
+        tasks = work.tasks
+        touched = [task.reads + task.writes for task in tasks]
+        counts = np.fromiter(map(len, touched), np.int64, len(tasks))
+        self.starts = np.concatenate(([0], np.cumsum(counts)))
+        flat = list(chain.from_iterable(touched))
+        numbers = np.fromiter(map(itemgetter(0), flat), np.int64, len(flat))
+        parts = np.fromiter(map(id, map(itemgetter(1), flat)), np.int64, len(flat))
+        names, which = np.unique(numbers, return_inverse=True)
+        memories = list(map(work.memory.__getitem__, names.tolist()))
+        ids = np.fromiter(map(id, memories), np.int64, len(memories))
+        _, of_each, kind = np.unique(ids, return_index=True, return_inverse=True)
+        self.kinds = list(dict.fromkeys([memories[at] for at in of_each.tolist()]))
+        places = {memory: at for at, memory in enumerate(self.kinds)}
+        kind = np.array([places[memories[at]] for at in of_each.tolist()], np.int64)[kind]
+        off_chip = np.array([not memory.space.on_chip for memory in self.kinds], bool)[kind]
+        waited_for = np.isin(names, np.fromiter(work.residence.changing, np.int64))
+        ignored = (off_chip & ~waited_for)[which]
+        self.memory = kind[which]
+        self.before = np.full(len(flat), -1)
+        self.after = np.full(len(flat), -1)
+        order = np.argsort(which, kind="stable")
+        order = order[~ignored[order]]
+        at = np.repeat(np.arange(len(tasks)), counts)[order]
+        again = which[order][1:] == which[order][:-1]
+        gaps = np.where(again, np.diff(at), -1)
+        self.before[order[1:]] = gaps
+        self.after[order[:-1]] = gaps
+        # Transfers queue up by the tensor in HBM; which part of it does not matter.
+        self._part = np.where(ignored, numbers, parts)
+
+    def codes(self) -> np.ndarray:
+        """A number for what each task touches, relative to where it is."""
+        one = _mixed(self.before, self.after, self._part, self.memory)
+        within = np.arange(len(one)) - np.repeat(self.starts[:-1], np.diff(self.starts))
+        one = _mixed(one, within)
+        sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(one, dtype=np.uint64)))
+        return sums[self.starts[1:]] - sums[self.starts[:-1]]
+
+    def reach(self, first: int, period: int, machine: Machine) -> tuple[int, int]:
+        """`far` and `ahead` of a cycle, by its tasks from `first` on."""
+        own = slice(self.starts[first], self.starts[first + period])
+        made = self.memory[own][self.before[own] < 0]
+        taken: dict = {}
+        for at, times in zip(*np.unique(made, return_counts=True), strict=True):
+            kind = self.kinds[at]
+            taken[kind.space] = taken.get(kind.space, 0) + kind.nbytes * int(times)
+        ahead = [
+            -(-room // taken[space])
+            for space, room in capacities(machine).items()
+            if taken.get(space)
+        ]
+        return int(self.after[own].max(initial=0)), max(ahead, default=0)
+
+
+def _mixed(*columns: np.ndarray) -> np.ndarray:
+    """One number for each row of some columns, the same for equal rows."""
+    mixed = np.zeros(len(columns[0]), np.uint64)
+    for column, odd in zip(columns, _ODD, strict=False):
+        mixed = (mixed + column.astype(np.uint64)) * odd
+        mixed ^= mixed >> np.uint64(29)
+    return mixed

@@ -1,0 +1,311 @@
+"""A schedule of many tasks that go round in cycles, from that of a few rounds of each.
+
+What the scheduler does with a task follows from the tasks before it that are still under way. So
+where each of these runs as the one a round earlier did, so much later, all further rounds go the
+same way. Of a long cycle some rounds are scheduled: those at the start, until the schedule repeats,
+and behind these as many as can be under way at a time. The others are put in between.
+
+Nothing is taken for granted: the rounds must be equal in all that the scheduler sees (see
+`nkisim.cost.cycles`), and their times must have come to repeat, to a millionth of a nanosecond.
+Where they do not, all tasks are scheduled. The times are those of the whole schedule, but for
+rounding.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nkisim.cost.allocation import Residence
+from nkisim.cost.cycles import Cycle, cycles_of
+from nkisim.cost.dependences import Dependences
+from nkisim.cost.scheduler import Job, Schedule, assign_engines, simulate
+from nkisim.cost.tasks import Task, Work
+from nkisim.machine import Machine
+from nkisim.timing import Timing
+
+_FEWEST = 2_000  # tasks from which it pays to look for cycles
+_TRIES = (1, 4)  # how many rounds are kept, relative to what mostly does
+_PAYS = 0.6  # of the tasks: with more of them, all may as well be scheduled
+# Periods after which times may repeat, e.g. where transfers use every other queue. Of a cycle with
+# many, a multiple of all is left out.
+_LAGS = (1, 2, 3, 4)
+_ALL_LAGS = 12
+_SAME_NS = 1e-6  # times that differ by less are equal, but for rounding
+
+_TIMES = ("start", "end", "done", "queue_start", "queue_end")
+
+
+def schedule(work: Work, machine: Machine, timing: Timing) -> Schedule:
+    """Run the tasks of one core on its engines.
+
+    Args:
+        work: the tasks, and which tiles are on chip when.
+        machine, timing: the tables to run them by.
+    """
+    jobs = assign_engines(work)
+    cycles = cycles_of(work, jobs, machine) if len(jobs) >= _FEWEST else []
+    before = 0
+    for times in _TRIES if cycles else ():
+        cuts = [_Cut(cycle, _kept(cycle, times)) for cycle in cycles]
+        cuts = [cut for cut in cuts if cut.left_out > 0]
+        kept = len(jobs) - sum(cut.left_out for cut in cuts)
+        if kept < 2 * before or kept > _PAYS * len(jobs):
+            break
+        found = _from_a_part(work, jobs, cuts, machine, timing)
+        if found is not None:
+            return found
+        before = kept
+    known = Dependences.of(work, timing.dma.in_flight)
+    return simulate(work, jobs, machine, timing, known)
+
+
+def _kept(cycle: Cycle, times: int) -> int:
+    """Of how many periods of a cycle the schedule may show that it repeats; mostly it does."""
+    behind, far = _behind(cycle), -(-cycle.far // cycle.period)
+    wanted = times * (2 * behind + far + max(7, 512 // cycle.period)) + behind
+    least = 2 * behind + far + 3
+    return max(least, min(wanted, cycle.count // 2))
+
+
+def _behind(cycle: Cycle) -> int:
+    """How many periods are under way, at most, while one of them is."""
+    return max(cycle.ahead, -(-cycle.far // cycle.period), 1)
+
+
+class _Cut:
+    """A cycle, of which only the first so many periods are scheduled.
+
+    Attributes:
+        cycle: the cycle.
+        left_out: how many tasks are not.
+        kept: how many periods are.
+        lags: the periods after which times may repeat.
+    """
+
+    def __init__(self, cycle: Cycle, kept: int) -> None:
+        self.cycle = cycle
+        periods = cycle.count - kept
+        self.lags = _LAGS if periods >= 4 * _ALL_LAGS else _LAGS[:1]
+        if len(self.lags) > 1:
+            periods -= periods % _ALL_LAGS
+        self.kept = cycle.count - periods
+        self.left_out = periods * cycle.period
+
+    def stand_ins(self, tasks: list[Task], renamed: dict[int, int]) -> dict[int, int]:
+        """For the memory that the last tasks of the cycle touch: that which the last ones before
+        the cut do.
+
+        Args:
+            tasks: all tasks.
+            renamed: the same of the cycles before.
+        """
+        end, far = self.cycle.end, self.cycle.far
+        found = {}
+        for gone in range(end - far, end):
+            a, b = tasks[gone], tasks[gone - self.left_out]
+            for (n, _), (m, _) in zip(a.reads + a.writes, b.reads + b.writes, strict=True):
+                if n != m:
+                    found[n] = renamed.get(m, m)
+        return found
+
+
+def _renamed(tasks: list[Task], names: dict[int, int]) -> list[Task]:
+    """Tasks that touch other memory in place of some."""
+    if not names:
+        return tasks
+    found = []
+    for task in tasks:
+        if any(n in names for n, _ in task.reads) or any(n in names for n, _ in task.writes):
+            reads = [(names.get(n, n), part) for n, part in task.reads]
+            writes = [(names.get(n, n), part) for n, part in task.writes]
+            task = Task(task.instr, task.kind, reads, writes)
+        found.append(task)
+    return found
+
+
+def _from_a_part(
+    work: Work, jobs: list[Job], cuts: Sequence[_Cut], machine: Machine, timing: Timing
+) -> Schedule | None:
+    """The schedule, from that without what is cut; None if it does not repeat there."""
+    tasks, some, firsts = [], [], []
+    renamed: dict[int, int] = {}
+    at = 0
+    for cut in cuts:
+        last = cut.cycle.end - cut.left_out
+        firsts.append(len(tasks) + cut.cycle.first - at)
+        tasks += _renamed(work.tasks[at:last], renamed)
+        some += jobs[at:last]
+        renamed |= cut.stand_ins(work.tasks, renamed)
+        at = cut.cycle.end
+    tasks += _renamed(work.tasks[at:], renamed)
+    some += jobs[at:]
+    touched = {n for task in tasks for n, _ in (*task.reads, *task.writes)}
+    part = Work(tasks, {n: work.memory[n] for n in touched}, defaultdict(int))
+    part.residence = Residence.of(part)
+    known = Dependences.of(part, timing.dma.in_flight)
+    times = _Times(simulate(part, some, machine, timing, known), some)
+    if part.choices:  # more memory was used than there is
+        return None
+    for cut, first in zip(reversed(cuts), reversed(firsts), strict=True):
+        if not times.extend(cut, first):
+            return None
+    return times.schedule([job.engine for job in jobs])
+
+
+@dataclass
+class _Round:
+    """The tasks from one to another, behind which the next ones are so much later.
+
+    Attributes:
+        first, last: these tasks.
+        begin: from where on tasks are so much later than those before.
+        ns: how much.
+    """
+
+    first: int
+    last: int
+    begin: int
+    ns: float
+
+
+class _Times:
+    """A schedule that is made longer.
+
+    Args:
+        of: the schedule.
+        jobs: of its tasks.
+    """
+
+    def __init__(self, of: Schedule, jobs: list[Job]) -> None:
+        self._of = of
+        self._jobs = jobs
+        self._moves = np.array([job.transfer is not None for job in jobs])
+        self._times = {name: np.array(getattr(of, name)) for name in _TIMES}
+        self._cause = np.array(of.cause)
+        self._why, self._whys = _numbered(of.why)
+        self._queues, self._sets = _numbered(of.queues_of)
+        self._queue_busy = np.array(of.queue_busy)
+
+    def schedule(self, engines: list[int]) -> Schedule:
+        """What it has become.
+
+        Args:
+            engines: of all tasks.
+        """
+        times = {name: column.tolist() for name, column in self._times.items()}
+        return Schedule(
+            **times,
+            engine=engines,
+            queue_busy=self._queue_busy.tolist(),
+            cause=self._cause.tolist(),
+            why=[self._whys[n] for n in self._why.tolist()],
+            span=float(self._times["done"].max()),
+            queues_of=[self._sets[n] for n in self._queues.tolist()],
+        )
+
+    def extend(self, cut: _Cut, first: int) -> bool:
+        """Put in what was cut from a cycle that begins at `first`. False if times do not repeat."""
+        period = cut.cycle.period
+        last = first + (cut.kept - _behind(cut.cycle)) * period
+        end = first + cut.kept * period
+        for lag in cut.lags:
+            found = self._round(first, last, lag * period, cut.cycle.far)
+            if found is not None:
+                return self._repeat(found, first, end, cut.left_out)
+        return False
+
+    def _round(self, first: int, last: int, lag: int, far: int) -> _Round | None:
+        """The `lag` tasks before `last`, if times repeat behind them.
+
+        Args:
+            first: of the cycle.
+            last: behind the tasks that are looked at.
+            lag: tasks in a round.
+            far: the most tasks between two that touch the same memory.
+        """
+        if last - first < 2 * lag:
+            return None
+        start = self._times["start"][first:last]
+        ns = start[-1] - start[-1 - lag]
+        same = np.ones(last - first - lag, bool)
+        moves = self._moves[first + lag : last]
+        for name, column in self._times.items():
+            mine = column[first:last]
+            later = np.abs(mine[lag:] - mine[:-lag] - ns) <= _SAME_NS
+            same &= later | ~moves if name.startswith("queue") else later
+        cause = self._cause[first:last]
+        same &= cause[lag:] - cause[:-lag] == lag
+        for column in (self._why, self._queues):
+            same &= column[first + lag : last] == column[first : last - lag]
+        wrong = np.flatnonzero(~same)
+        begin = first + lag + (int(wrong[-1]) + 1 if len(wrong) else 0)
+        if begin >= last:
+            return None
+        # All that the next tasks can see must have repeated: what they wait for, and what runs
+        # beside that.
+        order = np.argsort(self._times["start"][begin:last], kind="stable")
+        beside = int(np.abs(order - np.arange(last - begin)).max())
+        waits = int((np.arange(begin, last) - self._cause[begin:last]).max())
+        if last - begin < max(lag, beside + max(far, waits)):
+            return None
+        rounds = (last - begin) // lag  # over all of them, rounding counts less
+        ns = (start[-1] - start[-1 - rounds * lag]) / rounds
+        return _Round(last - lag, last, begin - lag, float(ns))
+
+    def _repeat(self, of: _Round, first: int, end: int, more: int) -> bool:
+        """Put a round in again behind itself, until there are so many more tasks. False if others
+        run in between.
+
+        Args:
+            of: the round.
+            first, end: of the cycle.
+            more: tasks to put in.
+        """
+        start, done = self._times["start"], self._times["done"]
+        lag = of.last - of.first
+        begins, ends = start[of.first : of.last].min(), start[of.first : of.last].max()
+        behind = start[end:]
+        early = behind < begins  # they wait for nothing of the cycle
+        if first and done[:first].max() > begins:
+            return False
+        if (~early & (behind <= ends)).any():
+            return False
+        rounds = more // lag
+        nth = np.repeat(np.arange(1, rounds + 1), lag)
+        late = np.concatenate((np.ones(end - of.last, bool), ~early))
+        shift = rounds * of.ns
+        for name, column in self._times.items():
+            mine = column[of.first : of.last]
+            rest = column[of.last :]
+            by, again = np.full(len(rest), shift), np.tile(mine, rounds) + nth * of.ns
+            if name.startswith("queue"):
+                by[~self._moves[of.last :]] = 0.0
+                again[~np.tile(self._moves[of.first : of.last], rounds)] = 0.0
+            rest = np.where(late, rest + by, rest)
+            self._times[name] = np.concatenate((column[: of.last], again, rest))
+        cause = self._cause
+        rest = cause[of.last :]
+        rest = np.where(rest >= of.begin, rest + more, rest)
+        again = np.tile(cause[of.first : of.last], rounds) + nth * lag
+        self._cause = np.concatenate((cause[: of.last], again, rest))
+        for at in range(of.first, of.last):
+            moved = self._jobs[at].transfer
+            if moved is not None:
+                queues = self._sets[self._queues[at]]
+                self._queue_busy[list(queues)] += rounds * moved.engine_ns
+        for name in ("_moves", "_why", "_queues"):
+            column = getattr(self, name)
+            again = np.tile(column[of.first : of.last], rounds)
+            setattr(self, name, np.concatenate((column[: of.last], again, column[of.last :])))
+        self._jobs[of.last : of.last] = self._jobs[of.first : of.last] * rounds
+        return True
+
+
+def _numbered(values: list) -> tuple[np.ndarray, list]:
+    """Values as numbers, and what each number stands for."""
+    numbers = {value: n for n, value in enumerate(dict.fromkeys(values))}
+    return np.fromiter(map(numbers.__getitem__, values), np.int64, len(values)), list(numbers)
