@@ -4,7 +4,7 @@ loops outwards, each is made by a recipe from one that is there."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby, zip_longest
+from itertools import groupby, product, zip_longest
 from math import prod
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple
@@ -55,12 +55,9 @@ class _Unroller:
         self.rolled = rolled
         self.recipes: dict[tuple[int, int, int], Recipe] = {}  # by the name of the plan
         grid = trace.grid
-        axes = range(len(grid.shape))
-        self.places: list[Path] = [
-            tuple((~axis, grid.coordinates(program)[axis]) for axis in axes)
-            for program in range(grid.size)
-        ]
-        self.programs = [prod(grid.shape[axis + 1 :]) for axis in axes]
+        steps = [[(~axis, i) for i in range(extent)] for axis, extent in enumerate(grid.shape)]
+        self.places: list[Path] = list(product(*steps))  # by the number of the instance
+        self.programs = [prod(grid.shape[axis + 1 :]) for axis in range(len(steps))]
 
     def run(self) -> list[Instruction]:
         found = []
