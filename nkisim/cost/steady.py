@@ -66,9 +66,7 @@ def schedule(work: Work, machine: Machine, timing: Timing) -> Schedule:
 def _kept(cycle: Cycle, times: int) -> int:
     """Of how many periods of a cycle the schedule may show that it repeats; mostly it does."""
     behind, far = _behind(cycle), -(-cycle.far // cycle.period)
-    wanted = times * (2 * behind + far + max(7, 512 // cycle.period)) + behind
-    least = 2 * behind + far + 3
-    return max(least, min(wanted, cycle.count // 2))
+    return times * (3 * behind + far + max(4, 512 // cycle.period)) + behind
 
 
 def _behind(cycle: Cycle) -> int:
