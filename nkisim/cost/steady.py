@@ -13,6 +13,7 @@ rounding.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from nkisim.cost.scheduler import Job, Schedule, assign_engines, simulate
 from nkisim.cost.tasks import Task, Work
 from nkisim.machine import Machine
 from nkisim.timing import Timing
+
+_log = logging.getLogger("nkisim")
 
 _FEWEST = 2_000  # tasks from which it pays to look for cycles
 _TRIES = (1, 4)  # how many rounds are kept, relative to what mostly does
@@ -57,6 +60,7 @@ def schedule(work: Work, machine: Machine, timing: Timing) -> Schedule:
             break
         found = _from_a_part(work, jobs, cuts, machine, timing)
         if found is not None:
+            _log.info("of %d tasks that repeat, %d are scheduled", len(jobs), kept)
             return found
         before = kept
     known = Dependences.of(work, timing.dma.in_flight)
