@@ -1,8 +1,9 @@
 """``python -m kernels.bench_profile``: what `nkisim.profile` costs on this machine.
 
 A profile traces a kernel and schedules its instructions. Both take time in proportion to how many
-there are; the aim is at most 20 microseconds each. The findings of its timeline, made when they are
-asked for, schedule up to some thousand of them again for each question.
+there are, but for what repeats; the aim is at most 20 microseconds each. The findings of its
+timeline, made when they are asked for, schedule up to some thousand of them again for each
+question.
 
 Each kernel is profiled in a process of its own: what others leave behind in memory makes the same
 profile up to twice as slow. Of some rounds the quickest one is judged, as `timeit` advises:

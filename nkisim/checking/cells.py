@@ -11,9 +11,12 @@ import itertools
 from collections.abc import Iterable
 from math import prod
 
+import numpy as np
+
 from nkisim.access import Form
 
 _MOST = 1 << 22  # cells, of all views together: whole arrays are quicker beyond
+_MANY = 64  # views among which tiles of a grid are looked for
 
 # A view of the tensor: its form, and the offsets where it starts.
 Part = tuple[Form, tuple[int, ...]]
@@ -31,10 +34,11 @@ def in_cells(shape: tuple[int, ...], views: Iterable[Part], whole: bool = False)
         views: what to cut it by.
         whole: whether the cells are to cover all of the tensor, or the views only.
     """
+    keys = list(views)
+    if len(keys) >= _MANY and (tiled := _tiles(shape, keys, whole)) is not None:
+        return tiled
     boxes: dict[Part, tuple[tuple[int, int], ...]] = {}
-    keys = []
-    for key in views:
-        keys.append(key)
+    for key in keys:
         if key not in boxes:
             form, offsets = key
             if form.base_shape != shape or not form.size or not is_box(form):
@@ -58,6 +62,29 @@ def in_cells(shape: tuple[int, ...], views: Iterable[Part], whole: bool = False)
         return None
     of = {key: list(map(sum, itertools.product(*place))) for key, place in places.items()}
     return count, [of[key] for key in keys]
+
+
+def _tiles(shape: tuple[int, ...], views: list[Part], whole: bool) -> Cells | None:
+    """The same of boxes of one form, any two of which are equal or apart, as the tiles of a grid
+    are: each is a cell. None of others."""
+    if not shape or len({id(form) for form, _ in views}) > 1:
+        return None
+    form = views[0][0]
+    if form.base_shape != shape or not form.size or not is_box(form):
+        return None
+    numbers = {offsets: n for n, offsets in enumerate(dict.fromkeys([at for _, at in views]))}
+    low, high = np.array(form.bounds((0,) * len(shape))).T
+    first, size = np.array(list(numbers)) + low, high - low + 1
+    if ((first - first[0]) % size).any():
+        return None
+    count = len(numbers)
+    if whole:
+        if (first < 0).any() or (first + size > shape).any() or (first[0] % size).any():
+            return None
+        if (np.array(shape) % size).any():
+            return None
+        count = prod((np.array(shape) // size).tolist())
+    return count, [[numbers[at]] for _, at in views]
 
 
 @functools.lru_cache(maxsize=4096)

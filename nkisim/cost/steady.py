@@ -60,7 +60,7 @@ def schedule(work: Work, machine: Machine, timing: Timing) -> Schedule:
             break
         found = _from_a_part(work, jobs, cuts, machine, timing)
         if found is not None:
-            _log.info("of %d tasks that repeat, %d are scheduled", len(jobs), kept)
+            _log.info("%d of %d tasks are scheduled: the others repeat them", kept, len(jobs))
             return found
         before = kept
     known = Dependences.of(work, timing.dma.in_flight)
