@@ -183,7 +183,6 @@ class _Times:
     """
 
     def __init__(self, of: Schedule, jobs: list[Job]) -> None:
-        self._of = of
         self._jobs = jobs
         self._moves = np.array([job.transfer is not None for job in jobs])
         self._times = {name: np.array(getattr(of, name)) for name in _TIMES}
@@ -234,11 +233,11 @@ class _Times:
         start = self._times["start"][first:last]
         ns = start[-1] - start[-1 - lag]
         same = np.ones(last - first - lag, bool)
-        moves = self._moves[first + lag : last]
+        stays = ~self._moves[first + lag : last]  # and has no times on queues
         for name, column in self._times.items():
             mine = column[first:last]
             later = np.abs(mine[lag:] - mine[:-lag] - ns) <= _SAME_NS
-            same &= later | ~moves if name.startswith("queue") else later
+            same &= later | stays if name.startswith("queue") else later
         cause = self._cause[first:last]
         same &= cause[lag:] - cause[:-lag] == lag
         for column in (self._why, self._queues):
