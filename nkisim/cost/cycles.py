@@ -24,12 +24,12 @@ from nkisim.machine import Machine
 _LEAST = 5  # periods of a cycle that is worth a look
 _TASKS = 512  # the same in tasks
 _MOST = 16  # periods that are tried, of each sort
+_WORTH = 1 / 3  # of all tasks: what the best period has to spare
 
 # Odd numbers to mix others with, modulo 2**64.
-_ODD = (
-    np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93],
-             np.uint64)
-)  # fmt: skip
+_ODD = np.array(
+    [0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], np.uint64
+)
 
 
 class Cycle(NamedTuple):
@@ -81,17 +81,18 @@ def cycles_of(work: Work, jobs: list[Job], machine: Machine) -> list[Cycle]:
 
 
 def _ranked(codes: np.ndarray) -> list[tuple[int, list[tuple[int, int]]]]:
-    """Periods, and the stretches that have them: those first that leave the least to do. None if
-    that is most of it all the same."""
+    """Periods, and the stretches that have them: those first that leave the least to do. No period
+    if that is most of it all the same."""
     ranked = []
     for period in _periods(codes):
         runs = _runs(codes, period)
         spared = sum(last - first - _LEAST * period for first, last in runs)
         if spared:
             ranked.append((-spared, period, runs))
-    if not ranked or -min(ranked)[0] * 3 < len(codes):
+    ranked.sort()
+    if not ranked or -ranked[0][0] < _WORTH * len(codes):
         return []
-    return [(period, runs) for _, period, runs in sorted(ranked)]
+    return [(period, runs) for _, period, runs in ranked]
 
 
 def _periods(codes: np.ndarray) -> list[int]:
