@@ -6,7 +6,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from nkisim.cost.compute import Cost
-from nkisim.cost.scheduler import ENGINES, Schedule
+from nkisim.cost.engines import ENGINES
+from nkisim.cost.scheduler import Schedule
 from nkisim.cost.storage import Step
 from nkisim.cost.tasks import Task, Work
 from nkisim.instruction import Engine

@@ -17,13 +17,14 @@ from typing import NamedTuple
 import numpy as np
 
 from nkisim.cost.allocation import capacities
-from nkisim.cost.scheduler import Job
+from nkisim.cost.engines import Job
 from nkisim.cost.tasks import Work
 from nkisim.machine import Machine
 
 _LEAST = 5  # periods of a cycle that is worth a look
 _TASKS = 512  # the same in tasks
 _MOST = 16  # periods that are tried, of each sort
+_DEPTH = 3  # loops in each other whose periods are looked for
 _WORTH = 1 / 3  # of all tasks: what the best period has to spare
 
 # Odd numbers to mix others with, modulo 2**64.
@@ -72,7 +73,10 @@ def cycles_of(work: Work, jobs: list[Job], machine: Machine) -> list[Cycle]:
     free = np.ones(len(codes), bool)
     for period, runs in _ranked(codes):
         for first, last in runs:
-            if not free[first:last].all():
+            taken = np.flatnonzero(~free[first : first + period])
+            if len(taken):  # by the cycle before, which has the first period as its last
+                first += int(taken[-1]) + 1
+            if last - first < _LEAST * period or not free[first:last].all():
                 continue
             free[first:last] = False
             far, ahead = touches.reach(first + period, period, machine)
@@ -96,13 +100,23 @@ def _ranked(codes: np.ndarray) -> list[tuple[int, list[tuple[int, int]]]]:
 
 
 def _periods(codes: np.ndarray) -> list[int]:
-    """How far apart equal tasks are: the distances that come up most, and those that span most."""
-    order = np.argsort(codes, kind="stable")
-    gaps = np.diff(order)[np.diff(codes[order]) == 0]
-    distances, times = np.unique(gaps[gaps * _LEAST <= len(codes)], return_counts=True)
-    most = np.argsort(-times, kind="stable")[:_MOST]
-    widest = np.argsort(-times * distances, kind="stable")[:_MOST]
-    return np.unique(distances[np.concatenate((most, widest))]).tolist()
+    """How far apart equal tasks are: the distances that come up most, and those that span most.
+
+    What an inner loop does comes again within it. So tasks are then told apart by how far back the
+    last equal one is, too, once for each loop around: only where a loop begins anew is that far.
+    """
+    found = []
+    for _ in range(_DEPTH):
+        order = np.argsort(codes, kind="stable")
+        gaps = np.where(np.diff(codes[order]) == 0, np.diff(order), 0)
+        near = gaps[(gaps > 0) & (gaps * _LEAST <= len(codes))]
+        distances, times = np.unique(near, return_counts=True)
+        found.append(distances[np.argsort(-times, kind="stable")[:_MOST]])
+        found.append(distances[np.argsort(-times * distances, kind="stable")[:_MOST]])
+        back = np.zeros(len(codes), np.int64)
+        back[order[1:]] = gaps
+        codes = _mixed(codes, back)
+    return np.unique(np.concatenate(found)).tolist()
 
 
 def _runs(codes: np.ndarray, period: int) -> list[tuple[int, int]]:

@@ -9,9 +9,9 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from nkisim.cost.compute import Cost
+from nkisim.cost.engines import ENGINES
 from nkisim.cost.overflow import TO_SBUF
 from nkisim.cost.report import counted
-from nkisim.cost.scheduler import ENGINES
 from nkisim.cost.stakes import LEAST, Finding, Tasks
 from nkisim.cost.whatif import gain_us, moved_in
 from nkisim.errors import Location

@@ -9,27 +9,22 @@ deterministic, and takes O(n log n) steps for n tasks.
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
 from dataclasses import dataclass, field
 
 from nkisim.cost.allocation import Pool, capacities
 from nkisim.cost.dependences import Dependences
 from nkisim.cost.dma import Transfer
+from nkisim.cost.engines import ENGINES, MEMORIES, Job, assign_engines
 from nkisim.cost.regions import ORDER, READ
-from nkisim.cost.tasks import Kind, Work
+from nkisim.cost.tasks import Work
 from nkisim.instruction import Engine
 from nkisim.machine import Machine
-from nkisim.memory import Space
 from nkisim.timing import Timing
 
-ENGINES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC)
-_TENSOR, _VECTOR, _SCALAR, _GPSIMD, _SYNC = range(5)
 # Engines that may have to wait for a memory port. While one waits, it looks for another instruction
 # only when it was to be woken anyway, so none of its wakes is left out.
-_WITH_PORTS = (_VECTOR, _SCALAR, _GPSIMD)
+_WITH_PORTS = tuple(map(ENGINES.index, (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)))
 _OPEN = (0.0, -1)
-_MEMORIES = (Space.SBUF, Space.PSUM)
-_SBUF, _PSUM = range(2)  # positions in it
 _NEVER = float("inf")
 
 # A choice: how often tiles were taken to fit that do not.
@@ -63,73 +58,6 @@ class Schedule:
     why: list[str]
     span: float = 0.0
     queues_of: list[tuple[int, ...]] = field(default_factory=list)
-
-
-@dataclass(slots=True, frozen=True, eq=False)
-class Job:
-    """What the scheduler needs to know of a task on the engine that it runs on.
-
-    Attributes:
-        engine: position in ENGINES.
-        busy, done, data: as in `nkisim.cost.compute.Cost`.
-        transfer: for DMA, what moves.
-        table: for Scalar, the activation function whose table must be loaded.
-        ports: memory ports that only one engine uses at a time, by position in _MEMORIES.
-    """
-
-    engine: int
-    busy: float
-    done: float
-    data: float
-    transfer: Transfer | None
-    table: str
-    ports: tuple[int, ...]
-
-
-def assign_engines(work: Work) -> list[Job]:
-    """Each task on its engine: a free choice goes to the engine with less to do in all."""
-    kinds = [task.kind for task in work.tasks]
-    options = {kind: _options(kind) for kind in dict.fromkeys(kinds)}
-    if all(len(jobs) == 1 for jobs in options.values()):
-        return [options[kind][0] for kind in kinds]
-    load = [0.0] * len(ENGINES)
-    for kind in kinds:
-        jobs = options[kind]
-        if len(jobs) == 1:
-            load[jobs[0].engine] += jobs[0].busy
-    counts: dict[Job, int] = defaultdict(int)
-    chosen = []
-    for kind in kinds:
-        jobs = options[kind]
-        best = jobs[0]
-        if len(jobs) > 1:
-            least = load[best.engine] + best.busy
-            for job in jobs[1:]:
-                total = load[job.engine] + job.busy
-                if total < least:
-                    best, least = job, total
-            load[best.engine] = least
-            counts[best] += 1
-        chosen.append(best)
-    for kind, jobs in options.items():
-        for job in jobs:
-            if job in counts:
-                work.choices[f"{kind.label} on {ENGINES[job.engine].value}"] += counts[job]
-    return chosen
-
-
-def _options(kind: Kind) -> list[Job]:
-    """A task of this kind on each engine that may run it."""
-    found = []
-    for engine, cost in kind.costs:
-        e = ENGINES.index(engine)
-        ports: tuple[int, ...] = ()
-        if e in (_VECTOR, _GPSIMD):
-            ports += (_SBUF,)
-        if e in (_VECTOR, _SCALAR) and kind.psum:
-            ports += (_PSUM,)
-        found.append(Job(e, cost.busy, cost.done, cost.data, kind.transfer, kind.table, ports))
-    return found
 
 
 def schedule(
@@ -197,8 +125,8 @@ class _Run:
     def _set_up_memory(self, machine: Machine) -> None:
         """Pools, and the order in which tiles get their memory."""
         tiles, room = self.tiles, capacities(machine)
-        limits = [room[space] for space in _MEMORIES]
-        wanted: list[list] = [[] for _ in _MEMORIES]
+        limits = [room[space] for space in MEMORIES]
+        wanted: list[list] = [[] for _ in MEMORIES]
         taken = []
         for memory, nbytes, first in zip(tiles.memory, tiles.nbytes, tiles.first, strict=True):
             limit = limits[memory]
@@ -283,7 +211,7 @@ class _Run:
             return False
         _, memory = min(pending)
         pool = self.pools[memory]
-        self.work.choices[MORE_THAN_THERE_IS.format(_MEMORIES[memory].label)] += 1
+        self.work.choices[MORE_THAN_THERE_IS.format(MEMORIES[memory].label)] += 1
         self._give_back(pool, 0.0, pool.waiting[0], -1)
         return True
 

@@ -23,7 +23,8 @@ import numpy as np
 from nkisim.cost.allocation import Residence
 from nkisim.cost.cycles import Cycle, cycles_of
 from nkisim.cost.dependences import Dependences
-from nkisim.cost.scheduler import Job, Schedule, assign_engines, simulate
+from nkisim.cost.engines import Job, assign_engines
+from nkisim.cost.scheduler import Schedule, simulate
 from nkisim.cost.tasks import Task, Work
 from nkisim.machine import Machine
 from nkisim.timing import Timing
@@ -33,10 +34,11 @@ _log = logging.getLogger("nkisim")
 _FEWEST = 2_000  # tasks from which it pays to look for cycles
 _TRIES = (1, 4)  # how many rounds are kept, relative to what mostly does
 _PAYS = 0.6  # of the tasks: with more of them, all may as well be scheduled
-# Periods after which times may repeat, e.g. where transfers use every other queue. Of a cycle with
-# many, a multiple of all is left out.
+# Periods after which times may repeat, e.g. where transfers use every other queue. A multiple of all
+# is left out, but where that leaves far more to schedule than the first one does.
 _LAGS = (1, 2, 3, 4)
 _ALL_LAGS = 12
+_REST = 0.1  # of what could be left out: what may be scheduled all the same
 _SAME_NS = 1e-6  # times that differ by less are equal, but for rounding
 
 _TIMES = ("start", "end", "done", "queue_start", "queue_end")
@@ -70,7 +72,7 @@ def schedule(work: Work, machine: Machine, timing: Timing) -> Schedule:
 def _kept(cycle: Cycle, times: int) -> int:
     """Of how many periods of a cycle the schedule may show that it repeats; mostly it does."""
     behind, far = _behind(cycle), -(-cycle.far // cycle.period)
-    return times * (3 * behind + far + max(4, 512 // cycle.period)) + behind
+    return times * (3 * behind + far + max(1, 512 // cycle.period)) + behind
 
 
 def _behind(cycle: Cycle) -> int:
@@ -91,9 +93,11 @@ class _Cut:
     def __init__(self, cycle: Cycle, kept: int) -> None:
         self.cycle = cycle
         periods = cycle.count - kept
-        self.lags = _LAGS if periods >= 4 * _ALL_LAGS else _LAGS[:1]
-        if len(self.lags) > 1:
-            periods -= periods % _ALL_LAGS
+        self.lags = _LAGS[:1]
+        rest = periods % _ALL_LAGS
+        if rest <= _REST * periods:
+            self.lags = _LAGS
+            periods -= rest
         self.kept = cycle.count - periods
         self.left_out = periods * cycle.period
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nkisim.cost import report
 from nkisim.cost.alike import Alike, alike
-from nkisim.cost.scheduler import ENGINES, Schedule
+from nkisim.cost.engines import ENGINES
+from nkisim.cost.scheduler import Schedule
 from nkisim.cost.tasks import Task, Work
 from nkisim.errors import Location, ParameterError
 from nkisim.instruction import Engine

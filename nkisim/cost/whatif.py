@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from nkisim.cost.alike import sort_of
 from nkisim.cost.compute import Cost
 from nkisim.cost.dependences import Dependences
-from nkisim.cost.scheduler import ENGINES, schedule
+from nkisim.cost.engines import ENGINES
+from nkisim.cost.scheduler import schedule
 from nkisim.cost.tasks import Kind, Task, Work
 from nkisim.instruction import Engine
 

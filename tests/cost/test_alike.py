@@ -16,7 +16,9 @@ import nkisim
 from kernels.giou import nki_giou_kernel_strict
 from kernels.validation import attention, layernorm, mamba, nkibench
 from nkisim.cost import whatif
-from nkisim.cost.scheduler import ENGINES, schedule
+from nkisim.cost.alike import sort_of
+from nkisim.cost.engines import ENGINES
+from nkisim.cost.scheduler import schedule
 from nkisim.cost.tasks import Task, Work
 from nkisim.cost.whatif import Stretch, recosted
 
@@ -129,10 +131,12 @@ def test_what_is_known_of_a_stretch_gives_what_looking_anew_gives(timeline, chan
     stretch = Stretch(core, first, last, timeline.machine, timeline.timing)
     stakes = {at: 50.0 for at in range(0, n, 3)}
     tasks = core.work.tasks[first:last]
+    kinds = {}  # those that are alike take turns on engines, so they must stay alike
     for at in stakes:
         if first <= at < last:
             task = tasks[at - first]
-            tasks[at - first] = Task(task.instr, change(task, 50.0), task.reads, task.writes)
+            kind = kinds.setdefault(sort_of(task), change(task, 50.0))
+            tasks[at - first] = Task(task.instr, kind, task.reads, task.writes)
     anew = Work(tasks, core.work.memory)
     want = schedule(anew, timeline.machine, timeline.timing).span
     assert stretch.changed(stakes, change, timeline.machine, timeline.timing) == want

@@ -18,8 +18,8 @@ from kernels.validation import convolution, layernorm, mamba, matmul, vector_add
 from nkisim.cost.allocation import Residence
 from nkisim.cost.compute import Cost
 from nkisim.cost.dependences import Dependences
+from nkisim.cost.engines import ENGINES
 from nkisim.cost.regions import Patterns, Regions
-from nkisim.cost.scheduler import ENGINES
 from nkisim.cost.tasks import Kind, Memory, Task, Work
 from nkisim.instruction import Engine
 from nkisim.memory import Buffer, Space

@@ -149,6 +149,8 @@ CASES = {
         1.0,
     ),
     "matmul": (matmul.matmul_full, (spec(4096, 2048, dtype=nl.bfloat16),) * 2, 1.0),
+    # Its copies out of PSUM take turns on two engines.
+    "matmul, hoisted": (matmul.matmul_hoisted, (spec(1024, 8192, dtype=nl.bfloat16),) * 2, 0.6),
 }
 
 
