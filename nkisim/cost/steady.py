@@ -34,8 +34,8 @@ _log = logging.getLogger("nkisim")
 _FEWEST = 2_000  # tasks from which it pays to look for cycles
 _TRIES = (1, 4)  # how many rounds are kept, relative to what mostly does
 _PAYS = 0.6  # of the tasks: with more of them, all may as well be scheduled
-# Periods after which times may repeat, e.g. where transfers use every other queue. A multiple of all
-# is left out, but where that leaves far more to schedule than the first one does.
+# Periods after which times may repeat, e.g. where transfers use every other queue. What is left out
+# is a multiple of all, unless that leaves far more to schedule than the first one does.
 _LAGS = (1, 2, 3, 4)
 _ALL_LAGS = 12
 _REST = 0.1  # of what could be left out: what may be scheduled all the same
