@@ -8,7 +8,7 @@ and behind these as many as can be under way at a time. The others are put in be
 Nothing is taken for granted: the rounds must be equal in all that the scheduler sees (see
 `nkisim.cost.cycles`), and their times must have come to repeat, to a millionth of a nanosecond.
 Where they do not, all tasks are scheduled. The times are those of the whole schedule, but for
-rounding.
+rounding; where a task waits for two things that come at once, either may be told as its cause.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from nkisim.timing import Timing
 _log = logging.getLogger("nkisim")
 
 _FEWEST = 2_000  # tasks from which it pays to look for cycles
-_TRIES = (1, 4)  # how many rounds are kept, relative to what mostly does
-_PAYS = 0.6  # of the tasks: with more of them, all may as well be scheduled
-# Periods after which times may repeat, e.g. where transfers use every other queue. What is left out
-# is a multiple of all, unless that leaves far more to schedule than the first one does.
-_LAGS = (1, 2, 3, 4)
-_ALL_LAGS = 12
+_TRIES = (1, 2, 4)  # how many rounds are kept, relative to what mostly does
+_PAYS = 0.65  # of the tasks, in all tries: with more of them, all may as well be scheduled
+_TASKS = 512  # of short periods, so many tasks are taken together
+# Periods after which times may repeat, e.g. where transfers take turns on 16 queues. Of a cycle, a
+# multiple of all in a row is left out, unless that leaves far more to schedule.
+_LAGS = (1, 2, 3, 4, 8, 12, 16, 48), (1, 2, 3, 4, 12), (1,)
 _REST = 0.1  # of what could be left out: what may be scheduled all the same
 _SAME_NS = 1e-6  # times that differ by less are equal, but for rounding
 
@@ -53,31 +53,20 @@ def schedule(work: Work, machine: Machine, timing: Timing) -> Schedule:
     """
     jobs = assign_engines(work)
     cycles = cycles_of(work, jobs, machine) if len(jobs) >= _FEWEST else []
-    before = 0
+    most = _PAYS * len(jobs)
     for times in _TRIES if cycles else ():
-        cuts = [_Cut(cycle, _kept(cycle, times)) for cycle in cycles]
+        cuts = [_Cut(cycle, times) for cycle in cycles]
         cuts = [cut for cut in cuts if cut.left_out > 0]
         kept = len(jobs) - sum(cut.left_out for cut in cuts)
-        if kept < 2 * before or kept > _PAYS * len(jobs):
+        if kept > most:
             break
         found = _from_a_part(work, jobs, cuts, machine, timing)
         if found is not None:
             _log.info("%d of %d tasks are scheduled: the others repeat them", kept, len(jobs))
             return found
-        before = kept
+        most -= kept
     known = Dependences.of(work, timing.dma.in_flight)
     return simulate(work, jobs, machine, timing, known)
-
-
-def _kept(cycle: Cycle, times: int) -> int:
-    """Of how many periods of a cycle the schedule may show that it repeats; mostly it does."""
-    behind, far = _behind(cycle), -(-cycle.far // cycle.period)
-    return times * (3 * behind + far + max(1, 512 // cycle.period)) + behind
-
-
-def _behind(cycle: Cycle) -> int:
-    """How many periods are under way, at most, while one of them is."""
-    return max(cycle.ahead, -(-cycle.far // cycle.period), 1)
 
 
 class _Cut:
@@ -85,21 +74,45 @@ class _Cut:
 
     Attributes:
         cycle: the cycle.
+        behind: how many periods may be under way while one of them is. Where memory would let more
+            be, the schedule must show that no more are.
+        kept: how many periods are scheduled.
         left_out: how many tasks are not.
-        kept: how many periods are.
         lags: the periods after which times may repeat.
     """
 
-    def __init__(self, cycle: Cycle, kept: int) -> None:
+    def __init__(self, cycle: Cycle, times: int) -> None:
+        """
+        Args:
+            cycle: the cycle.
+            times: how many periods are kept, relative to what mostly does.
+        """
         self.cycle = cycle
+        short, far = max(1, _TASKS // cycle.period), -(-cycle.far // cycle.period)
+        # As many as there is memory for, or as may well be if that is most of the cycle.
+        for under_way in (cycle.ahead, min(cycle.ahead, short)):
+            self.behind = max(under_way, far, 1)
+            kept = times * (5 * self.behind // 2 + far + short + 1) + self.behind
+            if kept <= _PAYS * cycle.count:
+                break
         periods = cycle.count - kept
-        self.lags = _LAGS[:1]
-        rest = periods % _ALL_LAGS
-        if rest <= _REST * periods:
-            self.lags = _LAGS
-            periods -= rest
+        # A single one divides all numbers.
+        self.lags = next(lags for lags in _LAGS if periods % lags[-1] <= _REST * abs(periods))
+        periods -= periods % self.lags[-1]
         self.kept = cycle.count - periods
         self.left_out = periods * cycle.period
+
+    def holds(self, round_ns: float, under_way_ns: float) -> bool:
+        """Whether no more periods are under way than was thought.
+
+        Args:
+            round_ns: from a period to the next one.
+            under_way_ns: from the first start to the last end in a period.
+        """
+        if self.behind >= self.cycle.ahead:  # there is no memory for more
+            return True
+        far = -(-self.cycle.far // self.cycle.period)
+        return far + under_way_ns / round_ns + 1 < self.behind
 
     def stand_ins(self, tasks: list[Task], renamed: dict[int, int]) -> dict[int, int]:
         """For the memory that the last tasks of the cycle touch: that which the last ones before
@@ -215,12 +228,14 @@ class _Times:
     def extend(self, cut: _Cut, first: int) -> bool:
         """Put in what was cut from a cycle that begins at `first`. False if times do not repeat."""
         period = cut.cycle.period
-        last = first + (cut.kept - _behind(cut.cycle)) * period
+        last = first + (cut.kept - cut.behind) * period
         end = first + cut.kept * period
         for lag in cut.lags:
             found = self._round(first, last, lag * period, cut.cycle.far)
             if found is not None:
-                return self._repeat(found, first, end, cut.left_out)
+                return cut.holds(found.ns / lag, self._under_way(found)) and self._repeat(
+                    found, first, end, cut.left_out
+                )
         return False
 
     def _round(self, first: int, last: int, lag: int, far: int) -> _Round | None:
@@ -260,6 +275,11 @@ class _Times:
         rounds = (last - begin) // lag  # over all of them, rounding counts less
         ns = (start[-1] - start[-1 - rounds * lag]) / rounds
         return _Round(last - lag, last, begin - lag, float(ns))
+
+    def _under_way(self, of: _Round) -> float:
+        """Nanoseconds from the first start of a round to its last end."""
+        own = slice(of.first, of.last)
+        return float(self._times["done"][own].max() - self._times["start"][own].min())
 
     def _repeat(self, of: _Round, first: int, end: int, more: int) -> bool:
         """Put a round in again behind itself, until there are so many more tasks. False if others

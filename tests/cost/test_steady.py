@@ -125,6 +125,14 @@ def few_partitions(x, y):
     return out
 
 
+def small_tiles(x, y):
+    """Loads, products and stores of some bytes each."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0]):
+        nl.store(out[i], nisa.tensor_tensor(nl.load(x[i]), nl.load(y[i]), np.multiply))
+    return out
+
+
 @pytest.mark.parametrize("columns", [8, 96, 512, 2048])
 @pytest.mark.parametrize("kernel", [two_loops, through_hbm, handed_on, kept, few_partitions])
 @pytest.mark.parametrize("target", ["trn1", "trn2"])
@@ -175,6 +183,27 @@ def test_of_a_long_loop_a_part_is_scheduled(scheduled):
     assert_same(t._core.schedule, whole)
     assert t._core.schedule.cause == whole.cause
     assert t._core.schedule.why == whole.why
+
+
+def test_of_small_tiles_no_more_is_scheduled_than_is_under_way(scheduled):
+    """There is room for more tiles than the loop has. It is not all used, which the part shows."""
+    t = nkisim.profile(nki.jit(small_tiles), spec(2500, 16, 4), spec(2500, 16, 4))
+    work = t._core.work
+    assert sum(work.residence.nbytes) < GEN2.sbuf_usable_bytes
+    assert scheduled[-1] < 0.4 * len(work.tasks)
+    assert_same(t._core.schedule, scheduler.schedule(work, t.machine, t.timing))
+
+
+@pytest.mark.parametrize(
+    ("ahead", "under_way", "holds"), [(100, 29.5, True), (100, 30.5, False), (32, 31.0, True)]
+)
+def test_periods_under_way(ahead, under_way, holds):
+    """Of a cycle of 16 tasks, 32 periods are enough if no more than that, with one to spare, are
+    under way; or if there is memory for no more."""
+    cut = steady._Cut(cycles.Cycle(0, 16, 500, 15, ahead), 1)
+    assert cut.behind == 32
+    assert cut.kept < 500
+    assert cut.holds(10.0, 10.0 * under_way) == holds
 
 
 def test_of_a_short_loop_all_is(scheduled):
