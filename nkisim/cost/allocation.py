@@ -10,11 +10,13 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from dataclasses import dataclass, field
-from itertools import accumulate
+
+import numpy as np
 
 from nkisim.cost.compute import Cost
 from nkisim.cost.dma import Transfer
 from nkisim.cost.tasks import Kind, Memory, Task, Work
+from nkisim.cost.touches import ON_CHIP, Touches
 from nkisim.instruction import Engine
 from nkisim.machine import Machine
 from nkisim.memory import Space
@@ -51,45 +53,34 @@ class Residence:
     changing: set[int] = field(default_factory=set)
 
     @classmethod
-    def of(cls, work: Work) -> Residence:
-        """The tiles that the tasks of one core touch."""
-        found = cls()
-        touched, last, uses, changing = found.touched, found.last, found.uses, found.changing
-        hbm = {n for n, memory in work.memory.items() if not memory.space.on_chip}
-        read: set[int] = set()  # of HBM
-        written: set[int] = set()
-        position: dict[int, int] = {}
-        for at, task in enumerate(work.tasks):
-            tiles: list[int] = []
-            for n, _ in task.reads:
-                tile = position.get(n)
-                if tile is None:
-                    if n in hbm:
-                        read.add(n)
-                        continue
-                    tile = position[n] = found._add(at, n)
-                elif last[tile] == at:
-                    continue
-                else:
-                    last[tile] = at
-                    uses[tile] += 1
-                tiles.append(tile)
-            for n, _ in task.writes:
-                tile = position.get(n)
-                if tile is None:
-                    if n in hbm:
-                        written.add(n)
-                        continue
-                    tile = position[n] = found._add(at, n)
-                else:
-                    changing.add(n)
-                    if last[tile] == at:
-                        continue
-                    last[tile] = at
-                    uses[tile] += 1
-                tiles.append(tile)
-            touched.append(tiles)
-        changing |= read & written
+    def of(cls, work: Work, touches: Touches | None = None) -> Residence:
+        """The tiles that the tasks of one core touch.
+
+        Args:
+            work: the tasks.
+            touches: what they touch, if it is known.
+        """
+        touches = touches or Touches(work)
+        tiles = np.flatnonzero(touches.is_in(*ON_CHIP))
+        tiles = tiles[np.argsort(touches.first[tiles])]
+        position = np.full(len(touches.numbers), -1)
+        position[tiles] = np.arange(len(tiles))
+        # Each task and tile once, even where it is both read and written.
+        tile = position[touches.memory]
+        at = np.flatnonzero(tile >= 0)
+        pairs = touches.task[at] * len(tiles) + tile[at]
+        at = at[np.sort(np.unique(pairs, return_index=True)[1])]
+        tile, tasks = tile[at], len(touches.starts) - 1
+        ends = np.cumsum(np.bincount(touches.task[at], minlength=tasks)).tolist()
+        flat = tile.tolist()
+        found = cls(
+            touched=[flat[a:b] for a, b in zip([0, *ends], ends, strict=False)],
+            numbers=touches.numbers[tiles].tolist(),
+            first=touches.task[touches.first[tiles]].tolist(),
+            last=touches.task[touches.last[tiles]].tolist(),
+            uses=np.bincount(tile, minlength=len(tiles)).tolist(),
+            changing=set(touches.numbers[touches.changing()].tolist()),
+        )
         found._look_up(work)
         return found
 
@@ -108,32 +99,28 @@ class Residence:
         self.nbytes = [kind.nbytes for kind in kinds]
         self.memory = [1 if kind.space is psum else 0 for kind in kinds]
 
-    def peak(self, memory: int) -> int:
-        """The most bytes a partition that the tiles of a memory take at one time."""
-        change = [0] * (len(self.touched) + 1)
-        for tile, nbytes in enumerate(self.nbytes):
-            if self.memory[tile] == memory:
-                change[self.first[tile]] += nbytes
-                change[self.last[tile] + 1] -= nbytes
-        return max(accumulate(change))
-
 
 def capacities(machine: Machine) -> dict[Space, int]:
     """Bytes a partition that tiles may take."""
     return {Space.SBUF: machine.sbuf_usable_bytes, Space.PSUM: machine.psum_bytes}
 
 
-def spill(work: Work, machine: Machine, timing: Timing) -> int:
+def spill(work: Work, touches: Touches, machine: Machine, timing: Timing) -> int:
     """Insert the stores and loads without which the kernel does not fit SBUF, and note which tiles
     are on chip when.
 
+    Args:
+        work: the tasks, which are changed if they do not fit.
+        touches: what they touch before that.
+        machine, timing: the tables.
+
     Returns:
-        Bytes moved by them.
+        Bytes moved by what was inserted.
     """
-    work.residence = Residence.of(work)
     capacity = machine.sbuf_usable_bytes
-    if work.residence.peak(0) <= capacity:
+    if touches.peak(Space.SBUF) <= capacity:
         return 0
+    work.residence = Residence.of(work, touches)
     return _Spiller(work, timing, capacity - _on_their_way(machine, timing)).run()
 
 

@@ -10,8 +10,6 @@ ago it was touched before and will be again. Where these numbers repeat, so does
 
 from __future__ import annotations
 
-from itertools import chain
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +17,7 @@ import numpy as np
 from nkisim.cost.allocation import capacities
 from nkisim.cost.engines import Job
 from nkisim.cost.tasks import Work
+from nkisim.cost.touches import ON_CHIP, Touches
 from nkisim.machine import Machine
 
 _LEAST = 5  # periods of a cycle that is worth a look
@@ -56,19 +55,20 @@ class Cycle(NamedTuple):
         return self.first + self.period * self.count
 
 
-def cycles_of(work: Work, jobs: list[Job], machine: Machine) -> list[Cycle]:
+def cycles_of(work: Work, touches: Touches, jobs: list[Job], machine: Machine) -> list[Cycle]:
     """The cycles among the tasks of one core, in program order. They do not overlap.
 
     Args:
-        work: the tasks, and which tiles are on chip when.
+        work: the tasks.
+        touches: the memory that they touch.
         jobs: each of them on its engine.
         machine: with the memories that tiles take.
     """
     codes = _codes(work, jobs)
     if not _ranked(codes):
         return []
-    touches = _Touches(work)
-    codes = _mixed(codes, touches.codes())
+    relations = _Relations(touches)
+    codes = _mixed(codes, relations.codes())
     found: list[Cycle] = []
     free = np.ones(len(codes), bool)
     for period, runs in _ranked(codes):
@@ -79,7 +79,7 @@ def cycles_of(work: Work, jobs: list[Job], machine: Machine) -> list[Cycle]:
             if last - first < _LEAST * period or not free[first:last].all():
                 continue
             free[first:last] = False
-            far, ahead = touches.reach(first + period, period, machine)
+            far, ahead = relations.reach(first + period, period, machine)
             found.append(Cycle(first, period, (last - first) // period, far, ahead))
     return sorted(found)
 
@@ -137,63 +137,42 @@ def _codes(work: Work, jobs: list[Job]) -> np.ndarray:
     return _mixed(job, line, reads)
 
 
-class _Touches:
-    """What tasks touch, one after the other, in arrays.
+class _Relations:
+    """What tasks touch, relative to where they are.
 
     Attributes:
-        starts: of each task, and the end of the last one: where its touches begin.
+        touches: all that they touch.
         before, after: tasks since the last touch of the same memory, and to the next one; -1 where
             there is none, and for HBM that nobody waits for.
-        memory: positions in `kinds`.
-        kinds: what memory is, each sort once.
+        kind: what sort of memory each touch is of.
     """
 
-    def __init__(self, work: Work) -> None:
-        tasks = work.tasks
-        touched = [task.reads + task.writes for task in tasks]
-        counts = np.fromiter(map(len, touched), np.int64, len(tasks))
-        self.starts = np.concatenate(([0], np.cumsum(counts)))
-        flat = list(chain.from_iterable(touched))
-        numbers = np.fromiter(map(itemgetter(0), flat), np.int64, len(flat))
-        parts = np.fromiter(map(id, map(itemgetter(1), flat)), np.int64, len(flat))
-        names, which = np.unique(numbers, return_inverse=True)
-        memories = list(map(work.memory.__getitem__, names.tolist()))
-        ids = np.fromiter(map(id, memories), np.int64, len(memories))
-        _, of_each, kind = np.unique(ids, return_index=True, return_inverse=True)
-        self.kinds = list(dict.fromkeys([memories[at] for at in of_each.tolist()]))
-        places = {memory: at for at, memory in enumerate(self.kinds)}
-        kind = np.array([places[memories[at]] for at in of_each.tolist()], np.int64)[kind]
-        off_chip = np.array([not memory.space.on_chip for memory in self.kinds], bool)[kind]
-        waited_for = np.isin(names, np.fromiter(work.residence.changing, np.int64))
-        ignored = (off_chip & ~waited_for)[which]
-        self.memory = kind[which]
-        self.before = np.full(len(flat), -1)
-        self.after = np.full(len(flat), -1)
-        order = np.argsort(which, kind="stable")
-        order = order[~ignored[order]]
-        at = np.repeat(np.arange(len(tasks)), counts)[order]
-        again = which[order][1:] == which[order][:-1]
-        gaps = np.where(again, np.diff(at), -1)
-        self.before[order[1:]] = gaps
-        self.after[order[:-1]] = gaps
+    def __init__(self, touches: Touches) -> None:
+        self.touches = touches
+        ignored = ~(touches.is_in(*ON_CHIP) | touches.changing())[touches.memory]
+        self.before, self.after = touches.gaps()
+        self.before[ignored] = self.after[ignored] = -1
+        self.kind = touches.kind[touches.memory]
         # Transfers queue up by the tensor in HBM; which part of it does not matter.
-        self._part = np.where(ignored, numbers, parts)
+        numbers = touches.numbers[touches.memory]
+        self._part = np.where(ignored, numbers, touches.part)
 
     def codes(self) -> np.ndarray:
         """A number for what each task touches, relative to where it is."""
-        one = _mixed(self.before, self.after, self._part, self.memory)
-        within = np.arange(len(one)) - np.repeat(self.starts[:-1], np.diff(self.starts))
-        one = _mixed(one, within)
+        starts = self.touches.starts
+        one = _mixed(self.before, self.after, self._part, self.kind)
+        one = _mixed(one, np.arange(len(one)) - starts[self.touches.task])
         sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(one, dtype=np.uint64)))
-        return sums[self.starts[1:]] - sums[self.starts[:-1]]
+        return sums[starts[1:]] - sums[starts[:-1]]
 
     def reach(self, first: int, period: int, machine: Machine) -> tuple[int, int]:
         """`far` and `ahead` of a cycle, by its tasks from `first` on."""
-        own = slice(self.starts[first], self.starts[first + period])
-        made = self.memory[own][self.before[own] < 0]
+        starts = self.touches.starts
+        own = slice(starts[first], starts[first + period])
+        made = self.kind[own][self.before[own] < 0]
         taken: dict = {}
         for at, times in zip(*np.unique(made, return_counts=True), strict=True):
-            kind = self.kinds[at]
+            kind = self.touches.kinds[at]
             taken[kind.space] = taken.get(kind.space, 0) + kind.nbytes * int(times)
         ahead = [
             -(-room // taken[space])

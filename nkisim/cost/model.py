@@ -15,9 +15,11 @@ from nkisim.cost.allocation import spill
 from nkisim.cost.build import work_of
 from nkisim.cost.steady import schedule
 from nkisim.cost.timeline import Core, Timeline
+from nkisim.cost.touches import Touches
 from nkisim.dtypes import as_dtype
 from nkisim.errors import ParameterError
 from nkisim.kernel import Kernel, Specialization, as_kernel, map_leaves
+from nkisim.memory import Space
 from nkisim.program import TensorSpec
 from nkisim.trace import Trace
 
@@ -67,19 +69,22 @@ def timeline(trace: Trace) -> Timeline:
     with _without_collection():
         for instructions in cores:
             work = work_of(instructions, machine, timing, parallel)
-            spilled = spill(work, machine, timing)
-            overflows = work.residence.peak(1) > machine.psum_bytes
+            touches: Touches | None = Touches(work)
+            overflows = touches.peak(Space.PSUM) > machine.psum_bytes
             if overflows:
                 work = work_of(instructions, machine, timing, parallel, overflows=True)
-                spilled = spill(work, machine, timing)
+                touches = Touches(work)
+            spilled = spill(work, touches, machine, timing)
+            if spilled:
+                touches = None  # they are others now
             if work.kept & work.reloaded:  # there may be no room for what is kept
                 fewer = work_of(
                     instructions, machine, timing, parallel, hoists=False, overflows=overflows
                 )
-                without = spill(fewer, machine, timing)
+                without = spill(fewer, Touches(fewer), machine, timing)
                 if without < spilled:
                     work, spilled = fewer, without
-            found.append(Core(work, schedule(work, machine, timing), spilled))
+            found.append(Core(work, schedule(work, machine, timing, touches), spilled))
     return Timeline(trace.name, machine, timing, found, len(trace.instructions))
 
 

@@ -26,6 +26,7 @@ from nkisim.cost.dependences import Dependences
 from nkisim.cost.engines import Job, assign_engines
 from nkisim.cost.scheduler import Schedule, simulate
 from nkisim.cost.tasks import Task, Work
+from nkisim.cost.touches import Touches
 from nkisim.machine import Machine
 from nkisim.timing import Timing
 
@@ -44,15 +45,19 @@ _SAME_NS = 1e-6  # times that differ by less are equal, but for rounding
 _TIMES = ("start", "end", "done", "queue_start", "queue_end")
 
 
-def schedule(work: Work, machine: Machine, timing: Timing) -> Schedule:
+def schedule(
+    work: Work, machine: Machine, timing: Timing, touches: Touches | None = None
+) -> Schedule:
     """Run the tasks of one core on its engines.
 
     Args:
-        work: the tasks, and which tiles are on chip when.
+        work: the tasks.
         machine, timing: the tables to run them by.
+        touches: the memory that they touch, if it is known.
     """
     jobs = assign_engines(work)
-    cycles = cycles_of(work, jobs, machine) if len(jobs) >= _FEWEST else []
+    touches = touches or Touches(work)
+    cycles = cycles_of(work, touches, jobs, machine) if len(jobs) >= _FEWEST else []
     most = _PAYS * len(jobs)
     for times in _TRIES if cycles else ():
         cuts = [_Cut(cycle, times) for cycle in cycles]
@@ -65,6 +70,8 @@ def schedule(work: Work, machine: Machine, timing: Timing) -> Schedule:
             _log.info("%d of %d tasks are scheduled: the others repeat them", kept, len(jobs))
             return found
         most -= kept
+    if work.residence is None:
+        work.residence = Residence.of(work, touches)
     known = Dependences.of(work, timing.dma.in_flight)
     return simulate(work, jobs, machine, timing, known)
 
@@ -164,7 +171,6 @@ def _from_a_part(
     some += jobs[at:]
     touched = {n for task in tasks for n, _ in (*task.reads, *task.writes)}
     part = Work(tasks, {n: work.memory[n] for n in touched}, defaultdict(int))
-    part.residence = Residence.of(part)
     known = Dependences.of(part, timing.dma.in_flight)
     times = _Times(simulate(part, some, machine, timing, known), some)
     if part.choices:  # more memory was used than there is

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import nkisim
 from nkisim.cost.overflow import TO_SBUF
 from nkisim.cost.scheduler import MORE_THAN_THERE_IS
+from nkisim.cost.touches import Touches
 from nkisim.memory import Space
 
 BANKS = 8  # of PSUM, each of 512 fp32 numbers a partition
@@ -126,7 +127,7 @@ def test_sums_that_are_not_complete_stay():
 def test_what_stays_fits(order):
     timeline = _all_at_once(order)
     work, machine = timeline._core.work, timeline.machine
-    assert work.residence.peak(1) <= machine.psum_bytes
+    assert Touches(work).peak(Space.PSUM) <= machine.psum_bytes
     assert MORE_THAN_THERE_IS.format("PSUM") not in timeline.choices
     spilled = _spilled(timeline)
     # No more than it takes, if all are made before one is read.

@@ -189,7 +189,7 @@ def test_of_small_tiles_no_more_is_scheduled_than_is_under_way(scheduled):
     """There is room for more tiles than the loop has. It is not all used, which the part shows."""
     t = nkisim.profile(nki.jit(small_tiles), spec(2500, 16, 4), spec(2500, 16, 4))
     work = t._core.work
-    assert sum(work.residence.nbytes) < GEN2.sbuf_usable_bytes
+    assert sum(Residence.of(work).nbytes) < GEN2.sbuf_usable_bytes
     assert scheduled[-1] < 0.4 * len(work.tasks)
     assert_same(t._core.schedule, scheduler.schedule(work, t.machine, t.timing))
 
@@ -260,7 +260,6 @@ def made(before, body, count, after):
             line = SimpleNamespace(location=lines[min(at, 1) + (at > count), n], opcode="")
             found = ([*{access(*x, at): 0 for x in touched}] for touched in (reads, writes))
             work.tasks.append(Task(line, kind, *found))
-    work.residence = Residence.of(work)
     return work
 
 

@@ -1,0 +1,102 @@
+"""The memory that tasks touch, in arrays: for questions about all of a core's tasks at once."""
+
+from __future__ import annotations
+
+from itertools import chain
+from operator import itemgetter
+
+import numpy as np
+
+from nkisim.cost.tasks import Work
+from nkisim.memory import Space
+
+ON_CHIP = (Space.SBUF, Space.PSUM)
+
+
+class Touches:
+    """What the tasks of one core touch, one after the other: of each task first what it reads.
+
+    Args:
+        work: the tasks. Those that are changed later are not seen.
+
+    Attributes:
+        starts: where the touches of each task begin, and the end of the last one's.
+        task: of each touch, the position of its task.
+        memory: of each touch, which of `numbers` it is.
+        writes: of each touch, whether it is one of what the task writes.
+        numbers: the memory that is touched, in the numbers of `Work`, in ascending order.
+        first, last: of each of these, its first and its last touch.
+        kind: of each of these, which of `kinds` it is.
+        kinds: what memory is, each sort once.
+    """
+
+    def __init__(self, work: Work) -> None:
+        tasks = work.tasks
+        touched = [task.reads + task.writes for task in tasks]
+        counts = np.fromiter(map(len, touched), np.int64, len(tasks))
+        self._flat = list(chain.from_iterable(touched))
+        numbers = np.fromiter(map(itemgetter(0), self._flat), np.int64, len(self._flat))
+        self.starts = np.concatenate(([0], np.cumsum(counts)))
+        self.task = np.repeat(np.arange(len(tasks)), counts)
+        reads = np.fromiter([len(task.reads) for task in tasks], np.int64, len(tasks))
+        self.writes = np.arange(len(numbers)) >= (self.starts[:-1] + reads)[self.task]
+        # All touches of the first number, in their order, then those of the next one.
+        self._order = order = np.argsort(numbers, kind="stable")
+        ordered = numbers[order]
+        new = np.ones(len(order), bool)
+        new[1:] = ordered[1:] != ordered[:-1]
+        self.memory = np.empty(len(order), np.int64)
+        self.memory[order] = np.cumsum(new) - 1
+        self.numbers = ordered[new]
+        self.first, self.last = order[new], order[np.roll(new, -1)]
+        memories = list(map(work.memory.__getitem__, self.numbers.tolist()))
+        # Most memory of a sort is one object, and these are quicker to tell apart.
+        objects = {id(memory): memory for memory in memories}
+        self.kinds = list(dict.fromkeys(objects.values()))
+        places = {key: self.kinds.index(memory) for key, memory in objects.items()}
+        self.kind = np.fromiter(map(places.__getitem__, map(id, memories)), np.int64, len(memories))
+
+    @property
+    def part(self) -> np.ndarray:
+        """Of each touch, which part of the memory it is: the identity of a view."""
+        return np.fromiter(map(id, map(itemgetter(1), self._flat)), np.int64, len(self._flat))
+
+    def is_in(self, *spaces: Space) -> np.ndarray:
+        """For each of `numbers`, whether it is in one of some memories."""
+        return np.array([kind.space in spaces for kind in self.kinds], bool)[self.kind]
+
+    @property
+    def nbytes(self) -> np.ndarray:
+        """For each of `numbers`, the bytes a partition that it takes."""
+        return np.array([kind.nbytes for kind in self.kinds], np.int64)[self.kind]
+
+    def changing(self) -> np.ndarray:
+        """For each of `numbers`, whether it is written when it was touched before; in HBM, whether
+        it is both read and written."""
+        found = np.zeros(len(self.numbers), bool)
+        again = self.writes.copy()
+        again[self.first] = False
+        found[self.memory[again]] = True
+        both = np.zeros((2, len(self.numbers)), bool)
+        both[self.writes.astype(np.int64), self.memory] = True
+        return np.where(self.is_in(*ON_CHIP), found, both.all(axis=0))
+
+    def gaps(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each touch, how many tasks ago the same memory was touched before, and how many tasks
+        on it is touched next; -1 where it is not."""
+        order = self._order
+        gaps = np.diff(self.task[order])
+        gaps[self.memory[order][1:] != self.memory[order][:-1]] = -1
+        before, after = np.full((2, len(order)), -1)
+        before[order[1:]] = gaps
+        after[order[:-1]] = gaps
+        return before, after
+
+    def peak(self, space: Space) -> int:
+        """The most bytes a partition that the tiles of a memory take at one time."""
+        there = self.is_in(space)
+        change = np.zeros(len(self.starts) + 1, np.int64)
+        nbytes = self.nbytes[there]
+        np.add.at(change, self.task[self.first[there]], nbytes)
+        np.subtract.at(change, self.task[self.last[there]] + 1, nbytes)
+        return int(np.cumsum(change).max())
