@@ -57,17 +57,19 @@ def without_repeats(
     kept = []
     for step in steps:
         i, form, reads = step.instr, step.form, step.reads
-        for number, _ in reads:
-            if number in same:
-                reads = step.reads = [(same.get(n, n), part) for n, part in reads]
-                break
+        if same:
+            for number, _ in reads:
+                if number in same:
+                    reads = step.reads = [(same.get(n, n), part) for n, part in reads]
+                    break
         if form.shared is not None and i.loops and step.writes[0][0] not in version:
             key = (form.shared, *reads)
             if form.computes:  # copies share the form of their origin, not its coordinates
                 key += tuple([x for x in i.ins if type(x) is Affine])
-            for number, _ in reads:
-                if number in version:
-                    key += (version[number],)
+            if version:
+                for number, _ in reads:
+                    if number in version:
+                        key += (version[number],)
             result = step.writes[0][0]
             before = found.get(key)
             load = i.opcode == "dma_copy"
@@ -79,9 +81,10 @@ def without_repeats(
                 hoisted[form.label] += 1
                 continue
             found[key] = (result, i.loops)
-        for number, _ in step.writes:
-            if number in version:
-                version[number] += 1
+        if version:
+            for number, _ in step.writes:
+                if number in version:
+                    version[number] += 1
         kept.append(step)
     for label, times in hoisted.items():
         work.choices[f"{label} hoisted out of a loop"] += times

@@ -16,11 +16,7 @@ from nkisim.memory import Space
 PARTS = [None, object(), object()]
 
 SPACES = st.sampled_from([Space.SBUF, Space.PSUM, Space.SHARED_HBM])
-MEMORY = st.builds(
-    Memory,
-    st.sampled_from([Space.SBUF, Space.PSUM, Space.SHARED_HBM]),
-    st.sampled_from([4, 64, 2048]),
-)
+MEMORY = st.builds(Memory, SPACES, st.sampled_from([4, 64, 2048]))
 TOUCHED = st.lists(st.tuples(st.integers(0, 7), st.sampled_from(PARTS)), max_size=3)
 TASKS = st.lists(st.tuples(TOUCHED, TOUCHED), max_size=30)
 
