@@ -20,8 +20,9 @@ from nkisim.cost.tasks import Work
 from nkisim.cost.touches import ON_CHIP, Touches
 from nkisim.machine import Machine
 
-_LEAST = 5  # periods of a cycle that is worth a look
-_TASKS = 512  # the same in tasks
+# What of a cycle is scheduled in any case, in periods and in tasks.
+_LEAST = 5
+_TASKS = 512
 _MOST = 16  # periods that are tried, of each sort
 _DEPTH = 3  # loops in each other whose periods are looked for
 _WORTH = 1 / 3  # of all tasks: what the best period has to spare
@@ -90,8 +91,8 @@ def _ranked(codes: np.ndarray) -> list[tuple[int, list[tuple[int, int]]]]:
     ranked = []
     for period in _periods(codes):
         runs = _runs(codes, period)
-        spared = sum(last - first - _LEAST * period for first, last in runs)
-        if spared:
+        spared = sum(last - first - _LEAST * period - _TASKS for first, last in runs)
+        if spared > 0:
             ranked.append((-spared, period, runs))
     ranked.sort()
     if not ranked or -ranked[0][0] < _WORTH * len(codes):

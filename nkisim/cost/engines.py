@@ -1,14 +1,16 @@
 """Which engine runs each task.
 
-What only one engine can do runs there. A free choice goes to the engine with less to do in all, but
-a loop does the same in the same places: of each sort of task, every eighth one stays on the engine
-of the one eight before, as long as that engine is ahead of the others by little.
+What only one engine can do runs there. A free choice goes to the engine with less to do in all.
+Loads are compared in steps, sixteen for one of the tasks that there is most of: so a loop comes to
+make the same choices again and again, which `nkisim.cost.steady` makes use of. Where by then one
+engine is really ahead of another, that is put right.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from math import inf
 
 from nkisim.cost.dma import Transfer
 from nkisim.cost.tasks import Kind, Work
@@ -20,11 +22,10 @@ _TENSOR, _VECTOR, _SCALAR, _GPSIMD, _SYNC = range(5)
 MEMORIES = (Space.SBUF, Space.PSUM)
 _SBUF, _PSUM = range(2)  # positions in it
 
-# Turns after which a sort of task is on the same engine again. Loops mostly have powers of two of
-# iterations, and then these repeat as a whole, which `nkisim.cost.steady` makes use of.
-_TURNS = 8
-_AHEAD = 0.01  # of what all engines have to do: how far one may get ahead of another by that
-_NEVER = float("inf")
+# Of one task, on all engines that may run it. A power of two, as loops mostly have such a number of
+# iterations: after sixteen of these tasks, choices are the same again.
+_STEPS = 16
+_AHEAD = 0.01  # of what all engines have to do: how far one may get ahead of another by steps
 
 
 @dataclass(slots=True, frozen=True, eq=False)
@@ -62,30 +63,36 @@ def assign_engines(work: Work) -> list[Job]:
     shortest = {kind: min(job.busy for job in jobs) for kind, jobs in options.items()}
     ahead = _AHEAD * sum(map(shortest.__getitem__, kinds))
     load = [0.0] * len(ENGINES)
+    free: dict[Kind, float] = defaultdict(float)  # what there is to do of each sort, on all engines
     for kind in kinds:
         job = only.get(kind)
-        if job is not None:
+        if job is None:
+            free[kind] += sum(job.busy for job in options[kind])
+        else:
             load[job.engine] += job.busy
-    turns: dict[Kind, list[Job]] = {kind: [] for kind in options}  # the last ones, oldest first
+    most = max(free, key=free.__getitem__)
+    step = sum(job.busy for job in options[most]) / _STEPS
+    steps = {kind: [(job, round(job.busy / step)) for job in options[kind]] for kind in free}
+    level = [round(ns / step) for ns in load]  # the loads in steps
     counts: dict[Job, int] = defaultdict(int)
     chosen = []
     for kind in kinds:
         best = only.get(kind)
         if best is None:
-            least = _NEVER
-            for job in options[kind]:
-                total = load[job.engine] + job.busy
+            least = lowest = inf
+            for job, height in steps[kind]:
+                total, top = load[job.engine] + job.busy, level[job.engine] + height
                 if total < least:
                     best, least = job, total
-            last = turns[kind]
-            if len(last) == _TURNS:
-                before = last.pop(0)
-                if before is not best:
-                    total = load[before.engine] + before.busy
-                    if total <= least + ahead:
-                        best, least = before, total
-            last.append(best)
-            load[best.engine] = least
+                if top < lowest:
+                    usual, lowest = job, top
+            total = load[usual.engine] + usual.busy
+            if total <= least + ahead:
+                best = usual
+                load[best.engine], level[best.engine] = total, lowest
+            else:
+                load[best.engine] = least
+                level = [round(ns / step) for ns in load]
             counts[best] += 1
         chosen.append(best)
     for kind, jobs in options.items():

@@ -65,15 +65,31 @@ def schedule(
         kept = len(jobs) - sum(cut.left_out for cut in cuts)
         if kept > most:
             break
-        found = _from_a_part(work, jobs, cuts, machine, timing)
-        if found is not None:
-            _log.info("%d of %d tasks are scheduled: the others repeat them", kept, len(jobs))
-            return found
-        most -= kept
+        try:
+            found = _from_a_part(work, jobs, cuts, machine, timing)
+        except _Unsettled as error:
+            if not error.yet:
+                break
+            most -= kept
+            continue
+        _log.info("%d of %d tasks are scheduled: the others repeat them", kept, len(jobs))
+        return found
     if work.residence is None:
         work.residence = Residence.of(work, touches)
     known = Dependences.of(work, timing.dma.in_flight)
     return simulate(work, jobs, machine, timing, known)
+
+
+class _Unsettled(Exception):
+    """A part of a schedule from which the rest does not follow.
+
+    Attributes:
+        yet: whether it may with more rounds: in the last ones times do repeat.
+    """
+
+    def __init__(self, yet: bool = False) -> None:
+        super().__init__()
+        self.yet = yet
 
 
 class _Cut:
@@ -155,8 +171,8 @@ def _renamed(tasks: list[Task], names: dict[int, int]) -> list[Task]:
 
 def _from_a_part(
     work: Work, jobs: list[Job], cuts: Sequence[_Cut], machine: Machine, timing: Timing
-) -> Schedule | None:
-    """The schedule, from that without what is cut; None if it does not repeat there."""
+) -> Schedule:
+    """The schedule, from that without what is cut. Raises _Unsettled if that does not repeat."""
     tasks, some, firsts = [], [], []
     renamed: dict[int, int] = {}
     at = 0
@@ -174,10 +190,9 @@ def _from_a_part(
     known = Dependences.of(part, timing.dma.in_flight)
     times = _Times(simulate(part, some, machine, timing, known), some)
     if part.choices:  # more memory was used than there is
-        return None
+        raise _Unsettled
     for cut, first in zip(reversed(cuts), reversed(firsts), strict=True):
-        if not times.extend(cut, first):
-            return None
+        times.extend(cut, first)
     return times.schedule([job.engine for job in jobs])
 
 
@@ -231,21 +246,26 @@ class _Times:
             queues_of=[self._sets[n] for n in self._queues.tolist()],
         )
 
-    def extend(self, cut: _Cut, first: int) -> bool:
-        """Put in what was cut from a cycle that begins at `first`. False if times do not repeat."""
+    def extend(self, cut: _Cut, first: int) -> None:
+        """Put in what was cut from a cycle that begins at `first`. Raises _Unsettled."""
         period = cut.cycle.period
         last = first + (cut.kept - cut.behind) * period
         end = first + cut.kept * period
+        yet = False
         for lag in cut.lags:
-            found = self._round(first, last, lag * period, cut.cycle.far)
-            if found is not None:
-                return cut.holds(found.ns / lag, self._under_way(found)) and self._repeat(
-                    found, first, end, cut.left_out
-                )
-        return False
+            try:
+                found = self._round(first, last, lag * period, cut.cycle.far)
+            except _Unsettled as error:
+                yet = yet or error.yet
+                continue
+            if not cut.holds(found.ns / lag, self._under_way(found)):
+                raise _Unsettled
+            self._repeat(found, first, end, cut.left_out)
+            return
+        raise _Unsettled(yet)
 
-    def _round(self, first: int, last: int, lag: int, far: int) -> _Round | None:
-        """The `lag` tasks before `last`, if times repeat behind them.
+    def _round(self, first: int, last: int, lag: int, far: int) -> _Round:
+        """The `lag` tasks before `last`, if times repeat behind them. Raises _Unsettled.
 
         Args:
             first: of the cycle.
@@ -254,7 +274,7 @@ class _Times:
             far: the most tasks between two that touch the same memory.
         """
         if last - first < 2 * lag:
-            return None
+            raise _Unsettled
         start = self._times["start"][first:last]
         ns = start[-1] - start[-1 - lag]
         same = np.ones(last - first - lag, bool)
@@ -270,14 +290,14 @@ class _Times:
         wrong = np.flatnonzero(~same)
         begin = first + lag + (int(wrong[-1]) + 1 if len(wrong) else 0)
         if begin >= last:
-            return None
+            raise _Unsettled
         # All that the next tasks can see must have repeated: what they wait for, and what runs
         # beside that.
         order = np.argsort(self._times["start"][begin:last], kind="stable")
         beside = int(np.abs(order - np.arange(last - begin)).max())
         waits = int((np.arange(begin, last) - self._cause[begin:last]).max())
         if last - begin < max(lag, beside + max(far, waits)):
-            return None
+            raise _Unsettled(yet=last - begin >= lag)
         rounds = (last - begin) // lag  # over all of them, rounding counts less
         ns = (start[-1] - start[-1 - rounds * lag]) / rounds
         return _Round(last - lag, last, begin - lag, float(ns))
@@ -287,9 +307,9 @@ class _Times:
         own = slice(of.first, of.last)
         return float(self._times["done"][own].max() - self._times["start"][own].min())
 
-    def _repeat(self, of: _Round, first: int, end: int, more: int) -> bool:
-        """Put a round in again behind itself, until there are so many more tasks. False if others
-        run in between.
+    def _repeat(self, of: _Round, first: int, end: int, more: int) -> None:
+        """Put a round in again behind itself, until there are so many more tasks. Raises
+        _Unsettled if others run in between.
 
         Args:
             of: the round.
@@ -302,9 +322,9 @@ class _Times:
         behind = start[end:]
         early = behind < begins  # they wait for nothing of the cycle
         if first and done[:first].max() > begins:
-            return False
+            raise _Unsettled
         if (~early & (behind <= ends)).any():
-            return False
+            raise _Unsettled
         rounds = more // lag
         nth = np.repeat(np.arange(1, rounds + 1), lag)
         late = np.concatenate((np.ones(end - of.last, bool), ~early))
@@ -333,7 +353,6 @@ class _Times:
             again = np.tile(column[of.first : of.last], rounds)
             setattr(self, name, np.concatenate((column[: of.last], again, column[of.last :])))
         self._jobs[of.last : of.last] = self._jobs[of.first : of.last] * rounds
-        return True
 
 
 def _numbered(values: list) -> tuple[np.ndarray, list]:

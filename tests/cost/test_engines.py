@@ -52,38 +52,34 @@ FIXED = st.sampled_from([VECTOR, SCALAR]).flatmap(
 )
 
 
-@given(st.lists(FREE, min_size=1, max_size=7), st.lists(FIXED, max_size=7))
-def test_few_tasks_go_where_less_is_to_do(free, fixed):
-    """As long as no sort comes again often, the rule is the plain one."""
-    load = {VECTOR: 0.0, SCALAR: 0.0}
-    for k in fixed:
-        engine, cost = k.costs[0]
-        load[engine] += cost.busy
-    expected = []
-    for k in free:
-        costs = dict(k.costs)
-        best = min((VECTOR, SCALAR), key=lambda e: load[e] + costs[e].busy)
-        load[best] += costs[best].busy
-        expected.append(best)
-    assert engines([*fixed, *free])[len(fixed) :] == expected
-
-
-@given(
-    st.lists(FREE, min_size=1, max_size=4),
-    st.lists(FIXED, max_size=4),
-    st.integers(1, 200),
-    st.data(),
+BODIES = st.tuples(st.lists(FREE, min_size=1, max_size=4), st.lists(FIXED, max_size=4)).flatmap(
+    lambda kinds: st.permutations([*kinds[0], *kinds[1]])
 )
-def test_loads_stay_balanced(free, fixed, times, data):
-    """Choices that stay as they were put no engine ahead by more than one task and a hundredth of
-    all there is to do."""
-    body = data.draw(st.permutations([*free, *fixed]))
+
+
+@given(BODIES, st.integers(1, 50))
+def test_no_choice_is_far_from_where_least_is_to_do(body, times):
+    """Not by more than a hundredth of all that is to do. In a kernel of few tasks that is nothing:
+    the rule is the plain one."""
     kinds = body * times
-    alone = loads([k for k in kinds if len(k.costs) == 1])
-    found = loads(kinds)
+    load = loads([k for k in kinds if len(k.costs) == 1])
     total = sum(min(cost.busy for _, cost in k.costs) for k in kinds)
-    longest = max(cost.busy for k in free for _, cost in k.costs)
-    first, second = (VECTOR, SCALAR) if found[VECTOR] >= found[SCALAR] else (SCALAR, VECTOR)
+    for k, engine in zip(kinds, engines(kinds), strict=True):
+        if len(k.costs) > 1:
+            tops = {e: load[e] + cost.busy for e, cost in k.costs}
+            assert tops[engine] <= min(tops.values()) + 0.01 * total + 1e-6
+            load[engine] = tops[engine]
+
+
+@given(BODIES, st.integers(1, 200))
+def test_loads_stay_balanced(body, times):
+    """No engine is ahead, by what it could have left to others, by more than one task and a
+    hundredth of all there is to do."""
+    kinds = body * times
+    alone, found = loads([k for k in kinds if len(k.costs) == 1]), loads(kinds)
+    total = sum(min(cost.busy for _, cost in k.costs) for k in kinds)
+    longest = max(cost.busy for k in kinds if len(k.costs) > 1 for _, cost in k.costs)
+    first, second = sorted((VECTOR, SCALAR), key=found.__getitem__, reverse=True)
     ahead = found[first] - found[second]
     assert found[first] == alone[first] or ahead <= longest + 0.01 * total + 1e-6
 
@@ -91,18 +87,27 @@ def test_loads_stay_balanced(free, fixed, times, data):
 @pytest.mark.parametrize(("vector", "scalar"), [(100.0, 100.0), (130.0, 217.0), (313.7, 95.1)])
 @pytest.mark.parametrize("ahead", [0, 20_000])
 def test_a_long_loop_has_the_same_engines_again_and_again(vector, scalar, ahead):
-    """Nearly every task runs where the one eight before did."""
+    """Nearly every task runs where the one sixteen before did."""
     kinds = [kind(vector=float(ahead)), *[kind(vector=vector, scalar=scalar)] * 4096]
     found = np.array([ENGINES.index(e) for e in engines(kinds)][1:])
     assert {ENGINES[e] for e in found} == {VECTOR, SCALAR}
-    assert np.count_nonzero(found[8:] != found[:-8]) <= 40
+    assert np.mean(found[16:] != found[:-16]) <= 0.02
 
 
-def test_one_sort_each_iteration_takes_turns_as_two_do():
-    """Two copies in a body are side by side on two engines, in all of its iterations."""
-    copy = kind(vector=100.0, scalar=100.0)
-    found = engines([copy, copy] * 100)
-    assert found == [VECTOR, SCALAR] * 100
+@pytest.mark.parametrize("gap", [0.0, 3.7])
+def test_two_copies_in_a_body_are_side_by_side(gap):
+    """One on each engine, in nearly all iterations; so they are if one takes somewhat longer."""
+    kinds = [kind(vector=100.0, scalar=100.0), kind(vector=100.0 + gap, scalar=100.0 + gap)]
+    found = engines(kinds * 500)
+    pairs = list(zip(found[::2], found[1::2], strict=True))
+    assert sum(len(set(pair)) == 2 for pair in pairs) >= 450
+
+
+def test_a_sort_that_there_is_little_of_takes_turns_too():
+    """Tasks so short that they take no step each."""
+    body = [kind(vector=900.0, scalar=800.0), *[kind(vector=1.0, scalar=1.0)] * 3]
+    found = loads(body * 400)
+    assert abs(found[VECTOR] - found[SCALAR]) <= 900 + 0.01 * 400 * 803
 
 
 def test_what_only_one_engine_can_do_runs_there():

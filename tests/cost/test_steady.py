@@ -278,15 +278,18 @@ TOUCHED = st.lists(
 TASKS = st.tuples(KINDS, TOUCHED, TOUCHED)
 
 
-@settings(max_examples=80)
+@settings(max_examples=120)
 @given(
     st.lists(TASKS, max_size=4),
     st.lists(TASKS, min_size=1, max_size=6),
     st.lists(TASKS, max_size=4),
     st.sampled_from([50, 150]),
+    st.sampled_from([8, 64, 512]),
 )
-def test_random_cycles_take_as_long_as_they_do_task_by_task(before, body, after, count):
+def test_random_cycles_take_as_long_as_they_do_task_by_task(before, body, after, count, short):
+    """Also where few of the rounds that there is memory for are thought to be under way."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(steady, "_FEWEST", 0)
+        patch.setattr(steady, "_TASKS", short)
         patch.setattr(cycles, "_TASKS", 0)
         check(made(before, body, count, after))
