@@ -12,7 +12,8 @@ in `nkisim.cost.joining`: which become one. These are made here, once, for every
 * a load or store that swaps the axes of a tile, which DMA would do element by element, is
   transposed by the Tensor Engine, and goes in long runs;
 * unless the kernel asks for an engine: copies and products or sums with a scalar run on Vector or
-  Scalar, fills on GpSimd or Vector, whichever has less to do in all; a long reciprocal on Scalar.
+  Scalar, fills on GpSimd or Vector, whichever has less to do (see `nkisim.cost.engines`); a long
+  reciprocal on Scalar.
 """
 
 from __future__ import annotations
