@@ -1,8 +1,4 @@
-"""`python -m kernels.validation [NAME ...]`: modelled against published, for every point.
-
-With `--full`, kernels are modelled in all of their iterations, and the differences to the usual few
-are shown.
-"""
+"""`python -m kernels.validation [NAME ...]`: modelled against published, for every point."""
 
 from __future__ import annotations
 
@@ -31,12 +27,11 @@ _LISTS = [
 ]
 
 
-def evaluate(points: Iterable[Point], *, full: bool = False, progress: bool = False) -> list[Row]:
+def evaluate(points: Iterable[Point], *, progress: bool = False) -> list[Row]:
     """(point, modelled microseconds) for each point; kernels that occur twice are traced once.
 
     Args:
         points: which.
-        full: model every iteration of every kernel (a minute or two instead of seconds).
         progress: name each point on standard error.
     """
     known: dict[tuple, float] = {}
@@ -46,7 +41,7 @@ def evaluate(points: Iterable[Point], *, full: bool = False, progress: bool = Fa
         if key not in known:
             if progress:
                 print(p.name, file=sys.stderr, flush=True)
-            known[key] = p.modelled_us(full)
+            known[key] = p.modelled_us()
         rows.append((p, known[key]))
     return rows
 
@@ -70,20 +65,6 @@ def table(rows: list[Row], what: str = "points") -> str:
     return "\n".join(out)
 
 
-def shortening(few: Iterable[Row], every: Iterable[Row]) -> list[tuple[Point, float]]:
-    """What running a few iterations changes: (point, few over every - 1), the largest first.
-
-    Args:
-        few, every: rows of the same points from :func:`evaluate`, without and with `full`.
-    """
-    found = [
-        (p, short / whole - 1)
-        for (p, short), (_, whole) in zip(few, every, strict=True)
-        if p.shortened
-    ]
-    return sorted(found, key=lambda row: -abs(row[1]))
-
-
 def slower(names: Iterable[str], modelled: dict[str, float]) -> list[str]:
     """Those of the names that are modelled as slower than the name before, by more than 0.1 %."""
     names = list(names)
@@ -97,9 +78,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("names", nargs="*", help="parts of names of points; all when none")
     parser.add_argument("--json", type=output_file, help="also write the rows to this file")
-    parser.add_argument(
-        "--full", action="store_true", help="model every iteration (a minute or two)"
-    )
     options = parser.parse_args(argv)
     names = options.names
     known = [p.name for _, _, every in _LISTS for p in every]
@@ -111,14 +89,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         chosen = [p for p in every if not names or any(n in p.name for n in names)]
         if not chosen:
             continue
-        rows = evaluate(chosen, full=options.full, progress=True)
+        rows = evaluate(chosen, progress=True)
         print(f"{title}\n{table(rows, what)}\n")
-        if options.full and any(p.shortened for p in chosen):
-            wide = max(len(p.name) for p, _ in rows)
-            print("modelled from a few iterations, against all of them:")
-            for p, change in shortening(evaluate(chosen), rows):
-                print(f"{p.name:{wide}} {change:+8.2%}")
-            print()
         written += [{"core": p.core, "name": p.name, "modelled_us": m} for p, m in rows]
     if options.json:
         write_whole(options.json, json.dumps(written, indent=1))

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from nkisim.machine import Machine
 
 
+_REPETITIONS = (10, 20)  # between which a slope is taken
+
+
 @dataclass(frozen=True)
 class Point:
     """One published number.
@@ -27,7 +30,6 @@ class Point:
         kernel: `module.function` of this package.
         args: makes the arguments, from the number of iterations of the outermost loop.
         repeats: that number in the published kernel.
-        sample: two smaller numbers; see `modelled_us`.
         trust: "high" or "medium".
         family: points of one plot colour.
         core: "v2", "v3", or "v3 static": NeuronCore-v3, compiled with --disable-dge.
@@ -42,30 +44,14 @@ class Point:
     trust: str
     family: str
     repeats: int = 1
-    sample: tuple[int, int] = (2, 4)
     core: str = "v2"
 
-    @property
-    def shortened(self) -> bool:
-        """Whether the model runs fewer iterations than the published kernel has."""
-        return self.how != "slope" and self.repeats > self.sample[1]
-
-    def modelled_us(self, full: bool = False) -> float:
-        """What the cost model gives, in microseconds.
-
-        A kernel whose outermost loop does the same again and again is modelled for two small
-        numbers of iterations, and the line through both is followed to the published number.
-
-        Args:
-            full: model all iterations instead, which takes seconds for the large kernels.
-        """
-        few, many = self.sample
+    def modelled_us(self) -> float:
+        """What the cost model gives, in microseconds."""
         if self.how == "slope":
+            few, many = _REPETITIONS
             return (self._at(many) - self._at(few)) / (many - few)
-        if full or not self.shortened:
-            return self._at(self.repeats)
-        start = self._at(few)
-        return start + (self.repeats - few) * (self._at(many) - start) / (many - few)
+        return self._at(self.repeats)
 
     @property
     def function(self) -> Kernel:

@@ -57,18 +57,18 @@ def _points() -> list[Point]:
     points = [
         # K = N = 8192 and M = 4096; the outermost loop is over blocks of n, m and m.
         Point("matmul, full", 6970, "matmul", "latency", "matmul.matmul_full",
-              lambda n: (bf16(8192, 4096), bf16(8192, 1024 * n)), "high", "matmul", 8, (1, 2)),
+              lambda n: (bf16(8192, 4096), bf16(8192, 1024 * n)), "high", "matmul", 8),
         Point("matmul, blocked", 22070, "matmul", "latency", "matmul.matmul_blocked",
-              lambda m: (bf16(8192, 256 * m), bf16(8192, 8192)), "medium", "matmul", 16, (1, 2)),
+              lambda m: (bf16(8192, 256 * m), bf16(8192, 8192)), "medium", "matmul", 16),
         Point("matmul, hoisted", 42960, "matmul", "latency", "matmul.matmul_hoisted",
-              lambda m: (bf16(8192, 128 * m), bf16(8192, 8192)), "medium", "matmul", 32, (1, 2)),
+              lambda m: (bf16(8192, 128 * m), bf16(8192, 8192)), "medium", "matmul", 32),
     ]  # fmt: skip
     for name, us, kernel, options, rows in _GROUPS:
         points.append(
             Point(f"matmul, {name}, Autocomp", us, "autocomp", "latency", f"matmul.{kernel}",
                   lambda m, options=options, rows=rows: (
                       bf16(8192, 128 * rows * m), bf16(8192, 8192), *options),
-                  "high", "matmul", 32 // rows, (1, 2))
+                  "high", "matmul", 32 // rows)
         )  # fmt: skip
     for channels, length, version, us, trust, note in _MAMBA:
         points.append(
@@ -80,7 +80,7 @@ def _points() -> list[Point]:
             Point(f"layernorm v{version}, 4096 x 8192", us, "layernorm", "latency",
                   f"layernorm.layernorm_v{version}",
                   lambda n: (spec(128 * n, 8192), spec(8192), spec(8192)),
-                  "medium", "normalisation", 32, (6, 10))
+                  "medium", "normalisation", 32)
         )  # fmt: skip
     points.append(
         Point("exp, 250 x 512", 29.26, "exp", "latency", "elementwise.exp",
@@ -91,19 +91,19 @@ def _points() -> list[Point]:
         points.append(
             Point(f"add, {name}", us, source, how, f"vector_add.{kernel}",
                   lambda n, step=step, tile=tile: (spec(n * step), spec(n * step), tile),
-                  "high", "elementwise", size // step, (50, 100))
+                  "high", "elementwise", size // step)
         )  # fmt: skip
     for dtype, pool, us in _CONVS:
         points.append(
             Point(f"convolution {np.dtype(dtype)}, pool {pool}", us, "cs149", "latency",
-                  "convolution.conv2d", _conv(dtype, pool), "medium", "convolution", 111, (25, 45))
+                  "convolution.conv2d", _conv(dtype, pool), "medium", "convolution", 111)
         )  # fmt: skip
-    for name, us, kernel, options, sample in _DEPTHWISE:
+    for name, us, kernel, options in _DEPTHWISE:
         points.append(
             Point(f"depthwise convolution, {name}, Autocomp", us, "autocomp conv1d", "latency",
                   f"depthwise.{kernel}",
                   lambda n, options=options: (spec(n, 512, 1, 2048), spec(512, 1, 1, 3), *options),
-                  "high", "convolution", 8, sample)
+                  "high", "convolution", 8)
         )  # fmt: skip
     for columns, us in ((128, 187), (512, 701), (2048, 2839), (4096, 5740)):
         points.append(
@@ -120,33 +120,33 @@ def _points() -> list[Point]:
     points += [
         Point("dependent load, a hop", 2.267, "triton-viz", "slope", "dma.chase",
               lambda n: (spec(1024, 1, dtype=np.uint32), spec(1, 1, dtype=np.uint32), n),
-              "high", "DMA", sample=(10, 20)),
+              "high", "DMA"),
         Point("8 KiB to HBM and back", 2.618, "triton-viz", "slope", "dma.round_trips",
-              lambda n: (spec(128, 16), n), "high", "DMA", sample=(10, 20)),
+              lambda n: (spec(128, 16), n), "high", "DMA"),
     ]  # fmt: skip
     points += [
         Point(f"{name}, NKIBench", us, "nkibench", "latency", kernel, args, "high", family,
-              repeats, sample)
-        for name, us, kernel, args, family, repeats, sample in (
+              repeats)
+        for name, us, kernel, args, family, repeats in (
             ("SiLU 4096 x 7168", 1333.2, "nkibench.silu",
-             lambda n: (spec(128, n, 7168),), "elementwise", 32, (2, 4)),
+             lambda n: (spec(128, n, 7168),), "elementwise", 32),
             ("AdamW 10944 x 2048", 1999.8, "nkibench.adamw",
-             lambda n: (spec(128 * n, 2048),) * 4, "elementwise", 86, (4, 8)),
+             lambda n: (spec(128 * n, 2048),) * 4, "elementwise", 86),
             ("rotary embedding 128 x 262144", 4333.0, "nkibench.rope",
              lambda n: (spec(128, 512 * n), *(spec(64, 512 * n),) * 2),
-             "elementwise", 512, (20, 40)),
+             "elementwise", 512),
             ("batched matmul 16 x 4096 x 64 x 4096", 4610.9, "nkibench.bmm",
-             lambda n: (spec(n, 4096, 64), spec(n, 64, 4096)), "matmul", 16, (1, 2)),
+             lambda n: (spec(n, 4096, 64), spec(n, 64, 4096)), "matmul", 16),
             ("batched matmul and softmax", 11999.6, "nkibench.bmm_softmax",
-             lambda n: (spec(n, 4096, 64), spec(n, 64, 4096)), "matmul", 16, (1, 2)),
+             lambda n: (spec(n, 4096, 64), spec(n, 64, 4096)), "matmul", 16),
             ("mamba 256 x 7168", 2888.7, "mamba.mamba_v1",
-             lambda n: _mamba(7168)(n), "Mamba", 2, (1, 2)),
+             lambda n: _mamba(7168)(n), "Mamba", 2),
             ("add, RMSNorm, matmul 4096 x 1024 x 2048", 1221.9, "nkibench.add_rmsnorm_matmul",
              lambda n: (spec(128 * n, 1024), spec(1024, 2048), spec(128 * n, 1024), spec(1024)),
-             "normalisation", 32, (6, 10)),
+             "normalisation", 32),
             ("matmul, add, RMSNorm 4096 x 2048 x 2048", 2666.6, "nkibench.matmul_add_rmsnorm",
              lambda n: (spec(128 * n, 2048), spec(2048, 2048), spec(128 * n, 2048), spec(2048)),
-             "normalisation", 32, (6, 10)),
+             "normalisation", 32),
         )
     ]  # fmt: skip
     for name, us in (("v1", 636), ("chunks", 359)):
@@ -161,17 +161,17 @@ def _points() -> list[Point]:
         points.append(
             Point(f"attention, {name}, 4096 x 64", us, "autocomp", "latency",
                   f"attention.{kernel}", lambda n: (spec(128 * n, 64), *(spec(4096, 64),) * 2),
-                  "high", "attention", 32, (16, 32))
+                  "high", "attention", 32)
         )  # fmt: skip
     points.append(
         Point("attention, through HBM, 4096 x 128", 3093, "autocomp", "latency",
               "attention.through_hbm", lambda n: (spec(128, 128 * n), *(spec(128, 4096),) * 2),
-              "high", "attention", 32, (16, 32))
+              "high", "attention", 32)
     )  # fmt: skip
     for gib, us in ((1, 3934), (2, 7867), (4, 15746), (8, 31463)):
         points.append(
             Point(f"read {gib} GiB", us, "memory", "body", "dma.read",
-                  lambda n: (spec(8, 128, 8192), n), "medium", "DMA", 256 * gib, (16, 32))
+                  lambda n: (spec(8, 128, 8192), n), "medium", "DMA", 256 * gib)
         )  # fmt: skip
     return points
 
@@ -240,13 +240,13 @@ _CONVS = [
     (np.float16, 2, 1275),
 ]
 
-# (name, microseconds, kernel, options, sample), in the order of the source.
+# (name, microseconds, kernel, options), in the order of the source.
 _DEPTHWISE = [
-    ("all at once", 8007, "all_at_once", (), (7, 8)),  # eight images do not fit SBUF, fewer do
-    ("an image at a time", 7934, "one_at_a_time", (), (2, 4)),
-    ("sums in PSUM", 5602, "sums_in_psum", (), (2, 4)),
-    ("weights in PSUM", 4955, "weights_in_psum", (), (2, 4)),
-    ("blocks of 64", 461, "weights_in_psum", (64,), (2, 4)),
+    ("all at once", 8007, "all_at_once", ()),
+    ("an image at a time", 7934, "one_at_a_time", ()),
+    ("sums in PSUM", 5602, "sums_in_psum", ()),
+    ("weights in PSUM", 4955, "weights_in_psum", ()),
+    ("blocks of 64", 461, "weights_in_psum", (64,)),
 ]
 
 POINTS = _points()

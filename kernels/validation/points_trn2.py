@@ -30,7 +30,7 @@ def _points() -> list[Point]:
         points.append(
             Point(f"add, {name}", us, source, "latency", f"vector_add.{kernel}",
                   lambda n, step=step, tile=tile: (spec(n * step), spec(n * step), tile),
-                  "high", "elementwise", size // step, (50, 100), core)
+                  "high", "elementwise", size // step, core)
         )  # fmt: skip
     for run, us in ((1, 46.47), (2, 46.85)):
         points.append(
@@ -45,7 +45,7 @@ def _points() -> list[Point]:
                   lambda n, dtype=dtype, pool=pool: (
                       spec(1, 256, 2 * n + 2, 224, dtype=dtype),
                       spec(256, 256, 3, 3, dtype=dtype), spec(256, 1, dtype=dtype), pool),
-                  "medium", "convolution", 111, (10, 20), "v3 static")
+                  "medium", "convolution", 111, "v3 static")
         )  # fmt: skip
     for name, kernel, make, latencies in _ATTENTION:
         points += [
@@ -59,12 +59,12 @@ def _points() -> list[Point]:
         Point(f"product and GELU {m} x {k} x {n}, {dtype}", us, "fusion", "latency",
               "mlp.product_gelu",
               lambda rows, k=k, n=n, make=make: (make(k, 128 * rows), make(k, n), make(1, n)),
-              "medium", "matmul", m // 128, (2, 4), "v3")
+              "medium", "matmul", m // 128, "v3")
         for m, k, n, dtype, make, us in _MLPS
     ]  # fmt: skip
     points += [
         Point(f"matmul {name}", us, source, "latency", f"matmul.{kernel}", args, trust, "matmul",
-              repeats, (1, 2), "v3")
+              repeats, "v3")
         for name, us, source, kernel, args, trust, repeats in _MATMULS
     ]  # fmt: skip
     return points

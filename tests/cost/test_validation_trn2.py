@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 import nkisim
 from kernels.validation import convolution, matmul, mlp, transpose, vector_add, wide_attention
-from kernels.validation.__main__ import errors, evaluate, shortening
+from kernels.validation.__main__ import errors, evaluate
 from kernels.validation.points_trn2 import POINTS, SOURCES
 from nkisim.cost import compute
 from nkisim.machine import GEN2, GEN3, GEN3_STATIC
@@ -58,14 +58,6 @@ def test_published_orders_hold(modelled):
     assert falls([modelled[f"matmul 2048, {stage}"] for stage in stages])
     assert modelled["matmul fp32, loads in the inner loop"] > 1.2 * modelled[
         "matmul fp32, blocks in all dimensions"]  # fmt: skip
-
-
-def test_a_few_iterations_stand_for_all():
-    names = "convolution float16, pool 2", "product and GELU 1024 x 2048 x 4096, fp32"
-    some = [p for p in POINTS if p.name in names]
-    changes = shortening(evaluate(some), evaluate(some, full=True))
-    assert len(changes) == 2
-    assert all(abs(change) < 0.02 for _, change in changes)
 
 
 def test_a_transfer_costs_the_engine_that_starts_it_more_where_its_descriptors_are_written_then():
