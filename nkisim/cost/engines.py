@@ -71,7 +71,7 @@ def assign_engines(work: Work) -> list[Job]:
         else:
             load[job.engine] += job.busy
     most = max(free, key=free.__getitem__)
-    step = sum(job.busy for job in options[most]) / _STEPS
+    step = sum(job.busy for job in options[most]) / _STEPS or 1.0  # if all of them take no time
     steps = {kind: [(job, round(job.busy / step)) for job in options[kind]] for kind in free}
     level = [round(ns / step) for ns in load]  # the loads in steps
     counts: dict[Job, int] = defaultdict(int)

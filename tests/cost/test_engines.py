@@ -110,6 +110,12 @@ def test_a_sort_that_there_is_little_of_takes_turns_too():
     assert abs(found[VECTOR] - found[SCALAR]) <= 900 + 0.01 * 400 * 803
 
 
+def test_tasks_may_take_no_time():
+    """As do those that a finding supposes to be done along with others."""
+    nothing, work_of_vector = kind(vector=0.0, scalar=0.0), kind(vector=90.0)
+    assert engines([work_of_vector, nothing, nothing]) == [VECTOR, SCALAR, SCALAR]
+
+
 def test_what_only_one_engine_can_do_runs_there():
     product, sums = kind(tensor=400.0), kind(vector=90.0)
     assert engines([product, sums] * 50) == [Engine.TENSOR, VECTOR] * 50
