@@ -37,7 +37,7 @@ def evaluate(points: Iterable[Point], *, progress: bool = False) -> list[Row]:
     known: dict[tuple, float] = {}
     rows = []
     for p in points:
-        key = (p.kernel, p.how, p.repeats, p.core, repr(p.args(2)))
+        key = (p.kernel, p.how, p.core, repr(p.args))
         if key not in known:
             if progress:
                 print(p.name, file=sys.stderr, flush=True)

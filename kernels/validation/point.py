@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -28,8 +27,7 @@ class Point:
         how: what was measured: "latency" (with launch overhead), "body" (without), or "slope"
             (microseconds for each repetition).
         kernel: `module.function` of this package.
-        args: makes the arguments, from the number of iterations of the outermost loop.
-        repeats: that number in the published kernel.
+        args: its arguments; of a slope all but the last one, the number of repetitions.
         trust: "high" or "medium".
         family: points of one plot colour.
         core: "v2", "v3", or "v3 static": NeuronCore-v3, compiled with --disable-dge.
@@ -40,18 +38,17 @@ class Point:
     source: str
     how: str
     kernel: str
-    args: Callable[[int], tuple]
+    args: tuple
     trust: str
     family: str
-    repeats: int = 1
     core: str = "v2"
 
     def modelled_us(self) -> float:
         """What the cost model gives, in microseconds."""
         if self.how == "slope":
             few, many = _REPETITIONS
-            return (self._at(many) - self._at(few)) / (many - few)
-        return self._at(self.repeats)
+            return (self._profile(*self.args, many) - self._profile(*self.args, few)) / (many - few)
+        return self._profile(*self.args)
 
     @property
     def function(self) -> Kernel:
@@ -67,12 +64,12 @@ class Point:
         cores = {"v2": machine.GEN2, "v3": machine.GEN3, "v3 static": machine.GEN3_STATIC}
         return cores[self.core]
 
-    def _at(self, repeats: int) -> float:
+    def _profile(self, *args: object) -> float:
         import nkisim
 
         # Some of them spill, which is the point, and one only loads.
         with nkisim.checks(sbuf="off", psum="off", output="off"):
-            found = nkisim.profile(self.function.on(self.machine), *self.args(repeats))
+            found = nkisim.profile(self.function.on(self.machine), *args)
         return found.latency_us if self.how == "latency" else found.body_us
 
 

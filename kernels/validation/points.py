@@ -7,8 +7,6 @@ and why they do not count. Reading this module traces nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from kernels import bench
@@ -35,124 +33,102 @@ SOURCES = {
 }
 
 
-def _mamba(length: int) -> Callable[[int], tuple]:
-    def args(tiles: int) -> tuple:
-        row = spec(1, 16, length)
-        plane = spec(1, 128 * tiles, length)
-        return plane, plane, spec(128 * tiles, 16), row, row
-
-    return args
+def _mamba(channels: int, length: int) -> tuple:
+    row, plane = spec(1, 16, length), spec(1, channels, length)
+    return plane, plane, spec(channels, 16), row, row
 
 
-def _conv(dtype: object, pool: int) -> Callable[[int], tuple]:
-    def args(row_pairs: int) -> tuple:
-        x = spec(1, 256, 2 * row_pairs + 2, 224, dtype=dtype)
-        weights = spec(256, 256, 3, 3, dtype=dtype)
-        return x, weights, spec(256, 1, dtype=dtype), pool
-
-    return args
+def _conv(dtype: object, pool: int) -> tuple:
+    x, weights = spec(1, 256, 224, 224, dtype=dtype), spec(256, 256, 3, 3, dtype=dtype)
+    return x, weights, spec(256, 1, dtype=dtype), pool
 
 
 def _points() -> list[Point]:
+    pair = bf16(8192, 4096), bf16(8192, 8192)  # the left one transposed
     points = [
-        # K = N = 8192 and M = 4096; the outermost loop is over blocks of n, m and m.
-        Point("matmul, full", 6970, "matmul", "latency", "matmul.matmul_full",
-              lambda n: (bf16(8192, 4096), bf16(8192, 1024 * n)), "high", "matmul", 8),
-        Point("matmul, blocked", 22070, "matmul", "latency", "matmul.matmul_blocked",
-              lambda m: (bf16(8192, 256 * m), bf16(8192, 8192)), "medium", "matmul", 16),
-        Point("matmul, hoisted", 42960, "matmul", "latency", "matmul.matmul_hoisted",
-              lambda m: (bf16(8192, 128 * m), bf16(8192, 8192)), "medium", "matmul", 32),
+        Point("matmul, full", 6970, "matmul", "latency", "matmul.matmul_full", pair, "high",
+              "matmul"),
+        Point("matmul, blocked", 22070, "matmul", "latency", "matmul.matmul_blocked", pair,
+              "medium", "matmul"),
+        Point("matmul, hoisted", 42960, "matmul", "latency", "matmul.matmul_hoisted", pair,
+              "medium", "matmul"),
     ]  # fmt: skip
-    for name, us, kernel, options, rows in _GROUPS:
+    for name, us, kernel, options in _GROUPS:
         points.append(
             Point(f"matmul, {name}, Autocomp", us, "autocomp", "latency", f"matmul.{kernel}",
-                  lambda m, options=options, rows=rows: (
-                      bf16(8192, 128 * rows * m), bf16(8192, 8192), *options),
-                  "high", "matmul", 32 // rows)
+                  (*pair, *options), "high", "matmul")
         )  # fmt: skip
     for channels, length, version, us, trust, note in _MAMBA:
         points.append(
             Point(f"mamba v{version}, {channels} x {length}{note}", us, "mamba", "latency",
-                  f"mamba.mamba_v{version}", _mamba(length), trust, "Mamba", channels // 128)
+                  f"mamba.mamba_v{version}", _mamba(channels, length), trust, "Mamba")
         )  # fmt: skip
     for version, us in ((1, 2311), (2, 1969)):
         points.append(
             Point(f"layernorm v{version}, 4096 x 8192", us, "layernorm", "latency",
                   f"layernorm.layernorm_v{version}",
-                  lambda n: (spec(128 * n, 8192), spec(8192), spec(8192)),
-                  "medium", "normalisation", 32)
+                  (spec(4096, 8192), spec(8192), spec(8192)), "medium", "normalisation")
         )  # fmt: skip
     points.append(
         Point("exp, 250 x 512", 29.26, "exp", "latency", "elementwise.exp",
-              lambda _: (spec(250, 512),), "high", "elementwise")
+              (spec(250, 512),), "high", "elementwise")
     )  # fmt: skip
     for name, us, source, how, kernel, size, tile in _ADDS:
-        step = tile if kernel == "add_columns" else 128 * tile
         points.append(
             Point(f"add, {name}", us, source, how, f"vector_add.{kernel}",
-                  lambda n, step=step, tile=tile: (spec(n * step), spec(n * step), tile),
-                  "high", "elementwise", size // step)
+                  (spec(size), spec(size), tile), "high", "elementwise")
         )  # fmt: skip
     for dtype, pool, us in _CONVS:
         points.append(
             Point(f"convolution {np.dtype(dtype)}, pool {pool}", us, "cs149", "latency",
-                  "convolution.conv2d", _conv(dtype, pool), "medium", "convolution", 111)
+                  "convolution.conv2d", _conv(dtype, pool), "medium", "convolution")
         )  # fmt: skip
     for name, us, kernel, options in _DEPTHWISE:
         points.append(
             Point(f"depthwise convolution, {name}, Autocomp", us, "autocomp conv1d", "latency",
                   f"depthwise.{kernel}",
-                  lambda n, options=options: (spec(n, 512, 1, 2048), spec(512, 1, 1, 3), *options),
-                  "high", "convolution", 8)
+                  (spec(8, 512, 1, 2048), spec(512, 1, 1, 3), *options), "high", "convolution")
         )  # fmt: skip
     for columns, us in ((128, 187), (512, 701), (2048, 2839), (4096, 5740)):
         points.append(
             Point(f"stride-2 stores, {columns}", us, "triton-viz", "latency",
-                  "dma.strided_stores", lambda _, columns=columns: (spec(128, columns),),
-                  "medium", "DMA")
+                  "dma.strided_stores", (spec(128, columns),), "medium", "DMA")
         )  # fmt: skip
     for size, row, rate in (("128 B", 128, 40.8), ("2 KiB", 2048, 207.5),
                             ("4 KiB", 4096, 220.0), ("32 KiB", 32768, 270.8)):  # fmt: skip
         points.append(
             Point(f"four reads, {size} rows", 4 * 128 * row / rate / 1e3, "triton-viz", "body",
-                  "dma.reads", lambda _, row=row: (spec(4, 128, row // 4),), "medium", "DMA")
+                  "dma.reads", (spec(4, 128, row // 4),), "medium", "DMA")
         )  # fmt: skip
     points += [
         Point("dependent load, a hop", 2.267, "triton-viz", "slope", "dma.chase",
-              lambda n: (spec(1024, 1, dtype=np.uint32), spec(1, 1, dtype=np.uint32), n),
-              "high", "DMA"),
+              (spec(1024, 1, dtype=np.uint32), spec(1, 1, dtype=np.uint32)), "high", "DMA"),
         Point("8 KiB to HBM and back", 2.618, "triton-viz", "slope", "dma.round_trips",
-              lambda n: (spec(128, 16), n), "high", "DMA"),
+              (spec(128, 16),), "high", "DMA"),
     ]  # fmt: skip
     points += [
-        Point(f"{name}, NKIBench", us, "nkibench", "latency", kernel, args, "high", family,
-              repeats)
-        for name, us, kernel, args, family, repeats in (
-            ("SiLU 4096 x 7168", 1333.2, "nkibench.silu",
-             lambda n: (spec(128, n, 7168),), "elementwise", 32),
+        Point(f"{name}, NKIBench", us, "nkibench", "latency", kernel, args, "high", family)
+        for name, us, kernel, args, family in (
+            ("SiLU 4096 x 7168", 1333.2, "nkibench.silu", (spec(128, 32, 7168),), "elementwise"),
             ("AdamW 10944 x 2048", 1999.8, "nkibench.adamw",
-             lambda n: (spec(128 * n, 2048),) * 4, "elementwise", 86),
+             (spec(128 * 86, 2048),) * 4, "elementwise"),  # in whole tiles
             ("rotary embedding 128 x 262144", 4333.0, "nkibench.rope",
-             lambda n: (spec(128, 512 * n), *(spec(64, 512 * n),) * 2),
-             "elementwise", 512),
+             (spec(128, 262144), *(spec(64, 262144),) * 2), "elementwise"),
             ("batched matmul 16 x 4096 x 64 x 4096", 4610.9, "nkibench.bmm",
-             lambda n: (spec(n, 4096, 64), spec(n, 64, 4096)), "matmul", 16),
+             (spec(16, 4096, 64), spec(16, 64, 4096)), "matmul"),
             ("batched matmul and softmax", 11999.6, "nkibench.bmm_softmax",
-             lambda n: (spec(n, 4096, 64), spec(n, 64, 4096)), "matmul", 16),
-            ("mamba 256 x 7168", 2888.7, "mamba.mamba_v1",
-             lambda n: _mamba(7168)(n), "Mamba", 2),
+             (spec(16, 4096, 64), spec(16, 64, 4096)), "matmul"),
+            ("mamba 256 x 7168", 2888.7, "mamba.mamba_v1", _mamba(256, 7168), "Mamba"),
             ("add, RMSNorm, matmul 4096 x 1024 x 2048", 1221.9, "nkibench.add_rmsnorm_matmul",
-             lambda n: (spec(128 * n, 1024), spec(1024, 2048), spec(128 * n, 1024), spec(1024)),
-             "normalisation", 32),
+             (spec(4096, 1024), spec(1024, 2048), spec(4096, 1024), spec(1024)), "normalisation"),
             ("matmul, add, RMSNorm 4096 x 2048 x 2048", 2666.6, "nkibench.matmul_add_rmsnorm",
-             lambda n: (spec(128 * n, 2048), spec(2048, 2048), spec(128 * n, 2048), spec(2048)),
-             "normalisation", 32),
+             (spec(4096, 2048), spec(2048, 2048), spec(4096, 2048), spec(2048)), "normalisation"),
         )
     ]  # fmt: skip
     for name, us in (("v1", 636), ("chunks", 359)):
         points.append(
             Point(f"mamba {name}, 256 x 2048, Autocomp", us, "autocomp", "latency",
-                  f"mamba.mamba_{name}", _mamba(2048), "high", "Mamba", 2)
+                  f"mamba.mamba_{name}", _mamba(256, 2048), "high", "Mamba")
         )  # fmt: skip
     for name, kernel, us in (
         ("small heads", "small_heads", 558),
@@ -160,30 +136,28 @@ def _points() -> list[Point]:
     ):
         points.append(
             Point(f"attention, {name}, 4096 x 64", us, "autocomp", "latency",
-                  f"attention.{kernel}", lambda n: (spec(128 * n, 64), *(spec(4096, 64),) * 2),
-                  "high", "attention", 32)
+                  f"attention.{kernel}", (spec(4096, 64),) * 3, "high", "attention")
         )  # fmt: skip
     points.append(
         Point("attention, through HBM, 4096 x 128", 3093, "autocomp", "latency",
-              "attention.through_hbm", lambda n: (spec(128, 128 * n), *(spec(128, 4096),) * 2),
-              "high", "attention", 32)
+              "attention.through_hbm", (spec(128, 4096),) * 3, "high", "attention")
     )  # fmt: skip
     for gib, us in ((1, 3934), (2, 7867), (4, 15746), (8, 31463)):
         points.append(
             Point(f"read {gib} GiB", us, "memory", "body", "dma.read",
-                  lambda n: (spec(8, 128, 8192), n), "medium", "DMA", 256 * gib)
+                  (spec(8, 128, 8192), 256 * gib), "medium", "DMA")
         )  # fmt: skip
     return points
 
 
-# (name, microseconds, kernel, options, rows of tiles in a group). The order is that of the source.
+# (name, microseconds, kernel, options). The order is that of the source.
 _GROUPS = [
-    ("tiled", 20990, "matmul_tiled", (), 1),
-    ("groups of 1 x 2", 28680, "matmul_groups", (1, 2), 1),
-    ("groups of 2 x 2", 11800, "matmul_groups", (2, 2), 2),
-    ("groups of 4 x 2", 8070, "matmul_groups", (4, 2), 4),
-    ("groups of 4 x 2, wider loads", 7620, "matmul_groups", (4, 2, 2), 4),
-    ("groups of 4 x 2, widest loads", 6960, "matmul_groups", (4, 2, 4, 2, True), 4),
+    ("tiled", 20990, "matmul_tiled", ()),
+    ("groups of 1 x 2", 28680, "matmul_groups", (1, 2)),
+    ("groups of 2 x 2", 11800, "matmul_groups", (2, 2)),
+    ("groups of 4 x 2", 8070, "matmul_groups", (4, 2)),
+    ("groups of 4 x 2, wider loads", 7620, "matmul_groups", (4, 2, 2)),
+    ("groups of 4 x 2, widest loads", 6960, "matmul_groups", (4, 2, 4, 2, True)),
 ]
 
 # (channels, length, version, microseconds, trust, note). 16 states, fp32, batch 1.

@@ -80,7 +80,7 @@ def _points() -> list[Point]:
         for name, us, options in _SMALL_HEADS
     ]  # fmt: skip
     return [
-        Point(name, us, source, "latency", kernel, lambda _, args=args: args, "high", family)
+        Point(name, us, source, "latency", kernel, args, "high", family)
         for name, us, source, kernel, args, family in rows
     ]
 

@@ -26,46 +26,39 @@ SOURCES = {
 def _points() -> list[Point]:
     points = []
     for name, us, source, kernel, size, tile, core in _ADDS:
-        step = tile if kernel == "add_columns" else 128 * tile
         points.append(
             Point(f"add, {name}", us, source, "latency", f"vector_add.{kernel}",
-                  lambda n, step=step, tile=tile: (spec(n * step), spec(n * step), tile),
-                  "high", "elementwise", size // step, core)
+                  (spec(size), spec(size), tile), "high", "elementwise", core)
         )  # fmt: skip
     for run, us in ((1, 46.47), (2, 46.85)):
         points.append(
             Point(f"transpose 1024 x 1024, profile {run}", us, "profiles", "latency",
-                  "transpose.transpose_tiles", lambda _: (spec(1024, 1024),),
-                  "high", "matmul", core="v3 static")
+                  "transpose.transpose_tiles", (spec(1024, 1024),), "high", "matmul", "v3 static")
         )  # fmt: skip
     for dtype, pool, us in _CONVS:
         points.append(
             Point(f"convolution {np.dtype(dtype)}, pool {pool}", us, "cs149-2025", "latency",
                   "convolution.conv2d_rows",
-                  lambda n, dtype=dtype, pool=pool: (
-                      spec(1, 256, 2 * n + 2, 224, dtype=dtype),
-                      spec(256, 256, 3, 3, dtype=dtype), spec(256, 1, dtype=dtype), pool),
-                  "medium", "convolution", 111, "v3 static")
+                  (spec(1, 256, 224, 224, dtype=dtype), spec(256, 256, 3, 3, dtype=dtype),
+                   spec(256, 1, dtype=dtype), pool),
+                  "medium", "convolution", "v3 static")
         )  # fmt: skip
     for name, kernel, make, latencies in _ATTENTION:
         points += [
             Point(f"attention, {name}, {rows} x 128", us, "fusion", "latency",
-                  f"wide_attention.{kernel}",
-                  lambda _, rows=rows, make=make: (make(128, rows),) * 3,
-                  "high", "attention", core="v3")
+                  f"wide_attention.{kernel}", (make(128, rows),) * 3, "high", "attention", "v3")
             for rows, us in zip((512, 1024, 2048, 4096), latencies, strict=True)
         ]  # fmt: skip
     points += [
         Point(f"product and GELU {m} x {k} x {n}, {dtype}", us, "fusion", "latency",
               "mlp.product_gelu",
-              lambda rows, k=k, n=n, make=make: (make(k, 128 * rows), make(k, n), make(1, n)),
-              "medium", "matmul", m // 128, "v3")
+              (make(k, m), make(k, n), make(1, n)), "medium", "matmul", "v3")
         for m, k, n, dtype, make, us in _MLPS
     ]  # fmt: skip
     points += [
         Point(f"matmul {name}", us, source, "latency", f"matmul.{kernel}", args, trust, "matmul",
-              repeats, "v3")
-        for name, us, source, kernel, args, trust, repeats in _MATMULS
+              "v3")
+        for name, us, source, kernel, args, trust in _MATMULS
     ]  # fmt: skip
     return points
 
@@ -115,26 +108,21 @@ _MLPS = [
 ]  # fmt: skip
 
 
-def _square(_: int) -> tuple:
-    return bf16(2048, 2048), bf16(2048, 2048)
-
+_WIDE = spec(8192, 4096), spec(8192, 8192)  # the left one transposed
+_SQUARE = bf16(2048, 2048)
 
 _MATMULS = [
-    ("fp32, loads in the inner loop", 39890, "optimisation", "matmul_tiled",
-     lambda n: (spec(8192, 128 * n), spec(8192, 8192)), "high", 32),
-    ("fp32, loads hoisted", 28300, "optimisation", "matmul_lists",
-     lambda n: (spec(8192, 128 * n), spec(8192, 8192)), "medium", 32),
-    ("fp32, blocks of 2 x 2 tiles", 28300, "optimisation", "matmul_lists",
-     lambda n: (spec(8192, 256 * n), spec(8192, 8192), 2), "medium", 16),
-    ("fp32, blocks in all dimensions", 28300, "optimisation", "matmul_full",
-     lambda n: (spec(8192, 4096), spec(8192, 1024 * n)), "medium", 8),
-    ("2048, two stages of K", 240.3, "autotune", "matmul_two_stages", _square, "high", 1),
+    ("fp32, loads in the inner loop", 39890, "optimisation", "matmul_tiled", _WIDE, "high"),
+    ("fp32, loads hoisted", 28300, "optimisation", "matmul_lists", _WIDE, "medium"),
+    ("fp32, blocks of 2 x 2 tiles", 28300, "optimisation", "matmul_lists", (*_WIDE, 2), "medium"),
+    ("fp32, blocks in all dimensions", 28300, "optimisation", "matmul_full", _WIDE, "medium"),
+    ("2048, two stages of K", 240.3, "autotune", "matmul_two_stages", (_SQUARE,) * 2, "high"),
     ("2048, two stages, one PSUM tile", 271.5, "autotune", "matmul_two_stages",
-     lambda n: (*_square(n), True), "medium", 1),
-    ("2048, loads first", 372.8, "autotune", "matmul_loads_first", _square, "medium", 1),
-    ("2048, transposed by DMA", 244.2, "autotune", "matmul_dma_transposed", _square, "high", 1),
-    ("2048, two products", 798.3, "autotune", "double_product",
-     lambda n: (*_square(n), bf16(2048, 2048)), "medium", 1),
+     (_SQUARE, _SQUARE, True), "medium"),
+    ("2048, loads first", 372.8, "autotune", "matmul_loads_first", (_SQUARE,) * 2, "medium"),
+    ("2048, transposed by DMA", 244.2, "autotune", "matmul_dma_transposed", (_SQUARE,) * 2,
+     "high"),
+    ("2048, two products", 798.3, "autotune", "double_product", (_SQUARE,) * 3, "medium"),
 ]  # fmt: skip
 
 POINTS = _points()

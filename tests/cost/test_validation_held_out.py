@@ -35,12 +35,12 @@ def test_held_out_points_are_no_points_of_the_model():
     """Neither by name, nor by kernel and arguments, nor by what was published."""
     assert len(HELD_OUT) == 25
     assert len({p.name for p in (*HELD_OUT, *POINTS)}) == len(HELD_OUT) + len(POINTS)
-    seen = {(p.kernel, repr(p.args(p.repeats))) for p in POINTS}
+    seen = {(p.kernel, repr(p.args)) for p in POINTS}
     for p in HELD_OUT:
         assert p.source in SOURCES
         assert p.trust in ("high", "medium")
         assert p.machine.name == "NeuronCore-v2"
-        assert (p.kernel, repr(p.args(p.repeats))) not in seen
+        assert (p.kernel, repr(p.args)) not in seen
 
 
 def test_ladders_are_in_the_published_order():
@@ -77,7 +77,7 @@ def test_powers_of_four_tiles_are_one_instruction():
 def test_grouped_attention_does_the_published_work():
     """Published: 2.33 GB of HBM, Vector active for 31.4 % of 19.11 ms, Scalar for 38.6 %."""
     (point,) = (p for p in HELD_OUT if p.name.startswith("grouped-query attention"))
-    found = profile(point.function, *point.args(1))
+    found = profile(point.function, *point.args)
     assert found.hbm_bytes == pytest.approx(2.33e9, rel=0.07)
     busy = {engine: use.busy_us for engine, use in found.engines.items()}
     assert busy["Vector"] == pytest.approx(0.314 * point.published_us, rel=0.05)
@@ -87,9 +87,9 @@ def test_grouped_attention_does_the_published_work():
 def test_the_right_operand_of_the_large_matmul_is_loaded_once():
     """Published: 9.06 GB read, which is w 32 times and x 12 times."""
     (point,) = (p for p in HELD_OUT if p.name.startswith("matmul 4096 x 5120"))
-    x, w = (np.prod(a.shape) * 4 for a in point.args(1))
+    x, w = (np.prod(a.shape) * 4 for a in point.args)
     assert 32 * w + 12 * x == pytest.approx(9.06e9, rel=0.002)
-    found = profile(point.function, *point.args(1))
+    found = profile(point.function, *point.args)
     assert found.hbm_bytes < 3e9
 
 
