@@ -16,7 +16,7 @@ import numpy as np
 from nkisim.cost.compute import Cost
 from nkisim.cost.dma import Transfer
 from nkisim.cost.tasks import Kind, Memory, Task, Work
-from nkisim.cost.touches import ON_CHIP, Touches
+from nkisim.cost.touches import Touches
 from nkisim.instruction import Engine
 from nkisim.machine import Machine
 from nkisim.memory import Space
@@ -61,7 +61,7 @@ class Residence:
             touches: what they touch, if it is known.
         """
         touches = touches or Touches(work)
-        tiles = np.flatnonzero(touches.is_in(*ON_CHIP))
+        tiles = np.flatnonzero(touches.on_chip)
         tiles = tiles[np.argsort(touches.first[tiles])]
         position = np.full(len(touches.numbers), -1)
         position[tiles] = np.arange(len(tiles))

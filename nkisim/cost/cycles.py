@@ -17,7 +17,7 @@ import numpy as np
 from nkisim.cost.allocation import capacities
 from nkisim.cost.engines import Job
 from nkisim.cost.tasks import Work
-from nkisim.cost.touches import ON_CHIP, Touches
+from nkisim.cost.touches import Touches
 from nkisim.machine import Machine
 
 # What of a cycle is scheduled in any case, in periods and in tasks.
@@ -65,7 +65,7 @@ def cycles_of(work: Work, touches: Touches, jobs: list[Job], machine: Machine) -
         jobs: each of them on its engine.
         machine: with the memories that tiles take.
     """
-    codes = _codes(work, jobs)
+    codes = _codes(work, touches, jobs)
     if not _ranked(codes):
         return []
     relations = _Relations(touches)
@@ -129,13 +129,12 @@ def _runs(codes: np.ndarray, period: int) -> list[tuple[int, int]]:
     return list(zip(first[long].tolist(), last[long].tolist(), strict=True))
 
 
-def _codes(work: Work, jobs: list[Job]) -> np.ndarray:
+def _codes(work: Work, touches: Touches, jobs: list[Job]) -> np.ndarray:
     """A number for what each task is, whatever it touches."""
     tasks, n = work.tasks, len(jobs)
     job = np.fromiter(map(id, jobs), np.int64, n)
     line = np.fromiter([id(task.instr.location) for task in tasks], np.int64, n)
-    reads = np.fromiter([len(task.reads) for task in tasks], np.int64, n)
-    return _mixed(job, line, reads)
+    return _mixed(job, line, touches.reads)
 
 
 class _Relations:
@@ -150,7 +149,7 @@ class _Relations:
 
     def __init__(self, touches: Touches) -> None:
         self.touches = touches
-        ignored = ~(touches.is_in(*ON_CHIP) | touches.changing())[touches.memory]
+        ignored = ~(touches.on_chip | touches.changing())[touches.memory]
         self.before, self.after = touches.gaps()
         self.before[ignored] = self.after[ignored] = -1
         self.kind = touches.kind[touches.memory]

@@ -111,7 +111,8 @@ class _Cut:
             times: how many periods are kept, relative to what mostly does.
         """
         self.cycle = cycle
-        short, far = max(1, _TASKS // cycle.period), -(-cycle.far // cycle.period)
+        self._far = far = -(-cycle.far // cycle.period)
+        short = max(1, _TASKS // cycle.period)
         # As many as there is memory for, or as may well be if that is most of the cycle.
         for under_way in (cycle.ahead, min(cycle.ahead, short)):
             self.behind = max(under_way, far, 1)
@@ -134,8 +135,7 @@ class _Cut:
         """
         if self.behind >= self.cycle.ahead:  # there is no memory for more
             return True
-        far = -(-self.cycle.far // self.cycle.period)
-        return far + under_way_ns / round_ns + 1 < self.behind
+        return self._far + under_way_ns / round_ns + 1 < self.behind
 
     def stand_ins(self, tasks: list[Task], renamed: dict[int, int]) -> dict[int, int]:
         """For the memory that the last tasks of the cycle touch: that which the last ones before

@@ -121,7 +121,7 @@ class Work:
         tasks: the tasks.
         memory: number -> what it is.
         choices: what the compiler was assumed to do, in words -> how often.
-        residence: which tiles are on chip when; None until all tasks are known.
+        residence: which tiles are on chip when, where that was looked up for all tasks; else None.
         kept: tiles that later iterations use in place of their own.
         reloaded: tiles that were stored to make room, and loaded again.
     """

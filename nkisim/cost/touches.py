@@ -10,8 +10,6 @@ import numpy as np
 from nkisim.cost.tasks import Work
 from nkisim.memory import Space
 
-ON_CHIP = (Space.SBUF, Space.PSUM)
-
 
 class Touches:
     """What the tasks of one core touch, one after the other: of each task first what it reads.
@@ -21,6 +19,7 @@ class Touches:
 
     Attributes:
         starts: where the touches of each task begin, and the end of the last one's.
+        reads: of each task, how many of its touches are of what it reads.
         task: of each touch, the position of its task.
         memory: of each touch, which of `numbers` it is.
         writes: of each touch, whether it is one of what the task writes.
@@ -38,8 +37,8 @@ class Touches:
         numbers = np.fromiter(map(itemgetter(0), self._flat), np.int64, len(self._flat))
         self.starts = np.concatenate(([0], np.cumsum(counts)))
         self.task = np.repeat(np.arange(len(tasks)), counts)
-        reads = np.fromiter([len(task.reads) for task in tasks], np.int64, len(tasks))
-        self.writes = np.arange(len(numbers)) >= (self.starts[:-1] + reads)[self.task]
+        self.reads = np.fromiter([len(task.reads) for task in tasks], np.int64, len(tasks))
+        self.writes = np.arange(len(numbers)) >= (self.starts[:-1] + self.reads)[self.task]
         # All touches of the first number, in their order, then those of the next one.
         self._order = order = np.argsort(numbers, kind="stable")
         ordered = numbers[order]
@@ -61,14 +60,10 @@ class Touches:
         """Of each touch, which part of the memory it is: the identity of a view."""
         return np.fromiter(map(id, map(itemgetter(1), self._flat)), np.int64, len(self._flat))
 
-    def is_in(self, *spaces: Space) -> np.ndarray:
-        """For each of `numbers`, whether it is in one of some memories."""
-        return np.array([kind.space in spaces for kind in self.kinds], bool)[self.kind]
-
     @property
-    def nbytes(self) -> np.ndarray:
-        """For each of `numbers`, the bytes a partition that it takes."""
-        return np.array([kind.nbytes for kind in self.kinds], np.int64)[self.kind]
+    def on_chip(self) -> np.ndarray:
+        """For each of `numbers`, whether it is a tile in SBUF or PSUM."""
+        return np.array([kind.space.on_chip for kind in self.kinds], bool)[self.kind]
 
     def changing(self) -> np.ndarray:
         """For each of `numbers`, whether it is written when it was touched before; in HBM, whether
@@ -79,7 +74,7 @@ class Touches:
         found[self.memory[again]] = True
         both = np.zeros((2, len(self.numbers)), bool)
         both[self.writes.astype(np.int64), self.memory] = True
-        return np.where(self.is_in(*ON_CHIP), found, both.all(axis=0))
+        return np.where(self.on_chip, found, both.all(axis=0))
 
     def gaps(self) -> tuple[np.ndarray, np.ndarray]:
         """Of each touch, how many tasks ago the same memory was touched before, and how many tasks
@@ -94,9 +89,9 @@ class Touches:
 
     def peak(self, space: Space) -> int:
         """The most bytes a partition that the tiles of a memory take at one time."""
-        there = self.is_in(space)
+        sizes = [kind.nbytes if kind.space is space else 0 for kind in self.kinds]
+        nbytes = np.array(sizes, np.int64)[self.kind]
         change = np.zeros(len(self.starts) + 1, np.int64)
-        nbytes = self.nbytes[there]
-        np.add.at(change, self.task[self.first[there]], nbytes)
-        np.subtract.at(change, self.task[self.last[there]] + 1, nbytes)
+        np.add.at(change, self.task[self.first], nbytes)
+        np.subtract.at(change, self.task[self.last] + 1, nbytes)
         return int(np.cumsum(change).max())
