@@ -117,7 +117,7 @@ def _periods(codes: np.ndarray) -> list[int]:
         back = np.zeros(len(codes), np.int64)
         back[order[1:]] = gaps
         codes = _mixed(codes, back)
-    return np.unique(np.concatenate(found)).tolist()
+    return sorted(set(np.concatenate(found).tolist()))
 
 
 def _runs(codes: np.ndarray, period: int) -> list[tuple[int, int]]:
