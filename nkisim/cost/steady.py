@@ -6,9 +6,9 @@ same way. Of a long cycle some rounds are scheduled: those at the start, until t
 and behind these as many as can be under way at a time. The others are put in between.
 
 Nothing is taken for granted: the rounds must be equal in all that the scheduler sees (see
-`nkisim.cost.cycles`), and their times must have come to repeat, to a millionth of a nanosecond.
-Where they do not, all tasks are scheduled. The times are those of the whole schedule, but for
-rounding; where a task waits for two things that come at once, either may be told as its cause.
+`nkisim.cost.cycles`), and their times must have come to repeat. Where they do not, all tasks are
+scheduled. The times are those of the whole schedule, but for rounding; where a task waits for two
+things that come at once, either may be told as its cause.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _TASKS = 512  # of short periods, so many tasks are taken together
 # multiple of all in a row is left out, unless that leaves far more to schedule.
 _LAGS = (1, 2, 3, 4, 8, 12, 16, 48), (1, 2, 3, 4, 12), (1,)
 _REST = 0.1  # of what could be left out: what may be scheduled all the same
-_SAME_NS = 1e-6  # times that differ by less are equal, but for rounding
+# Of how late it is: times less apart are equal, but for the rounding of some thousand sums.
+_SAME = 1e-12
 
 _TIMES = ("start", "end", "done", "queue_start", "queue_end")
 
@@ -277,11 +278,12 @@ class _Times:
             raise _Unsettled
         start = self._times["start"][first:last]
         ns = start[-1] - start[-1 - lag]
+        equal_ns = _SAME * start[-1]
         same = np.ones(last - first - lag, bool)
         stays = ~self._moves[first + lag : last]  # and has no times on queues
         for name, column in self._times.items():
             mine = column[first:last]
-            later = np.abs(mine[lag:] - mine[:-lag] - ns) <= _SAME_NS
+            later = np.abs(mine[lag:] - mine[:-lag] - ns) <= equal_ns
             same &= later | stays if name.startswith("queue") else later
         cause = self._cause[first:last]
         same &= cause[lag:] - cause[:-lag] == lag

@@ -162,6 +162,16 @@ CASES = {
 }
 
 
+# Rounds of some thousand tasks, after 20 ms: rounding is more than a millionth of a nanosecond.
+LONG = spec(8192, 4096), spec(8192, 8192), 2
+
+
+def test_rounding_hides_no_repetition(scheduled):
+    t = nkisim.profile(nki.jit(matmul.matmul_lists.func, platform_target="trn2"), *LONG)
+    assert scheduled[-1] <= 0.8 * len(t._core.work.tasks)
+    assert_same(t._core.schedule, scheduler.schedule(t._core.work, t.machine, t.timing))
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_published_kernels_do_too(name, scheduled, short_ones):
     kernel, args, most = CASES[name]
