@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import BuiltinFunctionType
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from nkisim.grid import SINGLE, Grid, NeuronCores, SpmdDim
 from nkisim.guards import Guards
 from nkisim.machine import TARGET, Machine
 from nkisim.program import Program, TensorSpec
+from nkisim.recent import Recent
 from nkisim.rolled_loop import Closeness
 from nkisim.tensor import Tensor
 from nkisim.tracer import Tracer, tracing
@@ -34,6 +36,8 @@ _GRID_ENTRIES = (int, NeuronCores, SpmdDim)
 _CONTAINERS = (tuple, list, dict)
 MODES = ("auto", "jax", "torchxla", "baremetal", "benchmark", "simulation", "trace")
 _NUMPY_MODES = frozenset({"baremetal", "benchmark", "simulation"})
+_KEPT = 250_000  # instructions of traces for profiles, which take more than 1 kB each
+_rolled = Recent(_KEPT)
 
 
 class Kernel:
@@ -226,6 +230,7 @@ class Kernel:
         cache = self._cache
         found = cache.rolled.get(key) if key is not None else None
         if found is not None and found.guards.hold():
+            _rolled.use(found, len(found.program.trace.instructions))
             return found
         closeness: dict[Location | int, Closeness] = {}
         while True:
@@ -251,6 +256,7 @@ class Kernel:
             warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
         if key is not None:
             cache.rolled[key] = found
+            _rolled.use(found, len(found.program.trace.instructions))
         return found
 
     def cache_info(self) -> CacheInfo:
@@ -287,11 +293,12 @@ class CacheInfo(NamedTuple):
 
 
 class _TraceCache:
-    """Traces of a kernel by what they are specialised to, and how often that helped."""
+    """Traces of a kernel by what they are specialised to, and how often that helped. Rolled ones
+    are there while `_rolled` keeps them, or somebody else."""
 
     def __init__(self) -> None:
         self.traces: dict[Any, Specialization] = {}
-        self.rolled: dict[Any, Specialization] = {}
+        self.rolled: WeakValueDictionary[Any, Specialization] = WeakValueDictionary()
         self.hits = self.misses = 0
 
 
@@ -299,7 +306,7 @@ class Specialization:
     """A kernel traced for one grid and one set of shapes, dtypes and constants.
 
     Attributes:
-        kernel: the kernel.
+        kernel: the kernel, without its traces.
         program: what runs.
         constants: the non-tensor arguments by parameter name, for `backend_config`.
         guards: outside values the trace relies on.
@@ -317,7 +324,8 @@ class Specialization:
         kwargs: dict[str, Any],
         closeness: Mapping[Location | int, Closeness] | None = None,
     ) -> None:
-        self.kernel = kernel
+        # In no cycle with the traces: millions of objects would wait for the garbage collector.
+        self.kernel = kernel._retraced()
         self.guards = Guards(kernel.func, ignored=FOLLOWED)
         bound = kernel.signature.bind(*args, **kwargs)
         self.constants = {

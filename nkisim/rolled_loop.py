@@ -211,6 +211,12 @@ class Loop:
                 break
         return longest
 
+    def forget(self) -> None:
+        """The loop is over. It is in no cycle with what the kernel's function holds, which would
+        wait for the garbage collector: the trace of a kernel is large."""
+        self._frame = None
+        self.strands = []
+
     def next_plan(self) -> tuple[int, int, int]:
         """The name of a plan for one of its strands."""
         self._plans += 1

@@ -173,6 +173,13 @@ class Rolls:
 
     def _in_part(self, loop: Loop) -> Iterator[int]:
         """The indices of a long loop that are to be traced."""
+        try:
+            yield from self._followed(loop)
+        finally:
+            loop.forget()
+
+    def _followed(self, loop: Loop) -> Iterator[int]:
+        """The same. Then, what became of the others is put down."""
         line, (key, _) = loop.variable.line, loop.key
         self._open.append(loop)
         ended = False

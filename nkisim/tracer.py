@@ -456,6 +456,7 @@ class Tracer:
             raise told.with_traceback(error.__traceback__) from None
         finally:
             _stack().pop()
+            self.rolls = None  # no cycle: what it holds would wait for the garbage collector
         return self.trace
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,7 +36,7 @@ class MemoryState:
     """
 
     def __init__(self, checker: Checker, trace: Trace) -> None:
-        self.checker = checker
+        self.checker = weakref.proxy(checker)  # in no cycle, as the trace is large
         self.trace = trace
         self.check_reads = checker.modes["uninitialized"] != "off"
         self.check_ranges = checker.modes["range"] != "off"

@@ -164,8 +164,7 @@ class _Builder:
             self._leaving = leave_psum(steps, self.storage, self.work, self.machine.psum_bytes)
         forms = self.storage.forms.values()
         for form in forms:
-            like = form.like
-            form.plan = _Plan(form.instr, self) if like is form else like.plan
+            form.plan = _Plan(form.instr, self) if form.like is None else form.like.plan
         if any(form.plan.run is _Builder._add_broadcast for form in forms):
             self._place_copies(steps)
         if any(form.plan.rows for form in forms):

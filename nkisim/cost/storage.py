@@ -43,7 +43,8 @@ class Form:
         shared: the number of its computation, if a later iteration may share it.
         computes: whether an operand is computed from coordinates, other ones in each copy.
         fills: whether it fills a whole tile.
-        like: the first form that takes the same time: it may have other numbers as operands.
+        like: an earlier form that takes the same time, if there is one: with other numbers as
+            operands.
         plan: what `nkisim.cost.build` makes of it.
     """
 
@@ -59,7 +60,7 @@ class Form:
         self.shared: int | None = None
         self.computes = any(type(x) is Affine for x in instr.ins)
         self.fills = False
-        self.like = self
+        self.like: Form | None = None
         self.plan: object = None
 
 
@@ -155,7 +156,8 @@ class Storage:
             found = self.forms[key] = Form(i, reads, writes)
             if key is not i:
                 look = *key[:5], *map(type, scalars), *i.attrs.items()
-                found.like = self._first.setdefault(look, found)
+                first = self._first.setdefault(look, found)
+                found.like = None if first is found else first
         return found
 
     def _look_at_blocks(self, instrs: Iterable[Instruction]) -> None:
