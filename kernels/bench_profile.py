@@ -12,7 +12,6 @@ whatever else the machine does only adds to it. The slowest one is told, too.
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import sys
 import warnings
@@ -290,7 +289,6 @@ def _cost(group: str, name: str) -> Cost:
         small = nkisim.TensorSpec((2 * TILE_ROWS, 2 * TILE_COLS), np.dtype(np.float32))
         nkisim.profile(Kernel(loops_of_python), small, small)
         for _ in range(2):
-            gc.collect()  # the profile before
             start = perf_counter()
             timeline = nkisim.profile(kernel, *args)
             seconds.append(perf_counter() - start)
