@@ -17,6 +17,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
@@ -34,7 +35,10 @@ _log = logging.getLogger("nkisim")
 
 _FEWEST = 2_000  # tasks from which it pays to look for cycles
 _TRIES = (1, 2, 4)  # how many rounds are kept, relative to what mostly does
-_PAYS = 0.65  # of the tasks, in all tries: with more of them, all may as well be scheduled
+_PAYS = 0.65  # of the tasks, in all of these tries: with more, all may as well be scheduled
+# Of periods with so many tasks, of which no more than the next one is under way at a time, half as
+# many rounds often do. That is tried first.
+_LONG = 1024
 _TASKS = 512  # of short periods, so many tasks are taken together
 # Periods after which times may repeat, e.g. where transfers take turns on 16 queues. Of a cycle, a
 # multiple of all in a row is left out, unless that leaves far more to schedule.
@@ -60,7 +64,8 @@ def schedule(
     touches = touches or Touches(work)
     cycles = cycles_of(work, touches, jobs, machine) if len(jobs) >= _FEWEST else []
     most = _PAYS * len(jobs)
-    for times in _TRIES if cycles else ():
+    short = (0.5,) if any(map(_is_long, cycles)) else ()
+    for times in (*short, *_TRIES) if cycles else ():
         cuts = [_Cut(cycle, times) for cycle in cycles]
         cuts = [cut for cut in cuts if cut.left_out > 0]
         kept = len(jobs) - sum(cut.left_out for cut in cuts)
@@ -69,9 +74,10 @@ def schedule(
         try:
             found = _from_a_part(work, jobs, cuts, machine, timing)
         except _Unsettled as error:
-            if not error.yet:
-                break
-            most -= kept
+            if times in _TRIES:
+                if not error.yet:
+                    break
+                most -= kept
             continue
         _log.info("%d of %d tasks are scheduled: the others repeat them", kept, len(jobs))
         return found
@@ -79,6 +85,10 @@ def schedule(
         work.residence = Residence.of(work, touches)
     known = Dependences.of(work, timing.dma.in_flight)
     return simulate(work, jobs, machine, timing, known)
+
+
+def _is_long(cycle: Cycle) -> bool:
+    return cycle.period >= _LONG and cycle.ahead <= 1
 
 
 class _Unsettled(Exception):
@@ -105,7 +115,7 @@ class _Cut:
         lags: the periods after which times may repeat.
     """
 
-    def __init__(self, cycle: Cycle, times: int) -> None:
+    def __init__(self, cycle: Cycle, times: float) -> None:
         """
         Args:
             cycle: the cycle.
@@ -117,7 +127,8 @@ class _Cut:
         # As many as there is memory for, or as may well be if that is most of the cycle.
         for under_way in (cycle.ahead, min(cycle.ahead, short)):
             self.behind = max(under_way, far, 1)
-            kept = times * (5 * self.behind // 2 + far + short + 1) + self.behind
+            settled = 5 * self.behind // 2 + far + short + 1
+            kept = ceil(settled * (times if _is_long(cycle) else max(times, 1))) + self.behind
             if kept <= _PAYS * cycle.count:
                 break
         periods = cycle.count - kept
