@@ -179,7 +179,8 @@ class _Relations:
             for space, room in capacities(machine).items()
             if taken.get(space)
         ]
-        return int(self.after[own].max(initial=0)), max(ahead, default=0)
+        # Where none is made, nothing holds the others up.
+        return int(self.after[own].max(initial=0)), max(ahead, default=len(starts) // period)
 
 
 def _mixed(*columns: np.ndarray) -> np.ndarray:

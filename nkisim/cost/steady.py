@@ -145,9 +145,12 @@ class _Cut:
             round_ns: from a period to the next one.
             under_way_ns: from the first start to the last end in a period.
         """
-        if self.behind >= self.cycle.ahead:  # there is no memory for more
-            return True
-        return self._far + under_way_ns / round_ns + 1 < self.behind
+        return self.fills_memory or self._far + under_way_ns / round_ns + 1 < self.behind
+
+    @property
+    def fills_memory(self) -> bool:
+        """Whether there is no memory for more periods than may be under way."""
+        return self.behind >= self.cycle.ahead
 
     def stand_ins(self, tasks: list[Task], renamed: dict[int, int]) -> dict[int, int]:
         """For the memory that the last tasks of the cycle touch: that which the last ones before
@@ -272,7 +275,7 @@ class _Times:
                 continue
             if not cut.holds(found.ns / lag, self._under_way(found)):
                 raise _Unsettled
-            self._repeat(found, first, end, cut.left_out)
+            self._repeat(found, first, end, cut)
             return
         raise _Unsettled(yet)
 
@@ -320,15 +323,16 @@ class _Times:
         own = slice(of.first, of.last)
         return float(self._times["done"][own].max() - self._times["start"][own].min())
 
-    def _repeat(self, of: _Round, first: int, end: int, more: int) -> None:
-        """Put a round in again behind itself, until there are so many more tasks. Raises
+    def _repeat(self, of: _Round, first: int, end: int, cut: _Cut) -> None:
+        """Put a round in again behind itself, until all are there that were left out. Raises
         _Unsettled if others run in between.
 
         Args:
             of: the round.
             first, end: of the cycle.
-            more: tasks to put in.
+            cut: what was left out.
         """
+        more = cut.left_out
         start, done = self._times["start"], self._times["done"]
         lag = of.last - of.first
         begins, ends = start[of.first : of.last].min(), start[of.first : of.last].max()
@@ -337,6 +341,8 @@ class _Times:
         if first and done[:first].max() > begins:
             raise _Unsettled
         if (~early & (behind <= ends)).any():
+            raise _Unsettled
+        if early.any() and not cut.fills_memory:  # there may be no memory for them that early
             raise _Unsettled
         rounds = more // lag
         nth = np.repeat(np.arange(1, rounds + 1), lag)

@@ -291,6 +291,22 @@ TOUCHED = st.lists(
 TASKS = st.tuples(KINDS, TOUCHED, TOUCHED)
 
 
+def test_engines_that_no_memory_holds_back_run_on(short_ones, monkeypatch):
+    """One of two that share a port to SBUF waits for all tasks of the other."""
+    monkeypatch.setattr(steady, "_TASKS", 8)
+    engines = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD
+    work = made([], [(compute(engine, 60), [], []) for engine in engines], 50, [])
+    assert check(work).start[2] >= 50 * 60
+
+
+def test_what_follows_a_loop_waits_for_memory(short_ones, monkeypatch):
+    """There is room for the tiles of some rounds, not for those of all and of one more task."""
+    monkeypatch.setattr(steady, "_TASKS", 8)
+    vector, scalar = compute(Engine.VECTOR, 60), compute(Engine.SCALAR, 60)
+    work = made([], [(vector, [], [("new", 1)])], 150, [(scalar, [], [("new", 0)])])
+    assert check(work).start[-1] > 6000
+
+
 @settings(max_examples=120)
 @given(
     st.lists(TASKS, max_size=4),
