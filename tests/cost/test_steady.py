@@ -314,11 +314,16 @@ def test_what_follows_a_loop_waits_for_memory(short_ones, monkeypatch):
     st.lists(TASKS, max_size=4),
     st.sampled_from([50, 150]),
     st.sampled_from([8, 64, 512]),
+    st.sampled_from([0, 1024]),
 )
-def test_random_cycles_take_as_long_as_they_do_task_by_task(before, body, after, count, short):
-    """Also where few of the rounds that there is memory for are thought to be under way."""
+def test_random_cycles_take_as_long_as_they_do_task_by_task(
+    before, body, after, count, short, long
+):
+    """Also where few of the rounds that there is memory for are thought to be under way, and where
+    few rounds are tried first."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(steady, "_FEWEST", 0)
         patch.setattr(steady, "_TASKS", short)
+        patch.setattr(steady, "_LONG", long)
         patch.setattr(cycles, "_TASKS", 0)
         check(made(before, body, count, after))
