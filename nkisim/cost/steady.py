@@ -34,11 +34,11 @@ from nkisim.timing import Timing
 _log = logging.getLogger("nkisim")
 
 _FEWEST = 2_000  # tasks from which it pays to look for cycles
-_TRIES = (1, 2, 4)  # how many rounds are kept, relative to what mostly does
-_PAYS = 0.65  # of the tasks, in all of these tries: with more, all may as well be scheduled
-# Of periods with so many tasks, of which no more than the next one is under way at a time, half as
-# many rounds often do. That is tried first.
-_LONG = 1024
+# How many rounds are kept, relative to what mostly does. Half of that often does for long periods
+# of which no more than the next one is under way at a time.
+_TRIES = (0.5, 1, 2, 4)
+_LONG = 1024  # tasks of such a period
+_PAYS = 0.65  # of the tasks, in all tries: with more of them, all may as well be scheduled
 _TASKS = 512  # of short periods, so many tasks are taken together
 # Periods after which times may repeat, e.g. where transfers take turns on 16 queues. Of a cycle, a
 # multiple of all in a row is left out, unless that leaves far more to schedule.
@@ -64,8 +64,8 @@ def schedule(
     touches = touches or Touches(work)
     cycles = cycles_of(work, touches, jobs, machine) if len(jobs) >= _FEWEST else []
     most = _PAYS * len(jobs)
-    short = (0.5,) if any(map(_is_long, cycles)) else ()
-    for times in (*short, *_TRIES) if cycles else ():
+    tries = [times for times in _TRIES if times >= 1 or any(map(_is_long, cycles))]
+    for times in tries if cycles else ():
         cuts = [_Cut(cycle, times) for cycle in cycles]
         cuts = [cut for cut in cuts if cut.left_out > 0]
         kept = len(jobs) - sum(cut.left_out for cut in cuts)
@@ -74,10 +74,9 @@ def schedule(
         try:
             found = _from_a_part(work, jobs, cuts, machine, timing)
         except _Unsettled as error:
-            if times in _TRIES:
-                if not error.yet:
-                    break
-                most -= kept
+            if times >= 1 and not error.yet:
+                break
+            most -= kept
             continue
         _log.info("%d of %d tasks are scheduled: the others repeat them", kept, len(jobs))
         return found
