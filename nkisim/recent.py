@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from threading import Lock
 
 
 class Recent:
@@ -17,10 +18,12 @@ class Recent:
         self._most = most
         self._sizes: dict[Hashable, int] = {}  # the last one used at the end
         self._total = 0
+        self._lock = Lock()
 
     def use(self, item: Hashable, size: int) -> None:
         """Note that an object is used, and let go of those used longest ago."""
-        self._total += size - self._sizes.pop(item, 0)
-        self._sizes[item] = size
-        while self._total > self._most and len(self._sizes) > 1:
-            self._total -= self._sizes.pop(next(iter(self._sizes)))
+        with self._lock:
+            self._total += size - self._sizes.pop(item, 0)
+            self._sizes[item] = size
+            while self._total > self._most and len(self._sizes) > 1:
+                self._total -= self._sizes.pop(next(iter(self._sizes)))

@@ -95,13 +95,9 @@ def test_a_profile_again_uses_the_trace_that_was_used_last(kept):
     assert len(kernel._cache.rolled) == 1
 
 
-class Thing:
-    pass
-
-
 def test_what_was_used_last_is_kept_as_far_as_it_fits():
     recent = Recent(10)
-    a, b, c = things = [Thing() for _ in range(3)]
+    a, b, c = things = [object() for _ in range(3)]
     for thing in things:
         recent.use(thing, 4)
     assert list(recent._sizes) == [b, c]
