@@ -67,6 +67,7 @@ class Form:
         "base_strides",
         "box",
         "coefs",
+        "inside",
         "reach",
         "shape",
         "size",
@@ -85,6 +86,11 @@ class Form:
         steps = [[c * (extent - 1) for c, extent in zip(row, shape, strict=True)] for row in coefs]
         self.reach = tuple(
             [(sum(s for s in row if s < 0), sum(s for s in row if s > 0)) for row in steps]
+        )
+        self.inside = tuple(
+            [(-down, n - 1 - up) for n, (down, up) in zip(base_shape, self.reach, strict=True)]
+            if self.size
+            else []
         )
         self.box = len(shape) == len(base_shape) and all(
             c == (axis == d) or extent == 1
@@ -212,8 +218,9 @@ class AccessPattern(_Blank):
         """Whether the view is the whole buffer, in order."""
         if any(self.offsets):
             return False
-        return (self.base_shape is self.buffer.shape and self.is_base) or (
-            self.size == self.buffer.size and self.is_box
+        form, buffer = self.form, self.buffer
+        return (form.whole and form.base_shape is buffer.shape) or (
+            form.size == buffer.size and form.box
         )
 
     @property
@@ -232,7 +239,10 @@ class AccessPattern(_Blank):
 
     def escape(self) -> tuple[int, int, int, int] | None:
         """The first base axis whose coordinates leave it: (axis, lowest, highest, size)."""
-        if 0 in self.shape or self.is_base:
+        for o, (lowest, highest) in zip(self.offsets, self.form.inside, strict=False):
+            if not lowest <= o <= highest:
+                break
+        else:
             return None
         for axis, (size, o, (down, up)) in enumerate(
             zip(self.base_shape, self.offsets, self.form.reach, strict=True)

@@ -8,11 +8,12 @@ bytes with others, so they count for the quarters of the memory that they occupy
 from __future__ import annotations
 
 import functools
-import itertools
 from collections import Counter
 from collections.abc import Collection, Iterator
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from nkisim.errors import TileSizeError
 from nkisim.memory import Space
@@ -22,15 +23,21 @@ if TYPE_CHECKING:
 
 _QUARTER = 32  # partitions
 
-_Tile = tuple[int, tuple[int, ...]]
+# The number of a buffer; with block axes, and which block it is.
+_Tile = int | tuple[int, tuple[int, ...]]
 
 
 class Lifetimes(NamedTuple):
-    """For each tile that the compiler places, the positions of its first write and its last use.
-    A tile goes by its buffer's number, and its block index."""
+    """The tiles that the compiler places, in the order in which they are first used.
 
-    first: dict[_Tile, int]
-    last: dict[_Tile, int]
+    Attributes:
+        buffer: of each, the number of its buffer.
+        first, last: of each, the positions of its first write and its last use.
+    """
+
+    buffer: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
 
 
 def may_overflow(trace: Trace, space: Space) -> bool:
@@ -67,36 +74,33 @@ def lifetimes(trace: Trace, spaces: Collection[Space]) -> Lifetimes:
         for t in instr.outs + instr.tiles_in:
             buffer = t.buffer
             if buffer.place is None and buffer.space in spaces:
-                tile = buffer.number, t.offsets[: buffer.par_axis]
+                blocks = buffer.par_axis
+                tile = (buffer.number, t.offsets[:blocks]) if blocks else buffer.number
                 if tile not in last:
                     first[tile] = at
                 last[tile] = at
-    return Lifetimes(first, last)
+    numbers = [tile if type(tile) is int else tile[0] for tile in first]
+    columns = numbers, list(first.values()), list(last.values())
+    return Lifetimes(*[np.array(column, np.int64) for column in columns])
 
 
 def check_capacity(trace: Trace, space: Space, lives: Lifetimes) -> Iterator[TileSizeError]:
     """The moment of the largest overflow of `space`, if there is one."""
     room = _room(trace, space)
-    first, last = lives
-    change = [0] * (len(trace.instructions) + 1)
-    buffers = trace.buffers
-    for tile, at in first.items():
-        buffer = buffers[tile[0]]
-        if buffer.space is space:
-            size = _size(buffer.shape, buffer.par_axis, buffer.dtype.itemsize)
-            change[at] += size
-            change[last[tile] + 1] -= size
-    used = list(itertools.accumulate(change))
-    worst = max(used)
-    if worst <= room:
+    sizes_of = {
+        kind: _size(b.shape, b.par_axis, b.dtype.itemsize) if b.space is space else 0
+        for kind, b in {id(b.kind): b for b in trace.buffers}.items()
+    }
+    sizes = np.array([sizes_of[id(b.kind)] for b in trace.buffers], np.int64)[lives.buffer]
+    change = np.zeros(len(trace.instructions) + 1, np.int64)
+    np.add.at(change, lives.first, sizes)
+    np.subtract.at(change, lives.last + 1, sizes)
+    used = np.cumsum(change)
+    at = int(used.argmax())
+    if used[at] <= room:
         return
-    worst_at = used.index(worst)
-    alive = [
-        tile[0]
-        for tile, at in first.items()
-        if at <= worst_at <= last[tile] and buffers[tile[0]].space is space
-    ]
-    yield _error(trace, space, worst, room, worst_at, alive)
+    alive = (lives.first <= at) & (at <= lives.last) & (sizes > 0)
+    yield _error(trace, space, int(used[at]), room, at, lives.buffer[alive].tolist())
 
 
 def _room(trace: Trace, space: Space) -> int:

@@ -111,12 +111,20 @@ class Checker:
             older: the operands that were not made for it.
             is_result: whether it makes new tiles, whole, and writes nothing else.
         """
-        known = self._flawless
+        known, now = self._flawless, instr.loops
+        elsewhere = False  # whether one was made in other loops
         for t in older:
-            if not known.get((t.form, t.offsets, t.buffer.par_axis)) and not self._is_flawless(t):
+            buffer = t.buffer
+            if not buffer.space.on_chip:
+                right = t.escape() is None
+            else:
+                right = known.get((t.form, t.offsets, buffer.par_axis)) or self._is_flawless(t)
+            if not right:
                 self.on_instruction(instr)
                 return
-        if self._scoped:
+            then = buffer.loops
+            elsewhere = elsewhere or (then is not now and then != ())
+        if elsewhere and self._scoped:
             error = check_scope(instr, older, self.trace)
             if error is not None:
                 self.report("scope", error)
@@ -128,7 +136,7 @@ class Checker:
         a tile of its own."""
         if not self._is_flawless(target) or not self._memory_state.is_known(target):
             self.on_instruction(instr)
-        elif self._scoped:
+        elif self._scoped and target.buffer.loops:
             error = check_scope(instr, (target,), self.trace)
             if error is not None:
                 self.report("scope", error)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -81,23 +82,10 @@ class Residence:
             uses=np.bincount(tile, minlength=len(tiles)).tolist(),
             changing=set(touches.numbers[touches.changing()].tolist()),
         )
-        found._look_up(work)
+        kinds = [work.memory[n] for n in found.numbers]
+        found.nbytes = [kind.nbytes for kind in kinds]
+        found.memory = [1 if kind.space is Space.PSUM else 0 for kind in kinds]
         return found
-
-    def _add(self, at: int, number: int) -> int:
-        """A tile that is touched for the first time."""
-        self.numbers.append(number)
-        self.first.append(at)
-        self.last.append(at)
-        self.uses.append(1)
-        return len(self.first) - 1
-
-    def _look_up(self, work: Work) -> None:
-        """What the tiles are."""
-        psum = Space.PSUM
-        kinds = [work.memory[n] for n in self.numbers]
-        self.nbytes = [kind.nbytes for kind in kinds]
-        self.memory = [1 if kind.space is psum else 0 for kind in kinds]
 
 
 def capacities(machine: Machine) -> dict[Space, int]:
@@ -106,8 +94,7 @@ def capacities(machine: Machine) -> dict[Space, int]:
 
 
 def spill(work: Work, touches: Touches, machine: Machine, timing: Timing) -> int:
-    """Insert the stores and loads without which the kernel does not fit SBUF, and note which tiles
-    are on chip when.
+    """Insert the stores and loads without which the kernel does not fit SBUF.
 
     Args:
         work: the tasks, which are changed if they do not fit.
@@ -120,8 +107,8 @@ def spill(work: Work, touches: Touches, machine: Machine, timing: Timing) -> int
     capacity = machine.sbuf_usable_bytes
     if touches.peak(Space.SBUF) <= capacity:
         return 0
-    work.residence = Residence.of(work, touches)
-    return _Spiller(work, timing, capacity - _on_their_way(machine, timing)).run()
+    tiles = Residence.of(work, touches)
+    return _Spiller(work, tiles, timing, capacity - _on_their_way(machine, timing)).run()
 
 
 def _on_their_way(machine: Machine, timing: Timing) -> int:
@@ -138,123 +125,111 @@ def _on_their_way(machine: Machine, timing: Timing) -> int:
 class _Spiller:
     """One walk over the tasks with the tiles that are on chip.
 
-    Tiles go by their positions in the residence of the tasks as they are before.
+    Args:
+        work: the tasks.
+        tiles: which are on chip when, if all fit. They go by their positions in it.
+        timing: the table.
+        capacity: bytes a partition that they may take.
     """
 
-    def __init__(self, work: Work, timing: Timing, capacity: int) -> None:
+    def __init__(self, work: Work, tiles: Residence, timing: Timing, capacity: int) -> None:
         self.work = work
         self.timing = timing
         self.capacity = capacity
-        self.before = work.residence
+        self.before = tiles
         self.tasks: list[Task] = []  # with the stores and loads among them
-        self.after = Residence(changing=self.before.changing)  # of these
-        self.place = [-1] * len(self.before.numbers)  # where a tile is in it, while it is on chip
+        self.here = [memory == 1 for memory in tiles.memory]  # PSUM is not looked at
         self.moved = 0
         self.level = 0
         self.away: set[int] = set()
         self.renamed: dict[int, int] = {}  # number -> the one since it was last loaded back
-        self.clean = _written_by_loads_only(work)  # numbers
+        self.back: set[int] = set()  # the tiles with these numbers
+        self.computed = _computed(work)  # numbers
         self.stored: set[int] = set()  # numbers
         self.next_number = min(min(work.memory, default=0), 0) - 1
         # (small, -(next use), number, tile); some outdated
         self.heap: list[tuple[bool, int, int, int]] = []
         self.seen = 0  # tasks; what tiles are used for after these is not in the heap yet
         self.moves: dict[tuple[int, int, bool], Kind] = {}
-        self.uses: list[list[int]] = [[] for _ in self.before.numbers]
-        for at, touched in enumerate(self.before.touched):
-            for tile in touched:
-                self.uses[tile].append(at)
+        # The tasks that touch each tile, one tile after the other, and where the next one's begin.
+        touched = np.fromiter(chain.from_iterable(tiles.touched), np.int64)
+        at = np.repeat(np.arange(len(tiles.touched)), [*map(len, tiles.touched)])
+        self.uses: list[int] = at[np.argsort(touched, kind="stable")].tolist()
+        self.ends: list[int] = np.cumsum(tiles.uses).tolist()
 
     def run(self) -> int:
-        before, after, tasks = self.before, self.after, self.tasks
-        numbers, nbytes, in_psum, last = before.numbers, before.nbytes, before.memory, before.last
-        place, renamed, stored, away = self.place, self.renamed, self.stored, self.away
-        after_last, after_uses, capacity = after.last, after.uses, self.capacity
-        for at, (task, tiles) in enumerate(zip(self.work.tasks, before.touched, strict=True)):
-            for tile in tiles:
-                if place[tile] < 0 and not in_psum[tile]:
+        """Put them in. Returns the bytes that they move."""
+        tiles, tasks, here, away = self.before, self.tasks, self.here, self.away
+        renamed, back, stored, capacity = self.renamed, self.back, self.stored, self.capacity
+        nbytes = tiles.nbytes
+        freed = np.zeros(len(tiles.touched), np.int64)  # behind each task
+        in_sbuf = np.array(tiles.memory) == 0
+        np.add.at(freed, np.array(tiles.last)[in_sbuf], np.array(nbytes)[in_sbuf])
+        walk = zip(self.work.tasks, tiles.touched, freed.tolist(), strict=True)
+        for at, (task, touched, gone) in enumerate(walk):
+            for tile in touched:
+                if not here[tile]:
                     # Have room for it, with all that the task touches.
                     level = self.level + nbytes[tile]
                     if level > capacity:
                         self._make_room(nbytes[tile], at)
                         level = self.level + nbytes[tile]
                     self.level = level
+                    here[tile] = True
                     if tile in away:
                         self._load_back(tile, task)
-            here = len(tasks)
-            moved = False
-            touched = []
-            for tile in tiles:
-                now = place[tile]
-                if now < 0:
-                    now = place[tile] = after._add(here, numbers[tile])
-                else:
-                    after_last[now] = here
-                    after_uses[now] += 1
-                    if numbers[tile] in renamed:
-                        moved = True
-                touched.append(now)
-                if last[tile] == at:
-                    place[tile] = -1
-                    if not in_psum[tile]:
-                        self.level -= nbytes[tile]
+            self.level -= gone
             if stored:
                 for number, _ in task.writes:
                     stored.discard(number)
-            if moved:
-                after.changing.update(renamed[n] for n, _ in task.writes if n in renamed)
+            if back and not back.isdisjoint(touched):
                 task.reads = [(renamed.get(n, n), part) for n, part in task.reads]
                 task.writes = [(renamed.get(n, n), part) for n, part in task.writes]
             tasks.append(task)
-            after.touched.append(touched)
-        after._look_up(self.work)
-        self.work.tasks, self.work.residence = tasks, after
+        self.work.tasks = tasks
         return self.moved
 
     def _make_room(self, need: int, at: int) -> None:
         """Send tiles away, those needed last first, small ones only when nothing else is left."""
-        numbers, nbytes, memory = self.before.numbers, self.before.nbytes, self.before.memory
-        touched = self.before.touched
+        tiles, here, ends, uses = self.before, self.here, self.ends, self.uses
+        numbers, nbytes, memory, last = tiles.numbers, tiles.nbytes, tiles.memory, tiles.last
+        touched = tiles.touched
         for tile in set().union(*touched[self.seen : at]):
-            if self.place[tile] >= 0 and memory[tile] == 0:
-                uses = self.uses[tile]
-                use = uses[bisect_left(uses, at)]
+            if here[tile] and last[tile] >= at and memory[tile] == 0:
+                end = ends[tile]
+                use = uses[bisect_left(uses, at, end - tiles.uses[tile], end)]
                 heapq.heappush(self.heap, (nbytes[tile] < _SMALL, -use, numbers[tile], tile))
         self.seen = at
         kept = []
         while self.level + need > self.capacity and self.heap:
             entry = heapq.heappop(self.heap)
             _, use, number, victim = entry
-            if self.place[victim] < 0 or -use < at:
+            if not here[victim] or -use < at:
                 continue
             if victim in touched[at]:
                 kept.append(entry)
                 continue
             self.level -= nbytes[victim]
             self.away.add(victim)
-            if number not in self.clean and number not in self.stored:
+            if number in self.computed and number not in self.stored:
                 self.stored.add(number)
-                now = self.place[victim]
-                self.after.last[now] = len(self.tasks)
-                self.after.uses[now] += 1
-                self._move(self.work.tasks[at], now, stores=True)
-            self.place[victim] = -1
+                self._move(self.work.tasks[at], self.renamed.get(number, number), stores=True)
+            here[victim] = False
         for entry in kept:  # when these alone do not fit, the checker reports it
             heapq.heappush(self.heap, entry)
 
     def _load_back(self, tile: int, because: Task) -> None:
         self.away.discard(tile)
+        self.back.add(tile)
         number = self.before.numbers[tile]
         self.work.reloaded.add(number)
         new = self.renamed[number] = self.next_number
         self.next_number -= 1
         self.work.memory[new] = self.work.memory[number]
-        now = self.place[tile] = self.after._add(len(self.tasks), new)
-        self._move(because, now, stores=False)
+        self._move(because, new, stores=False)
 
-    def _move(self, because: Task, now: int, stores: bool) -> None:
-        """Store or load a tile, which is in `after` already."""
-        number = self.after.numbers[now]
+    def _move(self, because: Task, number: int, stores: bool) -> None:
+        """Store or load a tile."""
         memory = self.work.memory[number]
         key = (memory.nbytes, memory.rows, stores)
         kind = self.moves.get(key)
@@ -263,18 +238,13 @@ class _Spiller:
         tile = [(number, None)]
         reads, writes = (tile, []) if stores else ([], tile)
         self.tasks.append(Task(because.instr, kind, reads, writes))
-        self.after.touched.append([now])
         self.moved += kind.transfer.nbytes
 
 
-def _written_by_loads_only(work: Work) -> set[int]:
-    """Tiles that hold what HBM holds too: no store is needed before they go."""
-    loaded: set[int] = set()
-    other: set[int] = set()
-    for task in work.tasks:
-        for n, _ in task.writes:
-            (loaded if task.kind.transfer is not None else other).add(n)
-    return loaded - other
+def _computed(work: Work) -> set[int]:
+    """Memory that tasks other than loads write. Other tiles hold what HBM holds too: no store is
+    needed before they go."""
+    return {n for task in work.tasks if task.kind.transfer is None for n, _ in task.writes}
 
 
 def _move(tile: Memory, stores: bool, timing: Timing) -> Kind:

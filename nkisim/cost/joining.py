@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
-from itertools import chain, groupby, pairwise
+from itertools import chain, count, groupby, pairwise
 from math import prod
 from typing import NamedTuple
 
@@ -61,7 +61,7 @@ def join_iterations(
     if not joins.candidates:
         return steps
     joined = joins.of_all(steps, joins.of_loop)
-    while len(joined) < len(steps):
+    while len(joined) < len(steps) and joins.leaves_whole_loops:
         steps = joined
         joined = joins.of_all(steps, joins.of_loop_around)
     for form, times in Counter([s.form for s in joined if s.form in joins.iterations]).items():
@@ -155,6 +155,11 @@ class _Joins:
         # By what iterations do, for each statement how it is joined; nothing if that cannot be.
         self._known: dict[tuple, list[_Way | None]] = {}
 
+    @property
+    def leaves_whole_loops(self) -> bool:
+        """Whether there are loops of which nothing is left but what stands for all iterations."""
+        return bool(self._whole)
+
     def of_all(self, steps: list[Step], of_loop: Callable) -> list[Step]:
         """The steps with those of each innermost loop as `of_loop` gives them."""
         joined: list[Step] = []
@@ -226,17 +231,13 @@ class _Joins:
     def _join(self, iterations: list[_Iteration], which: Collection[Form]) -> list[Step] | None:
         """One statement after the other, each for all iterations; None if that is not the same."""
         statements = list(zip(*iterations, strict=True))
-        numbers: dict[int, int] = {}  # in the order in which they are touched
-        touched = [
-            (numbers.setdefault(number, len(numbers)), id(part))
-            for statement in statements
-            for step in statement
-            for accesses in (step.reads, step.writes)
-            for number, part in accesses
-        ]
+        accesses = [step.reads + step.writes for step in chain.from_iterable(statements)]
+        numbers, parts = zip(*chain.from_iterable(accesses), strict=True)
+        order: dict[int, int] = defaultdict(count().__next__)  # in which they are touched
+        touched = *map(order.__getitem__, numbers), *map(id, parts)
         forms = tuple([statement[0].form for statement in statements])
         chosen = tuple([form in which for form in forms])
-        key = len(iterations), forms, chosen, tuple(touched)
+        key = len(iterations), forms, chosen, touched
         ways = self._known.get(key)
         if ways is None:
             ways = [self._way(s) if s[0].form in which else None for s in statements]

@@ -173,9 +173,9 @@ def _renamed(tasks: list[Task], names: dict[int, int]) -> list[Task]:
     """Tasks that touch other memory in place of some."""
     if not names:
         return tasks
-    found = []
+    found, gone = [], names.keys()
     for task in tasks:
-        if any(n in names for n, _ in task.reads) or any(n in names for n, _ in task.writes):
+        if not gone.isdisjoint([n for n, _ in task.reads + task.writes]):
             reads = [(names.get(n, n), part) for n, part in task.reads]
             writes = [(names.get(n, n), part) for n, part in task.writes]
             task = Task(task.instr, task.kind, reads, writes)
@@ -199,8 +199,7 @@ def _from_a_part(
         at = cut.cycle.end
     tasks += _renamed(work.tasks[at:], renamed)
     some += jobs[at:]
-    touched = {n for task in tasks for n, _ in (*task.reads, *task.writes)}
-    part = Work(tasks, {n: work.memory[n] for n in touched}, defaultdict(int))
+    part = Work(tasks, work.memory, defaultdict(int))
     known = Dependences.of(part, timing.dma.in_flight)
     times = _Times(simulate(part, some, machine, timing, known), some)
     if part.choices:  # more memory was used than there is

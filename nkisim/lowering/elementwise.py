@@ -357,7 +357,9 @@ def _operator(op: str, x: Tensor | float, y: Tensor | float) -> Tensor:
 
 def _check_operator(op: str, x: Tensor | float, y: Tensor | float) -> None:
     """Report an operator that would broadcast a tile over partitions."""
-    if not (isinstance(x, Tensor) and isinstance(y, Tensor)) or x.shape[:1] == y.shape[:1]:
+    if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
+        return
+    if x.shape is y.shape or x.shape[:1] == y.shape[:1]:
         return
     if x.ndim == y.ndim > 1 and 1 in (x.shape[0], y.shape[0]):
         error = ShapeError(

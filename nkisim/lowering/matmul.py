@@ -334,23 +334,23 @@ def absorb_product(target: Tensor, value: Tensor) -> bool:
         AccumulationError: `target` is not float32.
     """
     tracer = current()
-    last: Instruction | None = tracer.trace.instructions[-1] if tracer.trace.instructions else None
+    instructions = tracer.trace.instructions
+    last: Instruction | None = instructions[-1] if instructions else None
+    if last is None or last.opcode != "nc_matmul" or last.attrs.get("accumulate"):
+        return False
+    part = last.outs[0]
     if (
-        last is None
-        or last.opcode != "nc_matmul"
-        or last.attrs.get("accumulate")
-        or last.outs[0].buffer is not value.buffer
-        or not value.covers_buffer
-        or target.space is not Space.PSUM
+        part.buffer is not value.buffer
+        or target.buffer.space is not Space.PSUM
         or target.shape != value.shape
-        or value.ndim != last.outs[0].ndim
+        or len(value.shape) != len(part.shape)
+        or not value.covers_buffer
     ):
         return False
     if target.dtype != F32:
         tracer.checker.report("accumulation", _not_fp32(target), mild=tracer.checker.as_sdk)
         return False
     # Operands under masks give a part of the product: nothing is added to the rest.
-    part = last.outs[0]
     if part.shape != target.shape:
         target = target.restrict(
             tuple([(at, at + n) for at, n in zip(part.offsets, part.shape, strict=True)])
