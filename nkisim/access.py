@@ -8,6 +8,7 @@ each declared axis (the base), so bounds are checked against those and not again
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from math import prod
 
 import numpy as np
@@ -56,6 +57,8 @@ class Form:
         size: number of elements.
         start: zero on each base axis.
         whole: whether a view that starts at zero is all of its base: each base axis, in order.
+        inside: for each base axis, the lowest and the highest offset with which a view stays in it;
+            nothing for views without elements.
         reach: for each base axis, how far a view goes below its offset, and above.
         box: whether a view is a box of base coordinates, axis for axis, with unit steps.
         strides: for each view axis, the distance between neighbours, in elements.
@@ -118,6 +121,13 @@ class Form:
         if found is None:
             found = _wholes[shape] = cls.of(shape, shape, identity(len(shape)))
         return found
+
+    def holds(self, offsets: Iterable[int]) -> bool:
+        """Whether a view that starts there stays in its base."""
+        for o, (lowest, highest) in zip(offsets, self.inside, strict=False):
+            if not lowest <= o <= highest:
+                return False
+        return True
 
     def bounds(self, offsets: tuple[int, ...]) -> list[tuple[int, int]]:
         """For each base axis, the lowest and highest coordinate of a view that starts there."""
@@ -239,10 +249,7 @@ class AccessPattern(_Blank):
 
     def escape(self) -> tuple[int, int, int, int] | None:
         """The first base axis whose coordinates leave it: (axis, lowest, highest, size)."""
-        for o, (lowest, highest) in zip(self.offsets, self.form.inside, strict=False):
-            if not lowest <= o <= highest:
-                break
-        else:
+        if self.form.holds(self.offsets):
             return None
         for axis, (size, o, (down, up)) in enumerate(
             zip(self.base_shape, self.offsets, self.form.reach, strict=True)

@@ -7,8 +7,9 @@ the one in front of the gap is a recipe for those that are missing.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
-from operator import sub
+from operator import add, sub
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -107,8 +108,8 @@ class Recipe:
         self.operands: list[Any] = []
         self.moves: list[Step] = []
         self.owned: list[tuple[int, int]] = []
-        self.moving: dict[tuple[int, ...], list[tuple[int, int | None]]] = {}
-        self.outside: dict[int, set[tuple[int, ...]]] = {}
+        self.moving: dict[tuple[int, ...], list[tuple[int, int | None]]] = defaultdict(list)
+        self.outside: dict[int, set[tuple[int, ...]]] = defaultdict(set)
         self.steps: list[Step] = []
         self.instructions: list[tuple[Instruction, int, Any, Any, Any]] = []
         self._known: dict[int, int] = {}
@@ -119,10 +120,9 @@ class Recipe:
         self.operands.append(x)
         self.moves.append(step)
         if at == -1:
-            stays = (0,) * len(x.offsets)
-            self.outside.setdefault(x.buffer.number, set()).add(step or stays)
+            self.outside[x.buffer.number].add(step or x.form.start)
         if step is not None:
-            self.moving.setdefault(step, []).append((position, at))
+            self.moving[step].append((position, at))
         elif at is not None and at >= 0:
             self.owned.append((position, at))
         return position
@@ -130,12 +130,12 @@ class Recipe:
     def fits(self, times: int) -> bool:
         """Whether all operands that move stay within their tensors, that many iterations on."""
         for step, moving in self.moving.items():
+            distance = [times * s for s in step]
             for position, at in moving:
                 if at is None:
                     continue
                 x = self.operands[position]
-                offsets = tuple([o + times * s for o, s in zip(x.offsets, step, strict=True)])
-                if x.moved(x.buffer, offsets).escape() is not None:
+                if not x.form.holds(map(add, x.offsets, distance)):
                     return False
         return True
 
@@ -191,6 +191,8 @@ class Comparison:
         self._seen: dict[tuple, int] = {}  # operands by identity: position in the recipe
         self._fixed: dict[int, int] = {}  # the same of constants
         self._compared: set[tuple[int, int]] = set()  # instructions, by what they are copies of
+        self._positions: list[int] = []  # of the outs and ins of all instructions
+        self._strides = Strides(plan.distance)
 
     def made_recipe(self) -> Recipe:
         """The recipe for the iterations that are missing.
@@ -219,6 +221,7 @@ class Comparison:
                 outs = list(map(even, zip(*[s.outs for s in same], strict=True)))
                 ins = list(map(even, zip(*[s.ins for s in same], strict=True)))
                 self._add(i, outs, ins)
+        recipe.steps = list(map(recipe.moves.__getitem__, self._positions))
         if known is not None and recipe.steps != known.steps:
             raise NotUniform("addresses grow faster or slower than before")
         if plan.is_settled and not recipe.fits(len(plan.gap)):
@@ -275,7 +278,8 @@ class Comparison:
     def _add(self, i: Instruction, outs: list[int], ins: list[int]) -> None:
         """Add an instruction, given the positions of its operands."""
         recipe = self.recipe
-        recipe.steps += [recipe.moves[at] for at in outs + ins]
+        self._positions += outs
+        self._positions += ins
         pick_tiles = pick_ins = picker(ins)
         if i.tiles_in is not i.ins:
             tiles = [at for at, x in zip(ins, i.ins, strict=True) if isinstance(x, Tensor)]
@@ -294,7 +298,7 @@ class Comparison:
                 if not all(_same(x, other) for other in xs):
                     raise NotUniform("an operand changes from iteration to iteration")
                 return self._constant(x)
-            step = even_step(xs, self.model, self.plan.distance)
+            step = self._strides.of(xs, self.model)
             at = self._seen[key] = self.recipe.operand(x, step, home)
         return at
 
@@ -317,11 +321,11 @@ class Comparison:
 
     def _home(self, tiles: tuple[Tensor, ...]) -> int:
         """Which of the iteration's own buffers a view is of; -1 for one that it did not make."""
-        buffers = [t.buffer for t in tiles]
-        numbers = tuple([b.number for b in buffers])
+        numbers = tuple([t.buffer.number for t in tiles])
         at = self._own.get(numbers)
         if at is not None:
             return at
+        buffers = [t.buffer for t in tiles]
         buffer = buffers[self.model]
         if not self.is_own(buffer):
             if any([b is not buffer for b in buffers]):
@@ -384,35 +388,55 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def even_step(operands: tuple[Any, ...], model: int, distance: int) -> Step:
-    """How far an operand moves in an iteration, given it in those that are to be alike: up to the
-    `model` each one behind the other, and the last one `distance` from that. None when it stays."""
-    x = operands[model]
-    if type(x) is Affine:
-        if any(type(y) is not Affine or y.coefs != x.coefs for y in operands):
-            raise NotUniform("an operand changes from iteration to iteration")
-        return _step([(y.offset,) for y in operands], distance)
-    if type(x) is not Tensor:
-        raise NotUniform("an operand of a special kind")
-    form, dtype, start, stays = x.form, x.dtype, x.offsets, True
-    for t in operands:
-        if t is not x and (
-            type(t) is not Tensor
-            or t.form is not form
-            or (t.dtype is not dtype and t.dtype != dtype)
-        ):
-            raise NotUniform("operands have different shapes")
-        stays = stays and t.offsets is start
-    return None if stays else _step([t.offsets for t in operands], distance)
+    """How far an operand moves in an iteration: see `Strides.of`."""
+    return Strides(distance).of(operands, model)
 
 
-def _step(offsets: list[tuple[int, ...]], distance: int) -> Step:
-    c, d = offsets[-2:]
-    step = tuple(map(sub, d, c))
-    if distance > 1:
-        if any([s % distance for s in step]):
-            raise NotUniform("addresses do not grow evenly")
-        step = tuple([s // distance for s in step])
-    for b in offsets[:-2]:
-        if tuple(map(sub, c, b)) != step:
-            raise NotUniform("addresses do not grow evenly")
-    return step if any(step) else None
+class Strides:
+    """How far operands move in an iteration.
+
+    Args:
+        distance: iterations between the last two in which an operand is given.
+    """
+
+    def __init__(self, distance: int) -> None:
+        self._distance = distance
+        self._steps: dict[tuple[int, ...], tuple[int, ...]] = {}  # by how far that is in all
+
+    def of(self, operands: tuple[Any, ...], model: int) -> Step:
+        """The step of one, given it in those iterations that are to be alike: up to the `model`
+        each one behind the other, and the last one further on. None when it stays.
+
+        Raises:
+            NotUniform: it does not move evenly, or is not the same.
+        """
+        x = operands[model]
+        if type(x) is Affine:
+            if any(type(y) is not Affine or y.coefs != x.coefs for y in operands):
+                raise NotUniform("an operand changes from iteration to iteration")
+            return self._between([(y.offset,) for y in operands])
+        if type(x) is not Tensor:
+            raise NotUniform("an operand of a special kind")
+        form, dtype, start, stays = x.form, x.dtype, x.offsets, True
+        for t in operands:
+            if t is not x and (
+                type(t) is not Tensor
+                or t.form is not form
+                or (t.dtype is not dtype and t.dtype != dtype)
+            ):
+                raise NotUniform("operands have different shapes")
+            stays = stays and t.offsets is start
+        return None if stays else self._between([t.offsets for t in operands])
+
+    def _between(self, offsets: list[tuple[int, ...]]) -> Step:
+        c, d = offsets[-2:]
+        far = tuple(map(sub, d, c))
+        step = self._steps.get(far)
+        if step is None:
+            if any([s % self._distance for s in far]):
+                raise NotUniform("addresses do not grow evenly")
+            step = self._steps[far] = tuple([s // self._distance for s in far])
+        for b in offsets[:-2]:
+            if tuple(map(sub, c, b)) != step:
+                raise NotUniform("addresses do not grow evenly")
+        return step if any(step) else None

@@ -3,7 +3,8 @@ loops outwards, each is made by a recipe from one that is there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import groupby, product, zip_longest
 from math import prod
 from operator import add
@@ -34,6 +35,15 @@ class Rolled(NamedTuple):
     recorded: bool
 
 
+class _Alike(NamedTuple):
+    """Iterations of a plan that are to be alike: see `Comparison`."""
+
+    plan: Plan
+    parts: list[list[Instruction]]
+    depth: int
+    is_own: Callable[[Buffer], bool]
+
+
 def unroll(trace: Trace, rolled: dict[tuple[int, int], Rolled]) -> None:
     """Put in the iterations that were left out.
 
@@ -53,7 +63,9 @@ class _Unroller:
     def __init__(self, trace: Trace, rolled: dict[tuple[int, int], Rolled]) -> None:
         self.trace = trace
         self.rolled = rolled
-        self.recipes: dict[tuple[int, int, int], Recipe] = {}  # by the name of the plan
+        # By the name of the plan; and what there is no recipe for until it is asked for.
+        self.recipes: dict[tuple[int, int, int], Recipe] = {}
+        self.later: dict[tuple[int, int, int], _Alike] = {}
         grid = trace.grid
         steps = [[(~axis, i) for i in range(extent)] for axis, extent in enumerate(grid.shape)]
         self.places: list[Path] = list(product(*steps))  # by the number of the instance
@@ -142,18 +154,13 @@ class _Unroller:
             traced = [parts.get(plan.indices[k], []) for k in plan.alike]
             if not any(traced):
                 continue
+            alike = _Alike(plan, traced, depth, is_own)
+            if plan.is_complete:  # mostly, no other iterations are like these
+                self.later[plan.name] = alike
+                continue
             try:
-                known = None
-                if plan.like is not None:
-                    known = self.recipes.get(plan.like)
-                    if known is None:
-                        raise NotUniform("iterations were not alike before")
-                recipe = self.recipes[plan.name] = Comparison(
-                    self.trace, plan, traced, depth, is_own, known
-                ).made_recipe()
+                recipe = self.recipes[plan.name] = self._made_recipe(alike)
             except NotUniform as error:
-                if plan.is_complete:
-                    continue
                 error.loop, error.brief = key, plan.like is not None
                 raise
             if recipe.instructions:
@@ -168,6 +175,23 @@ class _Unroller:
             else:
                 out += parts.get(index, [])
         return out
+
+    def _made_recipe(self, alike: _Alike) -> Recipe:
+        """The recipe for iterations like some. Raises NotUniform."""
+        known = None
+        if alike.plan.like is not None:
+            known = self._known(alike.plan.like)
+            if known is None:
+                raise NotUniform("iterations were not alike before")
+        return Comparison(self.trace, *alike, known).made_recipe()
+
+    def _known(self, name: tuple[int, int, int]) -> Recipe | None:
+        """The recipe of an earlier plan, if its iterations were alike."""
+        alike = self.later.pop(name, None)
+        if alike is not None:
+            with suppress(NotUniform):
+                self.recipes[name] = self._made_recipe(alike)
+        return self.recipes.get(name)
 
     def _copy(
         self, recipe: Recipe, level: int, key: int, index: int, recorded: bool

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from math import gcd, prod
+from typing import NamedTuple
 
 from nkisim.tensor import Tensor
 
@@ -24,16 +25,14 @@ class Patterns:
     A part is told apart by identity: views of the same part are given as one (see
     `nkisim.cost.tasks.Access`), so what is found out about it serves all tiles that a loop makes.
     So does what the next part meets in a sequence of them: `history` numbers the sequences, from 0
-    for none, and `steps` holds, for a sequence and the next part, the number of the longer
-    sequence and which of the parts in it are met, whether they are covered by the new one, and
-    whether they cover it.
+    for none, and `steps` holds, for a sequence and the next part, what that one meets.
     """
 
     def __init__(self) -> None:
         self._boxes: dict[Tensor, _Box] = {}
         self._meet: dict[tuple, bool] = {}
         self.history = 0
-        self.steps: dict[tuple, tuple[int, list[tuple[int, bool, bool]]]] = {}
+        self.steps: dict[tuple, _Step] = {}
 
     def box(self, t: Tensor) -> _Box:
         """(lowest, highest, step) of a part on each base axis."""
@@ -70,21 +69,43 @@ class Patterns:
         return over, under
 
 
+# The position of a region, and whether the one that meets it covers it.
+_Meeting = tuple[int, bool]
+
+
+class _Step(NamedTuple):
+    """One more part in a sequence of them.
+
+    Attributes:
+        history: the number of the longer sequence.
+        meets: the parts in the shorter one that the new one meets.
+        met_by: for each of these its position, and how it meets the new one.
+    """
+
+    history: int
+    meets: list[_Meeting]
+    met_by: list[tuple[int, _Meeting]]
+
+
 class _Region:
-    """One part of a memory, and who touched it last."""
+    """One part of a memory, and who touched it last.
+
+    Args:
+        part: the part.
+        meets: the regions that it meets, by position: references to each other would keep the
+            regions until the next collection of garbage.
+    """
 
     __slots__ = ("meets", "part", "readers", "waited", "writer")
 
-    def __init__(self, part: Tensor | None) -> None:
+    def __init__(self, part: Tensor | None, meets: list[_Meeting]) -> None:
         self.part = part
         self.writer = -1
         self.readers: list[int] = []
-        # (position of another region, whether this covers it): references to each other would keep
-        # the regions until the next collection of garbage.
-        self.meets: list[tuple[int, bool]] = []
+        self.meets = meets
         # Of the readers of other regions, by their position: those that a writer of this one has
         # waited for, as the list and how many. The next writer waits for that one.
-        self.waited: dict[int, tuple[list[int], int]] = {}
+        self.waited: dict[int, tuple[list[int], int]] | None = None
 
 
 _NONE: tuple[list[int], int] = ([], 0)
@@ -143,6 +164,8 @@ class Regions:
                 waits[other.writer] = RESULT
             readers = other.readers
             if readers:
+                if region.waited is None:
+                    region.waited = {}
                 known, count = region.waited.get(at, _NONE)
                 for reader in readers[count:] if known is readers else readers:
                     if reader != task:
@@ -153,29 +176,30 @@ class Regions:
 
     def _add(self, part: Tensor | None) -> _Region:
         """The region of a part that is touched for the first time."""
-        region = self._known[part] = _Region(part)
         step = self._patterns.steps.get((self._history, part))
         if step is None:
             step = self._step(part)
-        self._history, meets = step
+        self._history, meets, met_by = step
+        region = self._known[part] = _Region(part, meets.copy())
         order = self._order
-        for at, covers, covered in meets:
-            region.meets.append((at, covers))
-            order[at].meets.append((len(order), covered))
+        for at, meeting in met_by:
+            order[at].meets.append(meeting)
         order.append(region)
         return region
 
-    def _step(self, part: Tensor | None) -> tuple[int, list[tuple[int, bool, bool]]]:
+    def _step(self, part: Tensor | None) -> _Step:
         """What a part meets that this memory's history does not have yet."""
         patterns, order = self._patterns, self._order
-        meets = []
+        meets, met_by = [], []
         for at in self._near(part):
             found = patterns.overlap(part, order[at].part)
             if found is not None:
-                meets.append((at, *found))
+                covers, covered = found
+                meets.append((at, covers))
+                met_by.append((at, (len(order), covered)))
         patterns.history += 1
-        found = patterns.steps[self._history, part] = (patterns.history, meets)
-        return found
+        step = patterns.steps[self._history, part] = _Step(patterns.history, meets, met_by)
+        return step
 
     def _near(self, part: Tensor | None) -> Iterable[int]:
         """The positions of the regions that a new part may meet."""
