@@ -68,9 +68,7 @@ class Residence:
         position[tiles] = np.arange(len(tiles))
         # Each task and tile once, even where it is both read and written.
         tile = position[touches.memory]
-        at = np.flatnonzero(tile >= 0)
-        pairs = touches.task[at] * len(tiles) + tile[at]
-        at = at[np.sort(np.unique(pairs, return_index=True)[1])]
+        at = np.flatnonzero((tile >= 0) & ~touches.again())
         tile, tasks = tile[at], len(touches.starts) - 1
         ends = np.cumsum(np.bincount(touches.task[at], minlength=tasks)).tolist()
         flat = tile.tolist()

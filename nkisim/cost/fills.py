@@ -14,6 +14,7 @@ import numpy as np
 from nkisim.cost.regions import Patterns
 from nkisim.cost.storage import Step, Storage
 from nkisim.cost.tasks import Work
+from nkisim.instruction import Instruction
 from nkisim.memory import Space
 from nkisim.tensor import Tensor
 
@@ -52,39 +53,49 @@ class _Fills:
     def moved(self, steps: list[Step]) -> list[Step]:
         """The steps with fills where they are needed."""
         waiting, kept, choices = self._waiting, self._kept, self._work.choices
+        still = self._open
         for step in steps:
             if step.form.fills:
                 number = step.writes[0][0]
                 # A second fill of a tile of which nothing was read in between replaces the first.
                 waiting.pop(number, None)
-                if number in self._open:
+                if number in still:
                     self._drop(number)
                 waiting[number] = step
                 continue
             if waiting:
-                self._place(step)
-            if self._open:
-                self._follow(step)
+                for number, _ in step.writes:
+                    if number in waiting:
+                        self._place(number, step)
+                for number, _ in step.reads:
+                    if number in waiting:
+                        self._place(number)
+            if still:
+                for number, _ in step.reads:
+                    still.pop(number, None)
+                for number, part in step.writes:
+                    if number in still:
+                        self._note(number, part, step.instr)
             kept.append(step)
         if waiting:
             choices["fill of a tile that nothing uses left out"] += len(waiting)
         return [step for step in kept if step is not None]
 
-    def _place(self, step: Step) -> None:
-        """Put the fills of what a step touches in front of it."""
-        waiting = self._waiting
-        for accesses in (step.writes, step.reads):
-            for number, _ in accesses:
-                if number not in waiting:
-                    continue
-                fill = waiting.pop(number)
-                filled = fill.instr
-                zeroed = filled.attrs["value"] == 0 and filled.outs[0].space is Space.PSUM
-                if zeroed and step.instr.opcode == "nc_matmul" and accesses is step.writes:
-                    self._work.choices["zeroing of a PSUM tile left to the first matmul"] += 1
-                else:
-                    self._open[number] = len(self._kept), self._nothing(fill.writes[0][1])
-                    self._kept.append(fill)
+    def _place(self, number: int, by: Step | None = None) -> None:
+        """Put the fill of a tile in front of the first step that touches it.
+
+        Args:
+            number: of the tile.
+            by: that step, if it writes the tile.
+        """
+        fill = self._waiting.pop(number)
+        filled = fill.instr
+        zeroed = filled.attrs["value"] == 0 and filled.outs[0].space is Space.PSUM
+        if zeroed and by is not None and by.instr.opcode == "nc_matmul":
+            self._work.choices["zeroing of a PSUM tile left to the first matmul"] += 1
+        else:
+            self._open[number] = len(self._kept), self._nothing(fill.writes[0][1])
+            self._kept.append(fill)
 
     def _nothing(self, tile: Tensor) -> _Written:
         found = self._tiles.get(tile)
@@ -98,24 +109,16 @@ class _Fills:
         self._kept[where] = None
         self._work.choices["fill of a tile that is all written over left out"] += 1
 
-    def _follow(self, step: Step) -> None:
-        """Note what a step reads and writes of tiles that are being written."""
-        still = self._open
-        for number, _ in step.reads:
-            still.pop(number, None)
-        i = step.instr
-        adds = i.attrs.get("accumulate")
-        for number, part in step.writes:
-            found = still.get(number)
-            if found is None:
-                continue
-            if adds:
-                del still[number]
-            elif i.where is None and i.where_out is None and not i.spec.partial:
-                written = found[1].and_then(part)
-                still[number] = found[0], written
-                if not written.left:
-                    self._drop(number)
+    def _note(self, number: int, part: Tensor | None, by: Instruction) -> None:
+        """An instruction writes a part of a tile that is being written."""
+        if by.attrs.get("accumulate"):
+            del self._open[number]
+        elif by.where is None and by.where_out is None and not by.spec.partial:
+            where, written = self._open[number]
+            written = written.and_then(part)
+            self._open[number] = where, written
+            if not written.left:
+                self._drop(number)
 
 
 class _Written:

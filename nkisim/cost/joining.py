@@ -259,9 +259,9 @@ class _Joins:
         first = statement[0]
         i = first.instr
         reads, more, tiles = [], [], []
-        for at, (tile, beside) in enumerate(zip(i.tiles_in, way.reads, strict=True)):
+        for at, beside in enumerate(way.reads):
             touched = beside.touched([s.reads[at] for s in statement])
-            tiles.append(beside.operand(tile))
+            tiles.append(beside.operand(i.tiles_in[at]))
             reads.append(touched[0])
             more += touched[1:]
         writes = way.write.touched([s.writes[0] for s in statement])

@@ -87,6 +87,14 @@ class Touches:
         after[order[:-1]] = gaps
         return before, after
 
+    def again(self) -> np.ndarray:
+        """Of each touch, whether its task has touched the same memory already."""
+        order = self._order
+        memory, task = self.memory[order], self.task[order]
+        found = np.zeros(len(order), bool)
+        found[order[1:]] = (memory[1:] == memory[:-1]) & (task[1:] == task[:-1])
+        return found
+
     def peak(self, space: Space) -> int:
         """The most bytes a partition that the tiles of a memory take at one time."""
         sizes = [kind.nbytes if kind.space is space else 0 for kind in self.kinds]
