@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import nkisim
 from kernels.validation import convolution, layernorm, mamba, matmul, vector_add
-from nkisim.cost.allocation import Residence
 from nkisim.cost.compute import Cost
 from nkisim.cost.dependences import Dependences
 from nkisim.cost.engines import ENGINES
@@ -449,35 +448,9 @@ def test_tiles_of_a_blocked_tensor_are_spilled_one_by_one():
     with nkisim.checks(sbuf="off"):
         timeline = nkisim.profile(reversed_tiles, spec(24, 128, 4096), 24)
     reloaded = sum(t.label == "reload" for t in timeline._core.work.tasks)
-    assert 0 < reloaded < 24
+    assert reloaded == 24 - 10  # there is room for ten, and for a load on its way
     assert timeline.spilled_bytes == reloaded * 128 * 4096 * 4  # tiles that HBM holds too
     assert any("the largest tile takes 16,384 bytes" in f.text for f in timeline.findings)
-
-
-@nki.jit
-def counted_tiles(x, count, rounds):
-    """Tiles that do not fit together, and of which each is changed in every round."""
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    tiles = nl.ndarray((count, nl.par_dim(128), x.shape[2]), dtype=x.dtype, buffer=nl.sbuf)
-    for i in nl.affine_range(count):
-        tiles[i] = nl.load(x[i])
-    for _ in nl.sequential_range(rounds):
-        for i in nl.affine_range(count):
-            tiles[i] += 1.0
-    for i in nl.affine_range(count):
-        nl.store(out[i], tiles[i])
-    return out
-
-
-@pytest.mark.parametrize("rounds", [0, 1, 3])
-def test_spilling_notes_which_tiles_the_tasks_that_it_leaves_touch(rounds):
-    with nkisim.checks(sbuf="off"):
-        timeline = nkisim.profile(counted_tiles, spec(24, 128, 4096), 24, rounds)
-    work = timeline._core.work
-    assert timeline.spilled_bytes > 0
-    noted, found = vars(work.residence), vars(Residence.of(work))
-    assert noted.pop("changing") >= found.pop("changing")
-    assert noted == found
 
 
 def test_the_same_place_in_sbuf_and_in_psum_is_not_the_same_memory():

@@ -72,6 +72,8 @@ def test_touches_are_those_of_the_tasks(work):
     assert [b - a for a, b in itertools.pairwise(starts)] == [
         len(task.reads) + len(task.writes) for task in work.tasks
     ]
+    pairs = [(at, n) for at, n, _, _ in found]
+    assert touches.again().tolist() == [pair in pairs[:p] for p, pair in enumerate(pairs)]
     for k, n in enumerate(numbers):
         places = [p for p, (_, m, _, _) in enumerate(found) if m == n]
         assert (touches.first[k], touches.last[k]) == (places[0], places[-1])
