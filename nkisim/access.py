@@ -56,6 +56,7 @@ class Form:
         shape, base_shape, coefs: as of an AccessPattern.
         size: number of elements.
         start: zero on each base axis.
+        aligned: whether a view has the axes of the base, in order, with unit steps.
         whole: whether a view that starts at zero is all of its base: each base axis, in order.
         inside: for each base axis, the lowest and the highest offset with which a view stays in it;
             nothing for views without elements.
@@ -66,6 +67,7 @@ class Form:
     """
 
     __slots__ = (
+        "aligned",
         "base_shape",
         "base_strides",
         "box",
@@ -85,7 +87,8 @@ class Form:
         self.coefs = intern(coefs)
         self.size = prod(shape)
         self.start = intern((0,) * len(base_shape))
-        self.whole = shape == base_shape and coefs == identity(len(shape))
+        self.aligned = coefs == identity(len(shape))
+        self.whole = shape == base_shape and self.aligned
         steps = [[c * (extent - 1) for c, extent in zip(row, shape, strict=True)] for row in coefs]
         self.reach = tuple(
             [(sum(s for s in row if s < 0), sum(s for s in row if s > 0)) for row in steps]

@@ -46,7 +46,17 @@ class Location(NamedTuple):
 # Python goes through a table. The code is kept so that the identity stays.
 _locations: dict[tuple[int, int], tuple[Location, CodeType]] = {}
 _lines: dict[Location, Location] = {}  # one object a line
-_is_own: dict[str, bool] = {}  # by file
+
+
+class _Own(dict):
+    """Whether a file, by its name, is of these packages."""
+
+    def __missing__(self, name: str) -> bool:
+        own = self[name] = name.startswith(_PACKAGES)
+        return own
+
+
+_is_own = _Own()
 
 
 def caller(depth: int = 1) -> FrameType | None:
@@ -56,16 +66,9 @@ def caller(depth: int = 1) -> FrameType | None:
         depth: how many frames further out to begin; those before are the simulator's own.
     """
     frame = sys._getframe(depth)
-    known = _is_own.get
-    while frame is not None:
-        name = frame.f_code.co_filename
-        own = known(name)
-        if own is None:
-            own = _is_own[name] = name.startswith(_PACKAGES)
-        if not own:
-            return frame
+    while frame is not None and _is_own[frame.f_code.co_filename]:
         frame = frame.f_back
-    return None
+    return frame
 
 
 def locate() -> Location | None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from operator import add
 from typing import Any
 
-from nkisim.access import AccessPattern, Form, identity
+from nkisim.access import AccessPattern, Form
 from nkisim.errors import IndexingError, OutOfBoundsError, ShapeError
 from nkisim.index import IndexTensor, Mask, as_int, broadcast_shapes, fix_of_integers
 from nkisim.indirect import DynamicIndex, IndirectTensor, indirect_view
@@ -224,7 +224,7 @@ def _moved(target: AccessPattern, starts: list[int]) -> tuple[int, ...]:
     """The base coordinates of the view coordinates `starts`."""
     if not any(starts):
         return target.offsets
-    if target.coefs is identity(len(starts)):
+    if target.form.aligned:
         return tuple(map(add, target.offsets, starts))
     return tuple(
         [

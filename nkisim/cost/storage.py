@@ -223,11 +223,13 @@ class Storage:
                     self._next -= 1
                     known[number] = memory
                 offsets = offsets[blocks:]
-            elif number not in known:
-                known[number] = memory
-            part = parts.get(offsets)
-            if part is None:
-                part = parts[offsets] = _in_first_tile(t, blocks) if blocks else t
+                part = parts.get(offsets)
+                if part is None:
+                    part = parts[offsets] = _in_first_tile(t, blocks)
+            else:
+                if number not in known:
+                    known[number] = memory
+                part = parts.setdefault(offsets, t)
             found.append((number, part))
         return found
 
