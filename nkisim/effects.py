@@ -21,14 +21,15 @@ def changes_variables(code: CodeType) -> bool:
     """Whether a function, or one defined in it, may change a global, a variable of a function
     around it, or an attribute; or whether that is not known, as it imports others."""
     is_harmless = code.co_name in _HARMLESS
-    for x in dis.get_instructions(code):
-        if x.opname in _STORES_NAME or x.opname == "IMPORT_NAME":
+    does = {dis.opname[x] for x in code.co_code[::2]}  # to take all of it apart is slow
+    if does & _STORES_NAME or "IMPORT_NAME" in does:
+        return True
+    around = code.co_freevars
+    if around and does & _STORES_CELL:
+        stores = (x for x in dis.get_instructions(code) if x.opname in _STORES_CELL)
+        if any(x.argval in around for x in stores):
             return True
-        if x.opname in _STORES_CELL and x.argval in code.co_freevars:
-            return True
-        if not is_harmless and x.opname in _STORES_ATTRIBUTE:
-            return True
-    if not is_harmless and not _BY_NAME.isdisjoint(code.co_names):
+    if not is_harmless and (does & _STORES_ATTRIBUTE or not _BY_NAME.isdisjoint(code.co_names)):
         return True
     return any(map(changes_variables, _inner(code)))
 
