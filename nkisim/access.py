@@ -254,12 +254,13 @@ class AccessPattern(_Blank):
         """The first base axis whose coordinates leave it: (axis, lowest, highest, size)."""
         if self.form.holds(self.offsets):
             return None
-        for axis, (size, o, (down, up)) in enumerate(
-            zip(self.base_shape, self.offsets, self.form.reach, strict=True)
-        ):
-            if o + down < 0 or o + up >= size:
-                return axis, o + down, o + up, size
-        return None
+        return next(
+            (axis, low, high, size)
+            for axis, (size, (low, high)) in enumerate(
+                zip(self.base_shape, self.bounds(), strict=True)
+            )
+            if low < 0 or high >= size
+        )
 
     def coordinates(self, index: tuple[int, ...]) -> tuple[int, ...]:
         """The base coordinates of the view's element `index`."""

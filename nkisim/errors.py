@@ -6,6 +6,7 @@ Every diagnosed error names the kernel line, the offending value, the rule it br
 
 from __future__ import annotations
 
+import functools
 import linecache
 import os
 import sys
@@ -48,15 +49,10 @@ _locations: dict[tuple[int, int], tuple[Location, CodeType]] = {}
 _lines: dict[Location, Location] = {}  # one object a line
 
 
-class _Own(dict):
-    """Whether a file, by its name, is of these packages."""
-
-    def __missing__(self, name: str) -> bool:
-        own = self[name] = name.startswith(_PACKAGES)
-        return own
-
-
-_is_own = _Own()
+@functools.cache
+def _is_own(filename: str) -> bool:
+    """Whether a file is of the simulator, or of NumPy."""
+    return filename.startswith(_PACKAGES)
 
 
 def caller(depth: int = 1) -> FrameType | None:
@@ -66,7 +62,7 @@ def caller(depth: int = 1) -> FrameType | None:
         depth: how many frames further out to begin; those before are the simulator's own.
     """
     frame = sys._getframe(depth)
-    while frame is not None and _is_own[frame.f_code.co_filename]:
+    while frame is not None and _is_own(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 

@@ -115,7 +115,7 @@ class Checker:
         elsewhere = False  # whether one was made in other loops
         for t in older:
             buffer = t.buffer
-            if not buffer.space.on_chip:
+            if not buffer.space.on_chip:  # as `_is_flawless`, and then `check_scope`, look at it
                 right = t.escape() is None
             else:
                 right = known.get((t.form, t.offsets, buffer.par_axis)) or self._is_flawless(t)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -41,17 +41,17 @@ class Residence:
         nbytes: bytes a partition that it takes.
         memory: 0 for SBUF, 1 for PSUM.
         changing: numbers of the tiles that are written when they were touched before, and of the
-            HBM tensors that are both read and written. Others may be among them.
+            HBM tensors that are both read and written.
     """
 
-    touched: list[list[int]] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
-    first: list[int] = field(default_factory=list)
-    last: list[int] = field(default_factory=list)
-    uses: list[int] = field(default_factory=list)
-    nbytes: list[int] = field(default_factory=list)
-    memory: list[int] = field(default_factory=list)
-    changing: set[int] = field(default_factory=set)
+    touched: list[list[int]]
+    numbers: list[int]
+    first: list[int]
+    last: list[int]
+    uses: list[int]
+    nbytes: list[int]
+    memory: list[int]
+    changing: set[int]
 
     @classmethod
     def of(cls, work: Work, touches: Touches | None = None) -> Residence:
@@ -72,18 +72,18 @@ class Residence:
         tile, tasks = tile[at], len(touches.starts) - 1
         ends = np.cumsum(np.bincount(touches.task[at], minlength=tasks)).tolist()
         flat = tile.tolist()
-        found = cls(
+        numbers = touches.numbers[tiles].tolist()
+        kinds = [work.memory[n] for n in numbers]
+        return cls(
             touched=[flat[a:b] for a, b in zip([0, *ends], ends, strict=False)],
-            numbers=touches.numbers[tiles].tolist(),
+            numbers=numbers,
             first=touches.task[touches.first[tiles]].tolist(),
             last=touches.task[touches.last[tiles]].tolist(),
             uses=np.bincount(tile, minlength=len(tiles)).tolist(),
+            nbytes=[kind.nbytes for kind in kinds],
+            memory=[1 if kind.space is Space.PSUM else 0 for kind in kinds],
             changing=set(touches.numbers[touches.changing()].tolist()),
         )
-        kinds = [work.memory[n] for n in found.numbers]
-        found.nbytes = [kind.nbytes for kind in kinds]
-        found.memory = [1 if kind.space is Space.PSUM else 0 for kind in kinds]
-        return found
 
 
 def capacities(machine: Machine) -> dict[Space, int]:

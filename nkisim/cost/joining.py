@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
-from itertools import chain, count, groupby, pairwise
+from itertools import chain, groupby, pairwise
 from math import prod
 from typing import NamedTuple
 
@@ -233,7 +233,7 @@ class _Joins:
         statements = list(zip(*iterations, strict=True))
         accesses = [step.reads + step.writes for step in chain.from_iterable(statements)]
         numbers, parts = zip(*chain.from_iterable(accesses), strict=True)
-        order: dict[int, int] = defaultdict(count().__next__)  # in which they are touched
+        order = {n: at for at, n in enumerate(dict.fromkeys(numbers))}  # in which they are touched
         touched = *map(order.__getitem__, numbers), *map(id, parts)
         forms = tuple([statement[0].form for statement in statements])
         chosen = tuple([form in which for form in forms])
@@ -259,9 +259,9 @@ class _Joins:
         first = statement[0]
         i = first.instr
         reads, more, tiles = [], [], []
-        for at, beside in enumerate(way.reads):
+        for at, (tile, beside) in enumerate(zip(i.tiles_in, way.reads, strict=True)):
             touched = beside.touched([s.reads[at] for s in statement])
-            tiles.append(beside.operand(i.tiles_in[at]))
+            tiles.append(beside.operand(tile))
             reads.append(touched[0])
             more += touched[1:]
         writes = way.write.touched([s.writes[0] for s in statement])

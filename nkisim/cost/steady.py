@@ -14,7 +14,6 @@ things that come at once, either may be told as its cause.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -199,7 +198,7 @@ def _from_a_part(
         at = cut.cycle.end
     tasks += _renamed(work.tasks[at:], renamed)
     some += jobs[at:]
-    part = Work(tasks, work.memory, defaultdict(int))
+    part = Work(tasks, work.memory)
     known = Dependences.of(part, timing.dma.in_flight)
     times = _Times(simulate(part, some, machine, timing, known), some)
     if part.choices:  # more memory was used than there is

@@ -355,7 +355,7 @@ def absorb_product(target: Tensor, value: Tensor) -> bool:
         target = target.restrict(
             tuple([(at, at + n) for at, n in zip(part.offsets, part.shape, strict=True)])
         )
-    starts = not tracer.checker.is_known(target) and tracer.checker.untouched(target)
+    starts = tracer.checker.untouched(target)
     attrs = _STARTS if starts else _GOES_ON
     tracer.absorb(value, target, last.attrs | attrs if last.attrs else attrs, reads=not starts)
     return True

@@ -205,13 +205,12 @@ def _do_again(tracer: Tracer, note: Note, pool: list, location: Location | None)
         x = pool[of]
         pool.append(x.view_of(form, x.offsets))
     pool += note.numbers
-    check, program, loops = tracer.checker.on_same, tracer.program, tracer.loops
     for model, outs, ins, tiles_in, older, is_result in note.writes:
         tiles = tiles_in(pool)
         reads = tiles if ins is tiles_in else ins(pool)
-        instr = model.again(outs(pool), reads, tiles, program, loops, location)
+        instr = model.again(outs(pool), reads, tiles, tracer.program, tracer.loops, location)
         looked_at = tiles if older is tiles_in else older(pool)
-        tracer.write(instr, check, looked_at, is_result)
+        tracer.write(instr, tracer.checker.on_same, looked_at, is_result)
     return None if note.gives < 0 else pool[note.gives]
 
 
