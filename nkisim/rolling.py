@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from nkisim.trace import Trace
     from nkisim.tracer import Tracer
 
-_TRIES = 8  # executions of a loop in a loop that are looked at, if nothing can be left out
+_TRIES = 2  # executions of a loop that are looked at, if nothing can be left out of any
 
 
 class Rolls:
@@ -201,7 +201,7 @@ class Rolls:
             raise
         if all(strand.is_whole for strand in loop.strands):
             self._tried[line] += 1
-            if self._tried[line] >= (_TRIES if self._open else 2):
+            if self._tried[line] >= _TRIES:
                 self.closeness[line] = Closeness.WHOLE
         repeated = len(self.repeats)
         plans: list[Plan] = []
