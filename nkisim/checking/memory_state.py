@@ -66,12 +66,13 @@ class MemoryState:
     def on_result(self, instr: Instruction) -> bool:
         """As on_instruction, for one that makes new tiles of what is known to be written; False
         for others."""
-        knows = self.written.knows
+        whole, local = self.written.whole, Role.LOCAL
         for tensor in instr.tiles_in:
-            if tensor.buffer.role is Role.LOCAL and not knows(tensor):
+            buffer = tensor.buffer
+            if not (buffer.number in whole or buffer.role is not local or self.is_known(tensor)):
                 return False
         for tensor in instr.outs:
-            self.written.add_all(tensor.buffer)
+            whole.add(tensor.buffer.number)
         return True
 
     def is_known(self, tensor: Tensor) -> bool:
@@ -200,11 +201,9 @@ class MemoryState:
 
     def partly_written(self) -> set[int]:
         """Numbers of the local buffers that are not, or not surely, written everywhere."""
-        open_ = {
-            b.number
-            for b in self.trace.buffers[: self.trace.copies]
-            if b.role is Role.LOCAL and not self.written.is_whole(b)
-        }
+        whole, buffers = self.written.whole, self.trace.buffers[: self.trace.copies]
+        left = [b for b in buffers if b.number not in whole and b.role is Role.LOCAL]
+        open_ = {b.number for b in left if not self.written.is_whole(b)}
         return open_ | self.scattered
 
     def finish(self) -> None:

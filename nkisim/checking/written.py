@@ -155,10 +155,14 @@ class WrittenElements:
 
     Most tensors in HBM are written tile by tile and never read again by the kernel: what is written
     of them is only noted, and looked at when something depends on it.
+
+    Attributes:
+        whole: numbers of buffers of which every element was written. There may be more of them.
     """
 
     def __init__(self) -> None:
-        self._flags: dict[int, _Flags | None] = {}  # None when every element was written
+        self.whole: set[int] = set()
+        self._flags: dict[int, _Flags] = {}  # of others
         self._has_flags = False
         self._noted: dict[int, _Notes] = {}
         # By shape and parts: tiles are written in the same ones again and again.
@@ -179,21 +183,22 @@ class WrittenElements:
     def is_whole(self, buffer: Buffer) -> bool:
         """Whether every element of a buffer was written."""
         number = buffer.number
-        if number not in self._noted:
-            return self._flags.get(number, False) is None
+        if number in self.whole or number not in self._noted:
+            return number in self.whole
         return self._is_covered(buffer) is not False and self._of(buffer) is None
 
     def _of(self, buffer: Buffer) -> _Flags | bool | None:
         """What is known of a buffer: None when every element was written, False when none was."""
-        if buffer.number in self._noted:
+        number = buffer.number
+        if number not in self.whole and number in self._noted:
             self._look_at(buffer)
-        return self._flags.get(buffer.number, False)
+        return None if number in self.whole else self._flags.get(number, False)
 
     def _is_covered(self, buffer: Buffer) -> bool | None:
         """Whether what was noted of a buffer is all of it; None if that is hard to tell, if it
         reaches past the buffer, or if more is known of it."""
         noted = self._noted.get(buffer.number)
-        if noted is None or self._flags.get(buffer.number, False) is not False:
+        if noted is None or buffer.number in self._flags:
             return None
         parts = (buffer.shape, *noted.views)
         if parts not in self._covered:
@@ -204,18 +209,18 @@ class WrittenElements:
     def touches(self, tensor: Tensor) -> bool:
         """Whether any of the elements of a part of a buffer was written."""
         number = tensor.buffer.number
+        if number in self.whole:
+            return True
         noted = self._noted.get(number)
-        if noted is None:
-            if self._flags.get(number, False) is None:
-                return True
-        elif noted.meet(tensor):
+        if noted is not None and noted.meet(tensor):
             return True
         part = self.part(tensor)
         return part if isinstance(part, bool) else bool(part.any())
 
     def touched(self, buffer: Buffer) -> bool:
         """Whether anything was written of a buffer."""
-        return buffer.number in self._flags or buffer.number in self._noted
+        number = buffer.number
+        return number in self.whole or number in self._flags or number in self._noted
 
     def missing(self, buffer: Buffer) -> int:
         """How many elements of a buffer nothing wrote."""
@@ -226,14 +231,16 @@ class WrittenElements:
 
     def add_all(self, buffer: Buffer) -> None:
         """Every element of a buffer is written."""
-        self._noted.pop(buffer.number, None)
-        self._flags[buffer.number] = None
+        number = buffer.number
+        self.whole.add(number)
+        self._noted.pop(number, None)
+        self._flags.pop(number, None)
 
     def note(self, tensor: Tensor) -> None:
         """All that `tensor` names is written."""
         if tensor.itemsize != tensor.buffer.dtype.itemsize:
             self.add(tensor)
-        elif self._flags.get(tensor.buffer.number, False) is not None:
+        elif tensor.buffer.number not in self.whole:
             notes = self._noted.get(tensor.buffer.number)
             if notes is None:
                 notes = self._noted[tensor.buffer.number] = _Notes()
@@ -243,10 +250,10 @@ class WrittenElements:
         """Whether it is known without a look that all of these elements were written: their whole
         buffer was, or boxes around them."""
         number = tensor.buffer.number
+        if number in self.whole:
+            return True
         noted = self._noted.get(number)
-        if noted is None:
-            return self._flags.get(number, False) is None
-        return noted.include(tensor)
+        return noted is not None and noted.include(tensor)
 
     def add(
         self,
@@ -266,16 +273,17 @@ class WrittenElements:
         if not known:
             known = self._flags[buffer.number] = _Flags(buffer.size, written=known is False)
             self._has_flags = True
+            self.whole.discard(buffer.number)
         known.mark(tensor, fresh, where)
         if known.missing == 0:
-            self._flags[buffer.number] = None
+            self.add_all(buffer)
 
     def _look_at(self, buffer: Buffer) -> None:
         """Give flags to what was noted of a buffer."""
         is_covered = self._is_covered(buffer)
         noted = self._noted.pop(buffer.number)
         if is_covered:
-            self._flags[buffer.number] = None
+            self.whole.add(buffer.number)
             return
         for tensor in noted.views.values():
             self.add(tensor)
