@@ -69,45 +69,60 @@ def _inside(target: AccessPattern, key: tuple) -> AccessPattern | None:
     """The view `target[key]` of an index for each axis that is known to stay in it: integers and
     slices, or integers and index tensors. None for others, which `index` looks at closer."""
     starts: list[int] = []
-    stretches: list[Stretch] = []
-    sliced = arranged = False
-    for k, extent in zip(key, target.shape, strict=True):
+    sizes: list = []
+    shape = target.shape
+    for axis, k in enumerate(key):
         kind = type(k)
         if kind is int:
-            if not 0 <= k < extent:
+            if not 0 <= k < shape[axis]:
                 return None
             starts.append(k)
-            stretches.append(_ONE)
+            sizes.append(None)
             continue
-        if kind is IndexTensor:
-            arranged = True
-            starts.append(k.offset)
-            stretches.append((k.shape, k.coefs))
-            continue
-        sliced = True
-        if kind is slice:
+        if kind is DynSlice:
+            start, size = k
+            if not (type(start) is int is type(size) and size >= 0):
+                return None
+        elif kind is slice:
             start, stop, step = k.start, k.stop, k.step
             if start is None:
                 start = 0
             if stop is None:
-                stop = extent
-        elif kind is DynSlice:
-            start, stop, step = k.start, k.size, None
-            if type(start) is int is type(stop):
-                stop += start
+                stop = shape[axis]
+            if not (step is None and type(start) is int is type(stop) and start <= stop):
+                return None
+            size = stop - start
         else:
-            return None
-        plain = step is None and type(start) is type(stop) is int
-        if not plain or not 0 <= start <= stop <= extent:
+            return _inside_by_tensors(target, key)
+        if not 0 <= start <= shape[axis] - size:
             return None
         starts.append(start)
-        stretches.append((stop - start, 1))
-    if not arranged:
-        return target.view_of(_walked(target.form, tuple(stretches)), _moved(target, starts))
-    if sliced:
-        return None
+        sizes.append(size)
+    return target.view_of(_cut(target.form, tuple(sizes)), _moved(target, starts))
+
+
+def _inside_by_tensors(target: AccessPattern, key: tuple) -> AccessPattern | None:
+    """The same where there are index tensors among the indices."""
+    starts: list[int] = []
+    stretches: list[Stretch] = []
+    for axis, k in enumerate(key):
+        kind = type(k)
+        if kind is IndexTensor:
+            starts.append(k.offset)
+            stretches.append((k.shape, k.coefs))
+        elif kind is int and 0 <= k < target.shape[axis]:
+            starts.append(k)
+            stretches.append(_ONE)
+        else:
+            return None
     form = _arranged(target.form, tuple(stretches))
     return target.view_of(form, _moved(target, starts)) if len(form.shape) > 1 else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _cut(form: Form, sizes: tuple[int | None, ...]) -> Form:
+    """The form of a part with so many neighbours on each axis; None drops an axis."""
+    return _walked(form, tuple([(size, 1) for size in sizes]))
 
 
 def _mixed(target: AccessPattern) -> IndexingError:
