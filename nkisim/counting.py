@@ -104,6 +104,8 @@ def found_by(frame: FrameType, names: Names | None, has_helpers: bool) -> list:
         kind = _watched(type(value))
         if kind is None or name[0] == "." or (names is not None and name in names.anew):
             continue
+        if is_own_loop(value):  # which may have a name
+            continue
         if kind == "object" or (has_helpers and names is not None and name not in names.handed_on):
             found.append(value)
     return found

@@ -52,14 +52,19 @@ class Declarations:
     declaration is at the same kernel line, and as many of its line precede it in the iteration.
     static_range unrolls for the compiler too: its iterations differ.
 
+    Args:
+        around: the name of the loop that these are in the body of.
+        repeat: whether there are several of a name: whether that loop, or one around it, is not
+            unrolled.
+
     Attributes:
-        repeat: whether there are several of a name: whether a loop around is not unrolled.
+        repeat: the same.
     """
 
-    __slots__ = ("_path", "_seen", "repeat")
+    __slots__ = ("_around", "_path", "_seen", "repeat")
 
-    def __init__(self, path: tuple = (), repeat: bool = False) -> None:
-        self._path = path
+    def __init__(self, around: tuple = (), repeat: bool = False) -> None:
+        self._around = self._path = around
         self.repeat = repeat
         self._seen: dict[Location | None, int] = {}
 
@@ -69,10 +74,12 @@ class Declarations:
         self._seen[location] = before + 1
         return (*self._path, location, before)
 
-    def body(self, location: Location | None) -> Declarations:
+    def body(self, location: Location | None, is_unrolled: bool) -> Declarations:
         """Those in the body of a loop at a kernel line."""
-        return Declarations(self.name(location), self.repeat)
+        return Declarations(self.name(location), self.repeat or not is_unrolled)
 
-    def iteration(self, unrolled: int | None) -> Declarations:
-        """Those in one iteration of this body; `unrolled` tells iterations apart that differ."""
-        return Declarations((*self._path, unrolled), self.repeat or unrolled is None)
+    def begin(self, unrolled: int | None) -> None:
+        """The next iteration of this body begins; `unrolled` tells iterations apart that differ."""
+        self._path = (*self._around, unrolled)
+        if self._seen:
+            self._seen = {}

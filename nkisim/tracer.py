@@ -90,7 +90,9 @@ class Tracer:
         self._declarations = Declarations()
         self._places: dict[tuple, Callable] = {}  # of tiles, in the first iteration of their loops
         self._hidden: dict[tuple[int, str], Tensor] = {}
-        self._absorbed: dict[int, tuple[int, Instruction]] = {}
+        # What wrote results that were absorbed, by the number of the result: its position, the
+        # instruction, and what that was: operands, loops and kernel line; and settings.
+        self._absorbed: dict[int, tuple[int, Instruction, tuple, dict]] = {}
         self._exchanges: list[Tensor] = []
         self._exchanges_seen = 0
         # Results that no instruction has made yet: buffer number -> what writes them where they
@@ -345,19 +347,22 @@ class Tracer:
             )
 
     def absorb(self, value: Tensor, target: Tensor, attrs: dict, reads: bool = True) -> None:
-        """Replace the last instruction, which wrote `value`, by one that works on `target`.
+        """Let the last instruction, which wrote `value`, work on `target` instead.
 
-        The replacement writes `target`, and reads it first if `reads`. Should `value` be read
-        later, the instruction that made it comes back in its place.
+        It writes `target`, and reads it first if `reads`. Should `value` be read later, the
+        instruction that made it comes back in its place.
         """
-        last = self.trace.instructions.pop()
-        at = len(self.trace.instructions)
-        more = (target,) if reads else ()
-        ins, tiles_in = last.ins + more, last.tiles_in + more
-        instr = last.again((target,), ins, tiles_in, self.program, self.loops, locate())
-        instr.attrs = attrs
+        instructions = self.trace.instructions
+        instr = instructions.pop()
+        ins, tiles_in = instr.ins, instr.tiles_in
+        own = instr.outs, ins, tiles_in, instr.loops, instr.location
+        self._absorbed[value.buffer.number] = len(instructions), instr, own, instr.attrs
+        instr.outs = (target,)
+        if reads:
+            instr.tiles_in = (*tiles_in, target)
+            instr.ins = instr.tiles_in if ins is tiles_in else (*ins, target)
+        instr.attrs, instr.loops, instr.location = attrs, self.loops, locate()
         self.write(instr, self.checker.on_sum, target)
-        self._absorbed[value.buffer.number] = (at, last)
 
     @property
     def surprises(self) -> tuple[int, int, int]:
@@ -373,12 +378,14 @@ class Tracer:
 
     def _restore(self, number: int) -> None:
         """Write down again, in its old place, an instruction that was absorbed."""
-        at, instr = self._absorbed.pop(number)
-        self.trace.instructions.insert(at, instr)
+        at, instr, (*operands, loops, location), attrs = self._absorbed.pop(number)
+        restored = instr.again(*operands, instr.program, loops, location)
+        restored.attrs = attrs
+        self.trace.instructions.insert(at, restored)
         if self.rolls is not None:
             self.rolls.inserted(at)
         self._absorbed = {
-            n: (place + (place >= at), other) for n, (place, other) in self._absorbed.items()
+            n: (place + (place >= at), *other) for n, (place, *other) in self._absorbed.items()
         }
 
     # -- structure ------------------------------------------------------------------------------
@@ -396,7 +403,6 @@ class Tracer:
         loop = Loop(kind, location)
         self.trace.loops.append(loop)
         outside, declared, around = self.loops, self._declarations, self.running
-        inside = declared.body(location)
         iterations: Iterable[int] = range(len(indices))
         start: int | LoopIndex = indices.start
         frame = sys._getframe(1)
@@ -404,15 +410,18 @@ class Tracer:
             start = moving_start(bounds, indices)
             iterations = self.rolls.loop(number, iterations, frame)
         is_unrolled = loop.is_unrolled
+        inside = declared.body(location, is_unrolled)
         counters = None if is_unrolled else Counters(frame, loop)
-        is_plain = type(start) is int and start == 0
+        step, is_plain = indices.step, type(start) is int and start == 0
         try:
             for k in iterations:
                 if counters is not None and (error := counters.take_back()):
                     self.checker.report("counter", error)
-                self.loops = (*outside, (number, +k))
-                self._declarations = inside.iteration(+k if is_unrolled else None)
-                i = k if indices.step == 1 else k * indices.step
+                at = +k
+                self.loops = (*outside, (number, at))
+                self._declarations = inside
+                inside.begin(at if is_unrolled else None)
+                i = k if step == 1 else k * step
                 i = i if is_plain else start + i
                 self.running = (*around, +i)
                 yield i
