@@ -69,11 +69,15 @@ def caller(depth: int = 1) -> FrameType | None:
 
 def locate() -> Location | None:
     """The user's kernel line: that of `caller`. None when there is none."""
-    frame = caller(2)
-    if frame is None:
-        return None
+    frame = sys._getframe(2)
     code, at = frame.f_code, frame.f_lasti
     found = _locations.get((id(code), at))
+    if found is None:
+        frame = caller(2)
+        if frame is None:
+            return None
+        code, at = frame.f_code, frame.f_lasti
+        found = _locations.get((id(code), at))
     if found is None:
         line = Location(code.co_filename, frame.f_lineno, code.co_name)
         found = _locations[id(code), at] = _lines.setdefault(line, line), code

@@ -203,14 +203,6 @@ class Tensor(AccessPattern):
             code="err_unsupported_expression_in_mask",
         )
 
-    def _inplace(self, op: str, other: object) -> Tensor:
-        if not isinstance(other, Tensor) and not np.isscalar(other):
-            if isinstance(other, Mask):
-                raise self._with_mask(op)
-            return NotImplemented
-        _operation("assign_op")(op, self, other)
-        return self
-
     def __matmul__(self, other: object) -> Tensor:
         raise self._has_no("@", "nl.matmul(x, y), or nisa.nc_matmul(x, y), which is x.T @ y")
 
@@ -336,6 +328,18 @@ def _operation(name: str) -> Callable:
     return _operations[name]
 
 
+def _in_place(op: str) -> Callable[[Tensor, object], Tensor]:
+    def assign(target: Tensor, value: object) -> Tensor:
+        if not isinstance(value, Tensor) and not np.isscalar(value):
+            if isinstance(value, Mask):
+                raise target._with_mask(op)
+            return NotImplemented
+        _operations["assign_op"](op, target, value)
+        return target
+
+    return assign
+
+
 def _define_operators() -> None:
     pairs = {
         "add": "add",
@@ -353,7 +357,7 @@ def _define_operators() -> None:
     for dunder, op in pairs.items():
         setattr(Tensor, f"__{dunder}__", lambda s, o, op=op: s._binary(op, o))
         setattr(Tensor, f"__r{dunder}__", lambda s, o, op=op: s._binary(op, o, swap=True))
-        setattr(Tensor, f"__i{dunder}__", lambda s, o, op=op: s._inplace(op, o))
+        setattr(Tensor, f"__i{dunder}__", _in_place(op))
     comparisons = {
         "lt": "less",
         "le": "less_equal",

@@ -122,8 +122,8 @@ class Checker:
             if not right:
                 self.on_instruction(instr)
                 return
-            then = buffer.loops
-            elsewhere = elsewhere or (then is not now and then != ())
+            if buffer.loops is not now and buffer.loops:
+                elsewhere = True
         if elsewhere and self._scoped:
             error = check_scope(instr, older, self.trace)
             if error is not None:
@@ -134,7 +134,7 @@ class Checker:
     def on_sum(self, instr: Instruction, target: Tensor) -> None:
         """As on_instruction, for one that was right, and is to add to `target` in place of writing
         a tile of its own."""
-        if not self._is_flawless(target) or not self._memory_state.is_known(target):
+        if not (self._is_flawless(target) and self._memory_state.written.knows(target)):
             self.on_instruction(instr)
         elif self._scoped and target.buffer.loops:
             error = check_scope(instr, (target,), self.trace)

@@ -374,14 +374,15 @@ def _check_operator(op: str, x: Tensor | float, y: Tensor | float) -> None:
 
 def _assign_op(op: str, target: Tensor, value: Tensor | float) -> None:
     """`target op= value`, in place. A mask that leaves nothing of the value leaves the target."""
-    _check_operator(op, target, value)
-    if op == "add" and isinstance(value, Tensor) and absorb_product(target, value):
-        return
-    checker = current().checker
-    if isinstance(value, Tensor) and value.space.on_chip and checker.left_out(value):
-        if checker.untouched(target):
-            checker.on_masked_off((target,))
-        return
+    if isinstance(value, Tensor):
+        _check_operator(op, target, value)
+        if op == "add" and absorb_product(target, value):
+            return
+        checker = current().checker
+        if value.space.on_chip and checker.left_out(value):
+            if checker.untouched(target):
+                checker.on_masked_off((target,))
+            return
     _in_place(op, target, value)
 
 

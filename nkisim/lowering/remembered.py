@@ -195,23 +195,24 @@ def _do_again(tracer: Tracer, note: Note, pool: list, location: Location | None)
         pool: the tensors among the arguments.
         location: the kernel line.
     """
+    makes, hidden, views, numbers, writes, gives = note
     tracer.restore(pool)
-    for model, namesake in note.makes:
+    for model, namesake in makes:
         name = model.buffer.name if namesake < 0 else pool[namesake].derived_name
         pool.append(tracer.make_again(model, name, location))
-    for state in note.hidden:
-        pool.append(tracer.hidden(*state))
-    for of, form in note.views:
+    if hidden:
+        pool += [tracer.hidden(*state) for state in hidden]
+    for of, form in views:
         x = pool[of]
         pool.append(x.view_of(form, x.offsets))
-    pool += note.numbers
-    for model, outs, ins, tiles_in, older, is_result in note.writes:
+    pool += numbers
+    program, loops, check = tracer.program, tracer.loops, tracer.checker.on_same
+    for model, outs, ins, tiles_in, older, is_result in writes:
         tiles = tiles_in(pool)
         reads = tiles if ins is tiles_in else ins(pool)
-        instr = model.again(outs(pool), reads, tiles, tracer.program, tracer.loops, location)
-        looked_at = tiles if older is tiles_in else older(pool)
-        tracer.write(instr, tracer.checker.on_same, looked_at, is_result)
-    return None if note.gives < 0 else pool[note.gives]
+        instr = model.again(outs(pool), reads, tiles, program, loops, location)
+        tracer.write(instr, check, tiles if older is tiles_in else older(pool), is_result)
+    return None if gives < 0 else pool[gives]
 
 
 def _note(
