@@ -60,6 +60,9 @@ class Instruction:
             which tiles of the same kind they touch, and in where the views start. Else None.
         undefined: of a transpose, which elements of its input nothing wrote; None for none. A
             product would spread what is there by chance, so that it is left out.
+        model: one that was written down for operands of the same forms and types, if this one was
+            written down as another one was (nkisim.lowering.remembered). Since then it may have
+            got another target, and settings that go with it.
     """
 
     opcode: str
@@ -77,6 +80,7 @@ class Instruction:
     tiles_in: tuple[Tensor, ...] = field(init=False)  # the tensors among `ins`
     origin: Instruction | None = field(init=False, default=None)
     undefined: np.ndarray | None = field(init=False, default=None)
+    model: Instruction | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         tiles = tuple([x for x in self.ins if isinstance(x, Tensor)])
@@ -97,7 +101,7 @@ class Instruction:
         new.location, new.engine_asked, new.watched = self.location, self.engine_asked, self.watched
         new.outs, new.ins, new.tiles_in = outs, ins, tiles_in
         new.program, new.loops = program, loops
-        new.origin, new.undefined = self.origin or self, None
+        new.origin, new.undefined, new.model = self.origin or self, None, None
         return new
 
     def again(
@@ -117,6 +121,7 @@ class Instruction:
         new.outs, new.ins, new.tiles_in = outs, ins, tiles_in
         new.program, new.loops = program, loops
         new.origin = new.undefined = None
+        new.model = self.model or self
         return new
 
     @property

@@ -99,7 +99,8 @@ class Buffer:
         par_axis: the axis laid over partitions (on chip only).
         name: for messages.
         role: argument, local, constant or exchange.
-        kind: one object for all buffers of the same shape, partition axis, type, memory and role.
+        kind: one object for all buffers of the same shape, partition axis, type, memory and role
+            that the kernel places itself, or does not.
         program: the SPMD instance that made it; None for memory that all instances share.
         loops: the loop iterations it was made in, outermost first.
         location: the kernel line that made it.
@@ -154,7 +155,7 @@ class Buffer:
         self.par_axis = par_axis
         self.name = name
         self.role = role
-        self.kind = _kind(shape, par_axis, dtype, space, role)
+        self.kind = _kind(shape, par_axis, dtype, space, role, place is not None)
         self.program = program
         self.loops = loops
         self.location = location

@@ -7,7 +7,7 @@ their addresses do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import count, product
 
 import numpy as np
@@ -93,7 +93,6 @@ class Storage:
     def __init__(self, work: Work) -> None:
         self.work = work
         self.forms: dict[object, Form] = {}  # by what tells them apart
-        self._alike: dict[tuple, Form] = {}  # by what is quickly compared
         self._first: dict[object, Form] = {}  # the same, but for numbers
         self._parts: dict[tuple, tuple[_Parts, _Slots]] = {}
         self._operands: dict[tuple, _Operand] = {}
@@ -109,34 +108,29 @@ class Storage:
     def steps(self, instrs: Sequence[Instruction]) -> list[Step]:
         """Number what `instrs` touch. To be called once, before anything else."""
         origins = [i.origin or i for i in instrs]
-        forms: dict[Instruction, Form] = dict.fromkeys(origins)
-        self._look_at_blocks(forms)
-        for i in forms:
-            forms[i] = self._form(i)
+        forms = self._forms(dict.fromkeys(origins))
         accesses = self._accesses
         return [
             Step(i, form, accesses(i.tiles_in, form.reads), accesses(i.outs, form.writes))
             for i, form in zip(instrs, map(forms.__getitem__, origins), strict=True)
         ]
 
+    def _forms(self, instrs: Collection[Instruction]) -> dict[Instruction, Form]:
+        """The forms of instructions that are no copies."""
+        alike: dict[object, Instruction] = {}
+        firsts = [alike.setdefault(_look(i), i) for i in instrs]
+        forms: dict[Instruction, Form] = {}
+        if any(map(_is_special, alike.values())):
+            self._look_at_blocks(instrs)
+            for i in instrs:
+                forms[i] = self._form(i)
+            return forms
+        for i in alike.values():
+            forms[i] = self._form(i)
+        return dict(zip(instrs, map(forms.__getitem__, firsts), strict=True))
+
     def _form(self, i: Instruction) -> Form:
         """The form of an instruction that is no copy: that of another one like it, if there is."""
-        if i.where is not None or len(i.tiles_in) < len(i.ins):
-            return self._form_by_value(i)
-        look = [i.opcode, id(i.engine), i.engine_asked, id(i.attrs), len(i.ins)]
-        for t in i.ins + i.outs:
-            b = t.buffer
-            if b.placed or b.number in self._walked:
-                return self._form_by_value(i)
-            look += t.form, t.dtype, id(b.kind)
-        key = tuple(look)
-        found = self._alike.get(key)
-        if found is None:
-            found = self._alike[key] = self._form_by_value(i)
-        return found
-
-    def _form_by_value(self, i: Instruction) -> Form:
-        """The same, with all that tells instructions apart compared by value."""
         reads = list(map(self._operand, count(), i.tiles_in))
         writes = list(map(self._operand, count(), i.outs))
         scalars = ()
@@ -321,6 +315,30 @@ class Storage:
         }
         number, alone = min(found)
         return number, alone and len(found) == 1
+
+
+def _look(i: Instruction) -> object:
+    """What is quickly compared of an instruction. Those of which it is equal have one form, but
+    where some of them touch special tiles (`_is_special`)."""
+    model, outs = i.model, i.outs
+    kinds = [id(t.buffer.kind) for t in i.tiles_in + outs]
+    if model is not None:
+        return id(model), id(i.attrs), *kinds, *[(t.form, t.dtype) for t in outs]
+    if i.where is not None or len(i.tiles_in) < len(i.ins):
+        return i
+    operands = [(t.form, t.dtype) for t in i.ins + outs]
+    return i.opcode, id(i.engine), i.engine_asked, id(i.attrs), len(i.ins), *kinds, *operands
+
+
+def _is_special(i: Instruction) -> bool:
+    """Whether it touches tiles that the kernel places itself, or several tiles of one tensor by
+    one view."""
+    return any(
+        b.place is not None
+        or (b.par_axis and b.space.on_chip and any(map(any, t.coefs[: b.par_axis])))
+        for t in i.outs + i.tiles_in
+        for b in (t.buffer,)
+    )
 
 
 def _in_first_tile(t: Tensor, blocks: int) -> Tensor:
