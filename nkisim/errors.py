@@ -70,18 +70,18 @@ def caller(depth: int = 1) -> FrameType | None:
 def locate() -> Location | None:
     """The user's kernel line: that of `caller`. None when there is none."""
     frame = sys._getframe(2)
-    code, at = frame.f_code, frame.f_lasti
-    found = _locations.get((id(code), at))
-    if found is None:
-        frame = caller(2)
-        if frame is None:
-            return None
+    while frame is not None:
         code, at = frame.f_code, frame.f_lasti
         found = _locations.get((id(code), at))
-    if found is None:
-        line = Location(code.co_filename, frame.f_lineno, code.co_name)
-        found = _locations[id(code), at] = _lines.setdefault(line, line), code
-    return found[0]
+        if found is not None:
+            return found[0]
+        if not _is_own(code.co_filename):
+            line = Location(code.co_filename, frame.f_lineno, code.co_name)
+            line = _lines.setdefault(line, line)
+            _locations[id(code), at] = line, code
+            return line
+        frame = frame.f_back
+    return None
 
 
 class KernelError(Exception):

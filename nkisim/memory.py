@@ -99,8 +99,8 @@ class Buffer:
         par_axis: the axis laid over partitions (on chip only).
         name: for messages.
         role: argument, local, constant or exchange.
-        kind: one object for all buffers of the same shape, partition axis, type, memory and role
-            that the kernel places itself, or does not.
+        kind: one object for all buffers of the same shape, partition axis, type, memory and role,
+            and that all have a `place` or all have none.
         program: the SPMD instance that made it; None for memory that all instances share.
         loops: the loop iterations it was made in, outermost first.
         location: the kernel line that made it.

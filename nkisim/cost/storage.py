@@ -119,14 +119,10 @@ class Storage:
         """The forms of instructions that are no copies."""
         alike: dict[object, Instruction] = {}
         firsts = [alike.setdefault(_look(i), i) for i in instrs]
-        forms: dict[Instruction, Form] = {}
         if any(map(_is_special, alike.values())):
             self._look_at_blocks(instrs)
-            for i in instrs:
-                forms[i] = self._form(i)
-            return forms
-        for i in alike.values():
-            forms[i] = self._form(i)
+            return {i: self._form(i) for i in instrs}
+        forms = {i: self._form(i) for i in alike.values()}
         return dict(zip(instrs, map(forms.__getitem__, firsts), strict=True))
 
     def _form(self, i: Instruction) -> Form:
@@ -165,7 +161,7 @@ class Storage:
                 b = t.buffer
                 if b.placed:
                     placed[b.number] = b
-                if b.par_axis and b.space.on_chip and any(map(any, t.coefs[: b.par_axis])):
+                if _walks_blocks(t):
                     self._walked.add(b.number)
         if placed:
             self._place(placed.values())
@@ -333,12 +329,13 @@ def _look(i: Instruction) -> object:
 def _is_special(i: Instruction) -> bool:
     """Whether it touches tiles that the kernel places itself, or several tiles of one tensor by
     one view."""
-    return any(
-        b.place is not None
-        or (b.par_axis and b.space.on_chip and any(map(any, t.coefs[: b.par_axis])))
-        for t in i.outs + i.tiles_in
-        for b in (t.buffer,)
-    )
+    return any(t.buffer.place is not None or _walks_blocks(t) for t in i.outs + i.tiles_in)
+
+
+def _walks_blocks(t: Tensor) -> bool:
+    """Whether a view goes over several tiles of a tensor on chip."""
+    b = t.buffer
+    return b.space.on_chip and any(map(any, t.coefs[: b.par_axis]))
 
 
 def _in_first_tile(t: Tensor, blocks: int) -> Tensor:
