@@ -150,6 +150,21 @@ class Regions:
                 waits[writer] = RESULT
         region.readers.append(task)
 
+    def read_at_last(self, part: Tensor | None, waits: dict[int, int]) -> None:
+        """The same once nothing writes this memory any more: nobody waits for the reader."""
+        order, region = self._order, self._known.get(part)
+        if region is not None:
+            meets = region.meets
+            if region.writer >= 0:
+                waits[region.writer] = RESULT
+        else:
+            step = self._patterns.steps.get((self._history, part))
+            meets = (step or self._step(part)).meets
+        for at, _ in meets:
+            writer = order[at].writer
+            if writer >= 0:
+                waits[writer] = RESULT
+
     def write(self, part: Tensor | None, task: int, waits: dict[int, int]) -> None:
         """`task` writes a part. Adds what it must wait for."""
         region = self._known.get(part) or self._add(part)

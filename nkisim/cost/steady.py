@@ -81,7 +81,7 @@ def schedule(
         return found
     if work.residence is None:
         work.residence = Residence.of(work, touches)
-    known = Dependences.of(work, timing.dma.in_flight)
+    known = Dependences.of(work, timing.dma.in_flight, touches)
     return simulate(work, jobs, machine, timing, known)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import chain
 from operator import itemgetter
 
@@ -23,6 +24,7 @@ class Touches:
         task: of each touch, the position of its task.
         memory: of each touch, which of `numbers` it is.
         writes: of each touch, whether it is one of what the task writes.
+        parts: of each touch, which part of the memory it is, as a view; None for all of it.
         numbers: the memory that is touched, in the numbers of `Work`, in ascending order.
         first, last: of each of these, its first and its last touch.
         kind: of each of these, which of `kinds` it is.
@@ -33,8 +35,9 @@ class Touches:
         tasks = work.tasks
         touched = [task.reads + task.writes for task in tasks]
         counts = np.fromiter(map(len, touched), np.int64, len(tasks))
-        self._flat = list(chain.from_iterable(touched))
-        numbers = np.fromiter(map(itemgetter(0), self._flat), np.int64, len(self._flat))
+        flat = list(chain.from_iterable(touched))
+        numbers = np.fromiter(map(itemgetter(0), flat), np.int64, len(flat))
+        self.parts = list(map(itemgetter(1), flat))
         self.starts = np.concatenate(([0], np.cumsum(counts)))
         self.task = np.repeat(np.arange(len(tasks)), counts)
         self.reads = np.fromiter([len(task.reads) for task in tasks], np.int64, len(tasks))
@@ -55,12 +58,12 @@ class Touches:
         places = {key: self.kinds.index(memory) for key, memory in objects.items()}
         self.kind = np.fromiter(map(places.__getitem__, map(id, memories)), np.int64, len(memories))
 
-    @property
+    @cached_property
     def part(self) -> np.ndarray:
         """Of each touch, which part of the memory it is: the identity of a view."""
-        return np.fromiter(map(id, map(itemgetter(1), self._flat)), np.int64, len(self._flat))
+        return np.fromiter(map(id, self.parts), np.int64, len(self.parts))
 
-    @property
+    @cached_property
     def on_chip(self) -> np.ndarray:
         """For each of `numbers`, whether it is a tile in SBUF or PSUM."""
         return np.array([kind.space.on_chip for kind in self.kinds], bool)[self.kind]
