@@ -18,7 +18,6 @@ import numpy as np
 from nkisim.access import intern
 from nkisim.barriers import meet_at_barriers
 from nkisim.checking import Checker
-from nkisim.checking.scope import check_origin
 from nkisim.counters import Counters
 from nkisim.errors import (
     KernelError,
@@ -448,7 +447,6 @@ class Tracer:
                 result = body()
                 if program == 0:
                     self.trace.result = result
-            check_origin(self.trace)
             fold_assignments(self.trace, () if self.rolls is None else self.rolls.left_out)
             if self.rolls is not None:
                 self.rolls.unroll(self.trace)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nkisim.errors import TileSizeError
-from nkisim.memory import Space
+from nkisim.memory import Buffer, Space
 
 if TYPE_CHECKING:
     from nkisim.trace import Trace
@@ -32,12 +32,16 @@ class Lifetimes(NamedTuple):
 
     Attributes:
         buffer: of each, the number of its buffer.
+        kind: of each, which of `kinds` its buffer is like.
         first, last: of each, the positions of its first write and its last use.
+        kinds: a buffer of each kind.
     """
 
     buffer: np.ndarray
+    kind: np.ndarray
     first: np.ndarray
     last: np.ndarray
+    kinds: list[Buffer]
 
 
 def may_overflow(trace: Trace, space: Space) -> bool:
@@ -80,18 +84,22 @@ def lifetimes(trace: Trace, spaces: Collection[Space]) -> Lifetimes:
                     first[tile] = at
                 last[tile] = at
     numbers = [tile if type(tile) is int else tile[0] for tile in first]
-    columns = numbers, list(first.values()), list(last.values())
-    return Lifetimes(*[np.array(column, np.int64) for column in columns])
+    buffers = list(map(trace.buffers.__getitem__, numbers))
+    examples = {b.kind: b for b in buffers}
+    places = {kind: n for n, kind in enumerate(examples)}
+    kinds = [places[b.kind] for b in buffers]
+    columns = numbers, kinds, list(first.values()), list(last.values())
+    arrays = [np.array(column, np.int64) for column in columns]
+    return Lifetimes(*arrays, list(examples.values()))
 
 
 def check_capacity(trace: Trace, space: Space, lives: Lifetimes) -> Iterator[TileSizeError]:
     """The moment of the largest overflow of `space`, if there is one."""
     room = _room(trace, space)
-    sizes_of = {
-        kind: _size(b.shape, b.par_axis, b.dtype.itemsize) if b.space is space else 0
-        for kind, b in {id(b.kind): b for b in trace.buffers}.items()
-    }
-    sizes = np.array([sizes_of[id(b.kind)] for b in trace.buffers], np.int64)[lives.buffer]
+    sizes_of = [
+        _size(b.shape, b.par_axis, b.dtype.itemsize) if b.space is space else 0 for b in lives.kinds
+    ]
+    sizes = np.array(sizes_of, np.int64)[lives.kind]
     change = np.zeros(len(trace.instructions) + 1, np.int64)
     np.add.at(change, lives.first, sizes)
     np.subtract.at(change, lives.last + 1, sizes)

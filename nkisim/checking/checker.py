@@ -21,7 +21,7 @@ from nkisim.checking.patterns import (
 )
 from nkisim.checking.placement import check_placement, place_tiles
 from nkisim.checking.races import check_races
-from nkisim.checking.scope import check_scope
+from nkisim.checking.scope import check_origin, check_scope, is_foreign
 from nkisim.checking.settings import current_modes, is_simulated
 from nkisim.checking.shapes import Shapes
 from nkisim.errors import KernelError, OutputError, warn
@@ -91,6 +91,7 @@ class Checker:
 
     def on_instruction(self, instr: Instruction) -> None:
         tiles = instr.outs + instr.tiles_in
+        check_origin(instr, tiles, self.trace)
         stages = self._of_whole if all(map(self._is_flawless, tiles)) else self._stages
         for name, check in stages:
             error = check(instr, tiles, self.trace)
@@ -111,11 +112,14 @@ class Checker:
             older: the operands that were not made for it.
             is_result: whether it makes new tiles, whole, and writes nothing else.
         """
-        known, now = self._flawless, instr.loops
+        known, now, buffers = self._flawless, instr.loops, self.trace.buffers
         elsewhere = False  # whether one was made in other loops
         for t in older:
             buffer = t.buffer
-            if not buffer.space.on_chip:  # as `_is_flawless`, and then `check_scope`, look at it
+            number = buffer.number
+            if number >= len(buffers) or buffers[number] is not buffer:  # as `is_foreign`
+                right = False
+            elif not buffer.space.on_chip:  # as `_is_flawless`, and then `check_scope`, look at it
                 right = t.escape() is None
             else:
                 right = known.get((t.form, t.offsets, buffer.par_axis)) or self._is_flawless(t)
@@ -134,7 +138,11 @@ class Checker:
     def on_sum(self, instr: Instruction, target: Tensor) -> None:
         """As on_instruction, for one that was right, and is to add to `target` in place of writing
         a tile of its own."""
-        if not (self._is_flawless(target) and self._memory_state.written.knows(target)):
+        if (
+            is_foreign(target.buffer, self.trace.buffers)
+            or not self._is_flawless(target)
+            or not self._memory_state.written.knows(target)
+        ):
             self.on_instruction(instr)
         elif self._scoped and target.buffer.loops:
             error = check_scope(instr, (target,), self.trace)

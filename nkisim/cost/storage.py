@@ -168,7 +168,7 @@ class Storage:
 
     def _operand(self, at: int, t: Tensor) -> _Operand:
         b = t.buffer
-        key = at, t.form, t.dtype, id(b.kind), b.number in self._walked
+        key = at, t.form, t.dtype, b.kind, b.number in self._walked
         if b.placed:
             key += (self._placing(b), t.offsets)
         found = self._operands.get(key)
@@ -317,13 +317,15 @@ def _look(i: Instruction) -> object:
     """What is quickly compared of an instruction. Those of which it is equal have one form, but
     where some of them touch special tiles (`_is_special`)."""
     model, outs = i.model, i.outs
-    kinds = [id(t.buffer.kind) for t in i.tiles_in + outs]
-    if model is not None:
-        return id(model), id(i.attrs), *kinds, *[(t.form, t.dtype) for t in outs]
+    if model is not None:  # notes are for operands of the same kinds
+        if len(outs) == 1:
+            t = outs[0]
+            return model, id(i.attrs), t.form, t.dtype, t.buffer.kind
+        return model, id(i.attrs), *[(t.form, t.dtype, t.buffer.kind) for t in outs]
     if i.where is not None or len(i.tiles_in) < len(i.ins):
         return i
-    operands = [(t.form, t.dtype) for t in i.ins + outs]
-    return i.opcode, id(i.engine), i.engine_asked, id(i.attrs), len(i.ins), *kinds, *operands
+    operands = [(t.form, t.dtype, t.buffer.kind) for t in i.ins + outs]
+    return i.opcode, id(i.engine), i.engine_asked, id(i.attrs), len(i.ins), *operands
 
 
 def _is_special(i: Instruction) -> bool:

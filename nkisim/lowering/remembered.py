@@ -134,7 +134,7 @@ def _describe(arguments: Iterable[Any], key: list, tensors: list[Tensor]) -> boo
         if kind is Tensor:
             buffer = x.buffer
             named = buffer.name != ""  # so is what is named after it
-            key += (x.form, x.dtype, buffer.space, buffer.par_axis, buffer.declared, named)
+            key += (x.form, x.dtype, buffer.kind, buffer.declared, named)
             tensors.append(x)
         elif kind is float:
             key += (kind, x or str(x))  # 0.0 equals -0.0
