@@ -8,7 +8,6 @@ each declared axis (the base), so bounds are checked against those and not again
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
 from math import prod
 
 import numpy as np
@@ -125,16 +124,22 @@ class Form:
             found = _wholes[shape] = cls.of(shape, shape, identity(len(shape)))
         return found
 
-    def holds(self, offsets: Iterable[int]) -> bool:
+    def holds(self, offsets: tuple[int, ...]) -> bool:
         """Whether a view that starts there stays in its base."""
-        for o, (lowest, highest) in zip(offsets, self.inside, strict=False):
-            if not lowest <= o <= highest:
+        for axis, (lowest, highest) in enumerate(self.inside):
+            if not lowest <= offsets[axis] <= highest:
                 return False
         return True
 
     def bounds(self, offsets: tuple[int, ...]) -> list[tuple[int, int]]:
         """For each base axis, the lowest and highest coordinate of a view that starts there."""
         return [(o + down, o + up) for o, (down, up) in zip(offsets, self.reach, strict=True)]
+
+
+@functools.lru_cache(maxsize=4096)
+def _derived(name: str) -> str:
+    """A name for a part of what has a name."""
+    return f"{name}_tile" if name else ""
 
 
 class _Blank:
@@ -209,8 +214,7 @@ class AccessPattern(_Blank):
     @property
     def derived_name(self) -> str:
         """A name for a tile that holds part of it, for messages."""
-        name = self.buffer.name
-        return f"{name}_tile" if name else ""
+        return _derived(self.buffer.name)
 
     @property
     def offset(self) -> int:

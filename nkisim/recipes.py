@@ -135,7 +135,7 @@ class Recipe:
                 if at is None:
                     continue
                 x = self.operands[position]
-                if not x.form.holds(map(add, x.offsets, distance)):
+                if not x.form.holds(tuple(map(add, x.offsets, distance))):
                     return False
         return True
 
@@ -218,8 +218,9 @@ class Comparison:
             for same in rows:
                 i = same[model]
                 self._compare(i, same)
-                outs = list(map(even, zip(*[s.outs for s in same], strict=True)))
-                ins = list(map(even, zip(*[s.ins for s in same], strict=True)))
+                # Of alike instructions, which have as many operands.
+                outs = list(map(even, *[s.outs for s in same]))
+                ins = list(map(even, *[s.ins for s in same]))
                 self._add(i, outs, ins)
         recipe.steps = list(map(recipe.moves.__getitem__, self._positions))
         if known is not None and recipe.steps != known.steps:
@@ -286,7 +287,7 @@ class Comparison:
             pick_tiles = picker(tiles)
         recipe.instructions.append((i, recipe.path(i.loops), picker(outs), pick_ins, pick_tiles))
 
-    def _even(self, xs: tuple) -> int:
+    def _even(self, *xs: Any) -> int:
         """The position of an operand, given it in each of the iterations."""
         key = tuple(map(id, xs))
         at = self._seen.get(key)

@@ -230,11 +230,12 @@ class _Joins:
 
     def _join(self, iterations: list[_Iteration], which: Collection[Form]) -> list[Step] | None:
         """One statement after the other, each for all iterations; None if that is not the same."""
-        statements = list(zip(*iterations, strict=True))
-        accesses = [step.reads + step.writes for step in chain.from_iterable(statements)]
-        numbers, parts = zip(*chain.from_iterable(accesses), strict=True)
+        statements = [[steps[at] for steps in iterations] for at in range(len(iterations[0]))]
+        touches = [step.reads + step.writes for step in chain.from_iterable(iterations)]
+        accesses = list(chain.from_iterable(touches))
+        numbers = [n for n, _ in accesses]
         order = {n: at for at, n in enumerate(dict.fromkeys(numbers))}  # in which they are touched
-        touched = *map(order.__getitem__, numbers), *map(id, parts)
+        touched = *map(order.__getitem__, numbers), *[id(part) for _, part in accesses]
         forms = tuple([statement[0].form for statement in statements])
         chosen = tuple([form in which for form in forms])
         key = len(iterations), forms, chosen, touched
@@ -247,7 +248,8 @@ class _Joins:
         if not ways:
             return None
         steps = []
-        for statement, way in zip(statements, ways, strict=True):
+        for at, statement in enumerate(statements):
+            way = ways[at]
             if way is None:
                 steps += statement
             else:
@@ -259,9 +261,9 @@ class _Joins:
         first = statement[0]
         i = first.instr
         reads, more, tiles = [], [], []
-        for at, (tile, beside) in enumerate(zip(i.tiles_in, way.reads, strict=True)):
+        for at, beside in enumerate(way.reads):
             touched = beside.touched([s.reads[at] for s in statement])
-            tiles.append(beside.operand(tile))
+            tiles.append(beside.operand(i.tiles_in[at]))
             reads.append(touched[0])
             more += touched[1:]
         writes = way.write.touched([s.writes[0] for s in statement])

@@ -24,7 +24,7 @@ class Touches:
         task: of each touch, the position of its task.
         memory: of each touch, which of `numbers` it is.
         writes: of each touch, whether it is one of what the task writes.
-        parts: of each touch, which part of the memory it is, as a view; None for all of it.
+        accesses: of each touch, the memory's number in `Work` and the part.
         numbers: the memory that is touched, in the numbers of `Work`, in ascending order.
         first, last: of each of these, its first and its last touch.
         kind: of each of these, which of `kinds` it is.
@@ -33,14 +33,14 @@ class Touches:
 
     def __init__(self, work: Work) -> None:
         tasks = work.tasks
-        touched = [task.reads + task.writes for task in tasks]
-        counts = np.fromiter(map(len, touched), np.int64, len(tasks))
-        flat = list(chain.from_iterable(touched))
+        reads, writes = [task.reads for task in tasks], [task.writes for task in tasks]
+        self.reads = np.fromiter(map(len, reads), np.int64, len(tasks))
+        counts = self.reads + np.fromiter(map(len, writes), np.int64, len(tasks))
+        accesses = chain.from_iterable(chain.from_iterable(zip(reads, writes, strict=True)))
+        self.accesses = flat = list(accesses)
         numbers = np.fromiter(map(itemgetter(0), flat), np.int64, len(flat))
-        self.parts = list(map(itemgetter(1), flat))
         self.starts = np.concatenate(([0], np.cumsum(counts)))
         self.task = np.repeat(np.arange(len(tasks)), counts)
-        self.reads = np.fromiter([len(task.reads) for task in tasks], np.int64, len(tasks))
         self.writes = np.arange(len(numbers)) >= (self.starts[:-1] + self.reads)[self.task]
         # All touches of the first number, in their order, then those of the next one.
         self._order = order = np.argsort(numbers, kind="stable")
@@ -61,7 +61,8 @@ class Touches:
     @cached_property
     def part(self) -> np.ndarray:
         """Of each touch, which part of the memory it is: the identity of a view."""
-        return np.fromiter(map(id, self.parts), np.int64, len(self.parts))
+        parts = map(itemgetter(1), self.accesses)
+        return np.fromiter(map(id, parts), np.int64, len(self.accesses))
 
     @cached_property
     def on_chip(self) -> np.ndarray:
