@@ -67,9 +67,14 @@ def caller(depth: int = 1) -> FrameType | None:
     return frame
 
 
-def locate() -> Location | None:
-    """The user's kernel line: that of `caller`. None when there is none."""
-    frame = sys._getframe(2)
+def locate(depth: int = 2) -> Location | None:
+    """The user's kernel line: that of `caller`. None when there is none.
+
+    Args:
+        depth: how many frames further out to begin. Those before are the simulator's own: Python
+            makes an object of each frame that is looked at.
+    """
+    frame = sys._getframe(depth)
     while frame is not None:
         code, at = frame.f_code, frame.f_lasti
         found = _locations.get((id(code), at))

@@ -85,6 +85,8 @@ class Tensor(AccessPattern):
     # -- views ----------------------------------------------------------------------------------
 
     def __getitem__(self, key: object) -> Tensor | IndirectTensor:
+        if type(key) is tuple:
+            return index(self, key)
         if type(key) is bool:  # a condition on loop indices, which have values here
             key = Mask((IndexTensor((), (), 0 if key else -1),))
         if isinstance(key, Mask) and isinstance(self, MaskedTensor):

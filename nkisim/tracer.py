@@ -345,11 +345,19 @@ class Tracer:
                 **attrs,
             )
 
-    def absorb(self, value: Tensor, target: Tensor, attrs: dict, reads: bool = True) -> None:
-        """Let the last instruction, which wrote `value`, work on `target` instead.
+    def absorb(
+        self, value: Tensor, target: Tensor, attrs: dict, reads: bool, is_known: bool, depth: int
+    ) -> None:
+        """Let the last instruction, which wrote `value`, work on `target` instead. Should `value`
+        be read later, the instruction that made it comes back in its place.
 
-        It writes `target`, and reads it first if `reads`. Should `value` be read later, the
-        instruction that made it comes back in its place.
+        Args:
+            value: the result that is used for nothing else.
+            target: what is written in its place.
+            attrs: the settings of the instruction from now on.
+            reads: whether it reads `target` first.
+            is_known: whether it is known that all of `target` was written.
+            depth: how many calls of the simulator lie between this and the kernel.
         """
         instructions = self.trace.instructions
         instr = instructions.pop()
@@ -360,8 +368,8 @@ class Tracer:
         if reads:
             instr.tiles_in = (*tiles_in, target)
             instr.ins = instr.tiles_in if ins is tiles_in else (*ins, target)
-        instr.attrs, instr.loops, instr.location = attrs, self.loops, locate()
-        self.write(instr, self.checker.on_sum, target)
+        instr.attrs, instr.loops, instr.location = attrs, self.loops, locate(depth + 2)
+        self.write(instr, self.checker.on_sum, target, is_known)
 
     @property
     def surprises(self) -> tuple[int, int, int]:

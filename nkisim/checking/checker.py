@@ -26,7 +26,7 @@ from nkisim.checking.settings import current_modes, is_simulated
 from nkisim.checking.shapes import Shapes
 from nkisim.errors import KernelError, OutputError, warn
 from nkisim.instruction import Instruction
-from nkisim.memory import Buffer, Space
+from nkisim.memory import Buffer, Role, Space
 from nkisim.restriction import Restriction
 from nkisim.tensor import Tensor
 
@@ -113,7 +113,9 @@ class Checker:
             is_result: whether it makes new tiles, whole, and writes nothing else.
         """
         known, now, buffers = self._flawless, instr.loops, self.trace.buffers
+        whole = self._memory_state.written.whole
         elsewhere = False  # whether one was made in other loops
+        written = is_result and older is instr.tiles_in  # whether all that is read is known to be
         for t in older:
             buffer = t.buffer
             number = buffer.number
@@ -128,23 +130,32 @@ class Checker:
                 return
             if buffer.loops is not now and buffer.loops:
                 elsewhere = True
+            if written and number not in whole and buffer.role is Role.LOCAL:
+                written = False
         if elsewhere and self._scoped:
             error = check_scope(instr, older, self.trace)
             if error is not None:
                 self.report("scope", error)
-        if not is_result or not self._memory_state.on_result(instr):
+        if written:  # as `on_result`
+            for t in instr.outs:
+                whole.add(t.buffer.number)
+        elif not is_result or not self._memory_state.on_result(instr):
             self._memory_state.on_instruction(instr)
 
-    def on_sum(self, instr: Instruction, target: Tensor) -> None:
-        """As on_instruction, for one that was right, and is to add to `target` in place of writing
-        a tile of its own."""
-        if (
-            is_foreign(target.buffer, self.trace.buffers)
-            or not self._is_flawless(target)
-            or not self._memory_state.written.knows(target)
-        ):
+    def on_sum(self, instr: Instruction, target: Tensor, is_known: bool) -> None:
+        """As on_instruction, for one that was right, and is to add to `target`, in PSUM, in place
+        of writing a tile of its own.
+
+        Args:
+            instr: the instruction.
+            target: what it adds to.
+            is_known: whether it is known that all of that was written.
+        """
+        buffer = target.buffer
+        right = is_known and self._flawless.get((target.form, target.offsets, buffer.par_axis))
+        if not right or is_foreign(buffer, self.trace.buffers):
             self.on_instruction(instr)
-        elif self._scoped and target.buffer.loops:
+        elif self._scoped and buffer.loops:
             error = check_scope(instr, (target,), self.trace)
             if error is not None:
                 self.report("scope", error)

@@ -375,7 +375,8 @@ def _check_operator(op: str, x: Tensor | float, y: Tensor | float) -> None:
 def _assign_op(op: str, target: Tensor, value: Tensor | float) -> None:
     """`target op= value`, in place. A mask that leaves nothing of the value leaves the target."""
     if isinstance(value, Tensor):
-        _check_operator(op, target, value)
+        if value.shape is not target.shape:
+            _check_operator(op, target, value)
         if op == "add" and absorb_product(target, value):
             return
         checker = current().checker

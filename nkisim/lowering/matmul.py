@@ -344,7 +344,7 @@ def absorb_product(target: Tensor, value: Tensor) -> bool:
         or target.buffer.space is not Space.PSUM
         or target.shape != value.shape
         or len(value.shape) != len(part.shape)
-        or not value.covers_buffer
+        or not (value is part or value.covers_buffer)
     ):
         return False
     if target.dtype != F32:
@@ -355,9 +355,11 @@ def absorb_product(target: Tensor, value: Tensor) -> bool:
         target = target.restrict(
             tuple([(at, at + n) for at, n in zip(part.offsets, part.shape, strict=True)])
         )
-    starts = tracer.checker.untouched(target)
+    is_known = tracer.checker.is_known(target)
+    starts = not is_known and tracer.checker.untouched(target)
     attrs = _STARTS if starts else _GOES_ON
-    tracer.absorb(value, target, last.attrs | attrs if last.attrs else attrs, reads=not starts)
+    attrs = last.attrs | attrs if last.attrs else attrs
+    tracer.absorb(value, target, attrs, not starts, is_known, _TO_KERNEL)
     return True
 
 
@@ -371,6 +373,10 @@ def _not_fp32(target: Tensor) -> AccumulationError:
         location=locate(),
     )
 
+
+# Calls from `Tracer.absorb` to the kernel: `absorb_product`, that of `+=` in
+# `nkisim.lowering.elementwise`, and that in `nkisim.tensor`.
+_TO_KERNEL = 3
 
 _GOES_ON = {"accumulate": True}
 _STARTS = {"accumulate": True, "starts": True}

@@ -309,6 +309,7 @@ def dma_transpose(
     return tile
 
 
+@remembered
 def load_transpose2d(
     src: Tensor, *, mask: Mask | None = None, dtype: Any = None, **kwargs: Any
 ) -> Tensor:

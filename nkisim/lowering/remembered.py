@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nkisim.access import Form
-from nkisim.errors import Location, locate
+from nkisim.errors import KernelError, Location, locate
 from nkisim.index import IndexTensor, Mask
 from nkisim.instruction import Instruction, picker
 from nkisim.memory import Buffer, PartitionDim
@@ -207,11 +207,17 @@ def _do_again(tracer: Tracer, note: Note, pool: list, location: Location | None)
         pool.append(x.view_of(form, x.offsets))
     pool += numbers
     program, loops, check = tracer.program, tracer.loops, tracer.checker.on_same
-    for model, outs, ins, tiles_in, older, is_result in writes:
-        tiles = tiles_in(pool)
-        reads = tiles if ins is tiles_in else ins(pool)
-        instr = model.again(outs(pool), reads, tiles, program, loops, location)
-        tracer.write(instr, check, tiles if older is tiles_in else older(pool), is_result)
+    instructions = tracer.trace.instructions
+    try:
+        for model, outs, ins, tiles_in, older, is_result in writes:
+            tiles = tiles_in(pool)
+            reads = tiles if ins is tiles_in else ins(pool)
+            instr = model.again(outs(pool), reads, tiles, program, loops, location)
+            check(instr, tiles if older is tiles_in else older(pool), is_result)
+            instructions.append(instr)
+    except KernelError as error:
+        error.instruction = instr
+        raise
     return None if gives < 0 else pool[gives]
 
 

@@ -10,6 +10,7 @@ from nkisim.instruction import Engine
 from nkisim.kernel import Kernel
 from nkisim.nki import isa as nisa
 from nkisim.nki import language as nl
+from nkisim.program import TensorSpec
 
 
 def numbers(*shape, dtype=np.float32):
@@ -404,6 +405,30 @@ def test_instructions_know_their_kernel_line():
     assert instr.location.filename == __file__
     assert instr.location.text == "return x + 1  # this line"
     assert "tensor_scalar(add)" in str(instr)
+
+
+def test_a_sum_in_psum_is_at_the_line_that_adds():
+    """Not at that of the matmul, nor at that which calls the helper: each time, however noted."""
+
+    def add(total, product):
+        total += product  # here
+        return total
+
+    def kernel(x):
+        tile = nl.load(x)
+        total = nl.zeros((128, 128), nl.float32, buffer=nl.psum)
+        for _ in range(4):
+            product = nisa.nc_matmul(tile, tile)
+            total = add(total, product)
+            total += nisa.nc_matmul(tile, tile)  # or here
+        out = nl.ndarray((128, 128), nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, nl.copy(total))
+        return out
+
+    spec = TensorSpec((128, 128), np.dtype(np.float32))
+    trace = Kernel(kernel).specialize([spec], {}).program.trace
+    lines = [i.location.text for i in trace.instructions if i.opcode == "nc_matmul"]
+    assert [line.split("# ")[-1] for line in lines] == ["here", "or here"] * 4
 
 
 def test_instructions_of_one_line_share_its_location():

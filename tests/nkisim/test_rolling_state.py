@@ -17,6 +17,7 @@ from traces import Tally, like, rolled, same, spec
 import nkisim
 from nkisim.errors import ScopeError
 from nkisim.kernel import Kernel
+from nkisim.nki import isa as nisa
 from nkisim.nki import language as nl
 
 N = 24
@@ -524,13 +525,34 @@ def test_a_tile_of_an_earlier_trace_is_refused():
         if not kept:
             kept["row"] = nl.load(x[0])
         for i in nl.affine_range(x.shape[0]):
-            nl.store(y[i], nl.add(nl.load(x[i]), kept["row"]))
+            row = nl.load(x[i])
+            nl.store(y[i], nl.add(row, kept["row"]))  # here
         return y
 
     kernel = Kernel(kernel)
     kernel.specialize((spec(N, 128, 8),), {})
-    with pytest.raises(ScopeError, match="of an earlier trace"):
+    with pytest.raises(ScopeError, match="of an earlier trace") as caught:
         kernel.specialize((spec(2 * N, 128, 8),), {})
+    assert caught.value.location.text.endswith("# here")
+
+
+def test_a_sum_of_an_earlier_trace_is_refused():
+    kept = {}
+
+    def kernel(x):
+        y, tile = like(x), nl.load(x[0])
+        total = kept.setdefault("sum", nl.zeros((8, 8), nl.float32, buffer=nl.psum))
+        for _ in nl.static_range(4):
+            total += nisa.nc_matmul(tile, tile)  # here
+        for i in nl.affine_range(x.shape[0]):
+            nl.store(y[i], nl.add(nl.load(x[i]), 1.0))
+        return y
+
+    kernel = Kernel(kernel)
+    kernel.specialize((spec(N, 128, 8),), {})
+    with pytest.raises(ScopeError, match="of an earlier trace") as caught:
+        kernel.specialize((spec(2 * N, 128, 8),), {})
+    assert caught.value.location.text.endswith("# here")
 
 
 def test_what_stays_the_same_does_not_count():
