@@ -169,11 +169,12 @@ class _Unroller:
         if missing and rolled.recorded:
             self.trace.copied[key] = Copied({*missing}, last, *_slopes(missing.values()))
         out: list[Instruction] = []
-        for index in rolled.indices:
-            if index in missing:
-                out += self._copy(missing[index], level, key, index, rolled.recorded)
+        for recipe, indices in groupby(rolled.indices, missing.get):
+            if recipe is not None:
+                out += self._copies(recipe, level, key, indices, rolled.recorded)
             else:
-                out += parts.get(index, [])
+                for index in indices:
+                    out += parts.get(index, [])
         return out
 
     def _made_recipe(self, alike: _Alike) -> Recipe:
@@ -193,42 +194,45 @@ class _Unroller:
                 self.recipes[name] = self._made_recipe(alike)
         return self.recipes.get(name)
 
-    def _copy(
-        self, recipe: Recipe, level: int, key: int, index: int, recorded: bool
+    def _copies(
+        self, recipe: Recipe, level: int, key: int, indices: Iterable[int], recorded: bool
     ) -> list[Instruction]:
-        """The iteration with a loop index, made by a recipe."""
-        by = (index - recipe.index) // recipe.step
-        if recipe.depth < 0:
-            jump, head = (index - recipe.index) * self.programs[level], ()
-        else:
-            jump, head = 0, (*recipe.around, (key, index))
-        paths = [head + p for p in (recipe.paths if recorded else self._renumbered(recipe.paths))]
-        buffers = []
-        known = self.trace.buffers
-        for b, at, notes in recipe.buffers:
-            new = b.again(len(known), b.program + jump, paths[at])
-            known.append(new)
-            buffers.append(new)
-            for numbers in notes:
-                numbers.add(new.number)
-        operands = recipe.operands.copy()
-        for k, at in recipe.owned:
-            x = operands[k]
-            operands[k] = x.moved(buffers[at], x.offsets)
-        for step, moving in recipe.moving.items():
-            distance = [by * s for s in step]
-            for k, at in moving:
+        """The iterations with some loop indices, made by a recipe."""
+        around, known = (*recipe.around,), self.trace.buffers
+        moving, instructions = list(recipe.moving.items()), recipe.instructions
+        copies: list[Instruction] = []
+        for index in indices:
+            by = (index - recipe.index) // recipe.step
+            if recipe.depth < 0:
+                jump, head = (index - recipe.index) * self.programs[level], ()
+            else:
+                jump, head = 0, (*around, (key, index))
+            inside = recipe.paths if recorded else self._renumbered(recipe.paths)
+            paths = [head + path for path in inside]
+            buffers = []
+            for b, at, notes in recipe.buffers:
+                new = b.again(len(known), b.program + jump, paths[at])
+                known.append(new)
+                buffers.append(new)
+                for numbers in notes:
+                    numbers.add(new.number)
+            operands = recipe.operands.copy()
+            for k, at in recipe.owned:
                 x = operands[k]
-                if at is None:
-                    operands[k] = x.moved(*distance)
-                    continue
-                offsets = tuple(map(add, x.offsets, distance))
-                operands[k] = x.moved(x.buffer if at < 0 else buffers[at], offsets)
-        copies = []
-        for i, at, pick_outs, pick_ins, pick_tiles in recipe.instructions:
-            ins = pick_ins(operands)
-            tiles = ins if pick_tiles is pick_ins else pick_tiles(operands)
-            copies.append(i.moved(pick_outs(operands), ins, tiles, i.program + jump, paths[at]))
+                operands[k] = x.moved(buffers[at], x.offsets)
+            for step, operands_moving in moving:
+                distance = [by * s for s in step]
+                for k, at in operands_moving:
+                    x = operands[k]
+                    if at is None:
+                        operands[k] = x.moved(*distance)
+                        continue
+                    offsets = tuple(map(add, x.offsets, distance))
+                    operands[k] = x.moved(x.buffer if at < 0 else buffers[at], offsets)
+            for i, at, pick_outs, pick_ins, pick_tiles in instructions:
+                ins = pick_ins(operands)
+                tiles = ins if pick_tiles is pick_ins else pick_tiles(operands)
+                copies.append(i.moved(pick_outs(operands), ins, tiles, i.program + jump, paths[at]))
         return copies
 
     def _renumbered(self, paths: list[Path]) -> list[Path]:
