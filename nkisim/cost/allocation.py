@@ -91,7 +91,7 @@ def capacities(machine: Machine) -> dict[Space, int]:
     return {Space.SBUF: machine.sbuf_usable_bytes, Space.PSUM: machine.psum_bytes}
 
 
-def spill(work: Work, touches: Touches, machine: Machine, timing: Timing) -> int:
+def spill(work: Work, touches: Touches, machine: Machine, timing: Timing) -> tuple[int, Touches]:
     """Insert the stores and loads without which the kernel does not fit SBUF.
 
     Args:
@@ -100,13 +100,17 @@ def spill(work: Work, touches: Touches, machine: Machine, timing: Timing) -> int
         machine, timing: the tables.
 
     Returns:
-        Bytes moved by what was inserted.
+        Bytes moved by what was inserted; and what the tasks touch after that.
     """
     capacity = machine.sbuf_usable_bytes
     if touches.peak(Space.SBUF) <= capacity:
-        return 0
+        return 0, touches
     tiles = Residence.of(work, touches)
-    return _Spiller(work, tiles, timing, capacity - _on_their_way(machine, timing)).run()
+    spiller = _Spiller(work, tiles, timing, capacity - _on_their_way(machine, timing))
+    spiller.run()
+    if not spiller.moves:  # one task needs more than there is
+        return 0, touches
+    return spiller.moved, touches.after(work, spiller.moves, spiller.renames)
 
 
 def _on_their_way(machine: Machine, timing: Timing) -> int:
@@ -137,7 +141,10 @@ class _Spiller:
         self.before = tiles
         self.tasks: list[Task] = []  # with the stores and loads among them
         self.here = [memory == 1 for memory in tiles.memory]  # PSUM is not looked at
-        self.moved = 0
+        self.moved = 0  # bytes
+        # As for `Touches.after`.
+        self.moves: list[tuple[int, int, bool]] = []
+        self.renames: list[tuple[int, int, int]] = []
         self.level = 0
         self.away: set[int] = set()
         self.renamed: dict[int, int] = {}  # number -> the one since it was last loaded back
@@ -148,15 +155,15 @@ class _Spiller:
         # (small, -(next use), number, tile); some outdated
         self.heap: list[tuple[bool, int, int, int]] = []
         self.seen = 0  # tasks; what tiles are used for after these is not in the heap yet
-        self.moves: dict[tuple[int, int, bool], Kind] = {}
+        self.kinds: dict[tuple[int, int, bool], Kind] = {}
         # The tasks that touch each tile, one tile after the other, and where the next one's begin.
         touched = np.fromiter(chain.from_iterable(tiles.touched), np.int64)
         at = np.repeat(np.arange(len(tiles.touched)), [*map(len, tiles.touched)])
         self.uses: list[int] = at[np.argsort(touched, kind="stable")].tolist()
         self.ends: list[int] = np.cumsum(tiles.uses).tolist()
 
-    def run(self) -> int:
-        """Put them in. Returns the bytes that they move."""
+    def run(self) -> None:
+        """Put stores and loads in."""
         tiles, tasks, here, away = self.before, self.tasks, self.here, self.away
         renamed, back, stored, capacity = self.renamed, self.back, self.stored, self.capacity
         nbytes = tiles.nbytes
@@ -175,7 +182,7 @@ class _Spiller:
                     self.level = level
                     here[tile] = True
                     if tile in away:
-                        self._load_back(tile, task)
+                        self._load_back(tile, at)
             self.level -= gone
             if stored:
                 for number, _ in task.writes:
@@ -185,7 +192,6 @@ class _Spiller:
                 task.writes = [(renamed.get(n, n), part) for n, part in task.writes]
             tasks.append(task)
         self.work.tasks = tasks
-        return self.moved
 
     def _make_room(self, need: int, at: int) -> None:
         """Send tiles away, those needed last first, small ones only when nothing else is left."""
@@ -211,12 +217,12 @@ class _Spiller:
             self.away.add(victim)
             if number in self.computed and number not in self.stored:
                 self.stored.add(number)
-                self._move(self.work.tasks[at], self.renamed.get(number, number), stores=True)
+                self._move(at, self.renamed.get(number, number), stores=True)
             here[victim] = False
         for entry in kept:  # when these alone do not fit, the checker reports it
             heapq.heappush(self.heap, entry)
 
-    def _load_back(self, tile: int, because: Task) -> None:
+    def _load_back(self, tile: int, at: int) -> None:
         self.away.discard(tile)
         self.back.add(tile)
         number = self.before.numbers[tile]
@@ -224,18 +230,20 @@ class _Spiller:
         new = self.renamed[number] = self.next_number
         self.next_number -= 1
         self.work.memory[new] = self.work.memory[number]
-        self._move(because, new, stores=False)
+        self.renames.append((at, number, new))
+        self._move(at, new, stores=False)
 
-    def _move(self, because: Task, number: int, stores: bool) -> None:
-        """Store or load a tile."""
+    def _move(self, at: int, number: int, stores: bool) -> None:
+        """Store or load a tile in front of the task at a position."""
         memory = self.work.memory[number]
         key = (memory.nbytes, memory.rows, stores)
-        kind = self.moves.get(key)
+        kind = self.kinds.get(key)
         if kind is None:
-            kind = self.moves[key] = _move(memory, stores, self.timing)
+            kind = self.kinds[key] = _move(memory, stores, self.timing)
         tile = [(number, None)]
         reads, writes = (tile, []) if stores else ([], tile)
-        self.tasks.append(Task(because.instr, kind, reads, writes))
+        self.tasks.append(Task(self.work.tasks[at].instr, kind, reads, writes))
+        self.moves.append((at, number, stores))
         self.moved += kind.transfer.nbytes
 
 

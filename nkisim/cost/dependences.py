@@ -121,9 +121,9 @@ def _on_results(touches: Touches, patterns: Patterns) -> _Waits:
     written = touches.first[touches.memory[reads]]
     others = np.flatnonzero(touches.part[reads] != touches.part[written])
     if len(others):
-        accesses, meet = touches.accesses, patterns.meet
+        parts, meet = touches.parts, patterns.meet
         pairs = zip(reads[others].tolist(), written[others].tolist(), strict=True)
-        apart = others[[not meet(accesses[a][1], accesses[b][1]) for a, b in pairs]]
+        apart = others[[not meet(parts[a], parts[b]) for a, b in pairs]]
         reads, written = np.delete(reads, apart), np.delete(written, apart)
     return touches.task[written], touches.task[reads], RESULT
 
@@ -132,7 +132,7 @@ def _on_changes(touches: Touches, patterns: Patterns) -> list[_Waits]:
     """The same for other memory, and who writes what others have written or read."""
     changing = touches.changing()
     some = np.flatnonzero(changing[touches.memory])
-    memory, writes, accesses = touches.memory[some], touches.writes[some], touches.accesses
+    memory, writes, parts = touches.memory[some], touches.writes[some], touches.parts
     last = np.full(len(changing), -1)
     last[memory[writes]] = some[writes]
     regions = {m: Regions(patterns) for m in np.flatnonzero(changing).tolist()}
@@ -148,13 +148,12 @@ def _on_changes(touches: Touches, patterns: Patterns) -> list[_Waits]:
             whys += waits.values()
             ats += [now] * len(waits)
             waits, now = {}, at
-        _, part = accesses[k]
         if write:
-            regions[m].write(part, at, waits)
+            regions[m].write(parts[k], at, waits)
         elif final:
-            regions[m].read_at_last(part, waits)
+            regions[m].read_at_last(parts[k], waits)
         else:
-            regions[m].read(part, at, waits)
+            regions[m].read(parts[k], at, waits)
     befores += waits
     whys += waits.values()
     ats += [now] * len(waits)

@@ -69,21 +69,19 @@ def timeline(trace: Trace) -> Timeline:
     with _without_collection():
         for instructions in cores:
             work = work_of(instructions, machine, timing, parallel)
-            touches: Touches | None = Touches(work)
+            touches = Touches(work)
             overflows = touches.peak(Space.PSUM) > machine.psum_bytes
             if overflows:
                 work = work_of(instructions, machine, timing, parallel, overflows=True)
                 touches = Touches(work)
-            spilled = spill(work, touches, machine, timing)
-            if spilled:
-                touches = None  # they are others now
+            spilled, touches = spill(work, touches, machine, timing)
             if work.kept & work.reloaded:  # there may be no room for what is kept
                 fewer = work_of(
                     instructions, machine, timing, parallel, hoists=False, overflows=overflows
                 )
-                without = spill(fewer, Touches(fewer), machine, timing)
+                without, others = spill(fewer, Touches(fewer), machine, timing)
                 if without < spilled:
-                    work, spilled = fewer, without
+                    work, spilled, touches = fewer, without, others
             found.append(Core(work, schedule(work, machine, timing, touches), spilled))
     return Timeline(trace.name, machine, timing, found, len(trace.instructions))
 

@@ -8,8 +8,9 @@ from operator import itemgetter
 
 import numpy as np
 
-from nkisim.cost.tasks import Work
+from nkisim.cost.tasks import Memory, Work
 from nkisim.memory import Space
+from nkisim.tensor import Tensor
 
 
 class Touches:
@@ -24,7 +25,7 @@ class Touches:
         task: of each touch, the position of its task.
         memory: of each touch, which of `numbers` it is.
         writes: of each touch, whether it is one of what the task writes.
-        accesses: of each touch, the memory's number in `Work` and the part.
+        parts: of each touch, which part of the memory it is, as a view; None for all of it.
         numbers: the memory that is touched, in the numbers of `Work`, in ascending order.
         first, last: of each of these, its first and its last touch.
         kind: of each of these, which of `kinds` it is.
@@ -34,13 +35,32 @@ class Touches:
     def __init__(self, work: Work) -> None:
         tasks = work.tasks
         reads, writes = [task.reads for task in tasks], [task.writes for task in tasks]
-        self.reads = np.fromiter(map(len, reads), np.int64, len(tasks))
-        counts = self.reads + np.fromiter(map(len, writes), np.int64, len(tasks))
+        read = np.fromiter(map(len, reads), np.int64, len(tasks))
+        counts = read + np.fromiter(map(len, writes), np.int64, len(tasks))
         accesses = chain.from_iterable(chain.from_iterable(zip(reads, writes, strict=True)))
-        self.accesses = flat = list(accesses)
+        flat = list(accesses)
         numbers = np.fromiter(map(itemgetter(0), flat), np.int64, len(flat))
+        parts = list(map(itemgetter(1), flat))
+        self._set(work.memory, counts, read, numbers, parts)
+
+    def _set(
+        self,
+        memory: dict[int, Memory],
+        counts: np.ndarray,
+        reads: np.ndarray,
+        numbers: np.ndarray,
+        parts: list[Tensor | None],
+    ) -> None:
+        """
+        Args:
+            memory: what the numbers are.
+            counts: of each task, how many touches it has.
+            reads: of each task, how many are of what it reads.
+            numbers, parts: of each touch, the memory's number and the part.
+        """
+        self.reads, self.parts = reads, parts
         self.starts = np.concatenate(([0], np.cumsum(counts)))
-        self.task = np.repeat(np.arange(len(tasks)), counts)
+        self.task = np.repeat(np.arange(len(counts)), counts)
         self.writes = np.arange(len(numbers)) >= (self.starts[:-1] + self.reads)[self.task]
         # All touches of the first number, in their order, then those of the next one.
         self._order = order = np.argsort(numbers, kind="stable")
@@ -51,18 +71,55 @@ class Touches:
         self.memory[order] = np.cumsum(new) - 1
         self.numbers = ordered[new]
         self.first, self.last = order[new], order[np.roll(new, -1)]
-        memories = list(map(work.memory.__getitem__, self.numbers.tolist()))
+        memories = list(map(memory.__getitem__, self.numbers.tolist()))
         # Most memory of a sort is one object, and these are quicker to tell apart.
         objects = {id(memory): memory for memory in memories}
         self.kinds = list(dict.fromkeys(objects.values()))
         places = {key: self.kinds.index(memory) for key, memory in objects.items()}
         self.kind = np.fromiter(map(places.__getitem__, map(id, memories)), np.int64, len(memories))
 
+    def after(
+        self, work: Work, moves: list[tuple[int, int, bool]], renamed: list[tuple[int, int, int]]
+    ) -> Touches:
+        """What the tasks touch when some were put in between, each of which touches all of one
+        tile, and others touch other memory.
+
+        Args:
+            work: the tasks after that.
+            moves: of each new one, in front of which of the others it is, the tile's number, and
+                whether it reads that.
+            renamed: from a task on, what is touched in place of a memory, in the order of tasks:
+                (position of the task, number, new number).
+        """
+        numbers = self.numbers[self.memory]
+        memory = self.memory[self._order]
+        for at, number, new in renamed:
+            m = np.searchsorted(self.numbers, number)
+            own = self._order[slice(*np.searchsorted(memory, [m, m + 1]))]
+            numbers[own[np.searchsorted(self.task[own], at) :]] = new
+        before, moved, reads = (np.array(column, np.int64) for column in zip(*moves, strict=True))
+        touches = self.starts[before]
+        parts: list[Tensor | None] = []
+        begin = 0
+        for end in touches.tolist():
+            parts += self.parts[begin:end]
+            parts.append(None)
+            begin = end
+        parts += self.parts[begin:]
+        new = object.__new__(Touches)
+        new._set(
+            work.memory,
+            np.insert(np.diff(self.starts), before, 1),
+            np.insert(self.reads, before, reads),
+            np.insert(numbers, touches, moved),
+            parts,
+        )
+        return new
+
     @cached_property
     def part(self) -> np.ndarray:
         """Of each touch, which part of the memory it is: the identity of a view."""
-        parts = map(itemgetter(1), self.accesses)
-        return np.fromiter(map(id, parts), np.int64, len(self.accesses))
+        return np.fromiter(map(id, self.parts), np.int64, len(self.parts))
 
     @cached_property
     def on_chip(self) -> np.ndarray:

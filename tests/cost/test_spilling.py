@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -49,7 +50,9 @@ def test_each_tile_is_loaded_back_as_it_was_last_written(work, machine):
     machine = replace(machine, sbuf_bytes=machine.sbuf_reserved_bytes + ROOM)
     before = [(task, list(task.reads), list(task.writes)) for task in work.tasks]
     fits = Touches(work).peak(Space.SBUF) <= ROOM
-    moved = spill(work, Touches(work), machine, machine.timing)
+    moved, touches = spill(work, Touches(work), machine, machine.timing)
+    for name, found in vars(Touches(work)).items():
+        assert np.array_equal(getattr(touches, name), found), name
     event(f"spilled: {bool(moved)}")
     if fits:
         assert not moved
