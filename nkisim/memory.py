@@ -201,16 +201,16 @@ class Buffer:
         return f"{self.space.label} {name} {self.dtype}{list(self.shape)}"
 
 
-class Kind:
+class BufferKind:
     """What many buffers are, whatever else is different: to be compared by identity."""
 
     __slots__ = ()
 
 
 @functools.lru_cache(maxsize=4096)
-def _kind(*what: Any) -> Kind:
+def _kind(*what: Any) -> BufferKind:
     """The same object each time."""
-    return Kind()
+    return BufferKind()
 
 
 @functools.lru_cache(maxsize=4096)

@@ -96,6 +96,16 @@ CALLS = {
     "load under a mask": lambda t: nl.load(t.hbm[t.k], mask=t.p < 100 - t.k),
     "load of nothing": lambda t: nl.load(t.hbm[t.k], mask=t.f < 512 * (t.k - 1)),
     "load of a row": lambda t: nl.load(t.hbm[t.k, 3]),
+    "transposed load": lambda t: nl.load_transpose2d(t.hbm[t.k, :, 0:64]),
+    "transposed load of a type": lambda t: nl.load_transpose2d(
+        t.hbm[t.k, :, 0:64], dtype=nl.bfloat16
+    ),
+    "transposed load under a mask": lambda t: nl.load_transpose2d(
+        t.hbm[t.k, :, 0:64], mask=(t.p < 100 - t.k) & (t.f[:, 0:64] < 60)
+    ),
+    "transposed load of nothing": lambda t: nl.load_transpose2d(
+        t.hbm[t.k, :, 0:64], mask=t.p < 128 * (t.k - 1)
+    ),
     "store": lambda t: nl.store(t.out[t.k], t.x),
     "store a number": lambda t: nl.store(t.out[t.k], 0.0 if t.k % 2 else -0.0),
     "store a part": lambda t: nl.store(t.out[t.k], t.x, mask=(t.p < 64) & (t.f >= 3)),
