@@ -330,6 +330,19 @@ def _operation(name: str) -> Callable:
     return _operations[name]
 
 
+def _operator(op: str, swap: bool = False) -> Callable[[Tensor, object], Tensor | DynamicIndex]:
+    def apply(self: Tensor, other: object) -> Tensor | DynamicIndex:
+        kind = type(other)
+        if kind is float or kind is int or (kind is Tensor and other.shape is self.shape):
+            # There is nothing to look at. The kernel's line is found the sooner, the fewer calls
+            # it is away.
+            function = _operations[op]
+            return function(other, self) if swap else function(self, other)
+        return self._binary(op, other, swap)
+
+    return apply
+
+
 def _in_place(op: str) -> Callable[[Tensor, object], Tensor]:
     def assign(target: Tensor, value: object) -> Tensor:
         if not isinstance(value, Tensor) and not np.isscalar(value):
@@ -357,8 +370,8 @@ def _define_operators() -> None:
         "rshift": "right_shift",
     }
     for dunder, op in pairs.items():
-        setattr(Tensor, f"__{dunder}__", lambda s, o, op=op: s._binary(op, o))
-        setattr(Tensor, f"__r{dunder}__", lambda s, o, op=op: s._binary(op, o, swap=True))
+        setattr(Tensor, f"__{dunder}__", _operator(op))
+        setattr(Tensor, f"__r{dunder}__", _operator(op, swap=True))
         setattr(Tensor, f"__i{dunder}__", _in_place(op))
     comparisons = {
         "lt": "less",
@@ -369,7 +382,7 @@ def _define_operators() -> None:
         "ne": "not_equal",
     }
     for dunder, op in comparisons.items():
-        setattr(Tensor, f"__{dunder}__", lambda s, o, op=op: s._binary(op, o))
+        setattr(Tensor, f"__{dunder}__", _operator(op))
 
 
 _define_operators()
