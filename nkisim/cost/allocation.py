@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 
@@ -40,8 +39,6 @@ class Residence:
         uses: how many tasks do.
         nbytes: bytes a partition that it takes.
         memory: 0 for SBUF, 1 for PSUM.
-        changing: numbers of the tiles that are written when they were touched before, and of the
-            HBM tensors that are both read and written.
     """
 
     touched: list[list[int]]
@@ -51,7 +48,6 @@ class Residence:
     uses: list[int]
     nbytes: list[int]
     memory: list[int]
-    changing: set[int]
 
     @classmethod
     def of(cls, work: Work, touches: Touches | None = None) -> Residence:
@@ -62,15 +58,9 @@ class Residence:
             touches: what they touch, if it is known.
         """
         touches = touches or Touches(work)
-        tiles = np.flatnonzero(touches.on_chip)
-        tiles = tiles[np.argsort(touches.first[tiles])]
-        position = np.full(len(touches.numbers), -1)
-        position[tiles] = np.arange(len(tiles))
-        # Each task and tile once, even where it is both read and written.
-        tile = position[touches.memory]
-        at = np.flatnonzero((tile >= 0) & ~touches.again())
-        tile, tasks = tile[at], len(touches.starts) - 1
-        ends = np.cumsum(np.bincount(touches.task[at], minlength=tasks)).tolist()
+        tiles, tile, task = _tiles(touches)
+        tasks = len(touches.starts) - 1
+        ends = np.cumsum(np.bincount(task, minlength=tasks)).tolist()
         flat = tile.tolist()
         numbers = touches.numbers[tiles].tolist()
         kinds = [work.memory[n] for n in numbers]
@@ -82,8 +72,20 @@ class Residence:
             uses=np.bincount(tile, minlength=len(tiles)).tolist(),
             nbytes=[kind.nbytes for kind in kinds],
             memory=[1 if kind.space is Space.PSUM else 0 for kind in kinds],
-            changing=set(touches.numbers[touches.changing()].tolist()),
         )
+
+
+def _tiles(touches: Touches) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The tiles on chip, in the order in which they are first touched: which of `touches.numbers`
+    they are; and for each task and tile that it touches, once even if it is both read and written,
+    which of these tiles that is, and the task."""
+    tiles = np.flatnonzero(touches.on_chip)
+    tiles = tiles[np.argsort(touches.first[tiles])]
+    position = np.full(len(touches.numbers), -1)
+    position[tiles] = np.arange(len(tiles))
+    tile = position[touches.memory]
+    at = np.flatnonzero((tile >= 0) & ~touches.again())
+    return tiles, tile[at], touches.task[at]
 
 
 def capacities(machine: Machine) -> dict[Space, int]:
@@ -105,8 +107,7 @@ def spill(work: Work, touches: Touches, machine: Machine, timing: Timing) -> tup
     capacity = machine.sbuf_usable_bytes
     if touches.peak(Space.SBUF) <= capacity:
         return 0, touches
-    tiles = Residence.of(work, touches)
-    spiller = _Spiller(work, tiles, timing, capacity - _on_their_way(machine, timing))
+    spiller = _Spiller(work, touches, timing, capacity - _on_their_way(machine, timing))
     spiller.run()
     if not spiller.moves:  # one task needs more than there is
         return 0, touches
@@ -129,16 +130,17 @@ class _Spiller:
 
     Args:
         work: the tasks.
-        tiles: which are on chip when, if all fit. They go by their positions in it.
+        touches: what they touch.
         timing: the table.
         capacity: bytes a partition that they may take.
     """
 
-    def __init__(self, work: Work, tiles: Residence, timing: Timing, capacity: int) -> None:
+    def __init__(self, work: Work, touches: Touches, timing: Timing, capacity: int) -> None:
         self.work = work
         self.timing = timing
         self.capacity = capacity
-        self.before = tiles
+        # Which tiles are on chip when, if all fit. They go by their positions in it.
+        self.before = tiles = Residence.of(work, touches)
         self.tasks: list[Task] = []  # with the stores and loads among them
         self.here = [memory == 1 for memory in tiles.memory]  # PSUM is not looked at
         self.moved = 0  # bytes
@@ -149,7 +151,7 @@ class _Spiller:
         self.away: set[int] = set()
         self.renamed: dict[int, int] = {}  # number -> the one since it was last loaded back
         self.back: set[int] = set()  # the tiles with these numbers
-        self.computed = _computed(work)  # numbers
+        self.computed = _computed(work, touches)  # numbers
         self.stored: set[int] = set()  # numbers
         self.next_number = min(min(work.memory, default=0), 0) - 1
         # (small, -(next use), number, tile); some outdated
@@ -157,9 +159,8 @@ class _Spiller:
         self.seen = 0  # tasks; what tiles are used for after these is not in the heap yet
         self.kinds: dict[tuple[int, int, bool], Kind] = {}
         # The tasks that touch each tile, one tile after the other, and where the next one's begin.
-        touched = np.fromiter(chain.from_iterable(tiles.touched), np.int64)
-        at = np.repeat(np.arange(len(tiles.touched)), [*map(len, tiles.touched)])
-        self.uses: list[int] = at[np.argsort(touched, kind="stable")].tolist()
+        _, tile, task = _tiles(touches)
+        self.uses: list[int] = task[np.argsort(tile, kind="stable")].tolist()
         self.ends: list[int] = np.cumsum(tiles.uses).tolist()
 
     def run(self) -> None:
@@ -247,10 +248,13 @@ class _Spiller:
         self.moved += kind.transfer.nbytes
 
 
-def _computed(work: Work) -> set[int]:
+def _computed(work: Work, touches: Touches) -> set[int]:
     """Memory that tasks other than loads write. Other tiles hold what HBM holds too: no store is
     needed before they go."""
-    return {n for task in work.tasks if task.kind.transfer is None for n, _ in task.writes}
+    computes = np.array([task.kind.transfer is None for task in work.tasks], bool)
+    found = np.zeros(len(touches.numbers), bool)
+    found[touches.memory[touches.writes & computes[touches.task]]] = True
+    return set(touches.numbers[found].tolist())
 
 
 def _move(tile: Memory, stores: bool, timing: Timing) -> Kind:

@@ -116,7 +116,6 @@ def test_tiles_go_by_the_order_in_which_they_are_needed(work):
     assert found.numbers == tiles
     assert found.nbytes == [work.memory[n].nbytes for n in tiles]
     assert found.memory == [int(work.memory[n].space is Space.PSUM) for n in tiles]
-    assert found.changing == changing(work)
     by_task = [
         list(dict.fromkeys(n for n, _ in task.reads + task.writes if on_chip(work, n)))
         for task in work.tasks
