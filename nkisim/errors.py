@@ -67,14 +67,13 @@ def caller(depth: int = 1) -> FrameType | None:
     return frame
 
 
-def locate(depth: int = 2) -> Location | None:
+def locate() -> Location | None:
     """The user's kernel line: that of `caller`. None when there is none.
 
-    Args:
-        depth: how many frames further out to begin. Those before are the simulator's own: Python
-            makes an object of each frame that is looked at.
+    It takes the longer, the more of the simulator's calls lie between: Python makes an object of
+    each frame that is looked at.
     """
-    frame = sys._getframe(depth)
+    frame = sys._getframe(2)
     while frame is not None:
         code, at = frame.f_code, frame.f_lasti
         found = _locations.get((id(code), at))

@@ -22,6 +22,7 @@ from nkisim.errors import (
     ParameterError,
     ReadOnlyError,
     ShapeError,
+    locate,
 )
 from nkisim.index import IndexTensor, Mask, as_int, fix_of_integers
 from nkisim.indexing import index
@@ -349,7 +350,7 @@ def _in_place(op: str) -> Callable[[Tensor, object], Tensor]:
             if isinstance(value, Mask):
                 raise target._with_mask(op)
             return NotImplemented
-        _operations["assign_op"](op, target, value)
+        _operations["assign_op"](op, target, value, locate())
         return target
 
     return assign

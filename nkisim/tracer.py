@@ -346,7 +346,13 @@ class Tracer:
             )
 
     def absorb(
-        self, value: Tensor, target: Tensor, attrs: dict, reads: bool, is_known: bool, depth: int
+        self,
+        value: Tensor,
+        target: Tensor,
+        attrs: dict,
+        reads: bool,
+        is_known: bool,
+        location: Location | None,
     ) -> None:
         """Let the last instruction, which wrote `value`, work on `target` instead. Should `value`
         be read later, the instruction that made it comes back in its place.
@@ -357,7 +363,7 @@ class Tracer:
             attrs: the settings of the instruction from now on.
             reads: whether it reads `target` first.
             is_known: whether it is known that all of `target` was written.
-            depth: how many calls of the simulator lie between this and the kernel.
+            location: the kernel line that does so.
         """
         instructions = self.trace.instructions
         instr = instructions.pop()
@@ -368,7 +374,7 @@ class Tracer:
         if reads:
             instr.tiles_in = (*tiles_in, target)
             instr.ins = instr.tiles_in if ins is tiles_in else (*ins, target)
-        instr.attrs, instr.loops, instr.location = attrs, self.loops, locate(depth + 2)
+        instr.attrs, instr.loops, instr.location = attrs, self.loops, location
         self.write(instr, self.checker.on_sum, target, is_known)
 
     @property

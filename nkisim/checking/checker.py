@@ -113,9 +113,10 @@ class Checker:
             is_result: whether it makes new tiles, whole, and writes nothing else.
         """
         known, now, buffers = self._flawless, instr.loops, self.trace.buffers
-        whole = self._memory_state.written.whole
+        whole, knows = self._memory_state.written.whole, self._memory_state.written.knows
         elsewhere = False  # whether one was made in other loops
-        written = is_result and older is instr.tiles_in  # whether all that is read is known to be
+        # Whether all that it reads is known to be written: `older`, and what the call has made.
+        written = is_result and (older is instr.tiles_in or all(map(knows, instr.tiles_in)))
         for t in older:
             buffer = t.buffer
             number = buffer.number
@@ -131,15 +132,15 @@ class Checker:
             if buffer.loops is not now and buffer.loops:
                 elsewhere = True
             if written and number not in whole and buffer.role is Role.LOCAL:
-                written = False
+                written = knows(t)
         if elsewhere and self._scoped:
             error = check_scope(instr, older, self.trace)
             if error is not None:
                 self.report("scope", error)
-        if written:  # as `on_result`
+        if written:
             for t in instr.outs:
                 whole.add(t.buffer.number)
-        elif not is_result or not self._memory_state.on_result(instr):
+        else:
             self._memory_state.on_instruction(instr)
 
     def on_sum(self, instr: Instruction, target: Tensor, is_known: bool) -> None:
@@ -152,7 +153,7 @@ class Checker:
             is_known: whether it is known that all of that was written.
         """
         buffer = target.buffer
-        right = is_known and self._flawless.get((target.form, target.offsets, buffer.par_axis))
+        right = is_known and self._is_flawless(target)
         if not right or is_foreign(buffer, self.trace.buffers):
             self.on_instruction(instr)
         elif self._scoped and buffer.loops:

@@ -63,18 +63,6 @@ class MemoryState:
         for tensor in instr.outs:
             self._define(instr, tensor, None)
 
-    def on_result(self, instr: Instruction) -> bool:
-        """As on_instruction, for one that makes new tiles of what is known to be written; False
-        for others."""
-        whole, local = self.written.whole, Role.LOCAL
-        for tensor in instr.tiles_in:
-            buffer = tensor.buffer
-            if not (buffer.number in whole or buffer.role is not local or self.is_known(tensor)):
-                return False
-        for tensor in instr.outs:
-            whole.add(tensor.buffer.number)
-        return True
-
     def is_known(self, tensor: Tensor) -> bool:
         """Whether it is known without a look that all of a tile was written."""
         return self.written.knows(tensor)

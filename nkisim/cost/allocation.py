@@ -57,8 +57,8 @@ class Residence:
             work: the tasks.
             touches: what they touch, if it is known.
         """
-        touches = touches or Touches(work)
-        tiles, tile, task = _tiles(touches)
+        touches = touches or Touches.of(work)
+        tiles, tile, task = touches.tiles
         tasks = len(touches.starts) - 1
         ends = np.cumsum(np.bincount(task, minlength=tasks)).tolist()
         flat = tile.tolist()
@@ -73,19 +73,6 @@ class Residence:
             nbytes=[kind.nbytes for kind in kinds],
             memory=[1 if kind.space is Space.PSUM else 0 for kind in kinds],
         )
-
-
-def _tiles(touches: Touches) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The tiles on chip, in the order in which they are first touched: which of `touches.numbers`
-    they are; and for each task and tile that it touches, once even if it is both read and written,
-    which of these tiles that is, and the task."""
-    tiles = np.flatnonzero(touches.on_chip)
-    tiles = tiles[np.argsort(touches.first[tiles])]
-    position = np.full(len(touches.numbers), -1)
-    position[tiles] = np.arange(len(tiles))
-    tile = position[touches.memory]
-    at = np.flatnonzero((tile >= 0) & ~touches.again())
-    return tiles, tile[at], touches.task[at]
 
 
 def capacities(machine: Machine) -> dict[Space, int]:
@@ -159,7 +146,7 @@ class _Spiller:
         self.seen = 0  # tasks; what tiles are used for after these is not in the heap yet
         self.kinds: dict[tuple[int, int, bool], Kind] = {}
         # The tasks that touch each tile, one tile after the other, and where the next one's begin.
-        _, tile, task = _tiles(touches)
+        _, tile, task = touches.tiles
         self.uses: list[int] = task[np.argsort(tile, kind="stable")].tolist()
         self.ends: list[int] = np.cumsum(tiles.uses).tolist()
 

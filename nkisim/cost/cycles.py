@@ -149,7 +149,7 @@ class _Relations:
 
     def __init__(self, touches: Touches) -> None:
         self.touches = touches
-        ignored = ~(touches.on_chip | touches.changing())[touches.memory]
+        ignored = ~(touches.on_chip | touches.changing)[touches.memory]
         self.before, self.after = touches.gaps()
         self.before[ignored] = self.after[ignored] = -1
         self.kind = touches.kind[touches.memory]

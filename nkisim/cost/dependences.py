@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 
 from nkisim.cost.allocation import Residence
 from nkisim.cost.regions import ORDER, READ, RESULT, Patterns, Regions
-from nkisim.cost.tasks import Work
+from nkisim.cost.tasks import Kind, Work
 from nkisim.cost.touches import Touches
 
 RING = 3  # a dependence on an earlier transfer of the same DMA instruction
@@ -48,13 +50,14 @@ class Dependences:
             in_flight: transfers of one DMA instruction that are under way at a time.
             touches: the memory that the tasks touch, if it is known.
         """
-        touches = touches or Touches(work)
+        touches = touches or Touches.of(work)
         tiles = work.residence or Residence.of(work, touches)
         patterns, n = Patterns(), len(work.tasks)
+        kinds = [task.kind for task in work.tasks]
         found = [
             _on_results(touches, patterns),
             *_on_changes(touches, patterns),
-            _on_rings(work, touches, in_flight),
+            _on_rings(work, kinds, touches, in_flight),
         ]
         # Each pair of tasks once, for the first of these reasons.
         keys = np.concatenate([
@@ -66,7 +69,7 @@ class Dependences:
         once[1:] = pairs[1:] != pairs[:-1]
         before, at = np.divmod(pairs[once], n or 1)
         why = np.array(_WHY)[why[once]]
-        _order_sums(work, before, at, why)
+        _order_sums(work, kinds, before, at, why)
         results = why == RESULT
         ends = np.cumsum(np.bincount(before[results], minlength=n)).tolist()
         flat = at[results].tolist()
@@ -116,7 +119,7 @@ class Dependences:
 
 def _on_results(touches: Touches, patterns: Patterns) -> _Waits:
     """Who reads what was written once, and not touched before."""
-    single = touches.writes[touches.first] & ~touches.changing()
+    single = touches.writes[touches.first] & ~touches.changing
     reads = np.flatnonzero(single[touches.memory] & ~touches.writes)
     written = touches.first[touches.memory[reads]]
     others = np.flatnonzero(touches.part[reads] != touches.part[written])
@@ -130,7 +133,7 @@ def _on_results(touches: Touches, patterns: Patterns) -> _Waits:
 
 def _on_changes(touches: Touches, patterns: Patterns) -> list[_Waits]:
     """The same for other memory, and who writes what others have written or read."""
-    changing = touches.changing()
+    changing = touches.changing
     some = np.flatnonzero(changing[touches.memory])
     memory, writes, parts = touches.memory[some], touches.writes[some], touches.parts
     last = np.full(len(changing), -1)
@@ -139,33 +142,26 @@ def _on_changes(touches: Touches, patterns: Patterns) -> list[_Waits]:
     befores: list[int] = []
     whys: list[int] = []
     ats: list[int] = []
-    waits: dict[int, int] = {}
-    now = -1
-    columns = some, memory, writes, some > last[memory], touches.task[some]
-    for k, m, write, final, at in zip(*[column.tolist() for column in columns], strict=True):
-        if at != now:
-            befores += waits
-            whys += waits.values()
-            ats += [now] * len(waits)
-            waits, now = {}, at
-        if write:
-            regions[m].write(parts[k], at, waits)
-        elif final:
-            regions[m].read_at_last(parts[k], waits)
-        else:
-            regions[m].read(parts[k], at, waits)
-    befores += waits
-    whys += waits.values()
-    ats += [now] * len(waits)
+    columns = touches.task[some], some, memory, writes, some > last[memory]
+    rows = zip(*[column.tolist() for column in columns], strict=True)
+    for task, touched in groupby(rows, itemgetter(0)):
+        waits: dict[int, int] = {}
+        for _, k, m, write, is_last in touched:
+            if write:
+                regions[m].write(parts[k], task, waits)
+            else:
+                regions[m].read(parts[k], task, waits, is_last)
+        befores += waits
+        whys += waits.values()
+        ats += [task] * len(waits)
     before, at, why = (np.array(column, np.int64) for column in (befores, ats, whys))
     return [(before[why == kind], at[why == kind], kind) for kind in (RESULT, READ)]
 
 
-def _on_rings(work: Work, touches: Touches, in_flight: int) -> _Waits:
+def _on_rings(work: Work, kinds: list[Kind], touches: Touches, in_flight: int) -> _Waits:
     """Which transfers wait for earlier ones of the same DMA instruction: of those at one line of
     the kernel, from or to the same tensor in HBM, so many are under way at a time."""
     tasks = work.tasks
-    kinds = [task.kind for task in tasks]
     labels = {kind: kind.label for kind in dict.fromkeys(kinds) if kind.transfer is not None}
     moves = np.flatnonzero(np.fromiter(map(labels.__contains__, kinds), bool, len(kinds)))
     if not len(moves):
@@ -189,13 +185,15 @@ def _on_rings(work: Work, touches: Touches, in_flight: int) -> _Waits:
     return moves[order[:-in_flight][same]], moves[order[in_flight:][same]], RING
 
 
-def _order_sums(work: Work, before: np.ndarray, at: np.ndarray, why: np.ndarray) -> None:
+def _order_sums(
+    work: Work, kinds: list[Kind], before: np.ndarray, at: np.ndarray, why: np.ndarray
+) -> None:
     """A matmul that adds to what another one left in PSUM waits for its order only."""
     tasks = work.tasks
-    sums = {kind for kind in {task.kind for task in tasks} if kind.accumulates}
+    sums = {kind for kind in dict.fromkeys(kinds) if kind.accumulates}
     if not sums:
         return
-    accumulates = np.fromiter([task.kind in sums for task in tasks], bool, len(tasks))
+    accumulates = np.fromiter(map(sums.__contains__, kinds), bool, len(kinds))
     some = np.flatnonzero(accumulates[at] & (why == RESULT))
     matmuls = [tasks[k].instr.opcode == "nc_matmul" for k in before[some].tolist()]
     why[some[matmuls]] = ORDER

@@ -69,17 +69,17 @@ def timeline(trace: Trace) -> Timeline:
     with _without_collection():
         for instructions in cores:
             work = work_of(instructions, machine, timing, parallel)
-            touches = Touches(work)
+            touches = Touches.of(work)
             overflows = touches.peak(Space.PSUM) > machine.psum_bytes
             if overflows:
                 work = work_of(instructions, machine, timing, parallel, overflows=True)
-                touches = Touches(work)
+                touches = Touches.of(work)
             spilled, touches = spill(work, touches, machine, timing)
             if work.kept & work.reloaded:  # there may be no room for what is kept
                 fewer = work_of(
                     instructions, machine, timing, parallel, hoists=False, overflows=overflows
                 )
-                without, others = spill(fewer, Touches(fewer), machine, timing)
+                without, others = spill(fewer, Touches.of(fewer), machine, timing)
                 if without < spilled:
                     work, spilled, touches = fewer, without, others
             found.append(Core(work, schedule(work, machine, timing, touches), spilled))

@@ -139,27 +139,26 @@ class Regions:
         self._crowded = _FEW
         self._last: tuple[Tensor | None, list | None] = None, None  # a part, and its bins
 
-    def read(self, part: Tensor | None, task: int, waits: dict[int, int]) -> None:
-        """`task` reads a part. Adds what it must wait for."""
-        region = self._known.get(part) or self._add(part)
-        if region.writer >= 0:
-            waits[region.writer] = RESULT
-        for at, _ in region.meets:
-            writer = self._order[at].writer
-            if writer >= 0:
-                waits[writer] = RESULT
-        region.readers.append(task)
+    def read(
+        self, part: Tensor | None, task: int, waits: dict[int, int], is_last: bool = False
+    ) -> None:
+        """`task` reads a part. Adds what it must wait for.
 
-    def read_at_last(self, part: Tensor | None, waits: dict[int, int]) -> None:
-        """The same once nothing writes this memory any more: nobody waits for the reader."""
+        Args:
+            part: the part.
+            task: who reads it.
+            waits: for whom it waits.
+            is_last: whether nothing writes this memory any more: nobody waits for the reader.
+        """
         order, region = self._order, self._known.get(part)
-        if region is not None:
+        if region is None and is_last:
+            meets = self._next(part).meets
+        else:
+            region = region or self._add(part)
             meets = region.meets
+            region.readers.append(task)
             if region.writer >= 0:
                 waits[region.writer] = RESULT
-        else:
-            step = self._patterns.steps.get((self._history, part))
-            meets = (step or self._step(part)).meets
         for at, _ in meets:
             writer = order[at].writer
             if writer >= 0:
@@ -191,10 +190,7 @@ class Regions:
 
     def _add(self, part: Tensor | None) -> _Region:
         """The region of a part that is touched for the first time."""
-        step = self._patterns.steps.get((self._history, part))
-        if step is None:
-            step = self._step(part)
-        self._history, meets, met_by = step
+        self._history, meets, met_by = self._next(part)
         region = self._known[part] = _Region(part, meets.copy())
         order = self._order
         for at, meeting in met_by:
@@ -202,8 +198,12 @@ class Regions:
         order.append(region)
         return region
 
-    def _step(self, part: Tensor | None) -> _Step:
+    def _next(self, part: Tensor | None) -> _Step:
         """What a part meets that this memory's history does not have yet."""
+        return self._patterns.steps.get((self._history, part)) or self._step(part)
+
+    def _step(self, part: Tensor | None) -> _Step:
+        """The same where no other memory of this history had that part."""
         patterns, order = self._patterns, self._order
         meets, met_by = [], []
         for at in self._near(part):

@@ -60,7 +60,7 @@ def schedule(
         touches: the memory that they touch, if it is known.
     """
     jobs = assign_engines(work)
-    touches = touches or Touches(work)
+    touches = touches or Touches.of(work)
     cycles = cycles_of(work, touches, jobs, machine) if len(jobs) >= _FEWEST else []
     most = _PAYS * len(jobs)
     tries = [times for times in _TRIES if times >= 1 or any(map(_is_long, cycles))]

@@ -318,9 +318,6 @@ def _look(i: Instruction) -> object:
     where some of them touch special tiles (`_is_special`)."""
     model, outs = i.model, i.outs
     if model is not None:  # notes are for operands of the same kinds
-        if len(outs) == 1:
-            t = outs[0]
-            return model, id(i.attrs), t.form, t.dtype, t.buffer.kind
         return model, id(i.attrs), *[(t.form, t.dtype, t.buffer.kind) for t in outs]
     if i.where is not None or len(i.tiles_in) < len(i.ins):
         return i

@@ -17,7 +17,10 @@ class Touches:
     """What the tasks of one core touch, one after the other: of each task first what it reads.
 
     Args:
-        work: the tasks. Those that are changed later are not seen.
+        memory: what the numbers of memory are.
+        counts: of each task, how many touches it has.
+        reads: of each task, how many of these are of what it reads.
+        numbers, parts: of each touch, the memory's number and the part.
 
     Attributes:
         starts: where the touches of each task begin, and the end of the last one's.
@@ -32,18 +35,7 @@ class Touches:
         kinds: what memory is, each sort once.
     """
 
-    def __init__(self, work: Work) -> None:
-        tasks = work.tasks
-        reads, writes = [task.reads for task in tasks], [task.writes for task in tasks]
-        read = np.fromiter(map(len, reads), np.int64, len(tasks))
-        counts = read + np.fromiter(map(len, writes), np.int64, len(tasks))
-        accesses = chain.from_iterable(chain.from_iterable(zip(reads, writes, strict=True)))
-        flat = list(accesses)
-        numbers = np.fromiter(map(itemgetter(0), flat), np.int64, len(flat))
-        parts = list(map(itemgetter(1), flat))
-        self._set(work.memory, counts, read, numbers, parts)
-
-    def _set(
+    def __init__(
         self,
         memory: dict[int, Memory],
         counts: np.ndarray,
@@ -51,13 +43,6 @@ class Touches:
         numbers: np.ndarray,
         parts: list[Tensor | None],
     ) -> None:
-        """
-        Args:
-            memory: what the numbers are.
-            counts: of each task, how many touches it has.
-            reads: of each task, how many are of what it reads.
-            numbers, parts: of each touch, the memory's number and the part.
-        """
         self.reads, self.parts = reads, parts
         self.starts = np.concatenate(([0], np.cumsum(counts)))
         self.task = np.repeat(np.arange(len(counts)), counts)
@@ -77,6 +62,19 @@ class Touches:
         self.kinds = list(dict.fromkeys(objects.values()))
         places = {key: self.kinds.index(memory) for key, memory in objects.items()}
         self.kind = np.fromiter(map(places.__getitem__, map(id, memories)), np.int64, len(memories))
+
+    @classmethod
+    def of(cls, work: Work) -> Touches:
+        """What the tasks of one core touch. Changes that come later are not seen."""
+        tasks = work.tasks
+        reads, writes = [task.reads for task in tasks], [task.writes for task in tasks]
+        read = np.fromiter(map(len, reads), np.int64, len(tasks))
+        counts = read + np.fromiter(map(len, writes), np.int64, len(tasks))
+        accesses = chain.from_iterable(chain.from_iterable(zip(reads, writes, strict=True)))
+        flat = list(accesses)
+        numbers = np.fromiter(map(itemgetter(0), flat), np.int64, len(flat))
+        parts = list(map(itemgetter(1), flat))
+        return cls(work.memory, counts, read, numbers, parts)
 
     def after(
         self, work: Work, moves: list[tuple[int, int, bool]], renamed: list[tuple[int, int, int]]
@@ -106,15 +104,13 @@ class Touches:
             parts.append(None)
             begin = end
         parts += self.parts[begin:]
-        new = object.__new__(Touches)
-        new._set(
+        return Touches(
             work.memory,
             np.insert(np.diff(self.starts), before, 1),
             np.insert(self.reads, before, reads),
             np.insert(numbers, touches, moved),
             parts,
         )
-        return new
 
     @cached_property
     def part(self) -> np.ndarray:
@@ -126,6 +122,7 @@ class Touches:
         """For each of `numbers`, whether it is a tile in SBUF or PSUM."""
         return np.array([kind.space.on_chip for kind in self.kinds], bool)[self.kind]
 
+    @cached_property
     def changing(self) -> np.ndarray:
         """For each of `numbers`, whether it is written when it was touched before; in HBM, whether
         it is both read and written."""
@@ -136,6 +133,19 @@ class Touches:
         both = np.zeros((2, len(self.numbers)), bool)
         both[self.writes.astype(np.int64), self.memory] = True
         return np.where(self.on_chip, found, both.all(axis=0))
+
+    @cached_property
+    def tiles(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The tiles on chip, in the order in which they are first touched: which of `numbers` they
+        are; and for each task and tile that it touches, once even if it is both read and written,
+        which of these tiles that is, and the task."""
+        tiles = np.flatnonzero(self.on_chip)
+        tiles = tiles[np.argsort(self.first[tiles])]
+        position = np.full(len(self.numbers), -1)
+        position[tiles] = np.arange(len(tiles))
+        tile = position[self.memory]
+        at = np.flatnonzero((tile >= 0) & ~self.again())
+        return tiles, tile[at], self.task[at]
 
     def gaps(self) -> tuple[np.ndarray, np.ndarray]:
         """Of each touch, how many tasks ago the same memory was touched before, and how many tasks

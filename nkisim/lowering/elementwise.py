@@ -11,7 +11,7 @@ import numpy as np
 
 from nkisim import alu
 from nkisim.dtypes import BOOL, INTEGERS, promote, weak_scalar_dtype
-from nkisim.errors import ParameterError, ShapeError, locate
+from nkisim.errors import Location, ParameterError, ShapeError, locate
 from nkisim.index import Mask, broadcast_shapes
 from nkisim.instruction import Engine
 from nkisim.lowering.matmul import absorb_product
@@ -359,7 +359,7 @@ def _check_operator(op: str, x: Tensor | float, y: Tensor | float) -> None:
     """Report an operator that would broadcast a tile over partitions."""
     if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
         return
-    if x.shape is y.shape or x.shape[:1] == y.shape[:1]:
+    if x.shape[:1] == y.shape[:1]:
         return
     if x.ndim == y.ndim > 1 and 1 in (x.shape[0], y.shape[0]):
         error = ShapeError(
@@ -372,12 +372,13 @@ def _check_operator(op: str, x: Tensor | float, y: Tensor | float) -> None:
         current().checker.report("compiler", error)
 
 
-def _assign_op(op: str, target: Tensor, value: Tensor | float) -> None:
-    """`target op= value`, in place. A mask that leaves nothing of the value leaves the target."""
+def _assign_op(op: str, target: Tensor, value: Tensor | float, location: Location | None) -> None:
+    """`target op= value`, in place, at a kernel line. A mask that leaves nothing of the value
+    leaves the target."""
     if isinstance(value, Tensor):
         if value.shape is not target.shape:
             _check_operator(op, target, value)
-        if op == "add" and absorb_product(target, value):
+        if op == "add" and absorb_product(target, value, location):
             return
         checker = current().checker
         if value.space.on_chip and checker.left_out(value):

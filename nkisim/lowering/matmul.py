@@ -13,6 +13,7 @@ from nkisim.dtypes import F32, FLOATS, as_dtype
 from nkisim.errors import (
     AccumulationError,
     DTypeError,
+    Location,
     MemorySpaceError,
     ParameterError,
     ShapeError,
@@ -322,13 +323,21 @@ def nc_transpose(
     return out
 
 
-def absorb_product(target: Tensor, value: Tensor) -> bool:
+def absorb_product(target: Tensor, value: Tensor, location: Location | None) -> bool:
     """Turn `target += value` into accumulation in PSUM, if `value` has just come from a matmul.
 
     The Tensor Engine adds to what a PSUM tile holds; no other engine is needed. The matmul that
     made `value` is replaced, and comes back if `value` is read after all. Where nothing has
     written `target` yet, the matmul starts the accumulation and overwrites it, as on hardware:
     tiles that the kernel places itself cannot be made with zeros in them.
+
+    Args:
+        target: what is added to.
+        value: what is added.
+        location: the kernel line.
+
+    Returns:
+        Whether that was done.
 
     Raises:
         AccumulationError: `target` is not float32.
@@ -359,7 +368,7 @@ def absorb_product(target: Tensor, value: Tensor) -> bool:
     starts = not is_known and tracer.checker.untouched(target)
     attrs = _STARTS if starts else _GOES_ON
     attrs = last.attrs | attrs if last.attrs else attrs
-    tracer.absorb(value, target, attrs, not starts, is_known, _TO_KERNEL)
+    tracer.absorb(value, target, attrs, not starts, is_known, location)
     return True
 
 
@@ -373,10 +382,6 @@ def _not_fp32(target: Tensor) -> AccumulationError:
         location=locate(),
     )
 
-
-# Calls from `Tracer.absorb` to the kernel: `absorb_product`, that of `+=` in
-# `nkisim.lowering.elementwise`, and that in `nkisim.tensor`.
-_TO_KERNEL = 3
 
 _GOES_ON = {"accumulate": True}
 _STARTS = {"accumulate": True, "starts": True}

@@ -208,7 +208,7 @@ def _do_again(tracer: Tracer, note: Note, pool: list, location: Location | None)
     pool += numbers
     program, loops, check = tracer.program, tracer.loops, tracer.checker.on_same
     instructions = tracer.trace.instructions
-    try:
+    try:  # as `Tracer.write`, for all of them
         for model, outs, ins, tiles_in, older, is_result in writes:
             tiles = tiles_in(pool)
             reads = tiles if ins is tiles_in else ins(pool)

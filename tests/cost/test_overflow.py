@@ -127,7 +127,7 @@ def test_sums_that_are_not_complete_stay():
 def test_what_stays_fits(order):
     timeline = _all_at_once(order)
     work, machine = timeline._core.work, timeline.machine
-    assert Touches(work).peak(Space.PSUM) <= machine.psum_bytes
+    assert Touches.of(work).peak(Space.PSUM) <= machine.psum_bytes
     assert MORE_THAN_THERE_IS.format("PSUM") not in timeline.choices
     spilled = _spilled(timeline)
     # No more than it takes, if all are made before one is read.

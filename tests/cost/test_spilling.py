@@ -49,9 +49,9 @@ def works(draw):
 def test_each_tile_is_loaded_back_as_it_was_last_written(work, machine):
     machine = replace(machine, sbuf_bytes=machine.sbuf_reserved_bytes + ROOM)
     before = [(task, list(task.reads), list(task.writes)) for task in work.tasks]
-    fits = Touches(work).peak(Space.SBUF) <= ROOM
-    moved, touches = spill(work, Touches(work), machine, machine.timing)
-    for name, found in vars(Touches(work)).items():
+    fits = Touches.of(work).peak(Space.SBUF) <= ROOM
+    moved, touches = spill(work, Touches.of(work), machine, machine.timing)
+    for name, found in vars(Touches.of(work)).items():
         assert np.array_equal(getattr(touches, name), found), name
     event(f"spilled: {bool(moved)}")
     if fits:
@@ -59,7 +59,7 @@ def test_each_tile_is_loaded_back_as_it_was_last_written(work, machine):
     assert [task for task in work.tasks if task.label not in ("spill", "reload")] == [
         task for task, _, _ in before
     ]
-    assert Touches(work).peak(Space.SBUF) <= ROOM
+    assert Touches.of(work).peak(Space.SBUF) <= ROOM
     assert {n for task in work.tasks[-len(LAST) * 3 :] for n, _ in task.writes} == {*LAST}
     _run(work, before)
 

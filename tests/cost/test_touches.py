@@ -59,7 +59,7 @@ def changing(work):
 
 @given(works())
 def test_touches_are_those_of_the_tasks(work):
-    touches, found = Touches(work), list(touched(work))
+    touches, found = Touches.of(work), list(touched(work))
     numbers = touches.numbers.tolist()
     assert numbers == sorted({n for _, n, _, _ in found})
     assert [numbers[k] for k in touches.memory] == [n for _, n, _, _ in found]
@@ -81,7 +81,7 @@ def test_touches_are_those_of_the_tasks(work):
 
 @given(works())
 def test_gaps_reach_the_touches_before_and_after(work):
-    before, after = Touches(work).gaps()
+    before, after = Touches.of(work).gaps()
     found = list(touched(work))
     for place, (at, n, _, _) in enumerate(found):
         earlier = [t for t, m, _, _ in found[:place] if m == n]
@@ -92,8 +92,8 @@ def test_gaps_reach_the_touches_before_and_after(work):
 
 @given(works())
 def test_changing_is_what_is_written_again(work):
-    touches = Touches(work)
-    assert set(touches.numbers[touches.changing()].tolist()) == changing(work)
+    touches = Touches.of(work)
+    assert set(touches.numbers[touches.changing].tolist()) == changing(work)
 
 
 @given(works(), st.sampled_from([Space.SBUF, Space.PSUM]))
@@ -106,7 +106,7 @@ def test_the_peak_is_where_most_is_alive(work, space):
         sum(work.memory[n].nbytes for n, (a, b) in lives.items() if a <= at <= b)
         for at in range(len(work.tasks))
     ]
-    assert Touches(work).peak(space) == max(level, default=0)
+    assert Touches.of(work).peak(space) == max(level, default=0)
 
 
 @given(works())

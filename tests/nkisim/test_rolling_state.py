@@ -517,6 +517,14 @@ def test_what_is_made_once_for_later_calls_is_in_the_first_profile():
     assert nkisim.profile(Kernel(kernel), spec(N, 128, 8)).instructions == 2 * N + 3
 
 
+def refused_the_second_time(kernel):
+    kernel = Kernel(kernel)
+    kernel.specialize((spec(N, 128, 8),), {})
+    with pytest.raises(ScopeError, match="of an earlier trace") as caught:
+        kernel.specialize((spec(2 * N, 128, 8),), {})
+    assert caught.value.location.text.endswith("# here")
+
+
 def test_a_tile_of_an_earlier_trace_is_refused():
     kept = {}
 
@@ -529,11 +537,7 @@ def test_a_tile_of_an_earlier_trace_is_refused():
             nl.store(y[i], nl.add(row, kept["row"]))  # here
         return y
 
-    kernel = Kernel(kernel)
-    kernel.specialize((spec(N, 128, 8),), {})
-    with pytest.raises(ScopeError, match="of an earlier trace") as caught:
-        kernel.specialize((spec(2 * N, 128, 8),), {})
-    assert caught.value.location.text.endswith("# here")
+    refused_the_second_time(kernel)
 
 
 def test_a_sum_of_an_earlier_trace_is_refused():
@@ -548,11 +552,7 @@ def test_a_sum_of_an_earlier_trace_is_refused():
             nl.store(y[i], nl.add(nl.load(x[i]), 1.0))
         return y
 
-    kernel = Kernel(kernel)
-    kernel.specialize((spec(N, 128, 8),), {})
-    with pytest.raises(ScopeError, match="of an earlier trace") as caught:
-        kernel.specialize((spec(2 * N, 128, 8),), {})
-    assert caught.value.location.text.endswith("# here")
+    refused_the_second_time(kernel)
 
 
 def test_what_stays_the_same_does_not_count():
