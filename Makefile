@@ -35,7 +35,7 @@ else
 # Not ours: check it, change nothing in it.
 .PHONY: $(READY)
 $(READY):
-	@cd tools && $(abspath $(PY)) -c 'import kernels, nkisim' || { \
+	@cd tools && $(abspath $(PY)) -c 'import kernels, nkibook, nkisim' || { \
 	  echo "error: $(PY) cannot import this checkout; run: $(PY) -m pip install --no-deps -e ." >&2; \
 	  exit 1; }
 endif
@@ -66,11 +66,11 @@ lab: $(READY) ## open JupyterLab: the notebooks, and the pages of the book as no
 	$(PY) -m jupyter lab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks
 
 bench: $(READY) ## time the simulator against NumPy, and profiles, on this machine
-	$(PY) -m kernels.bench
-	$(PY) -m kernels.bench_profile
+	$(PY) -m nkibook.bench
+	$(PY) -m validation.bench_profile
 
 doctor: $(READY) ## say what this machine has and what will be used
-	@$(PY) -m kernels.doctor
+	@$(PY) -m nkibook.doctor
 
 shots: $(READY) ## photograph every built page with Chromium, phone and desktop, light and dark
 	@$(PY) tools/screenshots.py

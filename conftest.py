@@ -36,7 +36,7 @@ def pytest_collect_file():
 
 def pytest_configure() -> None:
     """Refuse to test another copy of the package than the checkout's."""
-    for name in ("kernels", "nkisim"):
+    for name in ("kernels", "nkibook", "nkisim"):
         spec = find_spec(name)
         if spec and spec.origin and ROOT not in Path(spec.origin).resolve().parents:
             raise pytest.UsageError(

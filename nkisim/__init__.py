@@ -4,15 +4,16 @@
 nkisim costs a NumPy import and nothing more.
 """
 
-from nkisim import ops as _ops  # noqa: F401  fills the table of instructions
 from nkisim.checking import CHECKS, checks
-from nkisim.cost import Timeline, profile
-from nkisim.debugging import values
 from nkisim.errors import KernelError, NkiWarning
-from nkisim.explaining import Explanation, explain
-from nkisim.install import install, sdk_installed
-from nkisim.kernel import Kernel
-from nkisim.program import Program, TensorSpec
+from nkisim.numerics import ops as _ops  # noqa: F401  fills the table of instructions
+from nkisim.numerics.program import Program, TensorSpec
+from nkisim.report.timeline import Timeline
+from nkisim.runtime.debugging import values
+from nkisim.runtime.explaining import Explanation, explain
+from nkisim.runtime.install import install, sdk_installed
+from nkisim.runtime.kernel import Kernel
+from nkisim.runtime.profiling import profile
 
 __version__ = "0.1.0"
 

@@ -17,13 +17,13 @@ from textwrap import fill
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from nkisim import children
 from nkisim.checking.settings import CHECKS
 from nkisim.errors import KernelError
-from nkisim.install import install, sdk_installed
+from nkisim.runtime import children
+from nkisim.runtime.install import install, sdk_installed
 
 if TYPE_CHECKING:
-    from nkisim.kernel import Specialization
+    from nkisim.runtime.kernel import Specialization
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -107,7 +107,7 @@ def _profile(options: argparse.Namespace) -> None:
 
     However the program ends, what it launched until then is printed, and it still ends so.
     """
-    from nkisim.cost.watch import launches
+    from nkisim.runtime.watch import launches
 
     with launches() as found:
         try:
@@ -128,7 +128,7 @@ def _print_summaries(found: Sequence[Specialization]) -> None:
 
     The ways to launch a kernel, and its options, are traced apart; most are modelled the same.
     """
-    from nkisim.cost import timeline
+    from nkisim.report import timeline
 
     if not found:
         print("nkisim: the program launched no kernel", file=sys.stderr)

@@ -40,7 +40,7 @@ ENVIRONMENT = {
     "IPYTHONDIR": str(ROOT / "tools/.ipython"),
 }
 
-EXECUTED = ("kernels", "nkisim", "book/figures", "requirements.txt")
+EXECUTED = ("kernels", "nkibook", "nkisim", "validation", "book/figures", "requirements.txt")
 RENDERED = (*EXECUTED, "book", "notebooks", "_config.yml", "_toc.yml", "tools")
 
 

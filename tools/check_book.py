@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from bs4 import BeautifulSoup
 
-from kernels.plots.figure import ORIGINS, TIME_AXIS
+from nkibook.plots.figure import ORIGINS, TIME_AXIS
 
 # Text that a rendered page never shows: each is markup that did not parse.
 MARKUP = {

@@ -1,1 +1,1 @@
-"""Diagrams of the prose pages, drawn with kernels.plots."""
+"""Diagrams of the prose pages, drawn with nkibook.plots."""

@@ -1,4 +1,5 @@
-"""Tables of the page "What is simulated": `nkisim.coverage` as HTML, one group a fold."""
+"""Tables of the page "What is simulated": `nkisim.frontends.neuronxcc.coverage` as HTML, one group
+a fold."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from nkisim.coverage import Entry, Status, documented
+from nkisim.frontends.neuronxcc.coverage import Entry, Status, documented
 
 STATUSES: tuple[Status, ...] = ("simulated", "partly", "not yet")
 COLUMNS = ("engine", "since", "status", "limits")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.patches import Rectangle
 
-from kernels.plots import COLORS, INK, Figure, arrow, box, note, show, subplots
+from nkibook.plots import COLORS, INK, Figure, arrow, box, note, show, subplots
 
 
 def core() -> Figure:

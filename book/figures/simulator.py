@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.plots import Figure, arrow, box, note, show, subplots
+from nkibook.plots import Figure, arrow, box, note, show, subplots
 
 
 def flow() -> Figure:

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import numpy as np
 from matplotlib.ticker import LogLocator
 
-from kernels import plots
-from kernels.plots.figure import COLORS, INK, Figure
-from kernels.validation.point import Point
+from nkibook import plots
+from nkibook.plots.figure import COLORS, INK, Figure
+from validation.point import Point
 
 Row = tuple[Point, float]
 

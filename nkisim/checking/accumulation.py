@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nkisim.dtypes import F32
 from nkisim.errors import AccumulationError
-from nkisim.instruction import Engine, Instruction, touching
-from nkisim.memory import Space, block_of
-from nkisim.tensor import Tensor
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.dtypes import F32
+from nkisim.ir.instruction import Engine, Instruction, touching
+from nkisim.ir.memory import Space, block_of
 
 if TYPE_CHECKING:
-    from nkisim.trace import Trace
+    from nkisim.ir.trace import Trace
 
 # A tile: the number of its tensor, and which of that one's it is.
 _Tile = tuple[int, int]

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nkisim.errors import TileSizeError
-from nkisim.memory import Buffer, Space
+from nkisim.ir.memory import Buffer, Space
 
 if TYPE_CHECKING:
-    from nkisim.trace import Trace
+    from nkisim.ir.trace import Trace
 
 _QUARTER = 32  # partitions
 

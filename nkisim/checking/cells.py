@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from nkisim.access import Form
+from nkisim.ir.access import Form
 
 _MOST = 1 << 22  # cells, of all views together: whole arrays are quicker beyond
 _MANY = 64  # views among which tiles of a grid are looked for

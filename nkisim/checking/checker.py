@@ -9,7 +9,6 @@ import numpy as np
 
 from nkisim.checking.accumulation import check_accumulation
 from nkisim.checking.capacity import check_capacity, lifetimes, may_overflow
-from nkisim.checking.loops import check_affine_loops
 from nkisim.checking.memory_state import MemoryState
 from nkisim.checking.patterns import (
     check_allocation,
@@ -21,24 +20,26 @@ from nkisim.checking.patterns import (
 )
 from nkisim.checking.placement import check_placement, place_tiles
 from nkisim.checking.races import check_races
-from nkisim.checking.scope import check_origin, check_scope, is_foreign
 from nkisim.checking.settings import current_modes, is_simulated
-from nkisim.checking.shapes import Shapes
 from nkisim.errors import KernelError, OutputError, warn
-from nkisim.instruction import Instruction
-from nkisim.memory import Buffer, Role, Space
-from nkisim.restriction import Restriction
-from nkisim.tensor import Tensor
+from nkisim.frontends.neuronxcc.rules.loops import check_affine_loops
+from nkisim.frontends.neuronxcc.rules.scope import check_origin, check_scope, is_foreign
+from nkisim.frontends.neuronxcc.rules.shapes import Shapes
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.instruction import Instruction
+from nkisim.ir.memory import Buffer, Role, Space
+from nkisim.ir.restriction import Restriction
 
 if TYPE_CHECKING:
-    from nkisim.trace import Trace
+    from nkisim.ir.trace import Trace
 
 
 class Checker:
     """All checks, over one trace.
 
     Args:
-        as_sdk: go on with a warning where the SDK's simulator does: see nkisim.compatibility.
+        as_sdk: go on with a warning where the SDK's simulator does: see
+        nkisim.frontends.neuronxcc.rules.compatibility.
         as_written: warn, too, of loops that only their order makes right.
     """
 
@@ -75,7 +76,8 @@ class Checker:
         self._scoped = self.modes["scope"] != "off"
         self._fitting: set[tuple] = set()  # shapes, types and memories of tiles
         self._flawless: dict[tuple, bool] = {}  # of on-chip views: few, used again and again
-        # Those that reach an odd partition: a DMA that writes there itself (nkisim.folding) may.
+        # Those that reach an odd partition: a DMA that writes there itself
+        # (nkisim.compiler.folding) may.
         self._assignments: list[tuple[Instruction, KernelError]] = []
 
     def _is_flawless(self, t: Tensor) -> bool:

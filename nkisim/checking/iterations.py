@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from nkisim.loops import Path
-from nkisim.memory import Buffer
-from nkisim.tensor import Tensor
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.loops import Path
+from nkisim.ir.memory import Buffer
 
 
 class Access(NamedTuple):

@@ -10,14 +10,14 @@ import numpy as np
 from nkisim.checking.ranges import has_range
 from nkisim.checking.written import WrittenElements
 from nkisim.errors import UninitializedReadError
-from nkisim.instruction import Instruction
-from nkisim.memory import Buffer, Role
-from nkisim.restriction import Restriction, bounding_box
-from nkisim.tensor import Tensor
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.instruction import Instruction
+from nkisim.ir.memory import Buffer, Role
+from nkisim.ir.restriction import Restriction, bounding_box
 
 if TYPE_CHECKING:
     from nkisim.checking.checker import Checker
-    from nkisim.trace import Trace
+    from nkisim.ir.trace import Trace
 
 
 def _all_of(missing: np.ndarray, where: np.ndarray | None) -> bool:

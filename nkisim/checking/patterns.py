@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nkisim.access import Coefs
 from nkisim.errors import (
     IndexingError,
     KernelError,
@@ -19,13 +18,14 @@ from nkisim.errors import (
     OutOfBoundsError,
     TileSizeError,
 )
-from nkisim.index import IndexTensor
-from nkisim.instruction import Engine, Instruction
-from nkisim.memory import Space
-from nkisim.tensor import Tensor
+from nkisim.frontends.neuronxcc.tensors.index import IndexTensor
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import Coefs
+from nkisim.ir.instruction import Engine, Instruction
+from nkisim.ir.memory import Space
 
 if TYPE_CHECKING:
-    from nkisim.trace import Trace
+    from nkisim.ir.trace import Trace
 
 
 def flawless(view: Tensor, trace: Trace) -> bool:

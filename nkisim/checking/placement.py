@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from nkisim.checking.patterns import allowed_starts
 from nkisim.errors import KernelError, PlacementError
-from nkisim.instruction import Engine, Instruction
-from nkisim.memory import Buffer, Placed, Space, block_of
-from nkisim.tensor import Tensor
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.instruction import Engine, Instruction
+from nkisim.ir.memory import Buffer, Placed, Space, block_of
 
 if TYPE_CHECKING:
+    from nkisim.ir.trace import Trace
     from nkisim.machine import Machine
-    from nkisim.trace import Trace
 
 _QUARTER = 32  # partitions; legal start partitions are multiples of it
 

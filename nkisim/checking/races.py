@@ -9,13 +9,13 @@ import numpy as np
 
 from nkisim.checking.cells import in_cells
 from nkisim.errors import RaceError
-from nkisim.instruction import Instruction, picking
-from nkisim.memory import Role
-from nkisim.tensor import Tensor
-from nkisim.views import view_of
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.instruction import Instruction, picking
+from nkisim.ir.memory import Role
+from nkisim.ir.views import view_of
 
 if TYPE_CHECKING:
-    from nkisim.trace import Trace
+    from nkisim.ir.trace import Trace
 
 _Use = tuple[Instruction, Tensor, bool]  # and whether it writes
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nkisim.dtypes import F32
 from nkisim.errors import KernelError, RangeError, warn
-from nkisim.instruction import Instruction
+from nkisim.ir.dtypes import F32
+from nkisim.ir.instruction import Instruction
 
 # Smallest and largest valid magnitude, or value for functions of any sign (table of activation
 # functions in the NKI API common fields, SDK 2.26). The others take every input.

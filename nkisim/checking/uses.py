@@ -1,7 +1,7 @@
 """What loops do with tensors that their iterations share.
 
-Of iterations that are copies of one that was traced (see nkisim.rolling), and that use a tensor as
-it does, one step further on each time, the last one tells with it what all of them do.
+Of iterations that are copies of one that was traced (see nkisim.trace.rolling), and that use a
+tensor as it does, one step further on each time, the last one tells with it what all of them do.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nkisim.instruction import Instruction
-from nkisim.loops import Path
-from nkisim.tensor import Tensor
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.instruction import Instruction
+from nkisim.ir.loops import Path
 
 if TYPE_CHECKING:
-    from nkisim.trace import Trace
+    from nkisim.ir.trace import Trace
 
 # An instruction, the part of the tensor that it uses, and whether it writes it.
 Use = tuple[Instruction, Tensor, bool]

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from nkisim.checking.cells import Part, covered, is_box
-from nkisim.memory import Buffer
-from nkisim.tensor import Tensor
-from nkisim.views import view_of
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.memory import Buffer
+from nkisim.ir.views import view_of
 
 # For each axis of a buffer, the lowest and the highest coordinate of a view.
 _Bounds = list[tuple[int, int]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nkisim.customop.processors import Run
-from nkisim.timing import Timing
+from nkisim.machine.timing import Timing
 
 LANES = 16
 """float32 numbers in a vector of 512 bits (AWS, "Trainium/Inferentia2 Architecture Guide")."""
@@ -52,7 +52,8 @@ def estimate(run: Run, operations: float, timing: Timing) -> Estimate:
         timing: the generation's figures, `machine.timing`.
 
     Returns:
-        The estimate, modelled. Clock and DMA figures and their sources are in `nkisim.timing`.
+        The estimate, modelled. Clock and DMA figures and their sources are in
+        `nkisim.machine.timing`.
     """
     dma = timing.dma
     ns = max(p.elements_written for p in run.processors) * operations / timing.gpsimd.ghz

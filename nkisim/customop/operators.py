@@ -62,7 +62,7 @@ class Operator:
         """On XLA tensors: fetched, run and sent back; a custom call where HLO is wanted."""
         import torch_xla
 
-        from nkisim.frameworks import torch as bridge
+        from nkisim.runtime.frameworks import torch as bridge
 
         device = next(x.device for x in arguments if isinstance(x, torch.Tensor))
         if not bridge.is_lowering():

@@ -1,6 +1,7 @@
 """Every constraint that the documentation of ``neuronxcc.nki`` states, broken once and refused.
 
-The constraints are in the table of `nkisim.coverage`, the cases in `constraints/`. See
+The constraints are in the table of `nkisim.frontends.neuronxcc.coverage`, the cases in
+`constraints/`. See
 `constraints/walk.py` for the three kinds of case. A constraint without a case fails here.
 """
 
@@ -10,8 +11,8 @@ import constraints
 import pytest
 from constraints.walk import CASES, Exempt, Holds, Refused, run
 
-from nkisim import coverage
 from nkisim.errors import KernelError, NkiWarning
+from nkisim.frontends.neuronxcc import coverage
 
 # Cases use small whole numbers; some functions are valid on a narrower range. Few keep a result.
 pytestmark = [

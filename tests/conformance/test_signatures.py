@@ -8,9 +8,9 @@ import inspect
 import numpy as np
 import pytest
 
-from nkisim import coverage, nki
 from nkisim.errors import UnsupportedError
-from nkisim.nki import language as nl
+from nkisim.frontends.neuronxcc import coverage, nki
+from nkisim.frontends.neuronxcc.nki import language as nl
 
 TABLE = coverage.documented()
 NAMES = [

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import nkisim
-from nkisim.cost import whatif
 from nkisim.machine import GEN2, GEN3
+from nkisim.report import whatif
 
 FACTOR = 1.15  # a gain is within this of what the change gives, either way
 P = 128

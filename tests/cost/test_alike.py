@@ -14,13 +14,13 @@ import pytest
 
 import nkisim
 from kernels.giou import nki_giou_kernel_strict
-from kernels.validation import attention, layernorm, mamba, nkibench
-from nkisim.cost import whatif
-from nkisim.cost.alike import sort_of
-from nkisim.cost.engines import ENGINES
-from nkisim.cost.scheduler import schedule
-from nkisim.cost.tasks import Task, Work
-from nkisim.cost.whatif import Stretch, recosted
+from nkisim.report import whatif
+from nkisim.report.alike import sort_of
+from nkisim.report.whatif import Stretch, recosted
+from nkisim.schedule.engines import ENGINES
+from nkisim.schedule.scheduler import schedule
+from nkisim.schedule.tasks import Task, Work
+from validation import attention, layernorm, mamba, nkibench
 
 
 def spec(*shape, dtype=np.float32):

@@ -14,7 +14,7 @@ import pytest
 
 import nkisim
 from nkisim import TensorSpec
-from nkisim.files import write_whole
+from nkisim.report.files import write_whole
 
 F32 = np.dtype(np.float32)
 X = TensorSpec((128, 64), F32)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from ml_dtypes import bfloat16
 
 import nkisim
-from nkisim.cost import model
-from nkisim.kernel import Kernel
 from nkisim.machine import GEN2, GEN3
+from nkisim.runtime import profiling as model
+from nkisim.runtime.kernel import Kernel
 
 P, N = 128, 512
 LEFT_OUT = "copy that changes nothing left out"

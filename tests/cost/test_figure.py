@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 import nkisim
-from nkisim.cost import figure, model
-from nkisim.cost.figure import alt_text
-from nkisim.cost.report import shortened
-from nkisim.cost.timeline import MODELLED
 from nkisim.machine import GEN2, GEN3
+from nkisim.report import figure
+from nkisim.report.figure import alt_text
+from nkisim.report.report import shortened
+from nkisim.report.timeline import MODELLED
+from nkisim.runtime import profiling as model
 
 pytest.importorskip("matplotlib")
 from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nkisim
-from nkisim.kernel import Kernel
 from nkisim.machine import GEN2, GEN3
+from nkisim.runtime.kernel import Kernel
 
 P, N = 128, 64
 WRITTEN_OVER = "fill of a tile that is all written over left out"

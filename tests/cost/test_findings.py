@@ -12,8 +12,8 @@ import pytest
 
 import nkisim
 from kernels.giou import nki_giou_kernel, nki_giou_kernel_strict
-from kernels.validation import elementwise, layernorm, mamba, matmul, nkibench, vector_add
-from nkisim.cost import whatif
+from nkisim.report import whatif
+from validation import elementwise, layernorm, mamba, matmul, nkibench, vector_add
 
 MOVING = "Sync", "DMA queues"  # what has less to do when less is loaded
 FACTOR = 1.3  # a gain is within this of what the change gives, either way

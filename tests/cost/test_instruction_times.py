@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkisim
-from kernels.validation import dma as validation_dma
-from nkisim.cost import compute, dma
-from nkisim.instruction import Engine
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.instruction import Engine
+from nkisim.ir.memory import Buffer, Space
 from nkisim.machine import GEN2, GEN3
-from nkisim.memory import Buffer, Space
-from nkisim.tensor import Tensor
-from nkisim.timing import V2
+from nkisim.machine.timing import V2
+from nkisim.schedule import compute, dma
+from validation import dma as validation_dma
 
 F32 = np.dtype(np.float32)
 
@@ -197,7 +197,7 @@ def test_descriptors_are_the_runs_contiguous_on_both_sides(rows, columns, step, 
 
 def test_element_wise_stores_cost_what_the_microbenchmark_shows():
     """187, 701, 2839 and 5740 us for two stride-2 stores of (128, f) (triton-viz, inf2)."""
-    from kernels.validation.dma import strided_stores
+    from validation.dma import strided_stores
 
     for f, published in ((128, 187), (512, 701), (2048, 2839), (4096, 5740)):
         modelled = nkisim.profile(strided_stores, spec(128, f)).latency_us
@@ -440,7 +440,7 @@ def _exp(x):
     [(_copy, 128, (264, 264)), (_copy, 512, (584, 590)), (_exp, 512, (673, 699))],
 )
 def test_scalar_of_trn2_is_done_when_profiles_show(make, n, published):
-    """From PSUM; see [C] in nkisim.timing."""
+    """From PSUM; see [C] in nkisim.machine.timing."""
     low, high = published
     assert low - 1 <= on_scalar(make, n, GEN3).done <= high + 1
 

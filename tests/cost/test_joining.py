@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nkisim
-from nkisim.cost import model
-from nkisim.kernel import Kernel
 from nkisim.machine import GEN2, GEN3
+from nkisim.runtime import profiling as model
+from nkisim.runtime.kernel import Kernel
 
 P = 128
 RANGES = {

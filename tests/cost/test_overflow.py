@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkisim
-from nkisim.cost.overflow import TO_SBUF
-from nkisim.cost.scheduler import MORE_THAN_THERE_IS
-from nkisim.cost.touches import Touches
-from nkisim.memory import Space
+from nkisim.compiler.overflow import TO_SBUF
+from nkisim.ir.memory import Space
+from nkisim.schedule.scheduler import MORE_THAN_THERE_IS
+from nkisim.schedule.touches import Touches
 
 BANKS = 8  # of PSUM, each of 512 fp32 numbers a partition
 SPILLED = "result in PSUM spilled to SBUF"

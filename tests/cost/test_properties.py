@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkisim
-from kernels import bench
-from kernels.validation import layernorm, mamba, matmul, nkibench, vector_add
-from nkisim.cost import dma, model
+from nkibook import bench
+from nkisim.runtime import profiling as model
+from nkisim.schedule import dma
+from validation import layernorm, mamba, matmul, nkibench, vector_add
 
 F4 = np.dtype(np.float32)
 

@@ -11,10 +11,10 @@ import pytest
 from ml_dtypes import bfloat16
 
 import nkisim
-from kernels.validation import matmul
-from nkisim.cost import model
-from nkisim.kernel import Kernel
 from nkisim.machine import GEN2, GEN3
+from nkisim.runtime import profiling as model
+from nkisim.runtime.kernel import Kernel
+from validation import matmul
 
 F32 = np.dtype(np.float32)
 

@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkisim
-from kernels.validation import convolution, layernorm, mamba, matmul, vector_add
-from nkisim.cost.compute import Cost
-from nkisim.cost.dependences import Dependences
-from nkisim.cost.engines import ENGINES
-from nkisim.cost.regions import Patterns, Regions
-from nkisim.cost.tasks import Kind, Memory, Task, Work
-from nkisim.instruction import Engine
-from nkisim.memory import Buffer, Space
-from nkisim.tensor import Tensor
-from nkisim.timing import V2
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.instruction import Engine
+from nkisim.ir.memory import Buffer, Space
+from nkisim.machine.timing import V2
+from nkisim.schedule.compute import Cost
+from nkisim.schedule.dependences import Dependences
+from nkisim.schedule.engines import ENGINES
+from nkisim.schedule.regions import Patterns, Regions
+from nkisim.schedule.tasks import Kind, Memory, Task, Work
+from validation import convolution, layernorm, mamba, matmul, vector_add
 
 F32 = np.dtype(np.float32)
 ROUNDING = 1e-6  # nanoseconds

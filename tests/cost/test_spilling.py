@@ -10,11 +10,11 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from nkisim.cost.allocation import spill
-from nkisim.cost.tasks import Kind, Memory, Task, Work
-from nkisim.cost.touches import Touches
+from nkisim.ir.memory import Space
 from nkisim.machine import GEN2, GEN3
-from nkisim.memory import Space
+from nkisim.schedule.allocation import spill
+from nkisim.schedule.tasks import Kind, Memory, Task, Work
+from nkisim.schedule.touches import Touches
 
 ROOM = 64 * 1024  # bytes a partition
 LAST = [200, 201, 202, 203, 204]  # tiles

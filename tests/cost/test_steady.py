@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkisim
-from kernels.validation import convolution, layernorm, mamba, matmul, nkibench
-from nkisim.cost import cycles, scheduler, steady
-from nkisim.cost.allocation import Residence
-from nkisim.cost.compute import Cost
-from nkisim.cost.dma import Transfer
-from nkisim.cost.tasks import Kind, Memory, Task, Work
-from nkisim.instruction import Engine
+from nkisim.ir.instruction import Engine
+from nkisim.ir.memory import Space
 from nkisim.machine import GEN2
-from nkisim.memory import Space
-from nkisim.timing import V2
+from nkisim.machine.timing import V2
+from nkisim.schedule import cycles, scheduler, steady
+from nkisim.schedule.allocation import Residence
+from nkisim.schedule.compute import Cost
+from nkisim.schedule.dma import Transfer
+from nkisim.schedule.tasks import Kind, Memory, Task, Work
+from validation import convolution, layernorm, mamba, matmul, nkibench
 
 NAMES = ("start", "end", "done", "queue_start", "queue_end", "queue_busy")
 

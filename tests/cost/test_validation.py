@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import nkisim
-from kernels.validation import (
+from nkisim import machine
+from validation import (
     attention,
     depthwise,
     elementwise,
@@ -20,9 +21,8 @@ from kernels.validation import (
     nkibench,
     vector_add,
 )
-from kernels.validation.__main__ import errors, evaluate
-from kernels.validation.points import POINTS, SOURCES
-from nkisim import machine
+from validation.__main__ import errors, evaluate
+from validation.points import POINTS, SOURCES
 
 # Traced in well under a second each. The book's page evaluates all points.
 QUICK = [
@@ -205,7 +205,7 @@ def test_mambas_scan(kernel, options):
 def test_convolution_convolves(pool):
     from numpy.lib.stride_tricks import sliding_window_view
 
-    from kernels.validation.convolution import conv2d
+    from validation.convolution import conv2d
 
     x, w, bias = random(1, 128, 6, 12), random(128, 128, 3, 3), random(128, 1)
     windows = sliding_window_view(x[0], (3, 3), axis=(1, 2))

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import nkisim
-from kernels.validation import attention_steps, nkibench_products
-from kernels.validation.__main__ import errors, evaluate, slower
-from kernels.validation.points import POINTS, SOURCES
-from kernels.validation.points_held_out import HELD_OUT, LADDERS
+from validation import attention_steps, nkibench_products
+from validation.__main__ import errors, evaluate, slower
+from validation.points import POINTS, SOURCES
+from validation.points_held_out import HELD_OUT, LADDERS
 
 
 @pytest.fixture(scope="module")

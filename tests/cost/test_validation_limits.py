@@ -9,8 +9,8 @@ from ml_dtypes import bfloat16
 from neuronxcc.nki.compiler import force_auto_alloc
 
 import nkisim
-from kernels.validation.attention import small_heads
-from kernels.validation.placed_attention import placed
+from validation.attention import small_heads
+from validation.placed_attention import placed
 
 TOLERANCE = 1.05  # of the tests
 

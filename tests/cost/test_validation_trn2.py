@@ -10,12 +10,12 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 import nkisim
-from kernels.validation import convolution, matmul, mlp, transpose, vector_add, wide_attention
-from kernels.validation.__main__ import errors, evaluate
-from kernels.validation.points_trn2 import POINTS, SOURCES
-from nkisim.cost import compute
 from nkisim.machine import GEN2, GEN3, GEN3_STATIC
-from nkisim.timing import V3, V3_STATIC
+from nkisim.machine.timing import V3, V3_STATIC
+from nkisim.schedule import compute
+from validation import convolution, matmul, mlp, transpose, vector_add, wide_attention
+from validation.__main__ import errors, evaluate
+from validation.points_trn2 import POINTS, SOURCES
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_a_kernel_is_traced_anew_for_another_generation():
         nl.store(out, nl.load(x))
         return out
 
-    kernel = nkisim.kernel.as_kernel(copied)
+    kernel = nkisim.runtime.kernel.as_kernel(copied)
     assert kernel.on(GEN2) is kernel
     np.testing.assert_array_equal(kernel.on(GEN3)(x), x)
     with pytest.raises(nkisim.KernelError):

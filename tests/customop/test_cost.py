@@ -8,7 +8,7 @@ import pytest
 
 from nkisim.customop import ProcessorRun, Run
 from nkisim.customop.cost import estimate
-from nkisim.timing import V2
+from nkisim.machine.timing import V2
 
 
 def run(*elements: int) -> Run:

@@ -149,7 +149,7 @@ def test_is_a_well_formed_pytorch_operator(giou):
 
 def test_xla_runs_and_lowers_to_a_custom_call(giou):
     pytest.importorskip("torch_xla")
-    from kernels.hlo import torch_hlo
+    from nkibook.hlo import torch_hlo
 
     a, b = pairs(11, 5)
     device = torch_xla.device()

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import kernels
-from kernels.exercises import check, exercise
-from kernels.exercises.comparing import compare
-from kernels.exercises.puzzles import add_torch as puzzles
-from kernels.exercises.solutions import add_torch as solutions
+from nkibook.exercises import check, exercise
+from nkibook.exercises.comparing import compare
+from nkibook.exercises.puzzles import add_torch as puzzles
+from nkibook.exercises.solutions import add_torch as solutions
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 

@@ -21,10 +21,10 @@ import jupytext
 import pytest
 import stored_results
 
-from kernels.exercises import Exercise, Verdict
+from nkibook.exercises import Exercise, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
-PUZZLES = ROOT / "kernels/exercises/puzzles"
+PUZZLES = ROOT / "nkibook/exercises/puzzles"
 PAGES = sorted(
     page
     for folder in ("notebooks", "book")
@@ -96,11 +96,11 @@ def exercises(module: Any) -> set[str]:
 
 
 def puzzles(page: Path) -> Any:
-    return importlib.import_module(f"kernels.exercises.puzzles.{page.stem}")
+    return importlib.import_module(f"nkibook.exercises.puzzles.{page.stem}")
 
 
 def solutions(page: Path) -> Any:
-    return importlib.import_module(f"kernels.exercises.solutions.{page.stem}")
+    return importlib.import_module(f"nkibook.exercises.solutions.{page.stem}")
 
 
 def source_of(solution: Any) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kernels
-from kernels.exercises.puzzles import giou_jax, giou_optimisation, rmsnorm_optimisation
+from nkibook.exercises.puzzles import giou_jax, giou_optimisation, rmsnorm_optimisation
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy

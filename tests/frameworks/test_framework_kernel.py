@@ -77,7 +77,7 @@ def test_config_is_the_same_in_every_process(run_python):
     code = """
         import kernels, jax, numpy as np
         from kernels.add import nki_tensor_add_kernel
-        from nkisim.frameworks.jax import JaxKernel
+        from nkisim.runtime.frameworks.jax import JaxKernel
         x = jax.ShapeDtypeStruct((200, 600), np.float32)
         print(JaxKernel(nki_tensor_add_kernel[2, 2]).dump_config(x, x)[0])
     """
@@ -96,7 +96,7 @@ def test_methods_must_be_defined():
 
 def test_torch_dtypes_translate_as_documented():
     torch = pytest.importorskip("torch")
-    from nkisim.frameworks.torch import TorchKernel
+    from nkisim.runtime.frameworks.torch import TorchKernel
 
     kernel = TorchKernel(example)
     assert kernel.translate_to_neuron_dtype(torch.bfloat16) == nl.bfloat16

@@ -17,7 +17,7 @@ import neuronxcc.nki as nki  # noqa: E402
 import neuronxcc.nki.language as nl  # noqa: E402
 
 from nkisim.errors import DTypeError, KernelError  # noqa: E402
-from nkisim.shims.jax_neuronx import nki_call  # noqa: E402
+from nkisim.frontends.neuronxcc.shims.jax_neuronx import nki_call  # noqa: E402
 
 
 @nki.jit
@@ -281,7 +281,7 @@ def test_python_waits_at_exit_for_kernels_that_still_run(run_python, eight_devic
         import numpy as np
         from jax.sharding import Mesh, NamedSharding, PartitionSpec
         from kernels.add.jax_op import add
-        from nkisim.program import Program
+        from nkisim.numerics.program import Program
 
         run = Program.run
 

@@ -7,7 +7,7 @@ import neuronxcc.nki.language as nl
 import numpy as np
 import pytest
 
-from nkisim.frameworks.programs import ConfigError, UnknownProgramError, find_program
+from nkisim.runtime.frameworks.programs import ConfigError, UnknownProgramError, find_program
 
 
 class ArrayKernel(nki.FrameworkKernel):
@@ -49,7 +49,7 @@ def test_a_program_of_another_process(run_python):
     run_python(
         f"""
         import pytest
-        from nkisim.frameworks.programs import UnknownProgramError, find_program
+        from nkisim.runtime.frameworks.programs import UnknownProgramError, find_program
         with pytest.raises(UnknownProgramError, match="has not traced"):
             find_program({config!r})
         """

@@ -22,7 +22,7 @@ import neuronxcc.nki as nki  # noqa: E402
 import neuronxcc.nki.language as nl  # noqa: E402
 
 from nkisim.errors import KernelError  # noqa: E402
-from nkisim.shims.torch_neuronx import nki_jit  # noqa: E402
+from nkisim.frontends.neuronxcc.shims.torch_neuronx import nki_jit  # noqa: E402
 
 
 @nki.jit
@@ -138,7 +138,7 @@ def test_writing_in_place_is_known_to_autograd():
 
 def test_cpu_tensors_are_not_copied(monkeypatch):
     seen = []
-    from nkisim.program import Program
+    from nkisim.numerics.program import Program
 
     run = Program.run
 
@@ -331,7 +331,7 @@ class TestXla:
     def test_lowering_emits_a_custom_call(self, device):
         import torch_xla
 
-        from nkisim.frameworks.torch import lowering
+        from nkisim.runtime.frameworks.torch import lowering
 
         x = X.to(device).to(torch.bfloat16)
         with lowering():
@@ -349,7 +349,7 @@ class TestXla:
     def test_lowering_of_an_output_argument(self, device):
         import torch_xla
 
-        from nkisim.frameworks.torch import lowering
+        from nkisim.runtime.frameworks.torch import lowering
 
         a, out = X.to(device), torch.zeros(3, 4, device=device)
         with lowering():
@@ -360,7 +360,7 @@ class TestXla:
     def test_lowering_of_an_argument_that_is_read_and_written(self, device):
         import torch_xla
 
-        from nkisim.frameworks.torch import lowering
+        from nkisim.runtime.frameworks.torch import lowering
 
         x = X.to(device)
         with lowering():
@@ -368,7 +368,7 @@ class TestXla:
         assert operand_count(torch_xla._XLAC._get_xla_tensors_hlo([x])) == 1
 
     def test_lowering_ends_with_its_context(self, device):
-        from nkisim.frameworks.torch import lowering
+        from nkisim.runtime.frameworks.torch import lowering
 
         with lowering():
             pass
@@ -378,7 +378,7 @@ class TestXla:
         """Autograd runs it in a thread of its own for XLA tensors."""
         import torch_xla
 
-        from nkisim.frameworks.torch import lowering
+        from nkisim.runtime.frameworks.torch import lowering
 
         x = X.to(device).requires_grad_()
         with lowering():

@@ -12,7 +12,7 @@ import pytest
 jax = pytest.importorskip("jax")
 
 from nkisim.errors import KernelError  # noqa: E402
-from nkisim.frameworks import programs, xla_ffi  # noqa: E402
+from nkisim.runtime.frameworks import programs, xla_ffi  # noqa: E402
 
 DTYPES = [
     np.bool_,
@@ -154,7 +154,7 @@ def test_eight_devices_at_once(run_python, eight_devices):
         """
         import base64, json, threading
         import jax, numpy as np
-        from nkisim.frameworks import programs, xla_ffi
+        from nkisim.runtime.frameworks import programs, xla_ffi
 
         together = threading.Barrier(8, timeout=60)
 

@@ -187,7 +187,7 @@ class TestXla:
         torch.testing.assert_close(a.grad.cpu(), expected.detach().cpu())
 
     def test_hlo_of_the_training_graph(self, device):
-        from nkisim.frameworks.torch import lowering
+        from nkisim.runtime.frameworks.torch import lowering
 
         a, b = (x.to(device).requires_grad_() for x in pair((256, 1024)))
         with lowering():

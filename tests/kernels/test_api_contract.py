@@ -13,7 +13,7 @@ from pathlib import Path
 import jupytext
 import pytest
 
-from nkisim.coverage import documented
+from nkisim.frontends.neuronxcc.coverage import documented
 
 ROOT = Path(__file__).resolve().parents[2]
 API = documented()

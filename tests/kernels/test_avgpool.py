@@ -20,7 +20,7 @@ from kernels.avgpool import (
 )
 from kernels.avgpool.geometry import pooling
 from kernels.avgpool.nki_kernels import unpool
-from kernels.avgpool.picture import draw_reads, window_reads
+from nkibook.figures.avgpool import draw_reads, window_reads
 from nkisim.errors import NkiWarning
 
 # The reference computes in float64 and rounds once. The kernels add in float32, which costs about

@@ -18,7 +18,7 @@ from hypothesis import assume, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from kernels.avgpool.torch_op import avg_pool2d  # noqa: E402
-from kernels.hlo import torch_hlo  # noqa: E402
+from nkibook.hlo import torch_hlo  # noqa: E402
 
 theirs = torch.nn.functional.avg_pool2d
 

@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 from ml_dtypes import bfloat16
 
 import nkisim
-from kernels import bench, bench_profile
-from kernels.bench import Kind, Record, benchmark, dma_bound, interleave, modelled, published
-from kernels.bench_cases import Case
-from nkisim.cost.model import trace_of
-from nkisim.kernel import Kernel
+from nkibook import bench
+from nkibook.bench import Kind, Record, benchmark, dma_bound, interleave, modelled, published
+from nkibook.bench_cases import Case
+from nkisim.runtime.kernel import Kernel
+from nkisim.runtime.profiling import trace_of
+from validation import bench_profile
 
 
 def record(samples=(1.0, 2.0, 3.0), **kwargs) -> Record:
@@ -264,7 +265,7 @@ def test_the_command_compares_simulated_kernels_with_numpy(tmp_path, capsys):
 def test_the_command_refuses_to_time_a_wrong_result(monkeypatch):
     ones = np.ones(3, np.float32)
     wrong = Case("3 float32", ("NumPy", "kernel"), lambda: ones, lambda: (1.01 * ones, 0), 1.0)
-    monkeypatch.setattr("kernels.bench_cases.cases", lambda: [wrong])
+    monkeypatch.setattr("nkibook.bench_cases.cases", lambda: [wrong])
     with pytest.raises(RuntimeError, match="kernel, 3 float32 differs from NumPy, 3 float32"):
         bench.main(["--iters", "1"])
 

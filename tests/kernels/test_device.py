@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import nkisim
-from kernels import bench, device, plots
 from kernels.add.nki_kernels import nki_tensor_add_kernel
-from kernels.bench import Kind
+from nkibook import bench, device, plots
+from nkibook.bench import Kind
 
 TILE = np.zeros((128, 64), np.float32)
 

@@ -1,4 +1,4 @@
-"""kernels.doctor against made-up machines: a folder of fake packages, programs and devices."""
+"""nkibook.doctor against made-up machines: a folder of fake packages, programs and devices."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels import doctor
-from kernels.doctor import State
+from nkibook import doctor
+from nkibook.doctor import State
 
 ON_LINUX_X86 = (platform.system(), platform.machine()) == ("Linux", "x86_64")
 COMPLETE = {
@@ -64,7 +64,7 @@ class Machine:
 
     def doctor(self, *arguments: str):
         """Runs the doctor there, without this environment's packages (-S)."""
-        command = ["-S", "-m", "kernels.doctor", *arguments]
+        command = ["-S", "-m", "nkibook.doctor", *arguments]
         environment = {"PATH": str(self.programs), "CXX": ""}
         return self.run_python(*command, env=environment, path=(self.site,), check=False)
 

@@ -9,7 +9,7 @@ import pytest
 
 import kernels
 from kernels.giou import nki_giou_backward_kernel, nki_giou_kernel, nki_giou_kernel_strict
-from kernels.giou.figures import (
+from nkibook.figures.giou import (
     Reads,
     draw_reads,
     moving_boxes,

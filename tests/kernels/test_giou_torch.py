@@ -376,7 +376,7 @@ class TestXla:
 
     def test_hlo_of_the_training_graph(self, device):
         """Forward and backward are one custom call each, whatever the definition takes."""
-        from kernels.hlo import torch_hlo
+        from nkibook.hlo import torch_hlo
 
         def step(a, b):
             loss = generalized_box_iou_loss(a, b, "mean")

@@ -1,4 +1,4 @@
-"""kernels.hlo without a framework: the parser, what it finds, and how it shows."""
+"""nkibook.hlo without a framework: the parser, what it finds, and how it shows."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from bs4 import BeautifulSoup
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.hlo import HloModule, HloParseError, HloUnavailable, parse_module
-from kernels.hlo.calls import decode_backend_config
-from kernels.hlo.parse import (
+from nkibook.hlo import HloModule, HloParseError, HloUnavailable, parse_module
+from nkibook.hlo.calls import decode_backend_config
+from nkibook.hlo.parse import (
     DTYPE_BITS,
     Computation,
     Instruction,
@@ -25,7 +25,7 @@ from kernels.hlo.parse import (
     split_top_level,
     unquote,
 )
-from kernels.hlo.shorten import without_source
+from nkibook.hlo.shorten import without_source
 
 CONFIG = {"func_name": "nki_tensor_add", "grid": [2, 2], "constants": {"note": "a, b) {"}}
 ENCODED = base64.b64encode(json.dumps(CONFIG, sort_keys=True).encode()).decode()

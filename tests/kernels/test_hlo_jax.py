@@ -1,4 +1,4 @@
-"""kernels.hlo.jax_hlo: HLO of JAX functions before and after XLA's optimisation."""
+"""nkibook.hlo.jax_hlo: HLO of JAX functions before and after XLA's optimisation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
 from kernels.add.jax_op import add  # noqa: E402
-from kernels.hlo import NKI_TARGET, HloUnavailable, jax_hlo  # noqa: E402
+from nkibook.hlo import NKI_TARGET, HloUnavailable, jax_hlo  # noqa: E402
 
 A = jnp.ones((256, 1024), jnp.float32)
 
@@ -164,7 +164,7 @@ def test_collectives_of_a_sharded_matmul(run_python, eight_devices):
         """
         import jax, jax.numpy as jnp
         from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-        from kernels.hlo import jax_hlo
+        from nkibook.hlo import jax_hlo
 
         mesh = Mesh(jax.devices(), ("x",))
         x = jax.device_put(jnp.ones((1024, 512)), NamedSharding(mesh, P("x", None)))
@@ -189,7 +189,7 @@ def test_missing_jax_is_named(run_python):
         """
         import sys
         sys.modules["jax"] = None
-        from kernels.hlo import jax_hlo
+        from nkibook.hlo import jax_hlo
         try:
             jax_hlo(abs, 1)
         except ImportError as error:

@@ -1,4 +1,4 @@
-"""kernels.hlo.layers: rows, order and positions of a drawn graph."""
+"""nkibook.hlo.layers: rows, order and positions of a drawn graph."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.hlo.layers import layout
+from nkibook.hlo.layers import layout
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""kernels.hlo.torch_hlo: what torch_xla makes of a function, read back from XLA's text."""
+"""nkibook.hlo.torch_hlo: what torch_xla makes of a function, read back from XLA's text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torch_xla")
 
 from kernels.add.torch_op import add  # noqa: E402
-from kernels.hlo import NKI_TARGET, HloUnavailable, torch_hlo  # noqa: E402
+from nkibook.hlo import NKI_TARGET, HloUnavailable, torch_hlo  # noqa: E402
 
 
 def opcodes(hlo) -> dict[str, int]:
@@ -112,7 +112,7 @@ def test_a_backward_before_torch_xla_is_explained(run_python):
         """
         import pytest
         import torch
-        from kernels.hlo import HloUnavailable, torch_hlo
+        from nkibook.hlo import HloUnavailable, torch_hlo
 
         x = torch.ones(3, requires_grad=True)
         (x * x).sum().backward()
@@ -188,7 +188,7 @@ def test_without_pjrt_device_there_is_no_warning(run_python):
         import os
         os.environ.pop("PJRT_DEVICE")
         import torch
-        from kernels.hlo import torch_hlo
+        from nkibook.hlo import torch_hlo
         print(torch_hlo(lambda a: a * a, torch.ones(2)).text(short=True))
         """,
         env=environment,
@@ -205,7 +205,7 @@ def test_missing_packages_are_named(run_python, missing, said):
         f"""
         import sys
         sys.modules[{missing!r}] = None
-        from kernels.hlo import torch_hlo
+        from nkibook.hlo import torch_hlo
         try:
             torch_hlo(lambda: None)
         except ImportError as error:
@@ -225,7 +225,7 @@ def test_next_to_the_sdk_nothing_of_the_simulator_is_imported(run_python, tmp_pa
     done = run_python(
         """
         import sys, torch, kernels
-        from kernels.hlo import jax_hlo, torch_hlo
+        from nkibook.hlo import jax_hlo, torch_hlo
         print(kernels.backend)
         print(torch_hlo(lambda a: a * a, torch.ones(2)).count("multiply"))
         print([name for name in sys.modules if name.startswith("nkisim")])

@@ -20,7 +20,7 @@ from kernels.add.jax_op import add
 from kernels.avgpool.jax_op import avg_pool2d
 from kernels.giou import reference
 from kernels.giou.jax_op import giou
-from kernels.hlo import jax_hlo
+from nkibook.hlo import jax_hlo
 from kernels.rmsnorm.jax_op import rms_norm
 
 jax.config.update("jax_use_shardy_partitioner", PARTITIONER == "shardy")

@@ -7,10 +7,10 @@ import os
 
 import pytest
 
-from kernels import bench, bench_cases, device, options
-from kernels.bench import Kind, Record
-from kernels.validation import __main__ as validation
-from nkisim import files
+from nkibook import bench, bench_cases, device, options
+from nkibook.bench import Kind, Record
+from nkisim.report import files
+from validation import __main__ as validation
 
 COMMANDS = {"bench": bench.main, "device": device.main, "validation": validation.main}
 

@@ -16,10 +16,10 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 import nkisim
-from kernels import plots
 from kernels.add import nki_tensor_add_kernel
-from kernels.bench import Kind, Record, dma_bound, format_seconds, modelled, published
-from kernels.plots import times
+from nkibook import plots
+from nkibook.bench import Kind, Record, dma_bound, format_seconds, modelled, published
+from nkibook.plots import times
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -397,7 +397,7 @@ def test_text_on_every_fill_has_enough_contrast():
         linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
         return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
-    from kernels.plots.figure import text_color
+    from nkibook.plots.figure import text_color
 
     for fill in plots.COLORS.values():
         light, dark = sorted((luminance(fill), luminance(text_color(fill))), reverse=True)

@@ -139,7 +139,7 @@ def peak_bytes(program, space):
 @pytest.mark.parametrize("cols", [512, 8192, 10922, 16384])
 def test_tiles_fit_the_chip(cols):
     """Two tiles of rows: 176 KiB of SBUF and 16 KiB of PSUM a partition are never exceeded."""
-    from nkisim.memory import Space
+    from nkisim.ir.memory import Space
 
     x, weight, grad_y = arrays((130, cols))
     column = np.ones((130, 1), np.float32)

@@ -172,7 +172,7 @@ def test_remat_and_scan():
 
 
 def test_second_call_with_new_data_uses_the_same_trace(monkeypatch):
-    import nkisim.kernel as kernel
+    import nkisim.runtime.kernel as kernel
 
     x, weight = inputs((9, 11))
     f = jax.grad(loss(rms_norm), (0, 1))
@@ -224,7 +224,7 @@ def test_eight_devices(run_python, eight_devices, partitioner):
         import jax
         import jax.numpy as jnp
         from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-        from kernels.hlo import jax_hlo
+        from nkibook.hlo import jax_hlo
         from kernels.rmsnorm import nki_rms_norm
         from kernels.rmsnorm.jax_op import rms_norm
 

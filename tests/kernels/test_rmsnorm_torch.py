@@ -179,7 +179,7 @@ def test_second_derivative_is_refused():
 
 
 def test_second_call_traces_nothing(monkeypatch):
-    import nkisim.kernel as kernel
+    import nkisim.runtime.kernel as kernel
 
     x, weight = inputs((9, 11), grad=True)
     gradients(rms_norm, x, weight)
@@ -377,7 +377,7 @@ class TestXla:
 
     def test_hlo_of_the_training_graph(self, device):
         """One call forward, one backward, and nothing is computed twice."""
-        from kernels.hlo import torch_hlo
+        from nkibook.hlo import torch_hlo
 
         x, weight = inputs((20, 30), grad=True)
 

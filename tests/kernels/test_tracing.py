@@ -5,7 +5,7 @@ import pytest
 
 import kernels
 from kernels.add import nki_tensor_add_kernel, reference
-from kernels.tracing import written_tiles
+from nkibook.tracing import written_tiles
 
 nl = pytest.importorskip("neuronxcc.nki.language")
 pytestmark = pytest.mark.skipif(kernels.backend != "nkisim", reason="traces are the simulator's")

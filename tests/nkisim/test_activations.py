@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from nkisim import activations, alu
+from nkisim.numerics import activations, alu
 
 X = np.linspace(-6, 6, 4001).astype(np.float32)
 POSITIVE = np.linspace(0.01, 9, 1001).astype(np.float32)

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nkisim import alu
-from nkisim.dtypes import (
+from nkisim.errors import DTypeError
+from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.ir.dtypes import (
     FLOATS,
     INTEGERS,
     SUPPORTED,
@@ -23,9 +24,8 @@ from nkisim.dtypes import (
     float16,
     promote,
 )
-from nkisim.errors import DTypeError
-from nkisim.kernel import Kernel
-from nkisim.nki import language as nl
+from nkisim.numerics import alu
+from nkisim.runtime.kernel import Kernel
 
 TYPES = sorted(SUPPORTED, key=str)
 BOOL = np.dtype(bool)

@@ -11,7 +11,7 @@ import neuronxcc.nki.language as nl
 import numpy as np
 import pytest
 
-from nkisim import blas, program
+from nkisim.numerics import blas, program
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 import nkisim
 from nkisim.checking.capacity import check_capacity, lifetimes, may_overflow
-from nkisim.kernel import Kernel
-from nkisim.memory import Space
-from nkisim.nki import language as nl
+from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.ir.memory import Space
+from nkisim.runtime.kernel import Kernel
 
 LOOPS = {
     "affine": nl.affine_range,

@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from nkisim.carried import carried, names_set
+from nkisim.trace.carried import carried, names_set
 
 
 def plain(n):

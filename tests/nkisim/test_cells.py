@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from nkisim.checking import cells as cells_module
 from nkisim.checking.cells import covered, in_cells
-from nkisim.memory import Buffer, Space
-from nkisim.tensor import Tensor
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.memory import Buffer, Space
 
 SHAPE = (4, 3, 5)
 WHOLE = Tensor(Buffer(0, SHAPE, np.dtype(np.float32), Space.PRIVATE_HBM))

@@ -24,9 +24,9 @@ from nkisim.errors import (
     TileSizeError,
     UninitializedReadError,
 )
-from nkisim.kernel import Kernel
-from nkisim.nki import language as nl
-from nkisim.nki import simulate_kernel
+from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.frontends.neuronxcc.nki import simulate_kernel
+from nkisim.runtime.kernel import Kernel
 
 
 def ones(*shape, dtype=np.float32):
@@ -648,8 +648,8 @@ def test_modes_from_the_environment(run_python, value, says):
     done = run_python(
         """
         import numpy as np, nkisim
-        from nkisim.kernel import Kernel
-        from nkisim.nki import language as nl
+        from nkisim.runtime.kernel import Kernel
+        from nkisim.frontends.neuronxcc.nki import language as nl
 
         @Kernel
         def kernel(x):

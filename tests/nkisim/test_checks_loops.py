@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import nkisim
-from nkisim.checking import cells, loops
+from nkisim.checking import cells
 from nkisim.errors import LoopError, ScopeError
+from nkisim.frontends.neuronxcc.rules import loops
 
 X = np.random.default_rng(0).standard_normal((4, 32, 16)).astype(np.float32)
 

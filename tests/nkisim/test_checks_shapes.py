@@ -10,8 +10,8 @@ from traces import like, spec
 
 import nkisim
 from nkisim.errors import NkiWarning, ShapeError
-from nkisim.kernel import Kernel
-from nkisim.nki import language as nl
+from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.runtime.kernel import Kernel
 
 X = np.random.default_rng(0).standard_normal((300, 700)).astype(np.float32)
 ONCE = [nl.affine_range, nl.sequential_range]

@@ -166,7 +166,7 @@ def test_programs_that_a_program_starts_run_on_the_simulator(run_python, program
     done = run_python("-m", "nkisim", str(program))
     # Once in the program itself, once in what it starts.
     first, second, module, *path = done.stdout.split()
-    assert (first, second, module) == ("hidden", "hidden", "nkisim.nki")
+    assert (first, second, module) == ("hidden", "hidden", "nkisim.frontends.neuronxcc.nki")
     assert str(hidden) in path
     assert not any(folder.endswith("children") for folder in path)
 

@@ -6,7 +6,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nkisim import nki
 from nkisim.errors import (
     KernelError,
     NkiWarning,
@@ -14,8 +13,9 @@ from nkisim.errors import (
     ParameterError,
     UninitializedReadError,
 )
-from nkisim.nki import isa as nisa
-from nkisim.nki import language as nl
+from nkisim.frontends.neuronxcc import nki
+from nkisim.frontends.neuronxcc.nki import isa as nisa
+from nkisim.frontends.neuronxcc.nki import language as nl
 
 MODES = ["auto", "baremetal", "jax", "torchxla", "trace"]
 

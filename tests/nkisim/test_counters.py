@@ -10,9 +10,9 @@ from traces import like, rolled, same, spec
 
 import nkisim
 from nkisim.errors import CounterError, NkiWarning
-from nkisim.kernel import Kernel
-from nkisim.nki import compiler as ncc
-from nkisim.nki import language as nl
+from nkisim.frontends.neuronxcc.nki import compiler as ncc
+from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.runtime.kernel import Kernel
 
 X = np.random.default_rng(0).standard_normal((4, 128, 8)).astype(np.float32)
 ONCE = [nl.affine_range, nl.sequential_range]
@@ -281,7 +281,7 @@ def test_a_mask_is_that_of_its_iteration(given):
 
 
 def test_a_place_may_be_told_by_any_name_of_the_functions():
-    from nkisim.nki.compiler import sbuf
+    from nkisim.frontends.neuronxcc.nki.compiler import sbuf
 
     at_bytes = sbuf.mod_alloc
 

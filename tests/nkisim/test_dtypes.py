@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nkisim.dtypes import (
+from nkisim.errors import DTypeError
+from nkisim.ir.dtypes import (
     SUPPORTED,
     as_dtype,
     bfloat16,
@@ -28,7 +29,6 @@ from nkisim.dtypes import (
     uint32,
     weak_scalar_dtype,
 )
-from nkisim.errors import DTypeError
 
 FLOATS = (float32, float16, bfloat16, float8_e4m3, float8_e5m2)
 INTS = (int8, int16, int32, uint8, uint16, uint32)

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-import nkisim.nki.isa as nisa
-from nkisim import nki
-from nkisim.dtypes import bfloat16
-from nkisim.nki import language as nl
+import nkisim.frontends.neuronxcc.nki.isa as nisa
+from nkisim.frontends.neuronxcc import nki
+from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.ir.dtypes import bfloat16
 
 
 def opcodes(kernel, *args):

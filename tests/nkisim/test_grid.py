@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from nkisim.errors import ParameterError
-from nkisim.grid import Grid
-from nkisim.kernel import Kernel
-from nkisim.nki import language as nl
+from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.ir.grid import Grid
+from nkisim.runtime.kernel import Kernel
 
 
 @Kernel

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import strategies
 
 import nkisim
-from nkisim.kernel import Kernel
+from nkisim.runtime.kernel import Kernel
 
 X = nkisim.TensorSpec((128, 1024), np.dtype(np.float32))
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nkisim.errors import ControlFlowError, IndexingError, ShapeError
-from nkisim.index import IndexTensor, Mask
-from nkisim.ranges import MGrid, arange
-from nkisim.restriction import boxes
+from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, Mask
+from nkisim.frontends.neuronxcc.tensors.ranges import MGrid, arange
+from nkisim.ir.restriction import boxes
 
 mgrid = MGrid()
 SHAPE = (3, 4, 5)

@@ -43,7 +43,8 @@ def test_a_real_sdk_is_left_alone(run_python, sdk):
         import neuronxcc, neuronxcc.nki as nki, neuronxcc.nki.language as nl
         assert neuronxcc.__version__ == "2.26.0+real"
         assert nki.SOURCE == nl.SOURCE == "SDK"
-        assert not any(m.startswith("nkisim.nki") for m in sys.modules), "nkisim was used"
+        ours = "nkisim.frontends.neuronxcc.nki"
+        assert not any(m.startswith(ours) for m in sys.modules), "nkisim was used"
         print("ok")
         """,
         path=(sdk,),
@@ -58,7 +59,7 @@ STAND_IN = """
     assert not nkisim.sdk_installed()
     assert nkisim.install() is True
     assert nkisim.install() is True  # once more changes nothing
-    assert sum(type(f).__module__ == "nkisim.install" for f in sys.meta_path) == 1
+    assert sum(type(f).__module__ == "nkisim.runtime.install" for f in sys.meta_path) == 1
     assert not nkisim.sdk_installed()
 
     import neuronxcc
@@ -69,11 +70,11 @@ STAND_IN = """
     from neuronxcc.nki import compiler
     from neuronxcc.nki.language import affine_range
     import numpy as np
-    import nkisim.nki.language
+    import nkisim.frontends.neuronxcc.nki.language
 
     assert "nkisim" in neuronxcc.__version__
     assert nki.language is nl or nki.language.load is nl.load
-    assert affine_range is nl.affine_range is nkisim.nki.language.affine_range
+    assert affine_range is nl.affine_range is nkisim.frontends.neuronxcc.nki.language.affine_range
 
     @nki.jit
     def kernel(x):

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nkisim.checking.iterations import Access, have_own_parts
-from nkisim.memory import Buffer, Space
-from nkisim.tensor import Tensor
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.memory import Buffer, Space
 
 SHAPE = (24, 24)
 BUFFER = Buffer(0, SHAPE, np.dtype(np.float32), Space.SBUF)

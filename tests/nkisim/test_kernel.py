@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 
 import nkisim
-from nkisim import TensorSpec, nki
+from nkisim import TensorSpec
 from nkisim.errors import (
     KernelError,
     ParameterError,
     ShapeError,
     TraceContextError,
 )
-from nkisim.kernel import Kernel
-from nkisim.nki import language as nl
-from nkisim.tracer import tracing
+from nkisim.frontends.neuronxcc import nki
+from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.runtime.kernel import Kernel
+from nkisim.trace.tracer import tracing
 
 FACTOR = 2
 TABLE = {"factor": 2}

@@ -8,9 +8,9 @@ import pytest
 
 import nkisim
 from nkisim.errors import NkiWarning, ParameterError
-from nkisim.kernel import Kernel
-from nkisim.nki import isa as nisa
-from nkisim.nki import language as nl
+from nkisim.frontends.neuronxcc.nki import isa as nisa
+from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.runtime.kernel import Kernel
 
 X = np.ones((128, 4), np.float32)
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from nkisim.errors import ParameterError, ShapeError, TileSizeError
-from nkisim.instruction import Engine
-from nkisim.kernel import Kernel
-from nkisim.nki import isa as nisa
-from nkisim.nki import language as nl
-from nkisim.program import TensorSpec
+from nkisim.frontends.neuronxcc.nki import isa as nisa
+from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.ir.instruction import Engine
+from nkisim.numerics.program import TensorSpec
+from nkisim.runtime.kernel import Kernel
 
 
 def numbers(*shape, dtype=np.float32):

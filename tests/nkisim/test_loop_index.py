@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nkisim.errors import NotUniform
-from nkisim.loop_index import (
+from nkisim.trace.loop_index import (
     Decision,
     LoopIndex,
     Variable,

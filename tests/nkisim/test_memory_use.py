@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import nkisim
-import nkisim.kernel
-from nkisim.instruction import Instruction
-from nkisim.recent import Recent
+import nkisim.runtime.kernel
+from nkisim.ir.instruction import Instruction
+from nkisim.trace.recent import Recent
 
 ROUNDS = 300
 
@@ -50,7 +50,7 @@ def no_collection():
 def kept(monkeypatch):
     """What keeps traces for profiles: one of up to a thousand instructions, or the last one."""
     recent = Recent(1000)
-    monkeypatch.setattr(nkisim.kernel, "_rolled", recent)
+    monkeypatch.setattr(nkisim.runtime.kernel, "_rolled", recent)
     return recent
 
 
@@ -85,8 +85,8 @@ def test_a_kernel_that_is_gone_takes_its_traces_along(func, no_collection):
 def test_a_profile_again_uses_the_trace_that_was_used_last(kept):
     kernel = nki.jit(doubled)
     specs = [nkisim.TensorSpec((n, 128, 64), np.dtype("float32")) for n in (300, 30, 20)]
-    traces = [nkisim.cost.model.trace_of(kernel, spec) for spec in specs]
-    again = [nkisim.cost.model.trace_of(kernel, spec) for spec in specs]
+    traces = [nkisim.runtime.profiling.trace_of(kernel, spec) for spec in specs]
+    again = [nkisim.runtime.profiling.trace_of(kernel, spec) for spec in specs]
     assert all(a is b for a, b in zip(traces, again, strict=True))
     del traces, again
     assert len(kernel._cache.rolled) == 2  # 300 rounds were used last before the other two

@@ -14,14 +14,14 @@ from hypothesis import HealthCheck, event, given, reject, settings
 from hypothesis import strategies as st
 
 import nkisim
-from nkisim.dtypes import bfloat16
-from nkisim.kernel import Kernel
-from nkisim.memory import Role
-from nkisim.nki import isa as nisa
-from nkisim.nki import language as nl
-from nkisim.plan import plan
-from nkisim.program import poison
-from nkisim.views import view_of
+from nkisim.frontends.neuronxcc.nki import isa as nisa
+from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.ir.dtypes import bfloat16
+from nkisim.ir.memory import Role
+from nkisim.ir.views import view_of
+from nkisim.numerics.plan import plan
+from nkisim.numerics.program import poison
+from nkisim.runtime.kernel import Kernel
 
 
 def naive(program, inputs):
@@ -213,7 +213,7 @@ def kernel_of(recipe):
 def _unfolded(recipe, arrays):
     """The program with every assignment a copy, as written: tracing already folds most away."""
     with pytest.MonkeyPatch.context() as patch, nkisim.checks(race="off"):
-        patch.setattr("nkisim.tracer.fold_assignments", lambda trace, rolled: None)
+        patch.setattr("nkisim.trace.tracer.fold_assignments", lambda trace, rolled: None)
         return kernel_of(recipe).specialize(arrays, {}).program
 
 
@@ -445,7 +445,7 @@ def many_tiles(x, n):
 
 def test_planning_is_not_quadratic(monkeypatch):
     """Touches of a buffer, counted: twice the instructions, about twice the work."""
-    from nkisim import plan as module
+    from nkisim.numerics import plan as module
 
     counts = []
     for n in (400, 800):

@@ -9,10 +9,10 @@ import pytest
 
 from nkisim import TensorSpec
 from nkisim.errors import ParameterError
-from nkisim.kernel import Kernel
-from nkisim.nki import isa as nisa
-from nkisim.nki import language as nl
-from nkisim.nki.typing import mutable_tensor
+from nkisim.frontends.neuronxcc.nki import isa as nisa
+from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.frontends.neuronxcc.nki.typing import mutable_tensor
+from nkisim.runtime.kernel import Kernel
 
 
 def numbers(*shape, dtype=np.float32):
@@ -357,8 +357,8 @@ def test_a_failed_run_does_not_spoil_the_next():
 
 DIGEST = """
     import numpy as np
-    from nkisim.kernel import Kernel
-    from nkisim.nki import language as nl
+    from nkisim.runtime.kernel import Kernel
+    from nkisim.frontends.neuronxcc.nki import language as nl
 
     @Kernel
     def kernel(x, scale):

@@ -10,7 +10,7 @@ import pytest
 
 from nkisim import checks
 from nkisim.errors import KernelError
-from nkisim.provenance import origin, touched
+from nkisim.runtime.provenance import origin, touched
 
 RNG = np.random.default_rng(0)
 

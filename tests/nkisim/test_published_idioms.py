@@ -11,12 +11,12 @@ import pytest
 from traces import same, spec
 
 import nkisim
-from nkisim import nki
 from nkisim.errors import LoopError, ParameterError, ShapeError, UnsupportedError
-from nkisim.kernel import Kernel
-from nkisim.nki import isa as nisa
-from nkisim.nki import language as nl
-from nkisim.nki import typing as nt
+from nkisim.frontends.neuronxcc import nki
+from nkisim.frontends.neuronxcc.nki import isa as nisa
+from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.frontends.neuronxcc.nki import typing as nt
+from nkisim.runtime.kernel import Kernel
 
 RNG = np.random.default_rng(0)
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nkisim import nki
 from nkisim.errors import ControlFlowError, NkiWarning
-from nkisim.nki import language as nl
+from nkisim.frontends.neuronxcc import nki
+from nkisim.frontends.neuronxcc.nki import language as nl
 
 SHAPE = (7, 11)
 

@@ -21,10 +21,10 @@ from nkisim.errors import (
     RaceError,
     UninitializedReadError,
 )
-from nkisim.kernel import Kernel
-from nkisim.nki import compiler as ncc
-from nkisim.nki import isa as nisa
-from nkisim.nki import language as nl
+from nkisim.frontends.neuronxcc.nki import compiler as ncc
+from nkisim.frontends.neuronxcc.nki import isa as nisa
+from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.runtime.kernel import Kernel
 
 # -- kernels that roll --------------------------------------------------------------------------
 
@@ -343,7 +343,8 @@ def test_rolled_traces_are_whole(name):
     kernel, *args = UNIFORM[name]
     same(kernel, *args)
     assert nkisim.profile(kernel, *args).latency_us == pytest.approx(
-        nkisim.cost.model.timeline(kernel.specialize(args, {}).program.trace).latency_us, rel=1e-12
+        nkisim.runtime.profiling.timeline(kernel.specialize(args, {}).program.trace).latency_us,
+        rel=1e-12,
     )
 
 
@@ -1007,7 +1008,7 @@ def test_a_fault_of_the_rolled_trace_is_logged_and_changes_nothing(caplog, monke
     def broken(*_):
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr("nkisim.rolling.unroll", broken)
+    monkeypatch.setattr("nkisim.trace.rolling.unroll", broken)
     args = [spec(512, 512)], {}
     with caplog.at_level("INFO", "nkisim"):
         found = Kernel(columns).specialize(*args, rolled=True)

@@ -12,9 +12,9 @@ from traces import like, same, spec
 
 import nkisim
 from nkisim.errors import UninitializedReadError
-from nkisim.kernel import Kernel
-from nkisim.nki import isa as nisa
-from nkisim.nki import language as nl
+from nkisim.frontends.neuronxcc.nki import isa as nisa
+from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.runtime.kernel import Kernel
 
 ROWS = 4  # of a tile
 

@@ -16,9 +16,9 @@ from traces import Tally, like, rolled, same, spec
 
 import nkisim
 from nkisim.errors import ScopeError
-from nkisim.kernel import Kernel
-from nkisim.nki import isa as nisa
-from nkisim.nki import language as nl
+from nkisim.frontends.neuronxcc.nki import isa as nisa
+from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.runtime.kernel import Kernel
 
 N = 24
 COUNT = 0

@@ -6,8 +6,8 @@ import pytest
 from traces import Tally, like, rolled, same, spec
 
 from nkisim.errors import OutOfBoundsError
-from nkisim.kernel import Kernel
-from nkisim.nki import language as nl
+from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.runtime.kernel import Kernel
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*are never written")
 

@@ -24,8 +24,8 @@ from nkisim.errors import (
     TileSizeError,
     UnknownNameError,
 )
-from nkisim.nki import names
-from nkisim.tensor import Tensor
+from nkisim.frontends.neuronxcc.nki import names
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 
 X = np.random.default_rng(0).standard_normal((32, 48)).astype(np.float32)
 

@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
-from nkisim.kernel import Kernel
-from nkisim.sources import original_of, source_of
+from nkisim.runtime.kernel import Kernel
+from nkisim.trace.sources import original_of, source_of
 
 
 def plain(x):

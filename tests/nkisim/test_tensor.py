@@ -18,10 +18,10 @@ from nkisim.errors import (
     ParameterError,
     ShapeError,
 )
-from nkisim.memory import Buffer, Space
-from nkisim.ranges import DynSlice, MGrid, arange
-from nkisim.tensor import Tensor
-from nkisim.views import view_of
+from nkisim.frontends.neuronxcc.tensors.ranges import DynSlice, MGrid, arange
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.memory import Buffer, Space
+from nkisim.ir.views import view_of
 
 mgrid = MGrid()
 F32 = np.dtype(np.float32)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from traces import like, same, spec
 
 import nkisim
-from nkisim.kernel import Kernel
-from nkisim.nki import language as nl
+from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.runtime.kernel import Kernel
 
 pytestmark = pytest.mark.filterwarnings(r"ignore:(.|\n)*never written:nkisim.NkiWarning")
 

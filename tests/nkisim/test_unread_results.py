@@ -41,7 +41,7 @@ def unread(kernel, x):
     """The attribute that the plan gives to the only instruction with several results."""
     program = kernel.specialize([x], {}).program
     program.run([x])
-    from nkisim.plan import plan
+    from nkisim.numerics.plan import plan
 
     steps = plan(program.trace, {b.number for b in program.output_buffers})
     (step,) = [s for s in steps if len(s.outs) > 1]

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nkisim.checking.written import WrittenElements
-from nkisim.memory import Buffer, Space
-from nkisim.tensor import Tensor
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.memory import Buffer, Space
 
 SHAPE = (6, 8)
 TILES = (3, 4, 2, 5)  # with two block axes

@@ -8,10 +8,10 @@ from unittest.mock import Mock
 import numpy as np
 
 import nkisim
-from nkisim.kernel import Kernel
-from nkisim.nki import language as nl
-from nkisim.tensor import Tensor
-from nkisim.trace import Trace
+from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.trace import Trace
+from nkisim.runtime.kernel import Kernel
 
 F32 = np.dtype(np.float32)
 

@@ -23,7 +23,7 @@ from nkisim.errors import (
     TileSizeError,
     UninitializedReadError,
 )
-from nkisim.grid import Grid
+from nkisim.ir.grid import Grid
 
 # -- indices
 

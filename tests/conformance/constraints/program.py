@@ -21,7 +21,7 @@ from nkisim.errors import (
     ShapeError,
     TileSizeError,
 )
-from nkisim.frameworks import xla_ffi
+from nkisim.runtime.frameworks import xla_ffi
 
 X = values(4, 4)
 

@@ -1,0 +1,1 @@
+"""What the notebooks share: HLO views, plots, measurements, exercises, and the doctor."""

@@ -1,0 +1,112 @@
+"""What ``python -m nkibook.bench`` times: simulated kernels, each beside plain NumPy.
+
+An operator adds a function that yields its cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row of ``python -m nkibook.bench``: a simulated kernel beside plain NumPy.
+
+    Attributes:
+        what: shape and dtype, for the labels.
+        names: what the NumPy code and the kernel are called.
+        plain: the NumPy code; returns an array or a tuple of them, whose first is compared.
+        kernel: the kernel on the same data.
+        target: the ratio of the medians, kernel to NumPy, that is aimed at; None when the row is
+            there for comparison only.
+        rtol, atol: allowed differences of the results.
+    """
+
+    what: str
+    names: tuple[str, str]
+    plain: Callable[[], Any]
+    kernel: Callable[[], Any]
+    target: float | None
+    rtol: float = 0.0
+    atol: float = 0.0
+
+
+def cases() -> Iterator[Case]:
+    """The cases, one at a time: their data is large."""
+    rng = np.random.default_rng(0)
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape, dtype=np.float32)
+
+    yield from _add_cases(normal)
+    yield from _avgpool_cases(normal)
+    yield from _rmsnorm_cases(normal)
+    yield from _giou_cases(rng)
+
+
+def _add_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
+    from kernels.add import nki_tensor_add
+
+    for rows, cols, target in ((4096, 4096, 2.0), (256, 1024, 4.0)):
+        a, b = normal(rows, cols), normal(rows, cols)
+        yield Case(
+            f"{rows}x{cols} float32",
+            ("NumPy a + b", "nki_tensor_add"),
+            lambda a=a, b=b: a + b,
+            lambda a=a, b=b: nki_tensor_add(a, b),
+            target,
+        )
+
+
+def _avgpool_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
+    """Beside both ways to write it in NumPy: the tutorial's, and the faster one."""
+    from kernels.avgpool import nki_avg_pool2d, reference
+
+    x = normal(128, 112, 112)
+    for name, plain, target in (
+        ("NumPy reshape and mean", reference.mean_of_blocks, 1.0),
+        ("NumPy sum of strided slices", reference.mean_of_slices, None),
+    ):
+        yield Case(
+            "128x112x112 float32, window 2",
+            (name, f"nki_avg_pool2d beside {name}"),
+            lambda plain=plain: plain(x, 2),
+            lambda: nki_avg_pool2d(x, 2),
+            target,
+            rtol=2e-6,
+            atol=2e-6,
+        )
+
+
+def _rmsnorm_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
+    from kernels.rmsnorm import nki_rms_norm, reference
+
+    for rows, cols, target in ((4096, 4096, 1.2), (4096, 512, 1.2)):
+        x, weight = normal(rows, cols), normal(cols)
+        yield Case(
+            f"{rows}x{cols} float32",
+            ("NumPy RMSNorm", "nki_rms_norm"),
+            lambda x=x, weight=weight: reference.rms_norm(x, weight, 1e-5),
+            lambda x=x, weight=weight: nki_rms_norm(x, weight, 1e-5),
+            target,
+            rtol=2e-6,
+            atol=2e-6,
+        )
+
+
+def _giou_cases(rng: np.random.Generator) -> Iterator[Case]:
+    from kernels.giou import nki_giou, reference
+
+    boxes1, boxes2 = (reference.random_boxes(rng, (1024, 256)) for _ in range(2))
+    yield Case(
+        "1024x256x4 float32",
+        ("NumPy GIOU", "nki_giou"),
+        lambda: reference.giou(boxes1, boxes2),
+        lambda: nki_giou(boxes1, boxes2),
+        1.5,
+        atol=1e-6,
+    )

@@ -1,0 +1,185 @@
+"""Device time of a kernel on a Neuron instance, told apart from what a framework's call adds.
+
+``python -m nkibook.device --json measured.json`` measures the book's kernels on an inf2 or trn1
+instance. ``python -m nkibook.device --compare measured.json``, on any machine, holds those numbers
+against the cost model. Without a device nothing is measured, and the command says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import kernels
+from nkibook import bench
+from nkibook.bench import Kind, Record
+from nkibook.options import input_file, output_file
+
+
+class NoDeviceError(RuntimeError):
+    """There is no Neuron device to measure on."""
+
+
+def measure(
+    kernel: Callable[..., Any],
+    *args: Any,
+    grid: tuple[int, ...] = (),
+    call: Callable[[], Any] | None = None,
+    label: str | None = None,
+    warmup: int = 5,
+    iters: int = 20,
+) -> list[Record]:
+    """Measure a kernel on a NeuronCore.
+
+    Args:
+        kernel: an `nki.jit` kernel.
+        *args: its arguments; tensors as NumPy arrays, of which only shape and dtype matter.
+        grid: launch grid; empty for none.
+        call: the framework's call of the same kernel, without arguments. Given, its first call,
+            its later ones, and what they take beyond the device are measured as well.
+        label: name of the records; the kernel's by default.
+        warmup: launches before the first that counts.
+        iters: launches that count.
+
+    Returns:
+        Device time, as `nki.benchmark` reports it (nc_latency: 10th, 50th and 90th percentile).
+        With `call`, three records more: the first call (trace, compile, load), a later call by the
+        wall clock, and dispatch, which is a later call less the median device time.
+
+    Raises:
+        NoDeviceError: the Neuron SDK is not there, so the kernel would run on the simulator.
+    """
+    if kernels.backend != "neuronxcc":
+        raise NoDeviceError(
+            "no Neuron SDK on this machine, so there is no device time to measure. Run this on an "
+            "inf2 or trn1 instance; nkibook.bench.modelled(label, nkisim.profile(kernel, ...)) "
+            "gives what the cost model says."
+        )
+    from neuronxcc import nki
+
+    name = label or getattr(kernel, "__name__", type(kernel).__name__)
+    timed = nki.benchmark(warmup=warmup, iters=iters)(kernel)
+    timed = timed[grid] if grid else timed
+    timed(*args)
+    latency = timed.benchmark_result.nc_latency
+    found = tuple(latency.get_latency_percentile(p) / 1e6 for p in (10, 50, 90))
+    how = (
+        f"nki.benchmark, 10th, 50th and 90th percentile of {iters} launches after {warmup} for "
+        "warm-up, launch included"
+    )
+    records = [_record(f"{name}: device", Kind.CORE, found, how)]
+    if call is None:
+        return records
+    start = time.perf_counter()
+    bench.wait(call())
+    first = time.perf_counter() - start
+    how = "one call: trace, compile, load and run"
+    records.append(_record(f"{name}: first call", Kind.DEVICE, (first,), how))
+    later = bench.benchmark(call, label=f"{name}: later call", iters=iters)
+    device = records[0].median
+    beyond = tuple(max(0.0, sample - device) for sample in later.samples)
+    how = "a later call less the median device time"
+    return [*records, later, _record(f"{name}: dispatch", Kind.DEVICE, beyond, how)]
+
+
+def _record(label: str, kind: Kind, samples: tuple[float, ...], how: str) -> Record:
+    return Record(
+        label=label,
+        kind=kind,
+        samples=samples,
+        how=how,
+        backend=bench.describe_backend(),
+        machine=bench.describe_machine(),
+        versions=bench.describe_versions(),
+        date=datetime.date.today().isoformat(),
+    )
+
+
+class Launch(NamedTuple):
+    """What the command measures: a kernel, its arguments, and its launch grid."""
+
+    label: str
+    kernel: Callable[..., Any]
+    args: tuple
+    grid: tuple[int, ...] = ()
+
+
+def launches() -> Iterator[Launch]:
+    """What the command measures, one at a time: the arguments are large."""
+    from kernels.add.nki_kernels import TILE_COLS, TILE_ROWS, nki_tensor_add_kernel
+    from kernels.giou.nki_kernels import nki_giou_kernel
+    from kernels.rmsnorm.nki_kernels import nki_rms_norm_kernel
+    from validation.vector_add import add_tiles
+
+    def zeros(*shape: int) -> np.ndarray:
+        return np.zeros(shape, np.float32)
+
+    for rows, columns in ((256, 1024), (4096, 4096)):
+        args = (zeros(rows, columns), zeros(rows, columns))
+        grid = (-(-rows // TILE_ROWS), -(-columns // TILE_COLS))
+        yield Launch(f"add, {rows} x {columns}", nki_tensor_add_kernel, args, grid)
+    args = (zeros(256000), zeros(256000), 1000)
+    yield Launch("add in tiles of 128 x 1000", add_tiles, args)
+    boxes = zeros(1024 * 256, 4)
+    yield Launch("GIOU, 1024 x 256 boxes", nki_giou_kernel, (boxes, boxes, 1e-7, False))
+    args = (zeros(4096, 4096), zeros(1, 4096), 1e-5)
+    yield Launch("RMSNorm, 4096 x 4096", nki_rms_norm_kernel, args)
+
+
+def model() -> dict[str, Record]:
+    """What the cost model says of the launches, by label. Needs the simulator as backend."""
+    import nkisim
+
+    found = {}
+    for label, kernel, args, grid in launches():
+        timeline = nkisim.profile(kernel[grid] if grid else kernel, *args)
+        found[label] = bench.modelled(label, timeline)
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure the book's kernels on a NeuronCore, or hold such measurements against the model."""
+    parser = argparse.ArgumentParser(prog="python -m nkibook.device", description=main.__doc__)
+    file = parser.add_mutually_exclusive_group()
+    file.add_argument("--json", metavar="FILE", type=output_file, help="write what was measured")
+    file.add_argument(
+        "--compare", metavar="FILE", type=input_file, help="measurements to hold against the model"
+    )
+    options = parser.parse_args(argv)
+    if options.compare:
+        try:
+            records = bench.read_json(options.compare)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            parser.error(f"{options.compare} is no list of records, as --json writes it")
+        measured = {r.label.removesuffix(": device"): r for r in records}
+        modelled = model()
+        for label in (name for name in modelled if name in measured):
+            ratio = modelled[label].median / measured[label].median
+            print(f"{measured[label]}\n{modelled[label]}\nmodelled over measured: {ratio:.2f}\n")
+        return 0
+    try:
+        records = [
+            record
+            for label, kernel, args, grid in launches()
+            for record in measure(kernel, *args, grid=grid, label=label)
+        ]
+    except NoDeviceError as error:
+        print(f"Nothing was measured: {error}\n")
+        for record in model().values():
+            print(record)
+        return 1
+    for record in records:
+        print(record)
+    if options.json:
+        bench.write_json(records, options.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

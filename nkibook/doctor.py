@@ -1,0 +1,320 @@
+"""Says what this machine has, which backend will run the kernels, and what to do about the rest.
+
+    python -m nkibook.doctor            # a table; exit code 0 when the book can be built here
+    python -m nkibook.doctor --json     # the same, for programs
+
+Packages are found by their metadata and files. None of the frameworks is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import enum
+import importlib.machinery
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import kernels
+
+# Which Neuron SDK a neuronx-cc belongs to, from AWS' release manifests. `neuronxcc.nki` works up
+# to 2.29: later ones answer it with a compile error (book/setup.md has the sources).
+SDK_OF_COMPILER = {
+    "2.21": "2.26",
+    "2.22": "2.27",
+    "2.23": "2.28",
+    "2.24": "2.29",
+    "2.25": "2.30",
+    "2.26": "2.31",
+    "2.27": "2.32",
+}
+SUPPORTED_SDKS = ("2.26", "2.27", "2.28", "2.29")
+TORCH = "2.9"
+PYTHONS = ((3, 11), (3, 12), (3, 13))
+
+_NEURON = 'See the page "Set up", section "On an inf2 or trn1 instance".'
+
+
+class State(enum.StrEnum):
+    """How a finding is to be taken."""
+
+    OK = "ok"
+    ABSENT = "absent"  # not here, and that is fine
+    MISSING = "missing"
+    WRONG = "wrong"
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One line of the report.
+
+    `needed` tells whether the book cannot be built while the state is MISSING or WRONG. `advice`
+    says what to do, or why nothing is to be done; it is empty when the state is OK.
+    """
+
+    name: str
+    state: State
+    found: str
+    advice: str = ""
+    needed: bool = False
+
+
+def examine(dev: Path = Path("/dev")) -> list[Finding]:
+    """Looks at everything, in the order of the report. `dev` is where device nodes are."""
+    return [
+        _python(),
+        _system(),
+        _backend(),
+        _sdk(_devices(dev)),
+        _device(_devices(dev)),
+        _neuron_package("torch-neuronx", "torch_neuronx", "PyTorch"),
+        _neuron_package("jax-neuronx", "jax_neuronx", "JAX"),
+        _package("torch", "torch"),
+        _torch_xla(),
+        _package("jax", "jax"),
+        _package("matplotlib", "matplotlib"),
+        _jupyter_book(),
+        _compiler(),
+    ]
+
+
+def can_build(findings: Sequence[Finding]) -> bool:
+    """Whether nothing that the book needs is missing or wrong."""
+    bad = (State.MISSING, State.WRONG)
+    return not any(finding.needed and finding.state in bad for finding in findings)
+
+
+def report(findings: Sequence[Finding]) -> str:
+    """The findings as a table, then what to do, then the verdict."""
+    rows = [("", "state", "found")] + [(f.name, str(f.state), f.found) for f in findings]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in rows]
+    advice = [f"- {f.name}: {f.advice}" for f in findings if f.advice]
+    if advice:
+        lines += ["", "What to do:", *advice]
+    able = "can" if can_build(findings) else "cannot"
+    return "\n".join([*lines, "", f"The book {able} be built here. {_who_runs_kernels()}"])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the report. Returns 0 when the book can be built here, else 1."""
+    parser = argparse.ArgumentParser("python -m nkibook.doctor", description=__doc__.split("\n")[0])
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args(arguments)
+    findings = examine()
+    if options.json:
+        content = {
+            "can_build_book": can_build(findings),
+            "backend": kernels.backend,
+            "backend_version": kernels.backend_version,
+            "findings": [dataclasses.asdict(finding) for finding in findings],
+        }
+        print(json.dumps(content, indent=2))
+    else:
+        print(report(findings))
+    return 0 if can_build(findings) else 1
+
+
+def _who_runs_kernels() -> str:
+    if kernels.backend == "neuronxcc":
+        return f"NKI kernels go to the Neuron SDK (neuronxcc {kernels.backend_version})."
+    return f"NKI kernels run in the CPU simulator (nkisim {kernels.backend_version})."
+
+
+# Packages.
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _has_module(name: str) -> bool:
+    """Whether a module's files are on the path, without importing it or its parents.
+
+    PathFinder looks at files only, so the simulator that stands in for `neuronxcc` is not found.
+    """
+    path: Sequence[str] | None = None
+    parts = name.split(".")
+    for depth in range(len(parts)):
+        found = importlib.machinery.PathFinder.find_spec(".".join(parts[: depth + 1]), path)
+        if found is None:
+            return False
+        path = found.submodule_search_locations
+        if path is None and depth + 1 < len(parts):
+            return False
+    return True
+
+
+def _install() -> str:
+    """How to get the tested versions: next to an SDK they have their own list."""
+    if _has_module("neuronxcc.nki"):
+        return (
+            "Run `pip install -r requirements-neuron.txt --extra-index-url "
+            "https://pip.repos.neuron.amazonaws.com` in this environment."
+        )
+    return "Run `make env`, which installs the versions of requirements.txt into .venv."
+
+
+def _package(name: str, module: str) -> Finding:
+    version = _version(name)
+    if version is None:
+        return Finding(name, State.MISSING, "not installed", _install(), needed=True)
+    if not _has_module(module):
+        return Finding(name, State.WRONG, f"{version}, without its code", _install(), needed=True)
+    return Finding(name, State.OK, version, needed=True)
+
+
+def _torch_xla() -> Finding:
+    name = "torch_xla"
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        why = "It exists for Linux on x86_64 only. Here the PyTorch pages show stored results."
+        return Finding(name, State.ABSENT, "not for this platform", why)
+    finding = _package("torch_xla", "torch_xla")
+    torch = _version("torch")
+    if finding.state is State.OK and torch and _minor(torch) != _minor(finding.found):
+        found = f"{finding.found}, with torch {torch}"
+        advice = f"The two must be of the same release, here {TORCH}. {_install()}"
+        return Finding(name, State.WRONG, found, advice, needed=True)
+    return finding
+
+
+def _jupyter_book() -> Finding:
+    finding = _package("jupyter-book", "jupyter_book")
+    if finding.state is State.OK and finding.found.split(".")[0] != "1":
+        advice = f"The book needs 1.x: 2.x reads neither _config.yml nor _toc.yml. {_install()}"
+        return dataclasses.replace(finding, state=State.WRONG, advice=advice)
+    return finding
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+# Neuron.
+
+
+def _sdk(devices: Sequence[str]) -> Finding:
+    name = "Neuron SDK (neuronx-cc)"
+    version = _version("neuronx-cc")
+    if not _has_module("neuronxcc.nki"):
+        if version is None and not _has_module("neuronxcc"):
+            if devices:
+                advice = f"This machine has a Neuron device: install the SDK to use it. {_NEURON}"
+                return Finding(name, State.MISSING, "not installed", advice)
+            return Finding(name, State.ABSENT, "not installed", "Not needed without a device.")
+        found = f"{version or 'a package'} of that name, without neuronxcc.nki"
+        advice = (
+            "This is an empty placeholder from PyPI, not the SDK: uninstall it. The SDK comes "
+            f"from AWS' own index. {_NEURON}"
+        )
+        return Finding(name, State.WRONG, found, advice)
+    if version is None:
+        advice = f"neuronxcc is there, but not as a package: install the SDK with pip. {_NEURON}"
+        return Finding(name, State.WRONG, "unknown version", advice)
+    sdk = SDK_OF_COMPILER.get(_minor(version))
+    found = f"{version} (SDK {sdk or 'unknown to this book'})"
+    if sdk not in SUPPORTED_SDKS:
+        supported = f"{SUPPORTED_SDKS[0]} to {SUPPORTED_SDKS[-1]}"
+        advice = f"The book's kernels are written for SDK {supported}. {_NEURON}"
+        return Finding(name, State.WRONG, found, advice)
+    return Finding(name, State.OK, found)
+
+
+def _neuron_package(distribution: str, module: str, framework: str) -> Finding:
+    version = _version(distribution)
+    if version is None:
+        if _has_module("neuronxcc.nki"):
+            advice = f"Needed to run the {framework} pages on a Neuron device. {_NEURON}"
+            return Finding(distribution, State.MISSING, "not installed", advice)
+        return Finding(distribution, State.ABSENT, "not installed", "Not needed without the SDK.")
+    if not _has_module(module):
+        advice = (
+            "This is an empty placeholder from PyPI: uninstall it. The real one comes from AWS' "
+            f"own index. {_NEURON}"
+        )
+        return Finding(distribution, State.WRONG, f"{version}, without its code", advice)
+    return Finding(distribution, State.OK, version)
+
+
+def _devices(dev: Path) -> list[str]:
+    return sorted(p.name for p in dev.glob("neuron*") if p.name.removeprefix("neuron").isdigit())
+
+
+def _device(devices: Sequence[str]) -> Finding:
+    name = "Neuron device"
+    if not devices:
+        advice = "Not needed: the simulator runs the kernels. Times are then of this CPU."
+        return Finding(name, State.ABSENT, "none", advice)
+    found = f"{len(devices)} ({devices[0]}{f' to {devices[-1]}' if len(devices) > 1 else ''})"
+    listed = _output("neuron-ls", "--json-output")
+    if listed is None:
+        advice = "neuron-ls is not there or fails: install the package aws-neuronx-tools."
+        return Finding(name, State.OK, found, advice)
+    try:
+        cores = sum(int(device["nc_count"]) for device in json.loads(listed))
+    except (ValueError, TypeError, KeyError):
+        return Finding(name, State.OK, found, "neuron-ls --json-output gave no count of cores.")
+    return Finding(name, State.OK, f"{found}, {cores} NeuronCores")
+
+
+# The machine.
+
+
+def _python() -> Finding:
+    version = platform.python_version()
+    if sys.version_info[:2] in PYTHONS:
+        return Finding("Python", State.OK, version, needed=True)
+    advice = "Use 3.11, 3.12 or 3.13: make env PYTHON=/path/to/python3.12"
+    return Finding("Python", State.WRONG, version, advice, needed=True)
+
+
+def _system() -> Finding:
+    found = f"{platform.system()} {platform.release()} on {platform.machine()}"
+    if platform.system() in ("Linux", "Darwin"):
+        return Finding("operating system", State.OK, found, needed=True)
+    advice = "Use Linux or macOS; on Windows, the Linux of WSL 2."
+    return Finding("operating system", State.WRONG, found, advice, needed=True)
+
+
+def _backend() -> Finding:
+    return Finding("NKI backend", State.OK, f"{kernels.backend} {kernels.backend_version}")
+
+
+def _compiler() -> Finding:
+    candidates = [os.environ.get("CXX", ""), "c++", "g++", "clang++"]
+    for command in filter(None, candidates):
+        version = _output(*command.split(), "--version")
+        if version:
+            found = f"{command}: {version.splitlines()[0]}"
+            return Finding("C++ compiler", State.OK, found)
+    advice = (
+        "The page on C++ operators compiles one; without it, the book shows that page with stored "
+        "results and its tests are skipped. Debian, Ubuntu: apt-get install g++. "
+        "macOS: xcode-select --install"
+    )
+    return Finding("C++ compiler", State.MISSING, "none", advice)
+
+
+def _output(*command: str) -> str | None:
+    """What a program prints, or None when it is not there or fails."""
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

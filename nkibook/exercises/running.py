@@ -1,0 +1,82 @@
+"""Run an answer on the arrays of its framework, and find out which kernels it launched."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+import kernels
+
+if TYPE_CHECKING:
+    from nkisim.numerics.program import Program
+    from nkisim.runtime.kernel import Specialization
+
+Framework = Literal["numpy", "torch", "jax"]
+
+
+def converted(value: Any, framework: Framework) -> Any:
+    """`value` as an array of the framework, if it is a NumPy array."""
+    if framework == "numpy" or not isinstance(value, np.ndarray):
+        return value
+    if framework == "torch":
+        import torch
+
+        if value.dtype.name == "bfloat16":  # which torch.from_numpy does not know
+            return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(value)
+    import jax.numpy as jnp
+
+    return jnp.asarray(value)
+
+
+@contextlib.contextmanager
+def launches() -> Iterator[list[Specialization]]:
+    """The kernels launched in a `with` block; none on a Neuron instance."""
+    if kernels.backend != "nkisim":
+        yield []
+        return
+    from nkisim.runtime import watch
+
+    with watch.launches(each=True) as found:
+        yield found
+
+
+def compiled(answer: Callable[..., Any], args: tuple[Any, ...]) -> list[Program]:
+    """The kernels in what XLA compiles of an answer, one an HLO custom call."""
+    from nkibook.hlo import jax_hlo
+    from nkisim.runtime.frameworks.programs import find_program
+
+    def on_tensors(*tensors: Any) -> Any:
+        rest = iter(tensors)
+        return answer(*(next(rest) if hasattr(a, "shape") else a for a in args))
+
+    try:
+        module = jax_hlo(on_tensors, *(a for a in args if hasattr(a, "shape"))).after
+    except Exception:  # an answer that runs need not be one that JAX can compile whole
+        return []
+    configs = [json.dumps(call.config).encode() for call in module.custom_calls]
+    return [find_program(base64.b64encode(config)) for config in configs]
+
+
+def is_kernel(answer: Any) -> bool:
+    """Whether the answer is a kernel, so that its outputs are the answer's, and not a function."""
+    from nkisim.runtime.kernel import Kernel
+
+    return isinstance(answer, Kernel)
+
+
+def only(launched: list[Program]) -> Program | None:
+    """The one kernel that was launched; None when there are several, or none."""
+    return launched[0] if len(launched) == 1 else None
+
+
+def latency(launched: list[Program]) -> float:
+    """Modelled latency of the kernels in turn, in µs."""
+    from nkisim.runtime.profiling import timeline
+
+    return sum(timeline(program.trace).latency_us for program in launched)

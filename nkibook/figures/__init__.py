@@ -1,0 +1,1 @@
+"""Pictures that serve one operator's pages."""

@@ -1,0 +1,183 @@
+"""The access pattern of a pooling kernel, read from its trace and drawn.
+
+The simulator writes down every instruction with the access patterns of its operands. What is drawn
+here is the pattern of the reduction that the kernel issued, not the formula its author had in mind.
+There is no such record on a Neuron instance.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import kernels
+
+# Up to so many rows and columns, an element read by one output carries its name.
+_LABELLED = 8
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What one reduction reads of an SBUF tile, in each partition.
+
+    Attributes:
+        tile: rows and columns of the tile.
+        offset: the first element read, counted from the start of a partition.
+        sizes, strides: of the four free axes of the pattern (down, across, and both within the
+            window), strides in elements.
+        elements: (out_H, out_W, window_H, window_W), the element that each output reads at each
+            place of its window.
+        loaded: (rows, columns), whether a DMA wrote the element, or an engine copied it from where
+            a DMA did. The rest is padding.
+    """
+
+    tile: tuple[int, int]
+    offset: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    elements: np.ndarray
+    loaded: np.ndarray
+
+    @property
+    def readers(self) -> np.ndarray:
+        """How many outputs read each element: (rows, columns)."""
+        count = np.bincount(self.elements.ravel(), minlength=math.prod(self.tile))
+        return count.reshape(self.tile)
+
+
+def window_reads(kernel: Any, *args: Any) -> Reads:
+    """Read the access pattern of the window sum from a kernel's trace.
+
+    Args:
+        kernel: a pooling kernel that sums its windows with one instruction.
+        *args: its arguments. Of arrays only shape and dtype matter.
+
+    Raises:
+        RuntimeError: on a Neuron instance, where kernels leave no trace.
+        ValueError: the kernel has not one reduction of a 5-dimensional pattern.
+    """
+    if kernels.backend != "nkisim":
+        raise RuntimeError(
+            f"the backend is {kernels.backend!r}, which keeps no trace of a kernel: draw the "
+            "pattern on a machine without the Neuron SDK, where nkisim runs the kernel."
+        )
+    arrays = [np.asarray(a) if hasattr(a, "shape") else a for a in args]
+    instructions = kernel.specialize(arrays, {}).program.instructions
+    sums = [i for i in instructions if i.opcode == "tensor_reduce"]
+    if len(sums) != 1 or sums[0].ins[0].ndim != 5:
+        raise ValueError(
+            f"{kernel.__name__} issues {len(sums)} reductions here. The picture shows one, of a "
+            "5-dimensional pattern: choose an image that fits into one tile."
+        )
+    operand = sums[0].ins[0]
+    buffer = operand.buffer
+    tile = tuple(buffer.shape[1:])
+    sizes, strides = operand.shape[1:], operand.strides[1:]
+    places = np.ogrid[tuple(slice(n) for n in sizes)]
+    elements = operand.offset + sum(s * i for s, i in zip(strides, places, strict=True))
+    loaded = np.zeros(tile, bool)
+    from_hbm = {i.outs[0].buffer for i in instructions if i.opcode == "dma_copy"}
+    for instruction in instructions:
+        if not instruction.outs or instruction.outs[0].buffer is not buffer:
+            continue
+        copied = instruction.opcode == "tensor_copy" and instruction.ins[0].buffer in from_hbm
+        if instruction.opcode == "dma_copy" or copied:
+            _, *box = instruction.outs[0].bounds()
+            loaded[tuple(slice(low, high + 1) for low, high in box)] = True
+    return Reads(tile, operand.offset, sizes, strides, elements, loaded)
+
+
+def draw_reads(reads: Reads, *, alt: str | None = None, caption: str | None = None) -> Any:
+    """Draw the SBUF tile, each element in the colours of the outputs that read it, and the outputs.
+
+    Args:
+        reads: from :func:`window_reads`.
+        alt: text alternative; by default it is written from the pattern.
+        caption: text under the figure; the pattern by default.
+
+    Returns:
+        A figure for display, as :func:`nkibook.plots.show` gives.
+    """
+    from matplotlib.patches import Rectangle
+
+    from nkibook.plots import COLORS, INK, show, subplots
+    from nkibook.plots.figure import WIDTH, text_color
+
+    palette = list(COLORS.values())
+    out_rows, out_cols = reads.sizes[:2]
+    (rows, cols), across = reads.tile, reads.tile[1]
+    # Neighbours differ: one colour on to the right, three further on below.
+    color = {
+        (y, x): palette[(3 * y + x) % len(palette)]
+        for y in range(out_rows)
+        for x in range(out_cols)
+    }
+    readers: dict[int, list[tuple[int, int]]] = {}
+    for y, x in color:
+        for element in reads.elements[y, x].ravel():
+            readers.setdefault(int(element), []).append((y, x))
+
+    fig, (left, right) = subplots(
+        1, 2, size=(WIDTH, 3.2), width_ratios=(cols, max(out_cols, cols / 2))
+    )
+    for element in range(rows * cols):
+        row, col = divmod(element, across)
+        owners = readers.get(element, [])
+        side = math.ceil(math.sqrt(max(len(owners), 1)))
+        for i, owner in enumerate(owners):
+            down, along = divmod(i, side)
+            height = 1 / math.ceil(len(owners) / side)
+            corner = (col + along / side, row + down * height)
+            left.add_patch(Rectangle(corner, 1 / side, height, facecolor=color[owner], linewidth=0))
+        if len(owners) == 1 and max(rows, cols) <= _LABELLED:
+            look = {"color": text_color(color[owners[0]]), "ha": "center", "va": "center"}
+            # Over hatching, too.
+            look["bbox"] = {"facecolor": color[owners[0]], "linewidth": 0, "pad": 1}
+            left.text(col + 0.5, row + 0.5, "{}, {}".format(*owners[0]), fontsize=9, **look)
+        look = {"fill": False, "edgecolor": INK, "linewidth": 0.8}
+        if not reads.loaded[row, col]:
+            look["hatch"] = "////"
+        left.add_patch(Rectangle((col, row), 1, 1, **look))
+    for (y, x), fill in color.items():
+        right.add_patch(Rectangle((x, y), 1, 1, facecolor=fill, edgecolor=INK, linewidth=0.8))
+        look = {"color": text_color(fill), "ha": "center", "va": "center", "fontsize": 9}
+        right.text(x + 0.5, y + 0.5, f"{y}, {x}", **look)
+    for axes, title, (height, width) in (
+        (left, "SBUF tile, one partition", (rows, cols)),
+        (right, "output", (out_rows, out_cols)),
+    ):
+        axes.set_xlim(0, width)
+        axes.set_ylim(height, 0)
+        axes.set_aspect("equal")
+        axes.set_title(title, fontsize=11)
+        axes.set_xticks(np.arange(width) + 0.5, range(width))
+        axes.set_yticks(np.arange(height) + 0.5, range(height))
+        axes.set_xlabel("column")
+        axes.tick_params(length=0)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+    left.set_ylabel("row")
+    return show(fig, alt or describe_reads(reads), caption or describe_pattern(reads))
+
+
+def describe_pattern(reads: Reads) -> str:
+    """The access pattern in words: first element, then (stride, size) of each axis."""
+    pairs = zip(reads.strides, reads.sizes, strict=True)
+    steps = ", ".join(f"({stride}, {size})" for stride, size in pairs)
+    return f"Pattern in each partition: first element {reads.offset}, (stride, size) {steps}."
+
+
+def describe_reads(reads: Reads) -> str:
+    """What the picture shows, in words."""
+    shared = int((reads.readers > 1).sum())
+    unread = int((reads.readers == 0).sum())
+    padding = int((~reads.loaded).sum())
+    text = (
+        f"A tile of {reads.tile[0]}x{reads.tile[1]} elements and {reads.sizes[0]}x{reads.sizes[1]} "
+        f"outputs. Each output has a colour, and so have the {reads.sizes[2]}x{reads.sizes[3]} "
+        f"elements that it reads. {shared} elements are read by several outputs, {unread} by none."
+    )
+    return f"{text} {padding} hatched elements are padding." if padding else text

@@ -1,0 +1,259 @@
+"""Draws a computation's dataflow graph as inline SVG.
+
+Boxes are instructions, arrows run from an operand to its user, from top to bottom. Ink is
+`currentColor`, so the drawing follows the page's light or dark mode.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+
+from nkibook.hlo.calls import COLLECTIVES
+from nkibook.hlo.layers import Layout, layout
+from nkibook.hlo.parse import Computation, Instruction, ParsedModule
+
+_SHRINKS = 0.6  # at most, on a narrow page; beyond that it scrolls
+_FONT = 13  # px
+_CHARACTER = 7.85  # px a character of that size; monospaced fonts are 0.6 em wide
+_BOX = 44  # px, height: two lines of text
+_ROW = 84  # px from row to row
+_MARGIN = 8
+_LEGEND = 30
+_SHRINK = 0.75  # a narrow page scales the drawing down to this, then scrolls
+
+# Of the book's figures (nkibook.plots.COLORS): colours that colour-blind readers tell apart.
+_ORANGE, _BLUE = "#e69f00", "#56b4e9"
+# What the legend calls it: fill, outline.
+_KINDS = {
+    "parameter": ("none", "currentColor"),
+    "instruction": ("rgba(128,128,128,.14)", "currentColor"),
+    "custom call": ("rgba(230,159,0,.28)", _ORANGE),
+    "collective": ("rgba(86,180,233,.25)", _BLUE),
+}
+_RESULT = "result (ROOT)"
+_CSS = (
+    "html[data-theme=dark] .bd-content div.cell_output .text_html:has(figure.nki-hlo-graph)"
+    "{background:transparent;color:inherit;padding:0}"
+    ".nki-hlo-graph{margin:1rem 0;max-width:100%;overflow-x:auto}"
+    ".nki-hlo-graph svg{display:block;margin:auto;max-width:100%;height:auto}"
+)
+
+
+class HloGraph:
+    """A drawing that displays as inline SVG in a browser, and as a sentence elsewhere.
+
+    Attributes:
+        svg: the drawing, an `<svg>` element.
+        alt: what it shows, for readers who cannot see it; the same in every run.
+    """
+
+    def __init__(self, svg: str, alt: str) -> None:
+        self.svg = svg
+        self.alt = alt
+
+    def __repr__(self) -> str:
+        return f"Figure: {self.alt}"
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<figure class="nki-hlo-graph" tabindex="0"><style>{_CSS}</style>{self.svg}</figure>'
+        )
+
+
+def draw(
+    module: ParsedModule,
+    computation: Computation,
+    labels: Mapping[int, str],
+    kernels: Mapping[str, str],
+    max_nodes: int,
+) -> HloGraph:
+    """Draws one computation of a (shortened) module.
+
+    `labels` names parameters by number, `kernels` names what custom calls run, by instruction.
+    Raises ValueError when there are more than `max_nodes` instructions.
+    """
+    instructions = computation.instructions
+    if len(instructions) > max_nodes:
+        raise ValueError(
+            f"computation {computation.name!r} has {len(instructions)} instructions, and a graph "
+            f"of more than {max_nodes} is hard to read: draw another computation, read "
+            "text(short=True), or pass a larger max_nodes."
+        )
+    bodies = {c.name: c for c in module.computations}
+    captions = [_caption(i, labels, kernels, bodies) for i in instructions]
+    number = {i.name: n for n, i in enumerate(instructions)}
+    edges = [(number[o], n) for n, i in enumerate(instructions) for o in i.operands]
+    placed = layout(
+        [max(map(len, caption)) * _CHARACTER + 20 for caption in captions],
+        edges,
+        sink_near_use=[n for n, i in enumerate(instructions) if i.opcode in ("constant", "iota")],
+    )
+    alt = _describe(module, computation, labels, kernels)
+    return HloGraph(_svg(instructions, captions, placed, alt), alt)
+
+
+def kind_of(instruction: Instruction) -> str:
+    """Which of the legend's kinds an instruction is."""
+    if instruction.opcode == "custom-call":
+        return "custom call"
+    if instruction.opcode.removesuffix("-start") in COLLECTIVES:
+        return "collective"
+    return "parameter" if instruction.opcode == "parameter" else "instruction"
+
+
+def _caption(
+    instruction: Instruction,
+    labels: Mapping[int, str],
+    kernels: Mapping[str, str],
+    bodies: Mapping[str, Computation],
+) -> tuple[str, str]:
+    """The two lines in a box: what it is, and its shape."""
+    title = instruction.opcode
+    if instruction.opcode == "parameter":
+        title = labels.get(instruction.parameter_number, instruction.name)
+    elif instruction.opcode == "constant":
+        title = f"constant {_cut(instruction.literal, 16)}"
+    elif instruction.name in kernels:
+        title = f"{instruction.opcode}: {kernels[instruction.name]}"
+    elif instruction.opcode in ("fusion", "call"):
+        title = _cut(f"{instruction.opcode}: {', '.join(_inside(instruction, bodies))}", 44)
+    return title, _cut(str(instruction.shape), 36)
+
+
+def _inside(instruction: Instruction, bodies: Mapping[str, Computation]) -> list[str]:
+    """The operations that a fusion or call stands for, through nested ones."""
+    opcodes = []
+    for name in instruction.called_computations:
+        for inner in bodies[name].instructions:
+            if inner.opcode in ("fusion", "call"):
+                opcodes += _inside(inner, bodies)
+            elif inner.opcode not in ("parameter", "constant", "tuple", "get-tuple-element"):
+                opcodes.append(inner.opcode)
+    return opcodes
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _describe(
+    module: ParsedModule,
+    computation: Computation,
+    labels: Mapping[int, str],
+    kernels: Mapping[str, str],
+) -> str:
+    """The graph in words: every instruction and what it takes, where that stays readable."""
+
+    def name(instruction: Instruction) -> str:
+        if instruction.opcode == "parameter":
+            return labels.get(instruction.parameter_number, instruction.name)
+        kernel = kernels.get(instruction.name)
+        return instruction.name + (f" ({kernel})" if kernel else "")
+
+    steps = [
+        f"{name(i)} takes {', '.join(name(computation[o]) for o in i.operands)}"
+        for i in computation.instructions
+        if i.operands
+    ]
+    start = (
+        f"dataflow graph of {computation.name} in HLO module {module.name}, "
+        f"{len(computation.instructions)} instructions"
+    )
+    if len(steps) <= 12:
+        return f"{start}: {'; '.join(steps)}." if steps else f"{start}."
+    calls = [name(i) for i in computation.instructions if i.opcode == "custom-call"]
+    return f"{start}; custom calls: {', '.join(calls) if calls else 'none'}."
+
+
+def _svg(
+    instructions: tuple[Instruction, ...],
+    captions: list[tuple[str, str]],
+    placed: Layout,
+    alt: str,
+) -> str:
+    kinds = [kind for kind in _KINDS if any(kind_of(i) == kind for i in instructions)]
+    legend_width = sum(_legend_step(kind) for kind in [*kinds, _RESULT])
+    width = max(placed.width, legend_width) + 2 * _MARGIN
+    shift = (width - placed.width) / 2
+    height = max(placed.row) * _ROW + _BOX + _LEGEND + 2 * _MARGIN
+
+    parts = [_edge(route, shift) for route in placed.routes.values()]
+    for instruction, caption, x, row in zip(
+        instructions, captions, placed.x, placed.row, strict=True
+    ):
+        parts.append(_box(instruction, caption, x + shift, row * _ROW + _MARGIN))
+    parts.append(_legend(kinds, width / 2 - legend_width / 2, height - _LEGEND))
+    text = html.escape(alt)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{text}" '
+        f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'style="min-width:{_SHRINKS * width:.0f}px" '
+        f"font-family=\"ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace\" "
+        f'font-size="{_FONT}" fill="currentColor" text-anchor="middle">'
+        f"<title>{text}</title>{''.join(parts)}</svg>"
+    )
+
+
+def _box(instruction: Instruction, caption: tuple[str, str], x: float, y: float) -> str:
+    width = max(map(len, caption)) * _CHARACTER + 20
+    shape = _rectangle(kind_of(instruction), x - width / 2, y, width, _BOX, instruction.is_root)
+    title, below = (html.escape(line) for line in caption)
+    return (
+        f"<g><title>{html.escape(str(instruction))}</title>{shape}"
+        f'<text x="{x:.1f}" y="{y + 18:.1f}" font-weight="700">{title}</text>'
+        f'<text x="{x:.1f}" y="{y + 36:.1f}" opacity=".8">{below}</text></g>'
+    )
+
+
+def _rectangle(kind: str, x: float, y: float, width: float, height: float, is_root: bool) -> str:
+    fill, stroke = _KINDS[kind]
+    radius = height / 2 if kind == "parameter" else 4
+    line = 3 if is_root else 1.3
+    return (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
+        f'rx="{radius:.1f}" fill="{fill}" stroke="{stroke}" stroke-width="{line}"/>'
+    )
+
+
+def _edge(route: tuple[tuple[float, int], ...], shift: float) -> str:
+    """A smooth line through the route, from the lower side of a box to the upper side of one."""
+    points = []
+    for i, (x, row) in enumerate(route):
+        top = row * _ROW + _MARGIN
+        if i > 0:
+            points.append((x + shift, top))
+        if i < len(route) - 1:
+            points.append((x + shift, top + _BOX))
+    tip_x, tip_y = points[-1]
+    points[-1] = (tip_x, tip_y - 7)
+    path = f"M{points[0][0]:.1f},{points[0][1]:.1f}"
+    for i in range(1, len(points)):
+        (x0, y0), (x1, y1) = points[i - 1], points[i]
+        if i % 2 == 0:  # straight past the boxes of a row
+            path += f"L{x1:.1f},{y1:.1f}"
+        else:
+            middle = (y0 + y1) / 2
+            path += f"C{x0:.1f},{middle:.1f} {x1:.1f},{middle:.1f} {x1:.1f},{y1:.1f}"
+    # A drawn arrowhead: a marker needs an id, and ids must be unique on a page.
+    head = (
+        f"{tip_x:.1f},{tip_y:.1f} {tip_x - 4:.1f},{tip_y - 8:.1f} {tip_x + 4:.1f},{tip_y - 8:.1f}"
+    )
+    return (
+        f'<path d="{path}" fill="none" stroke="currentColor" stroke-width="1.3" opacity=".75"/>'
+        f'<polygon points="{head}" opacity=".75"/>'
+    )
+
+
+def _legend_step(label: str) -> float:
+    return len(label) * _CHARACTER + 48
+
+
+def _legend(kinds: list[str], x: float, y: float) -> str:
+    parts = []
+    for label in [*kinds, _RESULT]:
+        is_root = label == _RESULT
+        parts.append(_rectangle("instruction" if is_root else label, x, y + 6, 22, 13, is_root))
+        parts.append(f'<text x="{x + 28:.1f}" y="{y + 17:.1f}" text-anchor="start">{label}</text>')
+        x += _legend_step(label)
+    return "".join(parts)

@@ -1,0 +1,114 @@
+"""How HLO shows in a notebook and on a page: inline HTML, no script, no outside assets.
+
+Colours are the page's own (`currentColor`, transparent backgrounds), so light and dark mode both
+work; long lines scroll inside their box, so a phone shows the page unbroken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import re
+from typing import TYPE_CHECKING
+
+from nkibook.hlo.calls import COLLECTIVES
+from nkibook.hlo.shorten import without_source
+
+if TYPE_CHECKING:
+    from nkibook.hlo.module import HloModule
+
+# The first rule takes away the light plate that the rendered book's theme puts under HTML outputs
+# in dark mode; its selector repeats the theme's, to weigh as much. Orange and blue are those of
+# the book's figures.
+CSS = (
+    "html[data-theme=dark] .bd-content div.cell_output .text_html:has(div.nki-hlo)"
+    "{background:transparent;color:inherit;padding:0}"
+    ".nki-hlo{color:inherit;margin:1rem 0;min-width:0}"
+    ".nki-hlo .nki-head{font-size:.85em;opacity:.8;margin-bottom:.3rem}"
+    ".nki-hlo pre{background:rgba(128,128,128,.07);color:inherit;border:0;"
+    "border-radius:4px;margin:.2rem 0;padding:.6rem 0;overflow-x:auto;max-width:100%;"
+    "font-size:.85em;line-height:1.45;white-space:pre}"
+    ".nki-hlo code{display:block;width:max-content;min-width:100%;padding:0;"
+    "background:none;border:0;color:inherit;font-size:inherit}"
+    ".nki-hlo .nki-line{display:block;padding:0 .7rem;min-height:1.45em;"
+    "border-left:3px solid transparent}"
+    ".nki-hlo .nki-call{background:rgba(230,159,0,.22);border-left-color:#e69f00}"
+    ".nki-hlo .nki-coll{background:rgba(86,180,233,.2);border-left-color:#56b4e9}"
+    ".nki-hlo .nki-op{font-weight:700}"
+    ".nki-hlo .nki-note{opacity:.65}"
+    ".nki-hlo summary{cursor:pointer;font-size:.85em}"
+    ".nki-hlo-pair{display:flex;flex-wrap:wrap;gap:0 1rem}"
+    ".nki-hlo-pair>.nki-hlo{flex:1 1 24rem}"
+)
+
+_COMMENT = re.compile(r"(/\*.*?\*/)$")
+
+
+def module_html(module: HloModule) -> str:
+    """The module in short, then its custom calls' configs and the full text, folded."""
+    parts = [_short_html(module)]
+    for call in module.custom_calls:
+        if call.config is not None:
+            config = json.dumps(call.config, indent=2, sort_keys=True, ensure_ascii=False)
+            parts.append(_folded(f"backend_config of {call.kernel_name}, decoded", config))
+    full = without_source(str(module)).strip()
+    parts.append(_folded("full text (source paths left out)", full))
+    return f'<style>{CSS}</style><div class="nki-hlo">{"".join(parts)}</div>'
+
+
+@dataclasses.dataclass(frozen=True)
+class SideBySide:
+    """Two modules in two columns (one below the other on a narrow page)."""
+
+    left: HloModule
+    right: HloModule
+
+    def __repr__(self) -> str:
+        return f"{self.left.summary()}\n{self.right.summary()}"
+
+    def _repr_html_(self) -> str:
+        columns = "".join(
+            f'<div class="nki-hlo">{_short_html(module)}</div>'
+            for module in (self.left, self.right)
+        )
+        return f'<style>{CSS}</style><div class="nki-hlo-pair">{columns}</div>'
+
+
+def heading(module: HloModule) -> str:
+    """What a module is, in one line: who made it, at which stage, what stands out in it."""
+    counts = [(len(module.custom_calls), "custom call"), (len(module.collectives), "collective")]
+    notes = [f"{n} {what}{'s' if n > 1 else ''}" for n, what in counts if n]
+    return ", ".join([f"HLO {module.stage} XLA optimisation", *notes]) + f" ({module.origin})"
+
+
+def _short_html(module: HloModule) -> str:
+    lines = []
+    for text, instruction in module.short_lines():
+        opcode = "" if instruction is None else instruction.opcode
+        line = html.escape(text)
+        if opcode:
+            head, call, rest = line.partition(f" {opcode}(")
+            rest = _COMMENT.sub(r'<span class="nki-note">\1</span>', rest)
+            line = f'{head} <span class="nki-op">{opcode}</span>{call[len(opcode) + 1 :]}{rest}'
+        kind = " nki-call" if opcode == "custom-call" else ""
+        if opcode.removesuffix("-start") in COLLECTIVES:
+            kind = " nki-coll"
+        lines.append(_line(line, kind))
+    return f'<div class="nki-head">{html.escape(heading(module))}</div>{_pre("".join(lines))}'
+
+
+def _folded(title: str, text: str) -> str:
+    lines = "".join(_line(html.escape(line)) for line in text.split("\n"))
+    return f"<details><summary>{html.escape(title)}</summary>{_pre(lines)}</details>"
+
+
+def _line(content: str, kind: str = "") -> str:
+    # The newline shows where a viewer drops the style sheet; at the end of a block it takes no
+    # space.
+    return f'<span class="nki-line{kind}">{content}\n</span>'
+
+
+def _pre(content: str) -> str:
+    # A box that scrolls must be reachable by keyboard (WCAG 2.1.1).
+    return f'<pre tabindex="0"><code>{content}</code></pre>'

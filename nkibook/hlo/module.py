@@ -1,0 +1,229 @@
+"""The HLO module as an object: its text, what is in it, and how it shows in a notebook."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+
+from nkibook.hlo import calls, html, shorten
+from nkibook.hlo.calls import Collective, CustomCall
+from nkibook.hlo.graph import HloGraph, draw
+from nkibook.hlo.html import SideBySide
+from nkibook.hlo.parse import Computation, Instruction, ParsedModule, parse_module
+
+
+class HloUnavailable(RuntimeError):
+    """This form of the module cannot be had here; the message says why."""
+
+
+class HloModule:
+    """An HLO module as XLA printed it.
+
+    `str()` and `print()` give XLA's text, unchanged. In a notebook the module shows in short,
+    custom calls highlighted, with the rest folded away.
+
+    Attributes:
+        stage: "before" or "after" XLA's optimisation.
+        origin: who made it, with version, for example "JAX 0.7.0".
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        origin: str,
+        stage: str = "before",
+        stablehlo: str | None = None,
+        labels: Mapping[int, str] | None = None,
+        before: HloModule | None = None,
+        after: Callable[[], tuple[str, str]] | None = None,
+    ) -> None:
+        """Wraps a module's text; `torch_hlo` and `jax_hlo` call this.
+
+        `labels` names the entry's parameters by number (by default, from the metadata).
+        `before` is the module this one was optimised from. `after` compiles, and returns the
+        optimised text and the name of the XLA backend.
+        """
+        self.stage = stage
+        self.origin = origin
+        self._text = text
+        self._stablehlo = stablehlo
+        self._labels = labels
+        self._before = before
+        self._compile = after
+
+    # Text.
+
+    def __str__(self) -> str:
+        return self._text
+
+    def text(self, *, short: bool = False) -> str:
+        """The module's text: XLA's own, or with `short=True` one to read line by line.
+
+        The short text is the same in every run. It has no metadata, source paths or layouts,
+        names are numbered anew, long strings are cut, and a comment gives what a parameter of the
+        entry computation is called in the function.
+        """
+        if not short:
+            return self._text
+        return "\n".join(line for line, _ in self.short_lines()) + "\n"
+
+    def short_lines(self) -> list[tuple[str, Instruction | None]]:
+        """The lines of the short text, each with its (shortened) instruction, or None."""
+        return list(shorten.lines(self._short, self.labels))
+
+    @property
+    def stablehlo(self) -> str:
+        """The StableHLO (MLIR) text this module was converted from.
+
+        Raises HloUnavailable for modules that do not come from JAX's lowering.
+        """
+        if self._stablehlo is None:
+            raise HloUnavailable(
+                f"{self.origin} gives no StableHLO for a module {self.stage} optimisation: "
+                "jax_hlo(...).stablehlo has it."
+            )
+        return self._stablehlo
+
+    # Before and after XLA's optimisation.
+
+    @property
+    def before(self) -> HloModule:
+        """The module before XLA's optimisation (itself, if it is that one)."""
+        return self if self._before is None else self._before
+
+    @functools.cached_property
+    def after(self) -> HloModule:
+        """The module after XLA's optimisation: fusions, schedule, collectives. Compiles it.
+
+        Raises HloUnavailable where it cannot be had: torch_xla keeps the optimised module to
+        itself.
+        """
+        if self.stage == "after":
+            return self
+        if self._compile is None:
+            raise HloUnavailable(
+                f"{self.origin} does not give out the module after optimisation. On a Neuron "
+                "device neuronx-cc compiles the module before it. To see what XLA's CPU backend "
+                "does with the same expression, use jax_hlo(...).after."
+            )
+        text, backend = self._compile()
+        origin = f"{self.origin}, XLA backend {backend}"
+        return HloModule(text, origin=origin, stage="after", labels=self._labels, before=self)
+
+    # What is in it.
+
+    @functools.cached_property
+    def parsed(self) -> ParsedModule:
+        """The parsed module. Raises HloParseError if the text is in an unknown dialect."""
+        return parse_module(self._text)
+
+    @functools.cached_property
+    def _short(self) -> ParsedModule:
+        return shorten.shorten(self.parsed)
+
+    @functools.cached_property
+    def _short_names(self) -> dict[tuple[str, str], str]:
+        """Short names of instructions, by computation and name in the full text."""
+        return {
+            (c.name, full.name): short.name
+            for c, s in zip(self.computations, self._short.computations, strict=True)
+            for full, short in zip(c.instructions, s.instructions, strict=True)
+        }
+
+    @property
+    def name(self) -> str:
+        return self.parsed.name
+
+    @property
+    def computations(self) -> tuple[Computation, ...]:
+        """All computations, as printed: reducers, fusion and loop bodies, and the entry."""
+        return self.parsed.computations
+
+    @property
+    def entry(self) -> Computation:
+        """The computation that runs; its parameters are the module's inputs."""
+        return self.parsed.entry
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """The instructions of the entry computation, each after its operands."""
+        return self.entry.instructions
+
+    @property
+    def labels(self) -> dict[int, str]:
+        """What the entry's parameters are called in the function, by parameter number."""
+        if self._labels is not None:
+            return dict(self._labels)
+        found = {p.parameter_number: p.op_name for p in self.entry.parameters}
+        return {number: name for number, name in found.items() if name}
+
+    @functools.cached_property
+    def custom_calls(self) -> tuple[CustomCall, ...]:
+        """Every custom call in the module. An NKI kernel's target is `nkibook.hlo.NKI_TARGET`."""
+        return calls.find_custom_calls(self.parsed)
+
+    @functools.cached_property
+    def collectives(self) -> tuple[Collective, ...]:
+        """Every collective in the module. They appear after partitioning, so ask `.after`."""
+        return calls.find_collectives(self.parsed)
+
+    def count(self, opcode: str) -> int:
+        """How many instructions have this opcode, in all computations."""
+        return sum(i.opcode == opcode for c in self.computations for i in c.instructions)
+
+    # Pictures.
+
+    def graph(self, computation: str | None = None, *, max_nodes: int = 60) -> HloGraph:
+        """Draws the dataflow of a computation: instructions, and who uses whose result.
+
+        Args:
+            computation: name of the computation, as in the full text; the entry by default.
+            max_nodes: the most instructions to draw.
+
+        Raises:
+            KeyError: there is no such computation.
+            ValueError: it has more instructions than `max_nodes`.
+        """
+        names = [c.name for c in self.computations]
+        name = self.entry.name if computation is None else computation.lstrip("%")
+        if name not in names:
+            raise KeyError(f"no computation {name!r} in module {self.name!r}; it has {names}")
+        index = names.index(name)
+        full, short = self.computations[index], self._short.computations[index]
+        labels = self.labels if full.is_entry else {}
+        kernels = {
+            self._short_names[c.computation, c.name]: c.kernel_name
+            for c in self.custom_calls
+            if c.computation == name
+        }
+        return draw(self._short, short, labels, kernels, max_nodes)
+
+    def side_by_side(self, other: HloModule | None = None) -> SideBySide:
+        """Shows two modules in two columns: this one and `other`, by default before and after."""
+        left, right = (self.before, self.after) if other is None else (self, other)
+        return SideBySide(left, right)
+
+    # Notebook display.
+
+    def summary(self) -> str:
+        """One line a fact: parameters, custom calls, collectives. The same in every run."""
+        heading = f"HLO module {self._short.name}, {self.stage} optimisation"
+        facts = [
+            str(dataclasses.replace(call, name=self._short_names[call.computation, call.name]))
+            for call in (*self.custom_calls, *self.collectives)
+        ]
+        return "\n  ".join([heading, *facts])
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def _repr_pretty_(self, printer, cycle: bool) -> None:
+        # XLA's CPU backend splits work by the machine's cores, so the optimised text is not the
+        # same everywhere. Before optimisation it is, and says more than a summary.
+        short = self.stage == "before" and len(self.instructions) <= 40
+        printer.text(self.text(short=True).rstrip() if short else self.summary())
+
+    def _repr_html_(self) -> str:
+        return html.module_html(self)

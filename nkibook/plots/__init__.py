@@ -1,0 +1,32 @@
+"""Figures of the book: one look, drawn by code, readable in light and dark mode.
+
+A notebook asks this package for a picture and gets back an object that displays as inline SVG
+in a browser and as one line of text, ``Figure: <what it shows>``, everywhere else. Draw your own
+with :func:`subplots` and :func:`show`, or use the ready-made :func:`tile_grid`, :func:`memory_bar`,
+:func:`timing`, :func:`sweep` and :func:`timeline`.
+"""
+
+from nkibook.plots.diagrams import arrow, box, memory_bar, note
+from nkibook.plots.figure import COLORS, DARK, INK, LIGHT, Figure, show, style, subplots
+from nkibook.plots.tiles import draw_tiles, tile_grid
+from nkibook.plots.times import sweep, timeline, timing
+
+__all__ = [
+    "COLORS",
+    "DARK",
+    "INK",
+    "LIGHT",
+    "Figure",
+    "arrow",
+    "box",
+    "draw_tiles",
+    "memory_bar",
+    "note",
+    "show",
+    "style",
+    "subplots",
+    "sweep",
+    "tile_grid",
+    "timeline",
+    "timing",
+]

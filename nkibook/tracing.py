@@ -1,0 +1,66 @@
+"""What a kernel's trace says about a launch, for pictures.
+
+The simulator writes down every instruction of a kernel. These functions read from there which
+part of a tensor each kernel instance touches. There is no such record on a Neuron instance.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+import kernels
+
+Owner = tuple[int, ...] | int
+Tile = tuple[int, int, int, int, Owner]
+
+
+def written_tiles(
+    kernel: Any, *args: Any, output: int = 0, by: Literal["program", "core"] = "program"
+) -> list[Tile]:
+    """The rectangles of a 2-D output that a launch writes, one a store.
+
+    Args:
+        kernel: an NKI kernel bound to its grid, `kernel[2, 2]`.
+        *args: its arguments: NumPy arrays, or anything NumPy can convert; only shapes and dtypes
+            matter.
+        output: which output of the kernel.
+        by: whether a tile's owner is the program id, `(0, 1)`, or the number of the NeuronCore.
+
+    Returns:
+        (row0, row1, col0, col1, owner) for each tile, row1 and col1 exclusive, in launch order:
+        what `nkibook.plots.tile_grid` draws.
+
+    Raises:
+        RuntimeError: on a Neuron instance, where kernels leave no trace.
+        ValueError: the output is not 2-D, or a store is not a rectangle.
+    """
+    if kernels.backend != "nkisim":
+        raise RuntimeError(
+            f"the backend is {kernels.backend!r}, which keeps no trace of a kernel: draw the tiles "
+            "on a machine without the Neuron SDK, where nkisim runs the kernel."
+        )
+    arrays = [np.asarray(a) if hasattr(a, "shape") else a for a in args]
+    program = kernel.specialize(arrays, {}).program
+    spec = program.outputs[output]
+    if len(spec.shape) != 2:
+        raise ValueError(
+            f"output {output} of {kernel.__name__} has shape {spec.shape}: only a 2-D tensor can "
+            "be drawn as tiles."
+        )
+    buffer = program.output_buffers[output]
+    grid = program.trace.grid
+    tiles: list[Tile] = []
+    for instr in program.instructions:
+        for written in instr.outs:
+            if written.buffer is not buffer:
+                continue
+            if not written.is_box or instr.where is not None:
+                raise ValueError(
+                    f"{kernel.__name__} stores {written.describe()}, which is not a rectangle."
+                )
+            (row, col), (rows, cols) = written.offsets, written.shape
+            owner = grid.core(instr.program) if by == "core" else grid.coordinates(instr.program)
+            tiles.append((row, row + rows, col, col + cols, owner))
+    return tiles

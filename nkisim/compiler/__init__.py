@@ -1,0 +1,1 @@
+"""What a compiler does to the instruction stream: folding, joining, fusing, choosing engines."""

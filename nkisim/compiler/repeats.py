@@ -1,0 +1,179 @@
+"""Computations and loads that the compiler does not repeat.
+
+* A computation that an iteration repeats on the same inputs as the one before is done once, and so
+  is a load that an innermost loop repeats.
+* What was loaded for the Tensor Engine alone is kept, and not loaded again in whatever loop. That
+  goes for what was used last, up to `Timing.kept_operand_bytes` a partition. On v2 these are none:
+  loads are done where the text has them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from nkisim.frontends.neuronxcc.tensors.index import Affine
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.instruction import Engine, Instruction
+from nkisim.ir.memory import Role
+from nkisim.schedule.dma import DMA
+from nkisim.schedule.storage import Step, Storage
+from nkisim.schedule.tasks import Work
+
+# An iteration's result is kept for the next one when it takes at most this much of a partition.
+_KEEP_BYTES = 32 * 1024
+
+_NEVER_SHARED = frozenset({"nc_matmul", "nc_transpose", "memset", "rand", "random_seed", "dropout"})
+
+
+def without_repeats(
+    steps: Sequence[Step], storage: Storage, work: Work, room: int = 0
+) -> list[Step]:
+    """Drop what the next iteration of a loop would compute again from the same inputs, and what a
+    later one of any loop would load again of the newest operands of matmuls.
+
+    A tile that is found to equal another one goes by that one's number from there on.
+
+    Args:
+        steps: in program order.
+        storage: of what they touch.
+        work: takes notes of what was dropped.
+        room: bytes a partition of such operands that are kept.
+    """
+    _find_shared(storage)
+    # HBM may hold something before it is written.
+    written = {n for n, memory in work.memory.items() if not memory.space.on_chip}
+    version: dict[int, int] = {}  # of what is written more than once
+    for step in steps:
+        for number, _ in step.writes:
+            if number in written:
+                version[number] = 0
+            else:
+                written.add(number)
+    operands = _Operands(steps, room)
+    found: dict[tuple, tuple[int, tuple]] = {}
+    same: dict[int, int] = {}
+    hoisted: dict[str, int] = defaultdict(int)
+    kept = []
+    for step in steps:
+        i, form, reads = step.instr, step.form, step.reads
+        if same:
+            for number, _ in reads:
+                if number in same:
+                    reads = step.reads = [(same.get(n, n), part) for n, part in reads]
+                    break
+        if form.shared is not None and i.loops and step.writes[0][0] not in version:
+            key = (form.shared, *reads)
+            if form.computes:  # copies share the form of their origin, not its coordinates
+                key += tuple([x for x in i.ins if type(x) is Affine])
+            if version:
+                for number, _ in reads:
+                    if number in version:
+                        key += (version[number],)
+            result = step.writes[0][0]
+            before = found.get(key)
+            load = i.opcode == "dma_copy"
+            held = load and room and operands.holds(key, step)
+            if before is not None and (held or _next_iteration(before[1], i.loops, load)):
+                same[result] = before[0]
+                work.kept.add(before[0])
+                found[key] = (before[0], i.loops)
+                hoisted[form.label] += 1
+                continue
+            found[key] = (result, i.loops)
+        if version:
+            for number, _ in step.writes:
+                if number in version:
+                    version[number] += 1
+        kept.append(step)
+    for label, times in hoisted.items():
+        work.choices[f"{label} hoisted out of a loop"] += times
+    return kept
+
+
+class _Operands:
+    """Tiles that were loaded for the Tensor Engine alone, as far as they are kept.
+
+    Args:
+        steps: of the program.
+        room: bytes a partition for them. Those used last stay.
+    """
+
+    def __init__(self, steps: Sequence[Step], room: int) -> None:
+        self._left = room
+        self._nbytes: dict[tuple, int] = {}  # by what was loaded
+        tensor = Engine.TENSOR
+        self._others = {  # tiles that other engines, or stores, read
+            number
+            for step in (steps if room else ())
+            if step.instr.engine is not tensor
+            for number, _ in step.reads
+        }
+
+    def holds(self, key: tuple, load: Step) -> bool:
+        """Whether what a load brings is there. It is from now on, for a while.
+
+        Args:
+            key: what it loads.
+            load: the load.
+        """
+        if load.writes[0][0] in self._others:
+            return False
+        nbytes = self._nbytes.pop(key, None)
+        held = nbytes is not None
+        if nbytes is None:
+            nbytes = load.instr.outs[0].buffer.partition_bytes
+            self._left -= nbytes
+        self._nbytes[key] = nbytes
+        while self._left < 0:
+            self._left += self._nbytes.pop(next(iter(self._nbytes)))
+        return held
+
+
+def _find_shared(storage: Storage) -> None:
+    """Number the computations that a later iteration may share, up to the tiles they read."""
+    numbers: dict[tuple, int] = {}
+    for form in storage.forms.values():
+        key = _computation(form.instr, storage)
+        if key is not None:
+            try:
+                form.shared = numbers.setdefault(key, len(numbers))
+            except TypeError:  # an attribute that cannot be compared
+                continue
+
+
+def _computation(i: Instruction, storage: Storage) -> tuple | None:
+    """What an instruction does to the tiles that it reads; None if it is not to be shared."""
+    load = i.opcode == "dma_copy" and not i.ins[0].space.on_chip
+    if i.opcode in _NEVER_SHARED or (i.opcode in DMA and not load) or len(i.outs) != 1:
+        return None
+    out = i.outs[0]
+    b = out.buffer
+    if (
+        b.role is not Role.LOCAL
+        or not b.space.on_chip
+        or b.placed
+        or i.where is not None
+        or b.partition_bytes > _KEEP_BYTES
+        or not storage.whole_tile(out)
+        # Of memory that several tiles placed by hand share, parts are not told apart.
+        or not all(map(storage.alone, i.tiles_in))
+    ):
+        return None
+    # Which part of a tile it reads is compared with the tile's number.
+    ins = [None if isinstance(x, Tensor) else x for x in i.ins]
+    return i.opcode, out.shape, out.dtype, *ins, *i.attrs.items()
+
+
+def _next_iteration(before: tuple, now: tuple, innermost: bool) -> bool:
+    """Whether one loop only has moved on, by one iteration, between two places in the loops."""
+    if len(before) != len(now):
+        return False
+    moved = -1
+    for depth, (loop, i) in enumerate(before):
+        same, j = now[depth]
+        if i != j:
+            if moved >= 0 or loop != same or j != i + 1:
+                return False
+            moved = depth
+    return moved == len(now) - 1 if innermost else moved >= 0

@@ -1,0 +1,272 @@
+"""What goes wrong in a kernel, said so that the reader can mend it.
+
+Every diagnosed error names the kernel line, the offending value, the rule it breaks and the fix.
+`locate` finds the kernel line: the innermost stack frame that is not the simulator's own code.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import os
+import sys
+import warnings
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from nkisim.ir.instruction import Instruction
+    from nkisim.ir.trace import Trace
+
+# Code that kernels call. NumPy hands some calls on: `np.sum(tile)`.
+_PACKAGES = tuple(
+    [os.path.dirname(os.path.abspath(f)) + os.sep for f in (os.path.dirname(__file__), np.__file__)]
+)
+
+
+class Location(NamedTuple):
+    """A line of user source: the kernel line that an instruction or an error comes from."""
+
+    filename: str
+    lineno: int
+    function: str
+
+    @property
+    def text(self) -> str:
+        """The source line, stripped; empty when the source cannot be read."""
+        return linecache.getline(self.filename, self.lineno).strip()
+
+    def __str__(self) -> str:
+        folder, name = os.path.split(self.filename)
+        if "ipykernel_" in folder:  # the file that IPython invents for a notebook cell
+            return f"this notebook cell, line {self.lineno} in {self.function}"
+        return f"{name}:{self.lineno} in {self.function}"
+
+
+# By the identity of the code, which has no fast hash, and the position in it: to find the line,
+# Python goes through a table. The code is kept so that the identity stays.
+_locations: dict[tuple[int, int], tuple[Location, CodeType]] = {}
+_lines: dict[Location, Location] = {}  # one object a line
+
+
+@functools.cache
+def _is_own(filename: str) -> bool:
+    """Whether a file is of the simulator, or of NumPy."""
+    return filename.startswith(_PACKAGES)
+
+
+def caller(depth: int = 1) -> FrameType | None:
+    """The innermost frame outside `nkisim` and NumPy: the kernel's. None when there is none.
+
+    Args:
+        depth: how many frames further out to begin; those before are the simulator's own.
+    """
+    frame = sys._getframe(depth)
+    while frame is not None and _is_own(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def locate() -> Location | None:
+    """The user's kernel line: that of `caller`. None when there is none.
+
+    It takes the longer, the more of the simulator's calls lie between: Python makes an object of
+    each frame that is looked at.
+    """
+    frame = sys._getframe(2)
+    while frame is not None:
+        code, at = frame.f_code, frame.f_lasti
+        found = _locations.get((id(code), at))
+        if found is not None:
+            return found[0]
+        if not _is_own(code.co_filename):
+            line = Location(code.co_filename, frame.f_lineno, code.co_name)
+            line = _lines.setdefault(line, line)
+            _locations[id(code), at] = line, code
+            return line
+        frame = frame.f_back
+    return None
+
+
+class KernelError(Exception):
+    """A kernel does what hardware or the compiler would reject.
+
+    Args:
+        problem: what is wrong, with the offending value.
+        rule: the rule that is broken.
+        fix: what to change.
+        code: the name that AWS's error reference (`nki.errors`) gives it, where it has one.
+        location: the kernel line; found on the stack when not given.
+
+    Attributes:
+        trace: what was written down of the kernel before the error; None outside of one.
+        instruction: the instruction that was refused, when it is one.
+        made: how many there were so far, whether raised, shown or dropped.
+    """
+
+    made = 0
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        rule: str,
+        fix: str,
+        code: str | None = None,
+        location: Location | None = None,
+    ) -> None:
+        KernelError.made += 1
+        self.problem = problem
+        self.rule = rule
+        self.fix = fix
+        self.code = code
+        self.location = location or locate()
+        self.trace: Trace | None = None
+        self.instruction: Instruction | None = None
+        super().__init__(self.report())
+
+    def report(self) -> str:
+        """The whole message: problem, place, rule, fix."""
+        lines = [self.problem if self.code is None else f"{self.problem} [{self.code}]"]
+        if self.location is not None:
+            lines.append(f"  at:   {self.location}")
+            if self.location.text:
+                lines.append(f"        {self.location.text}")
+        lines += [f"  rule: {self.rule}", f"  fix:  {self.fix}"]
+        return "\n".join(lines)
+
+    def __reduce__(self):
+        return (_rebuild, (type(self), self.problem, self.rule, self.fix, self.code, self.location))
+
+
+def _rebuild(cls, problem, rule, fix, code, location):
+    return cls(problem, rule=rule, fix=fix, code=code, location=location)
+
+
+class OutOfBoundsError(KernelError, IndexError):
+    """An access pattern leaves its tensor."""
+
+
+class UninitializedReadError(KernelError):
+    """An instruction reads memory that nothing wrote."""
+
+
+class TileSizeError(KernelError, ValueError):
+    """A tile is larger than the memory or the instruction allows."""
+
+
+class MemorySpaceError(KernelError, TypeError):
+    """An operand lives in a memory that the instruction cannot reach."""
+
+
+class DTypeError(KernelError, TypeError):
+    """A data type that the hardware or the instruction does not have."""
+
+
+class ShapeError(KernelError, ValueError):
+    """Operand shapes that do not fit together."""
+
+
+class IndexingError(KernelError, TypeError):
+    """An index expression that has no access pattern."""
+
+
+class RaceError(KernelError):
+    """Two kernel instances touch the same memory, and at least one writes."""
+
+
+class ScopeError(KernelError):
+    """A tile is used outside of the loop iteration that made it."""
+
+
+class LoopError(KernelError):
+    """Iterations of an affine_range loop depend on one another."""
+
+
+class CounterError(KernelError):
+    """A loop counts in Python, across iterations of which the compiler traces one."""
+
+
+class PlacementError(KernelError, ValueError):
+    """A tile placed by hand is at an illegal address, or overwrites another that is alive."""
+
+
+class AccumulationError(KernelError):
+    """Matmuls accumulate in PSUM in a way that the Tensor Engine does not."""
+
+
+class RangeError(KernelError, ValueError):
+    """An activation function is given a number for which it is not valid."""
+
+
+class ParameterError(KernelError, TypeError):
+    """A kernel argument is used, or passed, in a way that kernels do not allow."""
+
+
+class OutputError(KernelError, ValueError):
+    """A kernel output is missing, in the wrong memory, or never written."""
+
+
+class ControlFlowError(KernelError, TypeError):
+    """Python control flow depends on a value that is not known while tracing."""
+
+
+class UnknownNameError(KernelError, AttributeError):
+    """A name that a module of NKI, or a tensor, does not have."""
+
+
+class ReadOnlyError(KernelError, AttributeError):
+    """An attribute of a tensor is assigned to."""
+
+
+class UnsupportedError(KernelError, NotImplementedError):
+    """A documented feature that this simulator does not have yet."""
+
+
+class TraceContextError(KernelError, RuntimeError):
+    """An NKI function is called where no kernel is being traced."""
+
+
+def index_error(
+    index: int, size: int, problem: str, *, rule: str, fix: str, location: Location | None
+) -> IndexError:
+    """An index that a tile held, out of range when the kernel ran.
+
+    The exception is a plain IndexError in NumPy's words, as the SDK's simulator raises it. The
+    teaching message is its note, which Python prints below it.
+
+    Args:
+        index, size: the flat element address and the elements that there are.
+        problem, rule, fix, location: as for KernelError.
+    """
+    error = IndexError(f"index {index} is out of bounds for axis 0 with size {size}")
+    error.add_note(OutOfBoundsError(problem, rule=rule, fix=fix, location=location).report())
+    return error
+
+
+class NkiWarning(UserWarning):
+    """A check that was turned down from an error, or something that is merely slow."""
+
+
+def warn(error: KernelError) -> None:
+    """Show `error` as a warning, placed at the kernel line."""
+    place = error.location or Location("<nki>", 1, "")
+    warnings.warn_explicit(str(error), NkiWarning, place.filename, place.lineno)
+
+
+class NotUniform(Exception):
+    """The iterations of a loop differ in more than their addresses, or may do
+    (nkisim.trace.rolling).
+
+    Attributes:
+        loop: the kernel line of the loop, or ~axis of the launch grid; None when it is not known.
+        brief: whether less of the loop was traced than usual, because an earlier execution had
+            shown its iterations to be alike.
+    """
+
+    def __init__(self, reason: str, loop: Location | int | None = None) -> None:
+        super().__init__(reason)
+        self.loop = loop
+        self.brief = False

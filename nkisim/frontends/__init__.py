@@ -1,0 +1,1 @@
+"""The dialects of NKI. Only these packages know how a kernel is written."""

@@ -1,0 +1,272 @@
+"""Checking and broadcasting the operands of an operation."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
+from nkisim.frontends.neuronxcc.lowering.memory import ndarray
+from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, Mask, as_int
+from nkisim.frontends.neuronxcc.tensors.reshaping import as_tile, once
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.memory import Space
+from nkisim.ir.restriction import Restriction
+from nkisim.trace.loop_index import LoopIndex
+from nkisim.trace.tracer import current
+
+
+def number(value: object) -> object:
+    """`value`, a Python or NumPy number of at most 32 bits. Raises DTypeError for anything else."""
+    if type(value) is float:  # mostly
+        return value
+    if type(value) is LoopIndex:
+        value = as_int(value)
+    if isinstance(value, IndexTensor):
+        raise DTypeError(
+            "an index tensor is used as data",
+            rule="nl.arange and nl.mgrid describe addresses; they are not memory",
+            fix="materialise it as a tile with nisa.iota",
+        )
+    if isinstance(value, Mask):
+        raise DTypeError(
+            "a mask is used as data",
+            rule="a mask, a comparison of nl.arange / nl.mgrid expressions, says where an "
+            "operation computes",
+            fix="pass it as mask=, or choose with it: nl.where(mask, x, y), nisa.affine_select",
+        )
+    if isinstance(value, Tensor):
+        raise DTypeError(
+            f"{value.describe()} is given where a number is wanted",
+            rule="the number is part of the instruction, and known while tracing",
+            fix="copy the tile with nl.broadcast_to or nl.copy, or compute with it",
+        )
+    if not np.isscalar(value) or isinstance(value, str | bytes | complex):
+        raise DTypeError(
+            f"operand {brief(value)} is neither a tile nor a number",
+            rule="operands are on-chip tiles, Python numbers or NumPy scalars",
+            fix="pass arrays as kernel arguments and nl.load them",
+        )
+    if isinstance(value, int | np.integer) and not -(2**31) <= value < 2**32:
+        raise DTypeError(
+            f"operand {value} has more than 32 bits",
+            rule="integers have 32 bits at most: -2**31..2**31-1, or 0..2**32-1 without sign",
+            fix="pass a float, or compute in two halves",
+        )
+    return value
+
+
+def require_tensor(what: str, x: object) -> None:
+    """Raises ParameterError unless `x` is a Tensor; `what` names the function."""
+    if not isinstance(x, Tensor):
+        raise ParameterError(
+            f"{what} is given {brief(x)}",
+            rule=f"{what} takes an NKI tensor",
+            fix="pass the array as an argument of the kernel, or, if it never changes, "
+            "nl.shared_constant(array)"
+            if isinstance(x, np.ndarray)
+            else "pass a kernel argument, an nl.ndarray or a tile",
+        )
+
+
+def brief(x: object) -> str:
+    """An argument, short enough for a message."""
+    shape = getattr(x, "shape", None)
+    kind = type(x).__name__
+    return f"{x!r} ({kind})" if shape is None else f"a {kind} of shape {tuple(shape)}"
+
+
+def require_on_chip(op: str, tile: Tensor) -> None:
+    """Raises MemorySpaceError when `tile` is in HBM; `op` names the function."""
+    if not tile.space.on_chip:
+        raise MemorySpaceError(
+            f"nl.{op} is given {tile.describe()}",
+            rule="compute engines reach SBUF and PSUM only; HBM is reached by DMA",
+            fix="nl.load the tensor into SBUF first",
+            code="err_unsupported_memory",
+        )
+
+
+def spread(tile: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`tile` with the shape of the iteration domain: a view, or a copy across partitions."""
+    if tile.shape == shape:
+        return tile
+    wide = tile.broadcast_to(shape)
+    if tile.ndim == len(shape) and tile.shape[0] == shape[0]:
+        return wide
+    row = (shape[0],) + (tile.shape[1:] if tile.ndim == len(shape) else shape[1:])
+    spread = ndarray(row, tile.dtype, name=tile.derived_name)
+    current().emit("partition_broadcast", (spread,), (tile.broadcast_to(row),))
+    return spread.broadcast_to(shape)
+
+
+def fit(value: Tensor, target: Tensor, what: str) -> Tensor:
+    """`value` broadcast to the shape of `target`."""
+    if value.shape == target.shape:
+        return value
+    if value.space.on_chip:
+        value = as_tile(value)
+    try:
+        return spread(value, target.shape)
+    except ShapeError:
+        raise ShapeError(
+            f"{what}: {value.describe()} does not fit {target.describe()}",
+            rule="the value's shape equals the target's, or broadcasts to it",
+            fix="index the target with the same tile axes as the value",
+        ) from None
+
+
+def require_tile(what: str, x: object) -> Tensor:
+    """`x` as an on-chip tile with a partition and a free axis.
+
+    Raises:
+        ParameterError: `x` is not a tensor.
+        MemorySpaceError: `x` is in HBM.
+    """
+    require_tensor(what, x)
+    if not x.space.on_chip:
+        raise MemorySpaceError(
+            f"{what} is given {x.describe()}",
+            rule="compute engines reach SBUF and PSUM only; HBM is reached by DMA",
+            fix="nl.load the tensor into SBUF first",
+            code="err_unsupported_memory",
+        )
+    return as_tile(x)
+
+
+def lane_operand(what: str, x: object, domain: Tensor, code: str | None = None) -> Tensor | float:
+    """A number, or a (partitions, 1) tile spread over the free axes of `domain`.
+
+    Args:
+        what: the operand, for messages.
+        x: what it was given.
+        domain: the tile that the instruction goes over.
+        code: AWS's name for the error that a tile of another shape is.
+
+    Raises:
+        ShapeError: a tile that does not have one element a partition.
+    """
+    if not isinstance(x, Tensor):
+        return number(x)
+    vector = once(require_tile(what, x))
+    if vector.shape[0] != domain.shape[0] or vector.size != domain.shape[0]:
+        raise ShapeError(
+            f"{what} is {vector.describe()}, for data of shape {domain.shape}",
+            rule=f"it is a number or a tile of shape ({domain.shape[0]}, 1): one element for each "
+            "partition of the data",
+            fix="index one column of the tile, or use nisa.tensor_tensor for a whole tile",
+            code=code,
+        )
+    return lane_view(vector, domain).broadcast_to(domain.shape)
+
+
+def lane_view(vector: Tensor, domain: Tensor) -> Tensor:
+    """A tile with one element a partition, with as many axes as `domain`."""
+    while vector.ndim > domain.ndim:
+        vector = vector[..., 0]
+    while vector.ndim < domain.ndim:
+        vector = vector.expand_dims(vector.ndim)
+    return vector
+
+
+def lane_result(what: str, x: object, domain: Tensor) -> Tensor:
+    """A (partitions, 1) tile that an instruction writes one element a partition into."""
+    vector = once(require_tile(what, x))
+    if vector.shape[0] != domain.shape[0] or vector.size != domain.shape[0]:
+        raise ShapeError(
+            f"{what} is {vector.describe()}, for data of shape {domain.shape}",
+            rule=f"it is a tile of shape ({domain.shape[0]}, 1): one element a partition",
+            fix=f"declare nl.ndarray(({domain.shape[0]}, 1), dtype=nl.float32)",
+        )
+    return lane_view(vector, domain)
+
+
+def narrow(x: Tensor, left: Restriction, axes: tuple[int, ...] | None = None) -> Tensor:
+    """The part of `x` that a restriction of the iteration domain leaves.
+
+    Args:
+        x: an operand whose leading axes are the domain's.
+        left: what a mask leaves of the domain.
+        axes: the axes that `x` shares with the domain; all when None.
+    """
+    if axes is None:
+        return x.restrict(left.box)
+    box = tuple(left.box[d] if d in axes else (0, n) for d, n in enumerate(x.shape))
+    return x.restrict(box)
+
+
+def same_shape(what: str, a: Tensor, b: Tensor) -> None:
+    """Raises ShapeError unless two tiles have equal partitions and elements a partition."""
+    if a.shape != b.shape:
+        raise ShapeError(
+            f"{what} of {a.describe()} and {b.describe()}",
+            rule="the tiles have the same partitions and the same elements a partition",
+            fix="index both with the same axes; for one element a partition use nisa.tensor_scalar",
+            code="err_num_partition_mismatch" if a.shape[0] != b.shape[0] else None,
+        )
+
+
+def same_elements(what: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Two tiles as views of one shape, that of the first: an instruction knows partitions and the
+    elements of each, in order. A free axis of size 1 is read again and again where the other tile
+    has more, which is an access pattern with a step of 0, as is a tile of one element a partition.
+
+    Raises:
+        ShapeError: other partitions, or other elements a partition.
+    """
+    if a.shape == b.shape:
+        return a, b
+    if a.shape[:1] == b.shape[:1]:
+        of_a, of_b = prod(a.shape[1:]), prod(b.shape[1:])
+        if of_b == 1:
+            b = lane_view(b, a)
+        elif of_a == 1:
+            a = lane_view(a, b)
+        elif of_a == of_b and not _spread_over_each_other(a, b):
+            b = b.reshape(a.shape)
+        if _spread_over_each_other(a, b):
+            shape = tuple(map(max, a.shape, b.shape))
+            return a.broadcast_to(shape), b.broadcast_to(shape)
+    same_shape(what, a, b)
+    return a, b
+
+
+def _spread_over_each_other(a: Tensor, b: Tensor) -> bool:
+    """Whether two tiles have as many axes, and each is as long as the other's, or 1."""
+    return a.ndim == b.ndim and all(
+        m == n or 1 in (m, n) for m, n in zip(a.shape, b.shape, strict=True)
+    )
+
+
+def not_both_in_psum(what: str, a: object, b: object) -> None:
+    """Raises MemorySpaceError when two operands are both in PSUM."""
+    if all([isinstance(x, Tensor) and x.space is Space.PSUM for x in (a, b)]):
+        raise MemorySpaceError(
+            f"{what} of {a.describe()} and {b.describe()}, both in PSUM",
+            rule="an engine reads at most one of the two from PSUM",
+            fix="copy one into SBUF first, with nisa.tensor_copy",
+        )
+
+
+def one_of(what: str, name: str, allowed: frozenset[str] | set[str]) -> str:
+    """`name`. Raises ParameterError unless it is among `allowed`."""
+    if name not in allowed:
+        raise ParameterError(
+            f"{what}: operator {name}",
+            rule="this instruction has the operators " + ", ".join(sorted(allowed)),
+            fix="pass one of these, as an nki.language or NumPy function",
+        )
+    return name
+
+
+def require_elements(what: str, x: Tensor, low: int, high: int) -> int:
+    """Elements a partition of `x`. Raises ShapeError unless they lie in low..high."""
+    n = prod(x.shape[1:])
+    if not low <= n <= high:
+        raise ShapeError(
+            f"{what} of {x.describe()}: {n} elements a partition",
+            rule=f"{low} to {high} elements a partition",
+            fix="cut the tile along its free axes, or pad it",
+        )
+    return n

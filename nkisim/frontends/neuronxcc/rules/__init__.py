@@ -1,0 +1,1 @@
+"""What this dialect asks of a kernel: scope, loops, annotations, outputs."""

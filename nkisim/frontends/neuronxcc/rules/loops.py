@@ -1,0 +1,284 @@
+"""Iterations of affine_range run in any order, or at once: none may need another's result.
+
+The check keeps, for each element of a tensor that such a loop writes and that was made outside of
+it, the iteration that wrote it last, in program order and once more in reverse.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Set
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from nkisim.checking.cells import Part, in_cells, is_box
+from nkisim.checking.iterations import Access, have_own_parts
+from nkisim.checking.uses import LoopUses, Use, Uses
+from nkisim.errors import LoopError
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.instruction import Instruction
+from nkisim.ir.loops import Path
+from nkisim.ir.memory import Buffer
+from nkisim.ir.views import view_of
+
+if TYPE_CHECKING:
+    from nkisim.ir.trace import Trace
+
+# Operators whose order of application does not matter: `t op= x` may be done in any order.
+_ASSOCIATIVE = frozenset(
+    {"add", "multiply", "maximum", "minimum", "logical_and", "logical_or", "logical_xor"}
+    | {"bitwise_and", "bitwise_or", "bitwise_xor"}
+)
+
+_FEW = 64  # uses of a tensor; so few are looked at by their pattern, which others may have, too
+
+
+def check_affine_loops(trace: Trace) -> Iterator[tuple[LoopError, bool]]:
+    """Each tensor that has a dependence between iterations of an affine_range loop, once; and
+    whether all it takes is that they keep their order: one writes elements, later ones read them,
+    and none writes them again."""
+    affine = {n for n, loop in enumerate(trace.loops) if loop.kind == "affine_range"}
+    if not affine:
+        return
+    loops = LoopUses(trace, affine)
+    known: dict[_Pattern, bool] = {}  # tiles made in the same place, in turn, have one pattern
+    doubtful = []
+    for number, found in loops.telling().items():
+        buffer = trace.buffers[number]
+        if not found.left_out:
+            error = _clash(buffer, found, affine, known)
+            if error is not None:
+                yield error, _is_in_order(buffer, found, affine)
+            continue
+        accumulates = [_accumulates(i, t) for i, t, _ in found.uses]
+        if not _have_own_parts(buffer, found, accumulates, affine):
+            doubtful.append(number)
+    for number, found in loops.whole(doubtful).items():
+        buffer = trace.buffers[number]
+        error = _clash(buffer, found, affine, known)
+        if error is not None:
+            yield error, _is_in_order(buffer, found, affine)
+
+
+def _is_in_order(buffer: Buffer, found: Uses, affine: set[int]) -> bool:
+    writes = [use for use in found.uses if use[2]]
+    return (
+        # A sum that is read in between is not what all of them add up to, whatever the order.
+        _first_clash(buffer, writes, affine, "after", adds_up=False) is None
+        and _first_clash(buffer, found.uses[::-1], affine, "before") is None
+    )
+
+
+def _have_own_parts(buffer: Buffer, found: Uses, accumulates: list[bool], affine: set[int]) -> bool:
+    """Whether iterations keep out of each other's way: see nkisim.checking.iterations."""
+    depth = len(buffer.loops)
+    accesses = [
+        Access(t, i.loops[depth:], writes, adds)
+        for (i, t, writes), adds in zip(found.uses, accumulates, strict=True)
+    ]
+    return have_own_parts(buffer, accesses, affine, found.slopes)
+
+
+def _clash(
+    buffer: Buffer, found: Uses, affine: set[int], known: dict[_Pattern, bool]
+) -> LoopError | None:
+    """A dependence between iterations, given all uses of a tensor."""
+    uses = found.uses
+    if not uses or _are_apart([t for _, t, _ in uses]):
+        return None
+    accumulates = [_accumulates(i, t) for i, t, _ in uses]
+    if all(accumulates):  # in any order
+        return None
+    if len(uses) > _FEW and _have_own_parts(buffer, found, accumulates, affine):
+        return None
+    if all([i.where_of(t) is None for i, t, _ in uses]):
+        pattern = _pattern(buffer, uses, accumulates, affine)
+        if pattern not in known:
+            known[pattern] = _do_not_clash(pattern)
+        if known[pattern]:
+            return None
+    error = _first_clash(buffer, uses, affine, "after")
+    if error is None and any(not writes for _, _, writes in uses):
+        error = _first_clash(buffer, uses[::-1], affine, "before")
+    return error
+
+
+def _are_apart(tensors: list[Tensor]) -> bool:
+    """Whether views of one tensor are easily seen to be different boxes of a regular tiling."""
+    form = tensors[0].form
+    if not all([t.form is form for t in tensors]) or not is_box(form):
+        return False
+    starts = {t.offsets for t in tensors}
+    return len(starts) == len(tensors) and all(
+        len({o % (up - down + 1) for o in column}) == 1
+        for column, (down, up) in zip(zip(*starts, strict=True), form.reach, strict=True)
+    )
+
+
+def _first_clash(
+    buffer: Buffer, uses: list[Use], affine: set[int], order: str, adds_up: bool = True
+) -> LoopError | None:
+    owner = np.full(buffer.size, -1, np.int32)  # 2 * writing instruction's path + accumulates
+    paths: dict[Path, int] = {}
+    known: list[tuple[Path, Instruction]] = []
+    for instr, tensor, writes in uses:
+        if 0 in tensor.shape:
+            continue
+        accumulates = adds_up and _accumulates(instr, tensor)
+        number = paths.setdefault(instr.loops, len(known))
+        if number == len(known):
+            known.append((instr.loops, instr))
+        mine = 2 * number + accumulates
+        view, where = view_of(owner, tensor), instr.where_of(tensor)
+        first = int(view.flat[0])
+        seen = {first}
+        if not (view == first).all():  # by np.unique, numpy.ma would be imported: some 40 ms
+            seen = set((np.flatnonzero(np.bincount(view.reshape(-1) + 1)) - 1).tolist())
+        for other in seen - {-1, mine}:
+            if accumulates and other & 1:
+                continue
+            path, writer = known[other // 2]
+            level = _parted(path, instr.loops, affine)
+            if level is None or level < len(buffer.loops):
+                continue
+            hit = view == other
+            if where is not None:
+                hit &= where
+            if hit.any():
+                index = tuple(int(i) for i in np.argwhere(hit)[0])
+                place = list(tensor.coordinates(index))
+                return _error(instr, tensor, writes, writer, path, level, place, order)
+        if writes:
+            if where is None:
+                view[...] = mine
+            else:
+                np.copyto(view, mine, where=where)
+    return None
+
+
+class _Pattern(NamedTuple):
+    """What of the uses of a tensor decides whether they clash. Loops are numbered anew.
+
+    Attributes:
+        shape: of the tensor.
+        paths: for each iteration that uses it, a number for the loops that the tensor was made in,
+            and the loops inside of these.
+        affine: which of the inner loops are affine.
+        uses: in program order, the part; whether it is written; and 2 * path + accumulates.
+    """
+
+    shape: tuple[int, ...]
+    paths: tuple[tuple[int, Path], ...]
+    affine: frozenset[int]
+    uses: tuple[tuple[Part, bool, int], ...]
+
+
+def _pattern(
+    buffer: Buffer, uses: list[Use], accumulates: list[bool], affine: set[int]
+) -> _Pattern:
+    depth = len(buffer.loops)
+    scopes: dict[Path, int] = {}
+    loops: dict[int, int] = {}
+    numbers: dict[int, int] = {}  # by identity, which instructions of an iteration share
+    paths: list[tuple[int, Path]] = []
+    parts: list[tuple[Part, bool, int]] = []
+    for (instr, t, writes), adds in zip(uses, accumulates, strict=True):
+        number = numbers.setdefault(id(instr.loops), len(paths))
+        if number == len(paths):
+            outer, inner = instr.loops[:depth], instr.loops[depth:]
+            renamed = tuple([(loops.setdefault(n, len(loops)), i) for n, i in inner])
+            paths.append((scopes.setdefault(outer, len(scopes)), renamed))
+        parts.append(((t.form, t.offsets), writes, 2 * number + adds))
+    local = frozenset([new for n, new in loops.items() if n in affine])
+    return _Pattern(buffer.shape, tuple(paths), local, tuple(parts))
+
+
+def _do_not_clash(pattern: _Pattern) -> bool:
+    """Whether it is easily told that there is no clash, as `_first_clash` looks for it in both
+    orders. No use is masked."""
+    found = in_cells(pattern.shape, [part for part, _, _ in pattern.uses])
+    if found is None:
+        return False
+    _, places = found
+    used = list(itertools.chain.from_iterable(places))
+    if len(set(used)) == len(used):
+        return True
+    writer: dict[int, int] = {}  # of each cell: 2 * path + accumulates
+    readers: dict[int, set[int]] = defaultdict(set)  # since the cell was written
+
+    def clash(a: int, b: int) -> bool:
+        if a == b or a & b & 1:
+            return False
+        (scope, path), (other_scope, other_path) = pattern.paths[a >> 1], pattern.paths[b >> 1]
+        return scope == other_scope and _parted(path, other_path, pattern.affine) is not None
+
+    for (_, writes, mine), place in zip(pattern.uses, places, strict=True):
+        before = {writer[cell] for cell in place if cell in writer}
+        if writes:
+            for cell in place:
+                writer[cell] = mine
+                if cell in readers:
+                    before |= readers.pop(cell)
+        else:
+            for cell in place:
+                readers[cell].add(mine)
+        if any([clash(other, mine) for other in before]):
+            return False
+    return True
+
+
+def _parted(a: Path, b: Path, affine: Set[int]) -> int | None:
+    """The level at which two instructions are in different iterations of one affine loop."""
+    for level, (p, q) in enumerate(zip(a, b, strict=False)):
+        if p != q:
+            return level if p[0] == q[0] and p[0] in affine else None
+    return None
+
+
+def _accumulates(instr: Instruction, tensor: Tensor) -> bool:
+    """Whether `tensor` is the accumulator of an update that may be done in any order."""
+    if instr.attrs.get("accumulate") or instr.opcode == "dma_accumulate":
+        return any([tensor.same_elements(t) for t in instr.outs])
+    return (
+        instr.attrs.get("op") in _ASSOCIATIVE
+        and instr.spec.elementwise
+        and tensor.same_elements(instr.outs[0])
+        and any(tensor.same_elements(t) for t in instr.tiles_in)
+    )
+
+
+def _error(
+    instr: Instruction,
+    tensor: Tensor,
+    writes: bool,
+    writer: Instruction,
+    path: Path,
+    level: int,
+    place: list[int],
+    order: str,
+) -> LoopError:
+    mine, theirs = instr.loops[level][1], path[level][1]
+    at = f" at {writer.location}" if writer.location else ""
+    where = f"element {place} of {tensor.describe()}"
+    if writes:
+        return LoopError(
+            f"iterations {theirs} and {mine} of an nl.affine_range loop both write {where}; the "
+            f"other write is{at}",
+            rule="iterations of affine_range may run at once: each writes elements of its own, "
+            "unless they add up (a matmul or += into one accumulator)",
+            fix="index the destination with the loop index, or loop with nl.sequential_range",
+            code="err_unexpected_output_dependencies",
+            location=instr.location,
+        )
+    then = "has written" if order == "after" else "writes later"
+    return LoopError(
+        f"{instr.label} in iteration {mine} of an nl.affine_range loop reads {where}, which "
+        f"iteration {theirs} {then}{at}",
+        rule="iterations of affine_range may run in any order: none reads what another writes",
+        fix="loop with nl.sequential_range, where each iteration sees what the ones before it "
+        "wrote",
+        code="err_unexpected_output_dependencies",
+        location=instr.location,
+    )

@@ -1,0 +1,1 @@
+"""Tensors as kernels of this dialect handle them: index expressions, masks, views."""

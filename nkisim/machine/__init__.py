@@ -1,0 +1,82 @@
+"""What differs between NeuronCore generations, as data: one table a generation.
+
+Sizes and limits are here, times in `nkisim.machine.timing`. Each number carries its source.
+Nothing else in the simulator holds a hardware constant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nkisim.machine.timing import V2, V3, V3_STATIC, Timing
+
+_KIB = 1024
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A NeuronCore generation.
+
+    Sizes are bytes a partition unless they say otherwise. Source of all of them: the AWS
+    architecture guides for the generation and the NKI programming model (SDK 2.26).
+    """
+
+    name: str
+    instances: str
+    partitions: int
+    sbuf_bytes: int
+    sbuf_reserved_bytes: int
+    psum_bytes: int
+    psum_bank_bytes: int
+    psum_fmax: int
+    gemm_stationary_fmax: int
+    gemm_moving_fmax: int
+    bn_stats_fmax: int
+    timing: Timing
+    # AWS names these two without their values; these are the ones in the KLR tracer
+    # (leanprover/KLR), a secondary source.
+    sbuf_min_align: int = 1
+    psum_min_align: int = 4
+
+    @property
+    def sbuf_usable_bytes(self) -> int:
+        """What a kernel can allocate in a partition (direct allocation guide: 16 KiB reserved)."""
+        return self.sbuf_bytes - self.sbuf_reserved_bytes
+
+
+GEN2 = Machine(
+    name="NeuronCore-v2",
+    instances="Trn1, Inf2",
+    partitions=128,
+    sbuf_bytes=192 * _KIB,
+    sbuf_reserved_bytes=16 * _KIB,
+    psum_bytes=16 * _KIB,
+    psum_bank_bytes=2 * _KIB,
+    psum_fmax=512,
+    gemm_stationary_fmax=128,
+    gemm_moving_fmax=512,
+    bn_stats_fmax=512,
+    timing=V2,
+)
+
+GEN3 = Machine(
+    name="NeuronCore-v3",
+    instances="Trn2",
+    partitions=128,
+    sbuf_bytes=224 * _KIB,
+    sbuf_reserved_bytes=16 * _KIB,
+    psum_bytes=16 * _KIB,
+    psum_bank_bytes=2 * _KIB,
+    psum_fmax=512,
+    gemm_stationary_fmax=128,
+    gemm_moving_fmax=512,
+    bn_stats_fmax=512,
+    timing=V3,
+)
+
+GEN3_STATIC = replace(GEN3, timing=V3_STATIC)  # compiled with --disable-dge
+
+TARGET = GEN2  # trn1 and inf2, the instances this project is about
+
+# Names of instances, as nki.jit(platform_target=...) takes them.
+PLATFORMS = {"trn1": GEN2, "inf2": GEN2, "trn2": GEN3}

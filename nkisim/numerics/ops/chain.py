@@ -1,0 +1,212 @@
+"""Instructions of two steps: tensor_scalar, scalar_tensor_tensor, and activation with scale and
+bias, with their reductions on the side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.dtypes import F32, cast_into
+from nkisim.ir.instruction import Engine, Instruction, flow_by_axis, opcode
+from nkisim.numerics import alu
+from nkisim.numerics.ops.elementwise import elementwise
+from nkisim.numerics.ops.float32 import as_f32, by_rows, operator, scratch, write
+from nkisim.numerics.ops.reduce import reducer
+
+
+def _operands(instr: Instruction, count: int) -> Callable:
+    """`f(tiles)` that gives the first `count` operands after the data, numbers filled in."""
+    template = [None if isinstance(x, Tensor) else np.float32(x) for x in instr.ins[1 : 1 + count]]
+
+    def fill(tiles: tuple[np.ndarray, ...]) -> list:
+        rest = iter(tiles)
+        return [next(rest) if x is None else x for x in template]
+
+    return fill
+
+
+def _chain(instr: Instruction) -> Callable:
+    """`f(out, data, *operands) -> fp32 result` of up to two operators, still unrounded.
+
+    `attrs["steps"]` holds (operator, reversed) pairs.
+    """
+    steps = instr.attrs["steps"]
+    functions = [_step(name, swap) for name, swap in steps]
+    fill = _operands(instr, len(steps))
+
+    def compute(out: np.ndarray, data: np.ndarray, *tiles: np.ndarray) -> np.ndarray:
+        operands = fill(tiles)
+        value = scratch(out, *operands[1:])
+        functions[0](value, data, operands[0])
+        for fn, operand in zip(functions[1:], operands[1:], strict=True):
+            fn(value, value, operand)
+        return value
+
+    return compute
+
+
+def _step(name: str, swap: bool) -> Callable:
+    fn = operator(name)
+    if name in alu.UNARY_ALU:  # these have no use for their operand
+        return lambda out, x, y: fn(out, x)
+    if swap:
+        return lambda out, x, y: fn(out, y, x)
+    return fn
+
+
+def _bits(instr: Instruction) -> Callable:
+    """A chain of operators on bit patterns, in the data's own integer type."""
+    steps = [(alu.ALU[name].fn, name, swap) for name, swap in instr.attrs["steps"]]
+    kind = instr.ins[0].dtype
+    template = [
+        None if isinstance(x, Tensor) else np.asarray(x).astype(kind)[()] for x in instr.ins[1:]
+    ]
+
+    def run(out: np.ndarray, data: np.ndarray, *tiles: np.ndarray) -> None:
+        rest = iter(tiles)
+        value = data
+        for (fn, name, swap), fixed in zip(steps, template, strict=True):
+            operand = next(rest).astype(kind) if fixed is None else fixed
+            if name in alu.UNARY_ALU:
+                value = fn(value)
+            else:
+                value = fn(operand, value) if swap else fn(value, operand)
+        if instr.where is None:
+            cast_into(out, value)
+        else:
+            kept = np.empty(out.shape, out.dtype)
+            cast_into(kept, value)
+            np.copyto(out, kept, where=instr.where)
+
+    return run
+
+
+@opcode("scalar_tensor_tensor", Engine.VECTOR, elementwise=True)
+@opcode("tensor_scalar", Engine.VECTOR, elementwise=True)
+@opcode("tensor_tensor", Engine.VECTOR, elementwise=True)
+def _tensor_scalar(instr: Instruction) -> Callable:
+    """(data op0 operand0) op1 operand1, the operands numbers, one a partition, or tiles.
+
+    Without `attrs["steps"]`, one operator over the inputs in their order, by type promotion.
+    """
+    if "steps" not in instr.attrs:
+        return elementwise(instr)
+    if instr.attrs["steps"][0][0] in alu.BITVEC:
+        return _bits(instr)
+    compute = _chain(instr)
+    where = instr.where
+    if where is None:
+        run = _unmasked(compute)
+        return by_rows(run) if len(instr.attrs["steps"]) > 1 else run
+    return _masked(compute, where)
+
+
+def _unmasked(compute: Callable) -> Callable:
+    return lambda out, *tiles: write(out, compute(out, *tiles))
+
+
+def _masked(compute: Callable, where: np.ndarray) -> Callable:
+    """Compute beside `out`, then write under the mask."""
+
+    def run(out: np.ndarray, *tiles: np.ndarray) -> None:
+        write(out, compute(np.empty(out.shape, F32), *tiles), where)
+
+    return run
+
+
+@opcode("tensor_scalar_reduce", Engine.VECTOR, flow=flow_by_axis)
+def _tensor_scalar_reduce(instr: Instruction) -> Callable:
+    """The chain, and a reduction of its result over the free axes."""
+    return _with_reduction(instr, _chain(instr))
+
+
+def _affine(instr: Instruction) -> Callable:
+    """`f(out, data, *vectors) -> fp32 result` of act(data * scale + bias)."""
+    fn = operator(instr.attrs["op"])
+    scale, bias = instr.ins[1], instr.ins[2]
+    fill = _operands(instr, 2)
+    scaled = isinstance(scale, Tensor) or scale != 1.0
+    biased = isinstance(bias, Tensor) or bias != 0.0
+    identity = instr.attrs["op"] == "copy"
+
+    def compute(out: np.ndarray, data: np.ndarray, *tiles: np.ndarray) -> np.ndarray:
+        by, plus = fill(tiles)
+        value = scratch(out, by, plus)
+        if scaled:
+            np.multiply(data, by, out=value, dtype=F32, casting="unsafe")
+            data = value
+        if biased:
+            np.add(data, plus, out=value, dtype=F32, casting="unsafe")
+            data = value
+        if not identity or data is not value:
+            fn(value, data)
+        return value
+
+    return compute
+
+
+@opcode("activation", Engine.SCALAR, elementwise=True)
+def _activation(instr: Instruction) -> Callable:
+    """op(data * scale + bias)."""
+    compute = _affine(instr)
+    if instr.where is None:
+        return by_rows(_unmasked(compute))
+    return _masked(compute, instr.where)
+
+
+@opcode("activation_reduce", Engine.SCALAR, flow=flow_by_axis)
+def _activation_reduce(instr: Instruction) -> Callable:
+    """The activation, and a reduction of its result over the free axes."""
+    return _sum_of_squares(instr) or _with_reduction(instr, _affine(instr))
+
+
+def _sum_of_squares(instr: Instruction) -> Callable | None:
+    """The squares added up in one pass, when it is this that is asked for and nobody reads the
+    squares themselves. None otherwise, and with NumPy 1, which has no `vecdot`."""
+    data, scale, bias = instr.ins[:3]
+    unread = instr.attrs.get("unread", ())
+    what = instr.attrs["op"], instr.attrs["reduce_op"], data.ndim, len(instr.ins)
+    tiles = isinstance(scale, Tensor) or isinstance(bias, Tensor)
+    plain = not tiles and (scale, bias) == (1.0, 0.0)
+    if what != ("square", "add", 2, 3) or not plain or instr.where is not None:
+        return None
+    if not unread or not unread[0] or not hasattr(np, "vecdot"):
+        return None
+    read = [at for at, nobody in enumerate(unread) if not nobody]
+
+    def run(*tiles: np.ndarray) -> None:
+        x = as_f32(tiles[len(unread)])
+        total = np.vecdot(x, x)[:, None]
+        for at in read:
+            write(tiles[at], total)
+
+    return run
+
+
+def _with_reduction(instr: Instruction, compute: Callable) -> Callable:
+    """Outputs (result, reduction, ...): each reduction gets the same values. With
+    `attrs["accumulate"]` the last input is what was accumulated before."""
+    where = instr.where
+    axes = tuple(range(1, instr.ins[0].ndim))
+    name = instr.attrs["reduce_op"]
+    reduce = reducer(name, axes, instr.ins[0].shape, where)
+    merge = alu.ALU[name].fn
+    outs = len(instr.outs)
+    before = instr.attrs.get("accumulate", False)
+
+    def run(*tiles: np.ndarray) -> None:
+        out, sums, ins = tiles[0], tiles[1:outs], tiles[outs:]
+        start = None
+        if before:
+            start, ins = ins[-1], ins[:-1]
+        value = compute(out if where is None else np.empty(out.shape, F32), *ins)
+        total = reduce(value)
+        if start is not None:
+            total = merge(start, total)
+        write(out, value, where)
+        for res in sums:
+            write(res, total)
+
+    return run

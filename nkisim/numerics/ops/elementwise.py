@@ -1,0 +1,72 @@
+"""Elementwise instructions of the Vector, Scalar and GpSimd Engines."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.dtypes import cast_into, compute_dtype, weak_scalar_dtype
+from nkisim.ir.instruction import Engine, Instruction, Missing, opcode
+from nkisim.numerics import alu
+from nkisim.numerics.ops.masking import masked
+
+
+def _scalar(value: object) -> np.generic:
+    """A scalar operand in the type that it brings to the engine."""
+    return np.asarray(value, weak_scalar_dtype(value))[()]
+
+
+def elementwise(instr: Instruction) -> Callable:
+    """Operator `attrs["op"]` over tiles and scalars, in the order of `instr.ins`."""
+    fixed = [None if isinstance(x, Tensor) else _scalar(x) for x in instr.ins]
+    dtypes = tuple(x.dtype if s is None else s.dtype for x, s in zip(instr.ins, fixed, strict=True))
+    fn = alu.bind(instr.attrs["op"], instr.outs[0].dtype, dtypes)
+    scalars = [(at, s) for at, s in enumerate(fixed) if s is not None]
+    if not scalars:
+        return masked(instr, fn)
+
+    def with_scalars(out: np.ndarray, *tiles: np.ndarray) -> None:
+        ins = list(tiles)
+        for at, s in scalars:
+            ins.insert(at, s)
+        fn(out, *ins)
+
+    return masked(instr, with_scalars)
+
+
+opcode("reciprocal", Engine.VECTOR, elementwise=True)(elementwise)
+
+
+@opcode("memset", Engine.VECTOR, elementwise=True)
+def _memset(instr: Instruction) -> Callable:
+    value = np.empty((), instr.outs[0].dtype)
+    with np.errstate(all="ignore"):  # a value past the type's range is infinite
+        cast_into(value, np.asarray(_scalar(instr.attrs["value"])))
+    return masked(instr, lambda out: out.fill(value[()]))
+
+
+def _flow_select(instr: Instruction, missing: Missing) -> Missing:
+    """Which of the two is chosen is data: what could be defined counts as defined."""
+    chosen_by, *choices = missing
+    if len(choices) < 2:  # the other one is a number
+        choices.append(None)
+    garbage = None if any(m is None for m in choices) else choices[0] & choices[1]
+    known = [m for m in (chosen_by, garbage) if m is not None]
+    return [functools.reduce(np.logical_or, known) if known else None]
+
+
+@opcode("select", Engine.VECTOR, elementwise=True, flow=_flow_select)
+def _select(instr: Instruction) -> Callable:
+    """condition ? x : y, on tiles; y may be a scalar. What is chosen keeps its bits."""
+    x, y = instr.ins[1:]
+    number = None if isinstance(y, Tensor) else _scalar(y)
+    wide = compute_dtype(x.dtype, y.dtype if number is None else number.dtype)
+
+    def run(out: np.ndarray, c: np.ndarray, a: np.ndarray, *b: np.ndarray) -> None:
+        other = b[0] if number is None else number
+        cast_into(out, np.where(c != 0, a.astype(wide), other.astype(wide)))
+
+    return masked(instr, run)

@@ -1,0 +1,260 @@
+"""Instructions whose addresses a tile holds: gather, scatter, read-modify-write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nkisim.errors import index_error
+from nkisim.frontends.neuronxcc.tensors.index import IndexTensor
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.dtypes import FLOATS, INTEGERS, cast_into
+from nkisim.ir.instruction import Engine, Instruction, Missing, opcode
+from nkisim.numerics import alu
+
+
+class _Picker:
+    """Turns index tiles into coordinates of the region, and checks them.
+
+    Args:
+        instr: the instruction.
+        region: its operand that the tiles index.
+        shape: extents of the gathered or scattered view.
+        where: elements of the view that count; all when None.
+    """
+
+    def __init__(
+        self, instr: Instruction, region: Tensor, shape: tuple[int, ...], where: np.ndarray | None
+    ) -> None:
+        self.instr = instr
+        self.region = region
+        self.shape = shape
+        self.where = where
+        self.walked = instr.attrs["walked"]
+        self.skip = instr.attrs["skip"]
+        self.extents = region.shape[len(self.walked) :]
+        self.addends = [
+            IndexTensor(*part).values() if any(part[1]) else part[2]
+            for part in instr.attrs["affines"]
+        ]
+        # View axes that the region does not have count as one element there.
+        self.walk_shape = tuple(n if d in self.walked else 1 for d, n in enumerate(shape))
+        self.grids = tuple(
+            np.arange(shape[d]).reshape((-1,) + (1,) * (len(shape) - d - 1)) for d in self.walked
+        )
+
+    def __call__(self, tiles: tuple[np.ndarray, ...]) -> tuple[tuple, np.ndarray | None]:
+        """(coordinates on the indexed axes, elements of the view to leave out)."""
+        picks = []
+        left_out = None
+        for tile, addend, extent in zip(tiles, self.addends, self.extents, strict=True):
+            at = tile.astype(np.int64) + addend
+            bad = (at < 0) | (at >= extent)
+            if bad.any():
+                counted = bad if self.where is None else bad & self.where
+                if counted.any() and not self.skip:
+                    self._raise(at, counted, len(picks))
+                left_out = bad if left_out is None else left_out | bad
+                at = np.where(bad, 0, at)
+            picks.append(at)
+        return tuple(picks), left_out
+
+    def kept(self, left_out: np.ndarray | None) -> np.ndarray | None:
+        """Which elements of the view are moved; None for all of them."""
+        if left_out is None:
+            return self.where
+        keep = np.broadcast_to(~left_out, self.shape)
+        return keep if self.where is None else keep & self.where
+
+    def _raise(self, at: np.ndarray, bad: np.ndarray, which: int) -> None:
+        first = tuple(int(i) for i in np.argwhere(np.broadcast_to(bad, self.shape))[0])
+        value = int(np.broadcast_to(at, self.shape)[first])
+        strides = self.region.strides
+        flat = self.region.offset + value * strides[len(self.walked) + which]
+        flat += sum(s * first[d] for s, d in zip(strides, self.walked, strict=False))
+        axis_rows = self.region.coefs
+        column = len(self.walked) + which
+        axis = next(a for a, row in enumerate(axis_rows) if row[column])
+        raise index_error(
+            flat,
+            self.region.buffer.size,
+            f"{self.instr.label}: an index tile picks {value} on axis {axis} of "
+            f"{self.region.describe()}, whose size is {self.extents[which]}; it is element "
+            f"{list(first)} of the access",
+            rule="indices that a tile holds are checked when the kernel runs, and must be in range",
+            fix="correct the index values, or use nisa.dma_copy(..., "
+            "oob_mode=nisa.oob_mode.skip) to leave such elements out",
+            location=self.instr.location,
+        )
+
+
+def _by_rows(picker: _Picker, picks: tuple) -> np.ndarray | None:
+    """The row numbers, when the view picks whole rows by one index along its first axis."""
+    if len(picks) != 1 or 0 in picker.walked:
+        return None
+    at = picks[0]
+    return at.reshape(-1) if at.size == at.shape[0] == picker.shape[0] else None
+
+
+def _cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    if x.dtype == dtype:
+        return x
+    out = np.empty(x.shape, dtype)
+    if x.dtype in FLOATS and dtype in INTEGERS:
+        cast_into(out, x)
+    else:
+        np.copyto(out, x, casting="unsafe")
+    return out
+
+
+def _gather(instr: Instruction) -> Callable:
+    out_tile, region = instr.outs[0], instr.ins[0]
+    pick = _Picker(instr, region, out_tile.shape, instr.where_out)
+    kind = out_tile.dtype
+
+    def run(out: np.ndarray, source: np.ndarray, *tiles: np.ndarray) -> None:
+        picks, left_out = pick(tiles)
+        rows = _by_rows(pick, picks)
+        if rows is not None:
+            values = np.moveaxis(source, -1, 0)[rows].reshape((len(rows), *pick.walk_shape[1:]))
+        elif all(at.size == 1 for at in picks):
+            values = source[(..., *(int(at.reshape(-1)[0]) for at in picks))]
+            values = values.reshape(pick.walk_shape)
+        else:
+            values = source[(*pick.grids, *picks)]
+        keep = pick.kept(left_out)
+        np.copyto(out, _cast(values, kind), where=True if keep is None else keep)
+
+    return run
+
+
+def _scatter(instr: Instruction, accumulate: bool = False) -> Callable:
+    region = instr.outs[0]
+    value = instr.ins[1 if accumulate else 0]
+    pick = _Picker(instr, region, value.shape, instr.where)
+
+    def run(target: np.ndarray, x: np.ndarray, *tiles: np.ndarray) -> None:
+        picks, left_out = pick(tiles)
+        x = _cast(x, target.dtype)
+        keep = pick.kept(left_out)
+        rows = _by_rows(pick, picks) if keep is None else None
+        if rows is not None and x.shape[1:] == pick.walk_shape[1:]:
+            place = np.moveaxis(target, -1, 0)
+            index: tuple = (rows,)
+            x = x.reshape((len(rows), *place.shape[1:]))
+        else:
+            place = target
+            index = np.broadcast_arrays(*pick.grids, *picks, np.empty(pick.shape, bool))[:-1]
+            if keep is not None:
+                index, x = tuple(i[keep] for i in index), x[keep]
+        if accumulate:
+            np.add.at(place, tuple(index), x)
+        else:
+            place[tuple(index)] = x
+
+    if accumulate:
+        return lambda target, _old, x, *tiles: run(target, x, *tiles)
+    return run
+
+
+def _scatter_add(instr: Instruction) -> Callable:
+    return _scatter(instr, accumulate=True)
+
+
+def _flow_gather(instr: Instruction, missing: Missing) -> Missing:
+    """Undefined where the index is. Which elements of the region are read is not known here."""
+    union = None
+    for m in missing[1:]:
+        if m is not None:
+            wide = np.broadcast_to(m, instr.outs[0].shape)
+            union = wide if union is None else union | wide
+    return [union]
+
+
+opcode("dma_gather", Engine.DMA, on_chip=False, flow=_flow_gather)(_gather)
+opcode("dma_scatter", Engine.DMA, on_chip=False, partial=True)(_scatter)
+opcode("dma_scatter_add", Engine.DMA, on_chip=False, partial=True)(_scatter_add)
+opcode("tensor_copy_dynamic_src", Engine.VECTOR, flow=_flow_gather)(_gather)
+opcode("tensor_copy_dynamic_dst", Engine.VECTOR, partial=True)(_scatter)
+
+
+@opcode("dma_accumulate", Engine.DMA, on_chip=False, elementwise=True)
+def _dma_accumulate(instr: Instruction) -> Callable:
+    """dst + src, written to dst."""
+    out, old, value = instr.outs[0], *instr.ins
+    add = alu.bind("add", out.dtype, (old.dtype, value.dtype))
+    where = instr.where
+    if where is None:
+        return add
+
+    def run(o: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
+        total = np.empty_like(o)
+        add(total, a, b)
+        np.copyto(o, total, where=where)
+
+    return run
+
+
+@opcode("gather_flattened", Engine.GPSIMD, flow=_flow_gather)
+def _gather_flattened(instr: Instruction) -> Callable:
+    """In each partition, elements of the flattened free axes."""
+    out, data = instr.outs[0], instr.ins[0]
+    where, per_partition = instr.where_out, data.size // max(data.shape[0], 1)
+
+    def run(o: np.ndarray, x: np.ndarray, indices: np.ndarray) -> None:
+        at = indices.reshape(indices.shape[0], -1).astype(np.int64)
+        bad = at >= per_partition
+        if where is not None:
+            bad &= where.reshape(bad.shape)
+        if bad.any():
+            p, i = (int(v) for v in np.argwhere(bad)[0])
+            raise index_error(
+                int(at[p, i]),
+                per_partition,
+                f"{instr.label}: index {int(at[p, i])} in partition {p}, but a partition of "
+                f"{data.describe()} has {per_partition} elements",
+                rule="indices count the elements of one partition; hardware returns garbage for "
+                "others",
+                fix="correct the index values",
+                location=instr.location,
+            )
+        at[at >= per_partition] = 0
+        values = np.take_along_axis(x.reshape(x.shape[0], -1), at, axis=1)
+        values = _cast(values, out.dtype).reshape(o.shape)
+        np.copyto(o, values, where=True if where is None else where)
+
+    return run
+
+
+@opcode("local_gather", Engine.GPSIMD)
+def _local_gather(instr: Instruction) -> Callable:
+    """Each group of 16 partitions gathers by the indices that the group holds."""
+    data = instr.ins[0]
+    width, count, where = instr.attrs["elements"], instr.attrs["count"], instr.where_out
+    groups = data.shape[0] // 16
+    per_partition = data.size // data.shape[0]
+
+    def run(o: np.ndarray, x: np.ndarray, indices: np.ndarray) -> None:
+        # A core reads its indices partition by partition within each column.
+        at = indices.reshape(groups, 16, -1).transpose(0, 2, 1).reshape(groups, -1)[:, :count]
+        at = at.astype(np.int64)[:, :, None] + np.arange(width)
+        if at.max(initial=0) >= per_partition:
+            raise index_error(
+                int(at.max()),
+                per_partition,
+                f"{instr.label}: element {int(at.max())} of a partition of {data.describe()}, "
+                f"which has {per_partition}",
+                rule="index values are element offsets in a partition; what is read outside is "
+                "undefined on hardware",
+                fix="correct the index values; they are offsets of elements, so multiply row "
+                "numbers by num_elem_per_idx",
+                location=instr.location,
+            )
+        rows = np.repeat(at.reshape(groups, -1), 16, axis=0)
+        values = np.take_along_axis(x.reshape(x.shape[0], -1), rows, axis=1)
+        shape = (o.shape[0], -1, 16, width) if o.ndim == 4 else (o.shape[0], count, width)
+        values = values.reshape(shape)[tuple(slice(n) for n in o.shape)]
+        np.copyto(o, values, where=True if where is None else where)
+
+    return run

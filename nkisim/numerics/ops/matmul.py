@@ -1,0 +1,101 @@
+"""The Tensor Engine: matrix products accumulated in PSUM, and transposes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nkisim.ir.dtypes import F32
+from nkisim.ir.instruction import Engine, Instruction, Missing, opcode
+from nkisim.numerics.ops.float32 import write
+
+
+def _matrix(x: np.ndarray, rows: int) -> np.ndarray:
+    """fp32, two-dimensional, with one axis contiguous, as BLAS wants it."""
+    m = x.reshape(rows, -1)
+    if m.dtype != F32:
+        return m.astype(F32)
+    item = m.itemsize
+    return m if m.strides[1] == item or m.strides[0] == item else np.ascontiguousarray(m)
+
+
+def _flow(instr: Instruction, missing: Missing) -> Missing:
+    """A column of the stationary tile undefines a row of the product, one of the moving tile a
+    column. Where the latter is the identity, elements only move (the documentation of nc_transpose
+    calls it the same)."""
+    if instr.attrs.get("transpose") and missing[1] is None and len(missing) == 2:
+        return _flow_transpose(instr, missing)
+    rows = columns = None
+    out = instr.outs[0]
+    union = np.zeros((out.shape[0], out.size // max(out.shape[0], 1)), bool)
+    stationary, moving = missing[0], missing[1]
+    k = instr.ins[0].shape[0]
+    if stationary is not None:
+        rows = stationary.reshape(k * instr.attrs.get("rows", 1), -1).any(axis=0)
+        union |= rows[:, None]
+    if moving is not None:
+        columns = moving.reshape(k * instr.attrs.get("rows", 1), -1).any(axis=0)
+        union |= columns[None, :]
+    if len(missing) > 2 and missing[2] is not None:
+        union |= missing[2].reshape(union.shape)
+    return [union.reshape(out.shape) if union.any() else None]
+
+
+@opcode("nc_matmul", Engine.TENSOR, flow=_flow)
+def _nc_matmul(instr: Instruction) -> Callable:
+    """stationary.T @ moving, in fp32; added to the output when `attrs["accumulate"]`,
+    unless that `attrs["starts"]` the accumulation.
+
+    With `attrs["rows"]` = 2 each partition holds two rows of the contraction (fp8 double row).
+    """
+    contraction = instr.ins[0].shape[0] * instr.attrs.get("rows", 1)
+    out_shape = instr.outs[0].shape
+    flat = len(out_shape) == 2 and instr.outs[0].dtype == F32
+    undefined = instr.undefined
+
+    if instr.attrs.get("accumulate") and not instr.attrs.get("starts"):
+
+        def add(out: np.ndarray, st: np.ndarray, mv: np.ndarray, *_: np.ndarray) -> None:
+            st = st if undefined is None else np.where(undefined, st.dtype.type(0), st)
+            product = np.matmul(_matrix(st, contraction).T, _matrix(mv, contraction))
+            np.add(out, product.reshape(out.shape), out=out, dtype=F32, casting="unsafe")
+
+        return add
+
+    def multiply(out: np.ndarray, st: np.ndarray, mv: np.ndarray) -> None:
+        st = st if undefined is None else np.where(undefined, st.dtype.type(0), st)
+        a, b = _matrix(st, contraction).T, _matrix(mv, contraction)
+        if flat:
+            np.matmul(a, b, out=out)
+        else:
+            write(out, np.matmul(a, b).reshape(out.shape))
+
+    return multiply
+
+
+def _flow_transpose(instr: Instruction, missing: Missing) -> Missing:
+    m = instr.undefined = missing[0]
+    return [None if m is None else m.reshape(m.shape[0], -1).T.reshape(instr.outs[0].shape)]
+
+
+@opcode("nc_transpose", Engine.TENSOR, flow=_flow_transpose)
+def _nc_transpose(instr: Instruction) -> Callable:
+    """Partitions become the free axis and the flattened free axes become partitions.
+
+    With `spreads`, as a product with the identity matrix does it: a NaN or infinity times zero is
+    NaN, which joins the other elements of its column.
+    """
+    rows, undefined = instr.ins[0].shape[0], instr.undefined
+
+    def move(out: np.ndarray, x: np.ndarray) -> None:
+        np.copyto(out, x.reshape(rows, -1).T, casting="unsafe")
+
+    def multiply(out: np.ndarray, x: np.ndarray) -> None:
+        x = x if undefined is None else np.where(undefined, x.dtype.type(0), x)
+        move(out, x)
+        odd = ~np.isfinite(x).reshape(rows, -1).T
+        if odd.any():
+            out[odd.sum(axis=1, keepdims=True) > odd] = np.nan
+
+    return multiply if instr.attrs.get("spreads") else move

@@ -1,0 +1,66 @@
+"""The random number generator: uniform numbers and dropout, the same in every run.
+
+The hardware's generator is not documented. Here it is Philox, counted on by a state of two 32-bit
+words: the seed and how many instructions have drawn from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.instruction import Engine, Instruction, flow_first, opcode
+from nkisim.numerics.ops.float32 import as_f32, write
+
+
+def _draw(state: np.ndarray, shape: tuple[int, ...], stream: int) -> np.ndarray:
+    """Uniform fp32 numbers in [0, 1), and the state moved on."""
+    seed, count = (int(v) & 0xFFFFFFFF for v in state.reshape(-1))
+    bits = np.random.Philox(key=[seed << 32 | stream, count])
+    state.reshape(-1)[1] = (count + 1) & 0x7FFFFFFF
+    return np.random.Generator(bits).random(shape, dtype=np.float32)
+
+
+@opcode("random_seed", Engine.VECTOR, flow=None)
+def _random_seed(instr: Instruction) -> Callable:
+    """Set the state to (seed, 0)."""
+    seed = instr.ins[0]
+    number = None if isinstance(seed, Tensor) else int(seed) & 0xFFFFFFFF
+
+    def run(state: np.ndarray, *tiles: np.ndarray) -> None:
+        value = int(tiles[0].reshape(-1)[0]) & 0xFFFFFFFF if number is None else number
+        state[...] = np.array([value, 0], np.uint32).view(np.int32)
+
+    return run
+
+
+@opcode("rand", Engine.VECTOR)
+def _rand(instr: Instruction) -> Callable:
+    """Outputs (numbers, state)."""
+    stream = instr.program
+
+    def run(out: np.ndarray, state: np.ndarray, before: np.ndarray) -> None:
+        write(out, _draw(state, out.shape, stream), instr.where)
+
+    return run
+
+
+@opcode("dropout", Engine.VECTOR, flow=flow_first)
+def _dropout(instr: Instruction) -> Callable:
+    """Outputs (data with zeros at random, state). The probability may differ by partition."""
+    stream, where = instr.program, instr.where
+    prob = instr.ins[1]
+    number = None if isinstance(prob, Tensor) else np.float32(prob)
+
+    def run(out: np.ndarray, state: np.ndarray, x: np.ndarray, *rest: np.ndarray) -> None:
+        p = as_f32(rest[0]) if number is None else number
+        keep = _draw(state, out.shape, stream) >= p
+        if out.dtype == x.dtype:
+            values = np.where(keep, x, np.zeros((), x.dtype))
+            np.copyto(out, values, where=True if where is None else where)
+        else:
+            write(out, np.where(keep, as_f32(x), np.float32(0)), where)
+
+    return run

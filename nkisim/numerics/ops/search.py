@@ -1,0 +1,115 @@
+"""Instructions that look for values in a partition, and those that move whole partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nkisim.ir.dtypes import cast_into
+from nkisim.ir.instruction import Engine, Instruction, flow_by_axis, opcode
+from nkisim.numerics.ops.float32 import as_f32, write
+
+
+def _rows(x: np.ndarray, absent: np.ndarray | None) -> np.ndarray:
+    """fp32 rows, one a partition; NaN, which equals nothing, where a mask leaves elements out."""
+    rows = as_f32(x)
+    if absent is not None:
+        rows = np.where(absent, np.float32(np.nan), rows)
+    return rows.reshape(x.shape[0], -1)
+
+
+def _absent(instr: Instruction) -> np.ndarray | None:
+    return None if instr.where is None else ~instr.where
+
+
+@opcode("max8", Engine.VECTOR, flow=flow_by_axis)
+def _max8(instr: Instruction) -> Callable:
+    """The 8 largest values of each partition, largest first."""
+    absent = _absent(instr)
+
+    def run(out: np.ndarray, x: np.ndarray) -> None:
+        rows = _rows(x, absent)
+        if absent is not None:
+            rows = np.nan_to_num(rows, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+        top = np.partition(rows, rows.shape[1] - 8, axis=1)[:, -8:]
+        write(out, np.sort(top, axis=1)[:, ::-1].reshape(out.shape))
+
+    return run
+
+
+@opcode("nc_find_index8", Engine.VECTOR, flow=flow_by_axis)
+def _find_index8(instr: Instruction) -> Callable:
+    """For each of 8 values of a partition, where it first stands; the largest number of the
+    output's type when it does not."""
+    absent = _absent(instr)
+    nowhere = np.iinfo(instr.outs[0].dtype).max
+
+    def run(out: np.ndarray, data: np.ndarray, vals: np.ndarray) -> None:
+        rows, wanted = _rows(data, absent), _rows(vals, None)
+        same = [rows == v for v in wanted.T[:, :, None]]
+        found = [np.where(s.any(axis=1), s.argmax(axis=1), nowhere) for s in same]
+        found = np.stack(found, axis=1)
+        np.copyto(out, found.reshape(out.shape), casting="unsafe")
+
+    return run
+
+
+@opcode("nc_match_replace8", Engine.VECTOR, flow=flow_by_axis)
+def _match_replace8(instr: Instruction) -> Callable:
+    """Replace the first occurrence of each of 8 values, one after the other."""
+    absent = _absent(instr)
+    imm = np.float32(instr.attrs["imm"])
+
+    def run(out: np.ndarray, *tiles: np.ndarray) -> None:
+        *index, data, vals = tiles
+        rows, wanted = _rows(data, absent).copy(), _rows(vals, None)
+        lanes = np.arange(rows.shape[0])
+        hit = np.zeros(rows.shape, bool)
+        places = np.zeros(wanted.shape, np.uint32)
+        for i, value in enumerate(wanted.T):
+            same = rows == value[:, None]
+            at = same.argmax(axis=1)
+            here = same[lanes, at]
+            rows[lanes[here], at[here]] = imm
+            hit[lanes[here], at[here]] = True
+            places[:, i] = at
+        if index:
+            np.copyto(index[0], places.reshape(index[0].shape), casting="unsafe")
+        values = np.where(hit.reshape(data.shape), imm, as_f32(data))
+        write(out, values, instr.where)
+
+    return run
+
+
+@opcode("nc_stream_shuffle", Engine.VECTOR, flow=None)
+def _stream_shuffle(instr: Instruction) -> Callable:
+    """dst[i] = src[shuffle[i]] within each quadrant of 32 partitions."""
+    targets, sources = (list(x) for x in instr.attrs["moves"])
+    where = None if instr.where_out is None else instr.where_out[targets]
+
+    def run(dst: np.ndarray, src: np.ndarray, *_: np.ndarray) -> None:
+        moved = src[sources]
+        if where is not None:
+            moved = np.where(where, moved, dst[targets])
+        dst[targets] = moved
+
+    return run
+
+
+@opcode("sequence_bounds", Engine.GPSIMD)
+def _sequence_bounds(instr: Instruction) -> Callable:
+    """First index, and index behind the last, of the run of equal ids around each element."""
+
+    def run(out: np.ndarray, ids: np.ndarray) -> None:
+        row = ids.reshape(-1)
+        n = row.size
+        edge = np.flatnonzero(row[1:] != row[:-1]) + 1
+        starts, ends = np.concatenate(([0], edge)), np.concatenate((edge, [n]))
+        runs = ends - starts
+        first, last = np.repeat(starts, runs), np.repeat(ends, runs)
+        padding = row == 0
+        bounds = np.stack([np.where(padding, n, first), np.where(padding, -1, last)])
+        cast_into(out, bounds.reshape(out.shape).astype(np.int32))
+
+    return run

@@ -1,0 +1,137 @@
+"""Instructions that choose between values: by a predicate tile, an affine one, or a range."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from nkisim.frontends.neuronxcc.tensors.index import Affine, IndexTensor
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.dtypes import F32, cast_into
+from nkisim.ir.instruction import Engine, Instruction, Missing, flow_by_axis, opcode
+from nkisim.numerics import alu
+from nkisim.numerics.ops.float32 import as_f32, write
+from nkisim.numerics.ops.masking import masked
+
+
+@functools.lru_cache(maxsize=64)
+def _dense(shape: tuple[int, ...], terms: tuple[Affine, ...]) -> np.ndarray:
+    """Where every term is at least zero. Shared: causal masks repeat."""
+    true = np.ones(shape, bool)
+    for coefs, offset in terms:
+        true &= IndexTensor(shape, coefs, offset).values() >= 0
+    true.flags.writeable = False
+    return true
+
+
+def _flow_affine(instr: Instruction, missing: Missing) -> Missing:
+    """The input is read where the predicate holds."""
+    shape = instr.outs[0].shape
+    m = missing[0]
+    if m is None or m.shape != shape:
+        return flow_by_axis(instr, missing)
+    undefined = m & _dense(shape, instr.ins[1:])
+    return [undefined if undefined.any() else None]
+
+
+@opcode("affine_select", Engine.GPSIMD, elementwise=False, flow=_flow_affine)
+def _affine_select(instr: Instruction) -> Callable:
+    """The input where the affine predicate holds, else a number."""
+    true = _dense(instr.outs[0].shape, instr.ins[1:])
+    other = np.float32(instr.attrs["value"])
+    direct = instr.outs[0].dtype == instr.ins[0].dtype
+    fill = np.empty((), instr.outs[0].dtype)
+    cast_into(fill, np.asarray(other))
+
+    def run(out: np.ndarray, x: np.ndarray) -> None:
+        if direct:
+            np.copyto(out, x)
+            np.copyto(out, fill, where=~true)
+        else:
+            write(out, np.where(true, as_f32(x), other))
+
+    return masked(instr, run)
+
+
+@opcode("iota", Engine.GPSIMD)
+def _iota(instr: Instruction) -> Callable:
+    """An affine expression of the coordinates, in 32-bit integers, then converted."""
+    coefs, offset = instr.ins[0]
+    shape = instr.outs[0].shape
+    values = np.empty(shape, instr.outs[0].dtype)
+    wrapped = IndexTensor(shape, coefs, offset).values().astype(np.int32)
+    np.copyto(values, wrapped, casting="unsafe")
+    return masked(instr, lambda out: np.copyto(out, values))
+
+
+@opcode("tensor_copy_predicated", Engine.VECTOR, elementwise=True)
+def _copy_predicated(instr: Instruction) -> Callable:
+    """dst = src where the predicate is not zero; the last input is dst itself."""
+    reverse, where = instr.attrs["reverse"], instr.where
+    source = instr.ins[1]
+    number = None if isinstance(source, Tensor) else source
+
+    def run(dst: np.ndarray, pred: np.ndarray, *rest: np.ndarray) -> None:
+        chosen = pred == 0 if reverse else pred != 0
+        if where is not None:
+            chosen &= where
+        src = rest[0] if number is None else number
+        np.copyto(dst, src, where=chosen, casting="unsafe")
+
+    return run
+
+
+def _reduced_select(instr: Instruction, select: Callable) -> Callable:
+    """Outputs (result, maximum...): the selected values, and their largest a partition."""
+    outs = len(instr.outs)
+    where = instr.where
+    before = instr.attrs.get("accumulate", False)
+    axes = tuple(range(1, instr.outs[0].ndim))
+
+    def run(*tiles: np.ndarray) -> None:
+        out, tops, ins = tiles[0], tiles[1:outs], tiles[outs:]
+        start = None
+        if before:
+            start, ins = ins[-1], ins[:-1]
+        value = select(*ins)
+        if tops:
+            low = np.float32(-np.inf)
+            counts = True if where is None else where
+            top = np.maximum.reduce(value, axis=axes, keepdims=True, initial=low, where=counts)
+            if start is not None:
+                top = np.maximum(start, top)
+            for res in tops:
+                write(res, top)
+        write(out, value, where)
+
+    return run
+
+
+@opcode("range_select", Engine.VECTOR, flow=flow_by_axis)
+def _range_select(instr: Instruction) -> Callable:
+    """The input where its free index lies within two bounds, else the lowest fp32 number."""
+    first, second = (alu.ALU[name].fn for name in instr.attrs["comparisons"])
+    low = np.float32(instr.attrs["value"])
+    coefs, offset = instr.ins[3]
+    index = IndexTensor(instr.ins[0].shape, coefs, offset).values().astype(F32)
+
+    def select(x: np.ndarray, bound0: np.ndarray, bound1: np.ndarray) -> np.ndarray:
+        return np.where(first(index, bound0) & second(index, bound1), as_f32(x), low)
+
+    return _reduced_select(instr, select)
+
+
+@opcode("select_reduce", Engine.VECTOR, flow=flow_by_axis)
+def _select_reduce(instr: Instruction) -> Callable:
+    """on_true where the predicate is not zero, else on_false."""
+    reverse = instr.attrs["reverse"]
+    number = None if isinstance(instr.ins[2], Tensor) else np.float32(instr.ins[2])
+
+    def select(pred: np.ndarray, on_true: np.ndarray, *on_false: np.ndarray) -> np.ndarray:
+        chosen = pred == 0 if reverse else pred != 0
+        other = as_f32(on_false[0]) if number is None else number
+        return np.where(chosen, as_f32(on_true), other)
+
+    return _reduced_select(instr, select)

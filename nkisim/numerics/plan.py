@@ -1,0 +1,347 @@
+"""From a trace to as few NumPy calls as possible, with the same results.
+
+Instructions are executed on NumPy views. Four rewrites, each valid for any program, remove work
+that only moves data around in host memory, or whose result nobody reads:
+
+1. a copy whose source stays as it is until the copy's last reader: readers use the source;
+2. a copy that is the only reader of its source: the source's writer writes the destination;
+3. neighbouring elementwise instructions of the same kind become one on the joined tiles;
+4. an instruction with several results is told which of them are never read. (It may then add up
+   in another order, which no documentation fixes.)
+
+The trace itself is not touched: checks, timing and listings see every instruction.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.instruction import Instruction, Operand
+from nkisim.ir.memory import Role
+from nkisim.ir.trace import Trace
+
+
+@dataclass(slots=True)
+class Step:
+    """An instruction with the operands it will really use."""
+
+    instr: Instruction
+    outs: tuple[Tensor, ...]
+    ins: tuple[Operand, ...]
+    tiles_in: tuple[Tensor, ...]  # the tensors among `ins`
+
+
+def _step(instr: Instruction, outs: tuple[Tensor, ...], ins: tuple[Operand, ...]) -> Step:
+    return Step(instr, outs, ins, tuple([x for x in ins if isinstance(x, Tensor)]))
+
+
+def plan(trace: Trace, keep: set[int]) -> list[Step]:
+    """The steps that run `trace`.
+
+    Args:
+        trace: the traced kernel.
+        keep: numbers of buffers whose contents are outputs, which no rewrite may remove.
+    """
+    steps = [Step(i, i.outs, i.ins, i.tiles_in) for i in trace.instructions]
+    steps = _forward_sources(steps, keep)
+    steps = _forward_destinations(steps, keep)
+    return _note_unread(_merge_neighbours(steps), keep)
+
+
+class _Uses:
+    """Where each buffer is written and read, by position in the list of steps."""
+
+    def __init__(self, steps: list[Step]) -> None:
+        self.writes: dict[int, list[int]] = defaultdict(list)
+        self.reads: dict[int, list[int]] = defaultdict(list)
+        for at, step in enumerate(steps):
+            for t in step.outs:
+                self.writes[t.buffer.number].append(at)
+            for t in step.tiles_in:
+                self.reads[t.buffer.number].append(at)
+
+
+def _plain_copy(step: Step) -> bool:
+    """Whether the step moves elements unchanged, under no mask, each as what it was stored as."""
+    instr = step.instr
+    if not instr.spec.pure_copy or instr.where is not None or "through_fp32" in instr.attrs:
+        return False
+    out, source = step.outs[0], step.ins[0]
+    same = out.dtype == source.dtype == out.buffer.dtype == source.buffer.dtype
+    return same and out.buffer.stored == source.buffer.stored
+
+
+def _within(positions: list[int], after: int, upto: int) -> range:
+    """Indices into `positions` of those in (after, upto]."""
+    return range(bisect_right(positions, after), bisect_right(positions, upto))
+
+
+def _forward_sources(steps: list[Step], keep: set[int]) -> list[Step]:
+    uses = _Uses(steps)
+    sources: dict[int, tuple[Tensor, tuple[int, ...]]] = {}  # buffer -> (source, box origin)
+    kept: list[Step] = []
+    for at, step in enumerate(steps):
+        for t in step.tiles_in:
+            if t.buffer.number in sources:
+                step = _step(
+                    step.instr,
+                    step.outs,
+                    tuple(
+                        _through(x, *sources[x.buffer.number])
+                        if isinstance(x, Tensor) and x.buffer.number in sources
+                        else x
+                        for x in step.ins
+                    ),
+                )
+                break
+        if _plain_copy(step) and _removable(step, at, steps, uses, keep):
+            sources[step.outs[0].buffer.number] = (step.ins[0], step.outs[0].offsets)
+        else:
+            kept.append(step)
+    return kept
+
+
+def _removable(step: Step, at: int, steps: list[Step], uses: _Uses, keep: set[int]) -> bool:
+    out, source = step.outs[0], step.ins[0]
+    buffer = out.buffer
+    if buffer.role is not Role.LOCAL or buffer.number in keep or not out.is_box:
+        return False
+    if len(uses.writes[buffer.number]) != 1 or out.base_shape != buffer.shape:
+        return False
+    readers = uses.reads[buffer.number]
+    if not readers or not all(
+        t.base_shape == buffer.shape and t.dtype == buffer.dtype and _inside(t, out)
+        for r in readers
+        for t in steps[r].tiles_in
+        if t.buffer is buffer
+    ):
+        return False
+    return not _within(uses.writes[source.buffer.number], at, readers[-1])
+
+
+def _through(reader: Tensor, source: Tensor, origin: tuple[int, ...]) -> Tensor:
+    """`reader`, a view of a copy's destination box, as a view of the copy's source."""
+    shifted = Tensor(
+        reader.buffer,
+        reader.shape,
+        reader.base_shape,
+        tuple(o - start for o, start in zip(reader.offsets, origin, strict=True)),
+        reader.coefs,
+        reader.dtype,
+    )
+    return source.compose(shifted)
+
+
+def _forward_destinations(steps: list[Step], keep: set[int]) -> list[Step]:
+    uses = _Uses(steps)
+    gone: set[int] = set()
+    for at, step in enumerate(steps):
+        if not _plain_copy(step):
+            continue
+        source, target = step.ins[0], step.outs[0]
+        number = source.buffer.number
+        writers = uses.writes[number]
+        if (
+            source.buffer.role is not Role.LOCAL
+            or number in keep
+            or len(writers) != 1
+            or uses.reads[number] != [at]
+            or writers[0] >= at
+        ):
+            continue
+        writer = steps[writers[0]]
+        written = writer.outs[0]
+        if (
+            len(writer.outs) != 1
+            or writer.instr.where is not None
+            or writer.instr.where_out is not None
+            or not _may_write_into(writer, target)
+            or not (source.is_box and written.is_box)
+            or source.base_shape != written.base_shape
+            or source.offsets != written.offsets
+            or source.shape != written.shape
+            or source.dtype != written.dtype  # a view of the bits as another type
+            or _touched_between(steps, uses, target, writers[0], at)
+        ):
+            continue
+        steps[writers[0]] = Step(writer.instr, (target,), writer.ins, writer.tiles_in)
+        moved = uses.writes[target.buffer.number]
+        del moved[bisect_left(moved, at)]
+        moved.insert(bisect_left(moved, writers[0]), writers[0])
+        gone.add(at)
+    return [s for at, s in enumerate(steps) if at not in gone]
+
+
+def _may_write_into(writer: Step, target: Tensor) -> bool:
+    """Whether a step computes the same when its output may overlap its inputs.
+
+    Elementwise steps do; the others read elements after they have written some.
+    """
+    return writer.instr.spec.elementwise or all(
+        t.buffer is not target.buffer for t in writer.tiles_in
+    )
+
+
+def _touched_between(steps: list[Step], uses: _Uses, target: Tensor, first: int, last: int) -> bool:
+    """Whether any step strictly between touches elements of `target`."""
+    number = target.buffer.number
+    for positions in (uses.reads[number], uses.writes[number]):
+        for i in _within(positions, first, last - 1):
+            step = steps[positions[i]]
+            for t in (*step.outs, *step.tiles_in):
+                if t.buffer.number == number and not _apart(t, target):
+                    return True
+    return False
+
+
+def _apart(a: Tensor, b: Tensor) -> bool:
+    """Whether two views of a buffer surely share no element: their bounding boxes are disjoint."""
+    if a.base_shape != b.base_shape:
+        return False
+    for (a_lo, a_hi), (b_lo, b_hi) in zip(a.bounds(), b.bounds(), strict=True):
+        if a_hi < b_lo or b_hi < a_lo:
+            return True
+    return False
+
+
+def _inside(t: Tensor, box: Tensor) -> bool:
+    """Whether `t` stays in the base coordinates of `box`, a box of the same buffer.
+
+    A whole tile may be computed on when a masked load has filled a part of it; the rest of the
+    tile has nothing behind it in the load's source.
+    """
+    return all(
+        start <= low and high < start + extent
+        for (low, high), start, extent in zip(t.bounds(), box.offsets, box.shape, strict=True)
+    )
+
+
+# -- joining neighbours
+
+
+def _merge_neighbours(steps: list[Step]) -> list[Step]:
+    """Join runs of neighbouring steps until nothing changes (a pass an axis, in practice)."""
+    while True:
+        merged: list[Step] = []
+        for step in steps:
+            joined = _join(merged[-1], step) if merged else None
+            if joined is None:
+                merged.append(step)
+            else:
+                merged[-1] = joined
+        if len(merged) == len(steps):
+            return merged
+        steps = merged
+
+
+def _join(a: Step, b: Step) -> Step | None:
+    """One step on the joined tiles of two, or None when they are not neighbours."""
+    x, y = a.instr, b.instr
+    if x.opcode != y.opcode or not x.spec.elementwise or x.attrs.keys() != y.attrs.keys():
+        return None
+    if x.watched != y.watched:
+        return None
+    if not all(_same_constant(v, y.attrs[k]) for k, v in x.attrs.items()):
+        return None
+    if x.where is not None or y.where is not None or len(a.ins) != len(b.ins):
+        return None
+    if a.outs[0].buffer is not b.outs[0].buffer:
+        return None
+    for p, q in zip(a.ins, b.ins, strict=True):
+        if isinstance(p, Tensor) != isinstance(q, Tensor):
+            return None
+        if not isinstance(p, Tensor) and not _same_constant(p, q):
+            return None
+    axis = _joint(a.outs[0], b.outs[0])
+    if axis is None:
+        return None
+    outs = (_stretch(a.outs[0], b.outs[0], axis),)
+    if not _distinct(outs[0]):  # windows that meet, written one after the other
+        return None
+    ins: list[Operand] = []
+    for p, q in zip(a.ins, b.ins, strict=True):
+        if isinstance(p, Tensor):
+            if not _continues(p, q, axis):
+                return None
+            # A tile that the first step has just written must be read in place by the second.
+            if q.buffer is a.outs[0].buffer and not _same_access(p, a.outs[0]):
+                return None
+            p = _stretch(p, q, axis)
+        ins.append(p)
+    return _step(x, outs, tuple(ins))
+
+
+def _same_constant(p: object, q: object) -> bool:
+    """Whether two scalars or settings are one and the same: 0.0 is neither -0.0 nor 0."""
+    return type(p) is type(q) and p == q and (p != 0 or repr(p) == repr(q))
+
+
+def _joint(a: Tensor, b: Tensor) -> int | None:
+    """The axis along which `b` continues `a`."""
+    if a.ndim != b.ndim:
+        return None
+    for axis in range(a.ndim):
+        if any(a.coefs[k][axis] for k in range(len(a.coefs))) and _continues(a, b, axis):
+            return axis
+    return None
+
+
+def _continues(a: Tensor, b: Tensor, axis: int) -> bool:
+    if a.buffer is not b.buffer or a.coefs != b.coefs or a.base_shape != b.base_shape:
+        return False
+    if a.dtype != b.dtype:
+        return False
+    if any(d != axis and m != n for d, (m, n) in enumerate(zip(a.shape, b.shape, strict=True))):
+        return False
+    extent = a.shape[axis]
+    return all(
+        q == p + row[axis] * extent for p, q, row in zip(a.offsets, b.offsets, a.coefs, strict=True)
+    )
+
+
+def _same_access(a: Tensor, b: Tensor) -> bool:
+    return a.buffer is b.buffer and a.offsets == b.offsets and a.coefs == b.coefs
+
+
+def _distinct(t: Tensor) -> bool:
+    """Whether the elements of a view are surely all different ones.
+
+    On each base axis every step must be larger than all smaller ones together can reach.
+    """
+    for row in t.coefs:
+        reach = 0
+        for c, n in sorted((abs(c), n) for c, n in zip(row, t.shape, strict=True) if c and n > 1):
+            if c <= reach:
+                return False
+            reach += c * (n - 1)
+    moved = [any(row[d] for row in t.coefs) for d in range(t.ndim)]
+    return all(m or n == 1 for m, n in zip(moved, t.shape, strict=True))
+
+
+def _stretch(a: Tensor, b: Tensor, axis: int) -> Tensor:
+    shape = (*a.shape[:axis], a.shape[axis] + b.shape[axis], *a.shape[axis + 1 :])
+    return Tensor(a.buffer, shape, a.base_shape, a.offsets, a.coefs, a.dtype)
+
+
+# -- results without a reader
+
+
+def _note_unread(steps: list[Step], keep: set[int]) -> list[Step]:
+    """Give steps with several results the attribute `unread`: for each, whether nobody reads it."""
+    needed = keep | {t.buffer.number for step in steps for t in step.tiles_in}
+    noted = []
+    for step in steps:
+        if len(step.outs) == 1:
+            noted.append(step)
+            continue
+        unread = tuple(
+            t.buffer.role is Role.LOCAL and t.buffer.number not in needed for t in step.outs
+        )
+        if any(unread):
+            instr = replace(step.instr, attrs={**step.instr.attrs, "unread": unread})
+            step = Step(instr, step.outs, step.ins, step.tiles_in)
+        noted.append(step)
+    return noted

@@ -1,0 +1,368 @@
+"""A traced kernel that can be run on data, many times, from several threads.
+
+Checks have run while tracing; running is a list of NumPy calls on views. On-chip and scratch
+buffers share storage by liveness, in a workspace that is kept between runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from nkisim.checking.ranges import range_check
+from nkisim.errors import ParameterError
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.dtypes import FLOATS
+from nkisim.ir.instruction import Instruction
+from nkisim.ir.memory import Buffer, Role
+from nkisim.ir.trace import Trace
+from nkisim.ir.views import view_of
+from nkisim.numerics.blas import one_thread
+from nkisim.numerics.plan import Step, plan
+
+
+class TensorSpec(NamedTuple):
+    """Shape (tuple of ints) and dtype of a tensor that is not there yet."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    name: str = ""
+
+
+class Program:
+    """A specialised kernel.
+
+    Attributes:
+        trace: the instructions and where they come from.
+        inputs: the tensor arguments, in order.
+        outputs: what it returns, in order, then the arguments it writes in place.
+        output_buffers: the buffer behind each output.
+        aliases: index of an output -> index of the argument that holds it.
+    """
+
+    def __init__(self, trace: Trace, outputs: Sequence[Tensor]) -> None:
+        self.trace = trace
+        self.output_buffers = [t.buffer for t in outputs]
+        arguments = [t.buffer for t in trace.arguments]
+        self.inputs = tuple(TensorSpec(b.shape, b.dtype, b.name) for b in arguments)
+        self.outputs = tuple(TensorSpec(t.shape, t.dtype, t.buffer.name) for t in outputs)
+        self.aliases = {
+            o: arguments.index(b)
+            for o, b in enumerate(self.output_buffers)
+            if b.role is Role.ARGUMENT
+        }
+        self._poisoned = [
+            o for o, b in enumerate(self.output_buffers) if b.number in trace.partly_written
+        ]
+        numbers = [b.number for b in self.output_buffers]
+        self._repeats = {o: numbers.index(n) for o, n in enumerate(numbers) if n in numbers[:o]}
+        self._workspaces: deque[_Workspace] = deque()
+
+    def writes_input(self, index: int) -> bool:
+        """Whether the kernel writes argument `index`, and does not only return it."""
+        return self.trace.arguments[index].buffer.number in self.trace.written_arguments
+
+    @cached_property
+    def needed_inputs(self) -> tuple[int, ...]:
+        """Indices of the arguments whose contents before the launch matter.
+
+        The others are only outputs: the kernel writes every element of them and reads none.
+        """
+        read = {t.buffer.number for instr in self.instructions for t in instr.tiles_in}
+        open_ = {
+            t.buffer.number: np.ones(t.buffer.size, bool)
+            for t in self.trace.arguments
+            if t.buffer.number in self.trace.written_arguments and t.buffer.number not in read
+        }
+        for instr in self.instructions:
+            for out in instr.outs:
+                if out.buffer.number in open_ and not instr.spec.partial:
+                    where = instr.where_of(out)
+                    view = view_of(open_[out.buffer.number], out)
+                    np.copyto(view, False, where=True if where is None else where)
+        only_outputs = {number for number, left in open_.items() if not left.any()}
+        numbers = [t.buffer.number for t in self.trace.arguments]
+        return tuple(i for i, number in enumerate(numbers) if number not in only_outputs)
+
+    @property
+    def instructions(self) -> list[Instruction]:
+        return self.trace.instructions
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the instruction stream, the same in every process."""
+        sha = hashlib.sha256(f"{self.trace.name}|{self.trace.grid}".encode())
+        for spec in (*self.inputs, *self.outputs):
+            sha.update(f"|{spec.shape}{spec.dtype}".encode())
+        for instr in self.instructions:
+            operands = [_fingerprint(x) for x in (*instr.outs, *instr.ins)]
+            attrs = sorted(instr.attrs.items())
+            where = f"{instr.program}{instr.engine.value}{instr.engine_asked}"
+            sha.update(f"|{where}{instr.opcode}{attrs}{operands}".encode())
+            for mask in (instr.where, instr.where_out):
+                sha.update(b"-" if mask is None else np.packbits(mask).tobytes())
+        for buffer in self.trace.buffers:
+            if buffer.data is not None:
+                sha.update(buffer.data.tobytes())
+        return sha.hexdigest()
+
+    @cached_property
+    def _plan(self) -> _Layout:
+        keep = {b.number for b in self.output_buffers}
+        with _no_collection():
+            return _Layout(plan(self.trace, keep), self.trace, self.output_buffers)
+
+    def run(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
+    ) -> tuple[np.ndarray, ...]:
+        """Execute on data.
+
+        Args:
+            inputs: one array for each of `self.inputs`, of its shape and dtype.
+            outputs: arrays to fill, C-contiguous; made when not given. An output that aliases an
+                input starts as a copy of it, or is it when the same array is given for both.
+
+        Returns:
+            The outputs.
+
+        Raises:
+            ParameterError: the arrays do not match the specialisation.
+        """
+        layout = self._plan
+        if len(inputs) != len(self.inputs):
+            raise _wrong_count("input", len(inputs), len(self.inputs))
+        sources = [_checked(a, s) for a, s in zip(inputs, self.inputs, strict=True)]
+        if outputs is None:
+            results = [np.empty(s.shape, s.dtype) for s in self.outputs]
+        else:
+            results = self._checked_outputs(outputs)
+        for o, i in self.aliases.items():
+            if results[o] is not inputs[i]:
+                np.copyto(results[o], sources[i].reshape(results[o].shape))
+        for o in self._poisoned:
+            results[o].fill(poison(results[o].dtype))
+        try:
+            workspace = self._workspaces.pop()
+        except IndexError:
+            workspace = _Workspace(layout)
+        table = workspace.table.copy()
+        bases = [_bytes(a) for a in sources] + [_bytes(a) for a in results]
+        for place, base, shape, dtype, offset, strides in layout.outside:
+            table[place] = np.ndarray(shape, dtype, bases[base], offset, strides)
+        blas = one_thread() if layout.multiplies else contextlib.nullcontext()
+        with np.errstate(all="ignore"), blas:
+            for fn, places in layout.calls:
+                fn(*[table[p] for p in places])
+        self._workspaces.append(workspace)
+        for o, first in self._repeats.items():
+            if results[o] is not results[first]:
+                np.copyto(results[o], results[first].reshape(results[o].shape))
+        return tuple(results)
+
+    def _checked_outputs(self, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """`outputs`, which can be filled in place."""
+        if len(outputs) != len(self.outputs):
+            raise _wrong_count("output", len(outputs), len(self.outputs))
+        for o, (array, spec) in enumerate(zip(outputs, self.outputs, strict=True)):
+            if array.shape != spec.shape or array.dtype != spec.dtype:
+                raise ParameterError(
+                    f"output '{spec.name}' is given as {array.dtype}{list(array.shape)}, "
+                    f"but the program makes {spec.dtype}{list(spec.shape)}",
+                    rule="an array to fill has the output's shape and dtype",
+                    fix="make it from program.outputs, or let run make it",
+                )
+            filled = o not in self.aliases or self.writes_input(self.aliases[o])
+            if not array.flags.c_contiguous or (filled and not array.flags.writeable):
+                raise ParameterError(
+                    f"output '{spec.name}' is given as an array that is not C-contiguous and "
+                    "writable",
+                    rule="outputs are filled in place, without a copy",
+                    fix="pass np.empty(shape, dtype), and copy from it afterwards",
+                )
+        return list(outputs)
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the cyclic garbage collector from going through a large trace again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+class _Layout:
+    """Where each operand of each step lives: an outside array, a constant, or the workspace.
+
+    Attributes:
+        calls: (function, operand places) in order; places index the workspace's table.
+        outside: operands in arrays that differ from run to run: (place, array, shape, dtype,
+            byte offset, byte strides); inputs come first among the arrays, then outputs.
+        inside: operands in the workspace: (place, slot, shape, dtype, byte offset, byte strides).
+        slots: bytes of each workspace array.
+        constants: place -> view of constant data.
+        multiplies: whether there are matrix products among the calls.
+    """
+
+    def __init__(self, steps: list[Step], trace: Trace, outputs: list[Buffer]) -> None:
+        self.calls: list[tuple[Callable, tuple[int, ...]]] = []
+        self.outside: list[tuple] = []
+        self.inside: list[tuple] = []
+        self.slots: list[int] = []
+        self.constants: list[tuple[int, np.ndarray]] = []
+        self.multiplies = any(step.instr.opcode == "nc_matmul" for step in steps)
+        arguments = [t.buffer for t in trace.arguments]
+        self._arrays = {b.number: i for i, b in enumerate(arguments)}
+        for o, b in reversed([*enumerate(outputs)]):  # the first of those that share a buffer
+            self._arrays[b.number] = len(arguments) + o
+        self._places: dict[tuple, int] = {}
+        self._functions: dict[tuple, Callable] = {}
+        self._byte_strides: dict[tuple, tuple[int, ...]] = {}
+        slots = self._assign_slots(steps)
+        for step in steps:
+            tensors = (*step.outs, *step.tiles_in)
+            places = tuple([self._place(t, slots) for t in tensors])
+            if step.instr.watched:
+                check = range_check(step.instr, trace.strict_ranges)
+                self.calls.append((check, places[len(step.outs) :]))
+            self.calls.append((self._function(step), places))
+        self.size = len(self._places)
+        del self._places, self._functions, self._byte_strides, self._arrays
+
+    def _function(self, step: Step) -> Callable:
+        """What computes a step. Elementwise instructions of one kind share it: it depends on
+        their attributes, types and scalars only."""
+        instr = step.instr
+        if not instr.spec.elementwise or instr.where is not None:
+            return instr.spec.bind(instr)
+        scalars = (*(x for x in instr.ins if not isinstance(x, Tensor)), *instr.attrs.values())
+        key = (
+            instr.opcode,
+            tuple([t.dtype for t in instr.outs]),
+            tuple([x.dtype if isinstance(x, Tensor) else None for x in instr.ins]),
+            tuple(instr.attrs),
+            # 1, 1.0 and True are equal, and so are 0.0 and -0.0.
+            tuple([x if type(x) is str else (type(x), x, repr(x)) for x in scalars]),
+        )
+        try:
+            found = self._functions.get(key)
+        except TypeError:  # an attribute that cannot be compared
+            return instr.spec.bind(instr)
+        if found is None:
+            found = self._functions[key] = instr.spec.bind(instr)
+        return found
+
+    def _assign_slots(self, steps: list[Step]) -> dict[int, int]:
+        """Storage for local buffers: a slot is free again after its buffer's last use."""
+        last: dict[int, int] = {}
+        for at, step in enumerate(steps):
+            for t in (*step.outs, *step.tiles_in):
+                last[t.buffer.number] = at
+        free: dict[int, list[int]] = {}
+        slots: dict[int, int] = {}
+        for at, step in enumerate(steps):
+            used = {t.buffer.number: t.buffer for t in (*step.outs, *step.tiles_in)}
+            for number, buffer in used.items():
+                if number in slots or number in self._arrays or buffer.data is not None:
+                    continue
+                size = buffer.size * buffer.stored.itemsize
+                spare = free.get(size)
+                if spare:
+                    slots[number] = spare.pop()
+                else:
+                    slots[number] = len(self.slots)
+                    self.slots.append(size)
+            for number, buffer in used.items():
+                if number in slots and last[number] == at:
+                    size = buffer.size * buffer.stored.itemsize
+                    free.setdefault(size, []).append(slots[number])
+        return slots
+
+    def _place(self, tensor: Tensor, slots: dict[int, int]) -> int:
+        buffer = tensor.buffer
+        number = buffer.number
+        dtype = tensor.dtype if buffer.stored is buffer.dtype else buffer.stored
+        item = dtype.itemsize
+        offset, strides = tensor.offset * item, tensor.strides
+        if item != 1:
+            scaled = self._byte_strides.get((strides, item))
+            if scaled is None:
+                scaled = tuple(s * item for s in strides)
+                self._byte_strides[strides, item] = scaled
+            strides = scaled
+        home = slots.get(number, -1 - number)
+        key = (home, offset, strides, tensor.shape, dtype)
+        place = self._places.get(key)
+        if place is not None:
+            return place
+        place = self._places[key] = len(self._places)
+        view = (tensor.shape, dtype, offset, strides)
+        if number in slots:
+            self.inside.append((place, slots[number], *view))
+        elif number in self._arrays:
+            self.outside.append((place, self._arrays[number], *view))
+        else:
+            data = _bytes(tensor.buffer.data)
+            self.constants.append((place, np.ndarray(view[0], view[1], data, *view[2:])))
+        return place
+
+
+class _Workspace:
+    """The arrays that one run at a time may use."""
+
+    def __init__(self, layout: _Layout) -> None:
+        self.table: list[np.ndarray | None] = [None] * layout.size
+        # Zeroed so that elements a mask leaves undefined are at least the same in every run.
+        arrays = [np.zeros(n, np.uint8) for n in layout.slots]
+        for place, slot, shape, dtype, offset, strides in layout.inside:
+            self.table[place] = np.ndarray(shape, dtype, arrays[slot], offset, strides)
+        for place, view in layout.constants:
+            self.table[place] = view
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    """A flat byte view (ml_dtypes types have no buffer protocol of their own)."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def _wrong_count(what: str, given: int, wanted: int) -> ParameterError:
+    return ParameterError(
+        f"{given} arrays are given for {wanted} {what}{'s' * (wanted != 1)}",
+        rule=f"a program is run with one array an {what}",
+        fix=f"see program.{what}s",
+    )
+
+
+def _checked(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
+    if array.shape != spec.shape or array.dtype != spec.dtype:
+        raise ParameterError(
+            f"argument '{spec.name}' is {array.dtype}{list(array.shape)}, "
+            f"but the program was traced for {spec.dtype}{list(spec.shape)}",
+            rule="a traced program is specialised to shapes and dtypes",
+            fix="call the kernel again, which traces a new specialisation",
+        )
+    return np.ascontiguousarray(array)
+
+
+def poison(dtype: np.dtype) -> object:
+    """What undefined memory is shown as: NaN, or the lowest integer."""
+    if dtype in FLOATS:
+        return np.nan
+    return True if dtype == np.bool_ else np.iinfo(dtype).min
+
+
+def _fingerprint(operand: object) -> str:
+    if isinstance(operand, Tensor):
+        t = operand
+        return f"{t.buffer.number}@{t.offset}{t.strides}{t.shape}{t.dtype}"
+    return f"{type(operand).__name__}:{operand!r}"

@@ -1,0 +1,62 @@
+"""Tasks that do the same, together: there may be thousands of each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from nkisim.ir.instruction import Engine
+from nkisim.schedule.compute import Cost
+from nkisim.schedule.engines import ENGINES
+from nkisim.schedule.scheduler import Schedule
+from nkisim.schedule.storage import Step
+from nkisim.schedule.tasks import Task, Work
+
+if TYPE_CHECKING:
+    from nkisim.errors import Location
+
+
+class Alike(NamedTuple):
+    """Tasks of one kernel line that do the same, on one engine, with other operands of the same
+    kind.
+
+    Attributes:
+        task: the first of them.
+        engine: the engine.
+        cost: what each of them costs there.
+        positions: of all of them in the list of tasks.
+    """
+
+    task: Task
+    engine: Engine
+    cost: Cost
+    positions: list[int]
+
+    @property
+    def location(self) -> Location | None:
+        return self.task.instr.location
+
+    @property
+    def instructions(self) -> int:
+        """Of the engine, that they stand for."""
+        return len(self.positions) * self.task.kind.instructions
+
+
+def sort_of(task: Task) -> tuple:
+    """What tasks have in common that do the same."""
+    return task.kind, task.form if type(task) is Step else task.instr.opcode
+
+
+def alike(work: Work, schedule: Schedule) -> list[Alike]:
+    """The tasks of a core as they were scheduled, those that are alike together; in the order of
+    the first ones."""
+    tasks = work.tasks
+    found: dict[tuple, list[int]] = defaultdict(list)
+    for at, (task, engine) in enumerate(zip(tasks, schedule.engine, strict=True)):
+        found[engine, id(task.instr.location), sort_of(task)].append(at)
+    groups = []
+    for (e, *_), positions in found.items():
+        first, engine = tasks[positions[0]], ENGINES[e]
+        cost = next(c for possible, c in first.costs if possible is engine)
+        groups.append(Alike(first, engine, cost, positions))
+    return groups

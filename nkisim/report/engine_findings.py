@@ -1,0 +1,280 @@
+"""What the compute engines, and those that start transfers, could do in less time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from nkisim.errors import Location
+from nkisim.ir.instruction import Engine
+from nkisim.report.report import counted
+from nkisim.report.stakes import LEAST, Finding, Tasks, chains
+from nkisim.report.whatif import Change, moved_in, recosted, shorter
+from nkisim.schedule.compute import BF16, Cost, operand
+from nkisim.schedule.dma import swaps_axes
+
+if TYPE_CHECKING:
+    from nkisim.report.timeline import Timeline
+    from nkisim.schedule.tasks import Kind, Task
+
+_MORE = 2  # times the gain of one engine: worth to tell of all at once
+
+
+def two_inputs(t: Timeline) -> Iterator[Finding]:
+    """Vector instructions that take two cycles an element for their two SBUF operands."""
+    found, vector = Tasks(), t.timing.vector
+    second = (t.timing.two_input_cycles - 1) * vector.issue_cycles / vector.ghz  # its access
+    shortest = t.timing.least_cycles / vector.ghz
+    is_bf16 = True
+    for tasks in t._alike:
+        c, opcode = tasks.cost, tasks.task.instr.opcode
+        if tasks.engine is Engine.VECTOR and c.cycles == 2 and opcode == "tensor_tensor":
+            least = c.data / 2
+            if _wide(tasks.task, t):  # the memory interface is the next limit
+                least = max(least, c.data * vector.ghz / t.timing.interface_ghz)
+            found.add(tasks, min(second + c.data - least, c.busy - shortest))
+            tiles = (*tasks.task.instr.tiles_in, *tasks.task.instr.outs)
+            is_bf16 = is_bf16 and all(x.dtype == BF16 for x in tiles)
+    bf16 = "bf16 elements that lie side by side" if is_bf16 else "bf16 for all three"
+    yield from found.finding(
+        t,
+        f"{counted(len(found.saved), 'two-input Vector instruction')} with both operands in SBUF, "
+        f"at 2 cycles an element; one operand in PSUM would halve that, and so would {bf16} in "
+        "sums, differences and products",
+        shorter(Engine.VECTOR, second),
+    )
+
+
+def _wide(task: Task, t: Timeline) -> bool:
+    """Whether an operand of an instruction has a wide innermost stride."""
+    tiles = (*task.instr.tiles_in, *task.instr.outs)
+    return any(operand(x, x.space).stride >= t.timing.wide_stride_bytes for x in tiles)
+
+
+def wide_strides(t: Timeline) -> Iterator[Finding]:
+    found: dict[Engine, Tasks] = defaultdict(Tasks)
+    rates = {Engine.VECTOR: t.timing.vector, Engine.SCALAR: t.timing.scalar}
+    for tasks in t._alike:
+        c = tasks.cost
+        if c.strided:
+            rate = rates.get(tasks.engine, t.timing.gpsimd)
+            n = c.data * t.timing.interface_ghz / 2
+            found[tasks.engine].add(tasks, c.data - n * c.cycles / rate.ghz)
+    for engine, tasks in found.items():
+        yield from tasks.finding(
+            t,
+            f"{counted(len(tasks.saved), f'{engine.value} instruction')} with an innermost "
+            f"stride of {t.timing.wide_stride_bytes} bytes or more, at half the rate of the "
+            "memory interface: lay the elements side by side",
+            shorter(engine),
+        )
+
+
+def few_lanes(t: Timeline) -> Iterator[Finding]:
+    """Instructions on tiles of few partitions, and the transfers of these tiles."""
+    found, all_lanes, every = Tasks(), t.machine.partitions, t.timing.dma.engines
+    few = [(g, part) for g in t._alike if (part := _used_part(g.task, all_lanes)) < 1]
+    if sum([g.cost.busy * len(g.positions) for g, _ in few]) / 1e3 < LEAST * t.latency_us:
+        return
+    times: Counter[tuple] = Counter()
+    for tasks, _ in few:
+        times[tasks.location, tasks.task.label] += len(tasks.positions)
+    here = {at for tasks, _ in few for at in tasks.positions}
+
+    def in_a_row(at: int, task: Task, before: Mapping) -> tuple | None:
+        line = task.instr.location, task.label
+        return (line, before.get(line, 0) + 1) if at in here else None
+
+    chained = chains(t, in_a_row)
+    lanes: dict[Location | None, str] = {}
+    count = 0
+    for tasks, part in few:
+        task, c, moved = tasks.task, tasks.cost, tasks.task.transfer
+        if moved is not None:
+            ns = moved.engine_ns * (1 - moved.engines / every)
+            found.saved.update(dict.fromkeys(tasks.positions, ns))
+            continue
+        # Those that wait for each other would be as many, only shorter.
+        line = tasks.location, task.label
+        fewer = times[line] * part >= chained[line]
+        found.add(tasks, (c.busy if fewer else c.data) * (1 - part))
+        count += tasks.instructions
+        tile = task.instr.tiles_in[0] if task.instr.tiles_in else task.instr.outs[0]
+        rows = tile.shape[0]
+        lanes[tasks.location] = (
+            f"{rows} x {tile.size // rows} of the {all_lanes} x {all_lanes} array"
+            if tasks.engine is Engine.TENSOR and rows < tile.size
+            else f"{rows} of {all_lanes} lanes"
+        )
+    if not lanes:
+        return
+    worst = max(found.lines, key=found.lines.__getitem__)
+    use = "uses" if count == 1 else "use"
+    yield from found.finding(
+        t,
+        f"{counted(count, 'instruction')} {use} part of the engine, such as {lanes[worst]}: larger "
+        "tiles, of more partitions, would take fewer instructions and transfers, or shorter ones",
+        lambda task, ns: _fuller(task.kind, ns, _used_part(task, all_lanes), every),
+    )
+
+
+def _used_part(task: Task, lanes: int) -> float:
+    """The part of its engine's lanes, or of the array, that a task uses."""
+    i = task.instr
+    if task.label == "nc_matmul":
+        stationary = i.tiles_in[0]
+        rows = stationary.shape[0]
+        columns = stationary.size // rows // i.attrs.get("rows", 1)
+        # One column sums over the partitions: no more are wanted.
+        return rows / lanes if columns == 1 else rows * columns / lanes**2
+    if i.engine is Engine.TENSOR:
+        return 1.0
+    on_chip = [x.shape[0] for x in (*i.outs, *i.tiles_in) if x.space.on_chip]
+    return max(on_chip, default=lanes) / lanes
+
+
+def _fuller(kind: Kind, ns: float, part: float, queues: int) -> Kind:
+    """A task that takes its part of what one of all lanes would, which is `ns` less."""
+    moved = kind.transfer
+    if moved is not None:
+        started = recosted(kind, lambda _, c: Cost(c.busy * part, c.done * part, 0.0))
+        moved = moved._replace(latency_ns=moved.latency_ns * part)
+        return moved_in(dataclasses.replace(started, transfer=moved), ns, queues)
+    return recosted(
+        kind,
+        lambda _, c: Cost(
+            max(c.busy - ns, c.busy * part), max(c.done - ns, c.done * part), c.data * part
+        ),
+    )
+
+
+def small_tiles(t: Timeline) -> Iterator[Finding]:
+    """Engines whose time goes into starting instructions or transfers: each by itself or, if that
+    tells too little, all at once."""
+    apart = [*_fixed_costs(t), *_triggers(t)]
+    found, count = Tasks(), {False: 0, True: 0}
+    for tasks in t._alike:
+        task, c, moved = tasks.task, tasks.cost, tasks.task.transfer
+        if moved is not None and (task.label in ("spill", "reload") or swaps_axes(task.instr)):
+            continue  # the compiler's, and in pieces of their own
+        elements = c.data if moved is None else moved.nbytes * t.ns_a_byte(task) / moved.engines
+        if c.busy > 2 * elements:
+            found.add(tasks, (c.busy - c.data) / 2)
+            count[moved is not None] += tasks.instructions
+    small = [
+        text
+        for text, n in (
+            (counted(count[False], "instruction"), count[False]),
+            (f"the start of {counted(count[True], 'transfer')}", count[True]),
+        )
+        if n
+    ]
+    together = list(
+        found.finding(
+            t,
+            f"tiles are small: {' and '.join(small)} take longer than their elements; tiles of "
+            "twice the size would need half as many",
+            lambda task, _: _one_of_two(task.kind),
+        )
+    )
+    most = max([f.gain_us for f in apart], default=0.0)
+    yield from together if together and together[0].gain_us > _MORE * most else apart
+
+
+def _fixed_costs(t: Timeline) -> Iterator[Finding]:
+    """Engines whose time goes into starting instructions, not into elements."""
+    found = {e: (Tasks(), []) for e in (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)}
+    for tasks in t._alike:
+        if tasks.engine in found and tasks.task.transfer is None:
+            fewer, groups = found[tasks.engine]
+            fewer.add(tasks, (tasks.cost.busy - tasks.cost.data) / 2)
+            groups.append(tasks)
+    for engine, (fewer, groups) in found.items():
+        busy = sum(g.cost.busy * len(g.positions) for g in groups)
+        starting = busy - sum(g.cost.data * len(g.positions) for g in groups)
+        if not groups or starting < busy / 2:
+            continue
+        instructions = counted(sum(g.instructions for g in groups), f"{engine.value} instruction")
+        loads = t.engines[engine.value].busy_us * 1e3 > 1.01 * busy  # tables, beside them
+        yield from fewer.finding(
+            t,
+            f"{starting / 1e3:.1f} of the {busy / 1e3:.1f} us of {instructions}"
+            f"{' (loads of tables aside)' * loads} go into starting: use longer free axes, or "
+            "fuse, so that there are half as many",
+            _half_as_many(engine),
+        )
+
+
+def _triggers(t: Timeline) -> Iterator[Finding]:
+    """Engines whose time goes into starting transfers."""
+    found = {Engine.SYNC: Tasks(), Engine.GPSIMD: Tasks()}
+    for tasks in t._alike:
+        if tasks.task.transfer is not None:
+            found[tasks.engine].add(tasks, tasks.cost.busy / 2)
+    how = {
+        Engine.SYNC: "transfers are started by the Sync Engine, one after the other",
+        Engine.GPSIMD: "indirect transfers have their descriptors written by GpSimd",
+    }
+    each = {Engine.SYNC: t.timing.dma.trigger_ns, Engine.GPSIMD: t.timing.dma.indirect_ns}
+    for engine, tasks in found.items():
+        yield from tasks.finding(
+            t,
+            f"{len(tasks.saved)} {how[engine]}, {each[engine]:.0f} ns each: move more in each, so "
+            "that there are half as many",
+            _half_as_many(engine),
+        )
+
+
+def _half_as_many(engine: Engine) -> Change:
+    """Makes a task one of half as many: all that does not grow with its elements is halved."""
+
+    return lambda task, _: recosted(task.kind, lambda e, c: _half(c) if e is engine else c)
+
+
+def _one_of_two(kind: Kind) -> Kind:
+    """The same of a task's engine, whichever it is, and of the latency of its transfer."""
+    changed, moved = recosted(kind, lambda _, c: _half(c)), kind.transfer
+    if moved is None:
+        return changed
+    return dataclasses.replace(changed, transfer=moved._replace(latency_ns=moved.latency_ns / 2))
+
+
+def _half(c: Cost) -> Cost:
+    return Cost((c.busy + c.data) / 2, (c.done + c.data) / 2, c.data)
+
+
+def tables(t: Timeline) -> Iterator[Finding]:
+    """Times that the Scalar Engine loads the table of another function while data wait for it."""
+    found, s, functions = Tasks(), t._core.schedule, set()
+    for tasks in t._alike:
+        for at in tasks.positions if tasks.engine is Engine.SCALAR else ():
+            # The schedule adds what is left of it when the data are there.
+            waits = s.end[at] - s.start[at] - tasks.cost.busy
+            if waits > t.timing.table_load_ns / 2:
+                found.add_one(at, tasks.task, waits)
+                functions.add(tasks.task.table)
+    if len(found.saved) <= len(functions):  # each once
+        return
+    fewest = max(chains(t, _changes_of_tables).values(), default=0)
+    if len(found.saved) <= max(fewest, len(functions)):
+        return
+    least = max(fewest, len(functions)) / len(found.saved)
+    timing = dataclasses.replace(t.timing, table_load_ns=t.timing.table_load_ns * least)
+    yield from found.finding(
+        t,
+        f"data wait for the Scalar Engine to load the table of another function {len(found.saved)} "
+        f"times ({', '.join(sorted(functions))}), up to {t.timing.table_load_ns:.0f} ns each: do "
+        "all of one function before the next, as far as SBUF has room, or take functions of one "
+        "table",
+        None,
+        timing=timing,
+    )
+
+
+def _changes_of_tables(at: int, task: Task, before: Mapping) -> tuple | None:
+    """Of a chain of tasks, how often it needs another table than before."""
+    if not task.table:
+        return None
+    return task.table, max([n + (table != task.table) for table, n in before.items()], default=1)

@@ -1,0 +1,270 @@
+"""Pictures of timelines. matplotlib is imported when one is drawn, not before."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from functools import cache
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from nkisim.errors import ParameterError
+from nkisim.report.report import core_shown, shortened
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from matplotlib.font_manager import FontProperties
+
+    from nkisim.report.timeline import Interval, Timeline
+
+# Okabe and Ito's palette: colours that the common forms of colour blindness keep apart.
+_COLORS = {
+    "Tensor": "#009e73",
+    "Vector": "#0072b2",
+    "Scalar": "#e69f00",
+    "GpSimd": "#cc79a7",
+    "Sync": "#999999",
+    "load": "#56b4e9",
+    "store": "#d55e00",
+}
+_DMA = ("load", "store")
+_MOST = 4000  # rectangles a track; what is closer is joined
+_PIXELS = 400  # about, of the time axis: nothing longer is joined over gaps
+_LEAST = 0.005  # of the time shown: an engine that is busy for less would be an empty row
+_LEAST_OF_SYNC = 0.1  # which only starts transfers
+_SIZE = (5.6, 2.9)  # inches; in a smaller figure letters are smaller, too
+_SMALLEST = 0.7  # times their usual size: any smaller, they could not be read
+_SPARE = 1.06  # letters are wider than they should be where pixels are few
+_NAME = 12  # characters of a kernel's name that are always shown
+
+
+def draw(
+    timeline: Timeline,
+    *,
+    start_us: float = 0.0,
+    end_us: float | None = None,
+    title: str | None = None,
+    size: tuple[float, float] = _SIZE,
+) -> Figure:
+    """The engine timeline: a row an engine, one for loads and one for stores.
+
+    An engine that is busy for less than half a percent of the time shown has none; Sync, which
+    starts transfers, for less than a tenth. Beside a name is the busy share of the body; for loads
+    and for stores, of the busiest DMA queue. A picture of a part has no shares.
+
+    Args:
+        timeline: what to draw.
+        start_us, end_us: the part to show, in microseconds of the body.
+        title: above the picture; kernel and latency when None, of a long name both ends.
+        size: inches.
+
+    Raises:
+        ParameterError: there is nothing between start_us and end_us.
+
+    Returns:
+        A figure whose backgrounds are transparent. Ink is black; `nkibook.plots.show` turns it
+        into the colour of the page's text.
+    """
+    import matplotlib
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.patches import Patch
+
+    end = timeline.body_us if end_us is None else end_us
+    _check_part(timeline, start_us, end)
+    tracks = _tracks(timeline, start_us, end)
+    figure = _figure_class()(figsize=size, layout="constrained", facecolor="none")
+    axes = figure.subplots()
+    axes.set_facecolor("none")
+    for row, (name, bars) in enumerate(tracks):
+        axes.broken_barh(bars, (row - 0.4, 0.8), facecolor=_COLORS[name], linewidth=0)
+    labels = [f"{'DMA ' * (name in _DMA)}{name}" for name, _ in tracks]
+    if _is_whole(timeline, start_us, end):
+        shares = {use.name: use.utilisation for use in timeline.engines.values()}
+        shares |= _transfer_shares(timeline)
+        labels = [
+            f"{label} {shares.get(name, 0.0):.0%}"
+            for label, (name, _) in zip(labels, tracks, strict=True)
+        ]
+    axes.set_yticks(range(len(tracks)), labels)
+    axes.invert_yaxis()
+    axes.set_xlim(start_us, end)
+    axes.set_xlabel("time from the first instruction (µs)")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    scale = max(_SMALLEST, min(1.0, size[0] / _SIZE[0], size[1] / _SIZE[1]))
+    usual = matplotlib.rcParams["font.size"] * scale
+    if scale < 1:
+        axes.xaxis.label.set_size(usual)
+        axes.tick_params(labelsize=usual)
+    # The title starts where the axes do: right of the labels, their ticks and the margin.
+    beside = max((_points(label, FontProperties(size=usual)) for label in labels), default=0.0)
+    ink = FontProperties(size=10 * scale)
+
+    def fits(line: str) -> bool:
+        return _SPARE * _points(line, ink) <= 72 * size[0] - beside - 14
+
+    if title is None:
+        title = _name_and_latency(timeline, fits)
+    said = (title, *core_shown(timeline), timeline.kind)
+    lines = [line for text in said for line in _wrapped(text, fits)]
+    axes.set_title("\n".join(lines), fontproperties=ink, loc="left")
+    handles = [Patch(facecolor=_COLORS[n], label=n) for n, _ in tracks]
+    small = FontProperties(size=max(6.0, 8 * scale))
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=_columns([name for name, _ in tracks], small, 72 * size[0]),
+        frameon=False,
+        prop=small,
+        handlelength=1,
+        columnspacing=1,
+    )
+    return figure
+
+
+@cache
+def _figure_class() -> type[Figure]:
+    from matplotlib.figure import Figure
+
+    class Picture(Figure):
+        """A figure that a notebook shows, also where pyplot was not asked to draw into it."""
+
+        def _repr_png_(self) -> bytes:
+            data = BytesIO()
+            self.savefig(data, format="png", dpi=144, facecolor="white")  # ink is black
+            return data.getvalue()
+
+    return Picture
+
+
+def _check_part(timeline: Timeline, start: float, end: float) -> None:
+    body = timeline.body_us
+    if not (start < end and start < body) and body:
+        raise ParameterError(
+            f"plot(start_us={start!r}, end_us={end!r}) of a body of {body:.1f} us",
+            rule="the part to show has a start before its end and before the end of the body",
+            fix="leave both out to see all of it",
+        )
+
+
+def alt_text(timeline: Timeline, start_us: float = 0.0, end_us: float | None = None) -> str:
+    """What the picture shows, for readers who cannot see it.
+
+    Args:
+        timeline: what is drawn.
+        start_us, end_us: the part that is shown, in microseconds of the body.
+    """
+    end = timeline.body_us if end_us is None else end_us
+    what = " ".join([f"Modelled engine timeline of {timeline.kernel}", *core_shown(timeline)])
+    if not _is_whole(timeline, start_us, end):
+        rows = ", ".join(name for name, _ in _tracks(timeline, start_us, end))
+        span = f"{start_us:g} to {end:g} of {timeline.body_us:.1f} microseconds"
+        return f"{what}, {span}. Rows: {rows}."
+    uses = [u for u in timeline.engines.values() if u.utilisation >= _least(u.name)]
+    parts = ", ".join(f"{u.name} {u.utilisation:.0%}" for u in uses)
+    return f"{what}, {timeline.body_us:.1f} microseconds. Busy share of each resource: {parts}."
+
+
+def _is_whole(timeline: Timeline, start: float, end: float) -> bool:
+    """Whether the whole body is shown."""
+    return start <= 0 and end >= timeline.body_us
+
+
+def _least(name: str) -> float:
+    """The busy share from which an engine is shown."""
+    return _LEAST_OF_SYNC if name == "Sync" else _LEAST
+
+
+def _tracks(
+    timeline: Timeline, start: float, end: float
+) -> list[tuple[str, list[tuple[float, float]]]]:
+    rows: dict[str, list[Interval]] = defaultdict(list)
+    for i in timeline.intervals:
+        if i.end_us < start or i.start_us > end:
+            continue
+        if i.track.startswith("DMA"):
+            # The queues of one direction share a row.
+            rows[_direction(i.label)].append(i)
+        else:
+            rows[i.track].append(i)
+    shown = end - start
+    bars = {name: _merged(rows[name], shown) for name in _COLORS if name in rows}
+    return [
+        (name, parts)
+        for name, parts in bars.items()
+        if name in _DMA or sum(length for _, length in parts) >= _least(name) * shown
+    ]
+
+
+def _direction(label: str) -> str:
+    """Which of the two rows of DMA a transfer is on."""
+    return "store" if label in ("store", "spill") else "load"
+
+
+def _transfer_shares(timeline: Timeline) -> dict[str, float]:
+    """What loads and stores take of the busiest DMA queue, 0 to 1: together, what it is busy."""
+    work, s = timeline._core.work, timeline._core.schedule
+    busiest = max(range(len(s.queue_busy)), key=s.queue_busy.__getitem__)
+    shares = dict.fromkeys(_DMA, 0.0)
+    for task, queues in zip(work.tasks, s.queues_of, strict=True):
+        if task.transfer is not None and busiest in queues:
+            shares[_direction(task.label)] += task.transfer.engine_ns / max(s.span, 1e-9)
+    return shares
+
+
+def _points(text: str, font: FontProperties) -> float:
+    """Width of a line of text, in points."""
+    from matplotlib.textpath import text_to_path
+
+    return text_to_path.get_text_width_height_descent(text, font, ismath=False)[0]
+
+
+def _name_and_latency(timeline: Timeline, fits: Callable[[str], bool]) -> str:
+    """The title of a figure: on one line, if that leaves enough of the kernel's name."""
+    for most in range(len(timeline.kernel), _NAME, -1):
+        title = f"{shortened(timeline.kernel, most)}: {timeline.latency_us:.1f} µs with launch"
+        if fits(title):
+            return title
+    return f"{shortened(timeline.kernel, _NAME)}: {timeline.latency_us:.1f} µs with launch"
+
+
+def _wrapped(text: str, fits: Callable[[str], bool]) -> list[str]:
+    """Lines that fit, as far as single words do."""
+    lines = []
+    for line in text.split("\n"):
+        words = line.split(" ")
+        taken = words[0]
+        for word in words[1:]:
+            if fits(f"{taken} {word}"):
+                taken += f" {word}"
+            else:
+                lines.append(taken)
+                taken = word
+        lines.append(taken)
+    return lines
+
+
+def _columns(names: list[str], font: FontProperties, room: float) -> int:
+    """Columns of a legend in so many points: as few rows as fit, about equally long."""
+    around = 2.8 * font.get_size()  # the patch, and what is left free
+    widest = max((_points(name, font) for name in names), default=0.0)
+    most = max(1, int(room / (widest + around)))
+    rows = -(-len(names) // most)
+    return max(1, -(-len(names) // max(1, rows)))
+
+
+def _merged(intervals: list[Interval], shown: float) -> list[tuple[float, float]]:
+    """(start, length) of what overlaps, joined, and of what lies closer than can be seen, up to a
+    pixel. The length is the time in which something happens: gaps in a pixel make it paler."""
+    gap, pixel = shown / _MOST, shown / _PIXELS
+    bars: list[list[float]] = []  # start, end, and the gaps in between
+    for i in sorted(intervals, key=lambda i: i.start_us):
+        last = bars[-1] if bars else None
+        if last is not None and i.start_us <= last[1]:
+            last[1] = max(last[1], i.end_us)
+        elif last is not None and i.start_us - last[1] <= gap and i.end_us - last[0] <= pixel:
+            last[2] += i.start_us - last[1]
+            last[1] = i.end_us
+        else:
+            bars.append([i.start_us, i.end_us, 0.0])
+    return [(a, b - a - gaps) for a, b, gaps in bars]

@@ -1,0 +1,281 @@
+"""What transfers could do in less time, and what waits for them or for memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING
+
+from nkisim.compiler.overflow import TO_SBUF
+from nkisim.errors import Location
+from nkisim.ir.instruction import Engine
+from nkisim.ir.memory import Space
+from nkisim.report.report import counted
+from nkisim.report.stakes import LEAST, Finding, Tasks
+from nkisim.report.whatif import gain_us, moved_in
+from nkisim.schedule.compute import Cost
+from nkisim.schedule.engines import ENGINES
+
+if TYPE_CHECKING:
+    from nkisim.report.alike import Alike
+    from nkisim.report.timeline import Timeline
+    from nkisim.schedule.tasks import Kind, Task
+
+_GPSIMD = ENGINES.index(Engine.GPSIMD)
+_LINES = 4  # most lines that a finding about single lines is made for
+_LONG_RUN = 4096  # bytes of a descriptor from which on its fixed cost matters little
+_NOT_BY_RUNS = ("dma_transpose", "dma_accumulate")  # their time is not that of their runs
+_NOTHING = ((Engine.SYNC, Cost(0.0, 0.0, 0.0)),)  # what a task costs that is not there
+
+
+def short_runs(t: Timeline) -> Iterator[Finding]:
+    """Transfers cut in runs too short for the rate of a DMA engine."""
+    found: dict[Location | None, _Line] = defaultdict(_Line)
+    for alike in t._alike:
+        task, moved = alike.task, alike.task.transfer
+        if moved is None or moved.run_bytes >= _LONG_RUN or task.instr.opcode in _NOT_BY_RUNS:
+            continue
+        ns = moved.engine_ns - moved.nbytes * t.ns_a_byte(task, _LONG_RUN) / moved.engines
+        if ns > 0:
+            found[alike.location].add(alike, ns, moved.run_bytes)
+    for tasks, run in _dearest(found):
+        yield from tasks.finding(
+            t,
+            f"DMA in contiguous runs of {run} bytes; from {_LONG_RUN // 1024} KiB on the queues "
+            "come near their rate",
+            lambda task, ns: moved_in(task.kind, ns, task.transfer.engines),
+        )
+
+
+def loaded_again(t: Timeline) -> Iterator[Finding]:
+    """Loads of what the kernel has loaded before, as far as SBUF could have kept it."""
+    work = t._core.work
+    written = {number for task in work.tasks for number, _ in task.writes}
+    seen: dict[tuple, int] = {}  # what was loaded -> how much of its tensor was before
+    loaded: Counter[int] = Counter()  # of a tensor, bytes a partition
+    different: Counter[int] = Counter()  # the same, each part once
+    reloads: list[tuple[int, int, int]] = []  # where, of which tensor, after how much of it
+    loads = [
+        alike.positions
+        for alike in t._alike
+        if alike.task.label == "load" and alike.task.transfer and not alike.task.transfer.indirect
+    ]
+    piece, instr = 0, None
+    for at in sorted(chain.from_iterable(loads)):
+        task = work.tasks[at]
+        piece = piece + 1 if task.instr is instr else 0  # of a load that swaps axes
+        instr = task.instr
+        number, part = task.reads[0]
+        if number in written or not work.memory[task.writes[0][0]].space.on_chip:
+            continue
+        what = number, id(part), piece
+        nbytes = task.transfer.nbytes // instr.outs[0].shape[0]
+        if what in seen:
+            reloads.append((at, number, loaded[number] - seen[what]))
+        else:
+            different[number] += nbytes
+        seen[what] = loaded[number]
+        loaded[number] += nbytes
+    again: dict[Location | None, tuple[Tasks, int, int]] = {}
+    for at, number, between in reloads:
+        # What has to be kept of a tensor until a load comes again.
+        held = min(between, different[number])
+        if held <= t.machine.sbuf_bytes // 2:
+            task = work.tasks[at]
+            tasks, nbytes, most = again.get(task.instr.location, (Tasks(), 0, 0))
+            tasks.add_one(at, task, task.transfer.engine_ns)
+            nbytes += task.transfer.hbm_bytes
+            again[task.instr.location] = tasks, nbytes, max(most, held)
+    for tasks, nbytes, held in again.values():
+        yield from tasks.finding(
+            t,
+            f"{counted(len(tasks.saved), 'load')} of {nbytes / 1e6:.1f} MB read what was "
+            f"loaded before: kept in SBUF, it would take {held:,} bytes a partition",
+            _left_out,
+        )
+
+
+def converting(t: Timeline) -> Iterator[Finding]:
+    """Stores of wider elements than they become in HBM."""
+    found = Tasks()
+    for alike in t._alike:
+        i, moved = alike.task.instr, alike.task.transfer
+        if alike.task.label == "store" and moved is not None and i.opcode == "dma_copy":
+            tile, stored = i.ins[0].itemsize, i.outs[0].itemsize
+            if stored < tile:
+                found.add(alike, moved.engine_ns * (1 - stored / tile))
+    yield from found.finding(
+        t,
+        f"{counted(len(found.saved), 'store')} of wider elements than HBM gets: DMA moves all of "
+        "their bytes and converts; results in the type that is stored would be fewer bytes",
+        lambda task, ns: moved_in(task.kind, ns, task.transfer.engines),
+    )
+
+
+def few_queues(t: Timeline) -> Iterator[Finding]:
+    every = t.timing.dma.engines
+    found: dict[Location | None, _Line] = defaultdict(_Line)
+    for alike in t._alike:
+        moved = alike.task.transfer
+        if moved is None or moved.engines >= every or moved.engine_ns < 1000:
+            continue
+        ns = moved.engine_ns * (1 - moved.engines / every)
+        found[alike.location].add(alike, ns, moved.engines)
+    for tasks, engines in _dearest(found):
+        yield from tasks.finding(
+            t,
+            f"a transfer of {counted(engines, 'partition')} uses {engines} of {every} DMA engines: "
+            "spread it over more partitions",
+            lambda task, ns: moved_in(task.kind, ns, every),
+        )
+
+
+def _left_out(task: Task, _: float) -> Kind:
+    """A task that takes no time, so that others need not be numbered anew."""
+    return dataclasses.replace(task.kind, transfer=None, costs=_NOTHING)
+
+
+class _Line:
+    """What could be saved at a kernel line, and what its transfers are like."""
+
+    def __init__(self) -> None:
+        self.tasks = Tasks()
+        self._what: Counter[int] = Counter()  # nanoseconds
+
+    def add(self, tasks: Alike, ns: float, what: int) -> None:
+        """Each of these tasks, which are like `what`, could be `ns` shorter."""
+        self.tasks.add(tasks, ns)
+        self._what[what] += ns * len(tasks.positions)
+
+    @property
+    def what(self) -> int:
+        """What those are like that most could be saved of."""
+        return max(self._what, key=self._what.__getitem__)
+
+
+def _dearest(found: dict[Location | None, _Line]) -> list[tuple[Tasks, int]]:
+    """The few lines at which most is at stake: each costs a schedule to look into."""
+    ordered = sorted(found.values(), key=lambda line: -sum(line.tasks.saved.values()))
+    return [(line.tasks, line.what) for line in ordered[:_LINES]]
+
+
+def exposed(t: Timeline, are_small: bool) -> Iterator[Finding]:
+    """Waiting for memory, or for latency, on the critical path.
+
+    Args:
+        t: the kernel.
+        are_small: whether its tiles are said to be small: then no smaller ones are advised.
+    """
+    tasks, s = t._core.work.tasks, t._core.schedule
+    memory = t._core.work.memory
+    held: dict[str, dict[int, float]] = defaultdict(dict)
+    for before, at in pairwise(t.chain):
+        why = s.why[at]
+        if why == "memory":
+            in_psum = any(memory[number].space is Space.PSUM for number, _ in tasks[at].writes)
+            why = "psum" if in_psum else "sbuf"
+        if why == "port":
+            why = "sbuf port" if _GPSIMD in (s.engine[before], s.engine[at]) else "psum port"
+            if why == "psum port" and tasks[at].label == "tensor_copy":
+                continue  # what is in PSUM can't be copied from elsewhere
+        held[why][at] = s.start[at] - s.start[before]
+    timing = t.timing
+    more = dataclasses.replace(timing.dma, in_flight=2 * timing.dma.in_flight)
+    changes = [
+        (
+            "sbuf",
+            f"tiles wait for room in SBUF: {'' if are_small else 'tiles of half the bytes, or '}"
+            "half as many at a time, would let transfers run ahead of the computation",
+            {"machine": dataclasses.replace(t.machine, sbuf_bytes=2 * t.machine.sbuf_bytes)},
+        ),
+        (
+            "psum",
+            "results wait for room in PSUM: smaller ones, or copying them out sooner, would let "
+            "the next ones start",
+            {"machine": dataclasses.replace(t.machine, psum_bytes=2 * t.machine.psum_bytes)},
+        ),
+        (
+            "ring",
+            f"transfers wait for earlier ones of the same line, of which {timing.dma.in_flight} "
+            "are under way at a time: transfers of twice the size would hide their latency",
+            {"timing": dataclasses.replace(timing, dma=more)},
+        ),
+        (
+            "read",
+            "results wait until what they overwrite has been read: tiles made in the loop, one for "
+            "each iteration, would let iterations overlap",
+            {"renamed": True},
+        ),
+        (
+            "sbuf port",
+            "Vector and GpSimd wait for each other at the port to SBUF that they share: move what "
+            "Scalar can do from them to Scalar",
+            {"timing": dataclasses.replace(timing, shared_port=False)},
+        ),
+        (
+            "psum port",
+            "Vector and Scalar wait for each other at the port to PSUM that they share: have one "
+            "of them work on SBUF",
+            {"timing": dataclasses.replace(timing, shared_port=False)},
+        ),
+    ]
+    told = {"sbuf"} if t.spilled_bytes else set()  # by `spills`
+    if any(alike.task.label == TO_SBUF for alike in t._alike):
+        told.add("psum")  # by `psum_spills`
+    for why, text, change in changes:
+        if why in told:
+            continue
+        stakes = held[why]
+        if sum(stakes.values()) / 1e3 >= LEAST * t.latency_us:
+            worst = tasks[max(stakes, key=stakes.__getitem__)].instr.location
+            yield Finding(text, gain_us(t, stakes, **change), worst)
+
+
+def spills(t: Timeline) -> Iterator[Finding]:
+    if not t.spilled_bytes:
+        return
+    work, s = t._core.work, t._core.schedule
+    found, moved = Tasks(), {"spill": 0, "reload": 0}
+    for alike in t._alike:
+        task = alike.task
+        if task.label in moved:
+            for at in alike.positions:
+                found.add_one(at, task, s.queue_end[at] - s.queue_start[at])
+            moved[task.label] += task.transfer.hbm_bytes * len(alike.positions)
+    sizes = (m.nbytes for m in work.memory.values() if m.space is Space.SBUF)
+    most = max(sizes, default=0)
+    told = [
+        f"{nbytes / 1e6:.1f} MB are {what}"
+        for nbytes, what in (
+            (moved["spill"], "stored to HBM to make room"),
+            (moved["reload"], "loaded again"),
+        )
+        if nbytes
+    ]
+    yield from found.finding(
+        t,
+        f"SBUF overflows: {', '.join(told)}; the largest tile takes {most:,} bytes a partition",
+        _left_out,
+        dataclasses.replace(t.machine, sbuf_bytes=2 * t.machine.sbuf_bytes),
+    )
+
+
+def psum_spills(t: Timeline) -> Iterator[Finding]:
+    """Results that leave PSUM because more are needed than it holds."""
+    found, nbytes = Tasks(), 0
+    for alike in t._alike:
+        task = alike.task
+        if task.label == TO_SBUF:
+            found.add(alike, alike.cost.busy)
+            each = t._core.work.memory[task.writes[0][0]].nbytes
+            nbytes += each * len(alike.positions)
+    if nbytes:
+        yield from found.finding(
+            t,
+            f"PSUM overflows: {counted(len(found.saved), 'result')} of {nbytes:,} bytes a "
+            f"partition in all are copied to SBUF; PSUM holds {t.machine.psum_bytes:,}: use each "
+            "result, or copy it in a smaller type, before the next ones are made",
+            _left_out,
+        )

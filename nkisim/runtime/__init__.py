@@ -1,0 +1,2 @@
+"""What users call: kernels and their specialisations, framework bridges, profiles, the command
+line."""

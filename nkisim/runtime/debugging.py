@@ -1,0 +1,63 @@
+"""Tile values while a kernel is being traced, for `breakpoint()` and `print`.
+
+A kernel called with NumPy arrays has its data at hand. When a debugger asks for a tile, the
+instructions written down so far are run on that data. Nothing is computed that nobody looks at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+
+import numpy as np
+
+from nkisim.errors import KernelError
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern
+from nkisim.ir.views import view_of
+from nkisim.numerics.program import Program
+from nkisim.trace.tracer import current, tracing
+
+
+def values(tensor: AccessPattern) -> np.ndarray:
+    """What `tensor` holds at this point of the kernel; NaN (or the lowest integer) where nothing
+    was written.
+
+    Call it inside a kernel, e.g. from the debugger.
+
+    Raises:
+        TraceContextError: outside a kernel.
+        LookupError: the kernel is traced without data (for JAX or PyTorch, or from TensorSpecs).
+    """
+    tracer = current()
+    if tracer.data is None:
+        raise LookupError("the kernel is being traced without data, so its tiles have no values")
+    trace = dataclasses.replace(
+        tracer.trace,
+        instructions=[i for i in tracer.trace.instructions if i.opcode != "device_print"],
+        partly_written=tracer.checker.partly_written(),
+    )
+    program = Program(trace, [Tensor(tensor.buffer)])
+    (whole,) = program.run(tracer.data)
+    return view_of(whole.reshape(-1).view(tensor.dtype), tensor).copy()
+
+
+def show(tensor: AccessPattern) -> str:
+    """A tensor for the debugger: its description, and its values when there are any."""
+    if not tracing() or current().data is None:
+        return tensor.describe()
+    try:
+        found = values(tensor)
+    except (KernelError, IndexError) as error:
+        return f"{tensor.describe()}\n(not computed: {error})"
+    if found.dtype.kind == "V" or found.dtype.itemsize < 2:
+        found = found.astype(np.float32)
+    return f"{tensor.describe()}\n{np.array2string(found, separator=', ', threshold=64)}"
+
+
+def wanted(func: Callable) -> bool:
+    """Whether someone may be looking into `func`: then it is traced again on every call."""
+    code = getattr(func, "__code__", None)
+    stops = code is not None and bool({"breakpoint", "set_trace"} & set(code.co_names))
+    return stops or sys.gettrace() is not None

@@ -1,0 +1,72 @@
+"""How NKI kernels meet PyTorch and JAX.
+
+This package imports neither. :func:`bridge_for` looks at a call's arguments and returns the module
+that serves their framework; a call with NumPy arrays only loads nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+from nkisim.errors import ParameterError
+
+_TENSOR_TYPES = {"torch": "Tensor", "jax": "Array"}
+
+
+def _framework_of(value: Any) -> str | None:
+    """``"torch"`` or ``"jax"`` for their tensors and tracers, None for anything else.
+
+    A value can only be a framework's tensor if that framework is imported already.
+    """
+    for framework, name in _TENSOR_TYPES.items():
+        tensor_type = getattr(sys.modules.get(framework), name, None)
+        if tensor_type is not None and isinstance(value, tensor_type):
+            return framework
+    return None
+
+
+def bridge_for(values: Iterable[Any]) -> ModuleType | None:
+    """The module that runs a kernel on these arguments, or None for NumPy arrays and constants.
+
+    Args:
+        values: the leaves of a kernel call's arguments.
+
+    Returns:
+        :mod:`nkisim.runtime.frameworks.torch`, :mod:`nkisim.runtime.frameworks.jax` or None. Each
+        module has
+        ``call(kernel, args, kwargs)``, which returns what the kernel returns, as that framework's
+        tensors.
+
+    Raises:
+        TypeError: tensors of both frameworks in one call.
+    """
+    found = {framework for value in values if (framework := _framework_of(value))}
+    if not found:
+        return None
+    if len(found) > 1:
+        raise TypeError(
+            "one kernel call got both PyTorch tensors and JAX arrays. A kernel runs in one "
+            "framework. Convert the arguments to one of them first."
+        )
+    return importlib.import_module(f"{__name__}.{found.pop()}")
+
+
+def require_numpy(what: str, values: Iterable[Any]) -> None:
+    """Raises ParameterError when a value is a tensor of a framework.
+
+    Args:
+        what: what runs the kernel, for the message.
+        values: the leaves of its arguments.
+    """
+    for value in values:
+        framework = _framework_of(value)
+        if framework is not None:
+            raise ParameterError(
+                f"{what} is given a {type(value).__module__}.{type(value).__name__}",
+                rule=f"{what} takes and gives NumPy arrays",
+                fix="convert it with np.asarray(...), or call a kernel of mode='auto' itself",
+            )

@@ -1,0 +1,496 @@
+"""Kernels: what `@nki.jit` gives. Specialise, cache, run, or hand over to a framework's bridge."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import inspect
+import logging
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from types import BuiltinFunctionType
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from nkisim import checking
+from nkisim.errors import KernelError, Location, NotUniform, ParameterError
+from nkisim.frontends.neuronxcc.rules import annotations, compatibility, rewriting
+from nkisim.frontends.neuronxcc.rules.outputs import check_outputs
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.dtypes import as_dtype
+from nkisim.ir.grid import SINGLE, Grid, NeuronCores, SpmdDim
+from nkisim.machine import TARGET, Machine
+from nkisim.numerics.program import Program, TensorSpec
+from nkisim.runtime import debugging, frameworks
+from nkisim.trace.counting import FOLLOWED
+from nkisim.trace.guards import Guards
+from nkisim.trace.recent import Recent
+from nkisim.trace.rolled_loop import Closeness
+from nkisim.trace.tracer import Tracer, tracing
+
+_log = logging.getLogger("nkisim")
+
+_TENSORS = (np.ndarray, TensorSpec)
+_GRID_ENTRIES = (int, NeuronCores, SpmdDim)
+_CONTAINERS = (tuple, list, dict)
+MODES = ("auto", "jax", "torchxla", "baremetal", "benchmark", "simulation", "trace")
+_NUMPY_MODES = frozenset({"baremetal", "benchmark", "simulation"})
+_KEPT = 250_000  # instructions of traces for profiles, which take more than 1 kB each
+_rolled = Recent(_KEPT)
+
+
+class Kernel:
+    """An NKI kernel bound to a launch grid. `kernel[grid](*args)` launches it.
+
+    NumPy arrays in, NumPy arrays out; torch and JAX arrays go through the framework's bridge.
+    Called inside another kernel it is inlined.
+
+    Attributes:
+        func: the Python function.
+        mode: as given to `nki.jit`.
+        grid: the launch grid.
+        machine: the NeuronCore generation it is traced for.
+        options: names of the nki.compiler decorators that were put on it.
+        signature: the signature of `func`.
+    """
+
+    __test__ = False  # a kernel called test_... is no test of pytest's
+
+    def __init__(self, func: Callable, mode: str = "auto", machine: Machine = TARGET) -> None:
+        if mode not in MODES:
+            raise ValueError(f"nki.jit mode {mode!r} is not one of {', '.join(MODES)}")
+        functools.update_wrapper(self, func)
+        if not hasattr(func, "__name__"):  # functools.partial
+            self.__name__ = getattr(getattr(func, "func", func), "__name__", type(func).__name__)
+        self.func = func
+        self.mode = mode
+        self.machine = machine
+        self.options: frozenset[str] = frozenset()
+        self.grid = SINGLE
+        self.signature = inspect.signature(func)
+        kinds = [p.kind for p in self.signature.parameters.values()]
+        plain = all(k is inspect.Parameter.POSITIONAL_OR_KEYWORD for k in kinds)
+        self._positional = len(kinds) if plain else -1
+        # Shared by the copies of this kernel that are bound to launch grids.
+        self._cache = _TraceCache()
+        self._launches: dict[Any, Kernel] = {}
+
+    def __getitem__(self, grid: object) -> Kernel:
+        entries = grid if type(grid) is tuple else (grid,)
+        if not all(type(e) in _GRID_ENTRIES for e in entries):
+            return self._on(Grid.of(grid))  # which takes it or explains: 2.0 and True equal ints
+        bound = self._launches.get(grid)
+        if bound is None:
+            bound = self._launches[grid] = self._on(Grid.of(grid))
+        return bound
+
+    def _on(self, grid: Grid) -> Kernel:
+        bound = copy.copy(self)
+        bound.grid = grid
+        return bound
+
+    @functools.cached_property
+    def body(self) -> Callable:
+        """The function that is traced: `func`, or a copy compiled from its source."""
+        return rewriting.rewritten(self.func)
+
+    def with_options(self, *names: str) -> Kernel:
+        """This kernel with decorators of nki.compiler on it."""
+        changed = self._retraced()
+        changed.options = self.options | set(names)
+        return changed
+
+    def on(self, machine: Machine) -> Kernel:
+        """This kernel for a NeuronCore generation, as nkisim.machine has them."""
+        if machine is self.machine:
+            return self
+        changed = self._retraced()
+        changed.machine = machine
+        return changed
+
+    def _retraced(self) -> Kernel:
+        """A copy that is traced anew."""
+        changed = copy.copy(self)
+        changed._cache, changed._launches = _TraceCache(), {}
+        return changed
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if tracing():
+            return self._inline(args, kwargs)
+        args, kwargs = self.bind(args, kwargs)
+        bridge = frameworks.bridge_for(leaves((args, kwargs)))
+        if bridge is not None:
+            if self.mode in _NUMPY_MODES:
+                frameworks.require_numpy(f"a kernel of mode='{self.mode}'", leaves((args, kwargs)))
+            return bridge.call(self, args, kwargs)
+        return self.run(args, kwargs)
+
+    def _inline(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The kernel called from another kernel."""
+        if self.grid is not SINGLE:
+            raise ParameterError(
+                f"kernel {self.__name__}[{self.grid}] is launched on a grid inside a kernel",
+                rule="a kernel called from another kernel becomes a part of it, and has no grid",
+                fix=f"call {self.__name__}(...) without a grid, in a loop if need be",
+                code="err_nested_kernel_with_spmd_grid",
+            )
+        return self.body(*args, **kwargs)
+
+    def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """The arguments in the order of the signature. Raises TypeError if they do not fit it."""
+        if not kwargs and len(args) == self._positional:
+            return tuple(args), {}  # nothing to reorder, and `Signature.bind` is slow
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"kernel {self.__name__}{self.signature}: {error}") from None
+        return bound.args, bound.kwargs
+
+    def run(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Launch on NumPy arrays. Arguments that the kernel writes are changed in place."""
+        given = leaves((args, kwargs))
+        if any(isinstance(v, TensorSpec) for v in given):
+            raise ParameterError(
+                f"kernel {self.__name__} is called with a TensorSpec, which has no values",
+                rule="a call computes, on arrays",
+                fix="pass arrays, or model the kernel: nkisim.profile(kernel, ...)",
+            )
+        special = self.specialize(args, kwargs)
+        inputs = [v for v in given if isinstance(v, np.ndarray)]
+        program = special.program
+        if not program.aliases:
+            return special.rebuild(program.run(inputs))
+        outputs = [np.empty(s.shape, s.dtype) for s in program.outputs]
+        for o, i in program.aliases.items():
+            given = inputs[i]
+            if not given.flags.writeable and program.writes_input(i):
+                raise ParameterError(
+                    f"argument '{program.inputs[i].name}' is read-only, "
+                    f"but kernel {self.__name__} writes it",
+                    rule="an output argument is an array the kernel may write",
+                    fix="pass a writable array, e.g. np.array(x)",
+                )
+            outputs[o] = given if given.flags.c_contiguous else given.copy()
+        inputs_now = [
+            next((outputs[o] for o, i in program.aliases.items() if i == at), x)
+            for at, x in enumerate(inputs)
+        ]
+        program.run(inputs_now, outputs)
+        for o, i in program.aliases.items():
+            if outputs[o] is not inputs[i]:
+                inputs[i][...] = outputs[o]
+                outputs[o] = inputs[i]
+        return special.rebuild(outputs)
+
+    def specialize(
+        self, args: Sequence[Any], kwargs: dict[str, Any], rolled: bool = False
+    ) -> Specialization:
+        """The kernel traced for these arguments, from the cache when it was traced before.
+
+        Args:
+            args, kwargs: arrays or TensorSpecs for tensors; anything else is a constant. The
+                program's inputs are the tensors among them, in the order of `bind`.
+            rolled: iterations in the middle of long loops may be copies of one that was traced
+                (see nkisim.trace.rolling). The instructions are the same.
+
+        Raises:
+            KernelError: the kernel breaks a rule.
+            TypeError: the arguments do not fit the function's signature.
+        """
+        args, kwargs = self.bind(args, kwargs)
+        cache, key = self._cache, self._key(args, kwargs)
+        found = cache.traces.get(key) if key is not None else None
+        if found is not None and found.guards.hold():
+            cache.hits += 1
+            return found
+        if rolled:
+            try:
+                return self._specialize_rolled(args, kwargs, key)
+            except Exception as error:  # also those of Python code that misses iterations
+                # Errors are those of the whole trace. What comes of it here only costs time.
+                expected = isinstance(error, (NotUniform, KernelError))
+                _log.info(
+                    "every iteration of %s is traced: %s",
+                    self.__name__,
+                    error,
+                    exc_info=not expected,
+                )
+        cache.misses += 1
+        special = Specialization(self, args, kwargs)
+        if key is not None:
+            cache.traces[key] = special
+        return special
+
+    def _specialize_rolled(
+        self, args: Sequence[Any], kwargs: dict[str, Any], key: Any
+    ) -> Specialization:
+        """As `specialize`, without the iterations in the middle of long loops where that is
+        possible. Raises whatever comes of it, and NotUniform."""
+        cache = self._cache
+        found = cache.rolled.get(key) if key is not None else None
+        if found is not None and found.guards.hold():
+            _rolled.use(found, len(found.program.trace.instructions))
+            return found
+        closeness: dict[Location | int, Closeness] = {}
+        while True:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                try:
+                    found = Specialization(self, args, kwargs, closeness)
+                    break
+                except NotUniform as error:
+                    closer = Closeness.FIVE if error.brief else Closeness.WHOLE
+                    if error.loop is None or closeness.get(error.loop, -1) >= closer:
+                        raise
+                    closeness[error.loop] = closer
+                    is_axis = isinstance(error.loop, int)
+                    _log.info(
+                        "%s is traced again, with %s iterations of %s: %s",
+                        self.__name__,
+                        "five" if error.brief else "all",
+                        f"grid axis {~error.loop}" if is_axis else f"the loop at {error.loop}",
+                        error,
+                    )
+        for w in caught:
+            warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+        if key is not None:
+            cache.rolled[key] = found
+            _rolled.use(found, len(found.program.trace.instructions))
+        return found
+
+    def cache_info(self) -> CacheInfo:
+        """How often calls found the kernel traced, on any grid; named as in functools.lru_cache."""
+        return CacheInfo(self._cache.hits, self._cache.misses, len(self._cache.traces))
+
+    def _key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Identity of a specialisation; None when a constant cannot be compared."""
+        if debugging.wanted(self.func):
+            return None
+        key = (self.grid, checking.settings_key(), _signature((tuple(args), kwargs)))
+        try:
+            hash(key)
+        except TypeError:
+            return None
+        return key
+
+    def __repr__(self) -> str:
+        return f"<nki kernel {self.__name__}[{self.grid}]>"
+
+
+class CacheInfo(NamedTuple):
+    """Use of a kernel's traces.
+
+    Attributes:
+        hits: calls that used an earlier trace.
+        misses: calls that traced.
+        currsize: traces that are kept.
+    """
+
+    hits: int
+    misses: int
+    currsize: int
+
+
+class _TraceCache:
+    """Traces of a kernel by what they are specialised to, and how often that helped. Rolled ones
+    are there while `_rolled` keeps them, or somebody else."""
+
+    def __init__(self) -> None:
+        self.traces: dict[Any, Specialization] = {}
+        self.rolled: WeakValueDictionary[Any, Specialization] = WeakValueDictionary()
+        self.hits = self.misses = 0
+
+
+class Specialization:
+    """A kernel traced for one grid and one set of shapes, dtypes and constants.
+
+    Attributes:
+        kernel: the kernel, without its traces.
+        program: what runs.
+        constants: the non-tensor arguments by parameter name, for `backend_config`.
+        guards: outside values the trace relies on.
+
+    Args:
+        kernel: the kernel.
+        args, kwargs: as for `Kernel.specialize`.
+        closeness: see `nkisim.trace.tracer.Tracer`.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        closeness: Mapping[Location | int, Closeness] | None = None,
+    ) -> None:
+        # In no cycle with the traces: millions of objects would wait for the garbage collector.
+        self.kernel = kernel._retraced()
+        self.guards = Guards(kernel.func, ignored=FOLLOWED)
+        bound = kernel.signature.bind(*args, **kwargs)
+        self.constants = {
+            name: value for name, value in bound.arguments.items() if not _holds_tensors(value)
+        }
+        for value in self.constants.values():
+            self.guards.watch(value)
+        names = _leaf_names(bound.arguments)
+        as_sdk = kernel.mode == "simulation"
+        # Without the middle end nobody reorders what is written down.
+        as_written = "skip_middle_end_transformations" in kernel.options
+        checker = checking.Checker(as_sdk, as_written)
+        tracer = Tracer(
+            kernel.__name__, kernel.grid, checker, kernel.machine, closeness, self.guards
+        )
+        tracer.direct = "force_auto_alloc" not in kernel.options
+        tensors = [v for v in leaves((args, kwargs)) if isinstance(v, _TENSORS)]
+        if all(isinstance(v, np.ndarray) for v in tensors):
+            tracer.data = tensors
+        annotations.check_parameters(kernel.func, bound.arguments)
+        count = 0
+
+        def declare(leaf: Any) -> Any:
+            nonlocal count
+            if not isinstance(leaf, _TENSORS):
+                return leaf
+            name = names[count] if count < len(names) else f"argument {count}"
+            count += 1
+            return tracer.argument(name, tuple(leaf.shape), as_dtype(leaf.dtype, f"{name}.dtype"))
+
+        call_args, call_kwargs = map_leaves(declare, (tuple(args), dict(kwargs)))
+
+        def body() -> Any:
+            result = kernel.body(*call_args, **call_kwargs)
+            if not as_sdk:
+                return result
+            return map_leaves(lambda leaf: compatibility.returned_in_hbm(tracer, leaf), result)
+
+        trace = tracer.run(body)
+        tracer.data = None
+        if as_sdk:
+            compatibility.keep_fp32(trace)
+        self.guards.settle()
+        returned = [leaf for leaf in leaves(trace.result) if isinstance(leaf, Tensor)]
+        check_outputs(kernel, returned, trace, checker)
+        written = [
+            t
+            for t in trace.arguments
+            if t.buffer.number in trace.written_arguments
+            and all(t.buffer is not r.buffer for r in returned)
+        ]
+        self.program = Program(trace, [*returned, *written])
+
+    def rebuild(self, outputs: Sequence[Any]) -> Any:
+        """What the kernel returns, with `outputs` (in program order) in place of its tensors."""
+        rest = iter(outputs)
+        return map_leaves(
+            lambda leaf: next(rest) if isinstance(leaf, Tensor) else leaf,
+            self.program.trace.result,
+        )
+
+
+def _never_runs(func: Callable) -> bool:
+    """Whether calling a function does not run its body."""
+    return any(
+        is_one(func)
+        for is_one in (
+            inspect.iscoroutinefunction,
+            inspect.isgeneratorfunction,
+            inspect.isasyncgenfunction,
+        )
+    )
+
+
+def as_kernel(func: Callable | Kernel, mode: str = "auto", machine: Machine = TARGET) -> Kernel:
+    """`func` as a Kernel; a Kernel is returned as it is."""
+    if isinstance(func, Kernel):
+        return func
+    if not callable(func) or isinstance(func, type | BuiltinFunctionType):
+        raise ParameterError(
+            f"{func!r} is not a kernel",
+            rule="a kernel is a Python function",
+            fix="pass the function itself, decorated with @nki.jit or not",
+        )
+    if _never_runs(func):
+        raise ParameterError(
+            f"{func.__name__} is a generator or a coroutine: calling it runs nothing of it",
+            rule="a kernel is a Python function that returns its outputs",
+            fix="write def without async, and return without yield",
+        )
+    return Kernel(func, mode, machine)
+
+
+# -- nested arguments
+
+
+def map_leaves(fn: Callable[[Any], Any], value: Any) -> Any:
+    """`value` with `fn` applied to everything inside its tuples, lists, dicts and dataclasses."""
+    if isinstance(value, TensorSpec):
+        return fn(value)
+    if isinstance(value, tuple):
+        items = [map_leaves(fn, v) for v in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if isinstance(value, list):
+        return [map_leaves(fn, v) for v in value]
+    if isinstance(value, dict):
+        return {k: map_leaves(fn, v) for k, v in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changes = {
+            f.name: map_leaves(fn, getattr(value, f.name))
+            for f in dataclasses.fields(value)
+            if f.init
+        }
+        return dataclasses.replace(value, **changes)
+    return fn(value)
+
+
+def leaves(value: Any) -> list[Any]:
+    """Everything inside the tuples, lists, dicts and dataclasses of `value`, in order."""
+    found: list[Any] = []
+    _collect(value, found)
+    return found
+
+
+def _collect(value: Any, found: list[Any]) -> None:
+    if isinstance(value, np.ndarray):  # the common case, on the path of every launch
+        found.append(value)
+        return
+    if isinstance(value, TensorSpec) or not isinstance(value, _CONTAINERS):
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            for f in dataclasses.fields(value):
+                _collect(getattr(value, f.name), found)
+        else:
+            found.append(value)
+        return
+    for item in value.values() if isinstance(value, dict) else value:
+        _collect(item, found)
+
+
+def _holds_tensors(value: Any) -> bool:
+    return any(isinstance(v, _TENSORS) for v in leaves(value))
+
+
+def _leaf_names(arguments: dict[str, Any]) -> list[str]:
+    """A name for each tensor leaf: the parameter's, with a number when it holds several."""
+    names: list[str] = []
+    for name, value in arguments.items():
+        count = sum(isinstance(v, _TENSORS) for v in leaves(value))
+        names += [name] if count == 1 else [f"{name}[{i}]" for i in range(count)]
+    return names
+
+
+def _signature(value: Any) -> Any:
+    """A hashable description of arguments: shapes and dtypes of tensors, values of the rest."""
+    if isinstance(value, _TENSORS):
+        return ("tensor", tuple(value.shape), value.dtype)
+    if isinstance(value, (tuple, list)):
+        return (type(value), tuple(_signature(v) for v in value))
+    if isinstance(value, dict):
+        return (dict, tuple((k, _signature(v)) for k, v in value.items()))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = ((f.name, _signature(getattr(value, f.name))) for f in dataclasses.fields(value))
+        return (type(value), tuple(parts))
+    if isinstance(value, float) and value == 0:
+        return (type(value), str(value))  # 0.0 == -0.0, but they are two constants
+    return (type(value), value)

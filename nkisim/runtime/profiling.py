@@ -1,0 +1,154 @@
+"""Profile a kernel: trace it without data, and schedule the instructions on the machine."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from nkisim.checking import simulated
+from nkisim.compiler.build import work_of
+from nkisim.errors import ParameterError
+from nkisim.frontends.neuronxcc.rules.annotations import is_tensor_type
+from nkisim.ir.dtypes import as_dtype
+from nkisim.ir.memory import Space
+from nkisim.ir.trace import Trace
+from nkisim.numerics.program import TensorSpec
+from nkisim.report.timeline import Core, Timeline
+from nkisim.runtime.kernel import Kernel, Specialization, as_kernel, map_leaves
+from nkisim.schedule.allocation import spill
+from nkisim.schedule.steady import schedule
+from nkisim.schedule.touches import Touches
+
+
+def profile(kernel: Callable | Kernel, /, *args: Any, **kwargs: Any) -> Timeline:
+    """Model how long a kernel takes and why. Nothing is executed.
+
+    Iterations in the middle of long loops are not traced when they repeat the first ones at
+    addresses that grow evenly: see nkisim.trace.rolling.
+
+    Args:
+        kernel: a kernel, a kernel bound to a launch grid (`kernel[2, 2]`), or a function.
+        *args, **kwargs: its arguments. A tensor may be an array of any framework, a
+            `nkisim.TensorSpec(shape, dtype)` or `nki.typing.tensor[shape, dtype]`: only shape and
+            dtype are looked at.
+
+    Returns:
+        A Timeline. All of its times are modelled.
+
+    Raises:
+        KernelError: the kernel breaks a rule.
+        ParameterError: a tensor without a shape or a dtype, or with one that no tensor has.
+        TypeError: the arguments do not fit the kernel's signature.
+    """
+    with _without_collection():
+        return timeline(trace_of(kernel, *args, **kwargs).program.trace)
+
+
+def trace_of(kernel: Callable | Kernel, /, *args: Any, **kwargs: Any) -> Specialization:
+    """The kernel traced for the shapes and dtypes of its arguments."""
+    args, kwargs = map_leaves(_spec, (args, kwargs))
+    with _without_collection(), simulated():
+        return as_kernel(kernel).specialize(args, kwargs, rolled=True)
+
+
+def timeline(trace: Trace) -> Timeline:
+    """The Timeline of a traced kernel."""
+    machine = trace.machine
+    timing = machine.timing
+    cores = [trace.instructions]
+    if trace.grid.cores > 1:
+        cores = [[] for _ in range(trace.grid.cores)]  # also of those that have nothing to do
+        for instr in trace.instructions:
+            cores[trace.grid.core(instr.program)].append(instr)
+    found = []
+    parallel = {n for n, loop in enumerate(trace.loops) if loop.kind == "affine_range"}
+    with _without_collection():
+        for instructions in cores:
+            work = work_of(instructions, machine, timing, parallel)
+            touches = Touches.of(work)
+            overflows = touches.peak(Space.PSUM) > machine.psum_bytes
+            if overflows:
+                work = work_of(instructions, machine, timing, parallel, overflows=True)
+                touches = Touches.of(work)
+            spilled, touches = spill(work, touches, machine, timing)
+            if work.kept & work.reloaded:  # there may be no room for what is kept
+                fewer = work_of(
+                    instructions, machine, timing, parallel, hoists=False, overflows=overflows
+                )
+                without, others = spill(fewer, Touches.of(fewer), machine, timing)
+                if without < spilled:
+                    work, spilled, touches = fewer, without, others
+            found.append(Core(work, schedule(work, machine, timing, touches), spilled))
+    return Timeline(trace.name, machine, timing, found, len(trace.instructions))
+
+
+def _spec(leaf: Any) -> Any:
+    """Shape and dtype of anything that has them; other arguments as they are."""
+    if is_tensor_type(leaf):
+        if leaf.shape is None or leaf.dtype is None:
+            raise ParameterError(
+                f"an argument is the type {leaf.__name__} without a "
+                f"{'shape' if leaf.shape is None else 'dtype'}",
+                rule="a type in place of an argument says its shape and its dtype",
+                fix="pass e.g. tensor[[128, 512], nl.float32]",
+            )
+        return TensorSpec(tuple(leaf.shape), as_dtype(leaf.dtype))
+    if leaf is TensorSpec:
+        raise ParameterError(
+            "an argument is the class TensorSpec",
+            rule="a TensorSpec says a shape and a dtype",
+            fix="pass e.g. nkisim.TensorSpec((128, 512), np.float32)",
+        )
+    if isinstance(leaf, TensorSpec):
+        return leaf._replace(shape=_sizes(leaf), dtype=_numpy_dtype(leaf.dtype))
+    if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
+        return leaf
+    if np.isscalar(leaf) or isinstance(leaf, type):  # np.float32 itself has both names
+        return leaf
+    return TensorSpec(tuple(leaf.shape), _numpy_dtype(leaf.dtype))
+
+
+def _sizes(spec: TensorSpec) -> tuple[int, ...]:
+    """The shape of a spec, checked here: in the kernel, its own line would be blamed."""
+    sizes = spec.shape
+    if isinstance(sizes, tuple | list) and all(
+        isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 0 for n in sizes
+    ):
+        return tuple(map(int, sizes))
+    raise ParameterError(
+        f"a TensorSpec has the shape {sizes!r}",
+        rule="a shape is a tuple of ints, none of them negative",
+        fix="pass e.g. nkisim.TensorSpec((128, 512), np.float32)",
+    )
+
+
+def _numpy_dtype(dtype: Any) -> Any:
+    """A NumPy dtype; of a torch dtype, the one with the same name."""
+    if dtype is None:  # which NumPy takes for float64
+        raise ParameterError(
+            "a TensorSpec has the dtype None",
+            rule="it says what is in the tensor",
+            fix="pass e.g. nkisim.TensorSpec((128, 512), np.float32)",
+        )
+    name = str(dtype)
+    return as_dtype(name.removeprefix("torch.") if name.startswith("torch.") else dtype)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Millions of small objects are made and all are kept: looking for garbage only costs time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            if not gc.get_freeze_count():
+                # Straight to the oldest generation, or all of them would be looked at now.
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()

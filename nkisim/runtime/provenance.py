@@ -1,0 +1,169 @@
+"""Where an output element comes from: the argument elements that its value was computed from.
+
+The instruction stream is followed backwards from the element. Where an instruction's own pattern of
+reading is not known here (a scan, a gather), all of the operand that it could have read is counted,
+so the answer may name too many elements and never too few.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.instruction import OPCODES, Instruction
+from nkisim.ir.memory import Buffer, Role
+from nkisim.ir.views import view_of
+from nkisim.numerics.program import Program
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What an output element was computed from.
+
+    Attributes:
+        writer: the last instruction that wrote it; None when nothing did.
+        reads: for each argument of the program, in order, a boolean array of its shape: true where
+            the element depends on it.
+        undefined: whether it also depends on memory that nothing wrote.
+    """
+
+    writer: Instruction | None
+    reads: tuple[np.ndarray, ...]
+    undefined: bool
+
+
+def origin(program: Program, output: int, index: tuple[int, ...]) -> Origin:
+    """Follow element `index` of output number `output` back to the arguments.
+
+    Raises:
+        IndexError: there is no such output, or no such element.
+    """
+    wanted: dict[int, np.ndarray] = {}
+    buffer = program.output_buffers[output]
+    _flat(wanted, buffer).reshape(buffer.shape)[index] = True
+    writer = None
+    for instr in reversed(program.instructions):
+        needed = [_needed(wanted, instr, t) for t in instr.outs]
+        if not any(n is not None for n in needed):
+            continue
+        writer = writer or instr
+        for tile, part in zip(instr.tiles_in, _reads(instr, needed), strict=True):
+            _want(wanted, tile, part)
+    arguments = [t.buffer for t in program.trace.arguments]
+    reads = tuple(_flat(wanted, b).reshape(b.shape) for b in arguments)
+    local = (b.number for b in program.trace.buffers if b.role is Role.LOCAL)
+    # What is still wanted at the start of the kernel, nothing has written.
+    undefined = any(number in wanted and wanted[number].any() for number in local)
+    return Origin(writer, reads, undefined)
+
+
+def touched(instr: Instruction, tensor: Tensor) -> np.ndarray:
+    """A boolean array of the shape of `tensor`'s buffer: what `instr` touches of it as `tensor`."""
+    mark: dict[int, np.ndarray] = {}
+    where = instr.where_of(tensor)
+    _want(mark, tensor, np.ones(tensor.shape, bool) if where is None else where)
+    return _flat(mark, tensor.buffer).reshape(tensor.buffer.shape)
+
+
+def _flat(wanted: dict[int, np.ndarray], buffer: Buffer) -> np.ndarray:
+    """One flag an element of the buffer."""
+    if buffer.number not in wanted:
+        wanted[buffer.number] = np.zeros(buffer.size, bool)
+    return wanted[buffer.number]
+
+
+def _needed(wanted: dict[int, np.ndarray], instr: Instruction, out: Tensor) -> np.ndarray | None:
+    """Which elements that `instr` writes are wanted; they are wanted no longer before it."""
+    flags = wanted.get(out.buffer.number)
+    if flags is None or not flags.any():
+        return None
+    if out.itemsize != out.buffer.dtype.itemsize:  # the bytes under another type
+        return np.ones(out.shape, bool)
+    view = view_of(flags, out)
+    where = instr.where_of(out)
+    found = view.copy() if where is None else view & where
+    if not found.any():
+        return None
+    if not (OPCODES[instr.opcode].partial or instr.opcode == "tensor_copy_predicated"):
+        view[found] = False
+    return found
+
+
+def _want(wanted: dict[int, np.ndarray], tensor: Tensor, part: np.ndarray) -> None:
+    if not part.any():
+        return
+    flags = _flat(wanted, tensor.buffer)
+    if tensor.itemsize != tensor.buffer.dtype.itemsize:
+        flags[:] = True
+        return
+    view = view_of(flags, tensor)
+    view[part] = True
+
+
+def _reads(instr: Instruction, needed: list[np.ndarray | None]) -> list[np.ndarray]:
+    """For each tile that `instr` reads, the elements that the needed results depend on."""
+    rule = _RULES.get(instr.opcode)
+    out = next(n for n in needed if n is not None)
+    if rule is not None:
+        return rule(instr, out)
+    spec = OPCODES[instr.opcode]
+    by_axis = spec.elementwise or instr.opcode in _BY_AXIS
+    parts = []
+    for tile in instr.tiles_in:
+        part = np.zeros(tile.shape, bool)
+        for n in needed:
+            if n is not None:
+                part |= _same_coordinates(n, tile.shape) if by_axis else True
+        parts.append(part)
+    return parts
+
+
+def _same_coordinates(needed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The elements of an operand that share the needed ones' coordinates on the axes of equal
+    extent; with another number of axes, their partition."""
+    if needed.ndim != len(shape):
+        if not shape or not needed.ndim or needed.shape[0] != shape[0]:
+            return np.ones(shape, bool)
+        rows = needed.reshape(needed.shape[0], -1).any(axis=1)
+        return np.broadcast_to(rows.reshape(-1, *(1,) * (len(shape) - 1)), shape)
+    axes = tuple(d for d, n in enumerate(needed.shape) if n != shape[d])
+    return np.broadcast_to(needed.any(axis=axes, keepdims=True), shape)
+
+
+def _matmul(instr: Instruction, out: np.ndarray) -> list[np.ndarray]:
+    flat = out.reshape(out.shape[0], -1)
+    stationary, moving, *rest = instr.tiles_in
+    rows = instr.attrs.get("rows", 1) * stationary.shape[0]
+    parts = []
+    for tile, needed in ((stationary, flat.any(axis=1)), (moving, flat.any(axis=0))):
+        whole = np.broadcast_to(needed, (rows, needed.size))
+        parts.append(np.ascontiguousarray(whole).reshape(tile.shape))
+    return parts + [out.reshape(t.shape) for t in rest]
+
+
+def _transpose(instr: Instruction, out: np.ndarray) -> list[np.ndarray]:
+    tile, *rest = instr.tiles_in
+    part = out.reshape(-1, tile.shape[0]).T.reshape(tile.shape)
+    return [part, *(np.ones(t.shape, bool) for t in rest)]
+
+
+def _dma_transpose(instr: Instruction, out: np.ndarray) -> list[np.ndarray]:
+    return [out.transpose(np.argsort(instr.attrs["axes"]))]
+
+
+_RULES = {"nc_matmul": _matmul, "nc_transpose": _transpose, "dma_transpose": _dma_transpose}
+
+# Not elementwise, but a result depends on its own coordinates and on the axes that are reduced.
+_BY_AXIS = frozenset(
+    {
+        "tensor_reduce",
+        "tensor_partition_reduce",
+        "tensor_scalar_reduce",
+        "activation_reduce",
+        "affine_select",
+        "bn_stats",
+    }
+    | {"bn_aggr", "range_select", "select_reduce", "max8"}
+)

@@ -1,0 +1,1 @@
+"""From instructions to tasks to times: engines, DMA queues, dependences, allocation."""

@@ -1,0 +1,199 @@
+"""Which tasks wait for which others, whatever they cost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+
+import numpy as np
+
+from nkisim.schedule.allocation import Residence
+from nkisim.schedule.regions import ORDER, READ, RESULT, Patterns, Regions
+from nkisim.schedule.tasks import Kind, Work
+from nkisim.schedule.touches import Touches
+
+RING = 3  # a dependence on an earlier transfer of the same DMA instruction
+
+_WHY = (RESULT, READ, RING)  # what tells most first
+
+# Tasks, those that wait for them, one by one, and the kind of dependence.
+_Waits = tuple[np.ndarray, np.ndarray, int]
+
+
+@dataclass(slots=True)
+class Dependences:
+    """What waits for what among the tasks of one core.
+
+    It follows from the memory that tasks touch, and from which of them are transfers; not from what
+    they cost. All lists are over the tasks.
+
+    Attributes:
+        tiles: which of them are on chip when.
+        users: those that wait for a task's result.
+        others: of some tasks, what else waits for them, with the kind of dependence.
+        waits: for how many each one waits.
+    """
+
+    tiles: Residence
+    users: list[list[int]]
+    others: dict[int, list[tuple[int, int]]]
+    waits: list[int]
+
+    @classmethod
+    def of(cls, work: Work, in_flight: int, touches: Touches | None = None) -> Dependences:
+        """Find them.
+
+        Args:
+            work: the tasks.
+            in_flight: transfers of one DMA instruction that are under way at a time.
+            touches: the memory that the tasks touch, if it is known.
+        """
+        touches = touches or Touches.of(work)
+        tiles = work.residence or Residence.of(work, touches)
+        patterns, n = Patterns(), len(work.tasks)
+        kinds = [task.kind for task in work.tasks]
+        found = [
+            _on_results(touches, patterns),
+            *_on_changes(touches, patterns),
+            _on_rings(work, kinds, touches, in_flight),
+        ]
+        # Each pair of tasks once, for the first of these reasons.
+        keys = np.concatenate([
+            (before * n + at) * len(_WHY) + _WHY.index(why) for before, at, why in found
+        ])  # fmt: skip
+        keys.sort()
+        pairs, why = np.divmod(keys, len(_WHY))
+        once = np.ones(len(pairs), bool)
+        once[1:] = pairs[1:] != pairs[:-1]
+        before, at = np.divmod(pairs[once], n or 1)
+        why = np.array(_WHY)[why[once]]
+        _order_sums(work, kinds, before, at, why)
+        results = why == RESULT
+        ends = np.cumsum(np.bincount(before[results], minlength=n)).tolist()
+        flat = at[results].tolist()
+        others: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        columns = before[~results].tolist(), at[~results].tolist(), why[~results].tolist()
+        for earlier, later, kind in zip(*columns, strict=True):
+            others[earlier].append((later, kind))
+        return cls(
+            tiles,
+            users=[flat[a:b] for a, b in zip([0, *ends], ends, strict=False)],
+            others=others,
+            waits=np.bincount(at, minlength=n).tolist(),
+        )
+
+    def renamed(self, work: Work) -> Dependences:
+        """The same if what is written on chip had memory of its own wherever that was used before:
+        only who reads a result waits for it.
+
+        Args:
+            work: the tasks that these are the dependences of.
+        """
+        tasks = work.tasks
+        hbm = {n for n, memory in work.memory.items() if not memory.space.on_chip}
+        read = [{n for n, _ in task.reads} for task in tasks]
+        stores = {at for at, task in enumerate(tasks) if any(n in hbm for n, _ in task.writes)}
+        waits = list(self.waits)
+
+        def overwrites(before: int, at: int, why: int) -> bool:
+            if at in stores:
+                return False
+            return why == READ or read[at].isdisjoint([n for n, _ in tasks[before].writes])
+
+        users: list[list[int]] = []
+        for before, found in enumerate(self.users):
+            users.append([at for at in found if not overwrites(before, at, RESULT)])
+            for at in set(found).difference(users[before]):
+                waits[at] -= 1
+        others: dict[int, list[tuple[int, int]]] = {}
+        for before, followers in self.others.items():
+            others[before] = [
+                (at, why) for at, why in followers if why == RING or not overwrites(before, at, why)
+            ]
+            for at, _ in set(followers).difference(others[before]):
+                waits[at] -= 1
+        return Dependences(self.tiles, users, others, waits)
+
+
+def _on_results(touches: Touches, patterns: Patterns) -> _Waits:
+    """Who reads what was written once, and not touched before."""
+    single = touches.writes[touches.first] & ~touches.changing
+    reads = np.flatnonzero(single[touches.memory] & ~touches.writes)
+    written = touches.first[touches.memory[reads]]
+    others = np.flatnonzero(touches.part[reads] != touches.part[written])
+    if len(others):
+        parts, meet = touches.parts, patterns.meet
+        pairs = zip(reads[others].tolist(), written[others].tolist(), strict=True)
+        apart = others[[not meet(parts[a], parts[b]) for a, b in pairs]]
+        reads, written = np.delete(reads, apart), np.delete(written, apart)
+    return touches.task[written], touches.task[reads], RESULT
+
+
+def _on_changes(touches: Touches, patterns: Patterns) -> list[_Waits]:
+    """The same for other memory, and who writes what others have written or read."""
+    changing = touches.changing
+    some = np.flatnonzero(changing[touches.memory])
+    memory, writes, parts = touches.memory[some], touches.writes[some], touches.parts
+    last = np.full(len(changing), -1)
+    last[memory[writes]] = some[writes]
+    regions = {m: Regions(patterns) for m in np.flatnonzero(changing).tolist()}
+    befores: list[int] = []
+    whys: list[int] = []
+    ats: list[int] = []
+    columns = touches.task[some], some, memory, writes, some > last[memory]
+    rows = zip(*[column.tolist() for column in columns], strict=True)
+    for task, touched in groupby(rows, itemgetter(0)):
+        waits: dict[int, int] = {}
+        for _, k, m, write, is_last in touched:
+            if write:
+                regions[m].write(parts[k], task, waits)
+            else:
+                regions[m].read(parts[k], task, waits, is_last)
+        befores += waits
+        whys += waits.values()
+        ats += [task] * len(waits)
+    before, at, why = (np.array(column, np.int64) for column in (befores, ats, whys))
+    return [(before[why == kind], at[why == kind], kind) for kind in (RESULT, READ)]
+
+
+def _on_rings(work: Work, kinds: list[Kind], touches: Touches, in_flight: int) -> _Waits:
+    """Which transfers wait for earlier ones of the same DMA instruction: of those at one line of
+    the kernel, from or to the same tensor in HBM, so many are under way at a time."""
+    tasks = work.tasks
+    labels = {kind: kind.label for kind in dict.fromkeys(kinds) if kind.transfer is not None}
+    moves = np.flatnonzero(np.fromiter(map(labels.__contains__, kinds), bool, len(kinds)))
+    if not len(moves):
+        return moves, moves, RING
+    numbers = {label: n for n, label in enumerate(dict.fromkeys(labels.values()))}
+    at = moves.tolist()
+    line = np.array([id(tasks[k].instr.location) for k in at])
+    label = np.array([numbers[labels[kinds[k]]] for k in at])
+    # The tensor that it reads, if that is in HBM, or else the one that it writes.
+    memory, in_hbm = np.append(touches.memory, -1), np.append(~touches.on_chip, False)
+    begins, ends = touches.starts[moves], touches.starts[moves + 1]
+    writes = begins + touches.reads[moves]
+    source = memory[np.where(begins < writes, begins, -1)]
+    target = memory[np.where(writes < ends, writes, -1)]
+    far = np.where(in_hbm[source], source, np.where(in_hbm[target], target, -1))
+    order = np.lexsort((far, label, line))
+    same = np.ones(max(0, len(moves) - in_flight), bool)
+    for column in (line, label, far):
+        column = column[order]
+        same &= column[in_flight:] == column[:-in_flight]
+    return moves[order[:-in_flight][same]], moves[order[in_flight:][same]], RING
+
+
+def _order_sums(
+    work: Work, kinds: list[Kind], before: np.ndarray, at: np.ndarray, why: np.ndarray
+) -> None:
+    """A matmul that adds to what another one left in PSUM waits for its order only."""
+    tasks = work.tasks
+    sums = {kind for kind in dict.fromkeys(kinds) if kind.accumulates}
+    if not sums:
+        return
+    accumulates = np.fromiter(map(sums.__contains__, kinds), bool, len(kinds))
+    some = np.flatnonzero(accumulates[at] & (why == RESULT))
+    matmuls = [tasks[k].instr.opcode == "nc_matmul" for k in before[some].tolist()]
+    why[some[matmuls]] = ORDER

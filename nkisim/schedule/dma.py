@@ -1,0 +1,240 @@
+"""DMA transfers: from access patterns to descriptors, and from those to time.
+
+A descriptor moves one run of elements that is contiguous on both sides, and within one partition
+on chip. The runs of a transfer are dealt out over the DMA engines by partition. A mask that couples
+axes, such as a triangle, cuts the runs of the box around what it leaves.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.instruction import Instruction
+from nkisim.machine.timing import DmaTiming
+
+_GATHERS = frozenset({"dma_gather", "dma_scatter", "dma_scatter_add"})
+
+# The opcodes that are transfers.
+DMA = _GATHERS | {"dma_copy", "dma_transpose", "dma_accumulate"}
+
+
+class Transfer(NamedTuple):
+    """What a DMA instruction asks of the queues.
+
+    Attributes:
+        engine_ns: time that each of its DMA engines is busy.
+        engines: how many DMA engines it uses.
+        latency_ns: from the last byte's turn to the semaphore.
+        nbytes: bytes moved, counted once; of the wider side, where the transfer converts.
+        hbm_bytes: bytes read from or written to HBM, each as it is stored there.
+        run_bytes: bytes of a descriptor.
+        descriptors: how many.
+        indirect: whether GpSimd writes the descriptors while the kernel runs.
+    """
+
+    engine_ns: float
+    engines: int
+    latency_ns: float
+    nbytes: int
+    hbm_bytes: int
+    run_bytes: int
+    descriptors: int
+    indirect: bool
+
+
+def transfer(instr: Instruction, timing: DmaTiming) -> Transfer:
+    """The cost of a DMA instruction."""
+    out = instr.outs[0]
+    if instr.opcode in _GATHERS:
+        return _indirect(instr, timing)
+    sources = [x for x in instr.ins if isinstance(x, Tensor)]
+    source = sources[-1]
+    if instr.opcode == "dma_transpose":
+        return _transpose(out, source, timing)
+    accumulates = len(sources) > 1  # dma_accumulate reads its destination too
+    run, partitions = runs(out, source)
+    item = max(out.itemsize, source.itemsize)
+    moved = _time(out, source, *_cut(instr.where, out.size, run), partitions, item, timing)
+    if not accumulates:
+        return moved
+    return moved._replace(engine_ns=2 * moved.engine_ns, hbm_bytes=2 * moved.hbm_bytes)
+
+
+def runs(out: Tensor, source: Tensor) -> tuple[int, int]:
+    """(elements of a descriptor, partitions on chip or 0)."""
+    sides = [(t.strides, _partition_axis(t)) for t in (out, source)]
+    partitions = 0
+    for t, (_, axis) in zip((out, source), sides, strict=True):
+        if t.space.on_chip:
+            partitions = max(partitions, out.shape[axis] if axis >= 0 else 1)
+    return _contiguous(out.shape, sides), partitions
+
+
+_Side = tuple[tuple[int, ...], int]  # strides, and the axis that walks over partitions
+
+
+def _contiguous(shape: tuple[int, ...], sides: list[_Side]) -> int:
+    """Elements that are contiguous on both sides."""
+    run = 1
+    for d in range(len(shape) - 1, -1, -1):
+        if shape[d] == 1:
+            continue
+        if any(strides[d] != run or d == axis for strides, axis in sides):
+            break
+        run *= shape[d]
+    return run
+
+
+def _cut(where: np.ndarray | None, size: int, run: int) -> tuple[int, float]:
+    """(elements that a mask leaves, those of a descriptor on average), of a box of `size` elements
+    with runs of `run`."""
+    if where is None:
+        return size, run
+    rows = where.reshape(-1, run)
+    left = np.count_nonzero(rows)
+    pieces = np.count_nonzero(rows[:, 0]) + np.count_nonzero(rows[:, 1:] > rows[:, :-1])
+    return left, left / pieces
+
+
+def swaps_axes(instr: Instruction) -> bool:
+    """Whether a copy goes element by element because HBM is contiguous along the partitions.
+
+    A transposed load or store, that is. The same copy after a transpose on chip has long runs.
+    """
+    out, source = instr.outs[0], instr.ins[-1]
+    if instr.opcode != "dma_copy" or out.space.on_chip == source.space.on_chip:
+        return False
+    chip, hbm = (out, source) if out.space.on_chip else (source, out)
+    axis = _partition_axis(chip)
+    return (
+        axis == 0
+        and chip.shape[0] > 1
+        and chip.size > chip.shape[0]
+        and hbm.strides[0] == 1
+        and runs(out, source)[0] == 1
+    )
+
+
+def swapped(instr: Instruction, columns: int, timing: DmaTiming) -> Transfer:
+    """The transfer of `columns` columns of such a copy, each of which is contiguous in HBM."""
+    out, source = instr.outs[0], instr.ins[-1]
+    rows, item = out.shape[0], max(out.itemsize, source.itemsize)
+    return _time(out, source, rows * columns, rows, columns, item, timing)
+
+
+def _partition_axis(t: Tensor) -> int:
+    """The view axis that walks over partitions; -1 when none does."""
+    if not t.space.on_chip:
+        return -1
+    if t.base_shape is t.buffer.shape or len(t.base_shape) > t.buffer.par_axis:
+        row = t.coefs[t.buffer.par_axis]
+        for d, c in enumerate(row):
+            if c:
+                return d
+    return -1
+
+
+def _time(
+    out: Tensor,
+    source: Tensor,
+    size: int,
+    run: float,
+    partitions: int,
+    item: int,
+    timing: DmaTiming,
+) -> Transfer:
+    to_hbm, from_hbm = not out.space.on_chip, not source.space.on_chip
+    descriptors = max(1, round(size / max(run, 1)))
+    run_bytes = round(run * item)
+    if partitions:
+        engines = min(partitions, timing.engines, descriptors)
+    else:  # HBM to HBM: long runs are cut
+        pieces = max(1, run_bytes // 4096)
+        descriptors, run_bytes = descriptors * pieces, -(-run_bytes // pieces)
+        engines = min(timing.engines, descriptors)
+    each = (
+        timing.load_descriptor_ns + run_bytes / timing.load_rate
+        if from_hbm
+        else timing.store_descriptor_ns + run_bytes / timing.store_rate
+    )
+    if to_hbm and run_bytes < timing.write_granule:
+        each += timing.short_write_ns
+    latency = timing.load_latency_ns if from_hbm else timing.store_latency_ns
+    nbytes = size * item
+    return Transfer(
+        each * -(-descriptors // engines),
+        engines,
+        latency + timing.semaphore_ns,
+        nbytes,
+        size * (out.itemsize * to_hbm + source.itemsize * from_hbm),
+        run_bytes,
+        descriptors,
+        False,
+    )
+
+
+def _transpose(out: Tensor, source: Tensor, timing: DmaTiming) -> Transfer:
+    nbytes = out.size * out.itemsize
+    engines = min(timing.engines, max(1, out.shape[0]))
+    row = prod(out.shape[1:]) * out.itemsize
+    rows = -(-out.shape[0] // engines)
+    each = timing.load_descriptor_ns + row / (timing.load_rate * timing.transpose_factor)
+    return Transfer(
+        each * rows,
+        engines,
+        timing.load_latency_ns + timing.semaphore_ns,
+        nbytes,
+        source.size * source.itemsize * (not source.space.on_chip),
+        row,
+        out.shape[0],
+        False,
+    )
+
+
+def _indirect(instr: Instruction, timing: DmaTiming) -> Transfer:
+    """One descriptor an index: the elements that it picks are taken as contiguous. An index that is
+    one number only says where a copy begins, which is cut in descriptors as others are."""
+    tiles = [x for x in instr.ins if isinstance(x, Tensor)]
+    out = region = instr.outs[0]
+    if instr.opcode == "dma_gather":  # ins: what is picked from, and the indices
+        region, moved, indices = tiles[0], out, tiles[1:]
+    elif instr.opcode == "dma_scatter_add":  # what is added to, what is moved, and the indices
+        moved, indices = tiles[1], tiles[2:]
+    else:
+        moved, indices = tiles[0], tiles[1:]
+    picks = max((t.size for t in indices), default=1)
+    if picks == 1 and moved.space.on_chip and not region.space.on_chip:
+        axis, strides = _partition_axis(moved), _strides_of_view(region, instr, moved.ndim)
+        sides = [(moved.strides, axis), (strides, -1)]
+        run = _contiguous(moved.shape, sides)
+        partitions = moved.shape[axis] if axis >= 0 else 1
+    else:
+        run = max(1, moved.size // picks)
+        partitions = moved.shape[0] if moved.space.on_chip else 0
+    found = _time(
+        out,
+        region if instr.opcode == "dma_gather" else moved,
+        moved.size,
+        run,
+        partitions,
+        moved.itemsize,
+        timing,
+    )
+    return found._replace(indirect=True)
+
+
+def _strides_of_view(region: Tensor, instr: Instruction, ndim: int) -> tuple[int, ...]:
+    """How far apart in HBM neighbours on each axis of what is moved are, where indices are numbers
+    and affine expressions added to them."""
+    walked, affines = instr.attrs["walked"], instr.attrs["affines"]
+    found = [0] * ndim
+    for stride, axis in zip(region.strides, walked, strict=False):
+        found[axis] += stride
+    for stride, (_, coefs, _) in zip(region.strides[len(walked) :], affines, strict=True):
+        for axis, c in enumerate(coefs):
+            found[axis] += c * stride
+    return tuple(found)

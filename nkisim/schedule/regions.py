@@ -1,0 +1,313 @@
+"""Which tasks must wait for which: reads after writes, writes after reads and after writes.
+
+Each memory keeps the parts of it that were touched. Two parts conflict when their bounding boxes
+meet, unless both step through memory so that they never hit the same element.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from math import gcd, prod
+from typing import NamedTuple
+
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+
+# Kinds of dependence: on a result, on having been read, on the order of accumulation.
+RESULT, READ, ORDER = 2, 1, 0
+
+_Box = tuple[tuple[int, int, int], ...]
+
+
+class Patterns:
+    """What is known about the parts of memory that tasks touch.
+
+    A part is told apart by identity: views of the same part are given as one (see
+    `nkisim.schedule.tasks.Access`), so what is found out about it serves all tiles that a loop
+    makes.
+    So does what the next part meets in a sequence of them: `history` numbers the sequences, from 0
+    for none, and `steps` holds, for a sequence and the next part, what that one meets.
+    """
+
+    def __init__(self) -> None:
+        self._boxes: dict[Tensor, _Box] = {}
+        self._meet: dict[tuple, bool] = {}
+        self.history = 0
+        self.steps: dict[tuple, _Step] = {}
+
+    def box(self, t: Tensor) -> _Box:
+        """(lowest, highest, step) of a part on each base axis."""
+        found = self._boxes.get(t)
+        if found is None:
+            found = self._boxes[t] = _box(t)
+        return found
+
+    def meet(self, a: Tensor | None, b: Tensor | None) -> bool:
+        """Whether two parts of one memory may have an element in common."""
+        found = self._meet.get((a, b))
+        if found is None:
+            found = self._meet[a, b] = self.overlap(a, b) is not None
+        return found
+
+    def overlap(self, a: Tensor | None, b: Tensor | None) -> tuple[bool, bool] | None:
+        """How two parts of one memory lie: whether `a` surely names every element that `b` does,
+        and the other way round; None when they have no element in common."""
+        if a is None or b is None or a.base_shape != b.base_shape:
+            return a is None, b is None
+        over = under = True
+        boxes = zip(self.box(a), self.box(b), strict=True)
+        for (a_low, a_high, a_step), (b_low, b_high, b_step) in boxes:
+            if a_high < b_low or b_high < a_low:
+                return None
+            if a_step != 1 != b_step:
+                step = gcd(a_step, b_step)
+                if step > 1 and (a_low - b_low) % step:
+                    return None
+            if a_low > b_low or b_high > a_high or a_step > 1:
+                over = False
+            if b_low > a_low or a_high > b_high or b_step > 1:
+                under = False
+        return over, under
+
+
+# The position of a region, and whether the one that meets it covers it.
+_Meeting = tuple[int, bool]
+
+
+class _Step(NamedTuple):
+    """One more part in a sequence of them.
+
+    Attributes:
+        history: the number of the longer sequence.
+        meets: the parts in the shorter one that the new one meets.
+        met_by: for each of these its position, and how it meets the new one.
+    """
+
+    history: int
+    meets: list[_Meeting]
+    met_by: list[tuple[int, _Meeting]]
+
+
+class _Region:
+    """One part of a memory, and who touched it last.
+
+    Args:
+        part: the part.
+        meets: the regions that it meets, by position: references to each other would keep the
+            regions until the next collection of garbage.
+    """
+
+    __slots__ = ("meets", "part", "readers", "waited", "writer")
+
+    def __init__(self, part: Tensor | None, meets: list[_Meeting]) -> None:
+        self.part = part
+        self.writer = -1
+        self.readers: list[int] = []
+        self.meets = meets
+        # Of the readers of other regions, by their position: those that a writer of this one has
+        # waited for, as the list and how many. The next writer waits for that one.
+        self.waited: dict[int, tuple[list[int], int]] | None = None
+
+
+_NONE: tuple[list[int], int] = ([], 0)
+
+_WIDE = 64  # bins; a part that meets more is compared with every other one
+_FEW = 4  # parts near another one; with more of them, finer bins are tried
+
+
+class Regions:
+    """Accesses of one memory, in program order.
+
+    Parts are found by the bins that they lie in: a grid of the size of the smaller of the first
+    two, and finer where that puts many in one bin, so that the tiles of a large tensor are compared
+    with their neighbours only.
+    """
+
+    __slots__ = (
+        "_binned", "_bins", "_crowded", "_grid", "_history", "_known", "_last", "_order",
+        "_patterns", "_wide",
+    )  # fmt: skip
+
+    def __init__(self, patterns: Patterns) -> None:
+        self._patterns = patterns
+        self._history = 0
+        self._known: dict[Tensor | None, _Region] = {}
+        self._order: list[_Region] = []
+        self._grid: tuple[int, ...] | None = None
+        self._binned = 0  # how many of them are in bins
+        self._bins: dict[tuple[int, ...], list[int]] = {}
+        self._wide: list[int] = []
+        self._crowded = _FEW
+        self._last: tuple[Tensor | None, list | None] = None, None  # a part, and its bins
+
+    def read(
+        self, part: Tensor | None, task: int, waits: dict[int, int], is_last: bool = False
+    ) -> None:
+        """`task` reads a part. Adds what it must wait for.
+
+        Args:
+            part: the part.
+            task: who reads it.
+            waits: for whom it waits.
+            is_last: whether nothing writes this memory any more: nobody waits for the reader.
+        """
+        order, region = self._order, self._known.get(part)
+        if region is None and is_last:
+            meets = self._next(part).meets
+        else:
+            region = region or self._add(part)
+            meets = region.meets
+            region.readers.append(task)
+            if region.writer >= 0:
+                waits[region.writer] = RESULT
+        for at, _ in meets:
+            writer = order[at].writer
+            if writer >= 0:
+                waits[writer] = RESULT
+
+    def write(self, part: Tensor | None, task: int, waits: dict[int, int]) -> None:
+        """`task` writes a part. Adds what it must wait for."""
+        region = self._known.get(part) or self._add(part)
+        if region.writer >= 0 or region.readers:
+            _overwrite(region, task, waits)
+        for at, covered in region.meets:
+            other = self._order[at]
+            if covered:
+                _overwrite(other, task, waits)
+                continue
+            if other.writer >= 0:
+                waits[other.writer] = RESULT
+            readers = other.readers
+            if readers:
+                if region.waited is None:
+                    region.waited = {}
+                known, count = region.waited.get(at, _NONE)
+                for reader in readers[count:] if known is readers else readers:
+                    if reader != task:
+                        waits.setdefault(reader, READ)
+                region.waited[at] = readers, len(readers)
+        region.writer = task
+        region.readers = []
+
+    def _add(self, part: Tensor | None) -> _Region:
+        """The region of a part that is touched for the first time."""
+        self._history, meets, met_by = self._next(part)
+        region = self._known[part] = _Region(part, meets.copy())
+        order = self._order
+        for at, meeting in met_by:
+            order[at].meets.append(meeting)
+        order.append(region)
+        return region
+
+    def _next(self, part: Tensor | None) -> _Step:
+        """What a part meets that this memory's history does not have yet."""
+        return self._patterns.steps.get((self._history, part)) or self._step(part)
+
+    def _step(self, part: Tensor | None) -> _Step:
+        """The same where no other memory of this history had that part."""
+        patterns, order = self._patterns, self._order
+        meets, met_by = [], []
+        for at in self._near(part):
+            found = patterns.overlap(part, order[at].part)
+            if found is not None:
+                covers, covered = found
+                meets.append((at, covers))
+                met_by.append((at, (len(order), covered)))
+        patterns.history += 1
+        step = patterns.steps[self._history, part] = _Step(patterns.history, meets, met_by)
+        return step
+
+    def _near(self, part: Tensor | None) -> Iterable[int]:
+        """The positions of the regions that a new part may meet."""
+        order = self._order
+        if len(order) < 2:
+            return range(len(order))
+        if not self._binned and self._grid is None:
+            self._set_grid()
+        for at in range(self._binned, len(order)):
+            other = order[at].part
+            bins = self._last[1] if self._last[0] is other else self._bins_of(other)
+            if bins is None:
+                self._wide.append(at)
+            else:
+                for b in bins:
+                    self._bins.setdefault(b, []).append(at)
+        self._binned = len(order)
+        bins = self._bins_of(part)
+        self._last = part, bins
+        if bins is None:
+            return range(len(order))
+        found = {*self._wide, *(at for b in bins for at in self._bins.get(b, ()))}
+        if len(found) > self._crowded:
+            self._refine_grid(part)
+        return sorted(found)
+
+    def _set_grid(self) -> None:
+        """Bins of the size of the smaller of two parts."""
+        boxes = [self._patterns.box(r.part) for r in self._order[:2] if r.part is not None]
+        if boxes and all(len(b) == len(boxes[0]) for b in boxes):
+            self._grid = tuple(
+                min(h - w + 1 for w, h, _ in axis) for axis in zip(*boxes, strict=True)
+            )
+
+    def _refine_grid(self, part: Tensor) -> None:
+        """Bins of the size of a part that finds too many in its own, unless several others would
+        reach over too many bins then."""
+        box = self._patterns.box
+        grid = tuple(
+            min(size, high - low + 1)
+            for size, (low, high, _) in zip(self._grid, box(part), strict=True)
+        )
+        others = (box(r.part) for r in self._order if r.part is not None)
+        wide = (b for b in others if _count(_spans(b, grid)) > _WIDE)
+        if grid == self._grid or any(itertools.islice(wide, _FEW, None)):
+            self._crowded *= 2
+            return
+        self._grid, self._binned, self._bins, self._wide = grid, 0, {}, []
+        self._last = None, None
+
+    def _bins_of(self, part: Tensor | None) -> list[tuple[int, ...]] | None:
+        """The grid cells that a part's box meets; None when it is not to be binned."""
+        if part is None or self._grid is None:
+            return None
+        box = self._patterns.box(part)
+        if len(box) != len(self._grid):
+            return None
+        spans = _spans(box, self._grid)
+        return list(itertools.product(*spans)) if _count(spans) <= _WIDE else None
+
+
+def _spans(box: _Box, grid: tuple[int, ...]) -> list[range]:
+    """On each axis, the cells of a grid that a box meets."""
+    return [
+        range(low // size, high // size + 1) for (low, high, _), size in zip(box, grid, strict=True)
+    ]
+
+
+def _count(spans: list[range]) -> int:
+    return prod(map(len, spans))
+
+
+def _overwrite(region: _Region, task: int, waits: dict[int, int]) -> None:
+    if region.writer >= 0:
+        waits[region.writer] = RESULT
+    for reader in region.readers:
+        if reader != task:
+            waits.setdefault(reader, READ)
+    region.writer = task
+    region.readers = []
+
+
+def _box(t: Tensor) -> _Box:
+    """(lowest, highest, step) on each base axis."""
+    key = (id(t.coefs), t.shape)  # coefs are interned, so the id stands for them
+    steps = _steps.get(key)
+    if steps is None:
+        steps = _steps[key] = [
+            gcd(*[c for c, extent in zip(row, t.shape, strict=True) if extent > 1])
+            for row in t.coefs
+        ]
+    return tuple([(*ends, step) for ends, step in zip(t.bounds(), steps, strict=True)])
+
+
+_steps: dict[tuple[int, tuple[int, ...]], list[int]] = {}

@@ -1,0 +1,352 @@
+"""When each task runs: in-order engines, DMA queues, semaphores, ports and finite memory.
+
+The model compiler orders each engine's instructions well: of those that are ready, an engine
+takes the first in program order. An instruction is ready when its inputs are, when what it
+overwrites has been read, and when there is room on chip for what it makes. Everything is
+deterministic, and takes O(n log n) steps for n tasks.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+from nkisim.ir.instruction import Engine
+from nkisim.machine import Machine
+from nkisim.machine.timing import Timing
+from nkisim.schedule.allocation import Pool, capacities
+from nkisim.schedule.dependences import Dependences
+from nkisim.schedule.dma import Transfer
+from nkisim.schedule.engines import ENGINES, MEMORIES, Job, assign_engines
+from nkisim.schedule.regions import ORDER, READ
+from nkisim.schedule.tasks import Work
+
+# Engines that may have to wait for a memory port. While one waits, it looks for another instruction
+# only when it was to be woken anyway, so none of its wakes is left out.
+_WITH_PORTS = tuple(map(ENGINES.index, (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)))
+_OPEN = (0.0, -1)
+_NEVER = float("inf")
+
+# A choice: how often tiles were taken to fit that do not.
+MORE_THAN_THERE_IS = "more {} used than there is"
+
+
+@dataclass
+class Schedule:
+    """Times of the tasks of one core, in nanoseconds from the start of its first instruction.
+
+    Attributes:
+        start, end, done: a task occupies its engine from start to end; others see its result
+            at done.
+        engine: position in ENGINES.
+        queue_start, queue_end: when a transfer occupies its DMA engines; equal otherwise.
+        queue_busy: nanoseconds that each DMA engine is busy.
+        queues_of: the DMA engines of each transfer.
+        cause: the task whose end let this one start; -1 for none.
+        why: in one word: "data", "read", "engine", "port", "memory", "ring" or "start".
+        span: nanoseconds to the last result.
+    """
+
+    start: list[float]
+    end: list[float]
+    done: list[float]
+    engine: list[int]
+    queue_start: list[float]
+    queue_end: list[float]
+    queue_busy: list[float]
+    cause: list[int]
+    why: list[str]
+    span: float = 0.0
+    queues_of: list[tuple[int, ...]] = field(default_factory=list)
+
+
+def schedule(
+    work: Work, machine: Machine, timing: Timing, dependences: Dependences | None = None
+) -> Schedule:
+    """Run the tasks of one core on its engines.
+
+    Args:
+        work: the tasks.
+        machine, timing: the tables to run them by.
+        dependences: of these tasks, if they are known.
+    """
+    known = dependences or Dependences.of(work, timing.dma.in_flight)
+    return simulate(work, assign_engines(work), machine, timing, known)
+
+
+def simulate(
+    work: Work, jobs: list[Job], machine: Machine, timing: Timing, dependences: Dependences
+) -> Schedule:
+    """The same, once it is known which engine runs each task."""
+    return _Run(work, jobs, machine, timing, dependences).run()
+
+
+class _Run:
+    def __init__(
+        self,
+        work: Work,
+        jobs: list[Job],
+        machine: Machine,
+        timing: Timing,
+        dependences: Dependences,
+    ) -> None:
+        self.work = work
+        self.timing = timing
+        n = len(work.tasks)
+        self.jobs = jobs
+        self.engine = [job.engine for job in self.jobs]
+        self.tiles = dependences.tiles
+        self.users, self.others = dependences.users, dependences.others
+        self.waits = list(dependences.waits)  # counted down
+        self.ready_at = [0.0] * n
+        # What came last of all that a task waits for; the scheduler corrects it if the engine did.
+        self.cause = [-1] * n
+        self.why = ["start"] * n
+        queues = timing.dma.engines
+        self.out = Schedule(
+            [0.0] * n, [0.0] * n, [0.0] * n, self.engine, [0.0] * n, [0.0] * n,
+            [0.0] * queues, self.cause, self.why, queues_of=[()] * n,
+        )  # fmt: skip
+        self.queue_free = [0.0] * queues
+        # Mostly all queues are used at once. While they are level, one number stands for all.
+        self.level: float | None = 0.0
+        self.latest = self.level_busy = 0.0
+        self.all_queues = tuple(range(queues))
+        self.waiting: list[list] = [[] for _ in ENGINES]
+        self.ready: list[list] = [[] for _ in ENGINES]
+        self.free = [0.0] * len(ENGINES)
+        self.last = [-1] * len(ENGINES)
+        self.wakes: list[tuple[float, int]] = []
+        self.next_wake = [_NEVER] * len(ENGINES)
+        self.port = [_OPEN, _OPEN]  # of each memory: until when it is held, and by which task
+        self.table = ""
+        self._set_up_memory(machine)
+
+    def _set_up_memory(self, machine: Machine) -> None:
+        """Pools, and the order in which tiles get their memory."""
+        tiles, room = self.tiles, capacities(machine)
+        limits = [room[space] for space in MEMORIES]
+        wanted: list[list] = [[] for _ in MEMORIES]
+        taken = []
+        for memory, nbytes, first in zip(tiles.memory, tiles.nbytes, tiles.first, strict=True):
+            limit = limits[memory]
+            nbytes = nbytes if nbytes < limit else limit
+            taken.append(nbytes)
+            wanted[memory].append((nbytes, first))
+            self.waits[first] += 1
+        self.pools = [Pool(*memory) for memory in zip(limits, wanted, strict=True)]
+        # Of each tile: its pool and its bytes, the tasks left that touch it, and when the others
+        # are done.
+        self.homes = [(self.pools[m], n) for m, n in zip(tiles.memory, taken, strict=True)]
+        self.left = list(tiles.uses)
+        self.released = [0.0] * len(taken)
+
+    def run(self) -> Schedule:
+        for at, count in enumerate(self.waits):
+            if count == 0:
+                self._enqueue(at)
+        for pool in self.pools:
+            self._give_back(pool, 0.0, 0, -1)
+        issued = self._drain()
+        while issued < len(self.out.start) and self._overcommit():
+            issued += self._drain()
+        if issued != len(self.out.start):
+            raise RuntimeError(
+                f"the scheduler ran {issued} of {len(self.out.start)} tasks: "
+                "this is a fault of the cost model; please report the kernel"
+            )
+        self.out.span = max(self.out.done, default=0.0)
+        self.out.queue_busy = [busy + self.level_busy for busy in self.out.queue_busy]
+        return self.out
+
+    def _drain(self) -> int:
+        """Issue tasks until none is ready. Returns how many."""
+        wakes, next_wake, free = self.wakes, self.next_wake, self.free
+        shared = self.timing.shared_port
+        pop, push = heapq.heappop, heapq.heappush
+        issued = 0
+        while wakes:
+            now, e = pop(wakes)
+            if now != next_wake[e] and e not in _WITH_PORTS:
+                continue  # it was woken before, and knows when to look again
+            if now < free[e]:
+                self._wake(e, now)
+                continue
+            next_wake[e] = _NEVER
+            waiting, ready = self.waiting[e], self.ready[e]
+            while waiting and waiting[0][0] <= now:
+                push(ready, pop(waiting)[1])
+            if not ready:
+                if waiting:
+                    self._wake(e, waiting[0][0])
+                continue
+            at = ready[0]
+            if shared and self.jobs[at].ports:
+                opens, holder = self._port(e, at)
+                if opens > now:
+                    self.ready_at[at], self.cause[at], self.why[at] = opens, holder, "port"
+                    self._wake(e, opens)
+                    continue
+            pop(ready)
+            self._issue(at, e, now)
+            issued += 1
+            if ready or (waiting and e in _WITH_PORTS):
+                self._wake(e, free[e])
+            elif waiting:  # else what comes next wakes the engine
+                self._wake(e, waiting[0][0])
+        return issued
+
+    def _overcommit(self) -> bool:
+        """Give memory that is not there, where one point of the program needs more than there is.
+
+        SBUF is spilled before scheduling, but for what one instruction needs; and results leave
+        PSUM, but for those that are not complete.
+        """
+        pending = [
+            (pool.waiting[1], memory)
+            for memory, pool in enumerate(self.pools)
+            if pool.waiting is not None
+        ]
+        if not pending:
+            return False
+        _, memory = min(pending)
+        pool = self.pools[memory]
+        self.work.choices[MORE_THAN_THERE_IS.format(MEMORIES[memory].label)] += 1
+        self._give_back(pool, 0.0, pool.waiting[0], -1)
+        return True
+
+    def _wake(self, e: int, time: float) -> None:
+        """Let an engine look for something to do at `time`, or when it is free."""
+        free = self.free[e]
+        if time < free:
+            time = free
+        if time < self.next_wake[e]:
+            self.next_wake[e] = time
+            heapq.heappush(self.wakes, (time, e))
+
+    def _enqueue(self, at: int) -> None:
+        """A task has all that it waits for."""
+        e, time = self.engine[at], self.ready_at[at]
+        heapq.heappush(self.waiting[e], (time, at))
+        if self.free[e] < self.next_wake[e] > time:
+            self._wake(e, time)
+
+    def _port(self, e: int, at: int) -> tuple[float, int]:
+        """When the memory ports that a task needs are free, and who holds them until then."""
+        opens = _OPEN
+        for memory in self.jobs[at].ports:
+            held = self.port[memory]
+            if held > opens and self.engine[held[1]] != e:
+                opens = held
+        return opens
+
+    def _issue(self, at: int, e: int, now: float) -> None:
+        out = self.out
+        job = self.jobs[at]
+        out.start[at] = now
+        if now > self.ready_at[at] and self.last[e] >= 0:
+            self.cause[at], self.why[at] = self.last[e], "engine"
+        extra = 0.0
+        if job.table and job.table != self.table:
+            # An instruction of its own, which waits for no data: it can run while the engine does.
+            self.table = job.table
+            extra = max(0.0, self.free[e] + self.timing.table_load_ns - now)
+        end = read = now + job.busy + extra
+        if job.transfer is None:
+            done = now + job.done + extra
+            near, far = 0.0, self.timing.semaphore_ns
+            for memory in job.ports:
+                held = (now + extra + job.data, at)
+                if held > self.port[memory]:
+                    self.port[memory] = held
+        else:
+            read, done = self._transfer(at, end, job.transfer)
+            near = far = self.timing.dma.wake_ns
+        out.end[at] = self.free[e] = end
+        out.done[at] = done
+        self.last[e] = at
+        near_done, far_done = done + near, done + far
+        engine, waits, ready_at = self.engine, self.waits, self.ready_at
+        for user in self.users[at]:
+            # As `_arrive`, of which there are two for each task.
+            time = near_done if engine[user] == e else far_done
+            if time > ready_at[user]:
+                ready_at[user] = time
+                self.cause[user] = at
+                self.why[user] = "data"
+            left = waits[user] = waits[user] - 1
+            if not left:
+                self._enqueue(user)
+        if at in self.others:
+            self._tell_others(at, end, read + near, read + far, done)
+        self._release(at, read if read > done else done)
+
+    def _tell_others(self, at: int, end: float, near: float, far: float, done: float) -> None:
+        """Those that wait for something else; those for the reading at `near` or `far`."""
+        e = self.engine[at]
+        for follower, kind in self.others[at]:
+            if kind == READ:
+                self._arrive(follower, near if self.engine[follower] == e else far, at, "read")
+            elif kind == ORDER:
+                self._arrive(follower, end, at, "data")
+            else:
+                self._arrive(follower, done, at, "ring")
+
+    def _arrive(self, at: int, time: float, by: int, why: str) -> None:
+        """One of the things that a task waits for comes at `time`."""
+        if time > self.ready_at[at]:
+            self.ready_at[at] = time
+            self.cause[at] = by
+            self.why[at] = why
+        left = self.waits[at] = self.waits[at] - 1
+        if not left:
+            self._enqueue(at)
+
+    def _transfer(self, at: int, triggered: float, moved: Transfer) -> tuple[float, float]:
+        """Occupy DMA engines; returns when the source has been read, and when all is done."""
+        dma, out = self.timing.dma, self.out
+        begin = triggered + dma.start_ns
+        free = self.queue_free
+        count, busy = moved.engines, moved.engine_ns
+        chosen = self.all_queues
+        if count == len(free) and (self.level is not None or begin >= self.latest):
+            first = begin if self.level is None or begin > self.level else self.level
+            last = self.level = self.latest = first + busy
+            self.level_busy += busy
+        else:
+            if self.level is not None:
+                free[:] = [self.level] * len(free)
+                self.level = None
+            if count == 1:
+                chosen = (free.index(min(free)),)
+            elif count < len(free):
+                chosen = tuple(sorted(range(len(free)), key=free.__getitem__)[:count])
+            first, last = float("inf"), 0.0
+            for q in chosen:
+                start = free[q] if free[q] > begin else begin
+                free[q] = start + busy
+                out.queue_busy[q] += busy
+                if start < first:
+                    first = start
+                if free[q] > last:
+                    last = free[q]
+            self.latest = max(self.latest, last)
+        out.queue_start[at], out.queue_end[at] = first, last
+        out.queues_of[at] = chosen
+        return last, last + moved.latency_ns
+
+    def _release(self, at: int, time: float) -> None:
+        """Give back the memory of tiles that nothing touches any more."""
+        left, released = self.left, self.released
+        for tile in self.tiles.touched[at]:
+            uses = left[tile] = left[tile] - 1
+            if time > released[tile]:
+                released[tile] = time
+            if not uses:
+                pool, nbytes = self.homes[tile]
+                self._give_back(pool, released[tile], nbytes, at)
+
+    def _give_back(self, pool: Pool, time: float, nbytes: int, by: int) -> None:
+        """Give memory to the next tiles in program order, as far as there is any."""
+        for first in pool.give_back(time, nbytes, by):
+            self._arrive(first, pool.since, pool.by, "memory")

@@ -1,0 +1,353 @@
+"""Memory by number: each HBM tensor and each tile on chip is one thing to wait for.
+
+A tensor with block axes is many tiles. Each has a life of its own: it takes memory from its first
+use to its last, as the compiler gives it. Tiles that the kernel places by hand share memory where
+their addresses do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import count, product
+
+import numpy as np
+
+from nkisim.frontends.neuronxcc.tensors.index import Affine
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.instruction import Engine, Instruction
+from nkisim.ir.memory import Buffer, Placed, Space, c_strides
+from nkisim.schedule.tasks import Access, Memory, Task, Work
+
+# The parts that views of one kind may name, by their offsets: for each, the first view that did.
+_Parts = dict[tuple[int, ...], Tensor]
+
+# What views of one kind touch of tiles placed by hand, by where these are and by their offsets.
+_Slots = dict[tuple[int, tuple[int, ...]], Access]
+
+# What alike operands have in common: their position among the tensors read or written; the parts
+# that they may name; what these are in; how many block axes the tensor has, when the operand is in
+# one of its tiles; what they touch, when the kernel places the tile by hand.
+_Operand = tuple[int, _Parts, Memory, int, _Slots | None]
+
+
+class Form:
+    """What instructions have in common that do the same in other places.
+
+    Made when memory is numbered; those who walk over the steps, in `nkisim.compiler.build` and
+    before it, add to it what they find out about one of them, for all.
+
+    Attributes:
+        instr: one of them.
+        label: what it does.
+        reads, writes: its operands on tensors.
+        shared: the number of its computation, if a later iteration may share it.
+        computes: whether an operand is computed from coordinates, other ones in each copy.
+        fills: whether it fills a whole tile.
+        like: an earlier form that takes the same time, if there is one: with other numbers as
+            operands.
+        plan: what `nkisim.compiler.build` makes of it.
+    """
+
+    __slots__ = (
+        "computes", "fills", "instr", "label", "like", "plan", "reads", "shared", "writes"
+    )  # fmt: skip
+
+    def __init__(self, instr: Instruction, reads: list[_Operand], writes: list[_Operand]) -> None:
+        self.instr = instr
+        self.label = instr.label
+        self.reads = reads
+        self.writes = writes
+        self.shared: int | None = None
+        self.computes = any(type(x) is Affine for x in instr.ins)
+        self.fills = False
+        self.like: Form | None = None
+        self.plan: object = None
+
+
+class Step(Task):
+    """An instruction that may become a task, which it does when its kind is known.
+
+    Attributes:
+        form: of the instruction.
+        reads, writes: what it touches, in the order of its operands.
+    """
+
+    __slots__ = ("form",)
+
+    def __init__(
+        self, instr: Instruction, form: Form, reads: list[Access], writes: list[Access]
+    ) -> None:
+        self.instr = instr
+        self.form = form
+        self.reads = reads
+        self.writes = writes
+
+
+class Storage:
+    """Numbers of what the tensors of a program are kept in.
+
+    Buffers keep their numbers in the program; tiles of blocked buffers, memory shared by placed
+    tiles, and what only the compiler knows get negative ones.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.forms: dict[object, Form] = {}  # by what tells them apart
+        self._first: dict[object, Form] = {}  # the same, but for numbers
+        self._parts: dict[tuple, tuple[_Parts, _Slots]] = {}
+        self._operands: dict[tuple, _Operand] = {}
+        self._tiles: dict[tuple[int, tuple[int, ...]], int] = {}  # (buffer, block) -> number
+        self._walked: set[int] = set()  # blocked buffers with a view of several tiles
+        self._slots: dict[tuple[Space, Placed], tuple[int, bool]] = {}
+        self._placed: dict[tuple, tuple[int, bool]] = {}  # the same, by what views have in common
+        self._placings: dict[tuple[Space, tuple[Placed, ...]], int] = {}
+        self._placing_of: dict[int, int] = {}  # by identity: there may be thousands of tiles in one
+        self._scratch: dict[tuple[int, int, int], Memory] = {}  # what tiles are, by what that is
+        self._next = -1
+
+    def steps(self, instrs: Sequence[Instruction]) -> list[Step]:
+        """Number what `instrs` touch. To be called once, before anything else."""
+        origins = [i.origin or i for i in instrs]
+        forms = self._forms(dict.fromkeys(origins))
+        accesses = self._accesses
+        return [
+            Step(i, form, accesses(i.tiles_in, form.reads), accesses(i.outs, form.writes))
+            for i, form in zip(instrs, map(forms.__getitem__, origins), strict=True)
+        ]
+
+    def _forms(self, instrs: Collection[Instruction]) -> dict[Instruction, Form]:
+        """The forms of instructions that are no copies."""
+        alike: dict[object, Instruction] = {}
+        firsts = [alike.setdefault(_look(i), i) for i in instrs]
+        if any(map(_is_special, alike.values())):
+            self._look_at_blocks(instrs)
+            return {i: self._form(i) for i in instrs}
+        forms = {i: self._form(i) for i in alike.values()}
+        return dict(zip(instrs, map(forms.__getitem__, firsts), strict=True))
+
+    def _form(self, i: Instruction) -> Form:
+        """The form of an instruction that is no copy: that of another one like it, if there is."""
+        reads = list(map(self._operand, count(), i.tiles_in))
+        writes = list(map(self._operand, count(), i.outs))
+        scalars = ()
+        if len(i.tiles_in) < len(i.ins):
+            scalars = tuple([None if isinstance(x, Tensor) else x for x in i.ins])
+        # Operands are kept, so they may be told apart by identity, which is quick.
+        operands = (*map(id, reads), None, *map(id, writes))
+        masked: bool | bytes = i.where is not None
+        if masked and i.engine is Engine.DMA:  # which moves what the mask leaves
+            masked = i.where.tobytes()
+        key = i.opcode, id(i.engine), i.engine_asked, masked, operands, scalars, *i.attrs.items()
+        try:
+            found = self.forms.get(key)
+        except TypeError:  # an attribute that cannot be compared
+            key, found = i, None
+        if found is None:
+            found = self.forms[key] = Form(i, reads, writes)
+            if key is not i:
+                look = *key[:5], *map(type, scalars), *i.attrs.items()
+                first = self._first.setdefault(look, found)
+                found.like = None if first is found else first
+        return found
+
+    def _look_at_blocks(self, instrs: Iterable[Instruction]) -> None:
+        """Find out which tensors are one piece, and which tiles share memory.
+
+        Copies of a tensor are used in the same ways, so those of an instruction are left out.
+        """
+        placed: dict[int, Buffer] = {}
+        for i in instrs:
+            for t in i.outs + i.tiles_in:
+                b = t.buffer
+                if b.placed:
+                    placed[b.number] = b
+                if _walks_blocks(t):
+                    self._walked.add(b.number)
+        if placed:
+            self._place(placed.values())
+
+    def _operand(self, at: int, t: Tensor) -> _Operand:
+        b = t.buffer
+        key = at, t.form, t.dtype, b.kind, b.number in self._walked
+        if b.placed:
+            key += (self._placing(b), t.offsets)
+        found = self._operands.get(key)
+        if found is None:
+            found = self._operands[key] = self._new_operand(at, t)
+        return found
+
+    def _new_operand(self, at: int, t: Tensor) -> _Operand:
+        b, blocks = t.buffer, 0
+        if not b.space.on_chip:
+            memory = Memory(b.space)
+        else:
+            if b.number not in self._walked:
+                blocks = b.par_axis
+            tiles = 1 if blocks else b.tiles
+            memory = Memory(b.space, tiles * b.partition_bytes, b.shape[b.par_axis])
+        key = (t.shape, id(t.coefs), t.base_shape, blocks, b.par_axis)
+        parts, slots = self._parts.setdefault(key, ({}, {}))
+        return at, parts, memory, blocks, slots if b.placed else None
+
+    def _accesses(self, tiles: tuple[Tensor, ...], operands: list[_Operand]) -> list[Access]:
+        """What the operands of an instruction touch."""
+        known, numbers, places = self.work.memory, self._tiles, self._placing_of
+        found = []
+        for at, parts, memory, blocks, slots in operands:
+            t = tiles[at]
+            number, offsets = t.buffer.number, t.offsets
+            if slots is not None:
+                place = places.get(id(t.buffer.placed))
+                if place is None:
+                    place = self._placing(t.buffer)
+                access = slots.get((place, offsets))
+                if access is None:
+                    access = slots[place, offsets] = self._slot(t, parts)
+                found.append(access)
+                continue
+            if blocks:
+                tile = number, offsets[:blocks]
+                number = numbers.get(tile)
+                if number is None:
+                    number = numbers[tile] = self._next
+                    self._next -= 1
+                    known[number] = memory
+                offsets = offsets[blocks:]
+                part = parts.get(offsets)
+                if part is None:
+                    part = parts[offsets] = _in_first_tile(t, blocks)
+            else:
+                if number not in known:
+                    known[number] = memory
+                part = parts.setdefault(offsets, t)
+            found.append((number, part))
+        return found
+
+    def scratch(self, nbytes: int, space: Space = Space.PSUM, rows: int = 128) -> int:
+        """A new tile that only the compiler knows."""
+        number = self._next
+        self._next -= 1
+        key = nbytes, id(space), rows
+        memory = self._scratch.get(key)
+        if memory is None:
+            memory = self._scratch[key] = Memory(space, nbytes, rows)
+        self.work.memory[number] = memory
+        return number
+
+    def whole_tile(self, t: Tensor) -> bool:
+        """Whether a view of a tile on chip is all of it, in order."""
+        b = t.buffer
+        if b.number in self._walked:
+            return False
+        return (
+            t.size * t.itemsize == b.partition_bytes * b.shape[b.par_axis]
+            and not any(t.offsets[b.par_axis :])
+            and t.strides == c_strides(t.shape)
+        )
+
+    # -- tiles placed by hand -------------------------------------------------------------------
+
+    def _place(self, buffers: Iterable[Buffer]) -> None:
+        """Tiles that share bytes are one."""
+        tiles: dict[tuple[Space, Placed], None] = {}
+        for b in buffers:
+            for at in b.placed:
+                tiles.setdefault((b.space, at))
+        groups: list[list] = []  # [space, partitions taken, first byte, last byte, tiles]
+        for space, at in sorted(tiles, key=lambda x: (x[0].value, x[1].address, x[1])):
+            rows = set(range(at.start // 32, -(-(at.start + at.partitions) // 32)))
+            end = at.address + at.size
+            touching = [g for g in groups if g[0] is space and g[3] > at.address and g[1] & rows]
+            group = [space, rows, at.address, end, [at]]
+            for g in touching:
+                groups.remove(g)
+                group[1] |= g[1]
+                group[2], group[3] = min(group[2], g[2]), max(group[3], g[3])
+                group[4] += g[4]
+            groups.append(group)
+        for space, _, first, last, members in groups:
+            number = self.scratch(last - first, space)
+            alone = len(set(members)) == 1
+            for at in members:
+                self._slots[space, at] = (number, alone)
+
+    def _placing(self, b: Buffer) -> int:
+        """A number for where the tiles of a buffer are."""
+        found = self._placing_of.get(id(b.placed))
+        if found is None:
+            found = self._placings.setdefault((b.space, b.placed), len(self._placings))
+            self._placing_of[id(b.placed)] = found
+        return found
+
+    def alone(self, t: Tensor) -> bool:
+        """Whether a tile shares no memory with others that the kernel places."""
+        return not t.buffer.placed or self._slot(t, {})[1] is not None
+
+    def _slot(self, t: Tensor, parts: _Parts) -> Access:
+        """The memory behind a tile placed by hand, and which part of it `t` is."""
+        b = t.buffer
+        blocks = b.par_axis
+        key = (b.space, self._placing(b), t.offsets[:blocks], t.form)
+        found = self._placed.get(key)
+        if found is None:
+            found = self._placed[key] = self._found_slot(t)
+        number, alone = found
+        if not alone:
+            return number, None
+        inside = t.offsets[blocks:]
+        part = parts.get(inside)
+        if part is None:
+            part = parts[inside] = _in_first_tile(t, blocks)
+        return number, part
+
+    def _found_slot(self, t: Tensor) -> tuple[int, bool]:
+        """The memory behind the tiles placed by hand that a view touches, and whether it is all
+        that these are in, without others."""
+        b = t.buffer
+        blocks = b.shape[: b.par_axis]
+        found = {
+            self._slots[b.space, b.placed[int(np.ravel_multi_index(idx, blocks)) if blocks else 0]]
+            for idx in _blocks_of(t, blocks, t.offsets[: b.par_axis])
+        }
+        number, alone = min(found)
+        return number, alone and len(found) == 1
+
+
+def _look(i: Instruction) -> object:
+    """What is quickly compared of an instruction. Those of which it is equal have one form, but
+    where some of them touch special tiles (`_is_special`)."""
+    model, outs = i.model, i.outs
+    if model is not None:  # notes are for operands of the same kinds
+        return model, id(i.attrs), *[(t.form, t.dtype, t.buffer.kind) for t in outs]
+    if i.where is not None or len(i.tiles_in) < len(i.ins):
+        return i
+    operands = [(t.form, t.dtype, t.buffer.kind) for t in i.ins + outs]
+    return i.opcode, id(i.engine), i.engine_asked, id(i.attrs), len(i.ins), *operands
+
+
+def _is_special(i: Instruction) -> bool:
+    """Whether it touches tiles that the kernel places itself, or several tiles of one tensor by
+    one view."""
+    return any(t.buffer.place is not None or _walks_blocks(t) for t in i.outs + i.tiles_in)
+
+
+def _walks_blocks(t: Tensor) -> bool:
+    """Whether a view goes over several tiles of a tensor on chip."""
+    b = t.buffer
+    return b.space.on_chip and any(map(any, t.coefs[: b.par_axis]))
+
+
+def _in_first_tile(t: Tensor, blocks: int) -> Tensor:
+    """The same part of the first tile of a tensor with so many block axes."""
+    if not any(t.offsets[:blocks]):
+        return t
+    return t.moved(t.buffer, (0,) * blocks + t.offsets[blocks:])
+
+
+def _blocks_of(t: Tensor, blocks: tuple[int, ...], first: tuple[int, ...]) -> list[tuple]:
+    """The block indices that a view touches: mostly one."""
+    rows = t.coefs[: len(blocks)]
+    if not any(any(row) for row in rows):
+        return [first]
+    ranges = [range(low, high + 1) for low, high in t.bounds()[: len(blocks)]]
+    return list(product(*ranges))

@@ -1,0 +1,134 @@
+"""What the scheduler runs: tasks, and the memory that they touch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.instruction import Engine, Instruction
+from nkisim.ir.memory import Space
+from nkisim.schedule.compute import Cost
+from nkisim.schedule.dma import Transfer
+
+if TYPE_CHECKING:
+    from nkisim.schedule.allocation import Residence
+
+# For each engine that may run a task, what it costs there.
+Costs = tuple[tuple[Engine, Cost], ...]
+
+# What a task touches: memory by number, and which part of it; None for all of it. The part is a
+# view of any memory of that kind, the same one whenever it is the same part.
+Access = tuple[int, Tensor | None]
+
+
+@dataclass(slots=True, frozen=True)
+class Memory:
+    """What a memory is, an HBM tensor or a tile on chip.
+
+    Attributes:
+        space: which one it is in, after the compiler's choices.
+        nbytes: bytes a partition that a tile takes; 0 in HBM.
+        rows: partitions that a tile has.
+    """
+
+    space: Space
+    nbytes: int = 0
+    rows: int = 128
+
+
+@dataclass(slots=True, frozen=True, eq=False)
+class Kind:
+    """What tasks have in common that do the same in other places.
+
+    Attributes:
+        label: what they do.
+        costs: for each engine that may run one, its cost; the first is preferred.
+        transfer: for DMA, what moves.
+        accumulates: a matmul that adds to what the one before left in PSUM.
+        table: for Scalar, the activation function whose table must be loaded.
+        flops: operations that count for the roofline.
+        psum: whether one reads or writes PSUM.
+        instructions: of the engine, in a row, that one stands for.
+    """
+
+    label: str
+    costs: Costs
+    transfer: Transfer | None = None
+    accumulates: bool = False
+    table: str = ""
+    flops: int = 0
+    psum: bool = False
+    instructions: int = 1
+
+
+class Task:
+    """One thing that an engine or the DMA queues do.
+
+    Attributes:
+        instr: the instruction that it comes from.
+        kind: what it does, and what that takes. Its attributes are the task's, too.
+        reads, writes: the memory that it touches.
+    """
+
+    __slots__ = ("instr", "kind", "reads", "writes")
+
+    def __init__(
+        self, instr: Instruction, kind: Kind, reads: list[Access], writes: list[Access]
+    ) -> None:
+        self.instr = instr
+        self.kind = kind
+        self.reads = reads
+        self.writes = writes
+
+    @property
+    def label(self) -> str:
+        return self.kind.label
+
+    @property
+    def costs(self) -> Costs:
+        return self.kind.costs
+
+    @property
+    def transfer(self) -> Transfer | None:
+        return self.kind.transfer
+
+    @property
+    def accumulates(self) -> bool:
+        return self.kind.accumulates
+
+    @property
+    def table(self) -> str:
+        return self.kind.table
+
+    @property
+    def flops(self) -> int:
+        return self.kind.flops
+
+    @property
+    def psum(self) -> bool:
+        return self.kind.psum
+
+
+@dataclass
+class Work:
+    """The tasks of one NeuronCore, in program order.
+
+    Memory goes by number: an HBM tensor, or one tile on chip (see `nkisim.schedule.storage`).
+
+    Attributes:
+        tasks: the tasks.
+        memory: number -> what it is.
+        choices: what the compiler was assumed to do, in words -> how often.
+        residence: which tiles are on chip when, where that was looked up for all tasks; else None.
+        kept: tiles that later iterations use in place of their own.
+        reloaded: tiles that were stored to make room, and loaded again.
+    """
+
+    tasks: list[Task] = field(default_factory=list)
+    memory: dict[int, Memory] = field(default_factory=dict)
+    choices: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    residence: Residence | None = None
+    kept: set[int] = field(default_factory=set)
+    reloaded: set[int] = field(default_factory=set)

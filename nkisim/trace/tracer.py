@@ -1,0 +1,531 @@
+"""Tracing: run the Python kernel once on tensors without data and write down its instructions.
+
+A kernel is specialised to its grid, shapes, dtypes and constants. Each SPMD instance is traced in
+turn; loop indices and program ids are plain integers, so loops come out unrolled, with a record of
+the iteration each instruction belongs to. Checks see every instruction as it is written down, so
+an error carries the traceback of the kernel line that caused it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from nkisim.checking import Checker
+from nkisim.compiler.folding import fold_assignments
+from nkisim.errors import (
+    KernelError,
+    Location,
+    RaceError,
+    ScopeError,
+    TraceContextError,
+    locate,
+)
+from nkisim.frontends.neuronxcc.rules.counters import Counters
+from nkisim.frontends.neuronxcc.tensors.index import Mask, as_int
+from nkisim.frontends.neuronxcc.tensors.masks import restriction
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import intern
+from nkisim.ir.barriers import meet_at_barriers
+from nkisim.ir.grid import Grid
+from nkisim.ir.instruction import OPCODES, Engine, Instruction, Operand
+from nkisim.ir.loops import Declarations, Loop, Path
+from nkisim.ir.memory import Buffer, Role, Space
+from nkisim.ir.restriction import boxes
+from nkisim.ir.trace import Trace
+from nkisim.machine import TARGET, Machine
+from nkisim.trace.guards import Guards
+from nkisim.trace.loop_index import LoopIndex, moving_start
+from nkisim.trace.rolled_loop import Closeness
+from nkisim.trace.rolling import Rolls, instances
+from nkisim.trace.watching import Watches
+
+_notes: dict[tuple, dict] = {}
+
+# Most instructions have no attributes, or only an operator: they share a dict nobody changes.
+_NO_ATTRS: dict[str, Any] = {}
+_OP_ATTRS: dict[str, dict[str, Any]] = {}
+
+
+class Tracer:
+    """Records one kernel. `nl.*` and `nisa.*` functions find it through `current()`.
+
+    Args:
+        name: the kernel's name.
+        grid: its launch grid.
+        checker: what looks at the instructions.
+        machine: the generation traced for.
+        closeness: trace long loops in part and copy the rest, of these loops this much: see
+            nkisim.trace.rolling. None to trace all as a whole.
+        guards: what the kernel finds outside of itself, if loops are traced in part.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        grid: Grid,
+        checker: Checker,
+        machine: Machine = TARGET,
+        closeness: Mapping[Location | int, Closeness] | None = None,
+        guards: Guards | None = None,
+    ) -> None:
+        self.trace = Trace(name, grid, machine=machine)
+        self.rolls = None
+        if closeness is not None:
+            self.rolls = Rolls(self, closeness, Watches(guards or Guards()))
+        self.checker = checker
+        self.program = 0
+        self.loops: Path = ()
+        self.running: tuple[int, ...] = ()  # the indices of these loops
+        self._shared: list[Tensor] = []
+        self._shared_seen = 0
+        self._identities: dict[tuple[int, np.dtype], Tensor] = {}
+        self.data: list[np.ndarray] | None = None  # the arguments, when they have values
+        self.direct = True  # whether tiles go where the kernel places them
+        self._declarations = Declarations()
+        self._places: dict[tuple, Callable] = {}  # of tiles, in the first iteration of their loops
+        self._hidden: dict[tuple[int, str], Tensor] = {}
+        # What wrote results that were absorbed, by the number of the result: its position, the
+        # instruction, and what that was: operands, loops and kernel line; and settings.
+        self._absorbed: dict[int, tuple[int, Instruction, tuple, dict]] = {}
+        self._exchanges: list[Tensor] = []
+        self._exchanges_seen = 0
+        # Results that no instruction has made yet: buffer number -> what writes them where they
+        # are assigned.
+        self.unassigned: dict[int, Callable[[Tensor], None]] = {}
+        checker.begin(self.trace)
+        # What calls did that were like others (nkisim.trace.op_cache): the same in all traces
+        # for one machine with the same checks.
+        self.notes: dict = _notes.setdefault((machine, checker.kind), {})
+
+    # -- memory ---------------------------------------------------------------------------------
+
+    def argument(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+        """Declare a tensor argument: HBM that the caller has filled."""
+        tensor = self._allocate(
+            shape, dtype, Space.SHARED_HBM, name=name, role=Role.ARGUMENT, shared=True
+        )
+        self.trace.arguments.append(tensor)
+        return tensor
+
+    def constant(self, values: np.ndarray, name: str = "") -> Tensor:
+        """HBM that holds data known when the kernel is compiled."""
+        flat = np.ascontiguousarray(values)
+        return self._allocate(
+            flat.shape, flat.dtype, Space.SHARED_HBM, name=name, role=Role.CONSTANT, data=flat
+        )
+
+    def identity(self, n: int, dtype: np.dtype) -> Tensor:
+        """The (n, n) identity matrix of `dtype`, one in a program."""
+        found = self._identities.get((n, dtype))
+        if found is None:
+            found = self._identities[n, dtype] = self.constant(
+                np.identity(n, np.uint8).astype(dtype), "identity"
+            )
+        return found
+
+    def allocate(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        space: Space,
+        *,
+        name: str = "",
+        par_axis: int = 0,
+        place: Callable | None = None,
+    ) -> Tensor:
+        """A new tensor. Shared HBM is one tensor for all SPMD instances: the n-th request of each
+        instance gets the n-th tensor."""
+        self.checker.on_allocate(shape, dtype, space, par_axis, name)
+        if space is not Space.SHARED_HBM:
+            location = locate()
+            declaration = self.program, self._declarations.name(location)
+            if place is not None and self.direct:
+                place = self._places.setdefault(declaration, place)
+            tile = self._allocate(
+                shape,
+                dtype,
+                space,
+                location=location,
+                name=name,
+                par_axis=par_axis,
+                place=place if self.direct else None,
+            )
+            if self._declarations.repeat and space.on_chip:
+                self.checker.on_declare(declaration, tile.buffer)
+            return tile
+        if self.loops:
+            self.checker.report("scope", _shared_in_a_loop(shape, dtype))
+        at = self._shared_seen
+        self._shared_seen += 1
+        if at == len(self._shared):
+            self._shared.append(self._allocate(shape, dtype, space, name=name, shared=True))
+        return self._agreed(f"shared HBM tensor {at}", self._shared[at], shape, dtype)
+
+    def make_again(self, like: Tensor, name: str, location: Location | None) -> Tensor:
+        """A new on-chip tile like another one, which was checked."""
+        buffers = self.trace.buffers
+        buffer = like.buffer.again(len(buffers), self.program, self.loops)
+        buffer.name, buffer.location = name, location
+        buffers.append(buffer)
+        if self._declarations.repeat:
+            declaration = self.program, self._declarations.name(location)
+            self.checker.on_declare(declaration, buffer)
+        return like.moved(buffer, like.offsets)
+
+    def exchange(self, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+        """HBM through which instances hand each other data around a `barrier`: one tensor for the
+        n-th request of each instance."""
+        at = self._exchanges_seen
+        self._exchanges_seen += 1
+        if at == len(self._exchanges):
+            self._exchanges.append(
+                self._allocate(
+                    shape,
+                    dtype,
+                    Space.SHARED_HBM,
+                    name=f"exchange {at}",
+                    role=Role.EXCHANGE,
+                    shared=True,
+                )
+            )
+        return self._agreed(f"exchange {at}", self._exchanges[at], shape, dtype)
+
+    def _agreed(self, what: str, found: Tensor, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+        """`found`. Raises RaceError when another instance has declared it differently."""
+        if found.shape != shape or found.dtype != dtype:
+            raise RaceError(
+                f"instance {self.program} declares {what} as {dtype}{list(shape)}, "
+                f"another instance as {found.dtype}{list(found.shape)}",
+                rule="shared_hbm tensors are common to all instances of the launch grid",
+                fix="give it a shape and dtype that do not depend on nl.program_id",
+            )
+        return found
+
+    def _allocate(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        space: Space,
+        shared: bool = False,
+        location: Location | None = None,
+        **more: Any,
+    ) -> Tensor:
+        buffer = Buffer(
+            len(self.trace.buffers),
+            intern(shape),
+            dtype,
+            space,
+            program=None if shared else self.program,
+            loops=self.loops,
+            location=location or locate(),
+            **more,
+        )
+        self.trace.buffers.append(buffer)
+        if buffer.place is not None:
+            self.checker.on_place(buffer)
+        return Tensor(buffer)
+
+    def hidden(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+        """State of this instance's hardware that no kernel declares, such as accumulators."""
+        key = (self.program, name)
+        if key not in self._hidden:
+            tensor = self._hidden[key] = self._allocate(shape, dtype, Space.SBUF, name=name)
+            tensor.buffer.declared = True
+            tensor.buffer.loops = ()  # it outlives the loop that first uses it
+            self.trace.hidden.add(tensor.buffer.number)
+        return self._hidden[key]
+
+    def has_hidden(self, name: str) -> bool:
+        """Whether this instance has used the hidden state `name`."""
+        return (self.program, name) in self._hidden
+
+    # -- instructions ---------------------------------------------------------------------------
+
+    def emit(
+        self,
+        opcode: str,
+        outs: tuple[Tensor, ...],
+        ins: tuple[Operand, ...] = (),
+        *,
+        mask: Mask | bool | None = None,
+        where: np.ndarray | None = None,
+        where_out: np.ndarray | None = None,
+        engine: Engine | None = None,
+        default: Engine | None = None,
+        **attrs: Any,
+    ) -> None:
+        """Write down one instruction.
+
+        With `mask`, all tile operands span the same iteration domain. Instructions whose operands
+        have other axes cut them down themselves (`restriction`) and pass `where`.
+
+        `engine` is what the kernel asked for. When it asked for none, the instruction runs on
+        `default`, or on the engine that the opcode has in the table.
+        """
+        if mask is not None:
+            domain = (outs + tuple(x for x in ins if isinstance(x, Tensor)))[0].shape
+            left = restriction(mask, domain)
+            if left.empty:
+                self.checker.on_masked_off(outs)
+                return
+            outs = tuple(t.restrict(left.box) for t in outs)
+            ins = tuple(x.restrict(left.box) if isinstance(x, Tensor) else x for x in ins)
+            where = left.dense
+            if where is not None and any(
+                t.escape() is not None for t in (*outs, *ins) if isinstance(t, Tensor)
+            ):
+                self._emit_boxes(opcode, outs, ins, where, (engine, default), attrs)
+                return
+        if self._absorbed:
+            self.restore([x for x in ins if isinstance(x, Tensor)])
+        if not attrs:
+            attrs = _NO_ATTRS
+        elif len(attrs) == 1 and "op" in attrs:
+            attrs = _OP_ATTRS.setdefault(attrs["op"], attrs)
+        elif self.rolls is not None:
+            for name, x in attrs.items():
+                if type(x) is LoopIndex:
+                    attrs[name] = as_int(x)
+        instr = Instruction(
+            opcode,
+            engine or default or OPCODES[opcode].engine,
+            outs,
+            ins,
+            attrs,
+            where,
+            where_out,
+            self.program,
+            self.loops,
+            locate(),
+            engine is not None,
+        )
+        self.write(instr, self.checker.on_instruction)
+
+    def write(self, instr: Instruction, check: Callable[..., None], *more: Any) -> None:
+        """Write down an instruction, which `check` looks at first."""
+        try:
+            check(instr, *more)
+        except KernelError as error:
+            error.instruction = instr
+            raise
+        self.trace.instructions.append(instr)
+
+    def emit_again(self, outs: Iterable[Tensor], whole: Tensor) -> None:
+        """Write down the last instruction, which reads no tensor, for others of the parts of
+        memory that make up `whole`: once for each of `outs`."""
+        last = self.trace.instructions[-1]
+        self.checker.on_repeat(whole, last.outs[0])
+        self.trace.instructions += [
+            last.moved((out,), last.ins, last.tiles_in, self.program, self.loops) for out in outs
+        ]
+
+    def _emit_boxes(
+        self,
+        opcode: str,
+        outs: tuple[Tensor, ...],
+        ins: tuple[Operand, ...],
+        where: np.ndarray,
+        engines: tuple[Engine | None, Engine | None],
+        attrs: dict,
+    ) -> None:
+        """An instruction a box of what the mask leaves: where it is false, operands reach outside
+        of their tensors, and an access pattern has to stop short of that."""
+        for box in boxes(where):
+            self.emit(
+                opcode,
+                tuple(t.restrict(box) for t in outs),
+                tuple(x.restrict(box) if isinstance(x, Tensor) else x for x in ins),
+                engine=engines[0],
+                default=engines[1],
+                **attrs,
+            )
+
+    def absorb(
+        self,
+        value: Tensor,
+        target: Tensor,
+        attrs: dict,
+        reads: bool,
+        is_known: bool,
+        location: Location | None,
+    ) -> None:
+        """Let the last instruction, which wrote `value`, work on `target` instead. Should `value`
+        be read later, the instruction that made it comes back in its place.
+
+        Args:
+            value: the result that is used for nothing else.
+            target: what is written in its place.
+            attrs: the settings of the instruction from now on.
+            reads: whether it reads `target` first.
+            is_known: whether it is known that all of `target` was written.
+            location: the kernel line that does so.
+        """
+        instructions = self.trace.instructions
+        instr = instructions.pop()
+        ins, tiles_in = instr.ins, instr.tiles_in
+        own = instr.outs, ins, tiles_in, instr.loops, instr.location
+        self._absorbed[value.buffer.number] = len(instructions), instr, own, instr.attrs
+        instr.outs = (target,)
+        if reads:
+            instr.tiles_in = (*tiles_in, target)
+            instr.ins = instr.tiles_in if ins is tiles_in else (*ins, target)
+        instr.attrs, instr.loops, instr.location = attrs, self.loops, location
+        self.write(instr, self.checker.on_sum, target, is_known)
+
+    @property
+    def surprises(self) -> tuple[int, int, int]:
+        """Changes when an operation does more than write down instructions."""
+        return KernelError.made, self.checker.skips, len(self._absorbed)
+
+    def restore(self, read: Iterable[Tensor]) -> None:
+        """Write down again the instructions that were absorbed and made what is read now."""
+        if self._absorbed:
+            for x in read:
+                if x.buffer.number in self._absorbed:
+                    self._restore(x.buffer.number)
+
+    def _restore(self, number: int) -> None:
+        """Write down again, in its old place, an instruction that was absorbed."""
+        at, instr, (*operands, loops, location), attrs = self._absorbed.pop(number)
+        restored = instr.again(*operands, instr.program, loops, location)
+        restored.attrs = attrs
+        self.trace.instructions.insert(at, restored)
+        if self.rolls is not None:
+            self.rolls.inserted(at)
+        self._absorbed = {
+            n: (place + (place >= at), *other) for n, (place, *other) in self._absorbed.items()
+        }
+
+    # -- structure ------------------------------------------------------------------------------
+
+    def loop(self, indices: range, kind: str, bounds: tuple[Any, ...]) -> Iterator[int]:
+        """Iterate, recording which iteration each instruction belongs to.
+
+        Args:
+            indices: of the loop.
+            kind: what the kernel calls, such as "affine_range".
+            bounds: its arguments, which the indices are made of.
+        """
+        number = len(self.trace.loops)
+        location = locate()
+        loop = Loop(kind, location)
+        self.trace.loops.append(loop)
+        outside, declared, around = self.loops, self._declarations, self.running
+        iterations: Iterable[int] = range(len(indices))
+        start: int | LoopIndex = indices.start
+        frame = sys._getframe(1)
+        if self.rolls is not None:
+            start = moving_start(bounds, indices)
+            iterations = self.rolls.loop(number, iterations, frame)
+        is_unrolled = loop.is_unrolled
+        inside = declared.body(location, is_unrolled)
+        counters = None if is_unrolled else Counters(frame, loop)
+        step, is_plain = indices.step, type(start) is int and start == 0
+        try:
+            for k in iterations:
+                if counters is not None and (error := counters.take_back()):
+                    self.checker.report("counter", error)
+                at = +k
+                self.loops = (*outside, (number, at))
+                self._declarations = inside
+                inside.begin(at if is_unrolled else None)
+                i = k if step == 1 else k * step
+                i = i if is_plain else start + i
+                self.running = (*around, +i)
+                yield i
+        finally:
+            self.loops, self._declarations, self.running = outside, declared, around
+
+    def python_loop(self, indices: range, bounds: tuple[Any, ...]) -> Iterable[int]:
+        """Iterate as Python does, which leaves no record; in a rolled trace over a part."""
+        return indices if self.rolls is None else self.loop(indices, "range", bounds)
+
+    def run(self, body: Callable[[], Any]) -> Trace:
+        """Trace `body` once for each SPMD instance.
+
+        Raises:
+            NotUniform: this is a rolled trace, of a kernel for which there is none.
+        """
+        _stack().append(self)
+        try:
+            for program in instances(self.trace.grid.shape, self.rolls):
+                self.program = program
+                self.loops = self.running = ()
+                self._declarations = Declarations()
+                self._shared_seen = self._exchanges_seen = 0
+                result = body()
+                if program == 0:
+                    self.trace.result = result
+            fold_assignments(self.trace, () if self.rolls is None else self.rolls.left_out)
+            if self.rolls is not None:
+                self.rolls.unroll(self.trace)
+            self.checker.finish()
+            meet_at_barriers(self.trace)
+        except KernelError as error:
+            error.trace = self.trace
+            raise
+        except AttributeError as error:
+            told = _explained(error)
+            if told is None:
+                raise
+            told.trace = self.trace
+            raise told.with_traceback(error.__traceback__) from None
+        finally:
+            _stack().pop()
+            self.rolls = None  # no cycle: what it holds would wait for the garbage collector
+        return self.trace
+
+
+def _explained(error: AttributeError) -> KernelError | None:
+    from nkisim.frontends.neuronxcc.nki.names import explain  # which knows all modules
+
+    return explain(error)
+
+
+def _shared_in_a_loop(shape: tuple[int, ...], dtype: np.dtype) -> ScopeError:
+    return ScopeError(
+        f"a {dtype}{list(shape)} tensor in shared HBM is made in a loop",
+        rule="shared_hbm tensors are made at the top level of the kernel",
+        fix="make it before the loop; scratch tensors go to nl.private_hbm",
+        code="err_shared_hbm_must_in_kernel_level",
+    )
+
+
+_local = threading.local()
+
+
+def _stack() -> list[Tracer]:
+    try:
+        return _local.stack
+    except AttributeError:
+        _local.stack = []
+        return _local.stack
+
+
+def tracing() -> bool:
+    """Whether a kernel is being traced in this thread."""
+    return current_if_any() is not None
+
+
+def current_if_any() -> Tracer | None:
+    """The kernel being traced; None outside of one."""
+    stack = getattr(_local, "stack", None)
+    return stack[-1] if stack else None
+
+
+def current() -> Tracer:
+    """The kernel being traced. Raises TraceContextError outside a kernel."""
+    stack = _stack()
+    if not stack:
+        raise TraceContextError(
+            "an NKI operation is called outside a kernel",
+            rule="nl.* and nisa.* describe instructions of a kernel that is being traced",
+            fix="put the code in a function decorated with @nki.jit and call that function",
+            code="err_nki_api_outside_of_nki_kernel",
+        )
+    return stack[-1]
