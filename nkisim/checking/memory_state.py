@@ -46,9 +46,14 @@ class MemoryState:
         self.scattered: set[int] = set()
         self.masked_off: set[int] = set()  # what instructions were to write that a mask left out
         self.computed: set[int] = set()  # results of instructions that did run, on such tiles
+        # Instances behind a fence may read what others, traced later, write before it.
+        self.fenced: set[int] = set()
+        self.late: list[tuple[Instruction, Tensor]] = []
 
     def on_instruction(self, instr: Instruction) -> None:
         tiles = instr.tiles_in
+        if instr.opcode == "barrier" and instr.attrs["fence"]:
+            self.fenced.add(instr.program)
         for tensor in tiles:
             if tensor.buffer.role is Role.LOCAL and not self.written.knows(tensor):
                 missing = [self._undefined(instr, tensor) for tensor in tiles]
@@ -73,6 +78,9 @@ class MemoryState:
         if buffer.role is not Role.LOCAL:
             return None
         if self.written.knows(tensor):
+            return None
+        if buffer.program is None and instr.program in self.fenced:
+            self.late.append((instr, tensor))
             return None
         written = self.written.part(tensor)
         if written is True or 0 in tensor.shape:
@@ -195,7 +203,13 @@ class MemoryState:
         return open_ | self.scattered
 
     def finish(self) -> None:
-        """Note the buffers that are defined in part; used to poison what outputs leave open."""
+        """Look at what is read behind fences. Then note the buffers that are defined in part; used
+        to poison what outputs leave open."""
+        self.fenced.clear()
+        for instr, tensor in self.late:
+            missing = self._undefined(instr, tensor)
+            if missing is not None and tensor.buffer.number not in self.reported:
+                self._report_read(instr, tensor, missing)
         self.trace.partly_written |= self.partly_written()
 
     def defined_part(self, tensor: Tensor) -> Restriction | None:

@@ -41,12 +41,19 @@ def check_races(trace: Trace, simulated: bool) -> Iterator[tuple[RaceError, bool
         yield from _clashes(trace, uses, simulated)
 
 
-def _uses(trace: Trace) -> dict[int, list[_Use]]:
-    """All uses of each shared tensor that is written, in program order."""
-    sharing = [i for _, i, _ in picking(trace.instructions, lambda t: t.buffer.program is None)]
+def _uses(trace: Trace) -> dict[tuple[int, int], list[_Use]]:
+    """All uses of each shared tensor that is written, in program order; those that a fence of all
+    instances keeps apart from the others by themselves."""
+    touching = [at for at, _, _ in picking(trace.instructions, lambda t: t.buffer.program is None)]
+    fences = [at for at, i in enumerate(trace.instructions) if _is_fence(i, trace)]
+    sharing = [trace.instructions[at] for at in sorted(touching + fences)]
     written = {t.buffer.number for i in sharing for t in i.outs if t.buffer.program is None}
-    uses: dict[int, list[_Use]] = {}
+    uses: dict[tuple[int, int], list[_Use]] = {}
+    passed = [0] * trace.grid.size  # fences, of each instance
     for instr in sharing:
+        if instr.opcode == "barrier":
+            passed[instr.program] += 1
+            continue
         for tiles, writes in ((instr.tiles_in, False), (instr.outs, True)):
             for t in tiles:
                 buffer = t.buffer
@@ -54,8 +61,19 @@ def _uses(trace: Trace) -> dict[int, list[_Use]]:
                     continue
                 # Which elements a tile's indices touch, data decides.
                 if "walked" not in instr.attrs and 0 not in t.shape:
-                    uses.setdefault(buffer.number, []).append((instr, t, writes))
+                    uses.setdefault((buffer.number, passed[instr.program]), []).append(
+                        (instr, t, writes)
+                    )
     return uses
+
+
+def _is_fence(instr: Instruction, trace: Trace) -> bool:
+    """Whether all instances wait for each other's use of shared HBM."""
+    return (
+        instr.opcode == "barrier"
+        and instr.attrs["fence"]
+        and len(instr.attrs["meeting"].parties) == trace.grid.size
+    )
 
 
 def _clash_in_cells(uses: list[_Use], cells: int, places: list[list[int]]) -> bool:

@@ -1,45 +1,128 @@
-"""Instances that wait for each other.
+"""Meetings of kernel instances: points at which several instances wait for each other.
 
-Instances are traced one after the other. Where they exchange data they have to meet: what each
-does before a barrier runs before what any does behind it.
+Instances of a launch grid are traced one after the other. `interleave` puts their instructions in
+an order in which they can run: what each party of a meeting does before it precedes what any
+party does after it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nkisim.errors import ParameterError
-from nkisim.ir.instruction import Instruction
+from nkisim.ir.memory import Role
 
 if TYPE_CHECKING:
+    from nkisim.ir.instruction import Instruction
     from nkisim.ir.trace import Trace
 
 
-def meet_at_barriers(trace: Trace) -> None:
-    """Reorder the instructions of a trace: all instances up to their first barrier, then all of
-    them up to their second, and so on. Each instance keeps its own order.
+class Meeting(NamedTuple):
+    """The identity of a meeting. Each party has one `barrier` instruction, whose attribute
+    "meeting" equals that of the other parties.
+
+    Attributes:
+        name: what the kernel calls to meet, e.g. "nl.all_reduce"; for messages, too.
+        parties: numbers of the instances that take part, ascending.
+        number: how many meetings of this name and these parties the instance had before.
+    """
+
+    name: str
+    parties: tuple[int, ...]
+    number: int
+
+
+def interleave(trace: Trace) -> None:
+    """Reorder the instructions of a trace so that each meeting finds all of its parties.
+
+    Each instance keeps its own order. The barriers of a meeting become neighbours. They are
+    followed by the transfers that receive what other parties left in exchange buffers, and only
+    then by anything else, which might overwrite what was sent.
 
     Raises:
-        ParameterError: instances have different numbers of barriers, and would wait for ever.
+        ParameterError: an instance waits for another one that never comes (a deadlock).
     """
     if not any(i.opcode == "barrier" for i in trace.instructions):
         return
-    passed = [0] * trace.grid.size
-    sections: dict[int, list[Instruction]] = defaultdict(list)
-    last: Instruction | None = None
+    streams: list[list[Instruction]] = [[] for _ in range(trace.grid.size)]
     for instr in trace.instructions:
-        sections[passed[instr.program]].append(instr)
-        if instr.opcode == "barrier":
-            passed[instr.program] += 1
-            last = instr
-    if len(set(passed)) > 1:
-        few, many = passed.index(min(passed)), passed.index(max(passed))
-        raise ParameterError(
-            f"instance {trace.grid.coordinates(many)} calls nl.all_reduce {passed[many]} times, "
-            f"instance {trace.grid.coordinates(few)} {passed[few]} times",
-            rule="every instance takes part in every nl.all_reduce: the others wait for it",
-            fix="call it outside of conditions on nl.program_id, with mask= if need be",
-            location=None if last is None else last.location,
+        streams[instr.program].append(instr)
+    at = [0] * len(streams)
+    order: list[Instruction] = []
+    waiting: dict[int, Instruction] = {}  # the barrier at which an instance stands
+    ready = list(range(len(streams)))
+    while ready:
+        for program in ready:
+            stream, here = streams[program], at[program]
+            while here < len(stream) and stream[here].opcode != "barrier":
+                here += 1
+            order += stream[at[program] : here]
+            at[program] = here
+            if here < len(stream):
+                waiting[program] = stream[here]
+        ready = []
+        for instr in list(waiting.values()):
+            parties = _complete(instr, waiting)
+            order += [waiting.pop(program) for program in parties]
+            for program in parties:
+                stream, here = streams[program], at[program] + 1
+                end = here
+                while end < len(stream) and _receives(stream[end]):
+                    end += 1
+                order += stream[here:end]
+                at[program] = end
+            ready += parties
+    if waiting:
+        raise _deadlock(trace, waiting)
+    trace.instructions = order
+
+
+def _complete(instr: Instruction, waiting: dict[int, Instruction]) -> tuple[int, ...]:
+    """The parties of a barrier's meeting if all of them stand at it; else none."""
+    meeting: Meeting = instr.attrs["meeting"]
+    for program in meeting.parties:
+        other = waiting.get(program)
+        if other is None or other.attrs["meeting"] != meeting:
+            return ()
+    return meeting.parties
+
+
+def _receives(instr: Instruction) -> bool:
+    """Whether an instruction only copies out of exchange buffers."""
+    return instr.opcode == "dma_copy" and all(
+        t.buffer.role is Role.EXCHANGE for t in instr.tiles_in
+    )
+
+
+def _deadlock(trace: Trace, waiting: dict[int, Instruction]) -> ParameterError:
+    """The error of the first instance that waits for ever."""
+    program = min(waiting)
+    instr = waiting[program]
+    meeting: Meeting = instr.attrs["meeting"]
+    absent = next(
+        p for p in meeting.parties if p not in waiting or waiting[p].attrs["meeting"] != meeting
+    )
+    other = waiting.get(absent)
+    if other is None:
+        does = "ends without it"
+        last = next((i for i in reversed(trace.instructions) if i.program == absent), None)
+        if last is not None and last.location is not None:
+            does += f"; its last instruction is at {last.location}"
+    else:
+        theirs: Meeting = other.attrs["meeting"]
+        with_whom = ", ".join(_named(trace, p) for p in theirs.parties if p != absent)
+        does = (
+            f"waits at {other.location} for {theirs.name} number {theirs.number} with {with_whom}"
         )
-    trace.instructions = [i for number in sorted(sections) for i in sections[number]]
+    return ParameterError(
+        f"deadlock: {_named(trace, program)} waits at {instr.location} for {meeting.name} number "
+        f"{meeting.number}, and {_named(trace, absent)} {does}",
+        rule=f"every party of {meeting.name} calls it, as often as the others and in the same "
+        "order: they wait for each other",
+        fix="call it outside of conditions on the program id, with a mask if need be",
+        location=instr.location,
+    )
+
+
+def _named(trace: Trace, program: int) -> str:
+    return f"instance {trace.grid.coordinates(program)}"

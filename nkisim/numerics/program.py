@@ -22,9 +22,11 @@ from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.dtypes import FLOATS
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Buffer, Role
+from nkisim.ir.regions import BEGIN, END, ends
 from nkisim.ir.trace import Trace
 from nkisim.ir.views import view_of
 from nkisim.numerics.blas import one_thread
+from nkisim.numerics.loops import Call, RuntimeLoop, execute
 from nkisim.numerics.plan import Step, plan
 
 
@@ -158,8 +160,7 @@ class Program:
             table[place] = np.ndarray(shape, dtype, bases[base], offset, strides)
         blas = one_thread() if layout.multiplies else contextlib.nullcontext()
         with np.errstate(all="ignore"), blas:
-            for fn, places in layout.calls:
-                fn(*[table[p] for p in places])
+            execute(layout.calls, table)
         self._workspaces.append(workspace)
         for o, first in self._repeats.items():
             if results[o] is not results[first]:
@@ -205,7 +206,7 @@ class _Layout:
     """Where each operand of each step lives: an outside array, a constant, or the workspace.
 
     Attributes:
-        calls: (function, operand places) in order; places index the workspace's table.
+        calls: what to run, in order.
         outside: operands in arrays that differ from run to run: (place, array, shape, dtype,
             byte offset, byte strides); inputs come first among the arrays, then outputs.
         inside: operands in the workspace: (place, slot, shape, dtype, byte offset, byte strides).
@@ -215,7 +216,7 @@ class _Layout:
     """
 
     def __init__(self, steps: list[Step], trace: Trace, outputs: list[Buffer]) -> None:
-        self.calls: list[tuple[Callable, tuple[int, ...]]] = []
+        self.calls: list[Call] = []
         self.outside: list[tuple] = []
         self.inside: list[tuple] = []
         self.slots: list[int] = []
@@ -229,13 +230,24 @@ class _Layout:
         self._functions: dict[tuple, Callable] = {}
         self._byte_strides: dict[tuple, tuple[int, ...]] = {}
         slots = self._assign_slots(steps)
+        calls, outer = self.calls, []
         for step in steps:
             tensors = (*step.outs, *step.tiles_in)
             places = tuple([self._place(t, slots) for t in tensors])
-            if step.instr.watched:
-                check = range_check(step.instr, trace.strict_ranges)
-                self.calls.append((check, places[len(step.outs) :]))
-            self.calls.append((self._function(step), places))
+            instr = step.instr
+            if instr.opcode == BEGIN:
+                loop = RuntimeLoop(instr)
+                calls.append((loop, places))
+                outer.append(calls)
+                calls = loop.body
+                continue
+            if instr.opcode == END:
+                calls = outer.pop()
+                continue
+            if instr.watched:
+                check = range_check(instr, trace.strict_ranges)
+                calls.append((check, places[len(step.outs) :]))
+            calls.append((self._function(step), places))
         self.size = len(self._places)
         del self._places, self._functions, self._byte_strides, self._arrays
 
@@ -268,6 +280,14 @@ class _Layout:
         for at, step in enumerate(steps):
             for t in (*step.outs, *step.tiles_in):
                 last[t.buffer.number] = at
+        # What a run-time loop touches, another iteration may touch again.
+        for begin, end in ends([step.instr for step in steps]).items():
+            for step in steps[begin:end]:
+                for t in (*step.outs, *step.tiles_in):
+                    last[t.buffer.number] = max(last[t.buffer.number], end)
+        ending: dict[int, list[int]] = {}
+        for number, at in last.items():
+            ending.setdefault(at, []).append(number)
         free: dict[int, list[int]] = {}
         slots: dict[int, int] = {}
         for at, step in enumerate(steps):
@@ -282,10 +302,9 @@ class _Layout:
                 else:
                     slots[number] = len(self.slots)
                     self.slots.append(size)
-            for number, buffer in used.items():
-                if number in slots and last[number] == at:
-                    size = buffer.size * buffer.stored.itemsize
-                    free.setdefault(size, []).append(slots[number])
+            for number in ending.get(at, ()):
+                if number in slots:
+                    free.setdefault(self.slots[slots[number]], []).append(slots[number])
         return slots
 
     def _place(self, tensor: Tensor, slots: dict[int, int]) -> int:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -30,11 +32,12 @@ from nkisim.frontends.neuronxcc.tensors.index import Mask, as_int
 from nkisim.frontends.neuronxcc.tensors.masks import restriction
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.access import intern
-from nkisim.ir.barriers import meet_at_barriers
+from nkisim.ir.barriers import Meeting, interleave
 from nkisim.ir.grid import Grid
 from nkisim.ir.instruction import OPCODES, Engine, Instruction, Operand
 from nkisim.ir.loops import Declarations, Loop, Path
 from nkisim.ir.memory import Buffer, Role, Space
+from nkisim.ir.regions import BEGIN, END, Region
 from nkisim.ir.restriction import boxes
 from nkisim.ir.trace import Trace
 from nkisim.machine import TARGET, Machine
@@ -92,8 +95,8 @@ class Tracer:
         # What wrote results that were absorbed, by the number of the result: its position, the
         # instruction, and what that was: operands, loops and kernel line; and settings.
         self._absorbed: dict[int, tuple[int, Instruction, tuple, dict]] = {}
-        self._exchanges: list[Tensor] = []
-        self._exchanges_seen = 0
+        self._exchanges: dict[Hashable, Tensor] = {}
+        self._met: Counter[tuple[str, tuple[int, ...]]] = Counter()  # meetings of this instance
         # Results that no instruction has made yet: buffer number -> what writes them where they
         # are assigned.
         self.unassigned: dict[int, Callable[[Tensor], None]] = {}
@@ -177,23 +180,51 @@ class Tracer:
             self.checker.on_declare(declaration, buffer)
         return like.moved(buffer, like.offsets)
 
-    def exchange(self, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
-        """HBM through which instances hand each other data around a `barrier`: one tensor for the
-        n-th request of each instance."""
-        at = self._exchanges_seen
-        self._exchanges_seen += 1
-        if at == len(self._exchanges):
-            self._exchanges.append(
-                self._allocate(
-                    shape,
-                    dtype,
-                    Space.SHARED_HBM,
-                    name=f"exchange {at}",
-                    role=Role.EXCHANGE,
-                    shared=True,
-                )
+    def meeting(self, name: str, parties: Iterable[int] | None = None) -> Meeting:
+        """The next meeting of this instance with others, under a name; `meet` waits there.
+
+        Args:
+            name: what the kernel calls, e.g. "nl.all_reduce".
+            parties: numbers of the instances that take part, this one among them; None for all.
+        """
+        found = tuple(range(self.trace.grid.size) if parties is None else sorted(set(parties)))
+        number = self._met[name, found]
+        self._met[name, found] += 1
+        return Meeting(name, found, number)
+
+    def meet(self, meeting: Meeting, *, fence: bool = False) -> None:
+        """Wait until all parties of a meeting have come.
+
+        Args:
+            meeting: of `meeting`.
+            fence: whether what each party did in shared HBM before is done for all of them after.
+                Else the meeting orders only what goes through exchange buffers.
+        """
+        self.emit("barrier", (), meeting=meeting, fence=fence)
+
+    def exchange(self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+        """Memory through which instances hand each other data around a meeting: written before
+        `meet`, read after it.
+
+        Args:
+            key: the same for all instances that share the buffer, e.g. the meeting, or the meeting
+                and the number of the instance that sends.
+            shape, dtype: of the buffer.
+
+        Raises:
+            RaceError: another instance has asked for another shape or type under this key.
+        """
+        found = self._exchanges.get(key)
+        if found is None:
+            found = self._exchanges[key] = self._allocate(
+                shape,
+                dtype,
+                Space.SHARED_HBM,
+                name=f"exchange {len(self._exchanges)}",
+                role=Role.EXCHANGE,
+                shared=True,
             )
-        return self._agreed(f"exchange {at}", self._exchanges[at], shape, dtype)
+        return self._agreed(found.buffer.name, found, shape, dtype)
 
     def _agreed(self, what: str, found: Tensor, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
         """`found`. Raises RaceError when another instance has declared it differently."""
@@ -441,6 +472,50 @@ class Tracer:
         finally:
             self.loops, self._declarations, self.running = outside, declared, around
 
+    @contextmanager
+    def region(
+        self,
+        kind: str,
+        *,
+        lower: Tensor | int = 0,
+        upper: Tensor | int = 0,
+        index: Tensor | None = None,
+        condition: Tensor | None = None,
+        step: int = 1,
+        expected: int = 1,
+    ) -> Iterator[Region]:
+        """Everything traced inside is the body of a run-time loop (see nkisim.ir.regions).
+
+        Args:
+            kind: what the kernel calls, such as "dynamic_range" or "while".
+            lower, upper: bounds of a counted loop, integers or registers.
+            index: the register that holds the loop's value, in a counted loop.
+            condition: the register that says whether to go on, in a `while` loop.
+            step: of a counted loop.
+            expected: iterations that the cost model assumes when the bounds do not tell.
+        """
+        if (index is None) == (condition is None):
+            raise TypeError("a region has either an index or a condition")
+        region = Region(len(self.trace.loops), None if index is None else step, expected)
+        self.trace.loops.append(Loop(kind, locate()))
+        if index is not None:
+            self.emit(BEGIN, (index,), (lower, upper), region=region)
+        else:
+            self.emit(BEGIN, (), (condition,), region=region)
+        outside, declared, around = self.loops, self._declarations, self.running
+        self.loops = (*outside, (region.number, 0))
+        self._declarations = declared.body(locate(), False)
+        self._declarations.begin(None)
+        self.running = (*around, 0)
+        try:
+            yield region
+            if index is not None:
+                self.emit(END, (index,), (index,), region=region)
+            else:
+                self.emit(END, (), (condition,), region=region)
+        finally:
+            self.loops, self._declarations, self.running = outside, declared, around
+
     def python_loop(self, indices: range, bounds: tuple[Any, ...]) -> Iterable[int]:
         """Iterate as Python does, which leaves no record; in a rolled trace over a part."""
         return indices if self.rolls is None else self.loop(indices, "range", bounds)
@@ -457,7 +532,8 @@ class Tracer:
                 self.program = program
                 self.loops = self.running = ()
                 self._declarations = Declarations()
-                self._shared_seen = self._exchanges_seen = 0
+                self._shared_seen = 0
+                self._met.clear()
                 result = body()
                 if program == 0:
                     self.trace.result = result
@@ -465,7 +541,7 @@ class Tracer:
             if self.rolls is not None:
                 self.rolls.unroll(self.trace)
             self.checker.finish()
-            meet_at_barriers(self.trace)
+            interleave(self.trace)
         except KernelError as error:
             error.trace = self.trace
             raise

@@ -8,6 +8,7 @@ import numpy as np
 
 from nkisim.ir.dtypes import FLOATS, INTEGERS, cast_into
 from nkisim.ir.instruction import Engine, Instruction, Missing, opcode
+from nkisim.ir.regions import BEGIN, END
 from nkisim.numerics.ops.masking import masked
 
 
@@ -58,6 +59,12 @@ def _dma_transpose(instr: Instruction) -> Callable:
 @opcode("barrier", Engine.SYNC, on_chip=False)
 def _barrier(instr: Instruction) -> Callable:
     return lambda: None  # instances run in the order that it asks for
+
+
+@opcode(BEGIN, Engine.SYNC, on_chip=False)
+@opcode(END, Engine.SYNC, on_chip=False)
+def _loop(instr: Instruction) -> Callable:
+    raise AssertionError(f"{instr.opcode} is run by nkisim.numerics.program")
 
 
 def _text(values: np.ndarray) -> str:

@@ -182,9 +182,10 @@ def all_reduce(
     group = _group(what, program_axes)
     if x.space is Space.PSUM:  # DMA reads SBUF
         x = copy(x, mask=mask)
-    slots = tracer.exchange((tracer.trace.grid.size, *x.shape), x.dtype)
+    meeting = tracer.meeting(what)
+    slots = tracer.exchange(meeting, (tracer.trace.grid.size, *x.shape), x.dtype)
     tracer.emit("dma_copy", (slots[tracer.program],), (x,), mask=mask)
-    tracer.emit("barrier", ())
+    tracer.meet(meeting)
     result = x.dtype if dtype is None else as_dtype(dtype)
     inside = x.dtype if x.dtype in INTEGERS else F32
     total = None
