@@ -125,7 +125,7 @@ def missing(module: str) -> Callable[[str], Any]:
 
 
 def _written(module: str) -> str:
-    return _MODULES[module].replace("nkisim", "neuronxcc")
+    return _MODULES[module].replace("nkisim.frontends.neuronxcc", "neuronxcc")
 
 
 def _instead(module: str, name: str) -> str:
