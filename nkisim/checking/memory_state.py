@@ -150,7 +150,12 @@ class MemoryState:
                 + (f"; the tensor was made at {made}" if made else ""),
                 rule="fresh memory holds whatever was there before; only written elements may "
                 "be read or stored",
-                fix="write the elements first, or give this operation the mask that the write had",
+                fix="write the elements first, or give "
+                + (
+                    "each operand the mask that its own write had: a[mask_a], b[mask_b]"
+                    if instr.opcode == "nc_matmul"
+                    else "this operation the mask that the write had"
+                ),
             ),
             mild=self.checker.as_sdk and not _all_of(missing, instr.where_of(tensor)),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,9 +37,34 @@ _VECTOR_TRANSPOSE_MAX = 32
 _PE_STEP = 32
 
 
-def _operand(what: str, name: str, x: object, limit: int) -> Tensor:
+class _Operand(NamedTuple):
+    """An operand of a matmul.
+
+    Attributes:
+        tile: all of it; of an operand under a mask of its own, `tile[mask]`, what is masked.
+        box: the (low, high) range of each of its axes that this mask leaves.
+    """
+
+    tile: Tensor
+    box: Box
+
+    @property
+    def part(self) -> Tensor:
+        """What is read of the tile."""
+        return self.tile.restrict(self.box)
+
+    @property
+    def is_masked(self) -> bool:
+        return self.tile.shape != tuple([high - low for low, high in self.box])
+
+
+def _operand(what: str, name: str, x: object, limit: int) -> _Operand:
     """One operand of a matmul, checked by itself."""
-    tile = _in_sbuf(require_tile(f"{what}: {name}", x))
+    whole = _in_sbuf(require_tile(f"{what}: {name}", x))
+    operand = _Operand(whole, tuple([(0, n) for n in whole.shape]))
+    if isinstance(x, MaskedTensor):
+        operand = _Operand(_in_sbuf(x.whole, x.mask), x.box)
+    tile = operand.part
     if tile.space is not Space.SBUF:
         raise MemorySpaceError(
             f"{what}: {name} is {tile.describe()}",
@@ -66,14 +91,14 @@ def _operand(what: str, name: str, x: object, limit: int) -> Tensor:
             rule=f"the {name} operand has at most {limit} elements a partition",
             fix="cut it in tiles, with a loop",
         )
-    return tile
+    return operand
 
 
-def _in_sbuf(tile: Tensor) -> Tensor:
+def _in_sbuf(tile: Tensor, mask: Mask | None = None) -> Tensor:
     """What the Tensor Engine reads: a PSUM tile that is an operation's result, and that the kernel
     has given no place, is moved to SBUF by the compiler."""
     moves = tile.space is Space.PSUM and not tile.buffer.declared
-    return copy(tile) if moves else tile
+    return copy(tile, mask=mask) if moves else tile
 
 
 def nc_matmul(
@@ -91,7 +116,7 @@ def nc_matmul(
         what: the function called, for messages.
         stationary: SBUF tile (K <= 128, M <= 128).
         moving: SBUF tile (K, N <= 512); N may be several axes.
-        mask: conditions on axis 0 (the contraction) and on axis 1 of either operand.
+        mask: conditions on the axes of the operands: see `_cut`.
         double_row: operands are fp8 of shape (K, 2, M) and (K, 2, N): 2 * K rows are contracted.
         **hints: attributes of the instruction.
     """
@@ -99,58 +124,39 @@ def nc_matmul(
     rows = 2 if double_row else 1
     a = _operand(what, "stationary", stationary, rows * machine.gemm_stationary_fmax)
     b = _operand(what, "moving", moving, rows * machine.gemm_moving_fmax)
-    empty = 0 in a.shape or 0 in b.shape  # by a mask of its own
-    if not empty and a.shape[0] != b.shape[0]:
-        raise ShapeError(
-            f"{what} of {a.describe()} and {b.describe()}: contraction of {a.shape[0]} with "
-            f"{b.shape[0]}",
-            rule="both operands have the contraction axis on partitions, with one size",
-            fix="transpose the operand whose contraction axis is free (nisa.nc_transpose)",
-        )
+    _check_contraction(what, a.tile.shape[0], b.tile.shape[0], a.tile, b.tile)
     if double_row:
-        _check_double_row(what, a, b)
+        _check_double_row(what, a.tile, b.tile)
         hints["rows"] = 2
     hints = {k: v for k, v in hints.items() if v}
-    if mask is None and type(a) is type(b) is Tensor and not empty:
-        out = ndarray((prod(a.shape[rows:]), *b.shape[rows:]), F32, buffer=Space.PSUM)
-        current().emit("nc_matmul", (out,), (a, b), **hints)
+    out = ndarray((prod(a.tile.shape[rows:]), *b.tile.shape[rows:]), F32, buffer=Space.PSUM)
+    if mask is None and not a.is_masked and not b.is_masked:
+        current().emit("nc_matmul", (out,), (a.tile, b.tile), **hints)
         return out
-    (columns_a, box_a), (columns_b, box_b) = _unmasked(a, rows), _unmasked(b, rows)
-    if len(a.shape) - rows != 1:
-        columns_a, box_a = (prod(a.shape[rows:]),), ((0, prod(a.shape[rows:])),)
-    out = ndarray((*columns_a, *columns_b), F32, buffer=Space.PSUM)
-    cut = None if empty else _cut(what, a, b, mask, rows)
-    if cut is None:
-        return out
-    (k, m, n) = cut
-    left = out.restrict((*box_a, *box_b))
-    if mask is not None and mask is not True:
-        full = ((0, s) for s in b.shape[1:])
-        columns = (n,) if b.ndim == 2 else tuple(full)
-        a = a.restrict((k, m))
-        b = b.restrict((k, *columns))
-        left = left.restrict((m, *columns))
-    a, b = _as_plain(a), _as_plain(b)
-    current().emit("nc_matmul", (left,), (a, b), **hints)
+    if a.is_masked and len(a.tile.shape) > 2:
+        raise ShapeError(
+            f"{what}: stationary is {a.tile.describe()} under a mask of its own",
+            rule="the stationary operand is masked by ranges of two axes",
+            fix="reshape the operand to two axes, or slice it, before it is masked",
+        )
+    spans = _cut(what, a, b, _STATIONARY, mask, rows)
+    if spans is not None:
+        k, m, n = (spans[axis] for axis in ("K", "M", "N"))
+        columns = (n,) if b.tile.ndim - rows == 1 else b.box[rows:]
+        inner = ((0, 2),) * (rows - 1)
+        left = out.restrict((m, *columns))
+        parts = a.tile.restrict((k, *inner, m)), b.tile.restrict((k, *inner, *columns))
+        current().emit("nc_matmul", (left,), parts, **hints)
     return out
 
 
-def _unmasked(x: Tensor, rows: int) -> tuple[tuple[int, ...], Box]:
-    """The free axes of an operand without its own mask (`tile[mask]`), and what this leaves."""
-    shape, box = _whole(x)
-    return shape[rows:], box[rows:]
-
-
-def _as_plain(x: Tensor) -> Tensor:
-    """An operand without what its own mask left out: instructions have no other."""
-    return x.view_of(x.form, x.offsets) if isinstance(x, MaskedTensor) else x
-
-
-def _whole(x: Tensor) -> tuple[tuple[int, ...], Box]:
-    """The axes of an operand without its own mask, and what this leaves of them."""
-    if isinstance(x, MaskedTensor):
-        return x.unmasked, x.box
-    return x.shape, tuple([(0, n) for n in x.shape])
+def _check_contraction(what: str, of_a: int, of_b: int, a: Tensor, b: Tensor) -> None:
+    if of_a != of_b:
+        raise ShapeError(
+            f"{what} of {a.describe()} and {b.describe()}: contraction of {of_a} with {of_b}",
+            rule="both operands have the contraction axis on partitions, with one size",
+            fix="transpose the operand whose contraction axis is free (nisa.nc_transpose)",
+        )
 
 
 def _check_double_row(what: str, a: Tensor, b: Tensor) -> None:
@@ -163,63 +169,123 @@ def _check_double_row(what: str, a: Tensor, b: Tensor) -> None:
             )
 
 
+# What the axes of the operands are: of the contraction, and the rows and columns of the result.
+_STATIONARY = ("K", "M"), ("K", "N")
+_ROWS = ("M", "K"), ("K", "N")
+
+_Span = tuple[int, int]
+
+
 def _cut(
-    what: str, a: Tensor, b: Tensor, mask: Mask | bool | None, rows: int
-) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]] | None:
-    """The ranges of contraction, stationary and moving columns that a mask leaves."""
-    k, m, n = (0, a.shape[0]), (0, a.shape[-1]), (0, b.shape[-1])
+    what: str,
+    a: _Operand,
+    b: _Operand,
+    axes: tuple[tuple[str, str], tuple[str, str]],
+    mask: Mask | bool | None,
+    rows: int = 1,
+) -> dict[str, _Span] | None:
+    """The ranges of contraction (K), rows (M) and columns (N) of the result that masks leave.
+
+    A condition speaks of an axis of an operand, as this is given to the function: the one that has
+    the extent of the index. Where that fits axes of several meanings the condition is refused; a
+    mask of the operand's own, `operand[i, j][mask]`, says which is meant.
+
+    Args:
+        what: the function called, for messages.
+        a, b: the operands, with masks of their own.
+        axes: what their first and last axes are.
+        mask: conditions on these axes.
+        rows: how many rows of the contraction lie in a partition.
+
+    Returns:
+        None when nothing is left.
+    """
+    spans: dict[str, _Span] = {}
+    for operand, names in zip((a, b), axes, strict=True):
+        ends = operand.box[0], operand.box[-1]
+        if names[1] == "M" and operand.tile.ndim > 2:
+            ends = ends[0], (0, prod(operand.tile.shape[rows:]))
+        for name, (low, high) in zip(names, ends, strict=True):
+            at = spans.get(name, (low, high))
+            spans[name] = max(at[0], low), min(at[1], high)
     if mask is None or isinstance(mask, bool | np.bool_):
-        return None if mask is not None and not mask else (k, m, n)
-    if not isinstance(mask, Mask):
+        terms = ()
+        if mask is not None and not mask:
+            return None
+    elif not isinstance(mask, Mask):
         raise not_a_mask(mask)
-    if a.ndim != 2 or b.ndim != 2 or rows != 1:
+    elif a.tile.ndim != 2 or b.tile.ndim != 2 or rows != 1:
         raise ShapeError(
             f"{what}: a mask with operands of more than two axes",
             rule="masks of a matmul are on the two axes of either operand",
             fix="mask the loads, or slice the operands",
         )
-    (size_a, box_a), (size_b, box_b) = _whole(a), _whole(b)
-    for term in mask.terms:
+    else:
+        terms = mask.terms
+    for term in terms:
         walked = [d for d, c in enumerate(term.coefs) if c and term.shape[d] > 1]
-        size = term.shape[walked[0]] if walked else 0
         if not walked:
             if term.offset < 0:
                 return None
-        elif walked == [0] and term.ndim == 2 and size == size_a[0] == size_b[0]:
-            k = _narrowed(k, term, 0, box_a[0][0])
-        elif walked == [1] and term.ndim == 2 and size in (size_a[1], size_b[1]):
-            own = [
-                box[1] != (0, size) and _narrowed(box[1], term, 1, 0) == box[1]
-                for box in (box_a, box_b)
-            ]
-            if size_a[1] == size_b[1] and sum(own) == 1:
+            continue
+        if len(walked) > 1:
+            raise _unfitting(what, term, a, b)
+        axis = walked[0] - term.ndim
+        line = (term.shape[axis],)
+        ((low, high),) = (
+            Mask((IndexTensor(line, (term.coefs[axis],), term.offset),)).restrict(line).box
+        )
+        fits = [
+            (names[axis], operand.box[axis] == (low, high) != (0, *line))
+            for operand, names in zip((a, b), axes, strict=True)
+            if _fits(term, operand.tile.shape)
+        ]
+        meant = {name for name, _ in fits}
+        if not meant:
+            raise _unfitting(what, term, a, b)
+        if len(meant) > 1:
+            if sum(said for _, said in fits) == 1:
                 continue  # it says again what the operand's own mask says
-            if size_a[1] == size_b[1]:
-                raise ParameterError(
-                    f"{what}: it is open whether the mask is on the columns of the stationary or "
-                    f"of the moving operand, which both have {size}",
-                    rule="masks are told apart by the extents of their axes",
-                    fix="slice the operand instead, or mask it: operand[i, j][mask]",
-                )
-            if size == size_a[1]:
-                m = _narrowed(m, term, 1, box_a[1][0])
-            else:
-                n = _narrowed(n, term, 1, box_b[1][0])
-        else:
-            raise ShapeError(
-                f"{what}: a mask of shape {term.shape} for operands {size_a} and {size_b}",
-                rule="masks of a matmul are conditions on one axis of one operand",
-                fix="build the mask from the index axes of the operands",
-            )
-    return None if any(low >= high for low, high in (k, m, n)) else (k, m, n)
+            raise _open(what, term, meant, a, b)
+        (name,) = meant
+        spans[name] = max(spans[name][0], low), min(spans[name][1], high)
+    return None if any(low >= high for low, high in spans.values()) else spans
 
 
-def _narrowed(at: tuple[int, int], term: IndexTensor, axis: int, start: int) -> tuple[int, int]:
-    """What a condition leaves of a range of an axis, which is that from `start` on of the mask."""
-    line = (term.shape[axis],)
-    mask = Mask((IndexTensor(line, (term.coefs[axis],), term.offset),))
-    ((low, high),) = mask.restrict(line).box
-    return max(at[0], low - start), min(at[1], high - start)
+def _fits(term: IndexTensor, shape: tuple[int, ...]) -> bool:
+    """Whether a condition may be one on the axes of an operand."""
+    return term.ndim == len(shape) and all(
+        m in (1, n) for m, n in zip(term.shape, shape, strict=True)
+    )
+
+
+_CALLED = {
+    "K": "the contraction",
+    "M": "the rows of the result",
+    "N": "the columns of the result",
+}
+
+
+def _open(
+    what: str, term: IndexTensor, meant: set[str], a: _Operand, b: _Operand
+) -> ParameterError:
+    called = " or ".join([_CALLED[name] for name in sorted(meant)])
+    return ParameterError(
+        f"{what} of {a.tile.shape} and {b.tile.shape}: it is open whether a condition of shape "
+        f"{term.shape} cuts {called}",
+        rule="a condition is on the axis of an operand that has its extent, and here it fits both",
+        fix="give each operand the condition on its own axes, in place of mask=: "
+        "a[i, j][i < rows], b[i, j][j < columns]",
+    )
+
+
+def _unfitting(what: str, term: IndexTensor, a: _Operand, b: _Operand) -> ShapeError:
+    return ShapeError(
+        f"{what}: a mask of shape {term.shape} for operands {a.tile.shape} and {b.tile.shape}",
+        rule="masks of a matmul are conditions on one axis of one operand",
+        fix="build the mask from the index axes of the operands, each as long as the axis: "
+        f"nl.arange({a.tile.shape[0]})[:, None] < rows",
+    )
 
 
 def check_pe_tile(
@@ -399,17 +465,46 @@ def matmul(
     Args:
         x: tile (M <= 128, K <= 128), or (K, M) with transpose_x, which saves a transpose.
         y: tile (K, N <= 512). A tile in PSUM is copied into SBUF first.
-        mask: as for nisa.nc_matmul.
+        mask: conditions on the axes of x and y. A condition of shape (n, 1) is on the first axis of
+            the operand with n partitions, one of shape (1, n) on the second axis of the operand
+            with n columns. One that fits axes of several meanings is refused: `x[i, j][mask]` masks
+            an operand by itself.
 
     Returns:
         A float32 PSUM tile (M, N).
     """
     what = "nl.matmul"
-    x, y = (copy(t) if _in_psum(t) else t for t in (x, y))
-    if not transpose_x:
-        x = _operand(what, "x", x, current().trace.machine.gemm_stationary_fmax)
-        x = copy(nc_transpose(what, x, engine=Engine.TENSOR))
-    return nc_matmul(what, x, y, mask=mask)
+    x, y = map(_out_of_psum, (x, y))
+    if transpose_x:
+        return nc_matmul(what, x, y, mask=mask)
+    machine = current().trace.machine
+    if mask is None and type(x) is type(y) is Tensor:
+        rows = _operand(what, "x", x, machine.gemm_stationary_fmax)
+        return nc_matmul(what, copy(nc_transpose(what, rows.tile, engine=Engine.TENSOR)), y)
+    a = _operand(what, "x", x, machine.gemm_stationary_fmax)
+    b = _operand(what, "y", y, machine.gemm_moving_fmax)
+    if a.tile.ndim != 2 or b.tile.ndim != 2:
+        raise ShapeError(
+            f"{what}: masks with operands of more than two axes",
+            rule="masks of a matmul are on the two axes of either operand",
+            fix="mask the loads, or slice the operands",
+        )
+    _check_contraction(what, a.tile.shape[1], b.tile.shape[0], a.tile, b.tile)
+    out = ndarray((a.tile.shape[0], b.tile.shape[1]), F32, buffer=Space.PSUM)
+    spans = _cut(what, a, b, _ROWS, mask)
+    if spans is not None:
+        k, m, n = (spans[axis] for axis in ("K", "M", "N"))
+        turned = copy(nc_transpose(what, a.tile.restrict((m, k)), engine=Engine.TENSOR))
+        left = out.restrict((m, n))
+        current().emit("nc_matmul", (left,), (turned, b.tile.restrict((k, n))))
+    return out
+
+
+def _out_of_psum(x: object) -> object:
+    """A tile in PSUM as a copy of it in SBUF; under its mask, if it has one of its own."""
+    if not _in_psum(x):
+        return x
+    return copy(x.whole, mask=x.mask)[x.mask] if isinstance(x, MaskedTensor) else copy(x)
 
 
 def _in_psum(x: object) -> bool:
