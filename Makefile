@@ -16,10 +16,10 @@ export PYDEVD_DISABLE_FILE_VALIDATION := 1
 export IPYTHONDIR := $(CURDIR)/tools/.ipython
 
 .DEFAULT_GOAL := help
-.PHONY: help env book page test lint format notebooks lab bench doctor shots lock clean distclean
+.PHONY: help env book page test test-neuron lint format notebooks lab bench doctor shots lock clean distclean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 env: $(READY) ## create or update .venv from requirements.txt
 
@@ -50,6 +50,9 @@ test: $(READY) ## run every test, and every notebook against its stored outputs
 	$(PY) -m pytest -n $(WORKERS) \
 	  --nbval --nbval-current-env --nbval-cell-timeout 300 \
 	  --nbval-sanitize-with tools/nbval.ini tests notebooks $(PYTEST_ARGS)
+
+test-neuron: $(READY) ## on a Neuron instance: the tests for a device, and every notebook
+	$(PY) tools/neuron_tests.py
 
 lint: $(READY) ## check style and formatting
 	$(PY) -m ruff check .

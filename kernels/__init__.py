@@ -1,13 +1,15 @@
 """The book's NKI kernels, and what its notebooks share.
 
 Importing this package settles which backend runs the kernels: the Neuron SDK's ``neuronxcc.nki``
-where it is installed, else the CPU simulator ``nkisim`` under the same name.
+where it is installed, else the CPU simulator ``nkisim`` under the same name. With
+``NKI_BACKEND=nkisim`` in the environment it is the simulator, installed SDK or not.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from importlib.machinery import PathFinder
 
 
@@ -22,8 +24,19 @@ def _sdk_is_installed() -> bool:
 
 
 def _choose_backend() -> tuple[str, str]:
-    """Make ``neuronxcc.nki`` importable; say who provides it and in which version."""
-    if _sdk_is_installed():
+    """Make ``neuronxcc.nki`` importable; say who provides it and in which version.
+
+    Raises:
+        ImportError: an SDK that does not import.
+        ValueError: NKI_BACKEND is set to something else than "nkisim".
+    """
+    wanted = os.environ.get("NKI_BACKEND", "")
+    if wanted not in ("", "nkisim"):
+        raise ValueError(
+            f"NKI_BACKEND={wanted!r} in the environment. It is unset, and the Neuron SDK is used "
+            "where it is installed; or it is nkisim, and the simulator is used everywhere."
+        )
+    if _sdk_is_installed() and not wanted:
         # An SDK that is there but does not import is an error to see, not one to work around.
         try:
             importlib.import_module("neuronxcc.nki")
@@ -35,7 +48,7 @@ def _choose_backend() -> tuple[str, str]:
         return "neuronxcc", str(getattr(importlib.import_module("neuronxcc"), "__version__", "?"))
     import nkisim
 
-    nkisim.install()
+    nkisim.install(in_place_of_sdk=bool(wanted))
     return "nkisim", nkisim.__version__
 
 

@@ -8,10 +8,13 @@ against the cost model. Without a device nothing is measured, and the command sa
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +27,32 @@ from nkibook.options import input_file, output_file
 
 class NoDeviceError(RuntimeError):
     """There is no Neuron device to measure on."""
+
+
+def instance() -> str:
+    """The kind of Neuron instance this is: "inf2", "trn1", "trn2", ...; "" where it is none.
+
+    From NEURON_PLATFORM_TARGET_OVERRIDE, as the Neuron compiler takes it, else from the name of the
+    instance type that EC2 gives its machines ("inf2.xlarge").
+    """
+    kind = os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE", "")
+    if not kind:
+        with contextlib.suppress(OSError):
+            kind = Path("/sys/devices/virtual/dmi/id/product_name").read_text().partition(".")[0]
+    kind = kind.strip().lower()
+    return kind if kind.startswith(("inf", "trn")) else ""
+
+
+def cores_per_launch() -> int:
+    """How many NeuronCores one launch may be spread over, with `nl.nc(n)`.
+
+    Returns:
+        2 in the simulator, and on instances whose NeuronCores share their HBM (Trainium2 and
+        later); 1 on inf2 and trn1.
+    """
+    if kernels.backend == "nkisim":
+        return 2
+    return 1 if instance() in ("inf2", "trn1", "trn1n", "") else 2
 
 
 def measure(

@@ -1,7 +1,8 @@
 """Pages whose cells cannot run on this machine, shown with the outputs that their .ipynb stores.
 
-Without a C++ compiler, a page that compiles is not executed, and without torch_xla, none that shows
-its HLO: stored text outputs go into the execution cache, where the build finds them, and
+Without a C++ compiler, a page that compiles is not executed, without torch_xla, none that shows
+its HLO, without JAX, none that uses it, and where the Neuron SDK runs the kernels, none about the
+simulator: stored text outputs go into the execution cache, where the build finds them, and
 book/_ext/stored_note.py says so on the page.
 """
 
@@ -14,9 +15,13 @@ from pathlib import Path
 
 import nbformat
 
+import kernels
+
 # What some pages need, and which. torch_xla has wheels for Linux on x86_64 only.
 COMPILER = "C++ compiler"
 TORCH_XLA = "torch_xla"
+JAX = "JAX"
+SIMULATOR = "simulator"
 NEEDS = {
     COMPILER: ("notebooks/giou_cpp",),
     TORCH_XLA: (
@@ -28,6 +33,19 @@ NEEDS = {
         "notebooks/rmsnorm_torch",
         "notebooks/training",
     ),
+    JAX: (
+        "notebooks/add_jax",
+        "notebooks/avgpool_jax",
+        "notebooks/custom_call",
+        "notebooks/giou_jax",
+        "notebooks/rmsnorm_jax",
+        "notebooks/training",
+    ),
+    SIMULATOR: (
+        "notebooks/giou_cpp",
+        "notebooks/giou_optimisation",
+        "notebooks/rmsnorm_optimisation",
+    ),
 }
 
 
@@ -35,7 +53,12 @@ def missing() -> tuple[str, ...]:
     """Which of NEEDS this machine does not have."""
     # $CXX, else c++, as nkisim.customop.compiling looks.
     compiler = shutil.which(os.environ.get("CXX", "c++").split()[0]) is not None
-    found = {COMPILER: compiler, TORCH_XLA: find_spec("torch_xla") is not None}
+    found = {
+        COMPILER: compiler,
+        TORCH_XLA: find_spec("torch_xla") is not None,
+        JAX: find_spec("jax") is not None,
+        SIMULATOR: kernels.backend == "nkisim",
+    }
     return tuple(need for need in NEEDS if not found[need])
 
 

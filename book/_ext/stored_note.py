@@ -23,6 +23,8 @@ REMEDIES = {
     "C++ compiler": "To run them, install one (on Debian and Ubuntu `apt-get install g++`), and "
     "build again.",
     "torch_xla": "To run them, build on Linux on x86_64: torch_xla has wheels for nothing else.",
+    "JAX": "To run them, install it (`make env` does), and build again.",
+    "simulator": "The Neuron SDK was there. To run them, set NKI_BACKEND=nkisim, and build again.",
 }
 
 

@@ -71,14 +71,17 @@ def sdk_installed(package: str = "neuronxcc") -> bool:
     return False
 
 
-def install() -> bool:
+def install(in_place_of_sdk: bool = False) -> bool:
     """Make the NKI packages importable if the SDK does not provide them.
+
+    Args:
+        in_place_of_sdk: do so even where the SDK is installed, if nothing imported it yet.
 
     Returns:
         True when `neuronxcc.nki` is now this simulator, False when the SDK is installed and is
         left alone.
     """
-    if sdk_installed("neuronxcc"):
+    if sdk_installed("neuronxcc") and not in_place_of_sdk:
         return False
     for package in _EVIDENCE:
         if package != "neuronxcc" and sdk_installed(package):

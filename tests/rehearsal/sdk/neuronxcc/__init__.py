@@ -1,0 +1,1 @@
+"""Stand-in for the Neuron compiler's Python package."""

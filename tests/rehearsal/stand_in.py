@@ -1,0 +1,109 @@
+"""Build the stand-in for Neuron SDK 2.28.1: a folder to put in front of the import path.
+
+To the book it looks like the SDK: packages with its versions, `neuron-ls`, kernels that only take
+what the SDK's take. Kernels run in the simulator, of which the folder holds a copy under another
+name, so that `import nkisim` in a notebook is another package, as it is on an instance.
+
+    python tests/rehearsal/stand_in.py FOLDER        # then: PYTHONPATH=FOLDER python ...
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+# What SDK 2.28.1 consists of, as in requirements-neuron.txt: distribution, version, its package.
+DISTRIBUTIONS = (
+    ("neuronx-cc", "2.23.6484.0", "neuronxcc"),
+    ("torch-neuronx", "2.9.0.2.12.22436", "torch_neuronx"),
+    ("jax-neuronx", "0.7.0.1.0.7584", "jax_neuronx"),
+    ("libneuronxla", "2.2.15515.0", "libneuronxla"),
+)
+
+# The copy provides the SDK's names under these, and its own under the last.
+_COPIED = {
+    name: f"stand_in_{name}" for name in ("neuronxcc", "torch_neuronx", "jax_neuronx", "nkisim")
+}
+_NAMES = re.compile(rf"\b({'|'.join(_COPIED)})\b")
+
+# One device of each: `neuron-ls --json-output` of an inf2.xlarge, a trn1.2xlarge, a trn2.3xlarge.
+CORES = {"inf2": 2, "trn1": 2, "trn2": 8}
+
+
+def build(folder: Path) -> Path:
+    """Write the stand-in into a folder, which is made, and return it."""
+    shutil.copytree(HERE / "sdk", folder, dirs_exist_ok=True)
+    _copy_simulator(folder / _COPIED["nkisim"])
+    for distribution, version, package in DISTRIBUTIONS:
+        metadata = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n"
+        )
+        (metadata / "INSTALLER").write_text("the rehearsal\n")
+        init = folder / package / "__init__.py"
+        init.write_text(f"{init.read_text()}\n__version__ = {version!r}\n")
+    programs = folder / "bin"
+    programs.mkdir()
+    listing = {name: [{"neuron_device": 0, "nc_count": n}] for name, n in CORES.items()}
+    neuron_ls = programs / "neuron-ls"
+    neuron_ls.write_text(
+        f"#!{sys.executable}\nimport json, os\n"
+        f"print(json.dumps({listing!r}[os.environ['NEURON_PLATFORM_TARGET_OVERRIDE']]))\n"
+    )
+    neuron_ls.chmod(0o755)
+    return folder
+
+
+def _copy_simulator(target: Path) -> None:
+    def renamed(text: str) -> str:
+        return _NAMES.sub(lambda m: _COPIED[m[1]], text)
+
+    for source in (ROOT / "nkisim").rglob("*"):
+        copy = target / renamed(str(source.relative_to(ROOT / "nkisim")))
+        if source.suffix == ".py":
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(renamed(source.read_text(encoding="utf-8")), encoding="utf-8")
+        elif source.suffix == ".json":
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, copy)
+
+
+def environment(folder: Path, instance: str, log: Path | None = None) -> dict[str, str]:
+    """Environment variables of a process on the instance that the stand-in plays.
+
+    Args:
+        folder: what `build` made.
+        instance: "inf2", "trn1" or "trn2".
+        log: a folder in which each process writes what it launched and compiled.
+    """
+    import os
+
+    path = [str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    changes = {
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}",
+        "NEURON_PLATFORM_TARGET_OVERRIDE": instance,
+        "PJRT_DEVICE": "CPU",
+        "REHEARSAL_CORES": str(CORES[instance]),
+    }
+    if log is not None:
+        changes["REHEARSAL_LOG"] = str(log)
+    return {**os.environ, **changes}
+
+
+def read_log(log: Path) -> list[dict]:
+    """What each process of a rehearsal wrote down last: see `sdk/rehearsal_rules.py`."""
+    return [json.loads(path.read_text()) for path in sorted(log.glob("*.json"))]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    build(Path(sys.argv[1]))
