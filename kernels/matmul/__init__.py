@@ -1,0 +1,9 @@
+"""Matrix product, forward and backward.
+
+``nki_kernels`` holds the kernel and needs only NKI; ``reference`` the NumPy version; ``torch_op``
+and ``jax_op`` the differentiable operators, each importing its own framework only.
+"""
+
+from kernels.matmul.nki_kernels import nki_matmul, nki_matmul_backward, nki_matmul_kernel
+
+__all__ = ["nki_matmul", "nki_matmul_backward", "nki_matmul_kernel"]

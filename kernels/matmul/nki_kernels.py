@@ -1,0 +1,266 @@
+"""Matrix product as an NKI kernel, and the callers that launch it.
+
+The Tensor Engine multiplies tiles: 128 elements of the contraction at a time, 128 rows and 512
+columns of the result. Around that the kernel works in blocks of 1024 x 1024 of the result, so that
+what is loaded is used 1024 times: a NeuronCore multiplies about 340 times while one bfloat16 number
+arrives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+TILE_K = 128
+"""Most of the contraction in one ``nc_matmul``: it lies on the 128 partitions."""
+
+TILE_M = 128
+"""Most rows of a product in one ``nc_matmul``: the columns of the stationary tile."""
+
+TILE_N = 512
+"""Most columns of a product in one ``nc_matmul``: 512 float32 fill a bank of PSUM."""
+
+BLOCK = 1024
+"""Most rows, and most columns, of the result that are worked on at a time."""
+
+CHUNK_BYTES = 16 * 1024
+"""Bytes a partition of an operand's block that are loaded at a time: 1024 elements of the
+contraction in bfloat16, 512 in float32."""
+
+KEPT_BYTES = 64 * 1024
+"""Bytes a partition that the block of the left operand may take and stay for a row of blocks: 4096
+elements of the contraction in bfloat16, 2048 in float32. Where it needs more, it is loaded anew for
+each block of the result."""
+
+DTYPES = ("float32", "bfloat16", "float16")
+"""Element types that the matmul kernel takes."""
+
+
+@nki.jit
+def nki_matmul_kernel(lhs, rhs, transpose_lhs=False, transpose_rhs=False):
+    """Multiply two matrices.
+
+    Dimensions:
+        M, N: rows and columns of the result. K: the contraction. At least 1; no multiple of
+        anything.
+
+    Args:
+        lhs: (M, K) in HBM, or (K, M) with ``transpose_lhs``; float32, bfloat16 or float16.
+        rhs: (K, N) in HBM, or (N, K) with ``transpose_rhs``; dtype of ``lhs``.
+        transpose_lhs, transpose_rhs: which operands come with their axes swapped; known while
+            compiling.
+
+    Returns:
+        (M, N) in HBM, dtype of ``lhs``.
+
+    Notes:
+        Launch without a grid. Products are summed in float32 and rounded once. The Tensor Engine
+        wants the contraction on the partitions of both operands. (K, M) and (K, N) are loaded that
+        way; the other layouts are transposed by DMA. Axes are cut into even pieces; where they do
+        not come out even, the rest of a tile is zero.
+
+    Pseudocode:
+        for each block of 1024 x 1024 of the result:
+            for each chunk of K:
+                sums += lhs chunk @ rhs chunk     # in PSUM, then added up in SBUF
+            store sums
+    """
+    k_size, m_size = lhs.shape if transpose_lhs else lhs.shape[::-1]
+    n_size = rhs.shape[0] if transpose_rhs else rhs.shape[1]
+    out = nl.ndarray((m_size, n_size), dtype=lhs.dtype, buffer=nl.shared_hbm)
+
+    m_blocks, m_tiles, tile_m = _cut(m_size, BLOCK, TILE_M)
+    n_blocks, n_tiles, tile_n = _cut(n_size, BLOCK, TILE_N)
+    chunk = CHUNK_BYTES // BLOCK // lhs.itemsize * TILE_K
+    k_chunks, k_tiles, tile_k = _cut(k_size, chunk, TILE_K)
+    m_width, n_width, depth = m_tiles * tile_m, n_tiles * tile_n, k_tiles * tile_k
+    keep_left = k_chunks * k_tiles * m_width * lhs.itemsize <= KEPT_BYTES
+    i_row, i_col = nl.arange(tile_m)[:, None], nl.arange(n_width)[None, :]
+
+    def load_left(m, k):
+        columns = (m * m_width, m_size)
+        return _load(
+            lhs, not transpose_lhs, (k * depth, k_size), columns, (tile_k, k_tiles, m_width)
+        )
+
+    def load_right(n, k):
+        columns = (n * n_width, n_size)
+        return _load(rhs, transpose_rhs, (k * depth, k_size), columns, (tile_k, k_tiles, n_width))
+
+    for m in nl.affine_range(m_blocks):
+        if keep_left:
+            kept = [load_left(m, k) for k in range(k_chunks)]
+        for n in nl.affine_range(n_blocks):
+            sums = nl.zeros((nl.par_dim(tile_m), m_tiles, n_width), nl.float32, buffer=nl.sbuf)
+            for k in range(k_chunks):
+                left = kept[k] if keep_left else load_left(m, k)
+                right = load_right(n, k)
+                for i in nl.affine_range(m_tiles):
+                    for j in nl.affine_range(n_tiles):
+                        rows, cols = nl.ds(i * tile_m, tile_m), nl.ds(j * tile_n, tile_n)
+                        product = nl.zeros((tile_m, tile_n), nl.float32, buffer=nl.psum)
+                        for t in nl.affine_range(k_tiles):
+                            product += nisa.nc_matmul(left[:, t, rows], right[:, t, cols])
+                        sums[:, i, cols] = nl.add(sums[:, i, cols], product)
+            for i in nl.affine_range(m_tiles):
+                rows, cols = m * m_width + i * tile_m + i_row, n * n_width + i_col
+                inside = (rows < m_size) & (cols < n_size)
+                nl.store(
+                    out[rows, cols], value=nl.copy(sums[:, i, :], dtype=out.dtype), mask=inside
+                )
+    return out
+
+
+def _load(operand, swapped, contraction, columns, shape):
+    """A chunk of an operand in SBUF, its contraction on the partitions.
+
+    Args:
+        operand: (K, columns) in HBM, or (columns, K) where ``swapped``.
+        swapped: whether DMA has to transpose.
+        contraction, columns: for each axis where the chunk begins and how long the axis is.
+        shape: of the chunk: elements of a tile of the contraction, such tiles, columns.
+
+    Returns:
+        A tile of this shape. Elements outside of the operand are zero.
+    """
+    (first_k, k_size), (first, size) = contraction, columns
+    tile_k, k_tiles, width = shape
+    chunk = nl.ndarray((nl.par_dim(tile_k), k_tiles, width), dtype=operand.dtype, buffer=nl.sbuf)
+    ragged = k_size % (tile_k * k_tiles) or size % width
+    if ragged:
+        chunk[...] = 0.0
+    i_k, i_column = nl.arange(tile_k)[:, None], nl.arange(width)[None, :]
+    for t in range(k_tiles):
+        start = first_k + t * tile_k
+        inside = (start + i_k < k_size) & (first + i_column < size)
+        if swapped:
+            rows, cols = nl.arange(width)[:, None], nl.arange(tile_k)[None, :]
+            kept = (first + rows < size) & (start + cols < k_size)
+            tile = nl.load_transpose2d(operand[first + rows, start + cols], mask=kept)
+            chunk[i_k, t, i_column] = nl.copy(tile, mask=inside) if ragged else tile
+        else:
+            chunk[i_k, t, i_column] = nl.load(operand[start + i_k, first + i_column], mask=inside)
+    return chunk
+
+
+def _cut(size: int, block: int, tile: int) -> tuple[int, int, int]:
+    """Blocks of an axis, tiles of a block and elements of a tile, as even as they can be."""
+    blocks = _ceil_div(size, block)
+    tiles = _ceil_div(_ceil_div(size, blocks), tile)
+    return blocks, tiles, _ceil_div(size, blocks * tiles)
+
+
+def _ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def nki_matmul(a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False) -> Any:
+    """Multiply matrices with :func:`nki_matmul_kernel`.
+
+    Dimensions:
+        M, N: rows and columns of the result. K: the contraction. All at least 1.
+        "...": any number of axes, none included, whose elements are rows.
+
+    Args:
+        a: (..., K), float32, bfloat16 or float16. A NumPy array, a PyTorch tensor or a JAX array.
+        b: (K, N), or (N, K) with ``transpose_b``; dtype, framework and device of ``a``.
+        transpose_a: a is (..., M), b is (..., N) with the same axes before the last one, and the
+            contraction runs over all of these: the gradient of a weight. Not together with
+            ``transpose_b``.
+        transpose_b: b comes with its axes swapped.
+
+    Returns:
+        (..., N), or (M, N) with ``transpose_a``; dtype of ``a``. Products are summed in float32 and
+        rounded once.
+
+    Raises:
+        TypeError: not an array, another dtype, or two dtypes.
+        ValueError: shapes that do not fit, or an axis of no elements.
+    """
+    shape = result_shape(a, b, transpose_a, transpose_b)
+    if 0 in (*a.shape, *b.shape):
+        raise ValueError(
+            f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}: an axis of no elements. A "
+            "launch has at least one. Skip the call: the product is empty, or zeros."
+        )
+    rows = a.reshape((-1, a.shape[-1]))
+    columns = b.reshape((-1, b.shape[-1])) if transpose_a else b
+    return nki_matmul_kernel(rows, columns, transpose_a, transpose_b).reshape(shape)
+
+
+def nki_matmul_backward(grad_c: Any, a: Any, b: Any) -> tuple[Any, Any]:
+    """The gradients of ``nki_matmul(a, b)``, one launch each.
+
+    Args:
+        grad_c: (..., N), gradient of the loss for the product; dtype of ``a``.
+        a, b: (..., K) and (K, N), as in the forward pass.
+
+    Returns:
+        grad_a: (..., K), ``grad_c @ b.T``.
+        grad_b: (K, N), ``a.T @ grad_c`` summed over all rows. Both in the dtype of ``a``.
+
+    Raises:
+        TypeError, ValueError: as :func:`nki_matmul`.
+    """
+    return nki_matmul(grad_c, b, transpose_b=True), nki_matmul(a, grad_c, transpose_a=True)
+
+
+def result_shape(
+    a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False
+) -> tuple[int, ...]:
+    """Check the operands of a product; return its shape.
+
+    Args:
+        a, b, transpose_a, transpose_b: as in :func:`nki_matmul`, or with axes of no elements.
+
+    Raises:
+        TypeError: not an array, a dtype that the kernel does not take, or two dtypes.
+        ValueError: shapes that do not fit.
+    """
+    for name, array in (("a", a), ("b", b)):
+        if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+            raise TypeError(
+                f"{name} is a {type(array).__name__}. Pass a NumPy array, a PyTorch tensor or a "
+                "JAX array."
+            )
+        if _dtype_name(array) not in DTYPES:
+            raise TypeError(
+                f"{name} is {_dtype_name(array)}. The matmul kernel takes {', '.join(DTYPES)}. "
+                "Cast it first."
+            )
+    if _dtype_name(a) != _dtype_name(b):
+        raise TypeError(
+            f"a is {_dtype_name(a)} and b {_dtype_name(b)}. Both must have one dtype. Cast one."
+        )
+    if transpose_a and transpose_b:
+        raise ValueError(
+            "transpose_a and transpose_b are both set. Swap the operands instead: a.T @ b.T is "
+            "(b @ a).T."
+        )
+    a_shape, b_shape = tuple(a.shape), tuple(b.shape)
+    if not a_shape or (len(b_shape) != 2 and not transpose_a):
+        raise ValueError(
+            f"a has shape {a_shape} and b {b_shape}. a has rows of at least one axis, (..., K), "
+            "and b is a matrix. Loop over a batch of matrices b, or map it with vmap."
+        )
+    if transpose_a:
+        ours, theirs, shape = a_shape[:-1], b_shape[:-1], (a_shape[-1], *b_shape[-1:])
+        fits = ours == theirs
+        rule = "With transpose_a all axes but the last are contracted, and must be equal."
+    else:
+        ours, theirs = a_shape[-1], b_shape[1 if transpose_b else 0]
+        fits, shape = ours == theirs, (*a_shape[:-1], b_shape[0 if transpose_b else 1])
+        rule = f"The last axis of a must be the {'last' if transpose_b else 'first'} one of b."
+    if not fits:
+        raise ValueError(
+            f"a has shape {a_shape} and b {b_shape}: a contraction of {ours} with {theirs}. {rule}"
+        )
+    return shape
+
+
+def _dtype_name(array: Any) -> str:
+    """``torch.bfloat16`` and NumPy's ``bfloat16`` have one name here."""
+    return str(array.dtype).removeprefix("torch.")

@@ -1,0 +1,106 @@
+"""Matrix product as a differentiable PyTorch operator around the NKI kernel.
+
+A raw NKI kernel is opaque to autograd. :class:`MatmulFunction` gives it a gradient, which is made
+of matrix products again, so that it can be differentiated any number of times, and a batching rule
+for ``torch.func.vmap``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernels.matmul.nki_kernels import nki_matmul, result_shape
+
+
+class MatmulFunction(torch.autograd.Function):
+    """``nki_matmul`` of a, b, transpose_a and transpose_b. Call it through :func:`matmul`."""
+
+    @staticmethod
+    def forward(
+        a: torch.Tensor, b: torch.Tensor, transpose_a: bool, transpose_b: bool
+    ) -> torch.Tensor:
+        """Run the kernel, unless nothing is to be multiplied. Autograd is off in here, and lets
+        nobody change a view made in here in place: a detached tensor is none."""
+        shape = result_shape(a, b, transpose_a, transpose_b)
+        if 0 in (*a.shape, *b.shape):
+            return a.new_zeros(shape)
+        return nki_matmul(a, b, transpose_a, transpose_b).detach()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        """Keep both operands: each is a factor in the gradient of the other."""
+        a, b, ctx.transpose_a, ctx.transpose_b = inputs
+        ctx.save_for_backward(a, b)
+
+    @staticmethod
+    def backward(ctx: Any, grad_c: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """A product for each operand that needs a gradient."""
+        a, b = ctx.saved_tensors
+        grad_a = grad_b = None
+        if ctx.needs_input_grad[0]:
+            if ctx.transpose_a:  # c = a.T @ b
+                grad_a = MatmulFunction.apply(b, grad_c, False, True)
+            else:
+                grad_a = MatmulFunction.apply(grad_c, b, False, not ctx.transpose_b)
+        if ctx.needs_input_grad[1]:
+            if ctx.transpose_a:
+                grad_b = MatmulFunction.apply(a, grad_c, False, False)
+            elif ctx.transpose_b:  # c = a @ b.T
+                grad_b = MatmulFunction.apply(grad_c, a, True, False)
+            else:
+                grad_b = MatmulFunction.apply(a, grad_c, True, False)
+        return grad_a, grad_b, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[torch.Tensor, int]:
+        """A batch of a is more rows: one launch. A batch of matrices b, or of sums over rows, is
+        one launch an element."""
+        a, b, transpose_a, transpose_b = inputs
+        if in_dims[1] is None and not transpose_a:
+            return MatmulFunction.apply(a.movedim(in_dims[0], 0), b, False, transpose_b), 0
+        elements = [
+            [x if d is None else x.select(d, i) for x, d in zip((a, b), in_dims, strict=False)]
+            for i in range(info.batch_size)
+        ]
+        if not elements:  # no elements: the shape of one, from operands of no elements
+            x, y = (t if d is None else t.sum(d) for t, d in zip((a, b), in_dims, strict=False))
+            one = MatmulFunction.apply(x, y, transpose_a, transpose_b)
+            return one.unsqueeze(0)[:0], 0
+        parts = [MatmulFunction.apply(x, y, transpose_a, transpose_b) for x, y in elements]
+        return torch.stack(parts), 0
+
+
+def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """``torch.matmul`` with a matrix on the right, with the NKI kernel; differentiable.
+
+    Dimensions:
+        K: the contraction. N: columns of the result. "...": rows, any number of axes.
+
+    Args:
+        input: (..., K), float32, bfloat16 or float16, on the CPU or an XLA device.
+        other: (K, N), dtype and device of ``input``.
+
+    Returns:
+        (..., N), dtype of ``input``. Products are summed in float32 and rounded once.
+
+    Raises:
+        TypeError: not a tensor, two dtypes (PyTorch raises RuntimeError), or another dtype, such as
+            integers or float64 (which PyTorch takes and a NeuronCore does not multiply).
+        ValueError: shapes that do not fit (PyTorch raises RuntimeError), or an ``other`` that is no
+            matrix (map it with ``torch.func.vmap``).
+
+    Notes:
+        Axes of no elements give an empty result, or zeros, as in PyTorch. Works under
+        ``torch.func`` (``grad``, ``vmap``) and ``torch.no_grad``, and can be differentiated twice.
+
+    Pseudocode:
+        forward:   c = input @ other
+        backward:  grad_input = grad_c @ other.T
+                   grad_other = input.T @ grad_c      # over all rows
+    """
+    for name, value in (("input", input), ("other", other)):
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"{name} is a {type(value).__name__}. Pass a PyTorch tensor.")
+    return MatmulFunction.apply(input, other, False, False)

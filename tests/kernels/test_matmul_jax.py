@@ -1,0 +1,130 @@
+"""Matmul in JAX: values, gradients, second derivatives, transforms, sharding, refusals.
+
+Tolerances as in the tests of the PyTorch operator.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from jax.test_util import check_grads  # noqa: E402
+
+from kernels.matmul.jax_op import matmul  # noqa: E402
+
+DTYPES = ["float32", "float16", "bfloat16"]
+TOLERANCE = {
+    "float32": {"rtol": 2e-6, "atol": 5e-5},
+    "float16": {"rtol": 2**-9, "atol": 5e-3},
+    "bfloat16": {"rtol": 2**-6, "atol": 5e-2},
+}
+
+
+def draw(*shape, dtype="float32", seed=0):
+    numbers = np.random.default_rng(seed).standard_normal(shape, np.float32)
+    return jnp.asarray(numbers, dtype)
+
+
+def wide(x):
+    return np.asarray(x).astype(np.float64)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    lead=st.lists(st.integers(0, 9), max_size=2).map(tuple),
+    k=st.integers(0, 140),
+    n=st.integers(0, 530),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_values_and_gradients(lead, k, n, dtype):
+    """Axes of no elements included."""
+    a, b = draw(*lead, k, dtype=dtype), draw(k, n, dtype=dtype, seed=1)
+    c, pull = jax.vjp(matmul, a, b)
+    assert c.dtype == dtype
+    grad_c = draw(*lead, n, dtype=dtype, seed=2)
+    rows = wide(a).reshape(-1, k) if 0 not in a.shape else np.zeros((c.size // max(n, 1), k))
+    expected = (
+        wide(a) @ wide(b),
+        wide(grad_c) @ wide(b).T,
+        rows.T @ wide(grad_c).reshape(len(rows), n),
+    )
+    for ours, exact in zip((c, *pull(grad_c)), expected, strict=True):
+        assert ours.dtype == dtype
+        np.testing.assert_allclose(wide(ours), exact, **TOLERANCE[dtype])
+
+
+def test_first_and_second_derivatives_by_differences():
+    """With a step of 1e-2, curvature leaves an error of 1e-4 and rounding of 1e-5."""
+    operands = draw(3, 4), draw(4, 5, seed=1)
+    check_grads(matmul, operands, order=2, modes=["rev"], eps=1e-2, atol=1e-2, rtol=1e-3)
+
+
+def test_jit_is_the_custom_call():
+    a, b = draw(130, 70), draw(70, 90, seed=1)
+    lowered = jax.jit(matmul).lower(a, b)
+    assert "AwsNeuronCustomNativeKernel" in lowered.compile().as_text()
+    np.testing.assert_allclose(jax.jit(matmul)(a, b), a @ b, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("axes", [(0, None), (1, None), (None, 0), (0, 2), (1, 1)])
+def test_vmap(axes):
+    a, b = (
+        x if d is None else jnp.stack([x, x + 1, x + 2], d)
+        for x, d in zip((draw(4, 6), draw(6, 5, seed=1)), axes, strict=True)
+    )
+    ours, theirs = (jax.vmap(f, axes)(a, b) for f in (matmul, jnp.matmul))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-4)
+
+
+def test_gradient_of_each_element():
+    a, b = draw(3, 4, 6), draw(6, 5, seed=1)
+
+    def gradients(f):
+        return jax.vmap(jax.grad(lambda x, y: (f(x, y) ** 2).sum(), (0, 1)), (0, None))(a, b)
+
+    for mine, other in zip(gradients(matmul), gradients(jnp.matmul), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-3)
+
+
+def test_rows_sharded_over_devices(run_python, eight_devices):
+    """Forward nothing moves; backward one all-reduce adds up the gradient of b."""
+    run_python(
+        """
+        import jax, jax.numpy as jnp, numpy as np
+        from jax.sharding import NamedSharding, PartitionSpec as P
+        from kernels.matmul.jax_op import matmul
+        mesh = jax.make_mesh((8,), ("rows",))
+        rng = np.random.default_rng(0)
+        a, b = (jnp.asarray(rng.standard_normal(s, np.float32)) for s in ((64, 30), (30, 20)))
+        a = jax.device_put(a, NamedSharding(mesh, P("rows")))
+        b = jax.device_put(b, NamedSharding(mesh, P()))
+        forward = jax.jit(matmul).lower(a, b).compile().as_text()
+        assert "all-reduce" not in forward and "all-gather" not in forward, forward
+        loss = lambda f: jax.jit(jax.grad(lambda a, b: (f(a, b) ** 2).sum(), (0, 1)))
+        text = loss(matmul).lower(a, b).compile().as_text()
+        assert text.count(" all-reduce(") == 1 and "all-gather" not in text, text
+        for mine, other in zip(loss(matmul)(a, b), loss(jnp.matmul)(a, b)):
+            np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-3)
+        """,
+        env=eight_devices,
+    )
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "error", "message"),
+    [
+        (draw(4, 6), draw(5, 6), ValueError, "contraction of 6 with 5"),
+        (draw(4, 6), draw(2, 6, 5), ValueError, "vmap"),
+        (draw(4, 6).astype(int), draw(6, 5), TypeError, "int32"),
+        (draw(4, 6).astype("float16"), draw(6, 5), TypeError, "float16 and b float32"),
+        ([[1.0]], draw(6, 5), TypeError, "a is a list"),
+    ],
+)
+def test_refused_inputs(a, b, error, message):
+    with pytest.raises(error, match=message):
+        matmul(a, b)
