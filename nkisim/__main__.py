@@ -128,7 +128,7 @@ def _print_summaries(found: Sequence[Specialization]) -> None:
 
     The ways to launch a kernel, and its options, are traced apart; most are modelled the same.
     """
-    from nkisim.report import timeline
+    from nkisim.runtime.profiling import timeline
 
     if not found:
         print("nkisim: the program launched no kernel", file=sys.stderr)
