@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 def flawless(view: Tensor, trace: Trace) -> bool:
     """Whether the checks below that look at an on-chip operand by itself find nothing, whatever
     the instruction: its bounds, its axes and its first partition."""
+    if len(view.buffer.shape) < 2:
+        return False
     if not view.shape or view.shape[0] > trace.machine.partitions or view.escape() is not None:
         return False
     par = view.buffer.par_axis
@@ -105,7 +107,11 @@ def check_tiles(instr: Instruction, tiles: tuple[Tensor, ...], trace: Trace) -> 
     """On-chip operands have their partition axis first, and not more partitions than exist."""
     pmax = trace.machine.partitions
     for tensor in tiles:
-        if not tensor.buffer.space.on_chip or not tensor.shape:
+        if not tensor.buffer.space.on_chip:
+            continue
+        if len(tensor.buffer.shape) < 2:
+            return _too_few_axes(tensor)
+        if not tensor.shape:
             continue
         if tensor.shape[0] > pmax:
             return _too_many_partitions(tensor.describe(), tensor.shape[0], pmax)
@@ -142,21 +148,16 @@ def check_allocation(
     name: str,
     trace: Trace,
 ) -> KernelError | None:
-    """A tile fits 128 partitions and the bytes of one partition."""
-    if not space.on_chip:
+    """A tile fits 128 partitions and the bytes of one partition. One with less than two axes is
+    found where it is used: kernels declare some that they never use."""
+    if not space.on_chip or len(shape) < 2:
         return None
     machine = trace.machine
     room = machine.psum_bank_bytes if space is Space.PSUM else machine.sbuf_usable_bytes
     need = prod(shape[par_axis + 1 :]) * dtype.itemsize
-    if len(shape) >= 2 and shape[par_axis] <= machine.partitions and need <= room:
+    if shape[par_axis] <= machine.partitions and need <= room:
         return None
     what = f"{name + ': ' if name else ''}a {dtype}{list(shape)} tile in {space.label}"
-    if len(shape) < 2:
-        return TileSizeError(
-            f"{what} has {len(shape)} axes",
-            rule="on-chip memory is two-dimensional: a partition axis and at least one free axis",
-            fix="declare (partitions, elements), e.g. (128, 1)",
-        )
     if shape[par_axis] > machine.partitions:
         return _too_many_partitions(what, shape[par_axis], machine.partitions)
     unit = "a PSUM bank" if space is Space.PSUM else "SBUF"
@@ -170,6 +171,18 @@ def check_allocation(
             if len(shape) > 2 and par_axis == 0 and shape[1] <= machine.partitions
             else ""
         ),
+    )
+
+
+def _too_few_axes(tensor: Tensor) -> TileSizeError:
+    buffer = tensor.buffer
+    axes = "1 axis" if buffer.shape else "0 axes"
+    made = f", and was made at {buffer.location}" if buffer.location else ""
+    return TileSizeError(
+        f"a {buffer.dtype}{list(buffer.shape)} tile in {buffer.space.label} is used, which has "
+        f"{axes}{made}",
+        rule="on-chip memory is two-dimensional: a partition axis and at least one free axis",
+        fix="declare (partitions, elements), e.g. (128, 1)",
     )
 
 

@@ -180,7 +180,7 @@ def test_a_tile_of_one_axis():
     def kernel():
         nl.zeros((128,), nl.float32)  # here
 
-    diagnosed(TileSizeError, "1 axes", kernel)
+    diagnosed(TileSizeError, "1 axis", kernel)
 
 
 def test_a_partition_axis_that_is_not_first():

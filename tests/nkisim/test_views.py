@@ -286,3 +286,19 @@ def test_a_tensor_with_block_axes_is_filled_tile_by_tile():
 
     x = np.arange(35, dtype=np.float32).reshape(5, 7)
     np.testing.assert_array_equal(weighted(x), np.stack([1 + i * x for i in range(3)]))
+
+
+def test_whole_floats_are_extents(compute):
+    """Python's / gives 4.0 for 8 / 2; a published kernel reshapes by that."""
+    x = np.arange(48, dtype=np.float32).reshape(6, 8)
+    got = compute(lambda t: nl.sum(t.reshape((6, 8 / 2, 2)), axis=2), x)
+    np.testing.assert_array_equal(got, x.reshape(6, 4, 2).sum(2))
+
+
+def test_a_tile_of_one_axis_that_nothing_uses_is_passed_over(compute):
+    def body(t):
+        nl.ndarray((4,), nl.float32)
+        return t
+
+    x = np.ones((4, 4), np.float32)
+    np.testing.assert_array_equal(compute(body, x), x)

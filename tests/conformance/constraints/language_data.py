@@ -181,7 +181,7 @@ refused(
     "tiles need rank >=2",
     broken=lambda f: nl.ndarray((4,), nl.float32, buffer=f),
     error=TileSizeError,
-    match="1 axes",
+    match="1 axis",
     kept=lambda f: nl.zeros((4, 1), nl.float32, buffer=f),
 )
 
@@ -424,7 +424,7 @@ refused(
     "on-chip tensors need rank >=2",
     broken=lambda f: f((4,), nl.float32, buffer=nl.psum),
     error=TileSizeError,
-    match="1 axes",
+    match="1 axis",
     kept=lambda f: [f(s, nl.float32, buffer=b) for s, b in (((4,), nl.hbm), ((4, 1), nl.psum))],
 )
 refused(

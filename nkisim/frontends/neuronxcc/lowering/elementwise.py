@@ -15,6 +15,7 @@ from nkisim.frontends.neuronxcc.lowering.memory import ndarray
 from nkisim.frontends.neuronxcc.lowering.movement import copy
 from nkisim.frontends.neuronxcc.lowering.operands import (
     as_tile,
+    domain,
     number,
     require_on_chip,
     require_tensor,
@@ -57,14 +58,13 @@ def elementwise(
             rule="at least one operand is a tile",
             fix="compute it in Python",
         )
-    try:
-        shape = broadcast_shapes(*[t.shape for t in tiles])
-    except ValueError:
-        raise ShapeError(
-            f"nl.{op} of " + " and ".join(t.describe() for t in tiles),
-            rule="operand shapes follow NumPy's broadcasting rule",
-            fix="load tiles of one shape, or index with new axes",
-        ) from None
+    first = tiles[0].shape
+    if len(first) > 1 and all([t.shape == first for t in tiles]):
+        shape = first
+    else:
+        shape, tiles = domain(f"nl.{op}", tiles)
+        rest = iter(tiles)
+        values = [next(rest) if isinstance(x, Tensor) else x for x in values]
     if alu.ALU[op].kind == "bits":
         values = _bit_patterns(values, tiles)
     types = tuple([x.dtype if isinstance(x, Tensor) else weak_scalar_dtype(x) for x in values])
@@ -104,7 +104,7 @@ def _operand(op: str, x: object) -> Tensor | float:
     if not isinstance(x, Tensor):
         return number(x)
     require_on_chip(op, x)
-    return as_tile(x)
+    return x
 
 
 def _bit_patterns(values: list, tiles: list[Tensor]) -> list:
@@ -185,11 +185,14 @@ def where(
     for name, tile in (("condition", condition), ("x", x)):
         require_tensor(f"{name} of nl.where", tile)
         require_on_chip("where", tile)
-    shape = broadcast_shapes(*(t.shape for t in (condition, x, y) if isinstance(t, Tensor)))
+    if isinstance(y, Tensor):
+        require_on_chip("where", y)
     kind = y.dtype if isinstance(y, Tensor) else weak_scalar_dtype(number(y))
+    tiles = [t for t in (condition, x, y) if isinstance(t, Tensor)]
+    shape, tiles = domain("nl.where", tiles)
     out = ndarray(shape, promote(x.dtype, kind) if dtype is None else dtype)
-    ins = tuple(spread(t, shape) if isinstance(t, Tensor) else t for t in (condition, x, y))
-    current().emit("select", (out,), ins, mask=mask)
+    ins = [spread(t, shape) for t in tiles]
+    current().emit("select", (out,), (*ins, y)[:3], mask=mask)
     return out
 
 
@@ -199,10 +202,13 @@ def _where_index(
     """A copy of `y`, and on it one of `x` as far as a condition on indices holds."""
     require_tensor("nl.where", x)
     require_on_chip("where", x)
-    shape = broadcast_shapes(*(t.shape for t in (x, y) if isinstance(t, Tensor)))
-    kind = y.dtype if isinstance(y, Tensor) else weak_scalar_dtype(number(y))
-    out = ndarray(shape, promote(x.dtype, kind) if dtype is None else dtype)
     if isinstance(y, Tensor):
+        require_on_chip("where", y)
+    kind = y.dtype if isinstance(y, Tensor) else weak_scalar_dtype(number(y))
+    shape, (x, *other) = domain("nl.where", [t for t in (x, y) if isinstance(t, Tensor)])
+    out = ndarray(shape, promote(x.dtype, kind) if dtype is None else dtype)
+    if other:
+        (y,) = other
         current().emit("tensor_copy", (out,), (spread(y, shape),), mask=mask)
     else:
         current().emit("memset", (out,), value=number(y), mask=mask)
@@ -366,6 +372,8 @@ def _check_operator(op: str, x: Tensor | float, y: Tensor | float) -> None:
     if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
         return
     if x.shape[:1] == y.shape[:1]:
+        return
+    if as_tile(x).shape[0] == as_tile(y).shape[0]:
         return
     if x.ndim == y.ndim > 1 and 1 in (x.shape[0], y.shape[0]):
         error = ShapeError(

@@ -8,7 +8,7 @@ import numpy as np
 
 from nkisim.errors import DTypeError, IndexingError, MemorySpaceError, ParameterError, ShapeError
 from nkisim.frontends.neuronxcc.lowering.memory import full, ndarray
-from nkisim.frontends.neuronxcc.lowering.operands import number, require_tile
+from nkisim.frontends.neuronxcc.lowering.operands import as_tile, number, require_tile
 from nkisim.frontends.neuronxcc.tensors.index import Mask
 from nkisim.frontends.neuronxcc.tensors.indirect import IndirectTensor
 from nkisim.frontends.neuronxcc.tensors.masks import restriction
@@ -138,6 +138,8 @@ def atomic_rmw(
         )
     if not isinstance(value, Tensor):
         value = full(dst.shape, number(value), dst.dtype)
+    elif value.space.on_chip:
+        value = as_tile(value)
     if value.shape != dst.shape:
         try:
             value = value.broadcast_to(dst.shape)

@@ -169,6 +169,8 @@ def _rows_only(what: str, x: IndirectTensor) -> IndirectTensor:
 
 
 def _fitted(what: str, value: Tensor, dst: IndirectTensor) -> Tensor:
+    if value.space.on_chip:
+        value = as_tile(value)
     try:
         return value if value.shape == dst.shape else value.broadcast_to(dst.shape)
     except ShapeError:
@@ -354,7 +356,8 @@ def broadcast_to(src: Tensor, *, shape: tuple[int, ...], **kwargs: Any) -> Tenso
         ShapeError: an axis is neither equal nor 1.
     """
     require_tensor("nl.broadcast_to", src)
-    return spread(src, check_shapes(shape))
+    sizes = check_shapes(shape)
+    return spread(as_tile(src) if len(sizes) > 1 and src.space.on_chip else src, sizes)
 
 
 def expand_dims(data: Tensor, axis: int) -> Tensor:

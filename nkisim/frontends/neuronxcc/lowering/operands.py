@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 
 from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
-from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, Mask, as_int
+from nkisim.frontends.neuronxcc.tensors.index import (
+    IndexTensor,
+    Mask,
+    as_int,
+    broadcast_shapes,
+)
 from nkisim.frontends.neuronxcc.tensors.reshaping import as_tile, once
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.memory import Space
@@ -88,11 +94,59 @@ def require_on_chip(op: str, tile: Tensor) -> None:
         )
 
 
+def domain(what: str, tiles: Sequence[Tensor]) -> tuple[tuple[int, ...], list[Tensor]]:
+    """The shape that tiles broadcast to, and the tiles, with a partition and a free axis at least.
+    One value a partition, `t[:, 3]`, has as many free axes as the others.
+
+    Raises:
+        ShapeError: they do not broadcast, or a partition axis would come to lie on a free one.
+    """
+    ndim = max([2, *(t.ndim for t in tiles)])
+    wide = []
+    for tile in tiles:
+        is_column = tile.ndim < 2 and not tile.is_row
+        tile = as_tile(tile)
+        while is_column and tile.ndim < ndim:
+            tile = tile.expand_dims(tile.ndim)
+        wide.append(tile)
+    try:
+        shape = broadcast_shapes(*[t.shape for t in wide])
+    except ValueError:
+        shape = None
+    if shape is None or any([t.ndim < len(shape) and t.shape[0] > 1 for t in wide]):
+        raise ShapeError(
+            f"{what} of "
+            + " and ".join([t.describe() for t in tiles])
+            + ": shapes "
+            + " and ".join([str(t.shape) for t in tiles]),
+            rule="operand shapes follow NumPy's broadcasting rule, and the first axis of each "
+            "tile, its partition axis, is the first axis of the result",
+            fix="give the tiles as many axes, each as long as the other's or 1: drop axes of size "
+            "1, t[:, :, 0], or add some behind, t[:, :, None]; rows and columns are exchanged with "
+            "nl.transpose",
+        )
+    return shape, wide
+
+
 def spread(tile: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """`tile` with the shape of the iteration domain: a view, or a copy across partitions."""
+    """`tile` with the shape of the iteration domain: a view, or a copy across partitions.
+
+    Raises:
+        ShapeError: it does not broadcast to the shape, or its partition axis would come to lie on
+            a free one.
+    """
     if tile.shape == shape:
         return tile
     wide = tile.broadcast_to(shape)
+    if tile.ndim < 2:
+        tile = as_tile(tile)
+    if tile.ndim < len(shape) and tile.shape[0] > 1:
+        raise ShapeError(
+            f"{tile.describe()}, of shape {tile.shape}, is broadcast to {shape}",
+            rule="the first axis of a tile is its partition axis, and that of what it is broadcast "
+            "to",
+            fix="add axes behind: t[:, :, None]",
+        )
     if tile.ndim == len(shape) and tile.shape[0] == shape[0]:
         return wide
     row = (shape[0],) + (tile.shape[1:] if tile.ndim == len(shape) else shape[1:])

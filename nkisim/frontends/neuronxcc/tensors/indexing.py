@@ -71,6 +71,23 @@ def index(target: AccessPattern, key: object) -> AccessPattern | IndirectTensor:
     return _advanced(target, axes)
 
 
+def is_row(target: AccessPattern, key: object) -> bool:
+    """Whether `target[key]`, which has one axis, is a part of one partition of an on-chip tile."""
+    if not target.space.on_chip:
+        return False
+    several = isinstance(key, tuple) and not isinstance(key, DynSlice)
+    keys = key if several else (key,)
+    if target.ndim < 2:
+        if _named(keys) <= target.ndim:
+            return target.is_row
+        target = as_tile(target)
+    axes = [k for k in _expand(target, keys) if k is not None]
+    left = [d for d, k in enumerate(axes) if isinstance(k, slice | DynSlice)]
+    blocks = target.coefs[: target.buffer.par_axis]
+    partition = next((d for d in range(target.ndim) if not any(row[d] for row in blocks)), 0)
+    return bool(left) and left[0] > partition
+
+
 def _inside(target: AccessPattern, key: tuple) -> AccessPattern | None:
     """The view `target[key]` of an index for each axis that is known to stay in it: integers and
     slices, or integers and index tensors. None for others, which `index` looks at closer."""

@@ -14,6 +14,7 @@ import numpy as np
 from nkisim.errors import DTypeError, IndexingError, MemorySpaceError, ShapeError
 from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, as_int, broadcast_shapes
 from nkisim.frontends.neuronxcc.tensors.ranges import DynSlice
+from nkisim.frontends.neuronxcc.tensors.reshaping import as_tile
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import BOOL, INTEGERS
 from nkisim.ir.memory import Space
@@ -54,6 +55,8 @@ class DynamicIndex:
                 if tile.space.on_chip
                 else "nl.load the indices first",
             )
+        if tile.ndim < 2 <= getattr(affine, "ndim", 0):
+            tile = as_tile(tile)
         # A single number acts as an integer would: it has no axes of its own.
         shape = () if tile.size == 1 else tile.shape
         if isinstance(affine, IndexTensor):
@@ -72,6 +75,12 @@ class DynamicIndex:
             )
         start = cls.of(k.start)
         return cls(start.tile, start.affine, size)
+
+    def beside(self, ndim: int) -> DynamicIndex:
+        """The same next to index tensors of several axes: a column of a tile is one of those."""
+        if ndim < 2 or self.tile.ndim != 1 or self.affine.ndim != 1:
+            return self
+        return DynamicIndex(as_tile(self.tile), self.affine[:, None], self.extent)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -182,6 +191,8 @@ class IndirectTensor:
 
 def indirect_view(target: AccessPattern, axes: list) -> IndirectTensor:
     """`target` indexed with at least one DynamicIndex, by NumPy's rules for index arrays."""
+    ndim = max([k.ndim for k in axes if isinstance(k, IndexTensor)], default=0)
+    axes = [k.beside(ndim) if isinstance(k, DynamicIndex) else k for k in axes]
     arrays = [
         k
         for k in axes

@@ -28,17 +28,17 @@ def _expanded(form: Form, axis: int) -> Form:
 def as_tile(view: AccessPattern) -> AccessPattern:
     """`view` with at least a partition and a free axis.
 
-    `t[:, 3]` is a column, (partitions, 1), and `t[0]` of a two-dimensional tile a row, (1, free).
+    `t[:, 3]` is a column, (partitions, 1), and `t[0]` of a two-dimensional tile a row, (1, free):
+    the axis of a view that has one is its partition axis, unless the view says that it is a row.
     """
     while len(view.shape) < 2:
-        walks = view.coefs[view.buffer.par_axis] if view.base_shape is view.buffer.shape else (1,)
-        column = view.ndim == 0 or walks[0] != 0 or view.shape[0] == 1
-        view = expand_dims(view, view.ndim if column else 0)
+        view = expand_dims(view, 0 if view.is_row else view.ndim)
     return view
 
 
 def once(view: AccessPattern) -> AccessPattern:
-    """`view` without its repeats: an axis that does not move in memory has size 1.
+    """`view` without its repeats: a free axis that does not move in memory has size 1. The first
+    axis, that of partitions, stays: one value for all of them is one value for each.
 
     `i_p, i_f = nl.mgrid[0:128, 0:64]` are dense indices: `t[i_p, 3]` is a column, 64 times.
     """
@@ -52,7 +52,10 @@ def once_of(form: Form) -> Form:
     if not form.size:
         return form
     columns = zip(*form.coefs, strict=True)
-    shape = [n if any(column) else 1 for n, column in zip(form.shape, columns, strict=False)]
+    shape = [
+        n if any(column) or d == 0 else 1
+        for d, (n, column) in enumerate(zip(form.shape, columns, strict=False))
+    ]
     return Form.of(tuple(shape), form.base_shape, form.coefs)
 
 

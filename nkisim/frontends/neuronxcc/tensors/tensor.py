@@ -23,9 +23,10 @@ from nkisim.errors import (
     locate,
 )
 from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, Mask, as_int, fix_of_integers
-from nkisim.frontends.neuronxcc.tensors.indexing import index
+from nkisim.frontends.neuronxcc.tensors.indexing import index, is_row
 from nkisim.frontends.neuronxcc.tensors.indirect import DynamicIndex, IndirectTensor
 from nkisim.frontends.neuronxcc.tensors.reshaping import (
+    as_tile,
     broadcast,
     expand_dims,
     once,
@@ -45,6 +46,8 @@ class Tensor(AccessPattern):
     """
 
     __slots__ = ()
+
+    is_row = False  # whether the one axis that it has is a free axis: see RowTensor
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
         """A tensor of what an access pattern is made of."""
@@ -93,20 +96,24 @@ class Tensor(AccessPattern):
 
     def __getitem__(self, key: object) -> Tensor | IndirectTensor:
         if type(key) is tuple:
-            return index(self, key)
+            return _row_or_not(index(self, key), self, key)
         if type(key) is bool:  # a condition on loop indices, which have values here
             key = Mask((IndexTensor((), (), 0 if key else -1),))
         if isinstance(key, Mask) and isinstance(self, MaskedTensor):
             with contextlib.suppress(ShapeError):  # of one that is of what the first mask left
                 return self.whole[self.mask & key]
         part = index(self, key)
-        return MaskedTensor(self, part, key) if isinstance(key, Mask) else part
+        if isinstance(key, Mask):
+            return MaskedTensor(self, part, key)
+        return _row_or_not(part, self, key)
 
     def broadcast_to(self, shape: tuple[int, ...]) -> Tensor:
         """A view of `shape` by NumPy's broadcasting rule. Raises ShapeError if it does not fit."""
         shape = tuple(shape)
         if shape == self.shape:
             return self
+        if len(self.shape) < 2 <= len(shape) and self.space.on_chip:
+            self = as_tile(self)
         form = broadcast(self.form, shape)
         if form is None and len(shape) >= self.ndim:
             self = once(self)
@@ -144,14 +151,20 @@ class Tensor(AccessPattern):
         """
         given = sizes if shape is None else (shape,)
         given = tuple(given[0]) if isinstance(given[0], tuple | list) else given
-        extents = tuple([as_int(n) for n in given])
+        # Python's / makes floats of integers: 8 / 2 is 4.0, which SDK 2.26 takes for 4.
+        extents = tuple(
+            [int(n) if isinstance(n, float) and n.is_integer() else as_int(n) for n in given]
+        )
         if None in extents:
             raise ShapeError(
                 f"{self.describe()} is reshaped to {given}",
                 rule="the extents of axes are integers",
                 fix=fix_of_integers(given, "compute them from shapes"),
             )
-        return reshape(self, extents)
+        view = reshape(self, extents)
+        if len(extents) == 1 and self.space.on_chip and as_tile(self).shape[0] != view.size:
+            return RowTensor.of(view)
+        return view
 
     def view(self, dtype: object) -> Tensor:
         """The same bits as elements of `dtype`; the last axis grows or shrinks to match.
@@ -394,6 +407,37 @@ def _define_operators() -> None:
 
 
 _define_operators()
+
+
+class RowTensor(Tensor):
+    """`t[5]`: a view of one axis, which is a free axis, in one partition.
+
+    The first axis of a tile is its partition axis. Of a view with one axis alone its addresses do
+    not always tell whether it is that: `t[:, 3]` of a row that was broadcast over partitions, one
+    value a partition, walks no partitions. So the view itself does.
+    """
+
+    __slots__ = ()
+    is_row = True
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
+        return cls.of(Tensor(*args, **kwargs))
+
+    @classmethod
+    def of(cls, view: Tensor) -> Tensor:
+        """`view`, which nothing else holds, as a row; as it is if it has several axes."""
+        if len(view.shape) < 2:
+            object.__setattr__(view, "__class__", cls)
+        return view
+
+    def view_of(self, form: Form, offsets: tuple[int, ...]) -> Tensor:
+        shape, base, coefs = form.shape, form.base_shape, form.coefs
+        return self.of(Tensor(self.buffer, shape, base, offsets, coefs, self.dtype))
+
+
+def _row_or_not(part: Tensor | IndirectTensor, whole: Tensor, key: object) -> Any:
+    """`part`, which is `whole[key]`; as a row where it is one."""
+    return RowTensor.of(part) if len(part.shape) == 1 and is_row(whole, key) else part
 
 
 class MaskedTensor(Tensor):
