@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,12 +27,50 @@ class Difference:
     output: int = 0
 
     @property
+    def values(self) -> str:
+        """Both values, with digits enough to tell them apart."""
+        for digits in (6, 9, 17):
+            got, expected = number(self.got, digits), number(self.expected, digits)
+            if got != expected:
+                break
+        return f"{got}, and should be {expected}"
+
+    @property
     def counts(self) -> str:
         return f"{int(self.wrong.sum()):,} of {self.wrong.size:,} elements differ"
 
 
 class Mismatch(Exception):
     """The answer is not even comparable: nothing returned, another shape or dtype."""
+
+
+# Relative and absolute tolerance: of float32 as a kernel of a page needs it that adds in another
+# order than NumPy, of the others as in torch.testing.assert_close (float8: half a step).
+_TOLERANCES = {
+    "float64": (1e-5, 1e-6),
+    "float32": (1e-5, 1e-6),
+    "float16": (1e-3, 1e-5),
+    "bfloat16": (1.6e-2, 1e-5),
+    "float8_e4m3": (6.3e-2, 1e-5),
+    "float8_e5m2": (1.3e-1, 1e-5),
+}
+
+# On a device activation functions are piecewise polynomials, and a division is a multiplication by
+# a reciprocal (NKI API reference, nki.api.shared): float32 results are compared to about 3 digits.
+_ON_A_DEVICE = (1e-3, 1e-4)
+
+
+def tolerance(dtypes: Iterable[Any], on_a_device: bool = False) -> tuple[float, float]:
+    """The default relative and absolute tolerance: that of the coarsest dtype among these.
+
+    Args:
+        dtypes: of the data and of the expected result, NumPy's; integers have no tolerance.
+        on_a_device: whether the kernels ran on a NeuronCore and not in the simulator.
+    """
+    found = [_TOLERANCES[d.name] for d in map(np.dtype, dtypes) if d.name in _TOLERANCES]
+    if on_a_device:
+        found.append(_ON_A_DEVICE)
+    return max(found, default=(0.0, 0.0))
 
 
 def to_numpy(value: Any) -> Any:
@@ -97,9 +136,9 @@ def _compare(
     return Difference(~near, index, got[index], expected[index], output)
 
 
-def number(value: Any) -> str:
-    """A value for a message: six digits; text as it is."""
+def number(value: Any, digits: int = 6) -> str:
+    """A value for a message: that many digits; text as it is."""
     try:
-        return f"{float(value):.6g}"
+        return f"{float(value):.{digits}g}"
     except (TypeError, ValueError):
         return repr(str(value))

@@ -16,7 +16,7 @@ from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Buffer, Role, Space
 from nkisim.ir.trace import Trace
 from nkisim.numerics.program import Program
-from nkisim.runtime.provenance import origin, touched
+from nkisim.runtime.provenance import origin, touched, unused
 
 _MOST_FOLLOWED = 1024  # elements
 Box = tuple[int, int, int, int]  # row0, row1, col0, col1; row1 and col1 exclusive
@@ -90,6 +90,9 @@ def access(
     wanted: Sequence[np.ndarray | None] = theirs or [None] * len(arguments)
     if theirs and any((r != w).any() for r, w in zip(found.reads, theirs, strict=True)):
         sentences.append(f"The solution computes it from {elements(names, theirs)}.")
+    dropped = unused(program)
+    if any(mask.any() for mask in dropped):
+        sentences.append(f"{elements(names, dropped)}: read, and in no element of the output.")
     panels = [
         _panel(trace, b, r, w) for b, r, w in zip(arguments, read, wanted, strict=True) if b.shape
     ]

@@ -19,16 +19,42 @@ if TYPE_CHECKING:
 Framework = Literal["numpy", "torch", "jax"]
 
 
+def framework_of(page: str) -> Framework:
+    """The framework that a page's process has started: the one in its name, if any."""
+    for framework in ("torch", "jax"):
+        if page.endswith(f"_{framework}"):
+            return framework
+    return "numpy"
+
+
+def is_of_the_machine(error: Exception) -> bool:
+    """Whether an error is about what is installed or running here, and no fault of the answer."""
+    if isinstance(error, ImportError | MemoryError | OSError):
+        return True
+    # The runtime's own errors have no type: "NRT: nrt_init failed", "NRT_FAIL_HOST_MEM_ALLOC".
+    return isinstance(error, RuntimeError) and "NRT" in str(error)
+
+
 def converted(value: Any, framework: Framework) -> Any:
-    """`value` as an array of the framework, if it is a NumPy array."""
+    """`value` as an array of the framework, if it is a NumPy array.
+
+    Tensors of PyTorch are on the XLA device where the Neuron SDK runs the kernels, and on the CPU
+    where the simulator does.
+    """
     if framework == "numpy" or not isinstance(value, np.ndarray):
         return value
     if framework == "torch":
         import torch
 
         if value.dtype.name == "bfloat16":  # which torch.from_numpy does not know
-            return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
-        return torch.from_numpy(value)
+            tensor = torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
+        else:
+            tensor = torch.from_numpy(value)
+        if kernels.backend == "nkisim":
+            return tensor
+        import torch_xla
+
+        return tensor.to(torch_xla.device())
     import jax.numpy as jnp
 
     return jnp.asarray(value)

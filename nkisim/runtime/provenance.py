@@ -59,6 +59,30 @@ def origin(program: Program, output: int, index: tuple[int, ...]) -> Origin:
     return Origin(writer, reads, undefined)
 
 
+def unused(program: Program) -> tuple[np.ndarray, ...]:
+    """For each argument, a boolean array of its shape: what is read of it, to no purpose.
+
+    True where an instruction reads the element and no element of an output depends on it: a tile
+    that was overwritten before anything was stored of it, say.
+    """
+    wanted: dict[int, np.ndarray] = {}
+    for buffer in program.output_buffers:
+        _flat(wanted, buffer)[:] = True
+    read: dict[int, np.ndarray] = {}
+    arguments = [t.buffer for t in program.trace.arguments]
+    numbers = {b.number for b in arguments}
+    for instr in reversed(program.instructions):
+        for tile in instr.tiles_in:
+            if tile.buffer.number in numbers:
+                where = instr.where_of(tile)
+                _want(read, tile, np.ones(tile.shape, bool) if where is None else where)
+        needed = [_needed(wanted, instr, t) for t in instr.outs]
+        if any(n is not None for n in needed):
+            for tile, part in zip(instr.tiles_in, _reads(instr, needed), strict=True):
+                _want(wanted, tile, part)
+    return tuple((_flat(read, b) & ~_flat(wanted, b)).reshape(b.shape) for b in arguments)
+
+
 def touched(instr: Instruction, tensor: Tensor) -> np.ndarray:
     """A boolean array of the shape of `tensor`'s buffer: what `instr` touches of it as `tensor`."""
     mark: dict[int, np.ndarray] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
+import ml_dtypes
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -78,11 +79,71 @@ def test_other_failures_say_what_they_are(candidate, says):
     assert says in verdict.message
 
 
-def test_nan_equals_nan_and_tolerance_is_off_by_default():
+def test_nan_equals_nan():
     with_nan = np.array([[np.nan, 1.0]], np.float32)
     assert check(lambda x: x, lambda x: x, with_nan)
-    assert not check(lambda x: x + np.float32(1e-6), lambda x: x, with_nan)
-    assert check(lambda x: x + np.float32(1e-6), lambda x: x, with_nan, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "right", "wrong"),
+    [
+        (np.float32, 1e-6, 1e-4),
+        (np.float16, 1e-3, 1e-2),
+        (ml_dtypes.bfloat16, 1e-2, 1e-1),
+        (ml_dtypes.float8_e5m2, 1e-1, 1.0),
+    ],
+)
+def test_the_tolerance_is_that_of_the_dtype(dtype, right, wrong):
+    x = np.full((2, 3), 0.5).astype(dtype)
+
+    def off_by(error):
+        return lambda a: (a.astype(np.float64) * (1 + error)).astype(dtype)
+
+    assert check(off_by(right), lambda a: a, x)
+    assert not check(off_by(wrong), lambda a: a, x)
+    assert not check(off_by(right), lambda a: a, x, rtol=0, atol=0) or dtype is not np.float32
+
+
+@pytest.mark.parametrize("digits", [7, 8, 9])
+def test_values_are_shown_with_digits_enough_to_differ(digits):
+    x = np.full((1, 2), 8 / 3)
+    verdict = check(lambda a: a + 10.0**-digits, lambda a: a, x, rtol=0, atol=0)
+    got, expected = re.search(
+        r"\[0, 0\]: ([\d.]+), and should be ([\d.]+)\.", verdict.message
+    ).groups()
+    assert got != expected
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ModuleNotFoundError("No module named 'torch_xla'"),
+        RuntimeError("NRT: nrt_init failed: Logical Neuron Core(s) not available"),
+        MemoryError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_is_not_the_answers_fault_is_raised_again(error):
+    def answer(x):
+        raise error
+
+    with pytest.raises(type(error)):
+        check(answer, double, X)
+
+
+def test_a_wrong_kernel_of_the_page_is_not_launched_on_a_device(monkeypatch):
+    @exercise(((3, 4),), lines=1, breaks="# too " + "far")
+    def twice(x):
+        return 2 * x
+
+    def answer(x):
+        return 2 * x  # too far
+
+    assert twice.check(answer)
+    monkeypatch.setattr(kernels, "backend", "neuronxcc")
+    verdict = twice.check(answer)
+    assert not verdict
+    assert "not launched" in verdict.message
 
 
 def test_integers_have_no_tolerance():
@@ -124,6 +185,22 @@ def test_a_kernel_is_followed_from_the_wrong_element_to_what_it_read():
     assert "It was computed from x[0, 2]." in text
     assert verdict.picture is not None
     assert "x[0, 2]" in verdict.picture.alt
+
+
+def test_what_is_read_to_no_purpose_is_named():
+    @nki.jit
+    def last_block_only(x):
+        y = nl.ndarray((4, 2), x.dtype, buffer=nl.shared_hbm)
+        total = nl.ndarray((4, 2), x.dtype, buffer=nl.sbuf)
+        for i in nl.sequential_range(3):
+            total[...] = nl.load(x[nl.ds(4 * i, 4), :])
+        nl.store(y, value=total)
+        return y
+
+    x = np.arange(24, dtype=np.float32).reshape(12, 2)
+    verdict = check(last_block_only, lambda x: x.reshape(3, 4, 2).sum(axis=0), x)
+    assert "It was computed from x[8, 0]." in verdict.details
+    assert "x[0:8, 0:2]: read, and in no element of the output." in verdict.details
 
 
 def test_the_solution_is_followed_when_it_reads_something_else():

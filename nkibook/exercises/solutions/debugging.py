@@ -9,10 +9,13 @@ import neuronxcc.nki.language as nl
 def best(x):
     rows, cols = x.shape
     y = nl.ndarray((rows, 1), dtype=x.dtype, buffer=nl.shared_hbm)
-    top = nl.full((rows, 1), nl.fp32.min, dtype=x.dtype)
-    for j in nl.sequential_range(cols // 8):
-        block = nl.load(x[:, nl.ds(j * 8, 8)])
-        top[...] = nl.maximum(top, nl.max(block, axis=1, keepdims=True))
+    top = nl.full((rows, 1), float("-inf"), dtype=x.dtype)
+    i_row, i_col = nl.mgrid[0:rows, 0:8]
+    for j in nl.sequential_range((cols + 7) // 8):
+        inside = j * 8 + i_col < cols
+        block = nl.load(x[i_row, j * 8 + i_col], mask=inside)
+        largest = nl.max(block, axis=1, keepdims=True, mask=inside)
+        top[...] = nl.maximum(top, largest)
     nl.store(y, value=top)
     return y
 
