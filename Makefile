@@ -14,6 +14,8 @@ export PYTHONHASHSEED := 0
 export JUPYTER_PREFER_ENV_PATH := 1
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 export IPYTHONDIR := $(CURDIR)/tools/.ipython
+# validation/ is not installed, and some pages show what is in it.
+export PYTHONPATH := $(CURDIR):$(PYTHONPATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help env book page test test-neuron lint format notebooks lab bench doctor shots lock clean distclean

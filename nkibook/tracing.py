@@ -6,11 +6,33 @@ part of a tensor each kernel instance touches. There is no such record on a Neur
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal
 
 import kernels
+
+if TYPE_CHECKING:
+    from nkisim.numerics.program import Program
+
+
+def program_of(kernel: Any, *args: Any) -> Program:
+    """What a launch of a kernel is traced to: its instructions and its outputs.
+
+    Args:
+        kernel: an NKI kernel bound to its grid, `kernel[2, 2]`.
+        *args: its arguments: arrays of any framework, on any device; only shapes and dtypes matter.
+
+    Raises:
+        RuntimeError: on a Neuron instance, where kernels leave no trace.
+    """
+    if kernels.backend != "nkisim":
+        raise RuntimeError(
+            f"the backend is {kernels.backend!r}, which keeps no trace of a kernel. Start Python "
+            "with NKI_BACKEND=nkisim in its environment, and nkisim runs the kernel."
+        )
+    from nkisim.runtime.profiling import spec_of
+
+    return kernel.specialize([spec_of(a) for a in args], {}).program
+
 
 Owner = tuple[int, ...] | int
 Tile = tuple[int, int, int, int, Owner]
@@ -23,8 +45,7 @@ def written_tiles(
 
     Args:
         kernel: an NKI kernel bound to its grid, `kernel[2, 2]`.
-        *args: its arguments: NumPy arrays, or anything NumPy can convert; only shapes and dtypes
-            matter.
+        *args: its arguments: arrays of any framework; only shapes and dtypes matter.
         output: which output of the kernel.
         by: whether a tile's owner is the program id, `(0, 1)`, or the number of the NeuronCore.
 
@@ -36,13 +57,7 @@ def written_tiles(
         RuntimeError: on a Neuron instance, where kernels leave no trace.
         ValueError: the output is not 2-D, or a store is not a rectangle.
     """
-    if kernels.backend != "nkisim":
-        raise RuntimeError(
-            f"the backend is {kernels.backend!r}, which keeps no trace of a kernel: draw the tiles "
-            "on a machine without the Neuron SDK, where nkisim runs the kernel."
-        )
-    arrays = [np.asarray(a) if hasattr(a, "shape") else a for a in args]
-    program = kernel.specialize(arrays, {}).program
+    program = program_of(kernel, *args)
     spec = program.outputs[output]
     if len(spec.shape) != 2:
         raise ValueError(

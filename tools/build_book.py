@@ -38,6 +38,7 @@ ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "JUPYTER_PREFER_ENV_PATH": "1",
     "IPYTHONDIR": str(ROOT / "tools/.ipython"),
+    "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),  # validation/
 }
 
 EXECUTED = ("kernels", "nkibook", "nkisim", "validation", "book/figures", "requirements.txt")

@@ -12,6 +12,7 @@ is replaced. A cell tagged `nbval-ignore-output` stores no output.
 import argparse
 import difflib
 import hashlib
+import os
 import re
 import sys
 from pathlib import Path
@@ -191,6 +192,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare the pairs, write nothing")
     parser.add_argument("sources", nargs="*", type=Path, help="default: all of notebooks/*.md")
     arguments = parser.parse_args()
+    # validation/ is not installed: as in the Makefile, for the notebooks' processes.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     sources = arguments.sources or sorted(NOTEBOOKS.glob("*.md"))
     if not sources:
         print(f"error: no .md files in {NOTEBOOKS}", file=sys.stderr)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-import kernels
+from nkibook.tracing import program_of
 
 # Up to so many rows and columns, an element read by one output carries its name.
 _LABELLED = 8
@@ -59,13 +59,7 @@ def window_reads(kernel: Any, *args: Any) -> Reads:
         RuntimeError: on a Neuron instance, where kernels leave no trace.
         ValueError: the kernel has not one reduction of a 5-dimensional pattern.
     """
-    if kernels.backend != "nkisim":
-        raise RuntimeError(
-            f"the backend is {kernels.backend!r}, which keeps no trace of a kernel: draw the "
-            "pattern on a machine without the Neuron SDK, where nkisim runs the kernel."
-        )
-    arrays = [np.asarray(a) if hasattr(a, "shape") else a for a in args]
-    instructions = kernel.specialize(arrays, {}).program.instructions
+    instructions = program_of(kernel, *args).instructions
     sums = [i for i in instructions if i.opcode == "tensor_reduce"]
     if len(sums) != 1 or sums[0].ins[0].ndim != 5:
         raise ValueError(

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-import kernels
 from nkibook.plots import COLORS, INK, Figure, show, subplots
 from nkibook.plots.figure import WIDTH, text_color
+from nkibook.tracing import program_of
 
 _TARGET, _PREDICTION = COLORS["blue"], COLORS["orange"]
 
@@ -190,10 +190,4 @@ def _outline(axes: Axes, box: Any, color: str, **look: Any) -> None:
 
 def _instructions(kernel: Any, *args: Any) -> list[Any]:
     """The instructions of a kernel's trace."""
-    if kernels.backend != "nkisim":
-        raise RuntimeError(
-            f"the backend is {kernels.backend!r}, which keeps no trace of a kernel: read it on a "
-            "machine without the Neuron SDK, where nkisim runs the kernel."
-        )
-    arrays = [np.asarray(a) if hasattr(a, "shape") else a for a in args]
-    return kernel.specialize(arrays, {}).program.instructions
+    return program_of(kernel, *args).instructions

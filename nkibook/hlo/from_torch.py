@@ -92,9 +92,9 @@ class _Copies:
 
     def copy(self, tensor: Any) -> Any:
         if tensor.device.type == "xla":
-            # What is pending on the tensor is the caller's, not a part of this graph.
-            self.xla._xla_sync_multi([tensor], [], True, False)
-            moved = tensor.detach().clone()
+            # What is pending on the tensor is the caller's, not a part of this graph. By way of the
+            # host: a copy on the device would be one more program to compile.
+            moved = tensor.detach().cpu().to(self.device)
         elif tensor.device.type == "cpu":
             moved = tensor.detach().to(self.device)
         else:

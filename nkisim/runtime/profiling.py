@@ -50,7 +50,7 @@ def profile(kernel: Callable | Kernel, /, *args: Any, **kwargs: Any) -> Timeline
 
 def trace_of(kernel: Callable | Kernel, /, *args: Any, **kwargs: Any) -> Specialization:
     """The kernel traced for the shapes and dtypes of its arguments."""
-    args, kwargs = map_leaves(_spec, (args, kwargs))
+    args, kwargs = map_leaves(spec_of, (args, kwargs))
     with _without_collection(), simulated():
         return as_kernel(kernel).specialize(args, kwargs, rolled=True)
 
@@ -86,7 +86,7 @@ def timeline(trace: Trace) -> Timeline:
     return Timeline(trace.name, machine, timing, found, len(trace.instructions))
 
 
-def _spec(leaf: Any) -> Any:
+def spec_of(leaf: Any) -> Any:
     """Shape and dtype of anything that has them; other arguments as they are."""
     if is_tensor_type(leaf):
         if leaf.shape is None or leaf.dtype is None:
