@@ -62,7 +62,6 @@ def _in_doubt(trace: Trace) -> set[_Tile]:
     first_read: dict[_Tile, int] = {}
     last_sum: dict[_Tile, int] = {}
     sums: dict[int, bool] = {}  # by the settings of an instruction, whether it accumulates
-    copies = trace.copies  # tensors from there on are like those that were traced
     tensor, psum = Engine.TENSOR, Space.PSUM
     for at, instr in enumerate(trace.instructions):
         settings = id(instr.attrs)
@@ -71,12 +70,10 @@ def _in_doubt(trace: Trace) -> set[_Tile]:
             accumulates = sums[settings] = _accumulates(instr)
         if accumulates:
             for t in instr.outs:
-                if t.buffer.number < copies:
-                    last_sum[_tile(t)] = at
+                last_sum[_tile(t)] = at
         if instr.engine is not tensor:
             for t in instr.tiles_in:
-                buffer = t.buffer
-                if buffer.space is psum and buffer.number < copies:
+                if t.buffer.space is psum:
                     first_read.setdefault(_tile(t), at)
     never = len(trace.instructions)
     buffers = trace.buffers

@@ -46,11 +46,11 @@ class Lifetimes(NamedTuple):
 
 def may_overflow(trace: Trace, space: Space) -> bool:
     """Whether a memory would be too small if all tiles lived as long as the loop iteration that
-    made them, in which they are used. Iterations that a rolled trace left out make the same."""
+    made them, in which they are used."""
     made: dict[tuple[int | None, tuple], int] = {}  # in each iteration of each instance, in bytes
     scopes: dict[int, tuple] = {}  # by identity of the loops that a tensor was made in
     room = _room(trace, space)
-    for b in trace.buffers[: trace.copies]:
+    for b in trace.buffers:
         if b.space is space and b.place is None:
             opened = scopes.get(id(b.loops))
             if opened is None:

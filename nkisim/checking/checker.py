@@ -168,18 +168,6 @@ class Checker:
         self.skips += 1
         self._memory_state.masked_off.update(t.buffer.number for t in outs)
 
-    def on_repeat(self, tensors: Tensor, like: Tensor) -> bool:
-        """Iterations that are not traced write `tensors`, as one that was traced wrote `like`.
-
-        Args:
-            tensors: what they write; in front of the axes of `like`, one or more that go over them.
-            like: a part of memory.
-
-        Returns:
-            Whether what is known of `like` tells all about `tensors`.
-        """
-        return self._memory_state.on_repeat(tensors, like)
-
     @property
     def leaves_gaps(self) -> bool:
         """Whether there may be tiles that were written in part."""

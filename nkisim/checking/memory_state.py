@@ -190,19 +190,9 @@ class MemoryState:
         part = self.written.part(tensor)
         return part if isinstance(part, bool) else bool(part.all())
 
-    def on_repeat(self, tensors: Tensor, like: Tensor) -> bool:
-        """See Checker.on_repeat."""
-        if not self.is_written(like):
-            return False
-        if tensors.covers_buffer:
-            self.written.add_all(tensors.buffer)
-        else:
-            self.written.note(tensors)
-        return True
-
     def partly_written(self) -> set[int]:
         """Numbers of the local buffers that are not, or not surely, written everywhere."""
-        whole, buffers = self.written.whole, self.trace.buffers[: self.trace.copies]
+        whole, buffers = self.written.whole, self.trace.buffers
         left = [b for b in buffers if b.number not in whole and b.role is Role.LOCAL]
         open_ = {b.number for b in left if not self.written.is_whole(b)}
         return open_ | self.scattered

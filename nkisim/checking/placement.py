@@ -161,14 +161,9 @@ def _overlap(trace: Trace, instr, mine: tuple[int, int], other: tuple[int, int])
     )
 
 
-def _traced(trace: Trace) -> list[Instruction]:
-    """The instructions that none is a copy of."""
-    return [i for i in trace.instructions if i.origin is None]
-
-
 def _mixed(trace: Trace) -> Iterator[PlacementError]:
     """A kernel that places tiles places all of them."""
-    for instr in _traced(trace):
+    for instr in trace.instructions:
         for t in instr.outs:
             buffer = t.buffer
             if (
@@ -191,7 +186,7 @@ def _mixed(trace: Trace) -> Iterator[PlacementError]:
 def _hidden_tiles(trace: Trace) -> Iterator[PlacementError]:
     """Instructions for which the compiler would need a tile of its own, once each kind."""
     seen: set[str] = set()
-    for instr in _traced(trace):
+    for instr in trace.instructions:
         error = _needs_hidden_tile(instr) if instr.opcode not in seen else None
         if error is not None:
             seen.add(instr.opcode)

@@ -138,7 +138,7 @@ class _Copies:
         ):
             return made_at, None
         outs = (*i.outs[:k], copy.instr.outs[0], *i.outs[k + 1 :])
-        rounding = i.moved(outs, i.ins, i.tiles_in, i.program, i.loops)
+        rounding = i.again(outs, i.ins, i.tiles_in, i.program, i.loops, i.location)
         key = made.form, copy.form
         form = self._forms.get(key)
         if form is None:

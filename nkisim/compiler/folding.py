@@ -4,19 +4,16 @@
 copy exists on hardware. Once the whole kernel is traced, and it is known that nothing else reads
 the tile, the load is made to write `t[i]` and the copy goes.
 
-Python's own loops leave no record, so a tile may come out of one, or from an iteration before. A
-rolled trace, which has them on record for a while, is none where iterations were left out of them.
+Python's own loops leave no record, so a tile may come out of one, or from an iteration before.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nkisim.errors import NotUniform
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.dtypes import F32, FLOATS
 from nkisim.ir.instruction import Engine, Instruction
@@ -26,16 +23,8 @@ if TYPE_CHECKING:
     from nkisim.ir.trace import Trace
 
 
-def fold_assignments(trace: Trace, rolled: Container[int] = ()) -> None:
-    """Take the copies that assignments left behind out of a trace, and change their writers.
-
-    Args:
-        trace: the trace.
-        rolled: numbers of the loops of which iterations were left out.
-
-    Raises:
-        NotUniform: a tile that is assigned was made in another iteration of one of them.
-    """
+def fold_assignments(trace: Trace) -> None:
+    """Take the copies that assignments left behind out of a trace, and change their writers."""
     instructions = trace.instructions
     copies = [i for i in instructions if i.attrs and "assign" in i.attrs]
     if not copies:
@@ -62,18 +51,12 @@ def fold_assignments(trace: Trace, rolled: Container[int] = ()) -> None:
         writer = instructions[positions[0]]
         if not _writes_only(writer, value, copy) or not _may_write(writer, value, target):
             continue
-        apart: set[int] = set()
         if writer.loops != copy.loops:
-            apart = {n for n, _ in {*writer.loops} ^ {*copy.loops}}
-            if not all(trace.loops[n].pythons for n in apart):
-                continue
+            continue
         between = touches[target.buffer.number]
         first = bisect_right(between, positions[0])
         if first != bisect_left(between, at):
             continue
-        for n in apart:
-            if n in rolled:
-                raise NotUniform("another iteration assigns a tile", trace.loops[n].location)
         writer.outs = tuple([target if t.same_elements(value) else t for t in writer.outs])
         moved = bisect_left(between, at)
         reads_it = moved and between[moved - 1] == positions[0]

@@ -276,7 +276,7 @@ class _Joins:
         if len(i.ins) > len(given):
             left = iter(given)
             ins = tuple([next(left) if isinstance(x, Tensor) else x for x in i.ins])
-        longer = i.moved((out,), ins, given, i.program, i.loops[:-1])
+        longer = i.again((out,), ins, given, i.program, i.loops[:-1], i.location)
         key = first.form, len(statement), out.form, *[t.form for t in tiles]
         form = self._longer.get(key)
         if form is None:

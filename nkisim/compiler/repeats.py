@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from nkisim.frontends.neuronxcc.tensors.index import Affine
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Role
@@ -64,8 +63,6 @@ def without_repeats(
                     break
         if form.shared is not None and i.loops and step.writes[0][0] not in version:
             key = (form.shared, *reads)
-            if form.computes:  # copies share the form of their origin, not its coordinates
-                key += tuple([x for x in i.ins if type(x) is Affine])
             if version:
                 for number, _ in reads:
                     if number in version:

@@ -254,19 +254,3 @@ def warn(error: KernelError) -> None:
     """Show `error` as a warning, placed at the kernel line."""
     place = error.location or Location("<nki>", 1, "")
     warnings.warn_explicit(str(error), NkiWarning, place.filename, place.lineno)
-
-
-class NotUniform(Exception):
-    """The iterations of a loop differ in more than their addresses, or may do
-    (nkisim.trace.rolling).
-
-    Attributes:
-        loop: the kernel line of the loop, or ~axis of the launch grid; None when it is not known.
-        brief: whether less of the loop was traced than usual, because an earlier execution had
-            shown its iterations to be alike.
-    """
-
-    def __init__(self, reason: str, loop: Location | int | None = None) -> None:
-        super().__init__(reason)
-        self.loop = loop
-        self.brief = False

@@ -56,8 +56,6 @@ class Instruction:
         location: the kernel line.
         engine_asked: whether the kernel asked for the engine, and left no choice.
         watched: whether its input is compared with the range of its function when it runs.
-        origin: the instruction that it is a copy of, in another iteration: they differ only in
-            which tiles of the same kind they touch, and in where the views start. Else None.
         undefined: of a transpose, which elements of its input nothing wrote; None for none. A
             product would spread what is there by chance, so that it is left out.
         model: one that was written down for operands of the same forms and types, if this one was
@@ -78,31 +76,12 @@ class Instruction:
     engine_asked: bool = False
     watched: bool = False
     tiles_in: tuple[Tensor, ...] = field(init=False)  # the tensors among `ins`
-    origin: Instruction | None = field(init=False, default=None)
     undefined: np.ndarray | None = field(init=False, default=None)
     model: Instruction | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         tiles = tuple([x for x in self.ins if isinstance(x, Tensor)])
         self.tiles_in = self.ins if len(tiles) == len(self.ins) else tiles
-
-    def moved(
-        self,
-        outs: tuple[Tensor, ...],
-        ins: tuple[Operand, ...],
-        tiles_in: tuple[Tensor, ...],
-        program: int,
-        loops: tuple,
-    ) -> Instruction:
-        """The same on other operands, by another instance or in another iteration."""
-        new = object.__new__(Instruction)
-        new.opcode, new.engine, new.attrs = self.opcode, self.engine, self.attrs
-        new.where, new.where_out = self.where, self.where_out
-        new.location, new.engine_asked, new.watched = self.location, self.engine_asked, self.watched
-        new.outs, new.ins, new.tiles_in = outs, ins, tiles_in
-        new.program, new.loops = program, loops
-        new.origin, new.undefined, new.model = self.origin or self, None, None
-        return new
 
     def again(
         self,
@@ -113,14 +92,22 @@ class Instruction:
         loops: tuple,
         location: Location | None,
     ) -> Instruction:
-        """The same on other operands, at another line of the kernel: no copy."""
+        """This instruction on other operands, in another place.
+
+        Args:
+            outs, ins: the operands, of the same types and forms.
+            tiles_in: the tensors among `ins`.
+            program: number of the SPMD instance.
+            loops: the loop iterations it is in.
+            location: the kernel line.
+        """
         new = object.__new__(Instruction)
         new.opcode, new.engine, new.attrs = self.opcode, self.engine, self.attrs
         new.where, new.where_out = self.where, self.where_out
         new.location, new.engine_asked, new.watched = location, self.engine_asked, self.watched
         new.outs, new.ins, new.tiles_in = outs, ins, tiles_in
         new.program, new.loops = program, loops
-        new.origin = new.undefined = None
+        new.undefined = None
         new.model = self.model or self
         return new
 
@@ -164,24 +151,11 @@ def touching(
 def picking(
     instructions: Iterable[Instruction], wanted: Callable[[Tensor], bool]
 ) -> Iterator[tuple[int, Instruction, Sequence[Tensor]]]:
-    """The instructions that have operands of some kind: (position, instruction, these operands).
-
-    Copies of one instruction are to be alike in that, so one of them is looked at.
-    """
-    known: dict[int, Callable[[Sequence], Sequence] | None] = {}  # by the origin of copies
+    """The instructions that have operands of some kind: (position, instruction, these operands)."""
     for at, i in enumerate(instructions):
-        if i.origin is None:
-            tiles: Sequence[Tensor] = [t for t in i.outs + i.tiles_in if wanted(t)]
-            if tiles:
-                yield at, i, tiles
-            continue
-        kind = id(i.origin)
-        if kind not in known:
-            there = [n for n, t in enumerate(i.outs + i.tiles_in) if wanted(t)]
-            known[kind] = picker(there) if there else None
-        pick = known[kind]
-        if pick is not None:
-            yield at, i, pick(i.outs + i.tiles_in)
+        tiles = [t for t in i.outs + i.tiles_in if wanted(t)]
+        if tiles:
+            yield at, i, tiles
 
 
 def picker(positions: list[int]) -> Callable[[Sequence], tuple]:

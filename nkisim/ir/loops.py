@@ -17,31 +17,9 @@ class Loop(NamedTuple):
     location: Location | None
 
     @property
-    def pythons(self) -> bool:
-        """Whether it is over Python's own `range`: on record only while a rolled trace is made."""
-        return self.kind == "range"
-
-    @property
     def is_unrolled(self) -> bool:
         """Whether the compiler unrolls it: its iterations may differ, and it opens no scope."""
-        return self.kind in ("static_range", "range")
-
-
-class Copied(NamedTuple):
-    """The iterations of a loop that are copies of one that was traced (see nkisim.trace.rolling).
-
-    Attributes:
-        indices: their loop indices.
-        last: of these, the last of each stretch that follows an iteration that was traced.
-        slopes: by number, for the tensors that they did not make and of which all that they use
-            moves alike: how far on each axis, from one index to the next.
-        mixed: numbers of the others that they use and did not make.
-    """
-
-    indices: set[int]
-    last: set[int]
-    slopes: dict[int, tuple[int, ...]]
-    mixed: set[int]
+        return self.kind == "static_range"
 
 
 class Declarations:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from typing import Any
 
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.grid import Grid
 from nkisim.ir.instruction import Instruction
-from nkisim.ir.loops import Copied, Loop
+from nkisim.ir.loops import Loop
 from nkisim.ir.memory import Buffer
 from nkisim.machine import TARGET, Machine
 
@@ -27,19 +26,12 @@ class Trace:
         result: what the kernel returned, with Tensors at the leaves.
         written_arguments: numbers of the argument buffers that the kernel writes.
         partly_written: numbers of the HBM buffers with elements that nothing writes.
-        loops: every loop execution; instructions and buffers name them by position. Those in copies
-            of an iteration have the numbers of the copied ones: the iterations around tell them
-            apart.
+        loops: every loop execution; instructions and buffers name them by position.
         hidden: numbers of the buffers that stand for state of the hardware.
         assigned: numbers of the buffers that only passed a result on to where it was assigned.
         machine: the NeuronCore generation traced for.
         strict_ranges: whether an input out of its function's range is an error when it runs.
         tells_apart: whether an instance asks for its nl.program_id; else all of them do the same.
-        copies: number of the first buffer that an iteration made which was copied, not traced (see
-            nkisim.trace.rolling). What holds for the copied one holds for these.
-        copied: by loop, its iterations that were.
-        echoes: numbers of buffers before those that another iteration has, too, which was found to
-            be the same. What holds for its buffers holds for these.
     """
 
     name: str
@@ -56,6 +48,3 @@ class Trace:
     machine: Machine = TARGET
     strict_ranges: bool = False
     tells_apart: bool = False
-    copies: int = sys.maxsize
-    copied: dict[int, Copied] = field(default_factory=dict)
-    echoes: set[int] = field(default_factory=set)

@@ -4,6 +4,6 @@ A consumer of the instruction stream, like execution and checks. `profile` is wh
 steps, each in a module: `build` makes the compiler's choices, with `fills`, `copies`, `repeats` and
 `joining`; `compute` and `dma` give each instruction its time; `allocation` places tiles in SBUF and
 PSUM; `dependences` and `regions` find what must wait for what; `scheduler` runs it all on the
-engines, and `steady` what repeats (`cycles`) in part; `timeline` holds the result. The numbers
-are in `nkisim.machine.timing`. All times are modelled; none is measured.
+engines; `timeline` holds the result. The numbers are in `nkisim.machine.timing`. All times are
+modelled; none is measured.
 """

@@ -7,16 +7,15 @@ import dataclasses
 import functools
 import inspect
 import logging
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from types import BuiltinFunctionType
+from collections.abc import Callable, Sequence
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from nkisim import checking
-from nkisim.errors import KernelError, Location, NotUniform, ParameterError
+from nkisim.errors import ParameterError
 from nkisim.frontends.neuronxcc.rules import annotations, compatibility, rewriting
 from nkisim.frontends.neuronxcc.rules.outputs import check_outputs
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
@@ -25,10 +24,9 @@ from nkisim.ir.grid import SINGLE, Grid, NeuronCores, SpmdDim
 from nkisim.machine import TARGET, Machine
 from nkisim.numerics.program import Program, TensorSpec
 from nkisim.runtime import debugging, frameworks
-from nkisim.trace.counting import FOLLOWED
-from nkisim.trace.guards import Guards
+from nkisim.trace import sources
+from nkisim.trace.guards import Guards, NotComparable, token
 from nkisim.trace.recent import Recent
-from nkisim.trace.rolled_loop import Closeness
 from nkisim.trace.tracer import Tracer, tracing
 
 _log = logging.getLogger("nkisim")
@@ -38,8 +36,8 @@ _GRID_ENTRIES = (int, NeuronCores, SpmdDim)
 _CONTAINERS = (tuple, list, dict)
 MODES = ("auto", "jax", "torchxla", "baremetal", "benchmark", "simulation", "trace")
 _NUMPY_MODES = frozenset({"baremetal", "benchmark", "simulation"})
-_KEPT = 250_000  # instructions of traces for profiles, which take more than 1 kB each
-_rolled = Recent(_KEPT)
+_KEPT = 250_000  # instructions of the traces that are kept, which take more than 1 kB each
+_kept = Recent(_KEPT)
 
 
 class Kernel:
@@ -71,6 +69,8 @@ class Kernel:
         self.options: frozenset[str] = frozenset()
         self.grid = SINGLE
         self.signature = inspect.signature(func)
+        if isinstance(func, FunctionType):
+            sources.keep_text(func.__code__)
         kinds = [p.kind for p in self.signature.parameters.values()]
         plain = all(k is inspect.Parameter.POSITIONAL_OR_KEYWORD for k in kinds)
         self._positional = len(kinds) if plain else -1
@@ -185,16 +185,12 @@ class Kernel:
                 outputs[o] = inputs[i]
         return special.rebuild(outputs)
 
-    def specialize(
-        self, args: Sequence[Any], kwargs: dict[str, Any], rolled: bool = False
-    ) -> Specialization:
+    def specialize(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Specialization:
         """The kernel traced for these arguments, from the cache when it was traced before.
 
         Args:
             args, kwargs: arrays or TensorSpecs for tensors; anything else is a constant. The
                 program's inputs are the tensors among them, in the order of `bind`.
-            rolled: iterations in the middle of long loops may be copies of one that was traced
-                (see nkisim.trace.rolling). The instructions are the same.
 
         Raises:
             KernelError: the kernel breaks a rule.
@@ -205,61 +201,16 @@ class Kernel:
         found = cache.traces.get(key) if key is not None else None
         if found is not None and found.guards.hold():
             cache.hits += 1
+            _kept.use(found, len(found.program.trace.instructions))
             return found
-        if rolled:
-            try:
-                return self._specialize_rolled(args, kwargs, key)
-            except Exception as error:  # also those of Python code that misses iterations
-                # Errors are those of the whole trace. What comes of it here only costs time.
-                expected = isinstance(error, (NotUniform, KernelError))
-                _log.info(
-                    "every iteration of %s is traced: %s",
-                    self.__name__,
-                    error,
-                    exc_info=not expected,
-                )
         cache.misses += 1
         special = Specialization(self, args, kwargs)
-        if key is not None:
+        if key is not None and special.guards.reason is None:
             cache.traces[key] = special
+            _kept.use(special, len(special.program.trace.instructions))
+        elif special.guards.reason is not None:
+            _log.info("%s is traced at each call: %s", self.__name__, special.guards.reason)
         return special
-
-    def _specialize_rolled(
-        self, args: Sequence[Any], kwargs: dict[str, Any], key: Any
-    ) -> Specialization:
-        """As `specialize`, without the iterations in the middle of long loops where that is
-        possible. Raises whatever comes of it, and NotUniform."""
-        cache = self._cache
-        found = cache.rolled.get(key) if key is not None else None
-        if found is not None and found.guards.hold():
-            _rolled.use(found, len(found.program.trace.instructions))
-            return found
-        closeness: dict[Location | int, Closeness] = {}
-        while True:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                try:
-                    found = Specialization(self, args, kwargs, closeness)
-                    break
-                except NotUniform as error:
-                    closer = Closeness.FIVE if error.brief else Closeness.WHOLE
-                    if error.loop is None or closeness.get(error.loop, -1) >= closer:
-                        raise
-                    closeness[error.loop] = closer
-                    is_axis = isinstance(error.loop, int)
-                    _log.info(
-                        "%s is traced again, with %s iterations of %s: %s",
-                        self.__name__,
-                        "five" if error.brief else "all",
-                        f"grid axis {~error.loop}" if is_axis else f"the loop at {error.loop}",
-                        error,
-                    )
-        for w in caught:
-            warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
-        if key is not None:
-            cache.rolled[key] = found
-            _rolled.use(found, len(found.program.trace.instructions))
-        return found
 
     def cache_info(self) -> CacheInfo:
         """How often calls found the kernel traced, on any grid; named as in functools.lru_cache."""
@@ -269,12 +220,11 @@ class Kernel:
         """Identity of a specialisation; None when a constant cannot be compared."""
         if debugging.wanted(self.func):
             return None
-        key = (self.grid, checking.settings_key(), _signature((tuple(args), kwargs)))
         try:
-            hash(key)
-        except TypeError:
+            arguments = _signature((tuple(args), kwargs))
+        except NotComparable:
             return None
-        return key
+        return self.grid, checking.settings_key(), arguments
 
     def __repr__(self) -> str:
         return f"<nki kernel {self.__name__}[{self.grid}]>"
@@ -295,12 +245,11 @@ class CacheInfo(NamedTuple):
 
 
 class _TraceCache:
-    """Traces of a kernel by what they are specialised to, and how often that helped. Rolled ones
-    are there while `_rolled` keeps them, or somebody else."""
+    """Traces of a kernel by what they are specialised to, and how often that helped. They are there
+    while `_kept` keeps them, or somebody else."""
 
     def __init__(self) -> None:
-        self.traces: dict[Any, Specialization] = {}
-        self.rolled: WeakValueDictionary[Any, Specialization] = WeakValueDictionary()
+        self.traces: WeakValueDictionary[Any, Specialization] = WeakValueDictionary()
         self.hits = self.misses = 0
 
 
@@ -316,33 +265,22 @@ class Specialization:
     Args:
         kernel: the kernel.
         args, kwargs: as for `Kernel.specialize`.
-        closeness: see `nkisim.trace.tracer.Tracer`.
     """
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        closeness: Mapping[Location | int, Closeness] | None = None,
-    ) -> None:
+    def __init__(self, kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         # In no cycle with the traces: millions of objects would wait for the garbage collector.
         self.kernel = kernel._retraced()
-        self.guards = Guards(kernel.func, ignored=FOLLOWED)
         bound = kernel.signature.bind(*args, **kwargs)
         self.constants = {
             name: value for name, value in bound.arguments.items() if not _holds_tensors(value)
         }
-        for value in self.constants.values():
-            self.guards.watch(value)
+        self.guards = Guards(kernel.func, self.constants.values())
         names = _leaf_names(bound.arguments)
         as_sdk = kernel.mode == "simulation"
         # Without the middle end nobody reorders what is written down.
         as_written = "skip_middle_end_transformations" in kernel.options
         checker = checking.Checker(as_sdk, as_written)
-        tracer = Tracer(
-            kernel.__name__, kernel.grid, checker, kernel.machine, closeness, self.guards
-        )
+        tracer = Tracer(kernel.__name__, kernel.grid, checker, kernel.machine)
         tracer.direct = "force_auto_alloc" not in kernel.options
         tensors = [v for v in leaves((args, kwargs)) if isinstance(v, _TENSORS)]
         if all(isinstance(v, np.ndarray) for v in tensors):
@@ -484,13 +422,13 @@ def _signature(value: Any) -> Any:
     """A hashable description of arguments: shapes and dtypes of tensors, values of the rest."""
     if isinstance(value, _TENSORS):
         return ("tensor", tuple(value.shape), value.dtype)
-    if isinstance(value, (tuple, list)):
-        return (type(value), tuple(_signature(v) for v in value))
-    if isinstance(value, dict):
-        return (dict, tuple((k, _signature(v)) for k, v in value.items()))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = ((f.name, _signature(getattr(value, f.name))) for f in dataclasses.fields(value))
-        return (type(value), tuple(parts))
-    if isinstance(value, float) and value == 0:
-        return (type(value), str(value))  # 0.0 == -0.0, but they are two constants
-    return (type(value), value)
+    if _holds_tensors(value):
+        if isinstance(value, dict):
+            parts = [(token(k), _signature(v)) for k, v in value.items()]
+        elif isinstance(value, (tuple, list)):
+            parts = [_signature(v) for v in value]
+        else:  # a dataclass
+            fields = dataclasses.fields(value)
+            parts = [(f.name, _signature(getattr(value, f.name))) for f in fields]
+        return type(value), tuple(parts)
+    return token(value)

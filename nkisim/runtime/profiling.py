@@ -20,15 +20,12 @@ from nkisim.numerics.program import TensorSpec
 from nkisim.report.timeline import Core, Timeline
 from nkisim.runtime.kernel import Kernel, Specialization, as_kernel, map_leaves
 from nkisim.schedule.allocation import spill
-from nkisim.schedule.steady import schedule
+from nkisim.schedule.scheduler import schedule
 from nkisim.schedule.touches import Touches
 
 
 def profile(kernel: Callable | Kernel, /, *args: Any, **kwargs: Any) -> Timeline:
     """Model how long a kernel takes and why. Nothing is executed.
-
-    Iterations in the middle of long loops are not traced when they repeat the first ones at
-    addresses that grow evenly: see nkisim.trace.rolling.
 
     Args:
         kernel: a kernel, a kernel bound to a launch grid (`kernel[2, 2]`), or a function.
@@ -52,7 +49,7 @@ def trace_of(kernel: Callable | Kernel, /, *args: Any, **kwargs: Any) -> Special
     """The kernel traced for the shapes and dtypes of its arguments."""
     args, kwargs = map_leaves(spec_of, (args, kwargs))
     with _without_collection(), simulated():
-        return as_kernel(kernel).specialize(args, kwargs, rolled=True)
+        return as_kernel(kernel).specialize(args, kwargs)
 
 
 def timeline(trace: Trace) -> Timeline:
@@ -82,7 +79,7 @@ def timeline(trace: Trace) -> Timeline:
                 without, others = spill(fewer, Touches.of(fewer), machine, timing)
                 if without < spilled:
                     work, spilled, touches = fewer, without, others
-            found.append(Core(work, schedule(work, machine, timing, touches), spilled))
+            found.append(Core(work, schedule(work, machine, timing, touches=touches), spilled))
     return Timeline(trace.name, machine, timing, found, len(trace.instructions))
 
 

@@ -2,8 +2,8 @@
 
 What only one engine can do runs there. A free choice goes to the engine with less to do in all.
 Loads are compared in steps, sixteen for one of the tasks that there is most of: so a loop comes to
-make the same choices again and again, which `nkisim.schedule.steady` makes use of. Where by then
-one engine is really ahead of another, that is put right.
+make the same choices again and again. Where by then one engine is really ahead of another, that is
+put right.
 """
 
 from __future__ import annotations

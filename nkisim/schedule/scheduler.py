@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from nkisim.ir.instruction import Engine
 from nkisim.machine import Machine
 from nkisim.machine.timing import Timing
-from nkisim.schedule.allocation import Pool, capacities
+from nkisim.schedule.allocation import Pool, Residence, capacities
 from nkisim.schedule.dependences import Dependences
 from nkisim.schedule.dma import Transfer
 from nkisim.schedule.engines import ENGINES, MEMORIES, Job, assign_engines
 from nkisim.schedule.regions import ORDER, READ
 from nkisim.schedule.tasks import Work
+from nkisim.schedule.touches import Touches
 
 # Engines that may have to wait for a memory port. While one waits, it looks for another instruction
 # only when it was to be woken anyway, so none of its wakes is left out.
@@ -61,7 +62,11 @@ class Schedule:
 
 
 def schedule(
-    work: Work, machine: Machine, timing: Timing, dependences: Dependences | None = None
+    work: Work,
+    machine: Machine,
+    timing: Timing,
+    dependences: Dependences | None = None,
+    touches: Touches | None = None,
 ) -> Schedule:
     """Run the tasks of one core on its engines.
 
@@ -69,16 +74,14 @@ def schedule(
         work: the tasks.
         machine, timing: the tables to run them by.
         dependences: of these tasks, if they are known.
+        touches: the memory that the tasks touch, if it is known and the dependences are not.
     """
-    known = dependences or Dependences.of(work, timing.dma.in_flight)
-    return simulate(work, assign_engines(work), machine, timing, known)
-
-
-def simulate(
-    work: Work, jobs: list[Job], machine: Machine, timing: Timing, dependences: Dependences
-) -> Schedule:
-    """The same, once it is known which engine runs each task."""
-    return _Run(work, jobs, machine, timing, dependences).run()
+    if dependences is None:
+        touches = touches or Touches.of(work)
+        if work.residence is None:
+            work.residence = Residence.of(work, touches)
+        dependences = Dependences.of(work, timing.dma.in_flight, touches)
+    return _Run(work, assign_engines(work), machine, timing, dependences).run()
 
 
 class _Run:

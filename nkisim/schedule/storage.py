@@ -7,12 +7,11 @@ their addresses do.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count, product
 
 import numpy as np
 
-from nkisim.frontends.neuronxcc.tensors.index import Affine
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Buffer, Placed, Space, c_strides
@@ -41,7 +40,6 @@ class Form:
         label: what it does.
         reads, writes: its operands on tensors.
         shared: the number of its computation, if a later iteration may share it.
-        computes: whether an operand is computed from coordinates, other ones in each copy.
         fills: whether it fills a whole tile.
         like: an earlier form that takes the same time, if there is one: with other numbers as
             operands.
@@ -49,7 +47,7 @@ class Form:
     """
 
     __slots__ = (
-        "computes", "fills", "instr", "label", "like", "plan", "reads", "shared", "writes"
+        "fills", "instr", "label", "like", "plan", "reads", "shared", "writes"
     )  # fmt: skip
 
     def __init__(self, instr: Instruction, reads: list[_Operand], writes: list[_Operand]) -> None:
@@ -58,7 +56,6 @@ class Form:
         self.reads = reads
         self.writes = writes
         self.shared: int | None = None
-        self.computes = any(type(x) is Affine for x in instr.ins)
         self.fills = False
         self.like: Form | None = None
         self.plan: object = None
@@ -107,26 +104,24 @@ class Storage:
 
     def steps(self, instrs: Sequence[Instruction]) -> list[Step]:
         """Number what `instrs` touch. To be called once, before anything else."""
-        origins = [i.origin or i for i in instrs]
-        forms = self._forms(dict.fromkeys(origins))
         accesses = self._accesses
         return [
             Step(i, form, accesses(i.tiles_in, form.reads), accesses(i.outs, form.writes))
-            for i, form in zip(instrs, map(forms.__getitem__, origins), strict=True)
+            for i, form in zip(instrs, self._forms(instrs), strict=True)
         ]
 
-    def _forms(self, instrs: Collection[Instruction]) -> dict[Instruction, Form]:
-        """The forms of instructions that are no copies."""
+    def _forms(self, instrs: Sequence[Instruction]) -> list[Form]:
+        """The form of each instruction."""
         alike: dict[object, Instruction] = {}
         firsts = [alike.setdefault(_look(i), i) for i in instrs]
         if any(map(_is_special, alike.values())):
             self._look_at_blocks(instrs)
-            return {i: self._form(i) for i in instrs}
+            return [self._form(i) for i in instrs]
         forms = {i: self._form(i) for i in alike.values()}
-        return dict(zip(instrs, map(forms.__getitem__, firsts), strict=True))
+        return list(map(forms.__getitem__, firsts))
 
     def _form(self, i: Instruction) -> Form:
-        """The form of an instruction that is no copy: that of another one like it, if there is."""
+        """The form of an instruction: that of another one like it, if there is."""
         reads = list(map(self._operand, count(), i.tiles_in))
         writes = list(map(self._operand, count(), i.outs))
         scalars = ()
@@ -151,10 +146,7 @@ class Storage:
         return found
 
     def _look_at_blocks(self, instrs: Iterable[Instruction]) -> None:
-        """Find out which tensors are one piece, and which tiles share memory.
-
-        Copies of a tensor are used in the same ways, so those of an instruction are left out.
-        """
+        """Find out which tensors are one piece, and which tiles share memory."""
         placed: dict[int, Buffer] = {}
         for i in instrs:
             for t in i.outs + i.tiles_in:

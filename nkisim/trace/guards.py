@@ -1,198 +1,474 @@
-"""What a trace assumed about the world outside its arguments.
+"""What a trace read of Python besides tensors, to tell whether a new trace would be the same.
 
-A kernel may read module constants and closure variables while it is traced. A cached trace is valid
-only as long as those have the same values, so they are written down and compared before the trace
-is used again; so is what objects hold that are arguments (nkisim.trace.snapshots tells how values
-are
-compared). Looking has bounds, or a closure over one object of a large library would cost more than
-the launch: _MANY functions, classes, objects and containers, nearest first.
+A kernel may read module constants, closure variables, objects and functions while it is traced,
+and a later call may replay the trace only if all of that is unchanged. So everything that the
+kernel and the functions it reaches may read is compared: plain data by value and at its full size
+(large arrays by a hash), functions, classes and modules by identity together with what they read
+in turn.
+
+It fails closed. Where something cannot be compared (an iterator, the clock, a file, an object of a
+C extension), where the trace itself changed what it read, or where there is too much of it, the
+trace is not replayed: each call traces the kernel anew.
 """
 
 from __future__ import annotations
 
+import builtins
+import dis
 import functools
-from collections import deque
-from collections.abc import Callable
-from types import CodeType, FunctionType, ModuleType
-from typing import Any
-
-from nkisim.trace.effects import changes_variables, defines_functions
-from nkisim.trace.snapshots import (
-    BY_VALUE,
-    LIBRARIES,
-    MUTABLE,
-    Copier,
-    Identity,
-    called_with,
-    entries,
-    is_looked_into,
-    is_unchanged,
-    package,
+import hashlib
+import sys
+from collections import OrderedDict, deque, namedtuple
+from collections.abc import Callable, Iterable, Mapping
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    EllipsisType,
+    FunctionType,
+    GetSetDescriptorType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+    NoneType,
 )
+from typing import Any, NamedTuple
+
+import numpy as np
 
 _MISSING = object()
+_MOST = 100_000  # values that are compared at each call; of more, the kernel is traced again
+_HASHED = 2**12  # bytes from which an array is compared by a hash
+
+# Of these the value is all there is. Their types are compared as well: 1, 1.0 and True are equal.
+_EXACT = frozenset({bool, int, str, bytes, NoneType, EllipsisType})
+_BY_TEXT = frozenset({float, complex, slice, range, np.dtype})  # 0.0 equals -0.0, and nan nothing
+_QUICK = frozenset({int, str, NoneType})  # no two of these types are equal
+_LISTS = frozenset({tuple, list, set, frozenset, deque})
+_DICTS = frozenset({dict, OrderedDict, MappingProxyType})
+# Classes of the reader's may add attributes to these, and nothing else to what is compared.
+_LAYOUTS = (tuple, list, set, frozenset, dict, int, float, str, bytes, object)
+
+# Whose functions and classes are what they are: what a call gives follows from its arguments.
+_PURE = frozenset(
+    {"nkisim", "neuronxcc", "numpy", "ml_dtypes", "math", "cmath", "builtins"}
+    | {"operator", "_operator", "itertools", "functools", "_functools", "collections", "numbers"}
+    | {"_collections", "_collections_abc", "abc", "_abc", "enum", "dataclasses", "types", "typing"}
+)
+_OPAQUE = frozenset({"nkisim", "neuronxcc", "ml_dtypes"})  # whose objects nobody changes
+# What is not: it reads what is not compared.
+_IMPURE = frozenset(
+    {"open", "input", "eval", "exec", "compile", "globals", "locals", "vars", "dir", "id"}
+    | {"__import__", "breakpoint", "memoryview"}
+)
+_IMPURE_NUMPY = frozenset(
+    {"load", "loadtxt", "genfromtxt", "fromfile", "memmap", "random", "save", "geterr", "lib"}
+)
 _CACHED = type(functools.lru_cache(repr))
-_MANY = 256  # functions, classes, objects and containers that are looked at
+_FIELD = type(vars(namedtuple("_Pair", "x"))["x"])
+_DESCRIPTORS = (GetSetDescriptorType, MemberDescriptorType, _FIELD)
+_AROUND_FUNCTIONS = (property, staticmethod, classmethod, functools.cached_property)
+
+
+class NotComparable(Exception):
+    """A value of which nobody can tell whether it is still what it was."""
+
+
+class Same:
+    """Equal for one and the same object only, which it keeps alive."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Same and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def token(value: Any, referred: list[Any] | None = None) -> Any:
+    """A hashable object that is equal for values of which a trace would be the same.
+
+    Args:
+        value: anything.
+        referred: receives the functions, classes and modules inside, which the token names by
+            identity only.
+
+    Raises:
+        NotComparable: there is no such object.
+    """
+    kind = type(value)
+    if kind in _EXACT:
+        return kind, value
+    return _Tokens([] if referred is None else referred).of(value)
+
+
+class _Tokens:
+    """Makes the token of one value. What occurs in it several times is looked at once."""
+
+    def __init__(self, referred: list[Any]) -> None:
+        self._referred = referred
+        self._seen: dict[int, tuple[int, Any]] = {}  # with the values, which keeps their ids
+        self._left = _MOST
+
+    def of(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _EXACT:
+            return kind, value
+        if kind in _BY_TEXT or isinstance(value, np.dtype):
+            return kind, repr(value)
+        if isinstance(value, np.generic):
+            return kind, str(value.dtype), value.tobytes()
+        if _is_referred(value):
+            self._referred.append(value)
+            return Same(value)
+        at = self._seen.get(id(value))
+        if at is not None:
+            return "seen", at[0]
+        self._seen[id(value)] = len(self._seen), value
+        self._left -= 1
+        if self._left < 0:
+            raise NotComparable("there is too much to compare")
+        if kind is np.ndarray:
+            return self._array(value)
+        if kind in _LISTS:
+            return self._list(kind, value)
+        if kind in _DICTS:
+            return kind, self._list(list, [*value]), self._list(list, [*value.values()])
+        if kind is MethodType:
+            return kind, self.of(value.__func__), self.of(value.__self__)
+        if kind is functools.partial:
+            return kind, self.of(value.func), self.of(value.args), self.of(value.keywords)
+        if isinstance(value, BuiltinFunctionType):
+            return kind, value.__name__, self.of(value.__self__)
+        return self._object(value)
+
+    def _list(self, kind: type, value: Iterable[Any]) -> Any:
+        entries = tuple(value)
+        if len(entries) > 8 and _QUICK.issuperset(map(type, entries)):
+            return kind, entries
+        self._left -= len(entries)
+        return kind, tuple([self.of(x) for x in entries])
+
+    @staticmethod
+    def _array(value: np.ndarray) -> Any:
+        if value.dtype.hasobject:
+            raise NotComparable("an array of objects")
+        data = value.tobytes()
+        if len(data) > _HASHED:
+            data = hashlib.blake2b(data).digest()
+        return np.ndarray, str(value.dtype), value.shape, value.strides, data
+
+    def _object(self, value: Any) -> Any:
+        """The token of an instance of a class: its attributes, and what its builtin base holds."""
+        cls = type(value)
+        if package(cls) in _OPAQUE:
+            self._referred.append(value)
+            return Same(value)
+        base, readers = _layout(cls)
+        self._referred.append(cls)
+        held: list[Any] = []
+        if issubclass(base, dict):
+            held = [*dict.keys(value), *dict.values(value)]
+        elif issubclass(base, (tuple, list, set, frozenset)):
+            held = list(base.__iter__(value))
+        elif base is not object:
+            held = [base.__repr__(value)]
+        for name, read in readers:
+            try:
+                held += [name, read(value)]
+            except AttributeError:  # a slot that is empty
+                held += [name, _MISSING]
+        return Same(cls), self._list(list, [None if x is _MISSING else x for x in held])
+
+
+def _is_referred(value: Any) -> bool:
+    """Whether it is compared by identity, and by what it reads in turn (see Guards)."""
+    if isinstance(value, BuiltinFunctionType):
+        return value.__self__ is None or isinstance(value.__self__, ModuleType)
+    return isinstance(
+        value,
+        (FunctionType, ModuleType, type, np.ufunc, _CACHED, *_AROUND_FUNCTIONS, *_DESCRIPTORS),
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _layout(cls: type) -> tuple[type, tuple[tuple[str, Callable[[Any], Any]], ...]]:
+    """The builtin type that objects of a class extend, and what reads their attributes.
+
+    Raises:
+        NotComparable: they hold more than that, somewhere in C.
+    """
+    base = next(b for b in _LAYOUTS if issubclass(cls, b))
+    readers: list[tuple[str, Callable[[Any], Any]]] = []
+    slots = 0
+    for part in cls.__mro__:
+        for name, member in vars(part).items():
+            if part in _LAYOUTS or part.__module__ == "builtins":
+                continue
+            if isinstance(member, MemberDescriptorType):
+                readers.append((name, member.__get__))
+                slots += 1
+            elif name == "__dict__" and isinstance(member, GetSetDescriptorType):
+                readers.append((name, member.__get__))
+    extra = slots + (cls.__dictoffset__ > 0) + (cls.__weakrefoffset__ > 0)
+    word = object.__basicsize__ // 2
+    if cls.__basicsize__ > base.__basicsize__ + extra * word:
+        raise NotComparable(f"{cls.__name__} is not a class of Python")
+    return base, tuple(readers)
 
 
 class Guards:
-    """The globals, closure variables, defaults and attributes that functions, and those that they
-    call, read.
-
-    Attributes:
-        may_change: whether the functions may change any of it themselves.
-        has_helpers: whether there is more than one function.
+    """Everything that a function, and what it reaches, may read when it is called.
 
     Args:
-        functions: the functions.
-        ignored: types whose values are all taken for the same.
+        function: a function, or another callable.
+        arguments: what it is called with, besides tensors.
+
+    Attributes:
+        reason: why that cannot be compared; None where it can.
     """
 
-    def __init__(self, *functions: Callable, ignored: tuple[type, ...] = ()) -> None:
-        self.may_change = self.has_helpers = False
-        self._roots: list[Callable] = list(functions)
-        self._arguments: list[Any] = []
-        self._code: set[CodeType] = set()
-        self._watched: dict[tuple[int, str], tuple[dict, str, Any]] = {}  # by namespace, and name
+    def __init__(self, function: Callable, arguments: Iterable[Any] = ()) -> None:
+        self.reason: str | None = None
+        self._variables: list[tuple[Mapping, str, Any]] = []
+        self._classes: list[tuple[Mapping, tuple[str, ...]]] = []  # the names of their members
         self._cells: list[tuple[Any, Any]] = []
-        self._held: list[tuple[Any, Any]] = []  # what may change and stay the same object
-        self._made_of: list[tuple[FunctionType, tuple]] = []  # code and defaults of functions
-        self._seen: dict[int, Any] = {}  # with the values, so that no other one gets their ids
-        self._ignored = ignored
-        self._copier = Copier(ignored)
-        self._next = deque(functions)  # the nearest to the kernel first
-        self._visit_all()
+        self._functions: list[tuple[FunctionType, tuple]] = []
+        self._values: list[tuple[Any, Any]] = []  # what may change and stay one object: its token
+        try:
+            referred: list[Any] = [function]
+            for value in arguments:
+                token(value, referred)
+            _Reach(self).visit_all(referred)
+        except NotComparable as error:
+            self.reason = str(error)
 
     def hold(self) -> bool:
-        """Whether every watched variable still has the value it had."""
-        return all(
-            self._is_unchanged(space.get(name, _MISSING), then)
-            for space, name, then in self._watched.values()
-        ) and (
-            all(self._is_unchanged(_content(cell), then) for cell, then in self._cells)
-            and all(self._is_unchanged(value, then) for value, then in self._held)
-            and all(
-                now is part
-                for func, parts in self._made_of
-                for now, part in zip(_made_of(func), parts, strict=True)
-            )
-        )
-
-    def watch(self, value: Any) -> None:
-        """Watch an argument, such as an object with settings, and the functions in it."""
-        if not isinstance(value, BY_VALUE):
-            self._arguments.append(value)
-            # By a copier of its own: what functions reach may have used up the other one.
-            self._held.append((value, Copier(self._ignored).copy(value)))
-            self._next.append(value)
-            self._visit_all()
+        """Whether a trace made now would read what it read when the guards were made."""
+        if self.reason is not None:
+            return False
+        for space, name, then in self._variables:
+            now = space.get(name, _MISSING)
+            if now is not then and not _equal(now, then):
+                return False
+        for cell, then in self._cells:
+            now = _content(cell)
+            if now is not then and not _equal(now, then):
+                return False
+        for function, then in self._functions:
+            if any([a is not b for a, b in zip(_parts(function), then, strict=True)]):
+                return False
+        for members, names in self._classes:
+            if tuple(members) != names:
+                return False
+        try:
+            return all(token(value) == then for value, then in self._values)
+        except NotComparable:
+            return False
 
     def settle(self) -> None:
-        """After tracing: what the trace itself changed is its state, not an assumption."""
+        """To be called after tracing: a trace that has changed what it read is not replayed."""
+        if self.reason is None and not self.hold():
+            self.reason = "the trace has changed what it reads"
 
-        def settled(now: Any, then: Any) -> Any:
-            return then if self._is_unchanged(now, then) else Identity(now)
 
-        self._watched = {
-            key: (space, name, settled(space.get(name, _MISSING), then))
-            for key, (space, name, then) in self._watched.items()
+class _Reach:
+    """Walks over what functions may read, and puts it into guards.
+
+    Args:
+        guards: where it goes.
+    """
+
+    def __init__(self, guards: Guards) -> None:
+        self._guards = guards
+        self._seen: dict[int, Any] = {}
+        self._names: set[str] = set()  # that any of the functions looks up
+        self._modules: list[ModuleType] = []
+        self._watched: set[tuple[int, str]] = set()
+        self._asks_by_name = False
+        self._next: deque[Any] = deque()
+
+    def visit_all(self, values: Iterable[Any]) -> None:
+        self._next.extend(values)
+        while self._next:
+            while self._next:
+                if len(self._seen) > _MOST:
+                    raise NotComparable("there is too much to compare")
+                self._visit(self._next.popleft())
+            for module in self._modules:  # whoever looks a name up may have got the module
+                for name in self._names & vars(module).keys():
+                    self._watch(vars(module), module, name)
+        if self._asks_by_name and self._modules:
+            raise NotComparable("getattr may read any variable of a module")
+
+    def _visit(self, value: Any) -> None:
+        if type(value) in _EXACT or id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, FunctionType):
+            if package(value) not in _PURE:
+                self._function(value)
+        elif isinstance(value, ModuleType):
+            if package(value) not in _PURE:
+                self._modules.append(value)
+        elif isinstance(value, type):
+            self._class(value)
+        elif isinstance(value, BuiltinFunctionType) and _is_referred(value):
+            top = (value.__module__ or "").partition(".")[0]
+            if top not in _PURE or value.__name__ in _IMPURE or _is_random(value):
+                raise NotComparable(f"{value.__name__} reads what is not compared")
+        elif isinstance(value, _CACHED):
+            self._next.append(value.__wrapped__)
+        elif isinstance(value, property):
+            self._next += [value.fget, value.fset]
+        elif isinstance(value, _AROUND_FUNCTIONS):
+            self._next.append(getattr(value, "func", None) or value.__func__)
+        elif isinstance(value, (np.ufunc, *_DESCRIPTORS)):
+            pass
+        elif package(type(value)) in _OPAQUE:
+            self._next.append(getattr(value, "func", None))  # of a kernel
+        else:
+            referred: list[Any] = []
+            self._guards._values.append((value, token(value, referred)))
+            self._next += referred
+
+    def _class(self, cls: type) -> None:
+        if package(cls) in _PURE:
+            if _is_random(cls):
+                raise NotComparable(f"{cls.__name__} reads what is not compared")
+            return
+        members = {
+            name: member
+            for name, member in vars(cls).items()
+            if not (name.startswith("__") and name.endswith("__")) or _is_referred(member)
         }
-        self._cells = [(cell, settled(_content(cell), then)) for cell, then in self._cells]
-        self._held = [(value, settled(value, then)) for value, then in self._held]
+        members.pop("_abc_impl", None)  # which remembers answers of isinstance
+        self._guards._classes.append((vars(cls), tuple(vars(cls))))
+        for name, member in members.items():
+            if isinstance(member, BuiltinFunctionType) or not _is_python(member):
+                raise NotComparable(f"{cls.__name__}.{name} is not a function of Python")
+            self._watch(vars(cls), cls, name)
+        self._next += [*cls.__bases__, type(cls)]
 
-    def again(self) -> Guards:
-        """The same, as it is now."""
-        new = Guards(*self._roots, ignored=self._ignored)
-        for value in self._arguments:
-            new.watch(value)
-        return new
+    def _function(self, function: FunctionType) -> None:
+        code = function.__code__
+        self._guards._functions.append((function, _parts(function)))
+        self._next += [function.__defaults__, function.__kwdefaults__]
+        if function.__dict__:
+            self._next.append(function.__dict__)
+        for cell in function.__closure__ or ():
+            content = _content(cell)
+            self._guards._cells.append((cell, content))
+            if content is not _MISSING:
+                self._next.append(content)
+        space = function.__globals__
+        found = _names(code)
+        self._names |= found.variables | found.attributes
+        for name in found.variables:
+            self._watch(space, space, name)
+            if name not in space and hasattr(builtins, name):
+                if name in _IMPURE:
+                    raise NotComparable(f"{name} reads what is not compared")
+                self._asks_by_name |= name == "getattr"
+        for name, attribute in found.pairs:
+            module = space.get(name)
+            of_numpy = isinstance(module, ModuleType) and package(module) == "numpy"
+            if of_numpy and (attribute in _IMPURE_NUMPY or "random" in module.__name__):
+                raise NotComparable(f"numpy.{attribute} reads what is not compared")
+        for name in found.imported:
+            if name.partition(".")[0] in _PURE:
+                if "random" in name.split("."):
+                    raise NotComparable(f"{name} reads what is not compared")
+                continue
+            if name not in sys.modules:
+                raise NotComparable(f"{name} is not imported yet")
+            for module in {name.partition(".")[0], name}:
+                self._watch(sys.modules, sys.modules, module)
 
-    def _is_unchanged(self, now: Any, then: Any) -> bool:
-        return is_unchanged(now, then, self._ignored)
-
-    def _visit_all(self) -> None:
-        while self._next and len(self._seen) < _MANY:
-            self._visit(self._next.popleft())
-        self.may_change |= bool(self._next)  # as far as is known
-
-    def _visit(self, func: Callable) -> None:
-        given = called_with(func)
-        if given is not None:
-            self._held.append((func, self._copier.copy(func)))
-            self._next.extend(given)
-        if isinstance(func, functools.partial) or package(type(func)) in LIBRARIES:
-            func = getattr(func, "func", func)  # a Kernel
-        if isinstance(func, _CACHED):
-            func = func.__wrapped__
-        func = getattr(func, "__func__", func)  # a method
-        if isinstance(func, property):
-            func = func.fget
-        if isinstance(func, (*BY_VALUE, *self._ignored)) or id(func) in self._seen:
-            return
-        self._seen[id(func)] = func
-        if isinstance(func, type):
-            if is_looked_into(func):
-                self._held.append((vars(func), self._copier.copy(vars(func))))
-                self._next.extend([x for name, x in vars(func).items() if _is_member(name, x)])
-                self._next += [*func.__bases__, type(func)]
-            return
-        if not isinstance(func, FunctionType):
-            self.may_change |= isinstance(func, MUTABLE)
-            self._next.extend(x for x in entries(func) if not isinstance(x, BY_VALUE))
-            if is_looked_into(type(func)):
-                self._next.append(type(func))
-            return
-        if package(func) in LIBRARIES:
-            return
-        self._made_of.append((func, _made_of(func)))
-        self._code.add(func.__code__)
-        self.has_helpers = len(self._code) > 1 or defines_functions(func.__code__)
-        self.may_change |= changes_variables(func.__code__)
-        names = _names(func.__code__)
-        passed: set[int] = set()  # modules that these names were looked up in
-        for cell in func.__closure__ or ():
-            value = _content(cell)
-            self._cells.append((cell, self._copier.copy(value)))
-            self._follow(value, names, passed)
-        for value in (func.__defaults__, func.__kwdefaults__, func.__dict__ or None):
-            if value is not None:
-                self._held.append((value, self._copier.copy(value)))
-                self._next.extend(value.values() if isinstance(value, dict) else value)
-        self._watch(func.__globals__, names, passed)
-
-    def _watch(self, space: dict, names: set[str], passed: set[int]) -> None:
-        """Watch the variables of a namespace that are among `names`."""
-        for name in sorted(names & space.keys()):
-            value = space[name]
-            key = id(space), name
-            if key not in self._watched:
-                self._watched[key] = space, name, self._copier.copy(value)
-            self._follow(value, names, passed)
-
-    def _follow(self, value: Any, names: set[str], passed: set[int]) -> None:
-        """Go on from the value of a variable, of a module to those that are among `names`."""
-        if not isinstance(value, ModuleType):
-            self._next.append(value)
-        elif package(value) not in LIBRARIES and id(value) not in passed:
-            passed.add(id(value))
-            self._watch(vars(value), names, passed)  # `config.TILE`, `helpers.load_rows`
+    def _watch(self, space: Mapping, owner: Any, name: str) -> None:
+        """Watch what a name stands for in a namespace, which belongs to `owner`."""
+        key = id(owner), name
+        if key not in self._watched:
+            self._watched.add(key)
+            value = space.get(name, _MISSING)
+            self._guards._variables.append((space, name, value))
+            if value is not _MISSING:
+                self._next.append(value)
 
 
-def _names(code: CodeType) -> set[str]:
-    """Names that a function and the functions defined in it look up, or may: by their text, as
-    `globals()["TILE"]` and `getattr(config, "TILE")` do."""
-    names = set(code.co_names)
+class _Names(NamedTuple):
+    """What a function, and those defined in it, look up by name.
+
+    Attributes:
+        variables: names of global variables.
+        attributes: the other names, and text that may be one, as in `getattr(config, "TILE")`.
+        imported: names of modules.
+        pairs: global variables with the attributes that they are asked for.
+    """
+
+    variables: frozenset[str]
+    attributes: frozenset[str]
+    imported: frozenset[str]
+    pairs: frozenset[tuple[str, str]]
+
+
+@functools.lru_cache(maxsize=1024)
+def _names(code: CodeType) -> _Names:
+    variables: set[str] = set()
+    attributes = set(code.co_names)
+    imported: set[str] = set()
+    pairs: set[tuple[str, str]] = set()
+    variable = None
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_ATTR", "LOAD_METHOD") and variable is not None:
+            pairs.add((variable, step.argval))
+        variable = None
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            variable = step.argval
+            variables.add(variable)
+        elif step.opname == "IMPORT_NAME":
+            imported.add(step.argval)
     for constant in code.co_consts:
         if isinstance(constant, str):
-            names.add(constant)
+            attributes.add(constant)
         elif isinstance(constant, CodeType):
-            names |= _names(constant)
-    return names
+            inner = _names(constant)
+            variables |= inner.variables
+            attributes |= inner.attributes
+            imported |= inner.imported
+            pairs |= inner.pairs
+    return _Names(*map(frozenset, (variables, attributes, imported, pairs)))
 
 
-def _made_of(func: FunctionType) -> tuple:
-    """What stays the same object unless it is replaced."""
-    return func.__code__, func.__defaults__, func.__kwdefaults__
+def package(value: FunctionType | ModuleType | type) -> str:
+    """The package, or the module that is in none, that a function, class or module belongs to."""
+    name = value.__name__ if isinstance(value, ModuleType) else value.__module__
+    return name.partition(".")[0] if isinstance(name, str) else ""
+
+
+def _is_python(member: Any) -> bool:
+    """Whether a member of a class is data, or code of Python."""
+    return not type(member).__name__.endswith(("wrapper_descriptor", "method_descriptor"))
+
+
+def _is_random(value: Any) -> bool:
+    """Whether a function or class of NumPy makes random numbers."""
+    return "random" in (value.__module__ or "").split(".")
+
+
+def _equal(now: Any, then: Any) -> bool:
+    """Whether two objects are equal numbers or texts of one type."""
+    kind = type(then)
+    return kind is type(now) and (kind in _EXACT or kind in _BY_TEXT) and token(now) == token(then)
+
+
+def _parts(function: FunctionType) -> tuple:
+    """What makes a function, and stays the same object unless it is replaced."""
+    return function.__code__, function.__defaults__, function.__kwdefaults__
 
 
 def _content(cell: Any) -> Any:
@@ -200,10 +476,3 @@ def _content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # not filled yet
         return _MISSING
-
-
-def _is_member(name: str, x: Any) -> bool:
-    """Whether it is what a reader has put into a class."""
-    if name.startswith("_") and (name.endswith("_") or name == "_field_defaults"):
-        return isinstance(x, (FunctionType, staticmethod, classmethod))
-    return True

@@ -241,7 +241,7 @@ def _note(
         any([len(x.shape) < 2 for x in tensors])  # whose axes mean different things
         or any([not b.space.on_chip or b.place is not None for b in made])
         or any([b.name and tensors and b.name not in names for b in made])
-        or any([i.origin or i.where is not None or i.where_out is not None for i in written])
+        or any([i.where is not None or i.where_out is not None for i in written])
         or not (result is None or isinstance(result, Tensor))
     ):
         return None
@@ -270,7 +270,7 @@ def _note(
         tiles = picker(tiles_in)
         writes.append(
             Write(
-                i.moved((), (), (), 0, ()),
+                _without_operands(i),
                 picker(outs),
                 tiles if ins == tiles_in else picker(ins),
                 tiles,
@@ -286,6 +286,12 @@ def _note(
         tuple(writes),
         -1 if result is None else _position(result, pool),
     )
+
+
+def _without_operands(i: Instruction) -> Instruction:
+    model = i.again((), (), (), 0, (), None)
+    model.model = None  # a note outlives its trace, and must not keep the tensors of it
+    return model
 
 
 def _namesake(buffer: Buffer, names: list[str]) -> int:

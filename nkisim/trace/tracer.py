@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,7 +28,7 @@ from nkisim.errors import (
     locate,
 )
 from nkisim.frontends.neuronxcc.rules.counters import Counters
-from nkisim.frontends.neuronxcc.tensors.index import Mask, as_int
+from nkisim.frontends.neuronxcc.tensors.index import Mask
 from nkisim.frontends.neuronxcc.tensors.masks import restriction
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.access import intern
@@ -41,11 +41,6 @@ from nkisim.ir.regions import BEGIN, END, Region
 from nkisim.ir.restriction import boxes
 from nkisim.ir.trace import Trace
 from nkisim.machine import TARGET, Machine
-from nkisim.trace.guards import Guards
-from nkisim.trace.loop_index import LoopIndex, moving_start
-from nkisim.trace.rolled_loop import Closeness
-from nkisim.trace.rolling import Rolls, instances
-from nkisim.trace.watching import Watches
 
 _notes: dict[tuple, dict] = {}
 
@@ -62,9 +57,6 @@ class Tracer:
         grid: its launch grid.
         checker: what looks at the instructions.
         machine: the generation traced for.
-        closeness: trace long loops in part and copy the rest, of these loops this much: see
-            nkisim.trace.rolling. None to trace all as a whole.
-        guards: what the kernel finds outside of itself, if loops are traced in part.
     """
 
     def __init__(
@@ -73,13 +65,8 @@ class Tracer:
         grid: Grid,
         checker: Checker,
         machine: Machine = TARGET,
-        closeness: Mapping[Location | int, Closeness] | None = None,
-        guards: Guards | None = None,
     ) -> None:
         self.trace = Trace(name, grid, machine=machine)
-        self.rolls = None
-        if closeness is not None:
-            self.rolls = Rolls(self, closeness, Watches(guards or Guards()))
         self.checker = checker
         self.program = 0
         self.loops: Path = ()
@@ -318,10 +305,6 @@ class Tracer:
             attrs = _NO_ATTRS
         elif len(attrs) == 1 and "op" in attrs:
             attrs = _OP_ATTRS.setdefault(attrs["op"], attrs)
-        elif self.rolls is not None:
-            for name, x in attrs.items():
-                if type(x) is LoopIndex:
-                    attrs[name] = as_int(x)
         instr = Instruction(
             opcode,
             engine or default or OPCODES[opcode].engine,
@@ -346,14 +329,12 @@ class Tracer:
             raise
         self.trace.instructions.append(instr)
 
-    def emit_again(self, outs: Iterable[Tensor], whole: Tensor) -> None:
-        """Write down the last instruction, which reads no tensor, for others of the parts of
-        memory that make up `whole`: once for each of `outs`."""
+    def repeat(self, outs: Iterable[Tensor]) -> None:
+        """Write down the last instruction, which reads no tensor, once more for each of `outs`."""
         last = self.trace.instructions[-1]
-        self.checker.on_repeat(whole, last.outs[0])
-        self.trace.instructions += [
-            last.moved((out,), last.ins, last.tiles_in, self.program, self.loops) for out in outs
-        ]
+        for out in outs:
+            instr = last.again((out,), last.ins, (), self.program, self.loops, last.location)
+            self.write(instr, self.checker.on_instruction)
 
     def _emit_boxes(
         self,
@@ -426,48 +407,35 @@ class Tracer:
         restored = instr.again(*operands, instr.program, loops, location)
         restored.attrs = attrs
         self.trace.instructions.insert(at, restored)
-        if self.rolls is not None:
-            self.rolls.inserted(at)
         self._absorbed = {
             n: (place + (place >= at), *other) for n, (place, *other) in self._absorbed.items()
         }
 
     # -- structure ------------------------------------------------------------------------------
 
-    def loop(self, indices: range, kind: str, bounds: tuple[Any, ...]) -> Iterator[int]:
+    def loop(self, indices: range, kind: str) -> Iterator[int]:
         """Iterate, recording which iteration each instruction belongs to.
 
         Args:
             indices: of the loop.
             kind: what the kernel calls, such as "affine_range".
-            bounds: its arguments, which the indices are made of.
         """
         number = len(self.trace.loops)
         location = locate()
         loop = Loop(kind, location)
         self.trace.loops.append(loop)
         outside, declared, around = self.loops, self._declarations, self.running
-        iterations: Iterable[int] = range(len(indices))
-        start: int | LoopIndex = indices.start
-        frame = sys._getframe(1)
-        if self.rolls is not None:
-            start = moving_start(bounds, indices)
-            iterations = self.rolls.loop(number, iterations, frame)
         is_unrolled = loop.is_unrolled
         inside = declared.body(location, is_unrolled)
-        counters = None if is_unrolled else Counters(frame, loop)
-        step, is_plain = indices.step, type(start) is int and start == 0
+        counters = None if is_unrolled else Counters(sys._getframe(1), loop)
         try:
-            for k in iterations:
+            for at, i in enumerate(indices):
                 if counters is not None and (error := counters.take_back()):
                     self.checker.report("counter", error)
-                at = +k
                 self.loops = (*outside, (number, at))
                 self._declarations = inside
                 inside.begin(at if is_unrolled else None)
-                i = k if step == 1 else k * step
-                i = i if is_plain else start + i
-                self.running = (*around, +i)
+                self.running = (*around, i)
                 yield i
         finally:
             self.loops, self._declarations, self.running = outside, declared, around
@@ -516,19 +484,11 @@ class Tracer:
         finally:
             self.loops, self._declarations, self.running = outside, declared, around
 
-    def python_loop(self, indices: range, bounds: tuple[Any, ...]) -> Iterable[int]:
-        """Iterate as Python does, which leaves no record; in a rolled trace over a part."""
-        return indices if self.rolls is None else self.loop(indices, "range", bounds)
-
     def run(self, body: Callable[[], Any]) -> Trace:
-        """Trace `body` once for each SPMD instance.
-
-        Raises:
-            NotUniform: this is a rolled trace, of a kernel for which there is none.
-        """
+        """Trace `body` once for each SPMD instance."""
         _stack().append(self)
         try:
-            for program in instances(self.trace.grid.shape, self.rolls):
+            for program in range(self.trace.grid.size):
                 self.program = program
                 self.loops = self.running = ()
                 self._declarations = Declarations()
@@ -537,9 +497,7 @@ class Tracer:
                 result = body()
                 if program == 0:
                     self.trace.result = result
-            fold_assignments(self.trace, () if self.rolls is None else self.rolls.left_out)
-            if self.rolls is not None:
-                self.rolls.unroll(self.trace)
+            fold_assignments(self.trace)
             self.checker.finish()
             interleave(self.trace)
         except KernelError as error:
@@ -553,7 +511,6 @@ class Tracer:
             raise told.with_traceback(error.__traceback__) from None
         finally:
             _stack().pop()
-            self.rolls = None  # no cycle: what it holds would wait for the garbage collector
         return self.trace
 
 

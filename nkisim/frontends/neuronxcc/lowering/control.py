@@ -30,8 +30,7 @@ def program_id(axis: int) -> int:
     tracer = current()
     _check_grid_axis("program_id", axis)
     tracer.trace.tells_apart = True
-    found = tracer.trace.grid.coordinates(tracer.program)[axis]
-    return found if tracer.rolls is None else tracer.rolls.program_id(axis, found)
+    return tracer.trace.grid.coordinates(tracer.program)[axis]
 
 
 def num_programs(axes: int | tuple[int, ...] | None = None) -> int | tuple[int, ...]:
@@ -72,7 +71,7 @@ def _loop(name: str, args: tuple) -> Iterator[int]:
             ),
         )
     indices = range(*numbers)
-    return current().loop(indices, name, args) if tracing() else iter(indices)
+    return current().loop(indices, name) if tracing() else iter(indices)
 
 
 def affine_range(*args: int, **kwargs: Any) -> Iterator[int]:

@@ -146,7 +146,7 @@ def full(
         part = tile[first] if first else tile
         current().emit("memset", (part,), value=number(fill_value))
         inside = part.offsets[len(first) :]
-        current().emit_again((part.moved(tile.buffer, (*block, *inside)) for block in blocks), tile)
+        current().repeat([part.moved(tile.buffer, (*block, *inside)) for block in blocks])
     return tile
 
 

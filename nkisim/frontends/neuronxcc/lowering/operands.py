@@ -9,17 +9,11 @@ import numpy as np
 
 from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
-from nkisim.frontends.neuronxcc.tensors.index import (
-    IndexTensor,
-    Mask,
-    as_int,
-    broadcast_shapes,
-)
+from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, Mask, broadcast_shapes
 from nkisim.frontends.neuronxcc.tensors.reshaping import as_tile, once
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.memory import Space
 from nkisim.ir.restriction import Restriction
-from nkisim.trace.loop_index import LoopIndex
 from nkisim.trace.tracer import current
 
 
@@ -27,8 +21,6 @@ def number(value: object) -> object:
     """`value`, a Python or NumPy number of at most 32 bits. Raises DTypeError for anything else."""
     if type(value) is float:  # mostly
         return value
-    if type(value) is LoopIndex:
-        value = as_int(value)
     if isinstance(value, IndexTensor):
         raise DTypeError(
             "an index tensor is used as data",

@@ -8,7 +8,10 @@ means to be; a row that it counts up is, too, which it hardly means, and is repo
 
 from __future__ import annotations
 
-from types import FrameType, NoneType
+import ast
+import functools
+import itertools
+from types import CodeType, FrameType, NoneType
 from typing import Any
 
 import numpy as np
@@ -16,11 +19,10 @@ import numpy as np
 from nkisim.errors import CounterError
 from nkisim.frontends.neuronxcc.tensors.index import Mask
 from nkisim.ir.loops import Loop
-from nkisim.trace.carried import counted, used_besides_placing
 from nkisim.trace.frames import set_local
-from nkisim.trace.loop_index import LoopIndex
+from nkisim.trace.sources import definition
 
-_NUMBERS = (int, float, np.number, LoopIndex)
+_NUMBERS = (int, float, np.number)
 _KNOWN = (*_NUMBERS, Mask)  # while tracing, which tiles are not
 
 
@@ -71,9 +73,7 @@ class Counters:
         if not used:
             return None
         name, kind = used[0], self._loop.kind
-        before, after = [
-            +x if isinstance(x, LoopIndex) else x for x in (self._before[name], changed[name])
-        ]
+        before, after = self._before[name], changed[name]
         return CounterError(
             f"{name} is {before} in front of an nl.{kind} loop, and an iteration makes it "
             f"{after}: the next one does not see that",
@@ -87,5 +87,294 @@ class Counters:
 
 def _differ(before: Any, after: Any) -> bool:
     if isinstance(before, _NUMBERS) and isinstance(after, _NUMBERS):
-        return bool(+before != +after)
+        return bool(before != after)
     return before is not after
+
+
+# -- which names a loop counts, told from the source
+
+
+@functools.lru_cache(maxsize=1024)
+def counted(code: CodeType, line: int) -> tuple[str, ...] | None:
+    """The names that an iteration of a loop reads as the one before has left them: before it sets
+    them in any case, or to make what it sets them to. None where the source is not known.
+
+    Args:
+        code: of the function that has the loop.
+        line: of the `for`.
+    """
+    nest = _loop_at(code, line)
+    if nest is None:
+        return None
+    flow = _Flow()
+    flow.visit(nest[-1].target)
+    flow.run(nest[-1].body)
+    handed_on = flow.stored & flow.exposed
+    if not handed_on:
+        return ()
+    read: set[str] = set()
+    maybe_set: set[str] = set()
+    for statement in nest[-1].body:
+        read |= _read_at_first(statement) - maybe_set
+        maybe_set |= _flow_of(statement).stored
+        for node in ast.walk(statement):
+            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+                read.add(node.target.id)
+            elif isinstance(node, ast.Assign):
+                read |= _targets(node) & _loaded(node.value)
+    return tuple(sorted(handed_on & read))
+
+
+def _read_at_first(statement: ast.stmt) -> set[str]:
+    """Names that a statement reads before it does anything else."""
+    if isinstance(statement, ast.If | ast.While):
+        return _loaded(statement.test)
+    if isinstance(statement, ast.For):
+        return _loaded(statement.iter)
+    if isinstance(statement, ast.With | ast.Try | ast.TryStar | ast.Match):
+        return set()
+    return _flow_of(statement).exposed
+
+
+def _loaded(node: ast.AST) -> set[str]:
+    return {x.id for x in ast.walk(node) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Load)}
+
+
+def _targets(node: ast.Assign | ast.AugAssign) -> set[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return {t.id for t in targets if isinstance(t, ast.Name)}
+
+
+@functools.lru_cache(maxsize=1024)
+def used_besides_placing(code: CodeType, line: int) -> frozenset[str]:
+    """The names that a loop, or what follows it, uses for other than to count on, to place tiles
+    and to talk about it.
+
+    Args:
+        code: of the function that has the loop.
+        line: of the `for`.
+    """
+    nest = _loop_at(code, line)
+    if nest is None:
+        return frozenset()
+    outermost = next(at for at, node in enumerate(nest) if isinstance(node, ast.For))
+    statements = [nest[outermost]]
+    for parent, child in itertools.pairwise(nest[: outermost + 1]):
+        statements += _behind(parent, child)
+    found: set[str] = set()
+
+    def look(node: ast.AST, besides: set[str]) -> None:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            found.update({node.id} - besides)
+        if isinstance(node, ast.Assert | ast.JoinedStr) or _places(node):
+            return
+        if isinstance(node, ast.Assign | ast.AugAssign):
+            besides = _targets(node)
+        for child in ast.iter_child_nodes(node):
+            look(child, besides)
+
+    for statement in statements:
+        look(statement, set())
+    return frozenset(found.union(code.co_cellvars))  # those may be read elsewhere
+
+
+_PLACING = ("buffer", "base_addr", "base_bank", "base_partition")  # keywords
+
+
+def _places(node: ast.AST) -> bool:
+    """Whether it places tiles (neuronxcc.nki.compiler), or prints."""
+    if isinstance(node, ast.keyword):
+        return node.arg in _PLACING
+    if not isinstance(node, ast.Call):
+        return False
+    function = node.func
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return name in ("alloc", "mod_alloc", "print")
+
+
+def _behind(parent: ast.AST, child: ast.AST) -> list[ast.stmt]:
+    """The statements behind one, in the block that it is in."""
+    for _, block in ast.iter_fields(parent):
+        if isinstance(block, list) and child in block:
+            return block[block.index(child) + 1 :]
+    return []
+
+
+def _loop_at(code: CodeType, line: int) -> list[ast.AST] | None:
+    """The loop whose `for` is on a line of a function, and what it is in, from the function on;
+    None where the source is not known, or does not tell."""
+    nests = [nest for nest in _loops(code) if _begins_at(nest[-1], line)]
+    return nests[0] if len(nests) == 1 else None
+
+
+@functools.lru_cache(maxsize=64)
+def _loops(code: CodeType) -> list[list[ast.AST]]:
+    """The loops in the source of a function, each with what it is in."""
+    function = definition(code)
+    found: list[list[ast.AST]] = []
+
+    def look(nest: list[ast.AST]) -> None:
+        if isinstance(nest[-1], ast.For):
+            found.append(nest)
+        for child in ast.iter_child_nodes(nest[-1]):
+            if not isinstance(child, ast.expr):  # none has a loop in it
+                look([*nest, child])
+
+    if function is not None:
+        look([function])
+    return found
+
+
+def _begins_at(loop: ast.For, line: int) -> bool:
+    return loop.lineno <= line <= (loop.iter.end_lineno or loop.lineno)
+
+
+class _Flow:
+    """Goes through statements in order. As `ast.NodeVisitor`, which takes twice the time.
+
+    Attributes:
+        stored: names that are set.
+        set: those that are in any case, up to here.
+        exposed: those that may be read before.
+    """
+
+    def __init__(self) -> None:
+        self.stored: set[str] = set()
+        self.set: set[str] = set()
+        self.exposed: set[str] = set()
+
+    def run(self, statements: list[ast.stmt]) -> None:
+        for statement in statements:
+            flow = _flow_of(statement)
+            self.exposed |= flow.exposed - self.set
+            self.stored |= flow.stored
+            self.set |= flow.set
+
+    def visit(self, node: ast.AST) -> None:
+        kind = type(node)
+        visitor = _VISITORS.get(kind)
+        if visitor is not None:
+            visitor(self, node)
+            return
+        for field in _fields(kind):
+            value = getattr(node, field, None)
+            if type(value) is list:
+                for x in value:
+                    if isinstance(x, ast.AST):
+                        self.visit(x)
+            elif isinstance(value, ast.AST):
+                self.visit(value)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        pass
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Store):
+            self.stored.add(node.id)
+            self.set.add(node.id)
+        elif node.id not in self.set:
+            self.exposed.add(node.id)
+
+    def visit_alias(self, node: ast.alias) -> None:  # of an import
+        name = node.asname or node.name.partition(".")[0]
+        self.stored.add(name)
+        self.set.add(name)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self.visit(node.value)
+        for target in node.targets:
+            self.visit(target)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.visit(node.value)
+            self.visit(node.target)
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        self.visit(node.value)
+        self.visit(node.target)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if isinstance(node.target, ast.Name) and node.target.id not in self.set:
+            self.exposed.add(node.target.id)
+        self.visit(node.value)
+        self.visit(node.target)
+
+    def visit_If(self, node: ast.If) -> None:
+        self.visit(node.test)
+        before = set(self.set)
+        self.run(node.body)
+        after, self.set = self.set, before
+        self.run(node.orelse)
+        self.set &= after
+
+    def visit_For(self, node: ast.For) -> None:
+        self.visit(node.iter)
+        before = set(self.set)
+        self.visit(node.target)
+        self.run(node.body)
+        self.set = before
+        self.run(node.orelse)
+        self.set = before
+
+    def visit_While(self, node: ast.While) -> None:
+        self.visit(node.test)
+        self._perhaps([*node.body, *node.orelse])
+
+    def visit_Try(self, node: ast.Try) -> None:
+        handlers = [s for handler in node.handlers for s in handler.body]
+        self._perhaps([*node.body, *handlers, *node.orelse, *node.finalbody])
+
+    visit_TryStar = visit_Try
+
+    def visit_Match(self, node: ast.Match) -> None:
+        self.visit(node.subject)
+        for case in node.cases:
+            self._perhaps(case.body)
+
+    def _perhaps(self, statements: list[ast.stmt]) -> None:
+        before = set(self.set)
+        self.run(statements)
+        self.set = before
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._inner(node)
+        self.stored.add(node.name)
+        self.set.add(node.name)
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self._inner(node)
+
+    def visit_ListComp(self, node: ast.AST) -> None:
+        self._inner(node)
+
+    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
+
+    def _inner(self, node: ast.AST) -> None:
+        """A scope of its own may read any name, and set those that it calls nonlocal."""
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Nonlocal | ast.Global):
+                self.exposed.update(inner.names)
+            elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load):
+                self.visit_Name(inner)
+
+
+_VISITORS = {
+    getattr(ast, name.removeprefix("visit_")): visitor
+    for name, visitor in vars(_Flow).items()
+    if name.startswith("visit_")
+}
+
+
+@functools.cache
+def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    """The fields of a kind of node that may have names inside."""
+    return tuple([name for name in kind._fields if name not in ("ctx", "op", "ops")])
+
+
+@functools.lru_cache(maxsize=16384)
+def _flow_of(statement: ast.stmt) -> _Flow:
+    """A statement by itself: it is part of each loop around it, and of what is behind others."""
+    flow = _Flow()
+    flow.visit(statement)
+    return flow

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nkisim.checking.cells import Part, in_cells, is_box
-from nkisim.checking.iterations import Access, have_own_parts
-from nkisim.checking.uses import LoopUses, Use, Uses
 from nkisim.errors import LoopError
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.instruction import Instruction
@@ -32,7 +30,8 @@ _ASSOCIATIVE = frozenset(
     | {"bitwise_and", "bitwise_or", "bitwise_xor"}
 )
 
-_FEW = 64  # uses of a tensor; so few are looked at by their pattern, which others may have, too
+# An instruction, the part of a tensor that it uses, and whether it writes it.
+Use = tuple[Instruction, Tensor, bool]
 
 
 def check_affine_loops(trace: Trace) -> Iterator[tuple[LoopError, bool]]:
@@ -42,56 +41,69 @@ def check_affine_loops(trace: Trace) -> Iterator[tuple[LoopError, bool]]:
     affine = {n for n, loop in enumerate(trace.loops) if loop.kind == "affine_range"}
     if not affine:
         return
-    loops = LoopUses(trace, affine)
     known: dict[_Pattern, bool] = {}  # tiles made in the same place, in turn, have one pattern
-    doubtful = []
-    for number, found in loops.telling().items():
+    for number, uses in _uses_of_shared(trace, affine).items():
         buffer = trace.buffers[number]
-        if not found.left_out:
-            error = _clash(buffer, found, affine, known)
-            if error is not None:
-                yield error, _is_in_order(buffer, found, affine)
-            continue
-        accumulates = [_accumulates(i, t) for i, t, _ in found.uses]
-        if not _have_own_parts(buffer, found, accumulates, affine):
-            doubtful.append(number)
-    for number, found in loops.whole(doubtful).items():
-        buffer = trace.buffers[number]
-        error = _clash(buffer, found, affine, known)
+        error = _clash(buffer, uses, affine, known)
         if error is not None:
-            yield error, _is_in_order(buffer, found, affine)
+            yield error, _is_in_order(buffer, uses, affine)
 
 
-def _is_in_order(buffer: Buffer, found: Uses, affine: set[int]) -> bool:
-    writes = [use for use in found.uses if use[2]]
+def _uses_of_shared(trace: Trace, affine: set[int]) -> dict[int, list[Use]]:
+    """The uses, in program order, of each tensor that is written in an affine loop outside of which
+    it was made, by its number.
+
+    Of the loops around such writes, the outermost ones in which the tensor is not made anew count:
+    uses in different ones are never in different iterations of one loop.
+    """
+    shared: dict[int, set[int]] = {}  # by the tensor, these loops
+    for instr in trace.instructions:
+        loops = instr.loops
+        if not loops:
+            continue
+        for t in instr.outs:
+            inner = loops[len(t.buffer.loops) :]
+            if inner and not affine.isdisjoint([n for n, _ in inner]):
+                shared.setdefault(t.buffer.number, set()).add(inner[0][0])
+    for number in trace.hidden:
+        shared.pop(number, None)
+    uses: dict[int, list[Use]] = {number: [] for number in shared}
+    for instr in trace.instructions:
+        loops = instr.loops
+        if not loops or "walked" in instr.attrs:  # data decides which elements that one touches
+            continue
+        for tiles, writes in ((instr.tiles_in, False), (instr.outs, True)):
+            for t in tiles:
+                buffer = t.buffer
+                outermost = shared.get(buffer.number)
+                depth = len(buffer.loops)
+                if (
+                    outermost is not None
+                    and depth < len(loops)
+                    and loops[depth][0] in outermost
+                    and t.dtype.itemsize == buffer.dtype.itemsize
+                ):
+                    uses[buffer.number].append((instr, t, writes))
+    return uses
+
+
+def _is_in_order(buffer: Buffer, uses: list[Use], affine: set[int]) -> bool:
+    writes = [use for use in uses if use[2]]
     return (
         # A sum that is read in between is not what all of them add up to, whatever the order.
         _first_clash(buffer, writes, affine, "after", adds_up=False) is None
-        and _first_clash(buffer, found.uses[::-1], affine, "before") is None
+        and _first_clash(buffer, uses[::-1], affine, "before") is None
     )
 
 
-def _have_own_parts(buffer: Buffer, found: Uses, accumulates: list[bool], affine: set[int]) -> bool:
-    """Whether iterations keep out of each other's way: see nkisim.checking.iterations."""
-    depth = len(buffer.loops)
-    accesses = [
-        Access(t, i.loops[depth:], writes, adds)
-        for (i, t, writes), adds in zip(found.uses, accumulates, strict=True)
-    ]
-    return have_own_parts(buffer, accesses, affine, found.slopes)
-
-
 def _clash(
-    buffer: Buffer, found: Uses, affine: set[int], known: dict[_Pattern, bool]
+    buffer: Buffer, uses: list[Use], affine: set[int], known: dict[_Pattern, bool]
 ) -> LoopError | None:
     """A dependence between iterations, given all uses of a tensor."""
-    uses = found.uses
     if not uses or _are_apart([t for _, t, _ in uses]):
         return None
     accumulates = [_accumulates(i, t) for i, t, _ in uses]
     if all(accumulates):  # in any order
-        return None
-    if len(uses) > _FEW and _have_own_parts(buffer, found, accumulates, affine):
         return None
     if all([i.where_of(t) is None for i, t, _ in uses]):
         pattern = _pattern(buffer, uses, accumulates, affine)

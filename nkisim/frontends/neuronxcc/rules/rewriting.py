@@ -1,42 +1,53 @@
-"""What NKI's Python means that plain Python does not: kernels compiled once more from their source.
+"""Kernels compiled once more, with what NKI's Python means and plain Python does not.
 
-Four things in a kernel never reach code that could be ours. Python evaluates no annotation of a
-local variable, so that `x: tensor[128, 512] = nl.load(a)` would pass unchecked; `a and b` of two
-masks would be `b`; `a & b if a else b` means to ask whether there is a mask a, not what a condition
-on loop indices says; and nobody is told of a loop over Python's `range`, which a profile need not
-trace as a whole (see nkisim.trace.rolling). All become calls. Line numbers stay, so debuggers and
-error messages see the same kernel.
+Three things in a kernel never reach code that could be the simulator's. Python evaluates no
+annotation of a local variable, so that `x: tensor[128, 512] = nl.load(a)` would pass unchecked;
+`a and b` of two masks would be an error, since a mask has no truth value; and `a & b if a else b`
+means to ask whether there is a mask a, not what a condition on loop indices says. These become
+calls.
+
+All else is what Python imported: the text is that of the function (see nkisim.trace.sources), it is
+compiled as a whole, so that classes and functions around the kernel keep their meaning, and a
+function with none of the three is left as it is.
 """
 
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Callable, Iterable
-from types import CodeType, FunctionType
+import copy
+import threading
+from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from nkisim.errors import IndexingError, warn
 from nkisim.frontends.neuronxcc.rules.annotations import check_variable
-from nkisim.frontends.neuronxcc.tensors.index import Mask, as_int
-from nkisim.trace.loop_index import LoopIndex
-from nkisim.trace.sources import compiled_again, source_of
-from nkisim.trace.tracer import current, tracing
+from nkisim.frontends.neuronxcc.tensors.index import Mask
+from nkisim.trace.sources import codes_in, compiled_again, definition, find, text_of
 
-_FUTURE_ANNOTATIONS = annotations.compiler_flag
-
-# A kernel whose text has none of these has nothing to change.
-_CHANGED = re.compile(r"\btensor\s*\[|\band\b|\brange\b|\bif\s+\w+\s+else\b")
+_state = threading.local()
 
 
-def joined(left: Any, right: Callable[[], Any]) -> Any:
-    """`left and right()`, where masks are joined as by `&`, with a warning.
+def left(value: Any) -> tuple[Any, bool]:
+    """The left side of an `and`, and whether the right side is to be evaluated."""
+    _state.goes_on = isinstance(value, Mask) or bool(value)
+    return value, _state.goes_on
+
+
+def goes_on() -> bool:
+    """Whether the right side of the `and` is to be evaluated, whose left side just was."""
+    return _state.goes_on
+
+
+def joined(left_side: tuple[Any, bool], right: Any) -> Any:
+    """`left and right`, where masks are joined as by `&`, with a warning.
 
     The SDK's list of known issues says that masks are not joined with `and`; its documentation
     tests join them so (nc_match_replace8).
     """
-    if not isinstance(left, Mask):
-        return left and right()
+    value, both = left_side
+    if not isinstance(value, Mask):
+        return right if both else value
     warn(
         IndexingError(
             "masks are joined with `and`",
@@ -44,117 +55,86 @@ def joined(left: Any, right: Callable[[], Any]) -> Any:
             fix="put each condition in parentheses and join them with &",
         )
     )
-    return left & right()
+    return value & right
 
 
 def given(mask: Any) -> bool:
     """Whether there is a mask: a condition that does not hold in an iteration is one, too."""
-    return mask is not None
-
-
-def looped(function: Callable[..., Iterable], *bounds: Any, **other: Any) -> Iterable:
-    """What `for i in range(...)` of a kernel goes over: as much of it as is to be traced.
-
-    Args:
-        function: what `range` stands for there.
-        bounds, other: its arguments.
-    """
-    if function is not range or not tracing():
-        return function(*bounds, **other)
-    numbers = [as_int(b) if type(b) is LoopIndex else b for b in bounds]
-    return current().python_loop(range(*numbers, **other), bounds)
+    return isinstance(mask, Mask | bool) or bool(mask)
 
 
 def rewritten(func: Callable) -> Callable:
-    """`func`, or a copy of it that checks annotated variables, joins masks with `and` and tells of
-    its loops over `range`.
+    """`func`, or a copy of it that checks annotated variables and joins masks with `and`.
 
     Functions that the kernel defines are changed with it; those that it calls are not. A function
-    without source to compile from, as in an interactive session, is returned as it is.
+    whose text is not known is returned as it is.
     """
     if not isinstance(func, FunctionType):
         return func
-    source = source_of(func.__code__)
-    if source is None or not _CHANGED.search(source):
+    code = func.__code__
+    node = definition(code)
+    if node is None or not _changes(copy.deepcopy(node)):
         return func
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
+    tree = ast.parse(text_of(code), code.co_filename)
+    _changes(find(tree, code.co_name, code.co_firstlineno))
+    whole = compile(ast.fix_missing_locations(tree), code.co_filename, "exec", dont_inherit=True)
+    changed = next(
+        c
+        for c in codes_in(whole)
+        if (c.co_qualname, c.co_firstlineno) == (code.co_qualname, code.co_firstlineno)
+    )
+    cells = dict(zip(code.co_freevars, func.__closure__ or (), strict=True))
+    if not set(changed.co_freevars) <= cells.keys():  # an annotation names what the kernel does not
         return func
-    node = tree.body[0] if tree.body else None
-    if not isinstance(node, ast.FunctionDef) or node.name != func.__name__:
-        return func
+    compiled_again(changed, code)
+    closure = tuple([cells[name] for name in changed.co_freevars])
+    made = FunctionType(changed, func.__globals__, func.__name__, func.__defaults__, closure)
+    made.__kwdefaults__ = func.__kwdefaults__
+    made.__annotations__ = func.__annotations__
+    made.__qualname__ = func.__qualname__
+    return made
+
+
+def _changes(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Change the body of a function. Returns whether there was anything to change."""
     rewriter = _Rewriter(_conditions(node))
     node.body = [rewriter.visit(statement) for statement in node.body]
-    if not rewriter.found:
-        return func
-    node.decorator_list, node.args.defaults, node.returns = [], [], None
-    node.args.kw_defaults = [None] * len(node.args.kwonlyargs)
-    for argument in ast.walk(node.args):
-        if isinstance(argument, ast.arg):
-            argument.annotation = None
-    # A function around it turns the names of the closure into closure variables again.
-    names = func.__code__.co_freevars
-    outer = ast.parse(f"def __outer__({', '.join(names)}):\n    pass").body[0]
-    outer.body = [node]
-    module = ast.fix_missing_locations(ast.Module([outer], []))
-    ast.increment_lineno(node, func.__code__.co_firstlineno - 1)
-    flags = func.__code__.co_flags & _FUTURE_ANNOTATIONS
-    compiled = compile(module, func.__code__.co_filename, "exec", flags, dont_inherit=True)
-    code = _inner(_inner(compiled, "__outer__"), func.__name__)
-    if not set(code.co_freevars) <= set(names):
-        return func
-    compiled_again(code, func.__code__)
-    cells = dict(zip(names, func.__closure__ or (), strict=True))
-    copy = FunctionType(
-        code,
-        func.__globals__,
-        func.__name__,
-        func.__defaults__,
-        tuple(cells[n] for n in code.co_freevars),
-    )
-    copy.__kwdefaults__ = func.__kwdefaults__
-    copy.__annotations__ = func.__annotations__
-    return copy
-
-
-def _inner(code: CodeType, name: str) -> CodeType:
-    return next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
+    return rewriter.found
 
 
 class _Rewriter(ast.NodeTransformer):
-    """The body of a kernel with the changes made.
+    """Makes the changes.
 
     `x: tensor[...] = v` becomes `x = check_variable(v, lambda: tensor[...], "x")`, `a and b`
-    becomes `joined(a, lambda: b)`, `a & b if a else b` becomes `a & b if given(a) else b`, and
-    `for i in range(n)` becomes `for i in looped(range, n)`.
+    becomes `joined(left(a), b if goes_on() else None)`, and `a & b if a else b` becomes
+    `a & b if given(a) else b`.
 
     Args:
         conditions: names that are conditions, or None.
     """
 
-    found = False
-
     def __init__(self, conditions: frozenset[str]) -> None:
         self.conditions = conditions
+        self.found = False
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         self.generic_visit(node)
         text = ast.unparse(node.annotation)
         if node.value is None or "tensor[" not in text or not isinstance(node.target, ast.Name):
             return node
-        call = self._call(
-            check_variable, node, node.value, _thunk(node.annotation), ast.Constant(node.target.id)
-        )
+        annotation = ast.Lambda(ast.parse("lambda: 0", mode="eval").body.args, node.annotation)
+        name = ast.Constant(node.target.id)
+        call = self._call(check_variable, node, node.value, annotation, name)
         return ast.copy_location(ast.Assign([node.target], call), node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)
-        if not isinstance(node.op, ast.And) or _binds_names(node):
+        if not isinstance(node.op, ast.And):
             return node
-        result = node.values[0]
-        for value in node.values[1:]:
-            result = self._call(joined, node, result, _thunk(value))
+        result = node.values[-1]
+        for value in reversed(node.values[:-1]):
+            right = ast.IfExp(self._call(goes_on, node), result, ast.Constant(None))
+            result = self._call(joined, node, self._call(left, node, value), right)
         return result
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
@@ -162,14 +142,6 @@ class _Rewriter(ast.NodeTransformer):
         test = node.test
         if isinstance(test, ast.Name) and test.id in self.conditions and _joins(node.body, test.id):
             node.test = self._call(given, test, test)
-        return node
-
-    def visit_For(self, node: ast.For) -> ast.AST:
-        self.generic_visit(node)
-        called = node.iter.func if isinstance(node.iter, ast.Call) else None
-        if isinstance(called, ast.Name) and called.id == "range":
-            node.iter.args.insert(0, called)
-            node.iter.func = self._named(looped, node.iter)
         return node
 
     def visit_If(self, node: ast.If) -> ast.AST:
@@ -185,38 +157,45 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         return node
 
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return node
+
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.body = [self.visit(statement) for statement in node.body]
         return node
 
     def _call(self, hook: Callable, place: ast.AST, *arguments: ast.expr) -> ast.Call:
-        """A call of a function of nkisim, which adds no name to the kernel's globals."""
-        call = ast.Call(self._named(hook, place), list(arguments), [])
-        for made in (call, *(a for a in arguments if _made(a))):
-            ast.copy_location(made, place)
-        return call
-
-    def _named(self, hook: Callable, place: ast.AST) -> ast.expr:
+        """A call of a function of this module, which adds no name to the kernel's globals."""
         self.found = True
         module, name = hook.__module__, hook.__name__
         text = f"__import__({module!r}, fromlist=[{name!r}]).{name}"
         function = ast.parse(text, mode="eval").body
-        for made in ast.walk(function):
+        call = ast.Call(function, list(arguments), [])
+        for made in (call, *ast.walk(function), *arguments):
+            if made in arguments and hasattr(made, "lineno"):
+                continue
             ast.copy_location(made, place)
-        return function
+        return call
 
 
-def _conditions(function: ast.FunctionDef) -> frozenset[str]:
+def _conditions(function: ast.AST) -> frozenset[str]:
     """Names that a function sets to a comparison, or to None where there is to be none."""
     found = set()
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.IfExp):
             values = [node.value.body, node.value.orelse]
-            if any(isinstance(v, ast.Constant) and v.value is None for v in values) and any(
-                isinstance(x, ast.Compare) for v in values for x in ast.walk(v)
+            if any([isinstance(v, ast.Constant) and v.value is None for v in values]) and any(
+                [_compares(v) for v in values]
             ):
                 found |= {t.id for t in node.targets if isinstance(t, ast.Name)}
     return frozenset(found)
+
+
+def _compares(node: ast.expr) -> bool:
+    """Whether an expression is a comparison, or some that are joined."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):
+        return _compares(node.left) and _compares(node.right)
+    return isinstance(node, ast.Compare)
 
 
 def _joins(node: ast.expr, name: str) -> bool:
@@ -227,17 +206,3 @@ def _joins(node: ast.expr, name: str) -> bool:
         and any(isinstance(y, ast.Name) and y.id == name for y in (x.left, x.right))
         for x in ast.walk(node)
     )
-
-
-def _thunk(expression: ast.expr) -> ast.Lambda:
-    return ast.Lambda(ast.parse("lambda: 0", mode="eval").body.args, expression)
-
-
-def _made(node: ast.AST) -> bool:
-    return not hasattr(node, "lineno")
-
-
-def _binds_names(node: ast.AST) -> bool:
-    """Whether an expression does what would mean something else inside a lambda."""
-    kinds = (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)
-    return any(isinstance(inside, kinds) for inside in ast.walk(node))

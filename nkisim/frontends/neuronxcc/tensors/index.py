@@ -16,23 +16,12 @@ import numpy as np
 
 from nkisim.errors import ControlFlowError, IndexingError, ShapeError
 from nkisim.ir.restriction import Restriction
-from nkisim.trace.loop_index import (
-    Decision,
-    LoopIndex,
-    note_same,
-    note_sign,
-    note_use,
-    take_back,
-)
 
 
 def as_int(value: object) -> int | None:
     """`value` as a Python int if it is an integer (of any NumPy type), else None."""
     if type(value) is int:
         return value
-    if type(value) is LoopIndex:
-        note_use(value)
-        return value.value
     if isinstance(value, bool | np.bool_):
         return None
     try:
@@ -79,10 +68,9 @@ class IndexTensor:
         shape: extents of the index.
         coefs: growth along each axis; 0 along an axis of size 1.
         offset: value at coordinate zero.
-        moving: how that was computed from loop indices, if it was.
     """
 
-    __slots__ = ("coefs", "moving", "offset", "shape")
+    __slots__ = ("coefs", "offset", "shape")
     __array_ufunc__ = None  # so that NumPy scalars on the left defer to our operators
 
     def __init__(
@@ -90,12 +78,10 @@ class IndexTensor:
         shape: tuple[int, ...],
         coefs: tuple[int, ...],
         offset: int = 0,
-        moving: LoopIndex | None = None,
     ) -> None:
         self.shape = shape
         self.coefs = coefs
         self.offset = offset
-        self.moving = moving
 
     @property
     def ndim(self) -> int:
@@ -127,13 +113,13 @@ class IndexTensor:
         if shape == self.shape:
             return self
         pad = (0,) * (len(shape) - self.ndim)
-        return IndexTensor(shape, pad + self.coefs, self.offset, self.moving)
+        return IndexTensor(shape, pad + self.coefs, self.offset)
 
     def __getitem__(self, key: object) -> IndexTensor:
         """Only new axes: `i[:, None]`, `i[None, :]`."""
         if type(key) is tuple and len(key) == 2 and len(self.shape) == 1:  # mostly
             for at, other in ((0, 1), (1, 0)):
-                if key[at] is None and _is_whole(key[other]) and self.moving is None:
+                if key[at] is None and _is_whole(key[other]):
                     return _with_axis(at, self.shape[0], self.coefs[0], self.offset)
         keys = key if isinstance(key, tuple) else (key,)
         dots = [at for at, k in enumerate(keys) if k is Ellipsis]
@@ -160,7 +146,7 @@ class IndexTensor:
                 )
         shape += self.shape[axis:]
         coefs += self.coefs[axis:]
-        return IndexTensor(tuple(shape), tuple(coefs), self.offset, self.moving)
+        return IndexTensor(tuple(shape), tuple(coefs), self.offset)
 
     def __setitem__(self, key: object, value: object) -> None:
         raise IndexingError(
@@ -188,8 +174,7 @@ class IndexTensor:
     def _combine(self, other: object, sign: int) -> IndexTensor:
         number = as_int(other)
         if number is not None:
-            moving = self._moving_with(other, sign)
-            return IndexTensor(self.shape, self.coefs, self.offset + sign * number, moving)
+            return IndexTensor(self.shape, self.coefs, self.offset + sign * number)
         if not isinstance(other, IndexTensor):
             return NotImplemented
         try:
@@ -203,15 +188,7 @@ class IndexTensor:
             ) from None
         a, b = self.expand(shape), other.expand(shape)
         coefs = tuple(x + sign * y for x, y in zip(a.coefs, b.coefs, strict=True))
-        moving = a._moving_with(b.offset if b.moving is None else b.moving, sign)
-        return IndexTensor(shape, coefs, a.offset + sign * b.offset, moving)
-
-    def _moving_with(self, other: int | LoopIndex, sign: int) -> LoopIndex | None:
-        """How the offset of a sum, or a difference, with a number is computed."""
-        if self.moving is None and type(other) is not LoopIndex:
-            return None
-        start = self.offset if self.moving is None else self.moving
-        return start + other if sign > 0 else start - other
+        return IndexTensor(shape, coefs, a.offset + sign * b.offset)
 
     def __add__(self, other: object) -> IndexTensor:
         return self._combine(other, 1)
@@ -231,11 +208,8 @@ class IndexTensor:
         number = as_int(other)
         if number is None:
             return self._not_affine("*", other)
-        if type(other) is LoopIndex:
-            note_same(other)
-        moving = None if self.moving is None else self.moving * number
         coefs = tuple(c * number for c in self.coefs)
-        return IndexTensor(self.shape, coefs, self.offset * number, moving)
+        return IndexTensor(self.shape, coefs, self.offset * number)
 
     __rmul__ = __mul__
 
@@ -270,10 +244,7 @@ class IndexTensor:
         difference = self._combine(other, -1)
         if difference is NotImplemented:
             return NotImplemented
-        condition = difference - gap
-        if condition.moving is None:
-            return Mask((condition,))
-        return Mask((condition,), (note_sign(condition.moving, *condition.extremes),))
+        return Mask((difference - gap,))
 
     def __ge__(self, other: object) -> Mask:
         return self._at_least(other, 0)
@@ -319,25 +290,17 @@ class Mask:
 
     Args:
         terms: the conditions.
-        noted: what is noted as decided by loop indices: where they hold.
     """
 
-    __slots__ = ("noted", "terms")
+    __slots__ = ("terms",)
     __array_ufunc__ = None
 
-    def __init__(
-        self, terms: tuple[IndexTensor, ...], noted: tuple[Decision | None, ...] = ()
-    ) -> None:
+    def __init__(self, terms: tuple[IndexTensor, ...]) -> None:
         self.terms = terms
-        self.noted = noted
-
-    def decides_nothing(self) -> None:
-        """It is data, which moves with loop indices, and leaves nothing out."""
-        take_back(self.noted)
 
     def __and__(self, other: object) -> Mask:
         if isinstance(other, Mask):
-            return Mask(self.terms + other.terms, self.noted + other.noted)
+            return Mask(self.terms + other.terms)
         if isinstance(other, bool | np.bool_):
             return self if other else Mask((IndexTensor((), (), -1),))
         return NotImplemented
@@ -392,7 +355,6 @@ class Mask:
                     tuple(wide.shape[d] for d in order),
                     tuple(wide.coefs[d] for d in order),
                     wide.offset,
-                    wide.moving,
                 )
             )
         return Mask(tuple(terms))
@@ -451,7 +413,7 @@ def _fitted(term: IndexTensor, shape: tuple[int, ...]) -> IndexTensor:
     if more > 0 and term.ndim > 1 and not _broadcasts_to(term.shape, shape):
         whole = (*term.shape, *(1,) * more)
         if _broadcasts_to(whole, shape):
-            term = IndexTensor(whole, (*term.coefs, *(0,) * more), term.offset, term.moving)
+            term = IndexTensor(whole, (*term.coefs, *(0,) * more), term.offset)
     if not _broadcasts_to(term.shape, shape):
         raise ShapeError(
             f"a mask of shape {term.shape} does not fit a tile of shape {shape}",

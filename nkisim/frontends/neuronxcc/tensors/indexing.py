@@ -24,7 +24,6 @@ from nkisim.frontends.neuronxcc.tensors.indirect import DynamicIndex, IndirectTe
 from nkisim.frontends.neuronxcc.tensors.ranges import DynSlice
 from nkisim.frontends.neuronxcc.tensors.reshaping import as_tile
 from nkisim.ir.access import AccessPattern, Form
-from nkisim.trace.loop_index import LoopIndex
 
 # What an index of one axis is but for where it starts: (size, step), or (shape, coefs) of an index
 # tensor; the size is None for an integer, which drops the axis. None stands for a new axis.
@@ -54,9 +53,6 @@ def index(target: AccessPattern, key: object) -> AccessPattern | IndirectTensor:
     if target.ndim < 2 and target.space.on_chip and _named(keys) > target.ndim:
         target = as_tile(target)  # `t[:, 3]` is a column, and takes the indices of one
     kinds = set(map(type, keys))
-    if LoopIndex in kinds:
-        keys = tuple([as_int(k) if type(k) is LoopIndex else k for k in keys])
-        kinds = set(map(type, keys))
     if kinds <= _PLAIN and len(keys) == len(target.shape) and not _dynamic(kinds, keys):
         axes = keys
     else:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from nkisim.errors import IndexingError
 from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, as_int, fix_of_integers
-from nkisim.trace.loop_index import LoopIndex
 
 
 class DynSlice(NamedTuple):
@@ -32,11 +31,7 @@ def arange(*args: int) -> IndexTensor:
                 "2 * nl.arange(n)",
             ),
         )
-    line = _line(0, numbers[0]) if len(args) == 1 else _line(*numbers)
-    start = args[0]
-    if len(args) == 2 and type(start) is LoopIndex:
-        return IndexTensor(line.shape, line.coefs, line.offset, start)
-    return line
+    return _line(0, numbers[0]) if len(args) == 1 else _line(*numbers)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -79,12 +74,7 @@ class MGrid:
             shape.append(len(range(start, stop, step)))
             starts.append(start)
             steps.append(step)
-        grid = _grid(tuple(shape), tuple(starts), tuple(steps))
-        moving = [k.start if type(k.start) is LoopIndex else None for k in keys]
-        if any([x is not None for x in moving]):
-            axes = zip(grid, moving, strict=True)
-            return MeshGrid([IndexTensor(i.shape, i.coefs, i.offset, x) for i, x in axes])
-        return grid
+        return _grid(tuple(shape), tuple(starts), tuple(steps))
 
 
 @functools.lru_cache(maxsize=4096)

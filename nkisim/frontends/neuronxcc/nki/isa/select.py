@@ -121,7 +121,6 @@ def affine_select(
             rule="the value where the predicate is false is a number",
             fix="use nl.where for a tile",
         )
-    pred.decides_nothing()
     return _select(what, on_true_tile, on_false_value, *pred.terms, mask=mask, dtype=dtype)
 
 
