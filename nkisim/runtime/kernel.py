@@ -7,10 +7,10 @@ import dataclasses
 import functools
 import inspect
 import logging
+import weakref
 from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -90,6 +90,7 @@ class Kernel:
     def _on(self, grid: Grid) -> Kernel:
         bound = copy.copy(self)
         bound.grid = grid
+        bound._launches = {}  # its own, or it would be in a cycle, and its traces with it
         return bound
 
     @functools.cached_property
@@ -201,13 +202,13 @@ class Kernel:
         found = cache.traces.get(key) if key is not None else None
         if found is not None and found.guards.hold():
             cache.hits += 1
-            _kept.use(found, len(found.program.trace.instructions))
+            cache.use(key, found)
             return found
         cache.misses += 1
         special = Specialization(self, args, kwargs)
         if key is not None and special.guards.reason is None:
             cache.traces[key] = special
-            _kept.use(special, len(special.program.trace.instructions))
+            cache.use(key, special)
         elif special.guards.reason is not None:
             _log.info("%s is traced at each call: %s", self.__name__, special.guards.reason)
         return special
@@ -245,12 +246,23 @@ class CacheInfo(NamedTuple):
 
 
 class _TraceCache:
-    """Traces of a kernel by what they are specialised to, and how often that helped. They are there
-    while `_kept` keeps them, or somebody else."""
+    """Traces of a kernel by what they are specialised to, and how often that helped."""
 
     def __init__(self) -> None:
-        self.traces: WeakValueDictionary[Any, Specialization] = WeakValueDictionary()
+        self.traces: dict[Any, Specialization] = {}
         self.hits = self.misses = 0
+
+    def use(self, key: Any, special: Specialization) -> None:
+        """Note that a trace is used. Traces of all kernels that were used long ago go, once there
+        are too many instructions in them."""
+        own = weakref.ref(self)
+
+        def let_go() -> None:
+            cache = own()
+            if cache is not None:
+                cache.traces.pop(key, None)
+
+        _kept.use(special, len(special.program.trace.instructions), let_go)
 
 
 class Specialization:

@@ -446,7 +446,10 @@ def _names(code: CodeType) -> _Names:
 
 def package(value: FunctionType | ModuleType | type) -> str:
     """The package, or the module that is in none, that a function, class or module belongs to."""
-    name = value.__name__ if isinstance(value, ModuleType) else value.__module__
+    if isinstance(value, FunctionType):
+        name = value.__globals__.get("__name__")  # a decorator may have copied `__module__`
+    else:
+        name = value.__name__ if isinstance(value, ModuleType) else value.__module__
     return name.partition(".")[0] if isinstance(name, str) else ""
 
 
@@ -461,9 +464,13 @@ def _is_random(value: Any) -> bool:
 
 
 def _equal(now: Any, then: Any) -> bool:
-    """Whether two objects are equal numbers or texts of one type."""
-    kind = type(then)
-    return kind is type(now) and (kind in _EXACT or kind in _BY_TEXT) and token(now) == token(then)
+    """Whether two objects are equal for a trace."""
+    if type(now) is not type(then):
+        return False
+    try:
+        return token(now) == token(then)
+    except NotComparable:
+        return False
 
 
 def _parts(function: FunctionType) -> tuple:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from threading import Lock
+import weakref
+from collections.abc import Callable
+from threading import RLock
+from typing import Any
 
 
 class Recent:
-    """Keeps objects alive that others refer to weakly: the last one used in any case, and those
-    before it while all are small enough together.
+    """Lets go of objects that others keep, those used longest ago first, so that all are small
+    enough together. The last one used stays in any case. None is kept alive by this.
 
     Args:
         most: the limit, in the unit of the sizes given.
@@ -16,14 +18,34 @@ class Recent:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._sizes: dict[Hashable, int] = {}  # the last one used at the end
+        # By identity, the last one used at the end: what notices that it is gone, the size, and
+        # what lets it go.
+        self._items: dict[int, tuple[weakref.ref, int, Callable[[], Any]]] = {}
         self._total = 0
-        self._lock = Lock()
+        self._lock = RLock()
 
-    def use(self, item: Hashable, size: int) -> None:
-        """Note that an object is used, and let go of those used longest ago."""
+    def use(self, item: object, size: int, let_go: Callable[[], Any]) -> None:
+        """Note that an object is used, and let go of those used longest ago.
+
+        Args:
+            item: the object.
+            size: how much of the limit it takes.
+            let_go: makes those who keep the object drop it. It does not refer to the object.
+        """
+        key = id(item)
         with self._lock:
-            self._total += size - self._sizes.pop(item, 0)
-            self._sizes[item] = size
-            while self._total > self._most and len(self._sizes) > 1:
-                self._total -= self._sizes.pop(next(iter(self._sizes)))
+            self._remove(key)
+            gone = weakref.ref(item, lambda _: self._remove(key))
+            self._items[key] = gone, size, let_go
+            self._total += size
+            while self._total > self._most and len(self._items) > 1:
+                oldest = next(iter(self._items))
+                drop = self._items[oldest][2]
+                self._remove(oldest)
+                drop()
+
+    def _remove(self, key: int) -> None:
+        with self._lock:
+            entry = self._items.pop(key, None)
+            if entry is not None:
+                self._total -= entry[1]

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import nkisim
 from nkisim.machine import GEN2, GEN3
-from nkisim.runtime import profiling as model
 from nkisim.runtime.kernel import Kernel
 
 P = 128
@@ -304,15 +303,6 @@ def test_results_of_matmuls_are_in_banks_of_their_own():
         return out
 
     assert not joined(profile(kernel, spec(P, P), spec(P, 512)))
-
-
-def test_few_iterations_traced_are_joined_as_all_are():
-    kernel = in_parts(two_steps, 128)
-    args = (spec(P, 512), spec(P, 512))
-    whole = model.timeline(kernel.specialize(args, {}).program.trace)
-    rolled = nkisim.profile(in_parts(two_steps, 128), *args)
-    assert joined(whole) == joined(rolled) != {}
-    assert rolled.latency_us == pytest.approx(whole.latency_us, rel=1e-12)
 
 
 def test_findings_of_what_was_joined():

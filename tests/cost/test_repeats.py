@@ -12,7 +12,6 @@ from ml_dtypes import bfloat16
 
 import nkisim
 from nkisim.machine import GEN2, GEN3
-from nkisim.runtime import profiling as model
 from nkisim.runtime.kernel import Kernel
 from validation import matmul
 
@@ -56,11 +55,8 @@ CASES = [
 
 @pytest.mark.parametrize(("function", "args", "label", "count"), CASES)
 def test_coordinates_that_move_on_are_computed_anew(function, args, label, count):
-    kernel = Kernel(function)
-    rolled = nkisim.profile(kernel, *args)
-    whole = model.timeline(Kernel(function).specialize(args, {}).program.trace)
-    assert rolled.latency_us == pytest.approx(whole.latency_us, rel=1e-12)
-    assert sum(r.count for r in rolled.lines if r.label.startswith(label)) == count
+    found = nkisim.profile(Kernel(function), *args)
+    assert sum(r.count for r in found.lines if r.label.startswith(label)) == count
 
 
 def test_what_does_not_fit_is_not_kept_for_later_iterations():

@@ -11,18 +11,15 @@ import pytest
 import nkisim
 from nkisim.checking import cells
 from nkisim.errors import LoopError, ScopeError
-from nkisim.frontends.neuronxcc.rules import loops
 
 X = np.random.default_rng(0).standard_normal((4, 32, 16)).astype(np.float32)
 
 
-@pytest.fixture(autouse=True, params=["cells", "elements", "arrays"])
+@pytest.fixture(autouse=True, params=["cells", "elements"])
 def way(request, monkeypatch):
     """The ways in which the check looks at memory."""
     if request.param == "elements":
         monkeypatch.setattr(cells, "_MOST", 0)
-    if request.param == "arrays":
-        monkeypatch.setattr(loops, "_FEW", 0)
 
 
 def launch(body):

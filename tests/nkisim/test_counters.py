@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from traces import like, rolled, same, spec
+from traces import like, spec
 
 import nkisim
 from nkisim.errors import CounterError, NkiWarning
@@ -216,11 +216,6 @@ def test_addresses_are_those_of_the_first_iteration():
     assert found == [0, 8192] * 40 + [16384]
 
 
-def test_loops_that_count_addresses_are_traced_in_part():
-    found = same(Kernel(places), spec(40, 128, 2048))
-    assert sum(i.origin is None for i in found.instructions) < 20
-
-
 def test_names_and_messages_are_no_use(capsys):
     def kernel(x):
         n, y = 0, like(x)
@@ -297,17 +292,3 @@ def test_a_place_may_be_told_by_any_name_of_the_functions():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         np.testing.assert_array_equal(Kernel(kernel)(X), X)
-
-
-@pytest.mark.parametrize("loop", ONCE, ids=lambda f: f.__name__)
-def test_a_rolled_trace_sees_the_same_numbers(loop):
-    def kernel(x):
-        row, y = 0, like(x)
-        for i in loop(x.shape[0]):
-            nl.store(y[i], nl.load(x[row]))
-            row = row + 2
-        return y
-
-    with pytest.warns(NkiWarning, match="row is 0"):
-        found = rolled(Kernel(kernel), spec(12, 128, 8))
-    assert {i.ins[0].offsets[0] for i in found.instructions if i.opcode == "dma_copy"} == {0}

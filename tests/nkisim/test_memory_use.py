@@ -48,9 +48,9 @@ def no_collection():
 
 @pytest.fixture
 def kept(monkeypatch):
-    """What keeps traces for profiles: one of up to a thousand instructions, or the last one."""
+    """What keeps traces: some of up to a thousand instructions together, or the last one."""
     recent = Recent(1000)
-    monkeypatch.setattr(nkisim.runtime.kernel, "_rolled", recent)
+    monkeypatch.setattr(nkisim.runtime.kernel, "_kept", recent)
     return recent
 
 
@@ -67,7 +67,6 @@ def test_profiles_leave_nothing_behind(func, kept, no_collection):
         assert timeline.instructions == 3 * rows
     assert 3 * ROUNDS <= instructions() - before < 4 * ROUNDS  # the last one
     del kernel, timeline
-    kept.use("another one", 1000)
     assert instructions() - before < ROUNDS / 10
 
 
@@ -82,30 +81,41 @@ def test_a_kernel_that_is_gone_takes_its_traces_along(func, no_collection):
     assert instructions() - before < ROUNDS / 10
 
 
-def test_a_profile_again_uses_the_trace_that_was_used_last(kept):
+def test_traces_that_were_used_long_ago_go(kept, no_collection):
+    """Traces of 900, 90 and 60 instructions do not fit in a thousand together."""
+    before = instructions()
     kernel = nki.jit(doubled)
-    specs = [nkisim.TensorSpec((n, 128, 64), np.dtype("float32")) for n in (300, 30, 20)]
-    traces = [nkisim.runtime.profiling.trace_of(kernel, spec) for spec in specs]
-    again = [nkisim.runtime.profiling.trace_of(kernel, spec) for spec in specs]
-    assert all(a is b for a, b in zip(traces, again, strict=True))
-    del traces, again
-    assert len(kernel._cache.rolled) == 2  # 300 rounds were used last before the other two
-    large = nkisim.TensorSpec((400, 128, 64), np.dtype("float32"))
-    nkisim.profile(kernel, large)
-    assert len(kernel._cache.rolled) == 1
+    for rows in (300, 30, 20):
+        x = np.ones((rows, 128, 4), np.float32)
+        for _ in range(2):
+            np.testing.assert_array_equal(kernel(x), 2 * x)
+    assert kernel.cache_info()[:2] == (3, 3)
+    assert kernel.cache_info().currsize == 2
+    assert instructions() - before < 3 * ROUNDS
+    nkisim.profile(kernel, nkisim.TensorSpec((400, 128, 4), np.dtype("float32")))
+    assert kernel.cache_info().currsize == 1  # larger than all that is kept, and used last
 
 
 def test_what_was_used_last_is_kept_as_far_as_it_fits():
-    recent = Recent(10)
-    a, b, c = things = [object() for _ in range(3)]
-    for thing in things:
-        recent.use(thing, 4)
-    assert list(recent._sizes) == [b, c]
-    recent.use(b, 4)
-    recent.use(a, 4)
-    assert list(recent._sizes) == [b, a]
-    recent.use(c, 100)  # alone, if need be
-    assert list(recent._sizes) == [c]
-    recent.use(c, 3)
-    recent.use(a, 7)
-    assert list(recent._sizes) == [c, a]
+    class Thing:
+        pass
+
+    recent, gone = Recent(10), []
+    things = {name: Thing() for name in "abc"}
+
+    def use(name, size):
+        recent.use(things[name], size, lambda: gone.append(name))
+
+    for name in "abc":
+        use(name, 4)
+    assert gone == ["a"]
+    use("b", 4)
+    use("a", 4)
+    assert gone == ["a", "c"]
+    use("c", 100)  # alone, if need be
+    assert gone == ["a", "c", "b", "a"]
+    use("c", 3)
+    use("a", 7)
+    del things["c"]  # which leaves room
+    use("b", 3)
+    assert gone == ["a", "c", "b", "a"]

@@ -213,7 +213,7 @@ def kernel_of(recipe):
 def _unfolded(recipe, arrays):
     """The program with every assignment a copy, as written: tracing already folds most away."""
     with pytest.MonkeyPatch.context() as patch, nkisim.checks(race="off"):
-        patch.setattr("nkisim.trace.tracer.fold_assignments", lambda trace, rolled: None)
+        patch.setattr("nkisim.trace.tracer.fold_assignments", lambda trace: None)
         return kernel_of(recipe).specialize(arrays, {}).program
 
 

@@ -8,7 +8,6 @@ import sys
 
 import numpy as np
 import pytest
-from traces import same, spec
 
 import nkisim
 from nkisim.errors import LoopError, ParameterError, ShapeError, UnsupportedError
@@ -16,7 +15,6 @@ from nkisim.frontends.neuronxcc import nki
 from nkisim.frontends.neuronxcc.nki import isa as nisa
 from nkisim.frontends.neuronxcc.nki import language as nl
 from nkisim.frontends.neuronxcc.nki import typing as nt
-from nkisim.runtime.kernel import Kernel
 
 RNG = np.random.default_rng(0)
 
@@ -241,17 +239,6 @@ def count_up(a):
 def test_a_loop_index_becomes_a_tile():
     a = numbers(8, 6)
     np.testing.assert_allclose(run(count_up, a), a + 6, rtol=1e-6)
-
-
-def test_its_profile_is_that_of_all_iterations():
-    def kernel(a):
-        y = out(12, 8, 6)
-        for i in nl.affine_range(12):
-            step = nisa.iota(i, dtype=nl.float32).broadcast_to((8, 6))
-            nl.store(y[i], nl.load(a[i]) + step)
-        return y
-
-    same(Kernel(kernel), spec(12, 8, 6))
 
 
 @pytest.mark.parametrize("mode", [nisa.oob_mode.skip, "skip"])

@@ -131,3 +131,80 @@ def test_whether_there_is_a_mask_is_not_what_it_says(causal):
     wanted = np.zeros((2, 128, 8))
     wanted[0, :100], wanted[1, :100] = 4, 2 if causal else 4
     np.testing.assert_array_equal(kernel(x), wanted)
+
+
+# -- all else is what Python imported
+
+PARTS = {
+    "nothing": "",
+    "an annotation": "z: tensor[4, 4] = nl.load(x)",
+    "an and": "z = x is not None and bool(x.shape)",
+    "a mask or none": "m = x.shape[0] < 9 if x is None else None; z = (m & m) if m else m",
+}
+WAYS = {
+    "text": ('layout = """\n    .x\n    """', 'float(layout.splitlines()[1].index("x"))', 5.0),
+    "private": ("", "self.__scale", 2.0),
+    "super": ("", "super().twice(1.5)", 3.0),
+    "locals": ("here = 7.0", "locals()['here']", 7.0),
+    "closure": ("", "outer", 11.0),
+    "default": ("", "given", 13.0),
+    "class": ("class Inside:\n                    value = 17.0", "Inside.value", 17.0),
+    "global": ("", "GLOBAL", 19.0),
+    "walrus": ("y = (n := 21.0) and n", "n", 21.0),
+    "falsy": ("y = 0 and 1", "y", 0.0),
+    "chain": ("y = 1 and 2 and 23.0 and 23.0", "y", 23.0),
+    "comprehension": ("y = [a and b for a in (1,) for b in (25.0,)]", "y[0]", 25.0),
+    "kwonly": ("", "named", 27.0),
+}
+TEXT = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+from neuronxcc.nki.typing import tensor
+
+GLOBAL = 19.0
+
+
+class Base:
+    def twice(self, by):
+        return 2 * by
+
+
+def make():
+    outer = 11.0
+
+    class Holder(Base):
+        def __init__(self):
+            self.__scale = 2.0
+
+        @nki.jit
+        def kernel(self, x, given=13.0, *, named=27.0):
+            out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+            for _ in range(1):
+                {part}
+                {line}
+                nl.store(out, nl.load(x) * {value})
+            return out
+
+    return Holder
+
+
+Holder = make()
+"""
+
+
+@pytest.mark.parametrize("edited", [False, True])
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_kernel_does_what_python_imported(way, part, edited, tmp_path):
+    """Whatever of a kernel is rewritten, and though its file was saved again since."""
+    line, value, wanted = WAYS[way]
+    text = TEXT.format(part=PARTS[part] or "pass", line=line or "pass", value=value)
+    path = tmp_path / "module.py"
+    path.write_text(text)
+    names = {"__name__": "module"}
+    exec(compile(text, str(path), "exec"), names)
+    if edited:
+        path.write_text(text.replace("nl.load(x)", "nl.load(x) * 999.0"))
+    holder = names["Holder"]
+    x = np.ones((4, 4), np.float32)
+    np.testing.assert_array_equal(holder.kernel(holder(), x), wanted * x)
