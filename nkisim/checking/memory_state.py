@@ -89,7 +89,10 @@ class MemoryState:
         where = instr.where_of(tensor)
         if where is not None:
             missing &= where
-        return missing if missing.any() else None
+        if not missing.any():
+            return None
+        self.trace.read_undefined.add(buffer.number)
+        return missing
 
     def _flow(
         self, instr: Instruction, tiles: tuple[Tensor, ...], missing: list[np.ndarray | None]
@@ -169,6 +172,8 @@ class MemoryState:
             return
         if instr.spec.partial:
             self.scattered.add(number)
+            if not self.written.is_whole(buffer):
+                self.trace.read_undefined.add(number)
         where = instr.where_of(tensor)
         if undefined is None and where is None:
             if tensor.covers_buffer:

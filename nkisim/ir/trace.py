@@ -26,6 +26,8 @@ class Trace:
         result: what the kernel returned, with Tensors at the leaves.
         written_arguments: numbers of the argument buffers that the kernel writes.
         partly_written: numbers of the HBM buffers with elements that nothing writes.
+        read_undefined: numbers of the buffers of which elements are read, or may be, that nothing
+            has written.
         loops: every loop execution; instructions and buffers name them by position.
         hidden: numbers of the buffers that stand for state of the hardware.
         assigned: numbers of the buffers that only passed a result on to where it was assigned.
@@ -42,6 +44,7 @@ class Trace:
     result: Any = None
     written_arguments: list[int] = field(default_factory=list)
     partly_written: set[int] = field(default_factory=set)
+    read_undefined: set[int] = field(default_factory=set)
     loops: list[Loop] = field(default_factory=list)
     hidden: set[int] = field(default_factory=set)
     assigned: set[int] = field(default_factory=set)

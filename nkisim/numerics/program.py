@@ -7,6 +7,7 @@ buffers share storage by liveness, in a workspace that is kept between runs.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import hashlib
 from collections import deque
@@ -19,6 +20,7 @@ import numpy as np
 from nkisim.checking.ranges import range_check
 from nkisim.errors import ParameterError
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import FLOATS
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Buffer, Role
@@ -230,9 +232,19 @@ class _Layout:
         self._functions: dict[tuple, Callable] = {}
         self._byte_strides: dict[tuple, tuple[int, ...]] = {}
         slots = self._assign_slots(steps)
+        undefined = set(trace.read_undefined)  # not what an earlier run has left there
         calls, outer = self.calls, []
         for step in steps:
             tensors = (*step.outs, *step.tiles_in)
+            for t in tensors:
+                if t.buffer.number in undefined and t.buffer.number in slots:
+                    undefined.discard(t.buffer.number)
+                    place = self._place(AccessPattern(t.buffer), slots)
+                    fill = functools.partial(_fill, poison(t.buffer.stored))
+                    if outer:  # once, and not in each iteration of a run-time loop
+                        outer[0].insert(-1, (fill, (place,)))
+                    else:
+                        calls.append((fill, (place,)))
             places = tuple([self._place(t, slots) for t in tensors])
             instr = step.instr
             if instr.opcode == BEGIN:
@@ -341,7 +353,6 @@ class _Workspace:
 
     def __init__(self, layout: _Layout) -> None:
         self.table: list[np.ndarray | None] = [None] * layout.size
-        # Zeroed so that elements a mask leaves undefined are at least the same in every run.
         arrays = [np.zeros(n, np.uint8) for n in layout.slots]
         for place, slot, shape, dtype, offset, strides in layout.inside:
             self.table[place] = np.ndarray(shape, dtype, arrays[slot], offset, strides)
@@ -378,6 +389,10 @@ def poison(dtype: np.dtype) -> object:
     if dtype in FLOATS:
         return np.nan
     return True if dtype == np.bool_ else np.iinfo(dtype).min
+
+
+def _fill(value: object, array: np.ndarray) -> None:
+    array.fill(value)
 
 
 def _fingerprint(operand: object) -> str:

@@ -385,3 +385,23 @@ def test_constants():
     got, eye = kernel(numbers(1))
     np.testing.assert_array_equal(got, np.arange(12).reshape(3, 4))
     np.testing.assert_array_equal(eye, np.eye(5))
+
+
+def scattered_and_read(x, index):
+    """Rows of x go to rows of scratch memory that the index names, and all of it to the output."""
+    y = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    scratch = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm)
+    nl.store(scratch[nl.load(index), nl.arange(x.shape[1])[None, :]], nl.load(x))
+    nl.store(y, nl.load(scratch))
+    return y
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 5), min_size=6, max_size=6), min_size=1, max_size=4))
+def test_rows_that_a_scatter_leaves_are_not_those_of_another_call(calls):
+    kernel = nki.jit(scattered_and_read)
+    for n, rows in enumerate(calls):
+        index = np.array(rows, np.int32)[:, None]
+        x = np.full((6, 3), n + 1, np.float32)
+        wanted = np.where(np.isin(np.arange(6), rows)[:, None], n + 1, np.nan)
+        np.testing.assert_array_equal(kernel(x, index), np.broadcast_to(wanted, (6, 3)))
