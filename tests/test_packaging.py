@@ -22,7 +22,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
     # From a copy: setuptools leaves build/ and egg-info behind in the tree it builds.
     source = out / "source"
-    for name in ("kernels", "nkisim"):
+    for name in ("kernels", "nkibook", "nkisim"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
@@ -71,15 +71,16 @@ def test_wheel_requires_three_packages(wheel: Path) -> None:
 
 
 def test_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
-    sources = [path for name in ("kernels", "nkisim") for path in (ROOT / name).rglob("*.py")]
+    packages = ("kernels", "nkibook", "nkisim")
+    sources = [path for name in packages for path in (ROOT / name).rglob("*.py")]
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     modules = {name for name in packed if name.endswith(".py")}
     assert modules == {path.relative_to(ROOT).as_posix() for path in sources}
-    assert {name.split("/")[0] for name in packed} == {"kernels", "nkisim"}
+    assert {name.split("/")[0] for name in packed} == set(packages)
 
 
-@pytest.mark.parametrize("package", ["nkisim", "kernels"])
+@pytest.mark.parametrize("package", ["nkisim", "kernels", "nkibook"])
 def test_import_from_the_wheel_needs_numpy_and_ml_dtypes_only(isolated: Path, package: str) -> None:
     code = f"import {package}; print({package}.__file__)"
     assert Path(run_isolated(isolated, code).strip()).is_relative_to(isolated)
@@ -96,7 +97,7 @@ print("same")
     assert run_isolated(isolated, code).strip() == "same"
 
 
-@pytest.mark.parametrize("package", ["nkisim", "kernels"])
+@pytest.mark.parametrize("package", ["nkisim", "kernels", "nkibook"])
 def test_import_loads_no_framework(package: str) -> None:
     code = f"import sys, {package}; print(*[name for name in {HEAVY} if name in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
