@@ -33,14 +33,15 @@ class Machine:
     gemm_moving_fmax: int
     bn_stats_fmax: int
     timing: Timing
-    # AWS names these two without their values; these are the ones in the KLR tracer
-    # (leanprover/KLR), a secondary source.
+    # AWS names these two, and the usable bytes of SBUF on v3, without their values; these are the
+    # ones in the KLR tracer (leanprover/KLR), a secondary source.
     sbuf_min_align: int = 1
     psum_min_align: int = 4
 
     @property
     def sbuf_usable_bytes(self) -> int:
-        """What a kernel can allocate in a partition (direct allocation guide: 16 KiB reserved)."""
+        """What a kernel can allocate in a partition: on v2 all but 16 KiB (direct allocation
+        guide), on v3 212,984 bytes, nl.tile_size.total_available_sbuf_size in the KLR tracer."""
         return self.sbuf_bytes - self.sbuf_reserved_bytes
 
 
@@ -64,7 +65,7 @@ GEN3 = Machine(
     instances="Trn2",
     partitions=128,
     sbuf_bytes=224 * _KIB,
-    sbuf_reserved_bytes=16 * _KIB,
+    sbuf_reserved_bytes=16 * _KIB + 8,
     psum_bytes=16 * _KIB,
     psum_bank_bytes=2 * _KIB,
     psum_fmax=512,

@@ -167,7 +167,7 @@ def test_float_to_float_rounds_once(values, to):
 
 
 @given(st.lists(st.floats(width=32), min_size=1, max_size=8), st.sampled_from(INTS))
-def test_float_to_integer_drops_the_fraction_and_saturates(values, to):
+def test_float_to_integer_rounds_to_the_nearest_even_and_saturates(values, to):
     out = np.empty(len(values), to)
     cast_into(out, np.array(values, np.float32))
     info = np.iinfo(to)
@@ -177,7 +177,7 @@ def test_float_to_integer_drops_the_fraction_and_saturates(values, to):
         elif np.isinf(value):
             assert got == (info.max if value > 0 else info.min)
         else:
-            assert got == min(max(int(value), info.min), info.max)
+            assert got == min(max(round(value), info.min), info.max)
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1), st.sampled_from(INTS))

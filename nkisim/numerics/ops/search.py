@@ -40,16 +40,21 @@ def _max8(instr: Instruction) -> Callable:
 
 @opcode("nc_find_index8", Engine.VECTOR, flow=flow_by_axis)
 def _find_index8(instr: Instruction) -> Callable:
-    """For each of 8 values of a partition, where it first stands; the largest number of the
-    output's type when it does not."""
+    """For each of 8 values of a partition, where it first stands; one that was asked for before
+    gets its next place. All bits are set where there is none (left)."""
     absent = _absent(instr)
     nowhere = np.iinfo(instr.outs[0].dtype).max
 
     def run(out: np.ndarray, data: np.ndarray, vals: np.ndarray) -> None:
         rows, wanted = _rows(data, absent), _rows(vals, None)
-        same = [rows == v for v in wanted.T[:, :, None]]
-        found = [np.where(s.any(axis=1), s.argmax(axis=1), nowhere) for s in same]
-        found = np.stack(found, axis=1)
+        lanes, given = np.arange(rows.shape[0]), np.zeros(rows.shape, bool)
+        found = np.empty(wanted.shape, np.int64)
+        for i, value in enumerate(wanted.T):
+            same = (rows == value[:, None]) & ~given
+            at = same.argmax(axis=1)
+            here = same[lanes, at]
+            given[lanes[here], at[here]] = True
+            found[:, i] = np.where(here, at, nowhere)
         np.copyto(out, found.reshape(out.shape), casting="unsafe")
 
     return run
@@ -57,7 +62,7 @@ def _find_index8(instr: Instruction) -> Callable:
 
 @opcode("nc_match_replace8", Engine.VECTOR, flow=flow_by_axis)
 def _match_replace8(instr: Instruction) -> Callable:
-    """Replace the first occurrence of each of 8 values, one after the other."""
+    """Replace the first occurrence of each of 8 values, from the last value to the first."""
     absent = _absent(instr)
     imm = np.float32(instr.attrs["imm"])
 
@@ -67,8 +72,8 @@ def _match_replace8(instr: Instruction) -> Callable:
         lanes = np.arange(rows.shape[0])
         hit = np.zeros(rows.shape, bool)
         places = np.zeros(wanted.shape, np.uint32)
-        for i, value in enumerate(wanted.T):
-            same = rows == value[:, None]
+        for i in reversed(range(wanted.shape[1])):
+            same = rows == wanted[:, i, None]
             at = same.argmax(axis=1)
             here = same[lanes, at]
             rows[lanes[here], at[here]] = imm

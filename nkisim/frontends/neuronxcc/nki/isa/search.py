@@ -75,8 +75,10 @@ def nc_find_index8(
 ) -> Tensor:
     """Where each of 8 values first stands among the flattened elements of its partition.
 
-    The index of a value that is not there is undefined by the documentation; here it is the
-    largest number of its type, which a published kernel (NxD's find_index) reports of hardware.
+    A value that is given several times gets its places one after the other, from the first value
+    to the last. The index of a value that is not there, or not as often, has all bits set. The
+    documentation of SDK 2.26 leaves both open; the release notes of NKI 0.6.0 (SDK 2.32) say so of
+    the hardware.
 
     Args:
         data: tile of up to five axes, 8 to 16384 elements a partition.
@@ -139,7 +141,10 @@ def nc_match_replace8(
     dtype: Any = None,
     **kwargs: Any,
 ) -> Tensor:
-    """Replace the first occurrence of each of 8 values, in their order, by a number.
+    """Replace the first occurrence of each of 8 values, from the last to the first, by a number.
+
+    Of a value that is given several times, the last one takes the first occurrence (release notes
+    of NKI 0.6.0, SDK 2.32).
 
     Vector Engine. Values that are not there replace nothing, and their index is 0; on hardware
     both are undefined.
