@@ -5,6 +5,7 @@
     print(module.text(short=True))        # the same, to read line by line
     module.custom_calls                   # targets, shapes, decoded backend_config
     module.after                          # after XLA's optimisation (JAX)
+    module.diff(other, captions=(…, …))   # both as one listing, with the lines that differ marked
     module.graph()                        # the dataflow graph, as inline SVG
 
 torch, torch_xla and JAX are imported only when called for.
@@ -14,7 +15,7 @@ from nkibook.hlo.calls import NKI_TARGET, Collective, CustomCall
 from nkibook.hlo.from_jax import jax_hlo
 from nkibook.hlo.from_torch import torch_hlo
 from nkibook.hlo.graph import HloGraph
-from nkibook.hlo.html import SideBySide
+from nkibook.hlo.html import Diff, SideBySide
 from nkibook.hlo.module import HloModule, HloUnavailable
 from nkibook.hlo.parse import Computation, HloParseError, Instruction, Shape, parse_module
 
@@ -23,6 +24,7 @@ __all__ = [
     "Collective",
     "Computation",
     "CustomCall",
+    "Diff",
     "HloGraph",
     "HloModule",
     "HloParseError",

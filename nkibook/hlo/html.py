@@ -1,12 +1,13 @@
 """How HLO shows in a notebook and on a page: inline HTML, no script, no outside assets.
 
 Colours are the page's own (`currentColor`, transparent backgrounds), so light and dark mode both
-work; long lines scroll inside their box, so a phone shows the page unbroken.
+work. Long lines wrap, indented below their first part, so nothing is cut, on a phone neither.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import html
 import json
 import re
@@ -17,6 +18,7 @@ from nkibook.hlo.shorten import without_source
 
 if TYPE_CHECKING:
     from nkibook.hlo.module import HloModule
+    from nkibook.hlo.parse import Instruction
 
 # The first rule takes away the light plate that the rendered book's theme puts under HTML outputs
 # in dark mode; its selector repeats the theme's, to weigh as much. Orange and blue are those of
@@ -27,22 +29,25 @@ CSS = (
     ".nki-hlo{color:inherit;margin:1rem 0;min-width:0}"
     ".nki-hlo .nki-head{font-size:.85em;opacity:.8;margin-bottom:.3rem}"
     ".nki-hlo pre{background:rgba(128,128,128,.07);color:inherit;border:0;"
-    "border-radius:4px;margin:.2rem 0;padding:.6rem 0;overflow-x:auto;max-width:100%;"
-    "font-size:.85em;line-height:1.45;white-space:pre}"
-    ".nki-hlo code{display:block;width:max-content;min-width:100%;padding:0;"
-    "background:none;border:0;color:inherit;font-size:inherit}"
-    ".nki-hlo .nki-line{display:block;padding:0 .7rem;min-height:1.45em;"
-    "border-left:3px solid transparent}"
+    "border-radius:4px;margin:.2rem 0;padding:.6rem 0;max-width:100%;"
+    "font-size:.85em;line-height:1.45;white-space:pre-wrap}"
+    ".nki-hlo code{display:block;padding:0;background:none;border:0;color:inherit;"
+    "font-size:inherit;white-space:pre-wrap;overflow-wrap:anywhere}"
+    ".nki-hlo .nki-line{display:block;padding:0 .7rem 0 calc(.7rem + 6ch);text-indent:-6ch;"
+    "min-height:1.45em;border-left:3px solid transparent}"
     ".nki-hlo .nki-call{background:rgba(230,159,0,.22);border-left-color:#e69f00}"
     ".nki-hlo .nki-coll{background:rgba(86,180,233,.2);border-left-color:#56b4e9}"
+    ".nki-hlo .nki-minus{background:rgba(213,94,0,.16);border-left-color:#d55e00}"
+    ".nki-hlo .nki-plus{background:rgba(0,158,115,.18);border-left-color:#009e73}"
     ".nki-hlo .nki-op{font-weight:700}"
     ".nki-hlo .nki-note{opacity:.65}"
     ".nki-hlo summary{cursor:pointer;font-size:.85em}"
     ".nki-hlo-pair{display:flex;flex-wrap:wrap;gap:0 1rem}"
-    ".nki-hlo-pair>.nki-hlo{flex:1 1 24rem}"
+    ".nki-hlo-pair>.nki-hlo{flex:1 1 20rem}"
 )
 
 _COMMENT = re.compile(r"(/\*.*?\*/)$")
+_NUMBER = re.compile(r"(?<=[A-Za-z_-])\.\d+\b")
 
 
 def module_html(module: HloModule) -> str:
@@ -59,20 +64,68 @@ def module_html(module: HloModule) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class SideBySide:
-    """Two modules in two columns (one below the other on a narrow page)."""
+    """Two modules in two columns (one below the other on a narrow page), each with its caption."""
 
     left: HloModule
     right: HloModule
+    captions: tuple[str, str]
 
     def __repr__(self) -> str:
         return f"{self.left.summary()}\n{self.right.summary()}"
 
     def _repr_html_(self) -> str:
         columns = "".join(
-            f'<div class="nki-hlo">{_short_html(module)}</div>'
-            for module in (self.left, self.right)
+            f'<div class="nki-hlo">{_short_html(module, caption)}</div>'
+            for caption, module in zip(self.captions, (self.left, self.right), strict=True)
         )
         return f'<style>{CSS}</style><div class="nki-hlo-pair">{columns}</div>'
+
+
+@dataclasses.dataclass(frozen=True)
+class Diff:
+    """The lines of two modules as one listing: what only the first has, only the second, or both.
+
+    A line counts as the same when it differs in the numbers of names alone, `add.1` and `add.2`.
+    """
+
+    old: HloModule
+    new: HloModule
+    captions: tuple[str, str]
+
+    def lines(self) -> list[tuple[str, str, Instruction | None]]:
+        """Each line as its sign ("-" first only, "+" second only, " " both), text, instruction."""
+        old, new = self.old.short_lines(), self.new.short_lines()
+        keys = [[_NUMBER.sub("", text) for text, _ in lines] for lines in (old, new)]
+        found: list[tuple[str, str, Instruction | None]] = []
+        for tag, i, j, k, n in difflib.SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+            if tag == "equal":
+                found += [(" ", *line) for line in new[k:n]]
+            else:
+                found += [("-", *line) for line in old[i:j]]
+                found += [("+", *line) for line in new[k:n]]
+        return found
+
+    def __repr__(self) -> str:
+        head = [f"- {self.captions[0]}", f"+ {self.captions[1]}"]
+        # What XLA's CPU backend makes of a module depends on the machine.
+        if {self.old.stage, self.new.stage} != {"before"}:
+            return "\n".join(head)
+        return "\n".join([*head, *(f"{sign} {text}".rstrip() for sign, text, _ in self.lines())])
+
+    def _repr_html_(self) -> str:
+        head = "".join(
+            f'<div class="nki-head"><span class="nki-line {kind}">{sign} '
+            f"{html.escape(caption)}</span></div>"
+            for sign, kind, caption in zip(
+                "-+", ("nki-minus", "nki-plus"), self.captions, strict=True
+            )
+        )
+        kinds = {"-": " nki-minus", "+": " nki-plus", " ": ""}
+        body = "".join(
+            _line(f"{sign} {_marked_up(text, instruction)}", kinds[sign])
+            for sign, text, instruction in self.lines()
+        )
+        return f'<style>{CSS}</style><div class="nki-hlo">{head}{_pre(body)}</div>'
 
 
 def heading(module: HloModule) -> str:
@@ -82,20 +135,27 @@ def heading(module: HloModule) -> str:
     return ", ".join([f"HLO {module.stage} XLA optimisation", *notes]) + f" ({module.origin})"
 
 
-def _short_html(module: HloModule) -> str:
+def _short_html(module: HloModule, caption: str | None = None) -> str:
     lines = []
     for text, instruction in module.short_lines():
         opcode = "" if instruction is None else instruction.opcode
-        line = html.escape(text)
-        if opcode:
-            head, call, rest = line.partition(f" {opcode}(")
-            rest = _COMMENT.sub(r'<span class="nki-note">\1</span>', rest)
-            line = f'{head} <span class="nki-op">{opcode}</span>{call[len(opcode) + 1 :]}{rest}'
         kind = " nki-call" if opcode == "custom-call" else ""
         if opcode.removesuffix("-start") in COLLECTIVES:
             kind = " nki-coll"
-        lines.append(_line(line, kind))
-    return f'<div class="nki-head">{html.escape(heading(module))}</div>{_pre("".join(lines))}'
+        lines.append(_line(_marked_up(text, instruction), kind))
+    head = html.escape(caption or heading(module))
+    return f'<div class="nki-head">{head}</div>{_pre("".join(lines))}'
+
+
+def _marked_up(text: str, instruction: Instruction | None) -> str:
+    """A line as HTML: its opcode stands out, its comment stands back."""
+    line = html.escape(text)
+    if instruction is None:
+        return line
+    head, call, rest = line.partition(f" {instruction.opcode}(")
+    rest = _COMMENT.sub(r'<span class="nki-note">\1</span>', rest)
+    opcode = call[1:-1]
+    return f'{head} <span class="nki-op">{opcode}</span>{call[len(opcode) + 1 :]}{rest}'
 
 
 def _folded(title: str, text: str) -> str:
@@ -110,5 +170,4 @@ def _line(content: str, kind: str = "") -> str:
 
 
 def _pre(content: str) -> str:
-    # A box that scrolls must be reachable by keyboard (WCAG 2.1.1).
-    return f'<pre tabindex="0"><code>{content}</code></pre>'
+    return f"<pre><code>{content}</code></pre>"

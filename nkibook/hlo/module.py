@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from nkibook.hlo import calls, html, shorten
 from nkibook.hlo.calls import Collective, CustomCall
 from nkibook.hlo.graph import HloGraph, draw
-from nkibook.hlo.html import SideBySide
+from nkibook.hlo.html import Diff, SideBySide
 from nkibook.hlo.parse import Computation, Instruction, ParsedModule, parse_module
 
 
@@ -200,10 +200,22 @@ class HloModule:
         }
         return draw(self._short, short, labels, kernels, max_nodes)
 
-    def side_by_side(self, other: HloModule | None = None) -> SideBySide:
-        """Shows two modules in two columns: this one and `other`, by default before and after."""
+    def side_by_side(
+        self, other: HloModule | None = None, *, captions: tuple[str, str] | None = None
+    ) -> SideBySide:
+        """Shows two modules in two columns: this one and `other`, by default before and after XLA.
+
+        `captions` stand above the columns; by default stage and origin of each module.
+        """
         left, right = (self.before, self.after) if other is None else (self, other)
-        return SideBySide(left, right)
+        return SideBySide(left, right, captions or (html.heading(left), html.heading(right)))
+
+    def diff(self, other: HloModule, *, captions: tuple[str, str]) -> Diff:
+        """Shows what changes from this module to `other`: both as one listing, lines marked.
+
+        `captions` say what each of the two is, for example `("with +", "with the kernel")`.
+        """
+        return Diff(self, other, captions)
 
     # Notebook display.
 

@@ -3,20 +3,25 @@
 A notebook asks this package for a picture and gets back an object that displays as inline SVG
 in a browser and as one line of text, ``Figure: <what it shows>``, everywhere else. Draw your own
 with :func:`subplots` and :func:`show`, or use the ready-made :func:`tile_grid`, :func:`memory_bar`,
-:func:`timing`, :func:`sweep` and :func:`timeline`.
+:func:`timing`, :func:`sweep`, :func:`timeline` and :func:`timelines`. :class:`Choice` puts several
+in the place of one, :class:`Moving` lets them follow one another.
 """
 
+from nkibook.plots.choice import Choice, Moving
 from nkibook.plots.diagrams import arrow, box, memory_bar, note
-from nkibook.plots.figure import COLORS, DARK, INK, LIGHT, Figure, show, style, subplots
+from nkibook.plots.figure import COLORS, DARK, INK, LIGHT, Figure, Figures, show, style, subplots
 from nkibook.plots.tiles import draw_tiles, tile_grid
-from nkibook.plots.times import sweep, timeline, timing
+from nkibook.plots.times import sweep, timeline, timelines, timing
 
 __all__ = [
     "COLORS",
     "DARK",
     "INK",
     "LIGHT",
+    "Choice",
     "Figure",
+    "Figures",
+    "Moving",
     "arrow",
     "box",
     "draw_tiles",
@@ -28,5 +33,6 @@ __all__ = [
     "sweep",
     "tile_grid",
     "timeline",
+    "timelines",
     "timing",
 ]

@@ -142,11 +142,25 @@ class Figure:
         )
 
 
+class Figures:
+    """Figures that belong together, one below the other."""
+
+    def __init__(self, figures: list[Figure]) -> None:
+        self.figures = list(figures)
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self.figures))
+
+    def _repr_html_(self) -> str:
+        return "".join(figure._repr_html_() for figure in self.figures)
+
+
 def show(fig: MatplotlibFigure, alt: str, caption: str | None = None) -> Figure:
     """Turn a matplotlib figure into the object that a notebook displays.
 
-    Black becomes the colour of the page's text, and backgrounds become transparent. Call it as
-    the last expression of a cell.
+    Black becomes the colour of the page's text, and backgrounds become transparent. An artist with
+    an attribute `hover_titles`, a text for each of its marks in drawing order, tells them under the
+    pointer. Call it as the last expression of a cell.
 
     Args:
         fig: a figure from :func:`subplots`, or any matplotlib figure.
@@ -164,7 +178,10 @@ def show(fig: MatplotlibFigure, alt: str, caption: str | None = None) -> Figure:
             f"alt is {alt!r}: every figure needs a text that says what it shows. "
             "Pass one, for example show(fig, alt='Bars: time of each add, by size')."
         )
-    svg = _render(fig)
+    titled = fig.findobj(lambda artist: hasattr(artist, "hover_titles"))
+    for number, artist in enumerate(titled):
+        artist.set_gid(f"hover-{number}")
+    svg = _titled(_render(fig), {artist.get_gid(): artist.hover_titles for artist in titled})
     # Ids are unique on a page as long as two figures differ, and the same in every run.
     prefix = "f" + hashlib.sha256(f"{alt}\n{svg}".encode()).hexdigest()[:10]
     width = round(fig.get_figwidth() * 96)
@@ -209,6 +226,24 @@ def _clear_background(axes: Axes) -> None:
     legend = axes.get_legend()
     if legend is not None:
         legend.get_frame().set_alpha(0)
+
+
+def _titled(svg: str, titles: dict[str, list[str]]) -> str:
+    """Give each mark of the groups with these ids its text; a browser shows it on hovering."""
+    root = ElementTree.fromstring(svg)
+    for group in root.iter(f"{{{_SVG}}}g"):
+        texts = titles.get(group.get("id", ""))
+        if texts is None:
+            continue
+        shared = {part for defs in group.iter(f"{{{_SVG}}}defs") for part in defs.iter()}
+        marks = [
+            part
+            for part in group.iter()
+            if part.tag in (f"{{{_SVG}}}use", f"{{{_SVG}}}path") and part not in shared
+        ]
+        for mark, text in zip(marks, texts, strict=True):
+            ElementTree.SubElement(mark, f"{{{_SVG}}}title").text = text
+    return ElementTree.tostring(root, encoding="unicode")
 
 
 def _inline(svg: str, alt: str, prefix: str) -> str:

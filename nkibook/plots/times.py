@@ -24,7 +24,7 @@ from matplotlib.ticker import (
 )
 
 from nkibook.bench import Kind, Record, format_seconds
-from nkibook.plots.figure import COLORS, INK, WIDTH, Figure, show, subplots
+from nkibook.plots.figure import COLORS, INK, WIDTH, Figure, Figures, show, subplots
 
 if TYPE_CHECKING:
     from nkisim.report.timeline import Timeline
@@ -169,12 +169,24 @@ def timeline(profile: Timeline, *, alt: str | None = None, **kwargs: Any) -> Fig
     Args:
         profile: what `nkisim.profile` returned.
         alt: text alternative; by default kernel, time and busy shares.
-        **kwargs: passed on to `nkisim.report.figure.draw`: start_us, end_us, title, size.
+        **kwargs: passed on to `nkisim.report.figure.draw`: start_us, end_us, axis_us, title, size.
     """
     from nkisim.report.figure import alt_text
 
     shown = {name: kwargs[name] for name in ("start_us", "end_us") if name in kwargs}
     return show(profile.plot(**kwargs), alt=alt or alt_text(profile, **shown))
+
+
+def timelines(*profiles: Timeline, titles: Sequence[str | None] | None = None) -> Figures:
+    """Draw the timelines of several kernels below one another, on one axis of time.
+
+    Args:
+        profiles: what `nkisim.profile` returned.
+        titles: of the pictures; by default kernel and latency.
+    """
+    end = max(profile.body_us for profile in profiles)
+    named = zip(profiles, titles or [None] * len(profiles), strict=True)
+    return Figures([timeline(profile, axis_us=end, title=title) for profile, title in named])
 
 
 def _label_powers(axis: Axis, values: Sequence[float]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
 from io import BytesIO
 from typing import TYPE_CHECKING
@@ -43,6 +44,7 @@ def draw(
     *,
     start_us: float = 0.0,
     end_us: float | None = None,
+    axis_us: float | None = None,
     title: str | None = None,
     size: tuple[float, float] = _SIZE,
 ) -> Figure:
@@ -55,6 +57,8 @@ def draw(
     Args:
         timeline: what to draw.
         start_us, end_us: the part to show, in microseconds of the body.
+        axis_us: where the time axis ends, if later than the part: give the same to the pictures of
+            two kernels, and a length means the same in both.
         title: above the picture; kernel and latency when None, of a long name both ends.
         size: inches.
 
@@ -63,11 +67,11 @@ def draw(
 
     Returns:
         A figure whose backgrounds are transparent. Ink is black; `nkibook.plots.show` turns it
-        into the colour of the page's text.
+        into the colour of the page's text, and makes of `hover_titles`, an attribute of each row of
+        blocks, what a browser shows of the block under the pointer.
     """
     import matplotlib
     from matplotlib.font_manager import FontProperties
-    from matplotlib.patches import Patch
 
     end = timeline.body_us if end_us is None else end_us
     _check_part(timeline, start_us, end)
@@ -76,7 +80,9 @@ def draw(
     axes = figure.subplots()
     axes.set_facecolor("none")
     for row, (name, bars) in enumerate(tracks):
-        axes.broken_barh(bars, (row - 0.4, 0.8), facecolor=_COLORS[name], linewidth=0)
+        spans = [(bar.start, bar.length) for bar in bars]
+        blocks = axes.broken_barh(spans, (row - 0.4, 0.8), facecolor=_COLORS[name], linewidth=0)
+        blocks.hover_titles = [bar.said() for bar in bars]
     labels = [f"{'DMA ' * (name in _DMA)}{name}" for name, _ in tracks]
     if _is_whole(timeline, start_us, end):
         shares = {use.name: use.utilisation for use in timeline.engines.values()}
@@ -87,7 +93,7 @@ def draw(
         ]
     axes.set_yticks(range(len(tracks)), labels)
     axes.invert_yaxis()
-    axes.set_xlim(start_us, end)
+    axes.set_xlim(start_us, max(end, axis_us or end))
     axes.set_xlabel("time from the first instruction (µs)")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -98,7 +104,7 @@ def draw(
         axes.tick_params(labelsize=usual)
     # The title starts where the axes do: right of the labels, their ticks and the margin.
     beside = max((_points(label, FontProperties(size=usual)) for label in labels), default=0.0)
-    ink = FontProperties(size=10 * scale)
+    ink = FontProperties(size=10.5 * scale)
 
     def fits(line: str) -> bool:
         return _SPARE * _points(line, ink) <= 72 * size[0] - beside - 14
@@ -108,17 +114,6 @@ def draw(
     said = (title, *core_shown(timeline), timeline.kind)
     lines = [line for text in said for line in _wrapped(text, fits)]
     axes.set_title("\n".join(lines), fontproperties=ink, loc="left")
-    handles = [Patch(facecolor=_COLORS[n], label=n) for n, _ in tracks]
-    small = FontProperties(size=max(6.0, 8 * scale))
-    figure.legend(
-        handles=handles,
-        loc="outside lower center",
-        ncols=_columns([name for name, _ in tracks], small, 72 * size[0]),
-        frameon=False,
-        prop=small,
-        handlelength=1,
-        columnspacing=1,
-    )
     return figure
 
 
@@ -175,9 +170,7 @@ def _least(name: str) -> float:
     return _LEAST_OF_SYNC if name == "Sync" else _LEAST
 
 
-def _tracks(
-    timeline: Timeline, start: float, end: float
-) -> list[tuple[str, list[tuple[float, float]]]]:
+def _tracks(timeline: Timeline, start: float, end: float) -> list[tuple[str, list[_Block]]]:
     rows: dict[str, list[Interval]] = defaultdict(list)
     for i in timeline.intervals:
         if i.end_us < start or i.start_us > end:
@@ -192,7 +185,7 @@ def _tracks(
     return [
         (name, parts)
         for name, parts in bars.items()
-        if name in _DMA or sum(length for _, length in parts) >= _least(name) * shown
+        if name in _DMA or sum(part.length for part in parts) >= _least(name) * shown
     ]
 
 
@@ -244,27 +237,49 @@ def _wrapped(text: str, fits: Callable[[str], bool]) -> list[str]:
     return lines
 
 
-def _columns(names: list[str], font: FontProperties, room: float) -> int:
-    """Columns of a legend in so many points: as few rows as fit, about equally long."""
-    around = 2.8 * font.get_size()  # the patch, and what is left free
-    widest = max((_points(name, font) for name in names), default=0.0)
-    most = max(1, int(room / (widest + around)))
-    rows = -(-len(names) // most)
-    return max(1, -(-len(names) // max(1, rows)))
+@dataclass
+class _Block:
+    """Intervals of a row that are drawn as one, since what is between them cannot be seen."""
+
+    start: float
+    end: float
+    first: Interval
+    gaps: float = 0.0
+    count: int = 1
+    lines: set[str] = field(default_factory=set)
+    others: bool = False  # whether some of them have another label than the first
+
+    @property
+    def length(self) -> float:
+        """The time in which something happens: gaps in a pixel make it shorter, so paler."""
+        return self.end - self.start - self.gaps
+
+    def said(self) -> str:
+        """Which instruction, of which kernel line, when."""
+        what = f"{self.count} x " * (self.count > 1) + self.first.label
+        what += " and others" * self.others
+        where = sorted(self.lines)
+        lines = f" ({', '.join(where[:3])}{', …' if len(where) > 3 else ''})" if where else ""
+        return f"{what}{lines}: {self.start:.2f} to {self.end:.2f} µs"
 
 
-def _merged(intervals: list[Interval], shown: float) -> list[tuple[float, float]]:
-    """(start, length) of what overlaps, joined, and of what lies closer than can be seen, up to a
-    pixel. The length is the time in which something happens: gaps in a pixel make it paler."""
+def _merged(intervals: list[Interval], shown: float) -> list[_Block]:
+    """What overlaps, joined, and what lies closer than can be seen, up to a pixel."""
     gap, pixel = shown / _MOST, shown / _PIXELS
-    bars: list[list[float]] = []  # start, end, and the gaps in between
+    blocks: list[_Block] = []
     for i in sorted(intervals, key=lambda i: i.start_us):
-        last = bars[-1] if bars else None
-        if last is not None and i.start_us <= last[1]:
-            last[1] = max(last[1], i.end_us)
-        elif last is not None and i.start_us - last[1] <= gap and i.end_us - last[0] <= pixel:
-            last[2] += i.start_us - last[1]
-            last[1] = i.end_us
+        last = blocks[-1] if blocks else None
+        if last is not None and i.start_us <= last.end:
+            last.end = max(last.end, i.end_us)
+            last.count += 1
+        elif last is not None and i.start_us - last.end <= gap and i.end_us - last.start <= pixel:
+            last.gaps += i.start_us - last.end
+            last.end = i.end_us
+            last.count += 1
         else:
-            bars.append([i.start_us, i.end_us, 0.0])
-    return [(a, b - a - gaps) for a, b, gaps in bars]
+            last = _Block(i.start_us, i.end_us, i)
+            blocks.append(last)
+        last.others |= i.label != last.first.label
+        if i.location is not None:
+            last.lines.add(str(i.location).partition(" in ")[0])
+    return blocks

@@ -135,10 +135,30 @@ def test_blocks_are_as_dense_as_their_engine_is_busy():
     t = nkisim.profile(moved, nkisim.TensorSpec((128, 65536), np.dtype(np.float32)), 64)
     for name, bars in figure._tracks(t, 0.0, t.body_us):
         if name in t.engines:
-            drawn = sum(length for _, length in bars) / t.body_us
+            drawn = sum(bar.length for bar in bars) / t.body_us
             assert drawn == pytest.approx(t.engines[name].utilisation, rel=0.01)
-        for (start, length), (after, _) in itertools.pairwise(bars):
-            assert start + length <= after + 1e-9
+        for bar, after in itertools.pairwise(bars):
+            assert bar.end <= after.start + 1e-9
+
+
+def test_a_block_says_its_instruction_its_line_and_its_time():
+    t = nkisim.profile(busy, nkisim.TensorSpec((128, 128), np.dtype(np.float32)))
+    (axes,) = t.plot().axes
+    said = [title for row in axes.collections for title in row.hover_titles]
+    stored = [text for text in said if text.startswith("store")]
+    assert stored
+    line = next(i for i in t.intervals if i.label == "store").location.lineno
+    assert all(f"(test_figure.py:{line})" in text for text in stored)
+    assert all(re.search(r": \d+\.\d\d to \d+\.\d\d µs$", text) for text in said)
+
+
+def test_two_pictures_can_have_one_axis():
+    few, many = (
+        nkisim.profile(moved, nkisim.TensorSpec((128, n), np.dtype(np.float32)), 512)
+        for n in (1024, 4096)
+    )
+    (axes,) = few.plot(axis_us=many.body_us).axes
+    assert axes.get_xlim() == pytest.approx((0, many.body_us))
 
 
 def test_a_picture_of_a_part_says_so_and_has_no_shares():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from xml.etree import ElementTree
 
 import ml_dtypes
@@ -505,6 +506,48 @@ def test_side_by_side_shows_both():
     ]
     assert "IrToHlo" in repr(pair)
     assert "jit_step" in repr(pair)
+
+
+def test_side_by_side_takes_captions():
+    pair = module(TORCH_STYLE).side_by_side(module(TORCH_STYLE), captions=("<one>", "two"))
+    page = BeautifulSoup(pair._repr_html_(), "html.parser")
+    assert [head.get_text() for head in page.select(".nki-head")] == ["<one>", "two"]
+
+
+PLAIN_ADD = TORCH_STYLE.replace(
+    re.search(r"  %custom-call\.3 = .*", TORCH_STYLE)[0],
+    "  %multiply.9 = f32[256,1024]{1,0} multiply(f32[256,1024]{1,0} %p1.2, "
+    "f32[256,1024]{1,0} %p1.2)\n"
+    "  %add.3 = f32[256,1024]{1,0} add(f32[256,1024]{1,0} %p0.1, f32[256,1024]{1,0} %multiply.9)",
+).replace("%custom-call.3", "%add.3")
+
+
+def test_diff_marks_what_only_one_module_has():
+    diff = module(PLAIN_ADD).diff(module(TORCH_STYLE), captions=("with +", "with the kernel"))
+    signs = {sign: [] for sign in "-+ "}
+    for sign, text, _ in diff.lines():
+        signs[sign].append(text.split(" = ")[0].strip())
+    # multiply.3 of the one is multiply.2 of the other: numbers alone are no difference.
+    assert signs["-"] == ["multiply.2", "add", "multiply.3"]
+    assert signs["+"] == ["custom-call", "multiply.2"]
+    assert "multiply.1" in signs[" "]
+    page = BeautifulSoup(diff._repr_html_(), "html.parser")
+    heads = [head.get_text().strip() for head in page.select(".nki-head")]
+    assert heads == ["- with +", "+ with the kernel"]
+    marked = [line.get_text() for line in page.select("pre .nki-line.nki-plus")]
+    assert len(marked) == 2
+    assert 'custom_call_target="AwsNeuronCustomNativeKernel"' in marked[0]
+    assert "+   custom-call = " in repr(diff)
+
+
+def test_diff_of_equal_modules_marks_nothing():
+    diff = module(TORCH_STYLE).diff(module(TORCH_STYLE), captions=("a", "b"))
+    assert {sign for sign, _, _ in diff.lines()} == {" "}
+
+
+def test_diff_of_optimised_modules_stores_no_lines():
+    after = module(COMPILED_STYLE, stage="after")
+    assert repr(after.diff(after, captions=("a", "b"))) == "- a\n+ b"
 
 
 # Graph.

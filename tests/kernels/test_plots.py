@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from bs4 import BeautifulSoup
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
@@ -402,3 +403,64 @@ def test_text_on_every_fill_has_enough_contrast():
     for fill in plots.COLORS.values():
         light, dark = sorted((luminance(fill), luminance(text_color(fill))), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5, fill
+
+
+# Several figures in the place of one.
+
+
+def small(title: str) -> plots.Figure:
+    fig, axes = plots.subplots()
+    line = axes.scatter([0, 1], [0, 1])
+    line.hover_titles = [f"{title}: first", f"{title}: second"]
+    return plots.show(fig, alt=f"A small figure of {title}")
+
+
+def test_marks_tell_their_titles():
+    root = ElementTree.fromstring(small("two points").svg)
+    titles = [t.text for t in root.iter(f"{SVG}title")]
+    assert titles == [
+        "A small figure of two points",
+        "two points: first",
+        "two points: second",
+    ]
+
+
+def test_timelines_have_one_axis_and_a_title_a_block():
+    pair = plots.timelines(profiled(512), profiled(2048), titles=["few", "many"])
+    first, second = (ElementTree.fromstring(figure.svg) for figure in pair.figures)
+    for root in (first, second):
+        titles = [t.text for t in root.iter(f"{SVG}title")]
+        assert any(re.match(r"(?:\d+ x )?load \(.+:\d+.*\): [\d.]+ to [\d.]+ µs", t) for t in titles)
+    ticks = [[t for t in texts(figure) if re.fullmatch(r"[\d.]+", t)] for figure in pair.figures]
+    assert ticks[0] == ticks[1]
+
+
+def test_a_choice_shows_one_at_a_time_without_a_script():
+    choice = plots.Choice({"a & b": small("a"), "c": small("c")}, "letters", start="c")
+    page = BeautifulSoup(choice._repr_html_(), "html.parser")
+    buttons = page.select("input[type=radio]")
+    assert len({button["name"] for button in buttons}) == 1
+    assert [button.has_attr("checked") for button in buttons] == [False, True]
+    labels = {label["for"]: label.get_text() for label in page.find_all("label")}
+    assert [labels[button["id"]] for button in buttons] == ["a & b", "c"]
+    styles = "".join(style.get_text() for style in page.find_all("style"))
+    for button, panel in zip(buttons, page.select(".nki-panel"), strict=True):
+        assert f"#{button['id']}:checked~.{panel['class'][1]}{{display:block}}" in styles
+    assert not page.find_all("script")
+
+
+@pytest.mark.parametrize(("options", "start"), [({}, None), ({"a": 1}, None), ({"a": 1}, "b")])
+def test_a_choice_of_nothing_is_refused(options, start):
+    options = {name: small(name) for name in options}
+    with pytest.raises(ValueError, match=r"options has|start is"):
+        plots.Choice(options, "letters", start=start)
+
+
+def test_frames_move_and_the_last_one_is_the_still():
+    moving = plots.Moving([small("one"), small("two")], "two frames")
+    page = BeautifulSoup(moving._repr_html_(), "html.parser")
+    assert len(page.select(".nki-stack > div")) == 2
+    assert page.select_one("input[type=checkbox]")["aria-label"] == "Play: two frames"
+    assert repr(moving) == "two frames, 2 frames. The last one: Figure: A small figure of two"
+    with pytest.raises(ValueError, match="frames"):
+        plots.Moving([small("one")], "one frame")
