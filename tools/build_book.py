@@ -17,6 +17,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from sphinx_external_toc.parsing import parse_toc_yaml
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "_build"
 SITE = BUILD / "html"
+DOWNLOAD = BUILD / "download"  # goes into the site as it is: html_extra_path in _config.yml
 CACHE = BUILD / ".jupyter_cache"
 CACHE_KEY = CACHE / "nki-book-key"
 BUILT = BUILD / ".built"
@@ -43,6 +45,8 @@ ENVIRONMENT = {
 
 EXECUTED = ("kernels", "nkibook", "nkisim", "validation", "book/figures", "requirements.txt")
 RENDERED = (*EXECUTED, "book", "notebooks", "_config.yml", "_toc.yml", "tools")
+# What else is in the archive that readers download.
+PACKED = ("tests", ".ci", "Makefile", "MANIFEST.in", "pyproject.toml", "README.md")
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -115,11 +119,41 @@ def jupyter_book(*arguments: str) -> int:
     return subprocess.run(command, cwd=ROOT, env=environment).returncode
 
 
+def _not_packed(folder: str, names: list[str]) -> set[str]:
+    """What of a folder is no source: builds, caches and environments."""
+    made = {"_build", "build", "dist", "__pycache__"}
+    return {
+        name
+        for name in names
+        if name in made
+        or (name.startswith(".") and name not in (".ci", ".github", ".gitignore"))
+        or Path(folder, name, "pyvenv.cfg").exists()
+    }
+
+
+def make_downloads() -> int:
+    """Pack the source and the wheel into DOWNLOAD, for the site; return an exit status."""
+    shutil.rmtree(DOWNLOAD, ignore_errors=True)
+    DOWNLOAD.mkdir(parents=True)
+    if not (ROOT / "pyproject.toml").is_file():
+        return 0
+    print("==> packing the source and the wheel for the site", flush=True)
+    # From a copy: setuptools leaves build/ and egg-info behind in the tree it packs.
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, "nki-book")
+        shutil.copytree(ROOT, copy, ignore=_not_packed, symlinks=True)
+        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", DOWNLOAD, copy]
+        run = subprocess.run(command, capture_output=True, text=True)
+    if run.returncode:
+        print(f"error: packing failed\n{run.stdout}{run.stderr}", file=sys.stderr)
+    return run.returncode
+
+
 def build_book(clean: bool) -> int:
     """Build and check every page; return an exit status."""
     if clean:
         shutil.rmtree(BUILD, ignore_errors=True)
-    inputs = _state(RENDERED)
+    inputs = _state((*RENDERED, *PACKED))
     if _read(BUILT) == inputs and SITE.is_dir():
         print(f"==> nothing changed: {(SITE / 'index.html').relative_to(ROOT)}")
         return 0
@@ -128,6 +162,9 @@ def build_book(clean: bool) -> int:
     execute_pages()
     for old in (SITE, BUILD / ".doctrees", BUILD / "jupyter_execute"):
         shutil.rmtree(old, ignore_errors=True)
+    status = make_downloads()
+    if status:
+        return status
     status = jupyter_book("-W", "-n", "--keep-going")
     if status:
         print("error: the book did not build cleanly, see the warnings above", file=sys.stderr)
@@ -145,6 +182,7 @@ def build_page(page: str) -> int:
         print(f"error: no page {source}.md; name one as _toc.yml does", file=sys.stderr)
         return 2
     prepare_cache()
+    DOWNLOAD.mkdir(parents=True, exist_ok=True)
     output = BUILD / "page"
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)

@@ -1,0 +1,58 @@
+"""Sphinx extension: version, date and licence at the foot, and what depends on where the site is.
+
+Two environment variables, which the workflow for GitHub sets, are read when the site is built:
+NKI_BOOK_URL, the address that it will have, for the canonical links of OpenGraph, and
+NKI_BOOK_REPOSITORY, the address of the repository, for links to it and the launch buttons. Without
+them the site has no such links, and everything else.
+"""
+
+import os
+import subprocess
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sphinx.application import Sphinx
+from sphinx.config import Config
+
+
+def configure(app: Sphinx, config: Config) -> None:
+    """Fill in what _config.yml cannot know."""
+    root = Path(app.confdir)
+    options = config.html_theme_options
+    options["extra_footer"] = footer(root)
+    config.ogp_site_url = os.environ.get("NKI_BOOK_URL", "")
+    repository = os.environ.get("NKI_BOOK_REPOSITORY")
+    if repository:
+        options |= {
+            "repository_url": repository,
+            "repository_branch": os.environ.get("NKI_BOOK_BRANCH", "main"),
+            "use_repository_button": True,
+            "use_issues_button": True,
+            "launch_buttons": {"colab_url": "https://colab.research.google.com"},
+        }
+
+
+def footer(root: Path) -> str:
+    """What stands at the foot of every page."""
+    said = ["MIT licence", "nothing on this page is loaded from the network"]
+    project = root / "pyproject.toml"
+    if project.is_file():
+        version = tomllib.loads(project.read_text())["project"]["version"]
+        said.insert(0, f"Version {version}, {_date(root, project)}")
+    return ". ".join(f"{text[0].upper()}{text[1:]}" for text in said) + "."
+
+
+def _date(root: Path, project: Path) -> str:
+    """The day of the last commit; of an unpacked archive, the day of its files."""
+    command = ["git", "-C", str(root), "log", "-1", "--format=%cs"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return datetime.fromtimestamp(project.stat().st_mtime, UTC).date().isoformat()
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    # Before the theme reads its options.
+    app.connect("config-inited", configure, priority=100)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
