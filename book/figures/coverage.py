@@ -1,5 +1,4 @@
-"""Tables of the page "What is simulated": `nkisim.frontends.neuronxcc.coverage` as HTML, one group
-a fold."""
+"""Tables and groups of the page on the API, from `nkisim.frontends.neuronxcc.coverage`."""
 
 from __future__ import annotations
 
@@ -42,7 +41,14 @@ def groups(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
     found: dict[str, list[Entry]] = {}
     for entry in entries:
         found.setdefault(_group(entry), []).append(entry)
-    return dict(sorted(found.items()))
+    return dict(sorted(found.items(), key=lambda item: (_rank(item[0]), item[0])))
+
+
+def _rank(title: str) -> int:
+    """Where a group stands: what kernels are written with comes first."""
+    module = title.partition(":")[0]
+    first = ("nki.language", "nki.isa")
+    return first.index(module) if module in first else len(first)
 
 
 def _group(entry: Entry) -> str:
@@ -67,40 +73,22 @@ def _group(entry: Entry) -> str:
     return f"{module}: tensors, indices, loops, data movement"
 
 
-def folds(grouped: dict[str, list[Entry]]) -> Html:
-    """One closed fold a group, with a table in it."""
-    return Html("".join(_fold(title, entries) for title, entries in grouped.items()))
-
-
-def table(
-    entries: Iterable[Entry], columns: Sequence[str] = COLUMNS, whole_names: bool = False
-) -> Html:
-    """The names of some entries, one a row.
+def table(entries: Iterable[Entry], columns: Sequence[str] = COLUMNS) -> Html:
+    """Some entries, one a row, by the names that they have in `neuronxcc`.
 
     Args:
         entries: what to show.
         columns: which of COLUMNS.
-        whole_names: names with their module.
     """
     titles = "".join(f'<th scope="col">{title}</th>' for title in ("name", *columns))
-    rows = "".join(_row(entry, columns, whole_names) for entry in entries)
+    rows = "".join(_row(entry, columns) for entry in entries)
     return Html(
         f'<table class="coverage"><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>'
     )
 
 
-def _fold(title: str, entries: list[Entry]) -> str:
-    count = Counter(entry.status for entry in entries)
-    said = ", ".join(f"{count[status]} {status}" for status in STATUSES if count[status])
-    module, _, kind = title.partition(": ")
-    name = f"<code>{escape(module)}</code>" + (f" {escape(kind)}" if kind else "")
-    return f'<details class="coverage"><summary>{name}: {said}</summary>{table(entries)}</details>'
-
-
-def _row(entry: Entry, columns: Sequence[str], whole_name: bool) -> str:
-    name = entry.path.removeprefix("neuronxcc.") if whole_name else entry.name
-    # Where a name may break: a long one must not push a phone's screen sideways.
-    shown = f"<code>{escape(name)}</code>".replace("_", "_<wbr>").replace(".", ".<wbr>")
+def _row(entry: Entry, columns: Sequence[str]) -> str:
+    name = escape(entry.path.removeprefix("neuronxcc."))
     status = entry.status
     if entry.reason:
         status = f"<strong>{status}</strong>: {escape(entry.reason)}"
@@ -114,4 +102,4 @@ def _row(entry: Entry, columns: Sequence[str], whole_name: bool) -> str:
     }
     # data-name: on a narrow screen the cells stand below one another, each behind its name.
     rest = "".join(f'<td data-name="{column}">{cells[column]}</td>' for column in columns)
-    return f'<tr><th scope="row">{shown}</th>{rest}</tr>'
+    return f'<tr><th scope="row"><code>{name}</code></th>{rest}</tr>'

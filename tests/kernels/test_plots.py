@@ -430,7 +430,9 @@ def test_timelines_have_one_axis_and_a_title_a_block():
     first, second = (ElementTree.fromstring(figure.svg) for figure in pair.figures)
     for root in (first, second):
         titles = [t.text for t in root.iter(f"{SVG}title")]
-        assert any(re.match(r"(?:\d+ x )?load \(.+:\d+.*\): [\d.]+ to [\d.]+ µs", t) for t in titles)
+        assert any(
+            re.match(r"(?:\d+ x )?load \(.+:\d+.*\): [\d.]+ to [\d.]+ µs", t) for t in titles
+        )
     ticks = [[t for t in texts(figure) if re.fullmatch(r"[\d.]+", t)] for figure in pair.figures]
     assert ticks[0] == ticks[1]
 
