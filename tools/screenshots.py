@@ -119,8 +119,11 @@ class Browser:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.call("Emulation.setDeviceMetricsOverride", **metrics)
 
-    def open(self, url: str, width: int, height: int, mode: str) -> None:
-        """Load `url` and wait until it and its pictures are there."""
+    def open(self, url: str, width: int, height: int, mode: str, settle: bool = True) -> None:
+        """Load `url` and wait until it and its pictures are there.
+
+        Without scripts nothing tells when fonts are there: pass `settle=False`.
+        """
         self.events.clear()
         self._resize(width, height)
         features = {"prefers-color-scheme": mode, "prefers-reduced-motion": "reduce"}
@@ -129,7 +132,8 @@ class Browser:
         self.call("Page.navigate", url=url)
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._receive()
-        self.evaluate(SETTLED)
+        if settle:
+            self.evaluate(SETTLED)
 
     def evaluate(self, expression: str) -> Any:
         answer = self.call(
@@ -175,6 +179,16 @@ class Browser:
         self._profile.cleanup()
 
 
+def find_chromium() -> str | None:
+    """The browser of this machine; None, and a message, where there is none."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        print(
+            "error: chromium is not on PATH; on Debian: apt-get install chromium", file=sys.stderr
+        )
+    return chromium
+
+
 def photograph(browser: Browser, page: Path) -> list[str]:
     """Photograph one page in every width and mode; return what is wrong with it."""
     name = page.relative_to(SITE).with_suffix("").as_posix().replace("/", "-")
@@ -191,11 +205,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pages", nargs="*", help="for example notebooks/add_torch")
     arguments = parser.parse_args()
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    chromium = find_chromium()
     if chromium is None:
-        print(
-            "error: chromium is not on PATH; on Debian: apt-get install chromium", file=sys.stderr
-        )
         return 2
     pages = [SITE / f"{page.removesuffix('.html')}.html" for page in arguments.pages]
     pages = pages or [p for p in sorted(SITE.glob("*/*.html")) if "_static" not in p.parts]

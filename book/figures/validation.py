@@ -39,10 +39,18 @@ def scatter(rows: Iterable[Row], instances: str, alt: str) -> Figure:
     axes.fill_between(ends, ends * 0.65, ends * 1.35, color=COLORS["yellow"], alpha=0.25, lw=0)
     axes.plot(ends, ends, color="black", lw=1)
     for family, (mark, color) in _MARKS.items():
-        mine = [(p.published_us, m) for p, m in rows if p.family == family]
+        mine = [(p.published_us, m, p.name) for p, m in rows if p.family == family]
         if mine:
-            x, y = zip(*mine, strict=True)
-            axes.plot(x, y, mark, color=color, label=family, ms=7, alpha=0.85)
+            x, y, names = zip(*mine, strict=True)
+            marks = axes.scatter(x, y, 49, color, mark, label=family, alpha=0.85, linewidths=0)
+            marks.hover_titles = [
+                f"{name}: {microseconds(a)} µs published, {microseconds(b)} modelled"
+                for a, b, name in mine
+            ]
+    for p, m in rows:
+        if not 0.6 <= m / p.published_us <= 1.6:
+            look = {"textcoords": "offset points", "fontsize": 10.5, "va": "center"}
+            axes.annotate(p.name, (p.published_us, m), xytext=(7, -3), **look)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator())
     axes.set_xscale("log")

@@ -1,0 +1,172 @@
+"""Open every page of the built book in Chromium, and use it as readers do.
+
+    python tools/check_browser.py [PAGE ...]      default: every page of _build/html
+
+On a desktop and on a phone: nothing is logged as an error or asked of the network, nothing is
+wider than the screen, no text is smaller than 9 pixels. Then each choice among pictures shows
+another one when it is clicked, what moves does when Play is pressed, the search finds what readers
+look for, and a page has its text and its pictures with scripts switched off. Prints one line a
+finding, and exits 1 if there is any.
+"""
+
+import argparse
+import sys
+import time
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+
+from screenshots import OVERFLOW, SITE, WIDTHS, Browser, find_chromium
+
+# What readers look for, and the page that is to come first.
+SEARCHES = {
+    "activation_reduce": "book/api.html",
+    "nl.ds": "book/api.html",
+    "nl.load_transpose2d": "book/api.html",
+    "how do I time a kernel": "book/timing.html",
+    "mask": "book/patterns.html",
+}
+PATIENCE = 20  # seconds for the search to answer
+SMALLEST = 9  # pixels
+
+# Texts that are drawn smaller than SMALLEST, with the scale of the picture that they are in.
+SMALL_TEXT = """
+(() => {
+  const found = [];
+  const walker = document.createTreeWalker(
+    document.querySelector('main') || document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const text = walker.currentNode.textContent.trim(), e = walker.currentNode.parentElement;
+    if (!text || !e.getClientRects().length) continue;
+    if (e.closest('script, style, title, math, .visually-hidden')) continue;
+    if (getComputedStyle(e).visibility === 'hidden') continue;
+    let scale = 1;
+    if (e.ownerSVGElement) { const m = e.getScreenCTM(); scale = Math.hypot(m.a, m.b); }
+    const size = parseFloat(getComputedStyle(e).fontSize) * scale;
+    if (size < SMALLEST - 0.05) found.push(`${size.toFixed(1)}px: ${text.slice(0, 40)}`);
+  }
+  return found;
+})()
+""".replace("SMALLEST", str(SMALLEST))
+
+# Clicks every button of every choice; returns those that show no panel of their own.
+CHOICES = """
+[...document.querySelectorAll('.nki-choice')].flatMap(choice => {
+  const panels = [...choice.querySelectorAll(':scope > .nki-panel')];
+  return [...choice.querySelectorAll(':scope > input')].flatMap((input, number) => {
+    choice.querySelector(`label[for="${input.id}"]`).click();
+    const shown = panels.filter(panel => panel.getClientRects().length);
+    return shown.length === 1 && shown[0] === panels[number]
+      ? [] : [`choice ${input.id}: ${shown.length} panels are shown`];
+  });
+})
+"""
+
+SEEN = """
+[...document.querySelectorAll('.nki-moving')].map(moving =>
+  [...moving.querySelectorAll(':scope > .nki-stack > *')].map(
+    frame => getComputedStyle(frame).visibility).join())
+"""
+PLAY = "document.querySelectorAll('.nki-moving > label').forEach(label => label.click())"
+
+FIRST_RESULT = """
+(() => { const a = document.querySelector('#search-results li a'); return a && a.href; })()
+"""
+
+WITHOUT_SCRIPTS = """
+(() => {
+  const article = document.querySelector('article');
+  if (!article || article.innerText.trim().length < 200) return ['the page has no text'];
+  return [...article.querySelectorAll('figure.nki-figure svg')]
+    .filter(svg => !svg.closest('.nki-panel, details') && !svg.getClientRects().length)
+    .map(svg => `not shown: ${svg.getAttribute('aria-label').slice(0, 60)}`);
+})()
+"""
+
+
+def check_page(browser: Browser, page: Path) -> Iterator[str]:
+    """Yield what is wrong with one page."""
+    for width, height in WIDTHS.items():
+        browser.open(page.as_uri(), width, height, "light")
+        problems = [*browser.evaluate(OVERFLOW), *browser.evaluate(SMALL_TEXT)]
+        for problem in [*problems, *browser.complaints()]:
+            yield f"{width}px: {problem}"
+    yield from browser.evaluate(CHOICES)
+    yield from check_moving(browser)
+
+
+def check_moving(browser: Browser) -> Iterator[str]:
+    """Yield what does not move when Play is pressed."""
+    still = browser.evaluate(SEEN)
+    if not still:
+        return
+    browser.evaluate(PLAY)
+    seen = [{frames} for frames in still]
+    for _ in range(20):
+        time.sleep(0.15)
+        for frames, now in zip(seen, browser.evaluate(SEEN), strict=True):
+            frames.add(now)
+    for number, frames in enumerate(seen):
+        if len(frames) < 3:
+            yield f"picture {number} that moves shows {len(frames)} states in three seconds"
+
+
+def check_search(browser: Browser) -> Iterator[str]:
+    """Yield the searches whose first result is another page."""
+    for query, wanted in SEARCHES.items():
+        if not (SITE / wanted).is_file():
+            yield f"search for {query!r}: there is no {wanted}"
+            continue
+        url = f"{(SITE / 'search.html').as_uri()}?q={urllib.parse.quote_plus(query)}"
+        browser.open(url, 1280, WIDTHS[1280], "light")
+        deadline = time.monotonic() + PATIENCE
+        while (found := browser.evaluate(FIRST_RESULT)) is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+        # The list is sorted before its first entry is shown.
+        if found is None or wanted not in found:
+            yield f"search for {query!r}: first comes {found}, not {wanted}"
+
+
+def check_without_scripts(browser: Browser, pages: list[Path]) -> Iterator[str]:
+    """Yield what is missing when scripts are switched off."""
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    for page in pages:
+        browser.open(page.as_uri(), 1280, WIDTHS[1280], "light", settle=False)
+        for problem in browser.evaluate(WITHOUT_SCRIPTS):
+            yield f"{page.relative_to(SITE)} without scripts: {problem}"
+    browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pages", nargs="*", help="for example notebooks/add_torch")
+    arguments = parser.parse_args()
+    chromium = find_chromium()
+    if chromium is None:
+        return 2
+    pages = [SITE / f"{page.removesuffix('.html')}.html" for page in arguments.pages]
+    pages = pages or [p for p in sorted(SITE.glob("*/*.html")) if p.parent.name[0] != "_"]
+    if missing := [str(page) for page in pages if not page.is_file()]:
+        print(f"error: not built: {' '.join(missing)}; run `make book`", file=sys.stderr)
+        return 2
+    count = 0
+
+    def report(findings: Iterator[str]) -> None:
+        nonlocal count
+        for finding in findings:
+            count += 1
+            print(f"  {finding}", flush=True)
+
+    with Browser(chromium) as browser:
+        for page in pages:
+            print(page.relative_to(SITE), flush=True)
+            report(check_page(browser, page))
+        report(check_without_scripts(browser, pages))
+        if not arguments.pages:
+            report(check_search(browser))
+    print(f"==> opened {len(pages)} pages in Chromium: {count or 'no'} findings")
+    return 1 if count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
