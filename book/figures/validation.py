@@ -41,7 +41,7 @@ def scatter(rows: Iterable[Row], instances: str, alt: str) -> Figure:
     for family, (mark, color) in _MARKS.items():
         mine = [(p.published_us, m, p.name) for p, m in rows if p.family == family]
         if mine:
-            x, y, names = zip(*mine, strict=True)
+            x, y, _ = zip(*mine, strict=True)
             marks = axes.scatter(x, y, 49, color, mark, label=family, alpha=0.85, linewidths=0)
             marks.hover_titles = [
                 f"{name}: {microseconds(a)} µs published, {microseconds(b)} modelled"
