@@ -1,0 +1,174 @@
+"""`tensor[...]` of `import nki`: integers, slices, `...` and `nl.ds`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nkisim.errors import IndexingError, OutOfBoundsError
+from nkisim.frontends.nki.layout import Layout
+from nkisim.frontends.nki.registers import VirtualRegister
+
+if TYPE_CHECKING:
+    from nkisim.frontends.nki.tensor import NkiTensor
+
+
+class DynamicSlice:
+    """`nl.ds(register, size)`: as many elements, from where a register tells."""
+
+    __slots__ = ("size", "start")
+
+    def __init__(self, start: Any, size: int) -> None:
+        self.start = start
+        self.size = size
+
+
+def part_of(tensor: NkiTensor, key: tuple) -> tuple[Layout, int] | NkiTensor:
+    """A part of a tensor: its layout, and how many elements it begins behind the tensor. A dynamic
+    view for an index that a register holds.
+
+    Raises:
+        IndexingError: an index that is none of this dialect's.
+        OutOfBoundsError: an index that leaves the tensor.
+    """
+    own = tensor._layout
+    key = _expanded(tensor, key)
+    shape: list[int] = []
+    strides: list[int] = []
+    step = 0
+    moved = None
+    for axis, k in enumerate(key):
+        n, stride = own.shape[axis], own.strides[axis]
+        if type(k) is slice:
+            start, count, every = _range(tensor, axis, n, k)
+        elif isinstance(k, DynamicSlice) or isinstance(k, VirtualRegister) or _is_tensor(k):
+            count = k.size if isinstance(k, DynamicSlice) else 1
+            register = k.start if isinstance(k, DynamicSlice) else k
+            if moved is not None:
+                raise IndexingError(
+                    f"two dynamic indices on {tensor.describe()}",
+                    rule="a view takes one dynamic offset",
+                    fix="compute one offset, and use .ap(scalar_offset=...)",
+                )
+            moved = (register, stride, axis, n)
+            if isinstance(k, DynamicSlice) or (axis == 0 and own.on_chip):
+                shape.append(count)
+                strides.append(stride)
+            continue
+        else:
+            at = _integer(tensor, axis, n, k)
+            step += at * stride
+            if axis == 0 and own.on_chip:
+                shape.append(1)
+                strides.append(stride)
+            continue
+        step += start * stride
+        shape.append(count)
+        strides.append(stride * every)
+    if len(shape) < 1 + own.on_chip:
+        shape.append(1)
+        strides.append(1)
+    part = own.with_(tuple(shape), tuple(strides))
+    if moved is None:
+        return part, step
+    from nkisim.frontends.nki.tensor import Indirect
+
+    tensor._check_direct("indexing")
+    return tensor._at(part, tensor.offset + step, Indirect(*moved, by_row=False))
+
+
+def _is_tensor(k: object) -> bool:
+    from nkisim.frontends.nki.tensor import NkiTensor
+
+    return isinstance(k, NkiTensor) and k.size == 1
+
+
+def _expanded(tensor: NkiTensor, key: tuple) -> tuple:
+    n = len(tensor._layout.shape)
+    dots = [i for i, k in enumerate(key) if k is Ellipsis]
+    if len(dots) > 1 or len(key) - len(dots) > n:
+        raise IndexingError(
+            f"{len(key)} indices on {tensor.describe()}",
+            rule=f"it has {n} axes; `...` stands for those in between, once",
+            fix="give one index an axis",
+        )
+    if dots:
+        at = dots[0]
+        return (*key[:at], *[slice(None)] * (n - len(key) + 1), *key[at + 1 :])
+    return (*key, *[slice(None)] * (n - len(key)))
+
+
+def _index(value: object) -> int | None:
+    if value.__class__ is int:
+        return value
+    if isinstance(value, bool) or isinstance(value, VirtualRegister):
+        return None
+    try:
+        return int(value.__index__())
+    except (AttributeError, TypeError):
+        return None
+
+
+def _integer(tensor: NkiTensor, axis: int, n: int, k: object) -> int:
+    at = _index(k)
+    if at is None:
+        raise _no_index(tensor, k)
+    if not -n <= at < n:
+        raise OutOfBoundsError(
+            f"index {at} on axis {axis} of {tensor.describe()}",
+            rule=f"the axis has {n} elements",
+            fix=f"use an index in 0..{n - 1}",
+        )
+    return at % n
+
+
+def _range(tensor: NkiTensor, axis: int, n: int, k: slice) -> tuple[int, int, int]:
+    """(start, count, step) of a slice."""
+    start, stop, step = (None if v is None else _index(v) for v in (k.start, k.stop, k.step))
+    if any(
+        a is None and b is not None
+        for a, b in zip((start, stop, step), (k.start, k.stop, k.step), strict=True)
+    ):
+        if isinstance(k.start, VirtualRegister) or isinstance(k.stop, VirtualRegister):
+            raise IndexingError(
+                f"a slice from a register on axis {axis} of {tensor.describe()}",
+                rule="the size of a view is known while tracing; its start may be a register",
+                fix="write nl.ds(register, size)",
+            )
+        raise _no_index(tensor, k)
+    step = 1 if step is None else step
+    if step < 1:
+        raise IndexingError(
+            f"a slice with step {step} on axis {axis} of {tensor.describe()}",
+            rule="a slice walks forward",
+            fix="use a step of 1 or more",
+        )
+    low = 0 if start is None else start + n if start < 0 else start
+    high = n if stop is None else stop + n if stop < 0 else stop
+    if not (0 <= low <= high <= n):
+        raise OutOfBoundsError(
+            f"slice {_spelled(k)} on axis {axis} of {tensor.describe()}",
+            rule=f"the axis has {n} elements; a slice that leaves it is not cut to size, as "
+            "NumPy's is",
+            fix=f"write min({_spelled(k).partition(':')[2] or n}, {n}) for the end",
+        )
+    return low, -(-(high - low) // step), step
+
+
+def _spelled(k: slice) -> str:
+    text = f"{'' if k.start is None else k.start}:{'' if k.stop is None else k.stop}"
+    return text if k.step is None else f"{text}:{k.step}"
+
+
+def _no_index(tensor: NkiTensor, k: object) -> IndexingError:
+    if k is None:
+        return IndexingError(
+            f"a new axis in an index of {tensor.describe()}",
+            rule="an index of `import nki` adds no axes",
+            fix="use t.expand_dim(dim)",
+        )
+    return IndexingError(
+        f"index {k!r} on {tensor.describe()}",
+        rule="an index is made of integers, slices, `...` and nl.ds(start, size), known while "
+        "tracing; index tensors (nl.arange, nl.mgrid) and masks are `neuronxcc.nki`",
+        fix="slice with t[0:128, 0:512], cut the edge with min(), or give strides with t.ap(...)",
+    )

@@ -1,0 +1,173 @@
+"""How a view walks its memory: shape and strides, in elements, and what follows from them.
+
+On chip, memory is a row of elements in each partition, and the first axis of every view walks
+partitions. HBM is one row. There is one `Layout` object for each way to walk, so that what is
+worked out for it is worked out once: its parts by index, its forms as an operand.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+
+from nkisim.frontends.nki.dtypes import Type
+from nkisim.ir.access import Form
+from nkisim.ir.memory import Space, c_strides
+
+Ints = tuple[int, ...]
+
+
+class Layout:
+    """A way to walk a buffer.
+
+    Attributes:
+        shape: extents.
+        strides: for each axis, the distance between neighbours, in elements of `type`. On chip, a
+            partition is as far from the next as its row is long.
+        type: of the elements.
+        space: the memory.
+        base: what offsets count in: (partitions, elements of a row) on chip; the shape of the
+            buffer in HBM, or its number of elements where its axes do not fit.
+        parts: parts by index that were asked for, by the index.
+    """
+
+    __slots__ = ("_forms", "base", "on_chip", "parts", "row", "shape", "space", "strides", "type")
+
+    def __init__(self, shape: Ints, strides: Ints, type_: Type, space: Space, base: Ints) -> None:
+        self.shape, self.strides, self.type, self.space = shape, strides, type_, space
+        self.base = base
+        self.on_chip = space.on_chip
+        self.row = base[1] if space.on_chip else 0
+        self.parts: dict = {}
+        self._forms: dict = {}
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    def with_(self, shape: Ints, strides: Ints) -> Layout:
+        """Another walk over the same memory."""
+        return layout(shape, strides, self.type, self.space, self.base)
+
+    def operand(self, offset: int, shape: Ints, strides: Ints) -> tuple[Form, Ints]:
+        """The form of a view of this memory, and where it starts on each axis of the base.
+
+        Args:
+            offset: of its first element, in elements.
+            shape, strides: of the view, which may be this layout's, merged or split.
+        """
+        if self.on_chip:
+            row = self.row
+            found = self._forms.get((shape, strides))
+            if found is None:
+                found = self._forms[shape, strides] = _form(shape, strides, self.base)
+            return found, divmod(offset, row) if row else (0, 0)
+        at = _unravel(offset, self.base)
+        found = self._forms.get((shape, strides))
+        if found is None:
+            found = self._forms[shape, strides] = _form(shape, strides, self.base)
+        if found.holds(at):
+            return found, at
+        flat = (prod(self.base),)
+        found = self._forms.get((shape, strides, flat))
+        if found is None:
+            found = self._forms[shape, strides, flat] = _form(shape, strides, flat)
+        return found, (offset,)
+
+    def __repr__(self) -> str:
+        return f"{self.type.name}{list(self.shape)} in {self.space.label}, strides {self.strides}"
+
+
+_layouts: dict[tuple, Layout] = {}
+
+
+def layout(shape: Ints, strides: Ints, type_: Type, space: Space, base: Ints) -> Layout:
+    """The layout of these shapes and strides."""
+    key = (shape, strides, type_.name, space, base)
+    found = _layouts.get(key)
+    if found is None:
+        found = _layouts[key] = Layout(shape, strides, type_, space, base)
+    return found
+
+
+def whole(shape: Ints, type_: Type, space: Space) -> Layout:
+    """The layout of a tensor as it is declared."""
+    if space.on_chip:
+        row = prod(shape[1:])
+        return layout(shape, (row, *c_strides(shape[1:])), type_, space, (shape[0], row))
+    return layout(shape, c_strides(shape), type_, space, shape)
+
+
+@lru_cache(maxsize=65536)
+def _unravel(offset: int, base: Ints) -> Ints:
+    at = []
+    for stride in c_strides(base):
+        if stride:
+            n, offset = divmod(offset, stride)
+        else:
+            n = 0
+        at.append(n)
+    if at and offset:
+        at[-1] += offset
+    return tuple(at)
+
+
+def _form(shape: Ints, strides: Ints, base: Ints) -> Form:
+    """The form of a view: how many steps on each base axis make up each of its strides."""
+    base_strides = c_strides(base)
+    columns = []
+    for n, stride in zip(shape, strides, strict=True):
+        column = [0] * len(base)
+        left = abs(stride) if n > 1 else 0
+        sign = -1 if stride < 0 else 1
+        for axis, step in enumerate(base_strides):
+            if step and base[axis] > 1 and left >= step:
+                count, left = divmod(left, step)
+                column[axis] = sign * count
+        if left and column:  # past what the base has: bounds are checked on this axis
+            column[-1] += sign * left
+        columns.append(column)
+    coefs = tuple(tuple(c[axis] for c in columns) for axis in range(len(base)))
+    return Form.of(shape, base, coefs)
+
+
+@lru_cache(maxsize=65536)
+def merged(shape: Ints, strides: Ints) -> tuple[Ints, Ints]:
+    """Axes without those of extent 1, neighbours joined where they walk as one."""
+    sizes: list[int] = []
+    steps: list[int] = []
+    for n, step in zip(shape, strides, strict=True):
+        if n == 1:
+            continue
+        if sizes and steps[-1] == n * step:
+            sizes[-1] *= n
+            steps[-1] = step
+        else:
+            sizes.append(n)
+            steps.append(step)
+    return tuple(sizes), tuple(steps)
+
+
+@lru_cache(maxsize=65536)
+def refined(walks: tuple[tuple[Ints, Ints], ...]) -> tuple[Ints, tuple[Ints, ...]] | None:
+    """One shape for several walks over as many elements, and the strides of each; None when their
+    axes do not divide each other. The walks are merged."""
+    left = [(list(shape), list(strides)) for shape, strides in walks]
+    sizes: list[int] = []
+    steps: list[list[int]] = [[] for _ in walks]
+    while any(shape for shape, _ in left):
+        if not all(shape for shape, _ in left):
+            return None
+        n = min(shape[-1] for shape, _ in left)
+        if any(shape[-1] % n for shape, _ in left):
+            return None
+        sizes.append(n)
+        for (shape, strides), own in zip(left, steps, strict=True):
+            own.append(strides[-1])
+            if shape[-1] == n:
+                shape.pop()
+                strides.pop()
+            else:
+                shape[-1] //= n
+                strides[-1] *= n
+    return tuple(reversed(sizes)), tuple(tuple(reversed(own)) for own in steps)

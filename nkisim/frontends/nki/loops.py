@@ -1,0 +1,91 @@
+"""Loops whose bounds or condition are data.
+
+Where the kernel is traced on data, they run as many times as the data says, and come out unrolled;
+the trace then holds for these values only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from nkisim.errors import ParameterError
+from nkisim.frontends.nki.registers import VirtualRegister
+from nkisim.frontends.nki.session import current
+
+
+def _bound(x: Any) -> int:
+    if isinstance(x, VirtualRegister):
+        return current().number_of(x)
+    return int(x)
+
+
+def _step(call: str, step: Any) -> int:
+    if not isinstance(step, int) or isinstance(step, bool) or step < 1:
+        raise ParameterError(
+            f"{call}: step {step!r}",
+            rule="the step is a positive integer known while tracing",
+            fix="pass 1, and multiply the loop variable in a (1, 1) tile",
+        )
+    return step
+
+
+def _enter(call: str) -> None:
+    if current().ordered:
+        raise ParameterError(
+            f"{call} inside nl.no_reorder",
+            rule="no loop of the device is inside no_reorder; the reverse is fine",
+            fix="put no_reorder into the body of the loop",
+        )
+
+
+def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[VirtualRegister]:
+    """A loop of the device, from 0 or `start` up to a bound that a register may hold.
+
+    Yields:
+        The loop variable, a register that cannot be written.
+    """
+    _enter("nl.dynamic_range")
+    step = _step("nl.dynamic_range", step)
+    low, high = (0, start) if stop is None else (start, stop)
+    for i in range(_bound(low), _bound(high), step):
+        yield VirtualRegister(i, frozen=True)
+
+
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], None], step: int = 1) -> None:
+    """A loop of the device: body_fun(i) for i from `lower` below `upper`.
+
+    Args:
+        lower, upper: integers, or registers.
+        body_fun: gets the loop variable, a register that cannot be written. It returns nothing:
+            what it carries over lives in SBUF or HBM.
+        step: a positive integer.
+    """
+    _enter("nl.fori_loop")
+    step = _step("nl.fori_loop", step)
+    for i in range(_bound(lower), _bound(upper), step):
+        if body_fun(VirtualRegister(i, frozen=True)) is not None:
+            raise ParameterError(
+                "the body of nl.fori_loop returns a value",
+                rule="it returns nothing; what it carries over lives in SBUF or HBM",
+                fix="write results into a tensor made before the loop",
+            )
+
+
+def while_loop(init: VirtualRegister, body_fun: Callable[[Any], VirtualRegister]) -> None:
+    """A loop of the device: r = body_fun(r) while r is not 0.
+
+    Args:
+        init: the first condition, a register.
+        body_fun: gets the condition, and returns the next one, a register.
+    """
+    _enter("nl.while_loop")
+    condition = init
+    while _bound(condition):
+        condition = body_fun(condition)
+        if not isinstance(condition, VirtualRegister):
+            raise ParameterError(
+                f"the body of nl.while_loop returns {condition!r}",
+                rule="it returns the next condition, a register",
+                fix="load it with nisa.register_load, and return the register",
+            )

@@ -1,0 +1,103 @@
+"""Brings the tensors of an instruction to one iteration domain.
+
+An instruction asks for as many elements in each partition, not for one shape: a (128, 512) tensor
+goes with a (128, 4, 128) one. Each is walked by axes that both have.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from nkisim.errors import ShapeError, TileSizeError
+from nkisim.frontends.nki.layout import Ints, merged, refined
+from nkisim.frontends.nki.session import Walk
+from nkisim.frontends.nki.tensor import NkiTensor
+
+_PARTITIONS = 128
+
+
+def check_on_chip(call: str, **tensors: NkiTensor | None) -> None:
+    """Raises TypeError or TileSizeError for an operand that is no tile of up to 128 partitions."""
+    for name, t in tensors.items():
+        if t is None:
+            continue
+        if not isinstance(t, NkiTensor):
+            raise TypeError(f"{call}: {name} is {t!r}, no tensor")
+        if t._layout.on_chip and t.shape[0] > _PARTITIONS:
+            raise TileSizeError(
+                f"{call}: {name} is {t.describe()}",
+                rule=f"an instruction reaches at most {_PARTITIONS} partitions",
+                fix="loop over tiles of 128 partitions",
+            )
+
+
+def free_of(t: NkiTensor) -> int:
+    """Elements in a partition."""
+    return prod(t.shape[1:])
+
+
+def same_domain(call: str, *tensors: NkiTensor) -> tuple[Walk, ...]:
+    """Walks of tensors on chip that have as many partitions, and elements in each.
+
+    Raises:
+        ShapeError: they have not, or no axes that all of them have.
+    """
+    first = tensors[0]
+    lanes, count = first.shape[0], free_of(first)
+    for t in tensors[1:]:
+        if t.shape[0] != lanes or free_of(t) != count:
+            raise ShapeError(
+                f"{call}: {first.describe()} and {t.describe()}",
+                rule="operands have as many partitions, and as many elements in each; there is no "
+                "broadcasting",
+                fix="slice the tensors to one size; repeat a free axis of extent 1 with "
+                "t.broadcast(dim, size)",
+            )
+    return tuple(
+        ((lanes, *shape), (t._layout.strides[0], *steps))
+        for t, (shape, steps) in zip(tensors, free_walks(call, tensors), strict=True)
+    )
+
+
+def free_walks(call: str, tensors: tuple[NkiTensor, ...], skip: int = 1) -> list[tuple[Ints, Ints]]:
+    """The axes from `skip` on of tensors, of as many elements, walked by the same extents."""
+    walks = tuple([merged(t._layout.shape[skip:], t._layout.strides[skip:]) for t in tensors])
+    return common(call, tensors, walks)
+
+
+def common(
+    call: str, tensors: tuple[NkiTensor, ...], walks: tuple[Walk, ...]
+) -> list[tuple[Ints, Ints]]:
+    """Walks over as many elements, by the same extents. At least one axis."""
+    first = walks[0][0]
+    if all([w[0] == first for w in walks]):
+        shape, strides = first, [w[1] for w in walks]
+    else:
+        found = refined(walks)
+        if found is None:
+            shapes = " and ".join(str(list(t.shape)) for t in tensors)
+            raise ShapeError(
+                f"{call}: views of shapes {shapes}, which are not contiguous",
+                rule="an instruction walks its operands by axes that all of them have; these do "
+                "not divide each other",
+                fix="copy one of them into a contiguous tensor first",
+            )
+        shape, strides = found
+    if not shape:
+        return [((1,), (1,)) for _ in walks]
+    return [(shape, own) for own in strides]
+
+
+def vector(call: str, name: str, t: NkiTensor, lanes: int, axes: int) -> Walk:
+    """The walk of a (P, 1) operand, one element a partition, beside tensors of some axes.
+
+    Raises:
+        ShapeError: it has another shape.
+    """
+    if t.shape[0] != lanes or free_of(t) != 1:
+        raise ShapeError(
+            f"{call}: {name} is {t.describe()}",
+            rule=f"{name} is a number, or a ({lanes}, 1) tensor: one element a partition",
+            fix="slice it to one column, or use nisa.tensor_tensor for a whole tensor",
+        )
+    return (lanes, *[1] * (axes - 1)), (t._layout.strides[0], *[1] * (axes - 1))

@@ -1,0 +1,293 @@
+"""What records a kernel of `import nki`, and the short path from a call to an instruction.
+
+What a call lowers to follows from the layouts of its tensors and from its settings. It is worked
+out once (`Recipe`), with every check of these; later calls of the kind only fill in where their
+tensors are. What depends on the place in the kernel, such as whether an operand was written, is
+checked each time.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nkisim.errors import IndexingError, KernelError, OutOfBoundsError, TraceContextError, locate
+from nkisim.frontends.nki.dtypes import Type, type_of
+from nkisim.frontends.nki.layout import Ints
+from nkisim.frontends.nki.registers import VirtualRegister
+from nkisim.frontends.nki.tensor import Indirect, NkiTensor
+from nkisim.ir.access import AccessPattern, Form
+from nkisim.ir.instruction import OPCODES, Engine, Instruction
+from nkisim.ir.memory import Buffer, Placed, Role, Space
+from nkisim.numerics.program import Program
+from nkisim.trace.tracer import Tracer, current_if_any
+
+Walk = tuple[Ints, Ints]  # shape and strides of an operand
+
+_recipes: dict[tuple, dict] = {}
+
+
+class Recipe:
+    """What a kind of call lowers to.
+
+    Args:
+        opcode: of the instruction.
+        engine: that runs it.
+        outs, ins: how each tensor is walked, in the order of the call's tensors.
+        operands: the inputs in order, None for each tensor; None when all of them are tensors.
+        attrs: settings.
+        asked: whether the kernel asked for the engine.
+    """
+
+    __slots__ = ("forms", "model", "operands", "outs", "walks")
+
+    def __init__(
+        self,
+        opcode: str,
+        engine: Engine | None,
+        outs: list[Walk],
+        ins: list[Walk],
+        operands: tuple | None = None,
+        attrs: dict | None = None,
+        asked: bool = False,
+    ) -> None:
+        self.model = Instruction(
+            opcode, engine or OPCODES[opcode].engine, (), (), attrs or {}, engine_asked=asked
+        )
+        self.outs = len(outs)
+        self.walks = [*outs, *ins]
+        self.operands = operands
+        self.forms: list[Form | None] = [None] * len(self.walks)
+
+
+class Session(Tracer):
+    """Records one kernel of this dialect."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.recipes: dict = _recipes.setdefault((self.trace.machine.name, self.checker.kind), {})
+        self.state: dict = {}  # what the families of instructions remember, by name and program
+        self.types: dict[int, Type] = {}  # of the elements, by the number of the buffer
+        self.by_name: dict[str, NkiTensor] = {}  # shared HBM that was declared with a name
+        self.depends_on_data = False  # whether the trace holds for these values only
+
+    # -- memory ---------------------------------------------------------------------------------
+
+    def tensor(
+        self,
+        shape: Ints,
+        kind: Type,
+        space: Space,
+        name: str = "",
+        address: tuple[int, int] | None = None,
+    ) -> NkiTensor:
+        """A tensor that the kernel declares."""
+        declared = shape
+        if space.on_chip:
+            row = 1
+            for n in shape[1:]:
+                row *= n
+            shape = (shape[0], row)
+        if space is Space.SHARED_HBM and name and name in self.by_name:
+            found = self.by_name[name]
+            if self.program:
+                self._shared_seen += 1
+                return found
+        buffer = self.allocate(shape, kind.stored, space, name=name).buffer
+        buffer.declared = True
+        if address is not None:
+            self._place(buffer, address)
+        made = self.of_buffer(buffer, kind, declared)
+        if space is Space.SHARED_HBM and name:
+            self.by_name[name] = made
+        return made
+
+    def _place(self, buffer: Buffer, address: tuple[int, int]) -> None:
+        start, at = address
+        buffer.place = lambda *_: address
+        buffer.placed = (Placed(start, buffer.shape[0], at, buffer.partition_bytes),)
+
+    def of_buffer(self, buffer: Buffer, kind: Type, declared: Ints) -> NkiTensor:
+        """The tensor that is all of a buffer."""
+        self.types[buffer.number] = kind
+        new = NkiTensor(declared, kind.name, buffer, buffer.space.value)
+        return new
+
+    def parameter(self, name: str, shape: Ints, dtype: object) -> NkiTensor:
+        """A tensor argument: HBM that the caller has filled."""
+        kind = type_of(dtype, f"{name}.dtype")
+        return self.of_buffer(self.argument(name, shape, kind.stored).buffer, kind, shape)
+
+    def fixed(self, values: np.ndarray, kind: Type, name: str = "") -> NkiTensor:
+        """HBM that holds data known when the kernel is compiled."""
+        buffer = self.constant(values.view(kind.stored), name).buffer
+        return self.of_buffer(buffer, kind, tuple(values.shape))
+
+    def state_tensor(self, name: str, shape: Ints, dtype: str) -> NkiTensor:
+        """State of this core's hardware that no kernel declares, such as accumulators."""
+        key = (self.program, name)
+        found = self.state.get(key)
+        if found is None:
+            kind = type_of(dtype)
+            buffer = self.hidden(name, shape, kind.stored).buffer
+            found = self.state[key] = self.of_buffer(buffer, kind, shape)
+        return found
+
+    # -- instructions ---------------------------------------------------------------------------
+
+    def issue(
+        self, key: tuple, tensors: tuple[NkiTensor, ...], lower: Callable[[], Recipe]
+    ) -> Instruction:
+        """Write down what a call does.
+
+        Args:
+            key: which operation, with which settings.
+            tensors: its tensors: those that it writes, then those that it reads.
+            lower: works out what it lowers to. Raises KernelError if that is nothing.
+        """
+        name = (key, *[t._layout for t in tensors])
+        recipe = self.recipes.get(name)
+        fresh = recipe is None
+        if fresh:
+            recipe = lower()
+        patterns = []
+        forms = recipe.forms
+        for at, t in enumerate(tensors):
+            own = t._layout
+            form = forms[at]
+            if form is not None:
+                patterns.append(t.pattern(form, divmod(t.offset, own.row)))
+                continue
+            form, place = own.operand(t.offset, *recipe.walks[at])
+            if own.on_chip and own.row:
+                forms[at] = form
+            patterns.append(t.pattern(form, place))
+        count = recipe.outs
+        outs, tiles = tuple(patterns[:count]), tuple(patterns[count:])
+        ins = tiles
+        if recipe.operands is not None:
+            rest = iter(tiles)
+            ins = tuple([next(rest) if x is None else x for x in recipe.operands])
+        instr = recipe.model.again(outs, ins, tiles, self.program, (), locate())
+        try:
+            if fresh:
+                self.checker.on_instruction(instr)
+                self.recipes[name] = recipe
+            else:
+                self.checker.on_same(instr, tuple(patterns), False)
+        except KernelError as error:
+            error.instruction = instr
+            raise
+        self.trace.instructions.append(instr)
+        return instr
+
+    # -- values, where the kernel is traced on data ---------------------------------------------
+
+    def values_of(self, tensor: NkiTensor) -> np.ndarray:
+        """The elements of a tensor at this point of the kernel.
+
+        Raises:
+            TraceContextError: the kernel is traced without data.
+        """
+        if self.data is None:
+            raise NoData(
+                f"the values of {tensor.describe()} decide what the kernel does, and it is traced "
+                "without data",
+                rule="under jax.jit, torch_xla and nkisim.profile(TensorSpec) a kernel has shapes "
+                "only",
+                fix="call the kernel on arrays",
+            )
+        self.depends_on_data = True
+        buffer = tensor._buffer
+        if buffer.data is not None:
+            return _read(buffer.data, tensor)
+        instructions = _needed(self.trace.instructions, buffer.number)
+        part = copy.copy(self.trace)
+        part.instructions = instructions
+        written = {t.buffer.number for i in instructions for t in i.outs}
+        inputs = [
+            x.copy() if a.buffer.number in written else x
+            for a, x in zip(part.arguments, self.data, strict=True)
+        ]
+        if buffer.role is Role.ARGUMENT and buffer.number not in written:
+            at = next(n for n, a in enumerate(part.arguments) if a.buffer is buffer)
+            return _read(inputs[at], tensor)
+        (result,) = Program(part, [AccessPattern(buffer)]).run(inputs)
+        return _read(result, tensor)
+
+    def number_of(self, index: object) -> int:
+        """The value of a register, or of a one-element tensor."""
+        if isinstance(index, VirtualRegister):
+            if index.state is None:
+                raise IndexingError(
+                    "a register that nothing has written is used",
+                    rule="a register holds what nisa.register_load, register_move or register_alloc"
+                    "(x) put into it",
+                    fix="load it first",
+                )
+            return int(index.state)
+        return int(self.values_of(index).reshape(-1)[0])
+
+    def settled(self, tensor: NkiTensor) -> NkiTensor:
+        """A dynamic view that a register or a tensor moves, as the view that it is on this data."""
+        moved: Indirect = tensor._indirect
+        value = self.number_of(moved.index)
+        at = tensor.offset + value * moved.unit
+        if not 0 <= value < max(moved.size, 1):
+            raise OutOfBoundsError(
+                f"a dynamic offset of {value} on axis {moved.dim} of {tensor.describe()}",
+                rule=f"the axis has {moved.size} elements",
+                fix="correct the value that the register or the index tensor holds",
+            )
+        plain = tensor._at(tensor._layout, at)
+        plain._indirect = None
+        return plain
+
+
+class NoData(TraceContextError):
+    """What a kernel does depends on values, and there are none."""
+
+
+def _read(values: np.ndarray, tensor: NkiTensor) -> np.ndarray:
+    own = tensor._layout
+    flat = values.reshape(-1).view(own.type.stored)
+    strides = tuple(s * flat.itemsize for s in own.strides)
+    return np.ndarray(own.shape, flat.dtype, flat, tensor.offset * flat.itemsize, strides).copy()
+
+
+def _needed(instructions: list[Instruction], number: int) -> list[Instruction]:
+    """The instructions that what a buffer holds now comes from."""
+    wanted = {number}
+    kept = []
+    for i in reversed(instructions):
+        if any(t.buffer.number in wanted for t in i.outs):
+            kept.append(i)
+            wanted.update(t.buffer.number for t in i.tiles_in)
+    kept.reverse()
+    return kept
+
+
+def current() -> Session:
+    """The kernel that is being traced.
+
+    Raises:
+        TraceContextError: none is, or one of the other dialect.
+    """
+    found = current_if_any()
+    if type(found) is Session:
+        return found
+    if found is not None:
+        raise TraceContextError(
+            f"a function of `nki` is called in {found.trace.name}, a kernel of `neuronxcc.nki`",
+            rule="a kernel is written in one dialect: nisa instructions of `nki` take their "
+            "destination first, those of `neuronxcc.nki` return it",
+            fix="decorate the kernel with `nki.jit`, or import nl and nisa from neuronxcc.nki",
+        )
+    raise TraceContextError(
+        "a function of `nki` is called outside a kernel",
+        rule="nl.* and nisa.* describe instructions of a kernel that is being traced",
+        fix="put the code in a function, and call nki.jit(function) or nki.simulate(function)",
+    )

@@ -1,0 +1,83 @@
+"""The accumulators of the Scalar and Vector Engines: an fp32 register a partition, in which an
+instruction reduces its result and later ones go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from nkisim.errors import ParameterError
+from nkisim.frontends.nki.session import Recipe, Session
+from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, reduce_cmd
+from nkisim.frontends.nki.tensor import NkiTensor
+
+
+class Accumulated(NamedTuple):
+    """A call that reduces its result.
+
+    Attributes:
+        unit: "scalar" or "vector", whose accumulators it uses.
+        key: the operation and its settings.
+        dst: the tile that it writes.
+        ins: the tensors that it reads.
+        command: what it does with the accumulators.
+        result: a (P, 1) tile that gets their values; None for none.
+        start: with load_reduce, what they begin with.
+        negate: write the negative of the values.
+    """
+
+    unit: str
+    key: tuple
+    dst: NkiTensor
+    ins: tuple[NkiTensor, ...]
+    command: reduce_cmd
+    result: NkiTensor | None = None
+    start: NkiTensor | float | None = None
+    negate: bool = False
+
+
+def accumulate(
+    session: Session,
+    call: Accumulated,
+    lower: Callable[[list[NkiTensor], list[NkiTensor]], Recipe],
+) -> NkiInstruction:
+    """Write down a call with a reduction.
+
+    Args:
+        session: what records the kernel.
+        call: the call.
+        lower: given the tiles that get the reduction and those that it goes on from, what the
+            call lowers to.
+    """
+    dst, command = call.dst, call.command
+    lanes = dst.shape[0]
+    at = dst.offset // max(dst._layout.row, 1)
+    kept = session.state_tensor(f"{call.unit} accumulators", (128, 1), "float32")
+    kept = kept[at : at + lanes]
+    if command not in (reduce_cmd.reduce, reduce_cmd.reset_reduce, reduce_cmd.load_reduce):
+        raise ParameterError(
+            f"{call.key[0]} with reduce_cmd.{command.name}",
+            rule="it reduces: reset_reduce, reduce or load_reduce",
+            fix="name one of these",
+        )
+    before: list[NkiTensor] = []
+    if command is reduce_cmd.load_reduce:
+        from nkisim.frontends.nki.surface.isa.copies import memset, tensor_copy
+
+        if isinstance(call.start, NkiTensor):
+            tensor_copy(kept, call.start)
+        else:
+            memset(kept, float(call.start or 0.0))
+    if command is not reduce_cmd.reset_reduce:
+        before = [kept]
+    direct = call.result is not None and not call.negate
+    results = [kept, call.result] if direct else [kept]
+    tensors = (dst, *results, *call.ins, *before)
+    key = (*call.key, command, direct)
+    instr = session.issue(key, tensors, lambda: lower(results, before))
+    if call.negate and call.result is not None:
+        from nkisim.frontends.nki.surface.functions import multiply
+        from nkisim.frontends.nki.surface.isa.vector import tensor_scalar
+
+        tensor_scalar(call.result, kept, multiply, -1.0)
+    return NkiInstruction(instr)

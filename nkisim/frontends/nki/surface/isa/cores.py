@@ -1,0 +1,132 @@
+"""The two cores of a logical core: exchanging tiles, waiting for each other."""
+
+from __future__ import annotations
+
+from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
+from nkisim.frontends.nki.session import Recipe, Session, current
+from nkisim.frontends.nki.surface.isa.copies import dma_walks
+from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, dma_engine, engine
+from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.ir.instruction import Engine
+from nkisim.ir.memory import Space
+from nkisim.machine import GEN2
+
+
+def _two_cores(call: str) -> Session:
+    session = current()
+    machine = session.trace.machine
+    if machine is GEN2 or session.trace.grid.size != 2:
+        raise ParameterError(
+            f"{call} in a kernel on {session.trace.grid.size} core of {machine.name}",
+            rule="two cores make a logical core, on NeuronCore-v3 and later",
+            fix="launch the kernel with kernel[2](...), or call it only where "
+            "nl.num_programs() == 2",
+        )
+    return session
+
+
+def sendrecv(
+    src: NkiTensor,
+    dst: NkiTensor,
+    send_to_rank: int,
+    recv_from_rank: int,
+    pipe_id: int,
+    dma_engine: dma_engine = dma_engine.dma,
+    name: str | None = None,
+) -> NkiInstruction:
+    """Send src to the other core, and get what it sends in dst.
+
+    Args:
+        src, dst: SBUF tiles of one shape and dtype.
+        send_to_rank, recv_from_rank: the other core: 0 or 1.
+        pipe_id: names the exchange; both cores pass the same.
+        dma_engine: the shared DMA, or GpSimd's.
+        name: of the instruction.
+    """
+    call = "nisa.sendrecv"
+    session = _two_cores(call)
+    me, other = session.program, 1 - session.program
+    if isinstance(src, (list, tuple)) or isinstance(dst, (list, tuple)):
+        raise ParameterError(f"{call} of {src!r}", rule="it sends one tile", fix="pass a tile")
+    if send_to_rank != other or recv_from_rank != other:
+        raise ParameterError(
+            f"{call} on core {me}: send_to_rank={send_to_rank}, recv_from_rank={recv_from_rank}",
+            rule="the cores of a logical core are 0 and 1; each sends to the other one",
+            fix="pass 1 - nl.program_id(0) for both",
+        )
+    if src.dtype != dst.dtype or src.size != dst.size or src.shape[0] != dst.shape[0]:
+        raise (DTypeError if src.dtype != dst.dtype else ShapeError)(
+            f"{call}: src is {src.describe()}, dst {dst.describe()}",
+            rule="both have one shape and dtype",
+            fix="slice or convert one of them",
+        )
+    for which, t in (("src", src), ("dst", dst)):
+        if t._layout.space is not Space.SBUF:
+            raise MemorySpaceError(
+                f"{call}: {which} is {t.describe()}",
+                rule="tiles in SBUF are exchanged",
+                fix="copy it to SBUF first",
+            )
+    kind = src._layout.type
+    limit = {4: 1024, 2: 512, 1: 256}[kind.itemsize]
+    row = src.size // src.shape[0] * kind.itemsize
+    if dma_engine.name == "gpsimd_dma" and row > limit:
+        raise ParameterError(
+            f"{call}: src is {src.describe()} with dma_engine.gpsimd_dma",
+            rule=f"GpSimd's DMA moves up to {limit} bytes a partition of {kind.itemsize}-byte types",
+            fix="cut the tile, or use nisa.dma_engine.dma",
+        )
+    lanes = src.shape[0]
+    shape = (2, lanes, src.size // lanes)
+    pool = session.of_buffer(session.exchange(shape, kind.stored).buffer, kind, shape)
+    _move(session, pool[me], src, {"pipe": pipe_id, "sends": True})
+    meet(session, call)
+    return _move(session, dst, pool[other], {"pipe": pipe_id})
+
+
+def _move(session: Session, dst: NkiTensor, src: NkiTensor, attrs: dict) -> NkiInstruction:
+    key = ("sendrecv", *attrs.items())
+
+    def lower() -> Recipe:
+        walks = dma_walks("nisa.sendrecv", dst, src)
+        return Recipe("dma_copy", Engine.DMA, walks[:1], walks[1:], None, attrs)
+
+    return NkiInstruction(session.issue(key, (dst, src), lower))
+
+
+def meet(session: Session, call: str) -> None:
+    """Wait for the other core."""
+    session.issue(("barrier", call), (), lambda: Recipe("barrier", Engine.SYNC, [], [], None, {}))
+
+
+def core_barrier(
+    data: NkiTensor,
+    cores: tuple[int, int],
+    engine: engine = engine.gpsimd,
+    name: str | None = None,
+) -> NkiInstruction:
+    """Wait until both cores are here: what they wrote to `data` before is seen after.
+
+    Args:
+        data: a tensor in shared HBM.
+        cores: (0, 1).
+        engine: the engine that waits.
+        name: of the instruction.
+    """
+    call = "nisa.core_barrier"
+    session = _two_cores(call)
+    if tuple(cores) != (0, 1):
+        raise ParameterError(
+            f"{call}: cores={cores!r}", rule="both cores wait: (0, 1)", fix="pass (0, 1)"
+        )
+    if data._layout.on_chip:
+        raise MemorySpaceError(
+            f"{call}: data is {data.describe()}",
+            rule="cores share tensors in shared HBM",
+            fix="pass the tensor that one writes and the other reads",
+        )
+    meet(session, call)
+    return NkiInstruction()
+
+
+__all__ = ["core_barrier", "sendrecv"]

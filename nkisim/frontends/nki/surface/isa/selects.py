@@ -1,0 +1,236 @@
+"""Selections with a maximum on the side: range_select, select_reduce, exponential."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nkisim.errors import DTypeError, ParameterError
+from nkisim.frontends.nki.operands import check_on_chip, same_domain, vector
+from nkisim.frontends.nki.ops import NAMES, op_name
+from nkisim.frontends.nki.session import Recipe, Session, current
+from nkisim.frontends.nki.surface import functions as nl
+from nkisim.frontends.nki.surface.isa.accumulators import Accumulated, accumulate
+from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, reduce_cmd
+from nkisim.frontends.nki.surface.isa.vector import constant, no_packed, one_psum
+from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.ir.instruction import Engine
+from nkisim.machine import GEN2, GEN4
+
+FP32_MIN = -3.4028235e38
+_RANGE = frozenset({"equal", "less", "less_equal", "greater", "greater_equal"})
+
+
+def _maximum_only(call: str, reduce_op: Any) -> None:
+    if NAMES.get(reduce_op) != "maximum":
+        raise ParameterError(
+            f"{call}: reduce_op {getattr(reduce_op, '__name__', reduce_op)}",
+            rule="the reduction is nl.maximum",
+            fix="leave it out",
+        )
+
+
+def range_select(
+    dst: NkiTensor,
+    on_true_tile: NkiTensor,
+    comp_op0: Any,
+    comp_op1: Any,
+    bound0: NkiTensor,
+    bound1: NkiTensor,
+    reduce_cmd: reduce_cmd = reduce_cmd.reset_reduce,
+    reduce_res: NkiTensor | None = None,
+    reduce_op: Any = nl.maximum,
+    range_start: float = 0,
+    on_false_value: float = FP32_MIN,
+    name: str | None = None,
+) -> NkiInstruction:
+    """dst = on_true_tile where comp_op0(i, bound0) and comp_op1(i, bound1), else FP32_MIN, with
+    i = range_start + the place in the partition; and the maximum of it.
+
+    Args:
+        dst, on_true_tile: tiles with as many partitions, and elements in each.
+        comp_op0, comp_op1: nl.equal, nl.less, nl.less_equal, nl.greater or nl.greater_equal.
+        bound0, bound1: (P, 1) float32 tiles.
+        reduce_cmd: what is done with the accumulators.
+        reduce_res: a (P, 1) tile that gets the maximum.
+        reduce_op: nl.maximum.
+        range_start: of the index, within 2**24.
+        on_false_value: FP32_MIN, -3.4028235e+38.
+        name: of the instruction.
+    """
+    session = current()
+    call = "nisa.range_select"
+    if session.trace.machine is GEN2:
+        raise ParameterError(
+            f"{call} on NeuronCore-v2", rule="it needs NeuronCore-v3", fix="target trn2"
+        )
+    if on_false_value != FP32_MIN:
+        raise ParameterError(
+            f"{call}: on_false_value={on_false_value}",
+            rule=f"it is FP32_MIN, {FP32_MIN}",
+            fix="leave it out",
+        )
+    _maximum_only(call, reduce_op)
+
+    def lower(outs: list, before: list) -> Recipe:
+        machine = session.trace.machine
+        check_on_chip(call, dst=dst, on_true_tile=on_true_tile, bound0=bound0, bound1=bound1)
+        no_packed(call, dst=dst, on_true_tile=on_true_tile)
+        names = [op_name(call, op, _RANGE, machine) for op in (comp_op0, comp_op1)]
+        for which, t in (("bound0", bound0), ("bound1", bound1)):
+            if t.dtype != "float32":
+                raise DTypeError(
+                    f"{call}: {which} is {t.describe()}", rule="bounds are float32", fix="convert"
+                )
+        out, source = same_domain(call, dst, on_true_tile)
+        axes, lanes = len(source[0]), dst.shape[0]
+        bounds = [
+            vector(call, n, t, lanes, axes) for n, t in (("bound0", bound0), ("bound1", bound1))
+        ]
+        results = [vector(call, "reduce_res", t, lanes, axes) for t in outs]
+        start = [vector(call, "accumulator", t, lanes, axes) for t in before]
+        coefs, step = [0], 1
+        for n in reversed(source[0][1:]):
+            coefs.insert(1, step)
+            step *= n
+        attrs: dict[str, Any] = {"comparisons": tuple(names), "value": FP32_MIN}
+        if start:
+            attrs["accumulate"] = True
+        operands = (None, None, None, (tuple(coefs), int(range_start)), *[None] * len(start))
+        return Recipe(
+            "range_select",
+            Engine.VECTOR,
+            [out, *results],
+            [source, *bounds, *start],
+            operands,
+            attrs,
+        )
+
+    key = ("range_select", comp_op0, comp_op1, range_start)
+    ins = (on_true_tile, bound0, bound1)
+    return accumulate(session, Accumulated("vector", key, dst, ins, reduce_cmd, reduce_res), lower)
+
+
+def select_reduce(
+    dst: NkiTensor,
+    predicate: NkiTensor,
+    on_true: NkiTensor,
+    on_false: NkiTensor | float,
+    reduce_res: NkiTensor | None = None,
+    reduce_cmd: reduce_cmd = reduce_cmd.idle,
+    reduce_op: Any = nl.maximum,
+    reverse_pred: bool = False,
+    name: str | None = None,
+) -> NkiInstruction:
+    """dst = on_true where predicate is not 0, else on_false; and its maximum.
+
+    Args:
+        dst, predicate, on_true: tiles with as many partitions, and elements in each.
+        on_false: a number, or a (P, 1) tile.
+        reduce_res: a (P, 1) tile that gets the maximum.
+        reduce_cmd: what is done with the accumulators; idle reduces nothing.
+        reduce_op: nl.maximum.
+        reverse_pred: choose where predicate is 0.
+        name: of the instruction.
+    """
+    session = current()
+    call = "nisa.select_reduce"
+    _maximum_only(call, reduce_op)
+    tile = isinstance(on_false, NkiTensor)
+    key = ("select_reduce", reverse_pred, None if tile else constant(on_false))
+    ins = (predicate, on_true, on_false) if tile else (predicate, on_true)
+
+    def lower(outs: list, before: list) -> Recipe:
+        check_on_chip(call, dst=dst, predicate=predicate, on_true=on_true)
+        if predicate.dtype not in ("int8", "uint8", "int16", "uint16"):
+            raise DTypeError(
+                f"{call}: predicate is {predicate.describe()}",
+                rule="a predicate is int8, uint8, int16 or uint16",
+                fix="convert it",
+            )
+        if on_true.dtype in ("tfloat32", "int32", "uint32"):
+            raise DTypeError(
+                f"{call}: on_true is {on_true.describe()}",
+                rule="it takes no tfloat32, int32 or uint32",
+                fix="convert it",
+            )
+        one_psum(call, on_true=on_true, predicate=predicate)
+        out, chosen, source = same_domain(call, dst, predicate, on_true)
+        axes, lanes = len(source[0]), dst.shape[0]
+        walks = [chosen, source]
+        if tile:
+            walks.append(vector(call, "on_false", on_false, lanes, axes))
+        results = [vector(call, "reduce_res", t, lanes, axes) for t in outs]
+        start = [vector(call, "accumulator", t, lanes, axes) for t in before]
+        attrs: dict[str, Any] = {"reverse": reverse_pred}
+        if start:
+            attrs["accumulate"] = True
+        operands = (None, None, None if tile else float(on_false), *[None] * len(start))
+        return Recipe(
+            "select_reduce", Engine.VECTOR, [out, *results], [*walks, *start], operands, attrs
+        )
+
+    return _maybe_reduced(session, key, dst, ins, reduce_cmd, reduce_res, None, lower)
+
+
+def _maybe_reduced(
+    session: Session, key: tuple, dst: NkiTensor, ins: tuple, command, result, start, lower
+) -> NkiInstruction:
+    if command.name == "idle":
+        return NkiInstruction(session.issue(key, (dst, *ins), lambda: lower([], [])))
+    call = Accumulated("vector", key, dst, ins, command, result, start)
+    return accumulate(session, call, lower)
+
+
+def exponential(
+    dst: NkiTensor,
+    src: NkiTensor,
+    max_value: NkiTensor | float = 0.0,
+    reduce_res: NkiTensor | None = None,
+    reduce_cmd: reduce_cmd = reduce_cmd.idle,
+    reduce_init: NkiTensor | float = 0.0,
+    name: str | None = None,
+) -> NkiInstruction:
+    """dst = exp(src - max_value), and its sum (NeuronCore-v4).
+
+    Args:
+        dst, src: tiles with as many partitions, and elements in each.
+        max_value: a number, or a (P, 1) float32 tile.
+        reduce_res: a (P, 1) tile that gets the sum.
+        reduce_cmd: idle, reset_reduce, reduce or load_reduce.
+        reduce_init: with load_reduce, what the sum begins with.
+        name: of the instruction.
+    """
+    session = current()
+    call = "nisa.exponential"
+    if session.trace.machine is not GEN4:
+        raise ParameterError(
+            f"{call} on {session.trace.machine.name}",
+            rule="it needs NeuronCore-v4 (trn3)",
+            fix="use nisa.activation(op=nl.exp, bias=negative maximum)",
+        )
+    tile = isinstance(max_value, NkiTensor)
+    key = ("exponential", None if tile else constant(max_value))
+    ins = (src, max_value) if tile else (src,)
+
+    def lower(outs: list, before: list) -> Recipe:
+        check_on_chip(call, dst=dst, src=src)
+        no_packed(call, dst=dst, src=src)
+        out, source = same_domain(call, dst, src)
+        axes, lanes = len(source[0]), dst.shape[0]
+        walks = [source]
+        if tile:
+            walks.append(vector(call, "max_value", max_value, lanes, axes))
+        results = [vector(call, "reduce_res", t, lanes, axes) for t in outs]
+        start = [vector(call, "accumulator", t, lanes, axes) for t in before]
+        attrs: dict[str, Any] = {"reduce_op": "add"} if outs else {}
+        if start:
+            attrs["accumulate"] = True
+        operands = (None, None if tile else float(max_value), *[None] * len(start))
+        return Recipe(
+            "exponential", Engine.VECTOR, [out, *results], [*walks, *start], operands, attrs
+        )
+
+    return _maybe_reduced(session, key, dst, ins, reduce_cmd, reduce_res, reduce_init, lower)
+
+
+__all__ = ["exponential", "range_select", "select_reduce"]

@@ -1,0 +1,410 @@
+"""`nki.language`: types, memory, tensors, loops and functions on tiles."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
+from nkisim.frontends.nki import declare, target
+from nkisim.frontends.nki.dtypes import type_of
+from nkisim.frontends.nki.indexing import DynamicSlice
+from nkisim.frontends.nki.registers import VirtualRegister
+from nkisim.frontends.nki.session import current
+from nkisim.frontends.nki.surface.functions import (
+    copy,
+)
+from nkisim.frontends.nki.tensor import MemoryRegion, NkiTensor
+
+DType = str
+
+bool_ = "bool"
+int8, int16, int32 = "int8", "int16", "int32"
+uint8, uint16, uint32 = "uint8", "uint16", "uint32"
+float16, float32, bfloat16, tfloat32 = "float16", "float32", "bfloat16", "tfloat32"
+float8_e4m3, float8_e4m3fn, float8_e5m2 = "float8_e4m3", "float8_e4m3fn", "float8_e5m2"
+float8_e8m0fnu = "float8_e8m0fnu"
+float8_e5m2_x4, float8_e4m3fn_x4 = "float8_e5m2_x4", "float8_e4m3fn_x4"
+float4_e2m1fn_x4 = "float4_e2m1fn_x4"
+
+sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
+private_hbm, shared_hbm = MemoryRegion.private_hbm, MemoryRegion.shared_hbm
+hbm = private_hbm
+
+
+class NKIObject:
+    """Base of classes whose objects kernels use: configurations, dataclasses.
+
+    Args:
+        **kwargs: attributes.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        for name, value in kwargs.items():
+            setattr(self, name, value)
+
+
+class _TileSize:
+    """Limits of the hardware that the kernel is compiled for. In elements, but for bytes."""
+
+    @property
+    def pmax(self) -> int:
+        """Partitions."""
+        return target.current_machine().partitions
+
+    @property
+    def psum_bank_fmax(self) -> int:
+        """fp32 elements in a partition of a bank of PSUM."""
+        return target.current_machine().psum_fmax
+
+    psum_fmax = psum_bank_fmax
+
+    @property
+    def psum_bank_fmax_bytes(self) -> int:
+        """Bytes in a partition of a bank of PSUM."""
+        return target.current_machine().psum_bank_bytes
+
+    @property
+    def psum_num_banks(self) -> int:
+        """Banks of PSUM."""
+        machine = target.current_machine()
+        return machine.psum_bytes // machine.psum_bank_bytes
+
+    @property
+    def gemm_stationary_fmax(self) -> int:
+        """Columns of the stationary operand of a matmul."""
+        return target.current_machine().gemm_stationary_fmax
+
+    @property
+    def gemm_moving_fmax(self) -> int:
+        """Columns of the moving operand of a matmul."""
+        return target.current_machine().gemm_moving_fmax
+
+    @property
+    def bn_stats_fmax(self) -> int:
+        """Elements of a partition that nisa.bn_stats takes."""
+        return target.current_machine().bn_stats_fmax
+
+    @property
+    def psum_min_align(self) -> int:
+        """Bytes that addresses in PSUM are multiples of."""
+        return target.current_machine().psum_min_align
+
+    @property
+    def sbuf_min_align(self) -> int:
+        """Bytes that addresses in SBUF are multiples of."""
+        return target.current_machine().sbuf_min_align
+
+    @property
+    def total_available_sbuf_size(self) -> int:
+        """Bytes of a partition of SBUF that kernels can use."""
+        return target.current_machine().sbuf_usable_bytes
+
+    sbuf_fmax_bytes = total_available_sbuf_size
+
+    @property
+    def sbuf_fmax(self) -> int:
+        """fp32 elements of a partition of SBUF that kernels can use."""
+        return target.current_machine().sbuf_usable_bytes // 4
+
+    @property
+    def sbuf_size_bytes(self) -> int:
+        """Bytes of SBUF, over all partitions."""
+        machine = target.current_machine()
+        return machine.sbuf_bytes * machine.partitions
+
+
+tile_size = _TileSize()
+
+
+def is_hbm(buffer: MemoryRegion) -> bool:
+    """Whether a memory region is HBM."""
+    return buffer in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm)
+
+
+def is_on_chip(buffer: MemoryRegion) -> bool:
+    """Whether a memory region is SBUF or PSUM."""
+    return buffer in (MemoryRegion.sbuf, MemoryRegion.psum)
+
+
+def is_psum(buffer: MemoryRegion) -> bool:
+    """Whether a memory region is PSUM."""
+    return buffer is MemoryRegion.psum
+
+
+def is_sbuf(buffer: MemoryRegion) -> bool:
+    """Whether a memory region is SBUF."""
+    return buffer is MemoryRegion.sbuf
+
+
+# -- tensors --------------------------------------------------------------------------------------
+
+
+class _Tensors(type):
+    """`nl.ndarray` makes a tensor, and stands for the type of tensors in annotations."""
+
+    def __instancecheck__(cls, x: object) -> bool:
+        return isinstance(x, NkiTensor)
+
+    def __call__(
+        cls,
+        shape: tuple[int, ...],
+        dtype: str,
+        buffer: MemoryRegion = MemoryRegion.sbuf,
+        name: str = "",
+        address: tuple[int, int] | None = None,
+    ) -> NkiTensor:
+        return declare.make(shape, dtype, buffer, name, address)
+
+
+class ndarray(metaclass=_Tensors):
+    """`nl.ndarray(shape, dtype, buffer=nl.sbuf, name="", address=None)`: a new tensor, with nothing
+    in it.
+
+    Args:
+        shape: extents; on chip, axis 0 is laid over partitions.
+        dtype: element type.
+        buffer: the memory.
+        name: for messages; of a tensor in shared HBM, what makes it one for all cores.
+        address: (start partition, byte) on chip. A kernel gives addresses to all of its tensors on
+            chip, or to none.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: str,
+        buffer: MemoryRegion = sbuf,
+        name: str = "",
+        address: tuple[int, int] | None = None,
+    ) -> None: ...
+
+
+def zeros(shape: tuple, dtype: str, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
+    """A new tensor of zeros."""
+    return declare.filled(shape, 0.0, dtype, buffer, name)
+
+
+def ones(shape: tuple, dtype: str, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
+    """A new tensor of ones."""
+    return declare.filled(shape, 1.0, dtype, buffer, name)
+
+
+def full(
+    shape: tuple, fill_value: float, dtype: str, buffer: MemoryRegion = sbuf, name: str = ""
+) -> NkiTensor:
+    """A new tensor of one value."""
+    return declare.filled(shape, fill_value, dtype, buffer, name)
+
+
+def zeros_like(
+    x: NkiTensor, dtype: str | None = None, buffer: MemoryRegion | None = None, name: str = ""
+) -> NkiTensor:
+    """A new tensor of zeros with the shape of x, in SBUF unless `buffer` says otherwise."""
+    return declare.filled(x.shape, 0.0, dtype or x.dtype, buffer or sbuf, name)
+
+
+def empty_like(
+    x: NkiTensor, dtype: str | None = None, buffer: MemoryRegion | None = None, name: str = ""
+) -> NkiTensor:
+    """A new tensor with the shape, type and memory of x, with nothing in it."""
+    return declare.make(x.shape, dtype or x.dtype, buffer or x.buffer, name)
+
+
+def load(src: NkiTensor, dtype: str | None = None) -> NkiTensor:
+    """A tensor in HBM, in a new SBUF tile. One axis becomes a column."""
+    from nkisim.frontends.nki.surface import isa
+
+    _require_hbm("nl.load from", src)
+    shape = src.shape if src.ndim > 1 else (src.shape[0], 1)
+    dst = declare.make(shape, dtype or src.dtype, sbuf)
+    isa.dma_copy(dst, src)
+    return dst
+
+
+def load_transpose2d(src: NkiTensor, dtype: str | None = None) -> NkiTensor:
+    """A two-dimensional tensor in HBM, transposed in a new SBUF tile."""
+    from nkisim.frontends.nki.surface import isa
+
+    _require_hbm("nl.load_transpose2d from", src)
+    if src.ndim != 2:
+        raise ShapeError(
+            f"nl.load_transpose2d from {src.describe()}", rule="it takes two axes", fix="reshape"
+        )
+    dst = declare.make((src.shape[1], src.shape[0]), src.dtype, sbuf)
+    isa.dma_transpose(dst, src)
+    if dtype is None or type_of(dtype).name == src.dtype:
+        return dst
+    return copy(dst, dtype)
+
+
+def store(dst: NkiTensor, value: NkiTensor) -> None:
+    """An SBUF tile into a tensor in HBM."""
+    from nkisim.frontends.nki.surface import isa
+
+    _require_hbm("nl.store to", dst)
+    if isinstance(value, NkiTensor) and value.buffer is MemoryRegion.psum:
+        raise MemorySpaceError(
+            f"nl.store of {value.describe()}",
+            rule="a DMA moves data between HBM and SBUF",
+            fix="copy it to SBUF first: nl.copy(tile)",
+        )
+    isa.dma_copy(dst, value)
+
+
+def _require_hbm(call: str, t: NkiTensor) -> None:
+    if not isinstance(t, NkiTensor) or t._layout.on_chip:
+        given = t.describe() if isinstance(t, NkiTensor) else repr(t)
+        raise MemorySpaceError(
+            f"{call} {given}", rule="it takes a tensor in HBM", fix="use nl.copy on chip"
+        )
+
+
+def shared_constant(constant: Any) -> NkiTensor:
+    """Data known when the kernel is compiled, in shared HBM.
+
+    Args:
+        constant: a NumPy array, or the path of a .npy file.
+    """
+    return declare.constant(constant)
+
+
+def shared_identity_matrix(n: int, dtype: str = uint8, dst: NkiTensor | None = None) -> NkiTensor:
+    """The (n, n) identity matrix in SBUF, one for each type.
+
+    Args:
+        n: rows.
+        dtype: element type.
+        dst: an SBUF tile to write it to.
+    """
+    import numpy as np
+
+    from nkisim.frontends.nki.surface import isa
+
+    session = current()
+    kind = type_of(dtype)
+    key = (session.program, "identity", n, kind.name)
+    found = session.state.get(key)
+    if dst is None and found is not None:
+        return found
+    made = declare.make((n, n), kind.name, sbuf) if dst is None else dst
+    isa.dma_copy(made, session.fixed(np.identity(n, np.uint8).astype(kind.stored), kind))
+    if dst is None:
+        session.state[key] = made
+    return made
+
+
+# -- loops and cores ------------------------------------------------------------------------------
+
+
+def affine_range(start: int, stop: int | None = None, step: int = 1) -> range:
+    """range(start, stop, step); its iterations are unrolled in order."""
+    return _range("affine_range", start, stop, step)
+
+
+def sequential_range(start: int, stop: int | None = None, step: int = 1) -> range:
+    """range(start, stop, step); its iterations are unrolled in order."""
+    return _range("sequential_range", start, stop, step)
+
+
+def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
+    """range(start, stop, step); its iterations are unrolled in order."""
+    return _range("static_range", start, stop, step)
+
+
+def _range(name: str, start: Any, stop: Any, step: Any) -> range:
+    for bound in (start, stop, step):
+        if isinstance(bound, VirtualRegister):
+            raise ParameterError(
+                f"nl.{name} up to a register",
+                rule="it is unrolled while tracing, so its bounds are integers",
+                fix="use nl.fori_loop(lower, upper, body)",
+            )
+    return range(0, start, step) if stop is None else range(start, stop, step)
+
+
+def ds(start: Any, size: int) -> Any:
+    """The slice start:start + size; `start` may be a register."""
+    if isinstance(start, (VirtualRegister, NkiTensor)):
+        return DynamicSlice(start, size)
+    return slice(start, start + size)
+
+
+def program_id(axis: int = 0) -> int:
+    """Which core of the logical core this is: 0 or 1."""
+    session = current()
+    session.trace.tells_apart = True
+    _check_axis("nl.program_id", axis)
+    return session.program
+
+
+def num_programs(axes: int = 0) -> int:
+    """How many cores the kernel was launched on: 1 or 2."""
+    _check_axis("nl.num_programs", axes)
+    return current().trace.grid.size
+
+
+def program_ndim() -> int:
+    """Axes of the launch grid: 0 without one, else 1."""
+    return len(current().trace.grid.shape)
+
+
+def _check_axis(call: str, axis: Any) -> None:
+    given = axis if isinstance(axis, (tuple, list)) else (axis,)
+    if any(a not in (0, None) for a in given):
+        raise ParameterError(
+            f"{call}({axis!r})",
+            rule="kernel[lnc] launches on one axis, of 1 or 2 cores",
+            fix="use axis 0",
+        )
+
+
+@contextlib.contextmanager
+def no_reorder() -> Iterator[None]:
+    """Instructions in this block run in the order in which they are written."""
+    session = current()
+    session.ordered += 1
+    try:
+        yield
+    finally:
+        session.ordered -= 1
+
+
+def device_print(print_prefix: str, tensor: NkiTensor) -> None:
+    """Print a tensor when the kernel runs."""
+    from nkisim.frontends.nki.session import Recipe
+
+    session = current()
+
+    def lower() -> Recipe:
+        own = tensor._layout
+        attrs = {"prefix": print_prefix}
+        return Recipe("device_print", None, [], [(own.shape, own.strides)], None, attrs)
+
+    session.issue(("device_print", print_prefix), (tensor,), lower)
+
+
+def random_seed(seed: NkiTensor) -> None:
+    """Seed the random number generator.
+
+    Args:
+        seed: a (1, 1) tile of a 32-bit type, in SBUF or PSUM.
+    """
+    from nkisim.frontends.nki.surface import isa
+
+    isa.set_rng_seed(seed)
+
+
+def rand(shape: tuple, dtype: str, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
+    """Uniform numbers in [0, 1), in a new tensor."""
+    from nkisim.frontends.nki.surface.isa.random import uniform
+
+    dst = declare.make(shape, dtype, buffer, name)
+    uniform(dst, 0.0, 1.0)
+    return dst
+
+
+from nkisim.frontends.nki.surface.names import missing  # noqa: E402
+
+__getattr__: Callable[[str], Any] = missing("nki.language")

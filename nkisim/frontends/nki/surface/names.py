@@ -1,0 +1,88 @@
+"""Names that a module of `nki` does not have, and how to write them in this dialect."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from nkisim.errors import UnknownNameError
+
+# Names of `neuronxcc.nki` (SDK 2.26) and of the betas of `nki`, and what stands in their place.
+ELSEWHERE = {
+    "nki.language": {
+        "arange": "slice with t[0:128, 0:512]; strides go to t.ap(pattern)",
+        "mgrid": "slice with t[0:128, 0:512]; strides go to t.ap(pattern)",
+        "par_dim": "axis 0 is the partition axis: drop nl.par_dim",
+        "static_cast": "copy into a tensor of the type: nisa.tensor_copy(dst, src)",
+        "cast": "copy into a tensor of the type: nisa.tensor_copy(dst, src)",
+        "all_reduce": "use nki.collectives.all_reduce, or nisa.sendrecv between two cores",
+        "atomic_rmw": "use nisa.dma_compute(dst, [dst, src], nl.add)",
+        "loop_reduce": "accumulate with nisa.nc_matmul(dst, ...) or nisa.tensor_tensor",
+        "spmd_dim": "launch with kernel[lnc](...), lnc 1 or 2",
+        "nc": "launch with kernel[lnc](...), lnc 1 or 2",
+        "finfo": "use numpy.finfo or ml_dtypes.finfo",
+        "fp32": "use nl.tile_size and Python floats",
+        "gemm_grid": "index with nl.program_id(0)",
+        "bool": "nl.bool_",
+        "range": "Python's range",
+        "invert_": "nl.invert",
+        "bfp16": "nl.bfloat16",
+        "tensor": "nl.NkiTensor",
+    },
+    "nki.isa": {
+        "tensor_copy_dynamic_src": "nisa.tensor_copy(dst, t.ap(pattern, scalar_offset=index))",
+        "tensor_copy_dynamic_dst": "nisa.tensor_copy(t.ap(pattern, scalar_offset=index), src)",
+        "builtin_custom_op": "write the operation with nisa instructions",
+        "fp32": "use Python floats",
+    },
+    "nki": {
+        "baremetal": "call the kernel with NumPy arrays, or nki.simulate(kernel)(...)",
+        "benchmark": "neuron-profile on the device; nkisim.profile(kernel, ...) here",
+        "profile": "neuron-profile on the device; nkisim.profile(kernel, ...) here",
+        "simulate_kernel": "nki.simulate(kernel)(*args)",
+        "trace": "call the function undecorated from the kernel",
+        "compiler": "address= of nl.ndarray, and nl.no_reorder, stand in its place",
+    },
+    "nki.typing": {"mutable_tensor": "nt.tensor[shape]; a kernel may write any argument"},
+    "nki.collectives": {},
+}
+_CALLS = {"nki": "nki", "nki.language": "nl", "nki.isa": "nisa"}
+
+
+def missing(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a module of this dialect, which tells of names that it does not have."""
+
+    def lookup(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        short = _CALLS.get(module, module)
+        instead = ELSEWHERE[module].get(name)
+        if instead is not None:
+            raise UnknownNameError(
+                f"{short}.{name} is not in `import nki`",
+                rule=f"{short}.{name} is `neuronxcc.nki`, or of a beta; NKI 0.6 does not have it",
+                fix=instead,
+            )
+        known = [n for n in dir(sys.modules[_HOME[module]]) if not n.startswith("_")]
+        near = difflib.get_close_matches(name, known, 3)
+        raise UnknownNameError(
+            f"{short}.{name} does not exist",
+            rule="kernels use what the NKI 0.6 reference lists",
+            fix="did you mean " + " or ".join(f"{short}.{n}" for n in near) + "?"
+            if near
+            else "see the reference of NKI 0.6",
+        )
+
+    return lookup
+
+
+_SURFACE = "nkisim.frontends.nki.surface"
+_HOME = {
+    "nki": _SURFACE,
+    "nki.language": f"{_SURFACE}.language",
+    "nki.isa": f"{_SURFACE}.isa",
+    "nki.collectives": f"{_SURFACE}.collectives",
+    "nki.typing": f"{_SURFACE}.typing",
+}
