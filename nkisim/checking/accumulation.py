@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nkisim.errors import AccumulationError
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.dtypes import F32
 from nkisim.ir.instruction import Engine, Instruction, touching
 from nkisim.ir.memory import Space, block_of

@@ -25,7 +25,7 @@ from nkisim.errors import KernelError, OutputError, warn
 from nkisim.frontends.neuronxcc.rules.loops import check_affine_loops
 from nkisim.frontends.neuronxcc.rules.scope import check_origin, check_scope, is_foreign
 from nkisim.frontends.neuronxcc.rules.shapes import Shapes
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Buffer, Role, Space
 from nkisim.ir.restriction import Restriction

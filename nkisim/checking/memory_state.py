@@ -10,7 +10,7 @@ import numpy as np
 from nkisim.checking.ranges import has_range
 from nkisim.checking.written import WrittenElements
 from nkisim.errors import UninitializedReadError
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Buffer, Role
 from nkisim.ir.restriction import Restriction, bounding_box

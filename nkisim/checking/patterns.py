@@ -19,7 +19,7 @@ from nkisim.errors import (
     TileSizeError,
 )
 from nkisim.frontends.neuronxcc.tensors.index import IndexTensor
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.access import Coefs
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Space

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nkisim.checking.patterns import allowed_starts
 from nkisim.errors import KernelError, PlacementError
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Buffer, Placed, Space, block_of
 

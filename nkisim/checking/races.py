@@ -9,7 +9,7 @@ import numpy as np
 
 from nkisim.checking.cells import in_cells
 from nkisim.errors import RaceError
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.instruction import Instruction, picking
 from nkisim.ir.memory import Role
 from nkisim.ir.views import view_of

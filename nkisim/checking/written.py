@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nkisim.checking.cells import Part, covered, is_box
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.memory import Buffer
 from nkisim.ir.views import view_of
 

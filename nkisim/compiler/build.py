@@ -28,7 +28,7 @@ from nkisim.compiler.joining import join_iterations
 from nkisim.compiler.moves import Piece, Spread
 from nkisim.compiler.overflow import TO_SBUF, Leaving, leave_psum
 from nkisim.compiler.repeats import without_repeats
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.dtypes import F32
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Space

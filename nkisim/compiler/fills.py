@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Space
 from nkisim.schedule.regions import Patterns

@@ -24,7 +24,7 @@ from math import prod
 from typing import NamedTuple
 
 from nkisim.compiler.moves import is_spread
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.access import Form as ViewForm
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.loops import Path

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.dtypes import F32
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Space

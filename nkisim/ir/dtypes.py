@@ -22,11 +22,11 @@ float8_e5m2 = ml_dtypes.float8_e5m2
 F32 = np.dtype(np.float32)
 _FP8 = frozenset(np.dtype(t) for t in (float8_e4m3, float8_e5m2))
 _HALF = frozenset(np.dtype(t) for t in (float16, bfloat16))
-FLOATS = frozenset({F32}) | _FP8 | _HALF
+FLOATS = frozenset({F32, np.dtype(ml_dtypes.float8_e4m3fn)}) | _FP8 | _HALF
 _INT_TYPES = (uint8, uint16, uint32, int8, int16, int32)
 INTEGERS = frozenset(np.dtype(t) for t in _INT_TYPES)
 BOOL = np.dtype(np.bool_)
-SUPPORTED = FLOATS | INTEGERS | {BOOL}
+SUPPORTED = frozenset({F32, BOOL}) | _FP8 | _HALF | INTEGERS  # by `neuronxcc.nki`
 
 _BY_NAME = {dt.name: dt for dt in SUPPORTED}
 

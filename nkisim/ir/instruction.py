@@ -16,7 +16,7 @@ import numpy as np
 
 from nkisim.errors import Location
 from nkisim.frontends.neuronxcc.tensors.index import Affine
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.memory import Space
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nkisim.errors import OutOfBoundsError
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 
 
 def view_of(flat: np.ndarray, tensor: Tensor) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nkisim.machine.timing import V2, V3, V3_STATIC, Timing
+from nkisim.machine.timing import V2, V3, V3_STATIC, V4, Timing
 
 _KIB = 1024
 
@@ -73,6 +73,24 @@ GEN3 = Machine(
     gemm_moving_fmax=512,
     bn_stats_fmax=512,
     timing=V3,
+)
+
+# [trainium3_arch] SBUF 32 MiB, PSUM 2 MiB. Usable bytes of SBUF: 245,752 in the KLR tracer, a
+# secondary source. A matmul may fill all of PSUM: 8192 bf16 elements, 4096 of fp32
+# (nki.isa.nc_matmul of NKI 0.6).
+GEN4 = Machine(
+    name="NeuronCore-v4",
+    instances="Trn3",
+    partitions=128,
+    sbuf_bytes=256 * _KIB,
+    sbuf_reserved_bytes=16 * _KIB + 8,
+    psum_bytes=16 * _KIB,
+    psum_bank_bytes=2 * _KIB,
+    psum_fmax=512,
+    gemm_stationary_fmax=128,
+    gemm_moving_fmax=512,
+    bn_stats_fmax=512,
+    timing=V4,
 )
 
 GEN3_STATIC = replace(GEN3, timing=V3_STATIC)  # compiled with --disable-dge

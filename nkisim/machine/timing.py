@@ -298,3 +298,10 @@ V3 = Timing(
 # memory before the kernel runs, as they always are on v2. No source: a start takes what it does on
 # v2, and the transfer begins as late as with the option off.
 V3_STATIC = replace(V3, dma=replace(V3.dma, trigger_ns=81, start_ns=919))
+
+# NeuronCore-v4: clocks of the architecture guide of trn3 ([A], SDK 2.32), everything else as v3. No
+# published latency has been compared with it.
+V4 = replace(
+    V3,
+    vector=replace(V3.vector, ghz=1.2),
+)

@@ -17,6 +17,7 @@ __all__ = [
     "erf_dx",
     "gelu",
     "gelu_apprx_sigmoid",
+    "gelu_apprx_sigmoid_dx",
     "gelu_apprx_tanh",
     "gelu_dx",
     "mish",
@@ -129,3 +130,10 @@ def gelu_apprx_tanh(x: np.ndarray) -> np.ndarray:
 def gelu_apprx_sigmoid(x: np.ndarray) -> np.ndarray:
     """gelu as x * sigmoid(1.702 x) (Hendrycks and Gimpel, 2016)."""
     return x * sigmoid(np.float32(1.702) * x)
+
+
+def gelu_apprx_sigmoid_dx(x: np.ndarray) -> np.ndarray:
+    """Derivative of gelu_apprx_sigmoid."""
+    slope = np.float32(1.702)
+    s = sigmoid(slope * x)
+    return s + slope * x * s * (_ONE - s)

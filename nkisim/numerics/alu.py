@@ -70,6 +70,16 @@ def _logical_right_shift(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.right_shift(x.view(bits), y.astype(bits)).view(x.dtype)
 
 
+def _abs_max(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The one that is larger in magnitude; y if they are equal in that."""
+    return np.where(np.abs(x) > np.abs(y), x, y)
+
+
+def _abs_min(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The one that is smaller in magnitude; y if they are equal in that."""
+    return np.where(np.abs(x) < np.abs(y), x, y)
+
+
 def _binary_table() -> list[AluOp]:
     arith = ["add", "subtract", "multiply", "maximum", "minimum", "power", "mod", "fmod"]
     compare = ["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"]
@@ -80,6 +90,7 @@ def _binary_table() -> list[AluOp]:
     table += [AluOp(f"bitwise_{n}", getattr(np, f"bitwise_{n}"), "bits") for n in _LOGIC]
     table.append(AluOp("left_shift", np.left_shift, "bits"))
     table.append(AluOp("right_shift", _logical_right_shift, "bits"))
+    table += [AluOp("abs_max", _abs_max), AluOp("abs_min", _abs_min)]
     return table
 
 

@@ -18,7 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.instruction import Instruction, Operand
 from nkisim.ir.memory import Role
 from nkisim.ir.regions import ends

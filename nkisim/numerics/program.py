@@ -19,8 +19,8 @@ import numpy as np
 
 from nkisim.checking.ranges import range_check
 from nkisim.errors import ParameterError
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.access import AccessPattern
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.dtypes import FLOATS
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Buffer, Role

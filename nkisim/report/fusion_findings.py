@@ -14,7 +14,7 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.dtypes import FLOATS
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.report.report import counted

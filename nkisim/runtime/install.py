@@ -18,7 +18,12 @@ from pathlib import Path
 from types import ModuleType
 
 # Package -> a file or folder that the real one has and a placeholder has not.
-_EVIDENCE = {"neuronxcc": "nki", "torch_neuronx": "xla_impl", "jax_neuronx": "core"}
+_EVIDENCE = {
+    "neuronxcc": "nki",
+    "nki": "isa",
+    "torch_neuronx": "xla_impl",
+    "jax_neuronx": "core",
+}
 _SURFACE = "nkisim.frontends.neuronxcc.nki"
 _STAND_INS = "nkisim.frontends.neuronxcc.shims"
 _SHIMS = {
@@ -28,6 +33,7 @@ _SHIMS = {
     "torch_neuronx.xla_impl.ops": _STAND_INS + ".torch_neuronx.xla_impl.ops",
     "jax_neuronx": _STAND_INS + ".jax_neuronx",
 }
+_TODAY = "nkisim.frontends.nki.surface"
 _NKI = {
     "neuronxcc.nki": _SURFACE,
     "neuronxcc.nki.language": _SURFACE + ".language",
@@ -40,6 +46,12 @@ _NKI = {
     "neuronxcc.nki.compiler.backends.neuron.indexing": _STAND_INS + ".compiler_internals",
     "neuronxcc.nki.compiler.backends.neuron.tensor": _STAND_INS + ".compiler_internals",
     "neuronxcc.nki.typing": _SURFACE + ".typing",
+    "nki": _TODAY,
+    "nki.language": _TODAY + ".language",
+    "nki.isa": _TODAY + ".isa",
+    "nki.isa.constants": _TODAY + ".isa.enums",
+    "nki.collectives": _TODAY + ".collectives",
+    "nki.typing": _TODAY + ".typing",
     "neuronxcc.starfish": _STAND_INS,
     "neuronxcc.starfish.support": _STAND_INS,
     "neuronxcc.starfish.support.dtype": _STAND_INS + ".compiler_dtype",
@@ -98,6 +110,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Resolves the SDK's names to this package's modules."""
 
     def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "nki" and sdk_installed("nki"):
+            return None
         if name == "neuronxcc" or name in _NKI:
             return importlib.machinery.ModuleSpec(name, self, is_package=name.count(".") < 2)
         if name in _SHIMS and not sdk_installed(name.partition(".")[0]):

@@ -205,13 +205,16 @@ class Kernel:
             cache.use(key, found)
             return found
         cache.misses += 1
-        special = Specialization(self, args, kwargs)
+        special = self._specialization(args, kwargs)
         if key is not None and special.guards.reason is None:
             cache.traces[key] = special
             cache.use(key, special)
         elif special.guards.reason is not None:
             _log.info("%s is traced at each call: %s", self.__name__, special.guards.reason)
         return special
+
+    def _specialization(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Specialization:
+        return Specialization(self, args, kwargs)
 
     def cache_info(self) -> CacheInfo:
         """How often calls found the kernel traced, on any grid; named as in functools.lru_cache."""

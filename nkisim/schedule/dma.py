@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.instruction import Instruction
 from nkisim.machine.timing import DmaTiming
 

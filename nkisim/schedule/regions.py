@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from math import gcd, prod
 from typing import NamedTuple
 
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 
 # Kinds of dependence: on a result, on having been read, on the order of accumulation.
 RESULT, READ, ORDER = 2, 1, 0

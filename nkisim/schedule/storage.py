@@ -12,7 +12,7 @@ from itertools import count, product
 
 import numpy as np
 
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Buffer, Placed, Space, c_strides
 from nkisim.schedule.tasks import Access, Memory, Task, Work

@@ -8,7 +8,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.memory import Space
 from nkisim.schedule.tasks import Memory, Work
 

@@ -1,17 +1,20 @@
-"""`import nki`: NKI 0.6, the dialect of SDK 2.32, on the instructions that `neuronxcc.nki` has, too.
+"""`import nki`: NKI 0.6, the dialect of SDK 2.32, on the instructions of `neuronxcc.nki`.
 
 What is where:
 
-    surface/      what kernels import: `nki`, `nki.language`, `nki.isa`, `nki.collectives`, `nki.typing`
+    surface/      what kernels import: `nki`, and its `language`, `isa`, `collectives`, `typing`
     surface/isa/  the instructions, a module for each engine or family
     dtypes        names of types (this dialect's types are strings) and what NumPy stores them as
     layout        how a view walks its memory, in bytes of a partition row or of HBM
     tensor        NkiTensor: views by index, `.ap()`, reshape, permute and the rest
     operands      brings the operands of an instruction to one iteration domain
-    session       what records a kernel of this dialect, and the short path from a call to an instruction
+    session       what records a kernel, and the short path from a call to an instruction
     matmuls       which elements of PSUM a matmul overwrites and which it adds to
-    registers     registers and loops whose bounds are data
-    kernel        `nki.jit`: launches, specialisation, the frameworks
+    registers     registers
+    loops         loops whose bounds are data
+    declare       declaring tensors
+    indirect      DMA of rows that an index tensor picks
+    target        the NeuronCore generation that the environment names
 
 An instruction takes its destination first and returns none. It has no mask, and its result is cast
 to the type of the destination. Loops are Python's and come out unrolled, so a call must be cheap:

@@ -40,7 +40,7 @@ def part_of(tensor: NkiTensor, key: tuple) -> tuple[Layout, int] | NkiTensor:
         n, stride = own.shape[axis], own.strides[axis]
         if type(k) is slice:
             start, count, every = _range(tensor, axis, n, k)
-        elif isinstance(k, DynamicSlice) or isinstance(k, VirtualRegister) or _is_tensor(k):
+        elif isinstance(k, (DynamicSlice, VirtualRegister)) or _is_tensor(k):
             count = k.size if isinstance(k, DynamicSlice) else 1
             register = k.start if isinstance(k, DynamicSlice) else k
             if moved is not None:
@@ -100,7 +100,7 @@ def _expanded(tensor: NkiTensor, key: tuple) -> tuple:
 def _index(value: object) -> int | None:
     if value.__class__ is int:
         return value
-    if isinstance(value, bool) or isinstance(value, VirtualRegister):
+    if isinstance(value, (bool, VirtualRegister)):
         return None
     try:
         return int(value.__index__())
@@ -123,12 +123,10 @@ def _integer(tensor: NkiTensor, axis: int, n: int, k: object) -> int:
 
 def _range(tensor: NkiTensor, axis: int, n: int, k: slice) -> tuple[int, int, int]:
     """(start, count, step) of a slice."""
-    start, stop, step = (None if v is None else _index(v) for v in (k.start, k.stop, k.step))
-    if any(
-        a is None and b is not None
-        for a, b in zip((start, stop, step), (k.start, k.stop, k.step), strict=True)
-    ):
-        if isinstance(k.start, VirtualRegister) or isinstance(k.stop, VirtualRegister):
+    given = (k.start, k.stop, k.step)
+    start, stop, step = bounds = tuple(None if v is None else _index(v) for v in given)
+    if [b is None for b in bounds] != [v is None for v in given]:
+        if any(isinstance(v, VirtualRegister) for v in given):
             raise IndexingError(
                 f"a slice from a register on axis {axis} of {tensor.describe()}",
                 rule="the size of a view is known while tracing; its start may be a register",

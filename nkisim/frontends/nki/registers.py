@@ -14,7 +14,7 @@ class VirtualRegister:
         state: the value, where it is known.
         frozen: whether it may not be written: the variable of a loop.
 
-    The simulator knows its value where the kernel is traced on data (`nkisim.frontends.nki.session`).
+    The simulator knows its value where the kernel is traced on data (see `session`).
     """
 
     __slots__ = ("frozen", "state")
@@ -52,19 +52,5 @@ def _arithmetic(name: str):
     return operate
 
 
-for _name in (
-    "add",
-    "radd",
-    "sub",
-    "rsub",
-    "mul",
-    "rmul",
-    "floordiv",
-    "mod",
-    "neg",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-):
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "mod", "neg"):
     setattr(VirtualRegister, f"__{_name}__", _arithmetic(_name))

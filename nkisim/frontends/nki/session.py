@@ -72,6 +72,8 @@ class Session(Tracer):
         self.state: dict = {}  # what the families of instructions remember, by name and program
         self.types: dict[int, Type] = {}  # of the elements, by the number of the buffer
         self.by_name: dict[str, NkiTensor] = {}  # shared HBM that was declared with a name
+        self.psum: dict = {}  # what matmuls wrote (nkisim.frontends.nki.matmuls), by buffer
+        self.ordered = 0  # how many no_reorder blocks are open
         self.depends_on_data = False  # whether the trace holds for these values only
 
     # -- memory ---------------------------------------------------------------------------------
@@ -182,6 +184,10 @@ class Session(Tracer):
             error.instruction = instr
             raise
         self.trace.instructions.append(instr)
+        if outs and instr.engine is not Engine.TENSOR and self.psum:
+            first = tensors[0]
+            if first._buffer.number in self.psum:
+                closed(self, first)
         return instr
 
     # -- values, where the kernel is traced on data ---------------------------------------------
@@ -245,6 +251,13 @@ class Session(Tracer):
         plain = tensor._at(tensor._layout, at)
         plain._indirect = None
         return plain
+
+
+def closed(session: Session, dst: NkiTensor) -> None:
+    """Something else than a product writes `dst`."""
+    from nkisim.frontends.nki.matmuls import closed as start_over
+
+    start_over(session, dst)
 
 
 class NoData(TraceContextError):

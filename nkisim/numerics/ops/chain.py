@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.dtypes import F32, cast_into
 from nkisim.ir.instruction import Engine, Instruction, flow_by_axis, opcode
 from nkisim.numerics import alu

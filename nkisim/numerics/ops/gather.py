@@ -8,7 +8,7 @@ import numpy as np
 
 from nkisim.errors import index_error
 from nkisim.frontends.neuronxcc.tensors.index import IndexTensor
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.dtypes import FLOATS, INTEGERS, cast_into
 from nkisim.ir.instruction import Engine, Instruction, Missing, opcode
 from nkisim.numerics import alu

@@ -38,7 +38,9 @@ def _flow(instr: Instruction, missing: Missing) -> Missing:
         columns = moving.reshape(k * instr.attrs.get("rows", 1), -1).any(axis=0)
         union |= columns[None, :]
     if len(missing) > 2 and missing[2] is not None:
-        union |= missing[2].reshape(union.shape)
+        before = missing[2].reshape(union.shape)
+        fresh = instr.attrs.get("fresh")
+        union |= before if fresh is None else before & ~fresh.reshape(union.shape)
     return [union.reshape(out.shape) if union.any() else None]
 
 
@@ -48,17 +50,20 @@ def _nc_matmul(instr: Instruction) -> Callable:
     unless that `attrs["starts"]` the accumulation.
 
     With `attrs["rows"]` = 2 each partition holds two rows of the contraction (fp8 double row).
+    Where `attrs["fresh"]` is true, an accumulation starts.
     """
     contraction = instr.ins[0].shape[0] * instr.attrs.get("rows", 1)
     out_shape = instr.outs[0].shape
     flat = len(out_shape) == 2 and instr.outs[0].dtype == F32
-    undefined = instr.undefined
+    undefined, fresh = instr.undefined, instr.attrs.get("fresh")
 
     if instr.attrs.get("accumulate") and not instr.attrs.get("starts"):
 
         def add(out: np.ndarray, st: np.ndarray, mv: np.ndarray, *_: np.ndarray) -> None:
             st = st if undefined is None else np.where(undefined, st.dtype.type(0), st)
             product = np.matmul(_matrix(st, contraction).T, _matrix(mv, contraction))
+            if fresh is not None:
+                np.copyto(out, 0, where=fresh.reshape(out.shape))
             np.add(out, product.reshape(out.shape), out=out, dtype=F32, casting="unsafe")
 
         return add

@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.instruction import Engine, Instruction, flow_first, opcode
 from nkisim.numerics.ops.float32 import as_f32, write
 
 
-def _draw(state: np.ndarray, shape: tuple[int, ...], stream: int) -> np.ndarray:
+def draw(state: np.ndarray, shape: tuple[int, ...], stream: int) -> np.ndarray:
     """Uniform fp32 numbers in [0, 1), and the state moved on."""
     seed, count = (int(v) & 0xFFFFFFFF for v in state.reshape(-1))
     bits = np.random.Philox(key=[seed << 32 | stream, count])
@@ -42,7 +42,7 @@ def _rand(instr: Instruction) -> Callable:
     stream = instr.program
 
     def run(out: np.ndarray, state: np.ndarray, before: np.ndarray) -> None:
-        write(out, _draw(state, out.shape, stream), instr.where)
+        write(out, draw(state, out.shape, stream), instr.where)
 
     return run
 
@@ -56,7 +56,7 @@ def _dropout(instr: Instruction) -> Callable:
 
     def run(out: np.ndarray, state: np.ndarray, x: np.ndarray, *rest: np.ndarray) -> None:
         p = as_f32(rest[0]) if number is None else number
-        keep = _draw(state, out.shape, stream) >= p
+        keep = draw(state, out.shape, stream) >= p
         if out.dtype == x.dtype:
             values = np.where(keep, x, np.zeros((), x.dtype))
             np.copyto(out, values, where=True if where is None else where)

@@ -130,14 +130,16 @@ def _tensor_reduce(instr: Instruction) -> Callable:
     if kind != "arith":
         return _own_type(alu.ALU[name].fn, axes, instr)
     reduce = reducer(name, axes, data.shape, instr.where)
-    negate = instr.attrs.get("negate", False)
-    if out.dtype == F32 and instr.where_out is None:
+    negate, scale = instr.attrs.get("negate", False), instr.attrs.get("scale")
+    if out.dtype == F32 and instr.where_out is None and scale is None:
         if not negate:
             return lambda o, x: reduce(x, out=o)
         return lambda o, x: np.negative(reduce(x, out=o), out=o)
 
     def run(o: np.ndarray, x: np.ndarray) -> None:
         total = reduce(x)
+        if scale is not None:
+            total = total * np.float32(scale)
         write(o, -total if negate else total, instr.where_out)
 
     return run

@@ -49,8 +49,120 @@ def all_reduce(
     priority: int | None = None,
     name: str | None = None,
 ) -> None:
-    """Not simulated. Raises UnsupportedError."""
+    """The reduction over the ranks of a group, on each of them. Raises UnsupportedError."""
     raise _unsupported("all_reduce")
+
+
+def all_gather(
+    srcs: list[NkiTensor],
+    dsts: list[NkiTensor],
+    replica_group: ReplicaGroup,
+    collective_dim: int,
+    priority: int | None = None,
+    name: str | None = None,
+) -> None:
+    """What each rank of a group holds, in turn, on all of them. Raises UnsupportedError."""
+    raise _unsupported("all_gather")
+
+
+def all_gather_v(
+    srcs: list[NkiTensor],
+    dsts: list[NkiTensor],
+    replica_group: ReplicaGroup,
+    metadata_tensor: NkiTensor,
+    recv_counts_known: bool = False,
+    has_rdispls: bool = False,
+    priority: int | None = None,
+    name: str | None = None,
+) -> None:
+    """As all_gather, with sizes that a tensor holds. Raises UnsupportedError."""
+    raise _unsupported("all_gather_v")
+
+
+def reduce_scatter(
+    srcs: list[NkiTensor],
+    dsts: list[NkiTensor],
+    replica_group: ReplicaGroup,
+    collective_dim: int,
+    op: Any,
+    priority: int | None = None,
+    name: str | None = None,
+) -> None:
+    """The reduction over the ranks of a group, a part on each of them. Raises UnsupportedError."""
+    raise _unsupported("reduce_scatter")
+
+
+def all_to_all(
+    srcs: list[NkiTensor],
+    dsts: list[NkiTensor],
+    replica_group: ReplicaGroup,
+    collective_dim: int,
+    priority: int | None = None,
+    name: str | None = None,
+) -> None:
+    """A part of what each rank holds to each other one. Raises UnsupportedError."""
+    raise _unsupported("all_to_all")
+
+
+def all_to_all_v(
+    srcs: list[NkiTensor],
+    dsts: list[NkiTensor],
+    replica_group: ReplicaGroup,
+    metadata_tensor: NkiTensor,
+    recv_counts_known: bool = False,
+    has_rdispls: bool = False,
+    priority: int | None = None,
+    name: str | None = None,
+) -> None:
+    """As all_to_all, with counts that a tensor holds. Raises UnsupportedError."""
+    raise _unsupported("all_to_all_v")
+
+
+def collective_permute(
+    srcs: list[NkiTensor],
+    dsts: list[NkiTensor],
+    source_target_pairs: Any,
+    priority: int | None = None,
+    name: str | None = None,
+) -> None:
+    """What some ranks hold, to others. Raises UnsupportedError."""
+    raise _unsupported("collective_permute")
+
+
+def collective_permute_implicit(
+    srcs_by_channel: list[list[NkiTensor]],
+    dsts_by_channel: list[list[NkiTensor]],
+    replica_group: ReplicaGroup,
+    channel_ids: Any = [0],  # noqa: B006  as documented
+    priority: int | None = None,
+    name: str | None = None,
+) -> None:
+    """What a rank holds to the next one of its ring. Raises UnsupportedError."""
+    raise _unsupported("collective_permute_implicit")
+
+
+def collective_permute_implicit_reduce(
+    srcs0_by_channel: list[list[NkiTensor]],
+    srcs1_by_channel: list[list[NkiTensor]],
+    dsts_by_channel: list[list[NkiTensor]],
+    replica_group: ReplicaGroup,
+    op: Any,
+    channel_ids: Any = [0],  # noqa: B006  as documented
+    priority: int | None = None,
+    name: str | None = None,
+) -> None:
+    """op(srcs0, srcs1) of a rank to the next one of its ring. Raises UnsupportedError."""
+    raise _unsupported("collective_permute_implicit_reduce")
+
+
+def collective_permute_implicit_current_processing_rank_id(
+    iteration_id: int,
+    replica_group: ReplicaGroup,
+    channel_id: int = 0,
+    name: str | None = None,
+) -> VirtualRegister:
+    """The rank whose data is current at a step of a ring. Raises UnsupportedError."""
+    raise _unsupported("collective_permute_implicit_current_processing_rank_id")
 
 
 def rank_id(name: str | None = None) -> VirtualRegister:

@@ -73,15 +73,19 @@ def sendrecv(
     if dma_engine.name == "gpsimd_dma" and row > limit:
         raise ParameterError(
             f"{call}: src is {src.describe()} with dma_engine.gpsimd_dma",
-            rule=f"GpSimd's DMA moves up to {limit} bytes a partition of {kind.itemsize}-byte types",
+            rule=f"GpSimd's DMA moves up to {limit} bytes a partition of such a type",
             fix="cut the tile, or use nisa.dma_engine.dma",
         )
     lanes = src.shape[0]
-    shape = (2, lanes, src.size // lanes)
-    pool = session.of_buffer(session.exchange(shape, kind.stored).buffer, kind, shape)
-    _move(session, pool[me], src, {"pipe": pipe_id, "sends": True})
-    meet(session, call)
-    return _move(session, dst, pool[other], {"pipe": pipe_id})
+    shape = (lanes, src.size // lanes)
+    meeting = session.meeting(f"{call} of pipe {pipe_id}", (0, 1))
+    sent, received = (
+        session.of_buffer(session.exchange((meeting, core), shape, kind.stored).buffer, kind, shape)
+        for core in (me, other)
+    )
+    _move(session, sent, src, {"pipe": pipe_id, "sends": True})
+    session.meet(meeting)
+    return _move(session, dst, received, {"pipe": pipe_id})
 
 
 def _move(session: Session, dst: NkiTensor, src: NkiTensor, attrs: dict) -> NkiInstruction:
@@ -92,11 +96,6 @@ def _move(session: Session, dst: NkiTensor, src: NkiTensor, attrs: dict) -> NkiI
         return Recipe("dma_copy", Engine.DMA, walks[:1], walks[1:], None, attrs)
 
     return NkiInstruction(session.issue(key, (dst, src), lower))
-
-
-def meet(session: Session, call: str) -> None:
-    """Wait for the other core."""
-    session.issue(("barrier", call), (), lambda: Recipe("barrier", Engine.SYNC, [], [], None, {}))
 
 
 def core_barrier(
@@ -125,7 +124,7 @@ def core_barrier(
             rule="cores share tensors in shared HBM",
             fix="pass the tensor that one writes and the other reads",
         )
-    meet(session, call)
+    session.meet(session.meeting(call, (0, 1)), fence=True)
     return NkiInstruction()
 
 

@@ -1,0 +1,58 @@
+"""`import nki`: `nki.jit` and `nki.simulate`. NKI 0.6, on the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nkisim.errors import ParameterError
+from nkisim.frontends.nki.surface import collectives, isa, language, typing
+from nkisim.frontends.nki.surface.names import missing
+
+__all__ = ["collectives", "isa", "jit", "language", "simulate", "typing"]
+__version__ = "0.6.0"
+
+
+def jit(fn: Callable | None = None, **kwargs: Any) -> Any:
+    """Make a Python function an NKI kernel: `@nki.jit`.
+
+    Args:
+        fn: the kernel function.
+        **kwargs: `mode` and other options of earlier releases, which have no meaning any more.
+
+    Returns:
+        A kernel: `kernel(*args)`, or `kernel[lnc](*args)` on 1 or 2 cores of a logical core. NumPy
+        arrays in, NumPy arrays out; PyTorch and JAX arrays stay in their framework.
+
+    Raises:
+        ParameterError: with platform_target; the environment names the target.
+    """
+    from nkisim.runtime.nki_kernel import NkiKernel
+
+    if "platform_target" in kwargs:
+        raise ParameterError(
+            f"nki.jit(platform_target={kwargs['platform_target']!r})",
+            rule="since NKI 0.3 the environment names the target",
+            fix="set NEURON_PLATFORM_TARGET_OVERRIDE=trn2, or another one",
+        )
+    if fn is None:
+        return lambda f: jit(f, **kwargs)
+    return NkiKernel.of(fn)
+
+
+def simulate(kernel: Callable) -> Any:
+    """A kernel that runs on the CPU simulator, whatever devices there are.
+
+    Args:
+        kernel: a kernel, one bound to cores (`kernel[2]`), or a function.
+
+    Returns:
+        A callable: NumPy arrays or PyTorch tensors in, the same kind out. `simulate(k)[2](*args)`
+        runs it on two cores.
+    """
+    from nkisim.runtime.nki_kernel import NkiKernel
+
+    return NkiKernel.of(kernel)
+
+
+__getattr__: Callable[[str], Any] = missing("nki")

@@ -1,0 +1,187 @@
+"""Values and masks that a kernel's code fixes, and instructions of NeuronCore-v3 and v4."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from nkisim.ir.access import AccessPattern
+from nkisim.ir.dtypes import F32, cast_into
+from nkisim.ir.instruction import Engine, Instruction, flow_by_axis, opcode
+from nkisim.numerics import alu
+from nkisim.numerics.ops.float32 import as_f32, operator, write
+
+
+@opcode("fill_values", Engine.GPSIMD)
+def _fill_values(instr: Instruction) -> Callable:
+    """The output is `attrs["values"]`, cast to its type."""
+    out = instr.outs[0]
+    values = np.empty(out.shape, out.dtype)
+    cast_into(values, instr.attrs["values"].reshape(out.shape))
+    return lambda o: np.copyto(o, values)
+
+
+@opcode("mask_select", Engine.GPSIMD, elementwise=True)
+def _mask_select(instr: Instruction) -> Callable:
+    """The input where `attrs["chosen"]`, else `attrs["value"]`."""
+    chosen, value = instr.attrs["chosen"], np.float32(instr.attrs["value"])
+    return lambda o, x: write(o, np.where(chosen, as_f32(x), value))
+
+
+@opcode("dma_sum", Engine.DMA, on_chip=False, elementwise=True)
+def _dma_sum(instr: Instruction) -> Callable:
+    """The sum of the inputs, in fp32."""
+
+    def run(out: np.ndarray, *ins: np.ndarray) -> None:
+        total = ins[0].astype(F32)
+        for x in ins[1:]:
+            total = total + as_f32(x)
+        write(out, total)
+
+    return run
+
+
+@opcode("tensor_scalar_cumulative", Engine.VECTOR, flow=flow_by_axis)
+def _cumulative(instr: Instruction) -> Callable:
+    """Outputs (running values, last value): `attrs["running"]` over (data `attrs["step"]` operand),
+    from a start on unless `attrs["fresh"]`."""
+    step, running = operator(instr.attrs["step"]), alu.ALU[instr.attrs["running"]].fn
+    numbers = [None if isinstance(x, AccessPattern) else np.float32(x) for x in instr.ins[1:]]
+    fresh = instr.attrs["fresh"]
+
+    def run(out: np.ndarray, last: np.ndarray, data: np.ndarray, *tiles: np.ndarray) -> None:
+        rest = iter(tiles)
+        operand, start = (next(rest) if n is None else n for n in numbers)
+        value = np.empty(data.shape, F32)
+        step(value, data, operand)
+        rows = value.reshape(value.shape[0], -1)
+        state = np.broadcast_to(np.asarray(start, F32).reshape(-1), (rows.shape[0],))
+        first = 0
+        if fresh and instr.attrs["running"] != "subtract":
+            state, first = rows[:, 0].copy(), 1
+        for i in range(first, rows.shape[1]):
+            state = rows[:, i] = running(state, rows[:, i])
+        write(out, value)
+        write(last, rows[:, -1].reshape(last.shape))
+
+    return run
+
+
+def _prelu(x: np.ndarray, slope: np.float32) -> np.ndarray:
+    return np.where(x >= 0, x, slope * x)
+
+
+def _activate2_values(instr: Instruction) -> Callable:
+    """`f(data, *tiles)`: op((data op0 imm0) op1 imm1) in fp32."""
+    numbers = [None if isinstance(x, AccessPattern) else np.float32(x) for x in instr.ins[1:3]]
+    steps = instr.attrs["steps"]
+    name, slope = instr.attrs["op"], np.float32(instr.attrs["slope"])
+
+    def compute(data: np.ndarray, *tiles: np.ndarray) -> np.ndarray:
+        rest = iter(tiles)
+        operands = [as_f32(next(rest)) if n is None else n for n in numbers]
+        value = as_f32(data)
+        for (op, swap), operand in zip(steps, operands, strict=True):
+            if op != "bypass":
+                fn = alu.ALU[op].fn
+                value = fn(operand, value) if swap else fn(value, operand)
+        return _prelu(value, slope) if name == "prelu" else alu.ALU[name].fn(value)
+
+    return compute
+
+
+@opcode("activate2", Engine.SCALAR, elementwise=True)
+def _activate2(instr: Instruction) -> Callable:
+    compute = _activate2_values(instr)
+    return lambda out, *ins: write(out, compute(*ins))
+
+
+@opcode("activate2_reduce", Engine.SCALAR, flow=flow_by_axis)
+def _activate2_reduce(instr: Instruction) -> Callable:
+    return _reduced(instr, _activate2_values(instr))
+
+
+@opcode("exponential", Engine.VECTOR, flow=flow_by_axis)
+def _exponential(instr: Instruction) -> Callable:
+    """exp(data - maximum), and its sum if there are more outputs."""
+    top = None if isinstance(instr.ins[1], AccessPattern) else np.float32(instr.ins[1])
+
+    def compute(data: np.ndarray, *tiles: np.ndarray) -> np.ndarray:
+        return np.exp(as_f32(data) - (as_f32(tiles[0]) if top is None else top))
+
+    return _reduced(instr, compute)
+
+
+def _reduced(instr: Instruction, compute: Callable) -> Callable:
+    """Outputs (result, reduction...); with `attrs["accumulate"]` the last input is what was
+    accumulated before."""
+    outs = len(instr.outs)
+    merge = alu.ALU[instr.attrs.get("reduce_op", "add")].fn
+    before = instr.attrs.get("accumulate", False)
+
+    def run(*tiles: np.ndarray) -> None:
+        out, sums, ins = tiles[0], tiles[1:outs], tiles[outs:]
+        start = None
+        if before:
+            start, ins = ins[-1], ins[:-1]
+        value = compute(*ins)
+        if sums:
+            rows = value.reshape(value.shape[0], -1)
+            if isinstance(merge, np.ufunc):
+                total = merge.reduce(rows, axis=1)
+            else:
+                total = rows[:, 0]
+                for i in range(1, rows.shape[1]):
+                    total = merge(total, rows[:, i])
+            if start is not None:
+                total = merge(start.reshape(-1), total)
+            for res in sums:
+                write(res, total.reshape(res.shape))
+        write(out, value)
+
+    return run
+
+
+@opcode("nonzero_with_count", Engine.GPSIMD)
+def _nonzero_with_count(instr: Instruction) -> Callable:
+    """In each partition: the places of what is not zero, padding, and their number."""
+    offset, padding = instr.attrs["offset"], instr.attrs["padding"]
+
+    def run(out: np.ndarray, data: np.ndarray) -> None:
+        rows = np.full((out.shape[0], out.size // out.shape[0]), padding, np.int64)
+        for row, values in zip(rows, data.reshape(data.shape[0], -1), strict=True):
+            at = np.flatnonzero(values)
+            row[: at.size] = at + offset
+            row[-1] = at.size
+        np.copyto(out, rows.reshape(out.shape), casting="unsafe")
+
+    return run
+
+
+@opcode("uniform", Engine.VECTOR)
+def _uniform(instr: Instruction) -> Callable:
+    """Outputs (numbers in [low, high), the state moved on)."""
+    from nkisim.numerics.ops.random import draw
+
+    low, high, stream = instr.attrs["low"], instr.attrs["high"], instr.program
+
+    def run(out: np.ndarray, state: np.ndarray, before: np.ndarray) -> None:
+        write(out, np.float32(low) + draw(state, out.shape, stream) * np.float32(high - low))
+
+    return run
+
+
+@opcode("random_bits", Engine.VECTOR)
+def _random_bits(instr: Instruction) -> Callable:
+    """Outputs (random bits, the state moved on)."""
+    from nkisim.numerics.ops.random import draw
+
+    stream = instr.program
+
+    def run(out: np.ndarray, state: np.ndarray, before: np.ndarray) -> None:
+        wide = np.floor(draw(state, (*out.shape, 2), stream) * 65536).astype(np.uint32)
+        bits = wide[..., 0] << np.uint32(16) | wide[..., 1]
+        np.copyto(out, bits.astype(f"u{out.itemsize}").view(out.dtype))
+
+    return run

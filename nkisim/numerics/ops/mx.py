@@ -1,0 +1,90 @@
+"""Microscaling formats (NeuronCore-v4): groups of 8 partitions by 4 packed elements share a scale.
+
+The scale of group g of a quadrant of 32 partitions is in the quadrant's partition g, as an 8-bit
+exponent with a bias of 127.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+
+from nkisim.ir.dtypes import F32
+from nkisim.ir.instruction import Engine, Instruction, opcode
+from nkisim.numerics.ops.float32 import write
+
+_FORMATS = {
+    "float8_e5m2": (np.dtype(ml_dtypes.float8_e5m2), 15),
+    "float8_e4m3fn": (np.dtype(ml_dtypes.float8_e4m3fn), 8),
+}
+_BIAS = 127
+
+
+def scale_rows(partitions: int) -> np.ndarray:
+    """For each partition of data, the partition of its scale."""
+    p = np.arange(partitions)
+    return p // 32 * 32 + p % 32 // 8
+
+
+def unpack(packed: np.ndarray, fmt: str) -> np.ndarray:
+    """(P, F) containers as (P, F, 4) fp32 numbers."""
+    if fmt == "float4_e2m1fn":
+        nibbles = packed[..., None] >> np.arange(0, 16, 4, dtype=np.uint16) & np.uint16(15)
+        return nibbles.astype(np.uint8).view(ml_dtypes.float4_e2m1fn).astype(F32)
+    flat = np.ascontiguousarray(packed)
+    return flat.view(np.uint8).reshape(*flat.shape, 4).view(_FORMATS[fmt][0]).astype(F32)
+
+
+@opcode("quantize_mx", Engine.VECTOR, partial=True)
+def _quantize(instr: Instruction) -> Callable:
+    """Outputs (packed data, scales)."""
+    dtype, emax = _FORMATS[instr.attrs["format"]]
+    largest = np.float32(ml_dtypes.finfo(dtype).max)
+
+    def run(out: np.ndarray, scales: np.ndarray, data: np.ndarray) -> None:
+        lanes = data.shape[0]
+        x = data.reshape(lanes, -1, 4).astype(F32)
+        columns = x.shape[1]
+        top = np.abs(x).reshape(lanes // 8, 8, columns, 4).max(axis=(1, 3))
+        exponent = np.frexp(top)[1] - 1
+        code = np.where(top > 0, exponent - (emax - 1) + _BIAS, 0)
+        code = np.clip(code, 0, 254)
+        by = np.ldexp(np.float32(1), (_BIAS - code).astype(np.int32))
+        scaled = np.clip(x * by.repeat(8, axis=0)[:, :, None], -largest, largest)
+        bits = np.ascontiguousarray(scaled.astype(dtype)).view(np.uint8)
+        np.copyto(out, bits.reshape(lanes, -1).view(np.uint32).reshape(out.shape))
+        rows = scale_rows(lanes)[::8]
+        scales[rows] = code.astype(np.uint8).reshape(len(rows), *scales.shape[1:])
+
+    return run
+
+
+@opcode("nc_matmul_mx", Engine.TENSOR)
+def _matmul_mx(instr: Instruction) -> Callable:
+    """stationary.T @ moving over partitions and packed elements, each scaled by its group."""
+    formats = instr.attrs["formats"]
+    fresh = instr.attrs.get("fresh")
+    adds = instr.attrs.get("accumulate", False)
+
+    def operand(packed: np.ndarray, scales: np.ndarray, fmt: str) -> np.ndarray:
+        lanes = packed.shape[0]
+        values = unpack(packed.reshape(lanes, -1), fmt)
+        codes = scales.reshape(scales.shape[0], -1)[scale_rows(lanes)]
+        by = np.ldexp(np.float32(1), codes.astype(np.int32) - _BIAS)
+        scaled = values * by[:, :, None]
+        return scaled.transpose(0, 2, 1).reshape(lanes * 4, -1)
+
+    def run(out: np.ndarray, st: np.ndarray, mv: np.ndarray, *rest: np.ndarray) -> None:
+        a = operand(st, rest[0], formats[0])
+        b = operand(mv, rest[1], formats[1])
+        product = np.matmul(a.T, b).reshape(out.shape)
+        if adds:
+            before = out.astype(F32)
+            if fresh is not None:
+                before = np.where(fresh.reshape(out.shape), np.float32(0), before)
+            product = product + before
+        write(out, product)
+
+    return run
