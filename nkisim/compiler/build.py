@@ -27,6 +27,7 @@ from nkisim.compiler.fills import sink_fills
 from nkisim.compiler.joining import join_iterations
 from nkisim.compiler.moves import Piece, Spread
 from nkisim.compiler.overflow import TO_SBUF, Leaving, leave_psum
+from nkisim.compiler.renaming import rename
 from nkisim.compiler.repeats import without_repeats
 from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.dtypes import F32
@@ -154,6 +155,7 @@ class _Builder:
         host = Engine.HOST
         steps = self.storage.steps([i for i in instructions if i.engine is not host])
         steps = sink_fills(steps, self.storage, self.work)
+        rename(steps, self.storage)
         steps = without_copies(steps, self.storage, self.work)
         if hoists:
             room = self.timing.kept_operand_bytes
@@ -203,6 +205,8 @@ class _Builder:
                 for k, shape in plan.rows:
                     number = step.reads[k][0]
                     key = (number, version[number], i.tiles_in[k].offsets, id(shape))
+                    if number in self.work.rows:
+                        key += (i.loops,)
                     row = rows.get(key)
                     if row is None:
                         row = rows[key] = _Row(shape, i.loops)
@@ -264,7 +268,7 @@ class _Builder:
 
     def _add_dma(self, at: int, step: Step) -> None:
         step.kind = step.form.plan.kind = moves.moving(
-            step.form.label, step.form.plan.moved, self.timing
+            step.form.label, step.form.plan.moved, self.timing, step.form.reloads
         )
         self.work.tasks.append(step)
 

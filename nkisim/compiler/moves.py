@@ -52,9 +52,17 @@ class Spread(NamedTuple):
     nbytes: int
 
 
-def moving(label: str, moved: Transfer, timing: Timing) -> Kind:
-    """A transfer, and the instruction that starts it."""
-    engine, ns = Engine.SYNC, timing.dma.trigger_ns
+def moving(label: str, moved: Transfer, timing: Timing, again: bool = False) -> Kind:
+    """A transfer, and the instruction that starts it.
+
+    Args:
+        label: of the transfer.
+        moved: what moves.
+        timing: the table.
+        again: whether the compiler loads again what it had no room to keep.
+    """
+    engine = Engine.SYNC
+    ns = timing.dma.spill_trigger_ns if again else timing.dma.trigger_ns
     if moved.indirect:
         engine, ns = Engine.GPSIMD, timing.dma.indirect_ns
     return Kind(label, ((engine, Cost(ns, ns, 0.0)),), moved)

@@ -3,8 +3,10 @@
 * A computation that an iteration repeats on the same inputs as the one before is done once, and so
   is a load that an innermost loop repeats.
 * What was loaded for the Tensor Engine alone is kept, and not loaded again in whatever loop. That
-  goes for what was used last, up to `Timing.kept_operand_bytes` a partition. On v2 these are none:
-  loads are done where the text has them.
+  goes for what was used last, up to `Timing.kept_operand_bytes` a partition; a later load of what
+  had to go is the compiler's, whose transfers have queues of their own. A row that is broadcast is
+  such an operand, too; it is broadcast anew each time. On v2 nothing is kept: loads are done where
+  the text has them.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from nkisim.compiler.moves import is_spread
 from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Role
@@ -71,9 +74,13 @@ def without_repeats(
             before = found.get(key)
             load = i.opcode == "dma_copy"
             held = load and room and operands.holds(key, step)
+            if load and room and not held and before is not None and operands.reloads(step):
+                step.form = storage.reloading(form)
             if before is not None and (held or _next_iteration(before[1], i.loops, load)):
                 same[result] = before[0]
                 work.kept.add(before[0])
+                if held and operands.is_row(step):
+                    work.rows.add(before[0])
                 found[key] = (before[0], i.loops)
                 hoisted[form.label] += 1
                 continue
@@ -100,12 +107,27 @@ class _Operands:
         self._left = room
         self._nbytes: dict[tuple, int] = {}  # by what was loaded
         tensor = Engine.TENSOR
-        self._others = {  # tiles that other engines, or stores, read
-            number
-            for step in (steps if room else ())
-            if step.instr.engine is not tensor
-            for number, _ in step.reads
-        }
+        # Tiles that other engines, or stores, read; and rows that the Tensor Engine broadcasts to
+        # other engines.
+        self._others: set[int] = set()
+        self._rows: set[int] = set()
+        for step in steps if room else ():
+            if step.instr.engine is not tensor:
+                for t, (number, _) in zip(step.instr.tiles_in, step.reads, strict=True):
+                    (self._rows if is_spread(t) else self._others).add(number)
+
+    def reloads(self, load: Step) -> bool:
+        """Whether it is the compiler that loads again what was loaded before, and had to go. Into a
+        tile that the kernel declares, it is the kernel."""
+        return self.keeps(load) and not load.instr.outs[0].buffer.declared
+
+    def is_row(self, load: Step) -> bool:
+        """Whether a load is of a row that is broadcast."""
+        return load.writes[0][0] in self._rows
+
+    def keeps(self, load: Step) -> bool:
+        """Whether a load is of an operand of the Tensor Engine alone."""
+        return load.writes[0][0] not in self._others
 
     def holds(self, key: tuple, load: Step) -> bool:
         """Whether what a load brings is there. It is from now on, for a while.
@@ -114,7 +136,7 @@ class _Operands:
             key: what it loads.
             load: the load.
         """
-        if load.writes[0][0] in self._others:
+        if not self.keeps(load):
             return False
         nbytes = self._nbytes.pop(key, None)
         held = nbytes is not None

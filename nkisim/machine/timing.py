@@ -74,11 +74,14 @@ class DmaTiming:
         write_granule: see above.
         transpose_factor: rate of a DMA transpose against a copy.
         trigger_ns: time of the instruction that starts a transfer, on the engine that issues it.
+        spill_trigger_ns: the same for transfers that the compiler puts in to load again what it had
+            no room to keep. They have queues of their own, with descriptors made in advance.
         start_ns: from the trigger to the first activity of the queue.
         load_latency_ns, store_latency_ns: from the last byte's turn to its arrival.
         semaphore_ns: for the queue to signal the end.
         wake_ns: from that signal to the start of an engine that waits for it.
         in_flight: transfers that one instruction of the kernel's text has under way at a time.
+        single_in_flight: the same of those that use one DMA engine only, as a row does.
         indirect_ns: time for GpSimd to write the descriptors of a transfer whose addresses
             are in a tile.
     """
@@ -92,12 +95,14 @@ class DmaTiming:
     write_granule: int
     transpose_factor: float
     trigger_ns: float
+    spill_trigger_ns: float
     start_ns: float
     load_latency_ns: float
     store_latency_ns: float
     semaphore_ns: float
     wake_ns: float
     in_flight: int
+    single_in_flight: int
     indirect_ns: float
 
 
@@ -199,12 +204,15 @@ V2 = Timing(
         write_granule=8,
         transpose_factor=0.58,  # [V] 114.6 against 198.2 GB/s
         trigger_ns=81,  # [N]
+        spill_trigger_ns=81,  # as others
         start_ns=279,  # [N]
         load_latency_ns=600,  # [N]
         store_latency_ns=350,  # [N]
         semaphore_ns=91,  # [N]
         wake_ns=155,  # [N] 151-164
         in_flight=4,  # [fit]
+        # [fit] adds in chunks of one element take 1.07 us each: a load's 81 + 279 + 14 + 600 + 91.
+        single_in_flight=1,
         indirect_ns=1000,  # [V] 2267 ns a dependent indexed load, less the latency of a load
     ),
     semaphore_ns=30,  # [N] 27-33
@@ -262,12 +270,18 @@ V3 = Timing(
         transpose_factor=0.9,  # [A]
         # Hardware writes the descriptors while the engine waits: [DGE] about 600 ns, [C] 517-620.
         trigger_ns=560,
+        # [P] Spills and reloads have queues of their own, such as qSyncSpillReload0. [fit] to [C]:
+        # a product and GELU of 2048 x 4096 x 4096 in bf16, of whose 4864 transfers 3840 load
+        # weights again, takes 1554 us: what the bytes take. No source for the time: v2's, whose
+        # descriptors are made in advance, too.
+        spill_trigger_ns=81,
         start_ns=440,  # [BW] 0.74-1.0 us from the start of the trigger
         load_latency_ns=0,  # within start_ns
         store_latency_ns=240,  # [BW] completion 0.33 us after the data
         semaphore_ns=91,  # no source: as v2
         wake_ns=300,  # [BW]
         in_flight=4,  # no source: as v2
+        single_in_flight=1,  # no source: as v2
         indirect_ns=1000,  # as v2
     ),
     semaphore_ns=36,  # [C] 33-38

@@ -117,6 +117,7 @@ def few_lanes(t: Timeline) -> Iterator[Finding]:
         f"{counted(count, 'instruction')} {use} part of the engine, such as {lanes[worst]}: larger "
         "tiles, of more partitions, would take fewer instructions and transfers, or shorter ones",
         lambda task, ns: _fuller(task.kind, ns, _used_part(task, all_lanes), every),
+        tiles=1,
     )
 
 
@@ -177,6 +178,7 @@ def small_tiles(t: Timeline) -> Iterator[Finding]:
             f"tiles are small: {' and '.join(small)} take longer than their elements; tiles of "
             "twice the size would need half as many",
             lambda task, _: _one_of_two(task.kind),
+            tiles=1,
         )
     )
     most = max([f.gain_us for f in apart], default=0.0)
@@ -204,26 +206,29 @@ def _fixed_costs(t: Timeline) -> Iterator[Finding]:
             f"{' (loads of tables aside)' * loads} go into starting: use longer free axes, or "
             "fuse, so that there are half as many",
             _half_as_many(engine),
+            tiles=1,
         )
 
 
 def _triggers(t: Timeline) -> Iterator[Finding]:
     """Engines whose time goes into starting transfers."""
     found = {Engine.SYNC: Tasks(), Engine.GPSIMD: Tasks()}
+    each = {Engine.SYNC: t.timing.dma.trigger_ns, Engine.GPSIMD: t.timing.dma.indirect_ns}
     for tasks in t._alike:
-        if tasks.task.transfer is not None:
+        # What the compiler puts in has queues of its own.
+        if tasks.task.transfer is not None and tasks.cost.busy >= each[tasks.engine]:
             found[tasks.engine].add(tasks, tasks.cost.busy / 2)
     how = {
         Engine.SYNC: "transfers are started by the Sync Engine, one after the other",
         Engine.GPSIMD: "indirect transfers have their descriptors written by GpSimd",
     }
-    each = {Engine.SYNC: t.timing.dma.trigger_ns, Engine.GPSIMD: t.timing.dma.indirect_ns}
     for engine, tasks in found.items():
         yield from tasks.finding(
             t,
             f"{len(tasks.saved)} {how[engine]}, {each[engine]:.0f} ns each: move more in each, so "
             "that there are half as many",
             _half_as_many(engine),
+            tiles=1,
         )
 
 

@@ -30,6 +30,7 @@ from nkisim.report.matmul_findings import (
 from nkisim.report.memory_findings import (
     converting,
     exposed,
+    few_loads,
     few_queues,
     loaded_again,
     psum_spills,
@@ -42,7 +43,6 @@ from nkisim.schedule.scheduler import MORE_THAN_THERE_IS
 if TYPE_CHECKING:
     from nkisim.report.timeline import Timeline, Use
 
-_FEW_LOADS = 3  # whose results all else waits for
 _FAR, _NEAR = 0.6, 0.8  # the busiest resource: busy for less is far from, for more near its limit
 _GOOD_PART = 0.2  # of the body: what is waited for that long is named
 
@@ -70,11 +70,23 @@ def find(timeline: Timeline) -> list[Finding]:
         *converting(timeline),
         *[f for f in few_queues(timeline) if f.gain_us > most],  # else it is the same advice
         *exposed(timeline, any(f.gain_us >= least for f in small)),
+        *few_loads(timeline),
         *spills(timeline),
         *psum_spills(timeline),
     ]
-    gains = [g for g in gains if g.gain_us >= least]
-    return found + sorted(gains, key=lambda g: (-g.gain_us, g.text))
+    gains = sorted([g for g in gains if g.gain_us >= least], key=lambda g: (-g.gain_us, g.text))
+    return found + _of_one_mind(gains)
+
+
+def _of_one_mind(gains: list[Finding]) -> list[Finding]:
+    """Without those that advise larger tiles where one of more gain advises smaller ones, and the
+    other way round.
+
+    Args:
+        gains: the largest first.
+    """
+    towards = next((g.tiles for g in gains if g.tiles), 0)
+    return [g for g in gains if g.tiles in (0, towards)]
 
 
 def _bottleneck(t: Timeline) -> Finding:
@@ -119,8 +131,6 @@ def _waiting(t: Timeline) -> tuple[float, str, Location | None]:
         return 0.0, "", None
     times = f", {len(found)} times one after the other" if len(found) > 1 else ""
     text = f"for the results of {label}{times}"
-    if label == "load" and len(found) <= _FEW_LOADS:
-        text += "; in smaller tiles, transfers and engines would work at the same time"
     return sum(found) / 1e3, text, location
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nkisim.report.timeline import Timeline
     from nkisim.schedule.tasks import Kind, Task
 
+_FEW_LOADS = 3  # whose results all else waits for
 _GPSIMD = ENGINES.index(Engine.GPSIMD)
 _LINES = 4  # most lines that a finding about single lines is made for
 _LONG_RUN = 4096  # bytes of a descriptor from which on its fixed cost matters little
@@ -182,55 +183,88 @@ def exposed(t: Timeline, are_small: bool) -> Iterator[Finding]:
                 continue  # what is in PSUM can't be copied from elsewhere
         held[why][at] = s.start[at] - s.start[before]
     timing = t.timing
-    more = dataclasses.replace(timing.dma, in_flight=2 * timing.dma.in_flight)
+    dma = timing.dma
+    more = dataclasses.replace(
+        dma, in_flight=2 * dma.in_flight, single_in_flight=2 * dma.single_in_flight
+    )
+    single = all(tasks[at].transfer.engines == 1 for at in held["ring"])
+    under_way = dma.single_in_flight if single else dma.in_flight
     changes = [
         (
             "sbuf",
             f"tiles wait for room in SBUF: {'' if are_small else 'tiles of half the bytes, or '}"
             "half as many at a time, would let transfers run ahead of the computation",
             {"machine": dataclasses.replace(t.machine, sbuf_bytes=2 * t.machine.sbuf_bytes)},
+            0 if are_small else -1,
         ),
         (
             "psum",
             "results wait for room in PSUM: smaller ones, or copying them out sooner, would let "
             "the next ones start",
             {"machine": dataclasses.replace(t.machine, psum_bytes=2 * t.machine.psum_bytes)},
+            0,
         ),
         (
             "ring",
-            f"transfers wait for earlier ones of the same line, of which {timing.dma.in_flight} "
-            "are under way at a time: transfers of twice the size would hide their latency",
+            f"transfers {'of one row ' * single}wait for earlier ones of the same line, of which "
+            f"{under_way} {'is' if under_way == 1 else 'are'} under way at a time: transfers of "
+            f"twice the {'rows' if single else 'size'} would hide their latency",
             {"timing": dataclasses.replace(timing, dma=more)},
+            1,
         ),
         (
             "read",
             "results wait until what they overwrite has been read: tiles made in the loop, one for "
             "each iteration, would let iterations overlap",
             {"renamed": True},
+            0,
         ),
         (
             "sbuf port",
             "Vector and GpSimd wait for each other at the port to SBUF that they share: move what "
             "Scalar can do from them to Scalar",
             {"timing": dataclasses.replace(timing, shared_port=False)},
+            0,
         ),
         (
             "psum port",
             "Vector and Scalar wait for each other at the port to PSUM that they share: have one "
             "of them work on SBUF",
             {"timing": dataclasses.replace(timing, shared_port=False)},
+            0,
         ),
     ]
     told = {"sbuf"} if t.spilled_bytes else set()  # by `spills`
     if any(alike.task.label == TO_SBUF for alike in t._alike):
         told.add("psum")  # by `psum_spills`
-    for why, text, change in changes:
+    for why, text, change, tiles in changes:
         if why in told:
             continue
         stakes = held[why]
         if sum(stakes.values()) / 1e3 >= LEAST * t.latency_us:
             worst = tasks[max(stakes, key=stakes.__getitem__)].instr.location
-            yield Finding(text, gain_us(t, stakes, **change), worst)
+            yield Finding(text, gain_us(t, stakes, **change), worst, tiles)
+
+
+def few_loads(t: Timeline) -> Iterator[Finding]:
+    """A few large loads whose results all else waits for: no engine works while they are on their
+    way."""
+    tasks, s = t._core.work.tasks, t._core.schedule
+    found = Tasks()
+    for before, at in pairwise(t.chain):
+        moved = tasks[before].transfer
+        if s.why[at] == "data" and moved is not None and tasks[before].label == "load":
+            found.add_one(before, tasks[before], moved.engine_ns / 2)
+    count = len(found.saved)
+    if count <= _FEW_LOADS:
+        yield from found.finding(
+            t,
+            f"{'one load keeps' if count == 1 else f'{count} loads keep'} all else waiting: in "
+            "smaller tiles, transfers and engines would work at the same time",
+            # The second half comes while engines work on the first.
+            lambda task, ns: moved_in(task.kind, ns, task.transfer.engines),
+            tiles=-1,
+        )
 
 
 def spills(t: Timeline) -> Iterator[Finding]:

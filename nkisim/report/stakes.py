@@ -27,11 +27,13 @@ class Finding(NamedTuple):
         text: what was found and what to do.
         gain_us: modelled gain in microseconds; 0 when it only states what is.
         location: the kernel line it is about, or None.
+        tiles: 1 if it advises larger tiles, -1 if smaller ones, else 0.
     """
 
     text: str
     gain_us: float
     location: Location | None
+    tiles: int = 0
 
     def __str__(self) -> str:
         where = f" [{short(self.location)}]" if self.location else ""
@@ -63,6 +65,7 @@ class Tasks:
         change: Change | None,
         machine: Machine | None = None,
         timing: Timing | None = None,
+        tiles: int = 0,
     ) -> Iterator[Finding]:
         """The finding, if there is enough at stake for the schedule to be tried.
 
@@ -71,12 +74,13 @@ class Tasks:
             text: what was found.
             change: makes the shorter kind from a task and what it could save.
             machine, timing: tables to try it with, when not the kernel's.
+            tiles: as in Finding.
         """
         if sum(self.saved.values()) / 1e3 < LEAST * t.latency_us:
             return
         worst = max(self.lines, key=self.lines.__getitem__)
         gain = gain_us(t, self.saved, change=change, machine=machine, timing=timing)
-        yield Finding(text, gain, worst)
+        yield Finding(text, gain, worst, tiles)
 
 
 def chains(

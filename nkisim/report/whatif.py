@@ -48,7 +48,7 @@ class Stretch:
         self._machine, self._timing = machine, timing
         self._whole = last - first == len(core.work.tasks)
         work = core.work if self._whole else self._part(core.work.tasks[first:last])
-        self.dependences = Dependences.of(work, timing.dma.in_flight)
+        self.dependences = Dependences.of(work, timing.dma)
 
     def __contains__(self, at: int) -> bool:
         return self._first <= at < self._last
@@ -69,7 +69,7 @@ class Stretch:
         renamed: bool = False,
     ) -> float:
         """The same with some of them changed, or by other tables. See `gain_us`."""
-        known = timing.dma.in_flight == self._timing.dma.in_flight
+        known = rings_of(timing) == rings_of(self._timing)
         tasks = self._core.work.tasks[self._first : self._last]
         if change is not None:
             kinds: dict[tuple, Kind] = {}  # those that do the same are changed alike
@@ -142,12 +142,17 @@ def stretch_of(timeline: Timeline, stakes: Mapping[int, float]) -> Stretch:
     return _stretch(timeline, first, last)
 
 
+def rings_of(timing: Timing) -> tuple[int, int]:
+    """What the dependences of transfers on earlier ones follow from."""
+    return timing.dma.in_flight, timing.dma.single_in_flight
+
+
 def dependences_of(timeline: Timeline) -> Dependences:
     """What waits for what among all tasks of the slowest core."""
     work = timeline._core.work
     if len(work.tasks) <= WINDOW:
         return _stretch(timeline, 0, len(work.tasks)).dependences
-    return Dependences.of(work, timeline.timing.dma.in_flight)
+    return Dependences.of(work, timeline.timing.dma)
 
 
 def _stretch(timeline: Timeline, first: int, last: int) -> Stretch:

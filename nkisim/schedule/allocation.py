@@ -108,7 +108,7 @@ def _on_their_way(machine: Machine, timing: Timing) -> int:
     it waits for all of the load.
     """
     dma = timing.dma
-    ns = dma.trigger_ns + dma.start_ns + dma.load_latency_ns + dma.semaphore_ns + dma.wake_ns
+    ns = dma.spill_trigger_ns + dma.start_ns + dma.load_latency_ns + dma.semaphore_ns + dma.wake_ns
     return int(ns * dma.load_rate * dma.engines / machine.partitions)
 
 
@@ -255,7 +255,7 @@ def _move(tile: Memory, stores: bool, timing: Timing) -> Kind:
     nbytes = column * rows
     moved = Transfer(each * -(-rows // engines), engines, latency, nbytes, nbytes, column, rows,
                      False)  # fmt: skip
-    trigger = Cost(dma.trigger_ns, dma.trigger_ns, dma.trigger_ns)
+    trigger = Cost(dma.spill_trigger_ns, dma.spill_trigger_ns, dma.spill_trigger_ns)
     return Kind("spill" if stores else "reload", ((Engine.SYNC, trigger),), moved)
 
 

@@ -9,6 +9,7 @@ from operator import itemgetter
 
 import numpy as np
 
+from nkisim.machine.timing import DmaTiming
 from nkisim.schedule.allocation import Residence
 from nkisim.schedule.regions import ORDER, READ, RESULT, Patterns, Regions
 from nkisim.schedule.tasks import Kind, Work
@@ -42,12 +43,12 @@ class Dependences:
     waits: list[int]
 
     @classmethod
-    def of(cls, work: Work, in_flight: int, touches: Touches | None = None) -> Dependences:
+    def of(cls, work: Work, dma: DmaTiming, touches: Touches | None = None) -> Dependences:
         """Find them.
 
         Args:
             work: the tasks.
-            in_flight: transfers of one DMA instruction that are under way at a time.
+            dma: how many transfers of one DMA instruction are under way at a time.
             touches: the memory that the tasks touch, if it is known.
         """
         touches = touches or Touches.of(work)
@@ -57,7 +58,7 @@ class Dependences:
         found = [
             _on_results(touches, patterns),
             *_on_changes(touches, patterns),
-            _on_rings(work, kinds, touches, in_flight),
+            _on_rings(work, kinds, touches, dma),
         ]
         # Each pair of tasks once, for the first of these reasons.
         keys = np.concatenate([
@@ -158,9 +159,10 @@ def _on_changes(touches: Touches, patterns: Patterns) -> list[_Waits]:
     return [(before[why == kind], at[why == kind], kind) for kind in (RESULT, READ)]
 
 
-def _on_rings(work: Work, kinds: list[Kind], touches: Touches, in_flight: int) -> _Waits:
+def _on_rings(work: Work, kinds: list[Kind], touches: Touches, dma: DmaTiming) -> _Waits:
     """Which transfers wait for earlier ones of the same DMA instruction: of those at one line of
-    the kernel, from or to the same tensor in HBM, so many are under way at a time."""
+    the kernel, from or to the same tensor in HBM, so many are under way at a time; of those that
+    use one DMA engine only, other ones."""
     tasks = work.tasks
     labels = {kind: kind.label for kind in dict.fromkeys(kinds) if kind.transfer is not None}
     moves = np.flatnonzero(np.fromiter(map(labels.__contains__, kinds), bool, len(kinds)))
@@ -177,12 +179,17 @@ def _on_rings(work: Work, kinds: list[Kind], touches: Touches, in_flight: int) -
     source = memory[np.where(begins < writes, begins, -1)]
     target = memory[np.where(writes < ends, writes, -1)]
     far = np.where(in_hbm[source], source, np.where(in_hbm[target], target, -1))
+    single = np.array([kinds[k].transfer.engines == 1 for k in at])
     order = np.lexsort((far, label, line))
-    same = np.ones(max(0, len(moves) - in_flight), bool)
-    for column in (line, label, far):
-        column = column[order]
-        same &= column[in_flight:] == column[:-in_flight]
-    return moves[order[:-in_flight][same]], moves[order[in_flight:][same]], RING
+    found = []
+    for apart, alone in ((dma.in_flight, False), (dma.single_in_flight, True)):
+        same = single[order[apart:]] == alone
+        for column in (line, label, far):
+            column = column[order]
+            same &= column[apart:] == column[:-apart]
+        found.append((moves[order[:-apart][same]], moves[order[apart:][same]]))
+    before, after = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    return before, after, RING
 
 
 def _order_sums(

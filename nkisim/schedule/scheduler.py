@@ -80,7 +80,7 @@ def schedule(
         touches = touches or Touches.of(work)
         if work.residence is None:
             work.residence = Residence.of(work, touches)
-        dependences = Dependences.of(work, timing.dma.in_flight, touches)
+        dependences = Dependences.of(work, timing.dma, touches)
     return _Run(work, assign_engines(work), machine, timing, dependences).run()
 
 

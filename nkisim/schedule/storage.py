@@ -41,13 +41,14 @@ class Form:
         reads, writes: its operands on tensors.
         shared: the number of its computation, if a later iteration may share it.
         fills: whether it fills a whole tile.
+        reloads: whether it loads what the compiler had no room to keep.
         like: an earlier form that takes the same time, if there is one: with other numbers as
             operands.
         plan: what `nkisim.compiler.build` makes of it.
     """
 
     __slots__ = (
-        "fills", "instr", "label", "like", "plan", "reads", "shared", "writes"
+        "fills", "instr", "label", "like", "plan", "reads", "reloads", "shared", "writes"
     )  # fmt: skip
 
     def __init__(self, instr: Instruction, reads: list[_Operand], writes: list[_Operand]) -> None:
@@ -56,7 +57,7 @@ class Form:
         self.reads = reads
         self.writes = writes
         self.shared: int | None = None
-        self.fills = False
+        self.fills = self.reloads = False
         self.like: Form | None = None
         self.plan: object = None
 
@@ -225,6 +226,22 @@ class Storage:
             memory = self._scratch[key] = Memory(space, nbytes, rows)
         self.work.memory[number] = memory
         return number
+
+    def reloading(self, form: Form) -> Form:
+        """The form of loads like these that the compiler puts in."""
+        key = form, "again"
+        found = self.forms.get(key)
+        if found is None:
+            found = self.forms[key] = Form(form.instr, form.reads, form.writes)
+            found.reloads = True
+        return found
+
+    def another(self, number: int) -> int:
+        """A new tile of the size of one that there is."""
+        new = self._next
+        self._next -= 1
+        self.work.memory[new] = self.work.memory[number]
+        return new
 
     def whole_tile(self, t: Tensor) -> bool:
         """Whether a view of a tile on chip is all of it, in order."""

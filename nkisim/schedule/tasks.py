@@ -123,6 +123,7 @@ class Work:
         choices: what the compiler was assumed to do, in words -> how often.
         residence: which tiles are on chip when, where that was looked up for all tasks; else None.
         kept: tiles that later iterations use in place of their own.
+        rows: rows that are kept when they were loaded, and broadcast anew by those who read them.
         reloaded: tiles that were stored to make room, and loaded again.
     """
 
@@ -131,4 +132,5 @@ class Work:
     choices: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     residence: Residence | None = None
     kept: set[int] = field(default_factory=set)
+    rows: set[int] = field(default_factory=set)
     reloaded: set[int] = field(default_factory=set)

@@ -174,16 +174,7 @@ def largest_of_one_less(tile, column, fused):
     return nisa.tensor_scalar(tile, np.maximum, largest, engine=VECTOR)
 
 
-def operand_is_gone(tile, column, fused):
-    kept = nl.ndarray(tile.shape, tile.dtype)
-    kept[...] = nisa.tensor_scalar(tile, np.maximum, 2.0, op1=np.minimum, operand1=column)
-    first = nisa.tensor_scalar(kept, np.multiply, 3.0, engine=VECTOR)
-    kept[...] = nisa.activation(nl.exp, tile)
-    return nisa.tensor_tensor(first, kept, op=np.add)
-
-
 APART = [
-    operand_is_gone,
     needed_twice,
     three_steps,
     of_a_part,

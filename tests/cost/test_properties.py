@@ -60,13 +60,13 @@ def test_latency_grows_with_the_number_of_tiles(tiles, more, columns):
 
 
 @pytest.mark.parametrize("columns", [16, 512, 2048])
-def test_more_buffers_are_never_slower_and_some_are_quicker(columns):
+def test_a_tile_that_is_written_whole_again_is_a_new_one(columns):
+    """So it makes no difference how many buffers a kernel takes turns with."""
     times = [
         nkisim.profile(stream, spec(128, 16 * columns), columns, b).latency_us
         for b in (1, 2, 4, None)
     ]
-    assert times == sorted(times, reverse=True)
-    assert times[0] > 1.2 * times[1]
+    assert times == pytest.approx([times[-1]] * 4)
 
 
 def test_tiles_of_a_blocked_tensor_live_one_by_one():
