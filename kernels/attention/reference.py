@@ -1,0 +1,73 @@
+"""Attention in NumPy, forward and backward: what the NKI kernels are checked against.
+
+Nothing here imports NKI. All scores are in memory at once. Both functions compute in float32, or in
+float64 when given float64, and round once to the dtype of the queries.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def attention(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, causal: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """``softmax(scale * q @ k.T) @ v``.
+
+    Args:
+        q: (..., Q, D), float32, float16, bfloat16 or float64.
+        k, v: (..., K, D), dtype of ``q``.
+        scale: of the scores.
+        causal: whether query i sees keys 0 to i only.
+
+    Returns:
+        o: (..., Q, D), dtype of ``q``.
+        lse: (..., Q), float32 (float64 for float64 q): ``log(sum(exp(scale * scores)))``.
+    """
+    wide = [x.astype(np.promote_types(x.dtype, np.float32), copy=False) for x in (q, k, v)]
+    weights, lse = _weights(wide[0], wide[1], scale, causal)
+    return (weights @ wide[2]).astype(q.dtype, copy=False), lse
+
+
+def attention_backward(
+    grad_o: np.ndarray,
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    scale: float,
+    causal: bool = False,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The gradients of :func:`attention` for q, k and v.
+
+    Args:
+        grad_o: gradient of the loss for o, shape of q.
+        q, k, v, scale, causal: as in the forward pass.
+
+    Returns:
+        Three arrays with the shapes of q, k and v, in the dtype of ``q``.
+    """
+    kind = np.promote_types(q.dtype, np.float32)
+    grad, *wide = (x.astype(kind, copy=False) for x in (grad_o, q, k, v))
+    weights, _ = _weights(wide[0], wide[1], scale, causal)
+    grad_weights = grad @ wide[2].swapaxes(-1, -2)
+    dots = (grad_weights * weights).sum(axis=-1, keepdims=True)
+    grad_scores = weights * (grad_weights - dots) * kind.type(scale)
+    grads = (
+        grad_scores @ wide[1],
+        grad_scores.swapaxes(-1, -2) @ wide[0],
+        weights.swapaxes(-1, -2) @ grad,
+    )
+    return tuple(x.astype(q.dtype, copy=False) for x in grads)
+
+
+def _weights(
+    q: np.ndarray, k: np.ndarray, scale: float, causal: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The softmax of the scores, (..., Q, K), and the logarithm of the sum of the powers."""
+    scores = q @ k.swapaxes(-1, -2) * q.dtype.type(scale)
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    largest = scores.max(axis=-1, keepdims=True)
+    powers = np.exp(scores - largest)
+    total = powers.sum(axis=-1, keepdims=True)
+    return powers / total, (largest + np.log(total)).squeeze(-1)

@@ -1,0 +1,19 @@
+"""Softmax of rows, forward and backward.
+
+``nki_kernels`` holds the kernels and needs only NKI; ``reference`` the NumPy version; ``torch_op``
+and ``jax_op`` the differentiable operators, each importing its own framework only.
+"""
+
+from kernels.softmax.nki_kernels import (
+    nki_softmax,
+    nki_softmax_backward,
+    nki_softmax_backward_kernel,
+    nki_softmax_kernel,
+)
+
+__all__ = [
+    "nki_softmax",
+    "nki_softmax_backward",
+    "nki_softmax_backward_kernel",
+    "nki_softmax_kernel",
+]

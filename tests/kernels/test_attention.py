@@ -1,0 +1,203 @@
+"""The attention kernels on NumPy arrays: values, gradients, odd lengths, dtypes, refusals.
+
+The reference runs in float64. In float32 the kernels' sums run in another order. In 16 bits weights
+are rounded before they meet the values, each by half a step of its value, and so is the result:
+together at most a step of the largest value. The gradients are made of two such products, of
+operands that are rounded too; their errors are measured against the largest terms.
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.attention import (
+    nki_attention,
+    nki_attention_backward,
+    nki_attention_backward_kernel,
+    nki_attention_kernel,
+    reference,
+)
+
+DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
+
+
+def operands(queries, keys, head, lead=(), dtype=np.float32, seed=0, size=1.0):
+    rng = np.random.default_rng(seed)
+    shapes = [(*lead, n, head) for n in (queries, keys, keys, queries)]
+    q, k, v, grad_o = (rng.standard_normal(s, np.float32) for s in shapes)
+    return tuple(x.astype(dtype) for x in (size * q, k, v, grad_o))
+
+
+def check(q, k, v, grad_o, causal=False, scale=None):
+    o, lse = nki_attention(q, k, v, scale, causal)
+    assert o.dtype == q.dtype
+    assert o.shape == q.shape
+    assert lse.dtype == np.float32
+    assert lse.shape == q.shape[:-1]
+    step = float(ml_dtypes.finfo(q.dtype).eps)
+    wide = [x.astype(np.float64) for x in (q, k, v, grad_o)]
+    number = q.shape[-1] ** -0.5 if scale is None else scale
+    exact, exact_lse = reference.attention(*wide[:3], number, causal)
+    most = np.abs(wide[2]).max()
+    np.testing.assert_allclose(o.astype(float), exact, rtol=0, atol=(step + 4e-6) * most)
+    np.testing.assert_allclose(lse, exact_lse, rtol=4e-6, atol=4e-6 * (1 + np.abs(exact_lse).max()))
+
+    grads = nki_attention_backward(grad_o, q, k, v, o, lse, scale, causal)
+    expected = reference.attention_backward(wide[3], *wide[:3], number, causal)
+    # dots are sums of grad_o * o, and o is rounded
+    slack = step * np.abs(wide[3]).sum(axis=-1).max() * most + 1e-5
+    factors = (np.abs(wide[1]).max() * number, np.abs(wide[0]).max() * number, 1)
+    for ours, theirs, factor, x in zip(grads, expected, factors, (q, k, v), strict=True):
+        assert ours.dtype == x.dtype
+        assert ours.shape == x.shape
+        largest = np.abs(theirs).max()
+        np.testing.assert_allclose(
+            ours.astype(float), theirs, rtol=0, atol=3 * step * largest + slack * factor + 1e-5
+        )
+
+
+# Tiles of 128 queries and keys, banks of 512 keys, blocks of 2048: below, at and above each.
+LENGTHS = [(1, 1), (128, 128), (129, 127), (130, 513), (5, 2050), (1030, 3), (257, 640)]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_any_length(lengths, dtype, causal):
+    check(*operands(*lengths, head=40, dtype=dtype), causal)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    lengths=st.tuples(st.integers(1, 400), st.integers(1, 700)),
+    head=st.integers(1, 128),
+    lead=st.lists(st.integers(1, 2), max_size=2).map(tuple),
+    dtype=st.sampled_from(DTYPES),
+    causal=st.booleans(),
+    scale=st.sampled_from([None, 1e-6, 0.3]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_kernels_equal_the_reference(lengths, head, lead, dtype, causal, scale, seed):
+    check(*operands(*lengths, head, lead, dtype, seed), causal, scale)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_operands_that_do_not_stay_in_sbuf(dtype, monkeypatch):
+    """Keys and values, and in the backward kernel queries, are loaded where they are used."""
+    import kernels.attention.nki_kernels as module
+
+    monkeypatch.setattr(module, "KEPT_BYTES", 0)
+    for causal in (False, True):
+        check(*operands(300, 2100, 24, dtype=dtype), causal)
+
+
+def test_a_larger_score_in_each_block():
+    """Scores that grow along the keys: what was summed up before is made smaller each time."""
+    q, k, v, grad_o = operands(3, 6200, 8)
+    k[:, 0] += np.linspace(0, 60, 6200, dtype=np.float32)
+    q[:, 0] = 10
+    check(q, k, v, grad_o)
+    check(q, k[::-1], v, grad_o)  # the largest comes first
+
+
+def test_large_scores_do_not_overflow():
+    q, k, v, _ = operands(130, 600, 16, size=1e3)
+    o, lse = nki_attention(q, k, v)
+    assert np.isfinite(o).all()
+    assert np.isfinite(lse).all()
+    with np.errstate(over="ignore"):
+        assert not np.isfinite(np.exp(lse)).all()
+
+
+def test_causal_is_that_of_the_first_key():
+    """Query 0 sees key 0 alone; keys behind the last query get no gradient."""
+    q, k, v, grad_o = operands(5, 700, 8)
+    o, lse = nki_attention(q, k, v, None, True)
+    np.testing.assert_allclose(o[0], v[0], rtol=1e-6)
+    _, grad_k, grad_v = nki_attention_backward(grad_o, q, k, v, o, lse, None, True)
+    assert not grad_k[5:].any()
+    assert not grad_v[5:].any()
+    assert grad_v[:5].all()
+
+
+def test_reference_gradients_equal_finite_differences():
+    q, k, v, grad_o = (x.astype(np.float64) for x in operands(3, 4, 2))
+    for causal in (False, True):
+        grads = reference.attention_backward(grad_o, q, k, v, 0.7, causal)
+        for which, grad in enumerate(grads):
+            for place in np.ndindex(grad.shape):
+                sides = []
+                for h in (1e-6, -1e-6):
+                    moved = [q.copy(), k.copy(), v.copy()]
+                    moved[which][place] += h
+                    sides.append((reference.attention(*moved, 0.7, causal)[0] * grad_o).sum())
+                slope = (sides[0] - sides[1]) / 2e-6
+                assert grad[place] == pytest.approx(slope, rel=1e-6, abs=1e-8)
+
+
+def test_no_warning_from_any_check(recwarn):
+    for causal in (False, True):
+        check(*operands(300, 700, 64), causal)
+    assert not recwarn.list
+
+
+def test_memory_fits_the_chip():
+    """The longest sequence, with the least and the most that a head takes."""
+    import nkisim
+
+    for head, dtype in ((128, np.float32), (64, ml_dtypes.bfloat16)):
+        x = nkisim.TensorSpec((1, 256, head), np.dtype(dtype))
+        long = nkisim.TensorSpec((1, 4096, head), np.dtype(dtype))
+        lse = nkisim.TensorSpec((1, 4096, 1), np.dtype(np.float32))
+        forward = nkisim.profile(nki_attention_kernel, x, long, long, 1.0, False)
+        backward = nkisim.profile(
+            nki_attention_backward_kernel, long, long, x, x, long, lse, 1.0, False
+        )
+        for timeline in (forward, backward):
+            assert "spill" not in timeline.summary().lower()
+
+
+Q, K, V, _ = operands(4, 6, 8)
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "v", "options", "error", "message"),
+    [
+        (Q, K[:, :7], V, {}, ValueError, r"\(4, 8\), \(6, 7\) and \(6, 8\)"),
+        (Q, K, V[:5], {}, ValueError, r"\(..., K, D\)"),
+        (Q[None], K, V, {}, ValueError, "the same axes in front"),
+        (Q[0], K[0], V[0], {}, ValueError, r"\(..., Q, D\)"),
+        (Q[:, :0], K[:, :0], V[:, :0], {}, ValueError, "heads of 0"),
+        (*(np.ones((2, 129), np.float32),) * 3, {}, ValueError, "heads of 129"),
+        (*(np.ones((16385, 1), np.float32),) * 3, {}, ValueError, "a sequence of 16385"),
+        (Q[:0], K, V, {}, ValueError, "no elements"),
+        (Q, K[:0], V[:0], {}, ValueError, "no elements"),
+        (Q, K, V, {"scale": -1.0}, ValueError, "scale is -1.0"),
+        (Q, K, V, {"scale": 0.0}, ValueError, "scale is 0.0"),
+        (Q, K, V, {"scale": np.nan}, ValueError, "scale is nan"),
+        (Q.astype(int), K, V, {}, TypeError, "q is int64"),
+        (Q, K.astype(np.float16), V, {}, TypeError, "q is float32 and k float16"),
+        (Q, K, [[1.0]], {}, TypeError, "v is a list"),
+    ],
+)
+def test_refused_inputs(q, k, v, options, error, message):
+    with pytest.raises(error, match=message):
+        nki_attention(q, k, v, **options)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"grad_o": Q[:3]}, r"grad_o is float32 of shape \(3, 8\)"),
+        ({"o": Q.astype(np.float16)}, "o is float16"),
+        ({"lse": np.ones((4, 1), np.float32)}, r"float32 of shape \(4,\)"),
+    ],
+)
+def test_refused_gradients(change, message):
+    args = {"grad_o": Q, "q": Q, "k": K, "v": V, "o": Q, "lse": np.ones(4, np.float32)} | change
+    with pytest.raises(ValueError, match=message):
+        nki_attention_backward(**args)

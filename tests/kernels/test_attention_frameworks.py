@@ -1,0 +1,189 @@
+"""Attention in PyTorch and in JAX: values, gradients, transforms, sharding, refusals.
+
+Tolerances: float32 sums run in another order; in 16 bits weights and gradients of scores are
+rounded before they are multiplied, which leaves a few steps of the largest elements.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+jax = pytest.importorskip("jax")
+with contextlib.suppress(ImportError):
+    import torch_xla
+
+    # Before any backward pass: autograd knows only the devices that exist when it first runs.
+    torch_xla.device()
+
+import jax.numpy as jnp  # noqa: E402
+from jax.test_util import check_grads  # noqa: E402
+from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
+
+from kernels.attention import jax_op, torch_op  # noqa: E402
+
+TOLERANCE = {"float32": 2e-5, "float16": 1e-2, "bfloat16": 8e-2}
+
+
+def draw(*shapes):
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(shape, np.float32) for shape in shapes]
+
+
+def torch_results(dtype, arrays, grad_o, causal, function=torch_op.attention):
+    tensors = [torch.tensor(x).to(dtype).requires_grad_() for x in arrays]
+    o = function(*tensors, is_causal=causal)
+    grads = torch.autograd.grad(o, tensors, torch.tensor(grad_o).to(dtype))
+    assert {x.dtype for x in (o, *grads)} == {dtype}
+    return [x.detach().double().numpy() for x in (o, *grads)]
+
+
+def jax_results(dtype, arrays, grad_o, causal):
+    arrays = [jnp.asarray(x, dtype) for x in arrays]
+    o, pull = jax.vjp(lambda *args: jax_op.attention(*args, causal), *arrays)
+    grads = pull(jnp.asarray(grad_o, dtype))
+    assert {str(x.dtype) for x in (o, *grads)} == {dtype}
+    return [np.asarray(x, np.float64) for x in (o, *grads)]
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    lead=st.lists(st.integers(0, 3), max_size=2).map(tuple),
+    lengths=st.tuples(st.integers(1, 150), st.integers(1, 150)),
+    head=st.integers(1, 128),
+    dtype=st.sampled_from(list(TOLERANCE)),
+    causal=st.booleans(),
+)
+def test_values_and_gradients(lead, lengths, head, dtype, causal):
+    """Axes of no elements in front included."""
+    queries, keys = ((*lead, n, head) for n in lengths)
+    arrays, kind = draw(queries, keys, keys), getattr(torch, dtype)
+    (grad_o,) = draw(queries)
+    rounded = [torch.tensor(x).to(kind).double().numpy() for x in (*arrays, grad_o)]
+    expected = torch_results(
+        torch.float64, rounded[:3], rounded[3], causal, scaled_dot_product_attention
+    )
+    ours = torch_results(kind, arrays, grad_o, causal)
+    theirs = jax_results(dtype, arrays, grad_o, causal)
+    for results in (ours, theirs):
+        for result, exact in zip(results, expected, strict=True):
+            largest = np.abs(exact).max(initial=1.0)
+            np.testing.assert_allclose(result, exact, rtol=0, atol=TOLERANCE[dtype] * largest)
+
+
+def test_no_queries_or_no_keys():
+    for queries, keys in ((0, 3), (3, 0)):
+        arrays = draw((2, queries, 4), (2, keys, 4), (2, keys, 4))
+        (grad_o,) = draw((2, queries, 4))
+        for results in (torch_results(torch.float32, arrays, grad_o, False),
+                        jax_results("float32", arrays, grad_o, False)):  # fmt: skip
+            assert not any(x.any() for x in results)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_derivatives_by_differences(causal):
+    arrays = draw((3, 4), (5, 4), (5, 4))
+    tensors = [torch.tensor(x, requires_grad=True) for x in arrays]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*not a double precision.*")
+        assert torch.autograd.gradcheck(
+            lambda *args: torch_op.attention(*args, is_causal=causal), tensors, eps=1e-2,
+            atol=2e-3, rtol=2e-3,
+        )  # fmt: skip
+    check_grads(
+        lambda *args: jax_op.attention(*args, causal), [jnp.asarray(x) for x in arrays], 1,
+        modes=["rev"], eps=1e-2, atol=2e-3, rtol=2e-3,
+    )  # fmt: skip
+
+
+def test_second_derivatives_are_refused():
+    (x,) = draw((3, 4))
+    q = torch.tensor(x, requires_grad=True)
+    (grad,) = torch.autograd.grad(torch_op.attention(q, q, q).sum(), q, create_graph=True)
+    with pytest.raises(NotImplementedError, match="no second derivative"):
+        grad.sum().backward()
+    with pytest.raises(NotImplementedError, match="no second derivative"):
+        jax.hessian(lambda q: jax_op.attention(q, q, q)[0, 0])(jnp.asarray(x))
+
+
+@pytest.mark.parametrize("axes", [(0, 0, 0), (0, None, None), (None, 1, 2)])
+def test_vmap(axes):
+    arrays = draw((4, 8), (5, 8), (5, 8))
+    arrays = [x if d is None else np.stack([x, x + 1, 2 * x], d)
+              for x, d in zip(arrays, axes, strict=True)]  # fmt: skip
+    tensors = [torch.tensor(x) for x in arrays]
+    expected = torch.func.vmap(scaled_dot_product_attention, axes)(*tensors)
+    ours = torch.func.vmap(torch_op.attention, axes)(*tensors)
+    torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
+    ours = jax.vmap(jax_op.attention, axes)(*map(jnp.asarray, arrays))
+    np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
+
+    def loss(q, k, v):
+        return scaled_dot_product_attention(q, k, v).square().sum()
+
+    def our_loss(q, k, v):
+        return torch_op.attention(q, k, v).square().sum()
+
+    def jax_loss(q, k, v):
+        return (jax_op.attention(q, k, v) ** 2).sum()
+
+    expected = torch.func.vmap(torch.func.grad(loss, (0, 1, 2)), axes)(*tensors)
+    ours = torch.func.vmap(torch.func.grad(our_loss, (0, 1, 2)), axes)(*tensors)
+    others = jax.vmap(jax.grad(jax_loss, (0, 1, 2)), axes)(*map(jnp.asarray, arrays))
+    for mine, other, exact in zip(ours, others, expected, strict=True):
+        torch.testing.assert_close(mine, exact, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(other, exact, rtol=1e-4, atol=1e-4)
+
+
+def test_heads_sharded_over_devices(run_python, eight_devices):
+    run_python(
+        """
+        import jax, jax.numpy as jnp, numpy as np
+        from jax.sharding import NamedSharding, PartitionSpec as P
+        from kernels.attention.jax_op import attention
+        mesh = jax.make_mesh((8,), ("heads",))
+        rng = np.random.default_rng(0)
+        q, k, v = (jax.device_put(rng.standard_normal((2, 8, 30, 16), np.float32),
+                                  NamedSharding(mesh, P(None, "heads"))) for _ in range(3))
+        def plain(q, k, v):
+            return jax.nn.softmax(q @ k.swapaxes(-1, -2) / 4, axis=-1) @ v
+        loss = lambda f: jax.jit(jax.grad(lambda *x: (f(*x) ** 2).sum(), (0, 1, 2)))
+        text = loss(attention).lower(q, k, v).compile().as_text()
+        assert "all-gather" not in text and "all-reduce" not in text, text
+        for mine, other in zip(loss(attention)(q, k, v), loss(plain)(q, k, v)):
+            np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
+        """,
+        env=eight_devices,
+    )
+
+
+def test_on_an_xla_device():
+    xla = pytest.importorskip("torch_xla")
+    arrays = draw((2, 30, 16), (2, 40, 16), (2, 40, 16))
+    here = [torch.tensor(x, requires_grad=True) for x in arrays]
+    there = [torch.tensor(x).to(xla.device()).requires_grad_() for x in arrays]
+    torch_op.attention(*there).square().sum().backward()
+    scaled_dot_product_attention(*here).square().sum().backward()
+    for mine, other in zip(there, here, strict=True):
+        torch.testing.assert_close(mine.grad.cpu(), other.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_refused_inputs():
+    q = torch.ones(3, 4)
+    with pytest.raises(TypeError, match="key is a list"):
+        torch_op.attention(q, [1.0], q)
+    with pytest.raises(TypeError, match="float64"):
+        torch_op.attention(*(q.double(),) * 3)
+    with pytest.raises(ValueError, match="scale is -1"):
+        torch_op.attention(q, q, q, scale=-1)
+    j = jnp.ones((3, 4))
+    with pytest.raises(TypeError, match="scale is traced"):
+        jax.jit(lambda scale: jax_op.attention(j, j, j, False, scale))(0.5)
+    with pytest.raises(ValueError, match="must be"):
+        jax_op.attention(j, j[:, :2], j)

@@ -1,0 +1,153 @@
+"""Softmax in PyTorch and in JAX: values, gradients, transforms, sharding, refusals.
+
+Tolerances: float32 sums run in another order; 16-bit results agree within one step of their dtype,
+and gradients of 16 bits within a few, since they are made of the rounded result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+jax = pytest.importorskip("jax")
+with contextlib.suppress(ImportError):
+    import torch_xla
+
+    # Before any backward pass: autograd knows only the devices that exist when it first runs.
+    torch_xla.device()
+
+import jax.numpy as jnp  # noqa: E402
+from jax.test_util import check_grads  # noqa: E402
+
+from kernels.softmax import jax_op, torch_op  # noqa: E402
+
+TOLERANCE = {
+    "float32": {"rtol": 1e-5, "atol": 1e-6},
+    "float16": {"rtol": 2**-9, "atol": 1e-3},
+    "bfloat16": {"rtol": 2**-6, "atol": 1e-2},
+}
+
+
+def draw(shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+def torch_results(dtype, x, grad_y, dim):
+    x = torch.tensor(x).to(getattr(torch, dtype)).requires_grad_()
+    y = torch_op.softmax(x, dim)
+    (grad_x,) = torch.autograd.grad(y, x, torch.tensor(grad_y).to(y.dtype))
+    assert y.dtype == grad_x.dtype == x.dtype
+    return y.detach().double().numpy(), grad_x.double().numpy()
+
+
+def jax_results(dtype, x, grad_y, dim):
+    x = jnp.asarray(x, dtype)
+    y, pull = jax.vjp(lambda x: jax_op.softmax(x, dim), x)
+    (grad_x,) = pull(jnp.asarray(grad_y, dtype))
+    assert y.dtype == grad_x.dtype == x.dtype
+    return np.asarray(y, np.float64), np.asarray(grad_x, np.float64)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    shape=st.lists(st.integers(0, 30), min_size=1, max_size=3),
+    dtype=st.sampled_from(list(TOLERANCE)),
+    data=st.data(),
+)
+def test_values_and_gradients(shape, dtype, data):
+    """Any axis; axes of no elements included."""
+    dim = data.draw(st.integers(-len(shape), len(shape) - 1))
+    grad_y = draw(shape, seed=1)
+    exact = torch.tensor(draw(shape)).to(getattr(torch, dtype)).double().requires_grad_()
+    y = torch.softmax(exact, dim)
+    grad = torch.tensor(grad_y).to(getattr(torch, dtype)).double()
+    expected = y.detach().numpy(), torch.autograd.grad(y, exact, grad)[0].numpy()
+    for results in (torch_results, jax_results):
+        for ours, theirs in zip(results(dtype, draw(shape), grad_y, dim), expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, **TOLERANCE[dtype])
+
+
+def test_derivatives_by_differences():
+    """With a step of 1e-2 curvature leaves an error of about 1e-4, rounding one of 1e-5."""
+    x = torch.tensor(draw((3, 5)), requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*not a double precision.*")
+        assert torch.autograd.gradcheck(torch_op.softmax, (x,), eps=1e-2, atol=1e-3, rtol=1e-3)
+    check_grads(
+        jax_op.softmax, (jnp.asarray(draw((3, 5))),), 1, modes=["rev"], eps=1e-2, atol=1e-3,
+        rtol=1e-3,
+    )  # fmt: skip
+
+
+def test_second_derivatives_are_refused():
+    x = torch.tensor(draw((3, 5)), requires_grad=True)
+    y = torch_op.softmax(x).square().sum()
+    (grad,) = torch.autograd.grad(y, x, create_graph=True)
+    with pytest.raises(NotImplementedError, match="no second derivative"):
+        grad.sum().backward()
+    with pytest.raises(NotImplementedError, match="no second derivative"):
+        jax.hessian(lambda x: jax_op.softmax(x)[0])(jnp.ones(3))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_vmap(axis):
+    """Also of the gradient, where only one of the operands may have the batch."""
+    x, ones = draw((3, 4, 5)), draw((4, 5), seed=1)
+    expected = torch.func.vmap(torch.softmax, (axis, None), axis)(torch.tensor(x), -1)
+    ours = torch.func.vmap(torch_op.softmax, (axis,), axis)(torch.tensor(x))
+    torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-6)
+    ours = jax.vmap(jax_op.softmax, axis, axis)(jnp.asarray(x))
+    np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
+    _, pull = jax.vjp(jax_op.softmax, jnp.asarray(ones))
+    grads = jax.vmap(pull)(jnp.asarray(x))[0]
+    for grad_y, grad in zip(x, grads, strict=True):
+        np.testing.assert_allclose(grad, pull(jnp.asarray(grad_y))[0], rtol=1e-5, atol=1e-6)
+
+
+def test_rows_sharded_over_devices(run_python, eight_devices):
+    run_python(
+        """
+        import jax, jax.numpy as jnp, numpy as np
+        from jax.sharding import NamedSharding, PartitionSpec as P
+        from kernels.softmax.jax_op import softmax
+        mesh = jax.make_mesh((8,), ("rows",))
+        x = np.random.default_rng(0).standard_normal((64, 30), np.float32)
+        x = jax.device_put(x, NamedSharding(mesh, P("rows")))
+        loss = lambda f: jax.jit(jax.grad(lambda x: (f(x) ** 2).sum()))
+        text = loss(softmax).lower(x).compile().as_text()
+        assert "all-gather" not in text and "all-reduce" not in text, text
+        np.testing.assert_allclose(loss(softmax)(x), loss(jax.nn.softmax)(x), rtol=1e-4, atol=1e-6)
+        """,
+        env=eight_devices,
+    )
+
+
+def test_on_an_xla_device():
+    xla = pytest.importorskip("torch_xla")
+    x = torch.tensor(draw((30, 40)))
+    there = x.to(xla.device()).requires_grad_()
+    here = x.clone().requires_grad_()
+    torch_op.softmax(there).square().sum().backward()
+    torch.softmax(here, -1).square().sum().backward()
+    torch.testing.assert_close(there.grad.cpu(), here.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_refused_inputs():
+    with pytest.raises(TypeError, match="input is a list"):
+        torch_op.softmax([1.0])
+    with pytest.raises(TypeError, match="float64"):
+        torch_op.softmax(torch.ones(3).double())
+    with pytest.raises(ValueError, match="no axis"):
+        torch_op.softmax(torch.tensor(1.0))
+    with pytest.raises(IndexError, match="dim is 2"):
+        torch_op.softmax(torch.ones(3, 4), 2)
+    with pytest.raises(TypeError, match="int32"):
+        jax_op.softmax(jnp.ones(3, int))
+    with pytest.raises(ValueError, match="out of bounds"):
+        jax_op.softmax(jnp.ones((3, 4)), 2)
