@@ -407,20 +407,61 @@ def _is_whole(key: object) -> bool:
 
 
 def _fitted(term: IndexTensor, shape: tuple[int, ...]) -> IndexTensor:
-    """A condition on the axes of a tile; or on its first ones, as those of `x[i_p, i_f]` are where
-    it leaves others whole. Raises ShapeError for one of another shape."""
+    """A condition on the axes of a tile. One with fewer axes is on its last ones, as NumPy
+    broadcasts, or on its first ones, as those of `x[i_p, i_f]` are that leave others whole.
+
+    Raises:
+        ShapeError: it fits neither, or both, and is not one condition for both.
+    """
     more = len(shape) - term.ndim
-    if more > 0 and term.ndim > 1 and not _broadcasts_to(term.shape, shape):
-        whole = (*term.shape, *(1,) * more)
-        if _broadcasts_to(whole, shape):
-            term = IndexTensor(whole, (*term.coefs, *(0,) * more), term.offset)
-    if not _broadcasts_to(term.shape, shape):
-        raise ShapeError(
-            f"a mask of shape {term.shape} does not fit a tile of shape {shape}",
-            rule="a mask is made from the index axes of the tile it masks",
-            fix="build the mask from the same nl.arange / nl.mgrid axes as the tile",
+    if more <= 0:
+        if _broadcasts_to(term.shape, shape):
+            return term
+        raise _unfitting(term, shape)
+    ones, zeros = (1,) * more, (0,) * more
+    behind = _broadcasts_to(term.shape, shape)
+    first = IndexTensor((*term.shape, *ones), (*term.coefs, *zeros), term.offset)
+    if not _broadcasts_to(first.shape, shape):
+        if behind:
+            return term.expand(shape)
+        raise _unfitting(term, shape)
+    if not behind and term.ndim > 1:
+        return first.expand(shape)
+    if not any([c and n > 1 for c, n in zip(term.coefs, term.shape, strict=True)]):
+        return term.expand(shape)
+    if not behind:
+        raise _unfitting(term, shape)
+    raise ShapeError(
+        f"it is open which axes of a tile of shape {shape} a mask of shape {term.shape} is on",
+        rule="a mask with fewer axes than the tile fits its first or its last ones; here both",
+        fix="give the mask as many axes as the tile has: "
+        + " or ".join([_as_axis(n, at, len(shape)) for at, n in enumerate(shape) if n > 1]),
+    )
+
+
+def _as_axis(n: int, at: int, ndim: int) -> str:
+    """How an index along one axis of a tile is written."""
+    return f"nl.arange({n})[{', '.join([':' if d == at else 'None' for d in range(ndim)])}]"
+
+
+def _unfitting(term: IndexTensor, shape: tuple[int, ...]) -> ShapeError:
+    """The error for a condition of a shape that no axes of a tile have."""
+    fix = "build the mask from the same nl.arange / nl.mgrid axes as the tile"
+    if term.ndim == len(shape):
+        varies = [d for d, c in enumerate(term.coefs) if c and term.shape[d] > 1]
+        if all([term.shape[d] == shape[d] for d in varies]):
+            # Indices of nl.mgrid span all of its axes, those along which they do not vary, too.
+            indices = " and ".join([_as_axis(shape[d], d, len(shape)) for d in varies])
+            fix = f"nl.mgrid gives indices of one shape; for this tile write {indices}"
+    elif term.ndim < len(shape):
+        fix = "give the mask as many axes as the tile has: " + " or ".join(
+            [_as_axis(n, at, len(shape)) for at, n in enumerate(shape) if n > 1]
         )
-    return term.expand(shape)
+    return ShapeError(
+        f"a mask of shape {term.shape} does not fit a tile of shape {shape}",
+        rule="a mask is made from the index axes of the tile it masks",
+        fix=fix,
+    )
 
 
 def _broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
