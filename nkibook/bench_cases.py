@@ -5,6 +5,7 @@ An operator adds a function that yields its cases.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +46,7 @@ def cases() -> Iterator[Case]:
     yield from _add_cases(normal)
     yield from _avgpool_cases(normal)
     yield from _rmsnorm_cases(normal)
+    yield from _rmsnorm_ffi_cases(normal)
     yield from _giou_cases(rng)
 
 
@@ -96,6 +98,38 @@ def _rmsnorm_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
             rtol=2e-6,
             atol=2e-6,
         )
+
+
+def _rmsnorm_ffi_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
+    """No kernel of NKI: the C++ handler beside what JAX makes of the plain expression."""
+    if importlib.util.find_spec("jax") is None:
+        return
+    import jax
+    import jax.numpy as jnp
+
+    from kernels.rmsnorm.ffi import building
+    from kernels.rmsnorm.ffi.jax_op import rms_norm
+
+    if building.cpp_compiler() is None:
+        print("RMSNorm in C++ is not timed: there is no C++ compiler.\n")
+        return
+
+    @jax.jit
+    def plain(x: Any, weight: Any) -> Any:
+        mean = jnp.mean(x * x, axis=-1, keepdims=True)
+        return x * jax.lax.rsqrt(mean + 1e-5) * weight
+
+    x, weight = jnp.asarray(normal(4096, 4096)), jnp.asarray(normal(4096))
+    handler = jax.jit(rms_norm)
+    yield Case(
+        "4096x4096 float32",
+        ("jax.jit of RMSNorm", "rms_norm in C++"),
+        lambda: plain(x, weight),
+        lambda: handler(x, weight),
+        1.2,
+        rtol=1e-5,
+        atol=1e-5,
+    )
 
 
 def _giou_cases(rng: np.random.Generator) -> Iterator[Case]:
