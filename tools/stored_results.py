@@ -23,7 +23,7 @@ TORCH_XLA = "torch_xla"
 JAX = "JAX"
 SIMULATOR = "simulator"
 NEEDS = {
-    COMPILER: ("notebooks/giou_cpp",),
+    COMPILER: ("notebooks/giou_cpp", "notebooks/rmsnorm_ffi"),
     TORCH_XLA: (
         "notebooks/add_torch",
         "notebooks/avgpool_torch",
@@ -51,7 +51,7 @@ NEEDS = {
 
 def missing() -> tuple[str, ...]:
     """Which of NEEDS this machine does not have."""
-    # $CXX, else c++, as nkisim.customop.compiling looks.
+    # $CXX, else c++, as nkisim.customop.compiling and kernels.rmsnorm.ffi.building look.
     compiler = shutil.which(os.environ.get("CXX", "c++").split()[0]) is not None
     found = {
         COMPILER: compiler,

@@ -73,8 +73,9 @@ def launches() -> Iterator[list[Specialization]]:
 
 
 def compiled(answer: Callable[..., Any], args: tuple[Any, ...]) -> list[Program]:
-    """The kernels in what XLA compiles of an answer, one an HLO custom call."""
+    """The NKI kernels in what XLA compiles of an answer, one an HLO custom call."""
     from nkibook.hlo import jax_hlo
+    from nkibook.hlo.calls import NKI_TARGET
     from nkisim.runtime.frameworks.programs import find_program
 
     def on_tensors(*tensors: Any) -> Any:
@@ -85,7 +86,8 @@ def compiled(answer: Callable[..., Any], args: tuple[Any, ...]) -> list[Program]
         module = jax_hlo(on_tensors, *(a for a in args if hasattr(a, "shape"))).after
     except Exception:  # an answer that runs need not be one that JAX can compile whole
         return []
-    configs = [json.dumps(call.config).encode() for call in module.custom_calls]
+    calls = [call for call in module.custom_calls if call.target == NKI_TARGET]
+    configs = [json.dumps(call.config).encode() for call in calls]
     return [find_program(base64.b64encode(config)) for config in configs]
 
 
