@@ -72,6 +72,7 @@ def examine(dev: Path = Path("/dev")) -> list[Finding]:
         _python(),
         _system(),
         _backend(),
+        _target(),
         _sdk(_devices(dev)),
         _device(_devices(dev)),
         _neuron_package("torch-neuronx", "torch_neuronx", "PyTorch"),
@@ -201,6 +202,24 @@ def _minor(version: str) -> str:
 
 
 # Neuron.
+
+
+def _target() -> Finding:
+    """Which NeuronCore generation kernels are for, in the simulator, and what says so."""
+    name = "target of kernels"
+    if kernels.backend != "nkisim":
+        return Finding(name, State.OK, "what the SDK finds")
+    from nkisim.errors import ParameterError
+    from nkisim.machine.target import PLATFORMS, target
+
+    try:
+        machine, source = target()
+    except ParameterError as error:
+        found = str(error).splitlines()[0]
+        advice = f"Name one of {', '.join(PLATFORMS)}, or none: as it is, no kernel runs."
+        return Finding(name, State.WRONG, found, advice, needed=True)
+    found = f"{machine.name} ({machine.instances})"
+    return Finding(name, State.OK, f"{found}, by {source}" if source else found)
 
 
 def _sdk(devices: Sequence[str]) -> Finding:

@@ -10,7 +10,7 @@ from nkisim.ir.grid import Grid
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.loops import Loop
 from nkisim.ir.memory import Buffer
-from nkisim.machine import TARGET, Machine
+from nkisim.machine import GEN2, Machine
 
 
 @dataclass
@@ -32,6 +32,7 @@ class Trace:
         hidden: numbers of the buffers that stand for state of the hardware.
         assigned: numbers of the buffers that only passed a result on to where it was assigned.
         machine: the NeuronCore generation traced for.
+        target: what chose it, as in nkisim.machine.target; "" for the default.
         strict_ranges: whether an input out of its function's range is an error when it runs.
         tells_apart: whether an instance asks for its nl.program_id; else all of them do the same.
     """
@@ -48,6 +49,7 @@ class Trace:
     loops: list[Loop] = field(default_factory=list)
     hidden: set[int] = field(default_factory=set)
     assigned: set[int] = field(default_factory=set)
-    machine: Machine = TARGET
+    machine: Machine = GEN2
+    target: str = ""
     strict_ranges: bool = False
     tells_apart: bool = False

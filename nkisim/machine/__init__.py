@@ -94,8 +94,3 @@ GEN4 = Machine(
 )
 
 GEN3_STATIC = replace(GEN3, timing=V3_STATIC)  # compiled with --disable-dge
-
-TARGET = GEN2  # trn1 and inf2, the instances this project is about
-
-# Names of instances, as nki.jit(platform_target=...) takes them.
-PLATFORMS = {"trn1": GEN2, "inf2": GEN2, "trn2": GEN3}

@@ -38,6 +38,7 @@ def summary(t: Timeline) -> str:
     roof, floor = t.roofline
     out = [
         f"{t.kernel} on {t.machine.name}: {t.latency_us:.1f} us ({t.kind})",
+        *([f"  for {t.machine.name} by {t.target}"] if t.target else []),
         f"  launch overhead {t.overhead_us:.1f} us, body {t.body_us:.1f} us, "
         f"{t.instructions} instructions",
         *(f"  {said}" for said in _said_of_cores(t)),

@@ -115,6 +115,7 @@ class Timeline:
     Attributes:
         kernel: name of the kernel.
         machine: NeuronCore generation.
+        target: what chose it, e.g. "NEURON_PLATFORM_TARGET_OVERRIDE=trn2"; "" for the default.
         cores: one entry a NeuronCore that the launch grid names, in their order; figures are of
             the slowest one.
         instructions: instructions traced, over all cores.
@@ -124,10 +125,17 @@ class Timeline:
     kind = MODELLED
 
     def __init__(
-        self, kernel: str, machine: Machine, timing: Timing, cores: list[Core], instructions: int
+        self,
+        kernel: str,
+        machine: Machine,
+        timing: Timing,
+        cores: list[Core],
+        instructions: int,
+        target: str = "",
     ) -> None:
         self.kernel = kernel
         self.machine = machine
+        self.target = target
         self.timing = timing
         self.cores = cores
         self.instructions = instructions

@@ -21,7 +21,8 @@ from nkisim.frontends.neuronxcc.rules.outputs import check_outputs
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.dtypes import as_dtype
 from nkisim.ir.grid import SINGLE, Grid, NeuronCores, SpmdDim
-from nkisim.machine import TARGET, Machine
+from nkisim.machine import Machine
+from nkisim.machine.target import Target, target
 from nkisim.numerics.program import Program, TensorSpec
 from nkisim.runtime import debugging, frameworks
 from nkisim.trace import sources
@@ -50,14 +51,14 @@ class Kernel:
         func: the Python function.
         mode: as given to `nki.jit`.
         grid: the launch grid.
-        machine: the NeuronCore generation it is traced for.
+        target: the NeuronCore generation it is traced for, and what chose that.
         options: names of the nki.compiler decorators that were put on it.
         signature: the signature of `func`.
     """
 
     __test__ = False  # a kernel called test_... is no test of pytest's
 
-    def __init__(self, func: Callable, mode: str = "auto", machine: Machine = TARGET) -> None:
+    def __init__(self, func: Callable, mode: str = "auto", platform: str | None = None) -> None:
         if mode not in MODES:
             raise ValueError(f"nki.jit mode {mode!r} is not one of {', '.join(MODES)}")
         functools.update_wrapper(self, func)
@@ -65,7 +66,8 @@ class Kernel:
             self.__name__ = getattr(getattr(func, "func", func), "__name__", type(func).__name__)
         self.func = func
         self.mode = mode
-        self.machine = machine
+        self._platform = platform
+        self._machine: Machine | None = None  # what `on` was given
         self.options: frozenset[str] = frozenset()
         self.grid = SINGLE
         self.signature = inspect.signature(func)
@@ -105,12 +107,29 @@ class Kernel:
         return changed
 
     def on(self, machine: Machine) -> Kernel:
-        """This kernel for a NeuronCore generation, as nkisim.machine has them."""
-        if machine is self.machine:
+        """This kernel for a NeuronCore generation, as nkisim.machine has them, whatever the
+        environment says."""
+        if machine is self._machine:
             return self
         changed = self._retraced()
-        changed.machine = machine
+        changed._machine = machine
         return changed
+
+    @property
+    def target(self) -> Target:
+        """What the kernel is traced for now: see nkisim.machine.target.
+
+        Raises:
+            ParameterError: the environment names no generation.
+        """
+        if self._machine is not None:
+            return Target(self._machine, "")
+        return target(self._platform)
+
+    @property
+    def machine(self) -> Machine:
+        """The NeuronCore generation it is traced for now."""
+        return self.target.machine
 
     def _retraced(self) -> Kernel:
         """A copy that is traced anew."""
@@ -228,7 +247,7 @@ class Kernel:
             arguments = _signature((tuple(args), kwargs))
         except NotComparable:
             return None
-        return self.grid, checking.settings_key(), arguments
+        return self.grid, self.machine.name, checking.settings_key(), arguments
 
     def __repr__(self) -> str:
         return f"<nki kernel {self.__name__}[{self.grid}]>"
@@ -295,7 +314,9 @@ class Specialization:
         # Without the middle end nobody reorders what is written down.
         as_written = "skip_middle_end_transformations" in kernel.options
         checker = checking.Checker(as_sdk, as_written)
-        tracer = Tracer(kernel.__name__, kernel.grid, checker, kernel.machine)
+        machine, source = kernel.target
+        tracer = Tracer(kernel.__name__, kernel.grid, checker, machine)
+        tracer.trace.target = source
         tracer.direct = "force_auto_alloc" not in kernel.options
         tensors = [v for v in leaves((args, kwargs)) if isinstance(v, _TENSORS)]
         if all(isinstance(v, np.ndarray) for v in tensors):
@@ -355,7 +376,7 @@ def _never_runs(func: Callable) -> bool:
     )
 
 
-def as_kernel(func: Callable | Kernel, mode: str = "auto", machine: Machine = TARGET) -> Kernel:
+def as_kernel(func: Callable | Kernel, mode: str = "auto", platform: str | None = None) -> Kernel:
     """`func` as a Kernel; a Kernel is returned as it is."""
     if isinstance(func, Kernel):
         return func
@@ -371,7 +392,7 @@ def as_kernel(func: Callable | Kernel, mode: str = "auto", machine: Machine = TA
             rule="a kernel is a Python function that returns its outputs",
             fix="write def without async, and return without yield",
         )
-    return Kernel(func, mode, machine)
+    return Kernel(func, mode, platform)
 
 
 # -- nested arguments

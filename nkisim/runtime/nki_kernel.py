@@ -20,6 +20,7 @@ from nkisim.ir.access import AccessPattern
 from nkisim.ir.grid import MAX_CORES, Grid, NeuronCores
 from nkisim.ir.memory import Role
 from nkisim.machine import GEN2
+from nkisim.machine.target import Target
 from nkisim.numerics.program import Program, TensorSpec
 from nkisim.runtime.kernel import (
     _TENSORS,
@@ -92,21 +93,12 @@ class NkiKernel(Kernel):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if tracing():
             return self.func(*args, **kwargs)
-        return self._here()._launch(args, kwargs)
-
-    def _here(self) -> NkiKernel:
-        """This kernel for the generation that the environment names."""
-        machine = target()
-        if machine is self.machine:
-            return self
-        key = ("machine", machine.name, self.grid)
-        found = self._launches.get(key)
-        if found is None:
-            found = self._launches[key] = self.on(machine)
-        return found
-
-    def _launch(self, args: tuple, kwargs: dict) -> Any:
         return super().__call__(*args, **kwargs)
+
+    @property
+    def target(self) -> Target:
+        """What the kernel is traced for now: see nkisim.machine.target."""
+        return target() if self._machine is None else Target(self._machine, "")
 
     def run(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Launch on NumPy arrays. Arguments that the kernel writes are changed in place."""
@@ -153,7 +145,9 @@ class NkiSpecialization(Specialization):
         self.guards = Guards(kernel.func, self.constants.values())
         _check_cores(kernel)
         names = _leaf_names(bound.arguments)
-        session = Session(kernel.__name__, kernel.grid, checking.Checker(), kernel.machine)
+        machine, source = kernel.target
+        session = Session(kernel.__name__, kernel.grid, checking.Checker(), machine)
+        session.trace.target = source
         tensors = [v for v in leaves((args, kwargs)) if isinstance(v, _TENSORS)]
         if all(isinstance(v, np.ndarray) for v in tensors):
             session.data = [np.asarray(v) for v in tensors]

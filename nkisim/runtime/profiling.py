@@ -80,7 +80,8 @@ def timeline(trace: Trace) -> Timeline:
                 if without < spilled:
                     work, spilled, touches = fewer, without, others
             found.append(Core(work, schedule(work, machine, timing, touches=touches), spilled))
-    return Timeline(trace.name, machine, timing, found, len(trace.instructions))
+    count = len(trace.instructions)
+    return Timeline(trace.name, machine, timing, found, count, target=trace.target)
 
 
 def spec_of(leaf: Any) -> Any:

@@ -40,7 +40,8 @@ from nkisim.ir.memory import Buffer, Role, Space
 from nkisim.ir.regions import BEGIN, END, Region
 from nkisim.ir.restriction import boxes
 from nkisim.ir.trace import Trace
-from nkisim.machine import TARGET, Machine
+from nkisim.machine import Machine
+from nkisim.machine.target import target
 
 _notes: dict[tuple, dict] = {}
 
@@ -64,7 +65,7 @@ class Tracer:
         name: str,
         grid: Grid,
         checker: Checker,
-        machine: Machine = TARGET,
+        machine: Machine,
     ) -> None:
         self.trace = Trace(name, grid, machine=machine)
         self.checker = checker
@@ -543,6 +544,12 @@ def _stack() -> list[Tracer]:
 def tracing() -> bool:
     """Whether a kernel is being traced in this thread."""
     return current_if_any() is not None
+
+
+def machine_now() -> Machine:
+    """The NeuronCore generation of the kernel that is traced; outside of one, of the next."""
+    tracer = current_if_any()
+    return target().machine if tracer is None else tracer.trace.machine
 
 
 def current_if_any() -> Tracer | None:

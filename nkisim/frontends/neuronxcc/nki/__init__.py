@@ -9,7 +9,7 @@ from nkisim.checking import simulated
 from nkisim.errors import ParameterError
 from nkisim.frontends.neuronxcc.nki import compiler, isa, language, names, typing
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor as tensor
-from nkisim.machine import PLATFORMS
+from nkisim.machine.target import PLATFORMS
 from nkisim.runtime import frameworks
 from nkisim.runtime.kernel import as_kernel, leaves
 from nkisim.runtime.measure import benchmark, check_files, check_options
@@ -46,7 +46,8 @@ def jit(func: Callable | None = None, mode: str = "auto", **kwargs: Any) -> Any:
             as the SDK's simulator does: bf16 and fp8 tiles on chip keep fp32 precision (numbers
             differ from hardware's); a returned on-chip tile is copied out, a tile that masks
             filled in part is stored, and dropout keeps all, each with a warning.
-        **kwargs: platform_target="trn1", "inf2" or "trn2" chooses the NeuronCore generation.
+        **kwargs: platform_target="trn1", "inf2" or "trn2" chooses the NeuronCore generation, unless
+            NEURON_PLATFORM_TARGET_OVERRIDE or --target in NEURON_CC_FLAGS does.
             Other compiler options of the SDK are ignored, as there is no compiler.
 
     Returns:
@@ -64,10 +65,7 @@ def jit(func: Callable | None = None, mode: str = "auto", **kwargs: Any) -> Any:
             rule="kernels are compiled for " + ", ".join(PLATFORMS),
             fix="pass one of these, or nothing",
         )
-    machine = PLATFORMS[target]
-    return (
-        (lambda f: as_kernel(f, mode, machine)) if func is None else as_kernel(func, mode, machine)
-    )
+    return (lambda f: as_kernel(f, mode, target)) if func is None else as_kernel(func, mode, target)
 
 
 def trace(func: Callable | None = None, **kwargs: Any) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from nkisim.ir.dtypes import as_dtype
-from nkisim.machine import TARGET
+from nkisim.machine import GEN2
 
-sbuf_min_align = TARGET.sbuf_min_align
-psum_min_align = TARGET.psum_min_align
+sbuf_min_align = GEN2.sbuf_min_align  # as in all generations
+psum_min_align = GEN2.psum_min_align
 
 
 def sizeinbytes(dtype: Any) -> int:

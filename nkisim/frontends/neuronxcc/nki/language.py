@@ -61,7 +61,7 @@ from nkisim.ir.dtypes import (
     uint32,
 )
 from nkisim.ir.memory import Space
-from nkisim.machine import TARGET
+from nkisim.trace.tracer import machine_now
 
 sbuf = Space.SBUF
 psum = Space.PSUM
@@ -78,28 +78,46 @@ def gemm_grid():
     Returns:
         What nl.mgrid[0:128, 0:512] gives, with the limits of the NeuronCore generation.
     """
-    return mgrid[0 : TARGET.partitions, 0 : TARGET.gemm_moving_fmax]
+    machine = machine_now()
+    return mgrid[0 : machine.partitions, 0 : machine.gemm_moving_fmax]
 
 
 def gemm_stationary_grid():
     """The indices of the largest stationary operand of a matmul: nl.mgrid[0:128, 0:128]."""
-    return mgrid[0 : TARGET.partitions, 0 : TARGET.gemm_stationary_fmax]
+    machine = machine_now()
+    return mgrid[0 : machine.partitions, 0 : machine.gemm_stationary_fmax]
 
 
 globals().update(FUNCTIONS)
 
 
-class tile_size:
-    """Limits of a tile, from the table of the NeuronCore generation."""
+class _Limits(type):
+    """Attributes that are looked up in the table of the NeuronCore generation."""
 
-    pmax = TARGET.partitions
-    psum_fmax = TARGET.psum_fmax
-    gemm_stationary_fmax = TARGET.gemm_stationary_fmax
-    gemm_moving_fmax = TARGET.gemm_moving_fmax
-    bn_stats_fmax = TARGET.bn_stats_fmax
-    total_available_sbuf_size = TARGET.sbuf_usable_bytes
-    sbuf_min_align = TARGET.sbuf_min_align
-    psum_min_align = TARGET.psum_min_align
+    def __getattr__(cls, name: str) -> int:
+        if name not in _LIMITS:
+            message = f"type object 'tile_size' has no attribute {name!r}"
+            raise AttributeError(message, name=name, obj=cls)
+        return getattr(machine_now(), _LIMITS[name])
+
+    def __dir__(cls) -> list[str]:
+        return [*super().__dir__(), *_LIMITS]
+
+
+_LIMITS = {
+    "pmax": "partitions",
+    "psum_fmax": "psum_fmax",
+    "gemm_stationary_fmax": "gemm_stationary_fmax",
+    "gemm_moving_fmax": "gemm_moving_fmax",
+    "bn_stats_fmax": "bn_stats_fmax",
+    "total_available_sbuf_size": "sbuf_usable_bytes",
+    "sbuf_min_align": "sbuf_min_align",
+    "psum_min_align": "psum_min_align",
+}
+
+
+class tile_size(metaclass=_Limits):
+    """Limits of a tile, from the table of the NeuronCore generation that kernels are for."""
 
 
 __all__ = [
