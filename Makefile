@@ -56,9 +56,10 @@ test: $(READY) ## run every test, and every notebook against its stored outputs
 test-neuron: $(READY) ## on a Neuron instance: the tests for a device, and every notebook
 	$(PY) tools/neuron_tests.py
 
-lint: $(READY) ## check style and formatting
+lint: $(READY) ## check style, formatting and layers
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	$(VENV)/bin/lint-imports --no-cache
 
 format: $(READY) ## fix style and formatting in place
 	$(PY) -m ruff check --fix .

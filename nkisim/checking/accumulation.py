@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nkisim.errors import AccumulationError
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.ir.access import AccessPattern, block_of
 from nkisim.ir.dtypes import F32
 from nkisim.ir.instruction import Engine, Instruction, touching
-from nkisim.ir.memory import Space, block_of
+from nkisim.ir.memory import Space
 
 if TYPE_CHECKING:
     from nkisim.ir.trace import Trace
@@ -26,7 +26,7 @@ def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
     accumulators = _in_doubt(trace)
     if not accumulators:
         return
-    reads: dict[_Tile, dict[tuple, tuple[Instruction, Tensor]]] = {}
+    reads: dict[_Tile, dict[tuple, tuple[Instruction, AccessPattern]]] = {}
     reported: set[_Tile] = set()
     for _, instr, _ in touching(trace.instructions, (Space.PSUM,)):
         accumulates = _accumulates(instr)
@@ -52,7 +52,7 @@ def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
                 reads.setdefault(tile, {})[tuple(t.bounds())] = (instr, t)
 
 
-def _tile(t: Tensor) -> _Tile:
+def _tile(t: AccessPattern) -> _Tile:
     """Which tile a view is in."""
     return t.buffer.number, block_of(t)
 
@@ -90,7 +90,7 @@ def _accumulates(instr: Instruction) -> bool:
     return bool(instr.attrs.get("accumulate")) and not instr.attrs.get("starts")
 
 
-def _overlapping(reads: dict, t: Tensor) -> Instruction | None:
+def _overlapping(reads: dict, t: AccessPattern) -> Instruction | None:
     mine = t.bounds()
     for bounds, (instr, other) in reads.items():
         if other.base_shape == t.base_shape and all(
@@ -101,7 +101,7 @@ def _overlapping(reads: dict, t: Tensor) -> Instruction | None:
     return None
 
 
-def _read_early(instr: Instruction, t: Tensor, early: Instruction) -> AccumulationError:
+def _read_early(instr: Instruction, t: AccessPattern, early: Instruction) -> AccumulationError:
     at = f" at {early.location}" if early.location else ""
     return AccumulationError(
         f"{instr.label} goes on accumulating into {t.describe()} after {early.label}{at} has "
@@ -114,7 +114,7 @@ def _read_early(instr: Instruction, t: Tensor, early: Instruction) -> Accumulati
     )
 
 
-def _not_fp32(instr: Instruction, t: Tensor) -> AccumulationError:
+def _not_fp32(instr: Instruction, t: AccessPattern) -> AccumulationError:
     return AccumulationError(
         f"{instr.label} accumulates into {t.describe()} of {t.buffer.dtype}",
         rule="the Tensor Engine accumulates in fp32",

@@ -25,7 +25,7 @@ from nkisim.errors import KernelError, OutputError, warn
 from nkisim.frontends.neuronxcc.rules.loops import check_affine_loops
 from nkisim.frontends.neuronxcc.rules.scope import check_origin, check_scope, is_foreign
 from nkisim.frontends.neuronxcc.rules.shapes import Shapes
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Buffer, Role, Space
 from nkisim.ir.restriction import Restriction
@@ -80,7 +80,7 @@ class Checker:
         # (nkisim.compiler.folding) may.
         self._assignments: list[tuple[Instruction, KernelError]] = []
 
-    def _is_flawless(self, t: Tensor) -> bool:
+    def _is_flawless(self, t: AccessPattern) -> bool:
         """Whether an operand by itself is right, whatever the instruction."""
         buffer = t.buffer
         if not buffer.space.on_chip:
@@ -105,7 +105,9 @@ class Checker:
                 self.report(name, error)
         self._memory_state.on_instruction(instr)
 
-    def on_same(self, instr: Instruction, older: tuple[Tensor, ...], is_result: bool) -> None:
+    def on_same(
+        self, instr: Instruction, older: tuple[AccessPattern, ...], is_result: bool
+    ) -> None:
         """As on_instruction, for one like another that was right, on operands of the same forms,
         types and memories.
 
@@ -145,7 +147,7 @@ class Checker:
         else:
             self._memory_state.on_instruction(instr)
 
-    def on_sum(self, instr: Instruction, target: Tensor, is_known: bool) -> None:
+    def on_sum(self, instr: Instruction, target: AccessPattern, is_known: bool) -> None:
         """As on_instruction, for one that was right, and is to add to `target`, in PSUM, in place
         of writing a tile of its own.
 
@@ -163,7 +165,7 @@ class Checker:
             if error is not None:
                 self.report("scope", error)
 
-    def on_masked_off(self, outs: tuple[Tensor, ...]) -> None:
+    def on_masked_off(self, outs: tuple[AccessPattern, ...]) -> None:
         """A mask leaves nothing of an instruction that would have written `outs`."""
         self.skips += 1
         self._memory_state.masked_off.update(t.buffer.number for t in outs)
@@ -173,15 +175,15 @@ class Checker:
         """Whether there may be tiles that were written in part."""
         return self._memory_state.written.leaves_gaps
 
-    def is_written(self, tensor: Tensor) -> bool:
+    def is_written(self, tensor: AccessPattern) -> bool:
         """Whether every element of a part of memory that the kernel made was written."""
         return self._memory_state.is_written(tensor)
 
-    def is_known(self, tensor: Tensor) -> bool:
+    def is_known(self, tensor: AccessPattern) -> bool:
         """Whether it is known without a look that all of a part of memory was written."""
         return self._memory_state.is_known(tensor)
 
-    def left_out(self, tensor: Tensor) -> bool:
+    def left_out(self, tensor: AccessPattern) -> bool:
         """Whether a tile holds nothing, because a mask left nothing of what was to write it."""
         return self._memory_state.left_out(tensor)
 
@@ -197,11 +199,11 @@ class Checker:
         else:
             self.report("tile", error)
 
-    def untouched(self, tensor: Tensor) -> bool:
+    def untouched(self, tensor: AccessPattern) -> bool:
         """Whether nothing wrote any element of a tile."""
         return self._memory_state.untouched(tensor)
 
-    def defined_part(self, tensor: Tensor) -> Restriction | None:
+    def defined_part(self, tensor: AccessPattern) -> Restriction | None:
         """The part of a tile that something wrote; None when it is all, or nothing."""
         return self._memory_state.defined_part(tensor)
 
@@ -209,7 +211,7 @@ class Checker:
         """Numbers of the tensors that hold elements nothing wrote, so far."""
         return self._memory_state.partly_written()
 
-    def on_output(self, tensor: Tensor) -> None:
+    def on_output(self, tensor: AccessPattern) -> None:
         """An HBM tensor that the kernel returns has been written."""
         missing, size = self._memory_state.missing_part(tensor.buffer)
         if not missing or not size:

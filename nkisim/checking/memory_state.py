@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nkisim.checking.ranges import has_range
 from nkisim.checking.written import WrittenElements
 from nkisim.errors import UninitializedReadError
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Buffer, Role
 from nkisim.ir.restriction import Restriction, bounding_box
+from nkisim.numerics.ranges import has_range
 
 if TYPE_CHECKING:
     from nkisim.checking.checker import Checker
@@ -48,7 +48,7 @@ class MemoryState:
         self.computed: set[int] = set()  # results of instructions that did run, on such tiles
         # Instances behind a fence may read what others, traced later, write before it.
         self.fenced: set[int] = set()
-        self.late: list[tuple[Instruction, Tensor]] = []
+        self.late: list[tuple[Instruction, AccessPattern]] = []
 
     def on_instruction(self, instr: Instruction) -> None:
         tiles = instr.tiles_in
@@ -68,11 +68,11 @@ class MemoryState:
         for tensor in instr.outs:
             self._define(instr, tensor, None)
 
-    def is_known(self, tensor: Tensor) -> bool:
+    def is_known(self, tensor: AccessPattern) -> bool:
         """Whether it is known without a look that all of a tile was written."""
         return self.written.knows(tensor)
 
-    def _undefined(self, instr: Instruction, tensor: Tensor) -> np.ndarray | None:
+    def _undefined(self, instr: Instruction, tensor: AccessPattern) -> np.ndarray | None:
         """Elements of an operand that nothing wrote; None when all are defined."""
         buffer = tensor.buffer
         if buffer.role is not Role.LOCAL:
@@ -95,7 +95,7 @@ class MemoryState:
         return missing
 
     def _flow(
-        self, instr: Instruction, tiles: tuple[Tensor, ...], missing: list[np.ndarray | None]
+        self, instr: Instruction, tiles: tuple[AccessPattern, ...], missing: list[np.ndarray | None]
     ) -> list[np.ndarray | None]:
         """Undefined elements of the outputs. Reports when there is no use in computing on."""
         flow = instr.spec.flow
@@ -123,21 +123,21 @@ class MemoryState:
                 self._report_read(instr, tensor, m)
         return undefined
 
-    def left_out(self, tensor: Tensor) -> bool:
+    def left_out(self, tensor: AccessPattern) -> bool:
         """Whether a tile holds nothing, because a mask left nothing of what was to write it."""
         number = tensor.buffer.number
         return (
             number not in self.computed and self.untouched(tensor) and self._is_masked_off(tensor)
         )
 
-    def _is_masked_off(self, tensor: Tensor) -> bool:
+    def _is_masked_off(self, tensor: AccessPattern) -> bool:
         """Whether a mask has left nothing of the instruction that would have written a tile."""
         number = tensor.buffer.number
         return number in self.masked_off or (
             not self.written.touched(tensor.buffer) and not tensor.buffer.declared
         )
 
-    def _report_read(self, instr: Instruction, tensor: Tensor, missing: np.ndarray) -> None:
+    def _report_read(self, instr: Instruction, tensor: AccessPattern, missing: np.ndarray) -> None:
         if not self.check_reads:
             return
         self.reported.add(tensor.buffer.number)
@@ -163,7 +163,9 @@ class MemoryState:
             mild=self.checker.as_sdk and not _all_of(missing, instr.where_of(tensor)),
         )
 
-    def _define(self, instr: Instruction, tensor: Tensor, undefined: np.ndarray | None) -> None:
+    def _define(
+        self, instr: Instruction, tensor: AccessPattern, undefined: np.ndarray | None
+    ) -> None:
         buffer = tensor.buffer
         number = buffer.number
         if buffer.role is not Role.LOCAL:
@@ -188,7 +190,7 @@ class MemoryState:
             return  # as undefined as it was
         self.written.add(tensor, True if undefined is None else ~undefined, where)
 
-    def is_written(self, tensor: Tensor) -> bool:
+    def is_written(self, tensor: AccessPattern) -> bool:
         """Whether every element of a part of local memory was written."""
         if self.written.knows(tensor):
             return True
@@ -212,7 +214,7 @@ class MemoryState:
                 self._report_read(instr, tensor, missing)
         self.trace.partly_written |= self.partly_written()
 
-    def defined_part(self, tensor: Tensor) -> Restriction | None:
+    def defined_part(self, tensor: AccessPattern) -> Restriction | None:
         """The part of a tile that something wrote; None when it is all, or nothing."""
         inside = self.written.part(tensor)
         if isinstance(inside, bool) or tensor.buffer.role is not Role.LOCAL:
@@ -222,7 +224,7 @@ class MemoryState:
         box, part = bounding_box(inside)
         return Restriction(box, None if part.all() else part.copy())
 
-    def untouched(self, tensor: Tensor) -> bool:
+    def untouched(self, tensor: AccessPattern) -> bool:
         """Whether nothing wrote any element of a tile."""
         return tensor.buffer.role is Role.LOCAL and not self.written.touches(tensor)
 

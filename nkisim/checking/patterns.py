@@ -18,9 +18,7 @@ from nkisim.errors import (
     OutOfBoundsError,
     TileSizeError,
 )
-from nkisim.frontends.neuronxcc.tensors.index import IndexTensor
-from nkisim.ir.access import AccessPattern as Tensor
-from nkisim.ir.access import Coefs
+from nkisim.ir.access import AccessPattern, Coefs, affine_values
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Space
 
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from nkisim.ir.trace import Trace
 
 
-def flawless(view: Tensor, trace: Trace) -> bool:
+def flawless(view: AccessPattern, trace: Trace) -> bool:
     """Whether the checks below that look at an on-chip operand by itself find nothing, whatever
     the instruction: its bounds, its axes and its first partition."""
     if len(view.buffer.shape) < 2:
@@ -42,7 +40,9 @@ def flawless(view: Tensor, trace: Trace) -> bool:
     )
 
 
-def check_bounds(instr: Instruction, tiles: tuple[Tensor, ...], trace: Trace) -> KernelError | None:
+def check_bounds(
+    instr: Instruction, tiles: tuple[AccessPattern, ...], trace: Trace
+) -> KernelError | None:
     """Every coordinate of every operand lies in its tensor, where the mask is true."""
     for tensor in tiles:
         out = tensor.escape()
@@ -65,21 +65,23 @@ def check_bounds(instr: Instruction, tiles: tuple[Tensor, ...], trace: Trace) ->
 
 
 def _escape_where(
-    tensor: Tensor, where: np.ndarray | None, out: tuple[int, int, int, int]
+    tensor: AccessPattern, where: np.ndarray | None, out: tuple[int, int, int, int]
 ) -> tuple[int, int, int, int] | None:
     """`out`, what `tensor.escape()` gave, when only the elements where the mask is true count."""
     if where is None:
         return out
     for axis, size in enumerate(tensor.base_shape):
-        index = IndexTensor(tensor.shape, tensor.coefs[axis], tensor.offsets[axis])
-        inside = index.values()[where]
+        index = affine_values(tensor.shape, tensor.coefs[axis], tensor.offsets[axis])
+        inside = index[where]
         low, high = int(inside.min()), int(inside.max())
         if low < 0 or high >= size:
             return axis, low, high, size
     return None
 
 
-def check_memory(instr: Instruction, tiles: tuple[Tensor, ...], trace: Trace) -> KernelError | None:
+def check_memory(
+    instr: Instruction, tiles: tuple[AccessPattern, ...], trace: Trace
+) -> KernelError | None:
     """Engines read and write SBUF and PSUM only, GpSimd SBUF only; DMA moves data to and from
     HBM."""
     if not instr.spec.on_chip:
@@ -103,7 +105,9 @@ def check_memory(instr: Instruction, tiles: tuple[Tensor, ...], trace: Trace) ->
     return None
 
 
-def check_tiles(instr: Instruction, tiles: tuple[Tensor, ...], trace: Trace) -> KernelError | None:
+def check_tiles(
+    instr: Instruction, tiles: tuple[AccessPattern, ...], trace: Trace
+) -> KernelError | None:
     """On-chip operands have their partition axis first, and not more partitions than exist."""
     pmax = trace.machine.partitions
     for tensor in tiles:
@@ -174,7 +178,7 @@ def check_allocation(
     )
 
 
-def _too_few_axes(tensor: Tensor) -> TileSizeError:
+def _too_few_axes(tensor: AccessPattern) -> TileSizeError:
     buffer = tensor.buffer
     axes = "1 axis" if buffer.shape else "0 axes"
     made = f", and was made at {buffer.location}" if buffer.location else ""
@@ -204,7 +208,7 @@ def allowed_starts(partitions: int) -> tuple[int, ...]:
 
 
 def check_start_partition(
-    instr: Instruction, tiles: tuple[Tensor, ...], trace: Trace
+    instr: Instruction, tiles: tuple[AccessPattern, ...], trace: Trace
 ) -> KernelError | None:
     """Engines read and write from partition 0, 32, 64 or 96 on."""
     if not instr.spec.on_chip:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from nkisim.checking.patterns import allowed_starts
 from nkisim.errors import KernelError, PlacementError
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.ir.access import AccessPattern, block_of
 from nkisim.ir.instruction import Engine, Instruction
-from nkisim.ir.memory import Buffer, Placed, Space, block_of
+from nkisim.ir.memory import Buffer, Placed, Space
 
 if TYPE_CHECKING:
     from nkisim.ir.trace import Trace
@@ -194,7 +194,7 @@ def _hidden_tiles(trace: Trace) -> Iterator[PlacementError]:
 
 
 def _needs_hidden_tile(instr: Instruction) -> PlacementError | None:
-    if instr.opcode.startswith("activation") and not isinstance(instr.ins[2], Tensor):
+    if instr.opcode.startswith("activation") and not isinstance(instr.ins[2], AccessPattern):
         return PlacementError(
             f"{instr.label} without a bias, in a kernel that places its tiles by hand",
             rule="an activation reads its bias from a tile, for which the compiler has no place in "

@@ -9,7 +9,7 @@ import numpy as np
 
 from nkisim.checking.cells import in_cells
 from nkisim.errors import RaceError
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Instruction, picking
 from nkisim.ir.memory import Role
 from nkisim.ir.views import view_of
@@ -17,7 +17,7 @@ from nkisim.ir.views import view_of
 if TYPE_CHECKING:
     from nkisim.ir.trace import Trace
 
-_Use = tuple[Instruction, Tensor, bool]  # and whether it writes
+_Use = tuple[Instruction, AccessPattern, bool]  # and whether it writes
 
 
 def check_races(trace: Trace, simulated: bool) -> Iterator[tuple[RaceError, bool]]:
@@ -125,7 +125,7 @@ def _clashes(trace: Trace, uses: list[_Use], simulated: bool) -> Iterator[tuple[
 def _error(
     trace: Trace,
     instr: Instruction,
-    tensor: Tensor,
+    tensor: AccessPattern,
     writes: bool,
     owner: np.ndarray,
     clash: np.ndarray,

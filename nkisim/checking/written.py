@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nkisim.checking.cells import Part, covered, is_box
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.memory import Buffer
 from nkisim.ir.views import view_of
 
@@ -51,10 +51,10 @@ class _Notes:
     __slots__ = ("_boxes", "views")
 
     def __init__(self) -> None:
-        self.views: dict[Part, Tensor] = {}
+        self.views: dict[Part, AccessPattern] = {}
         self._boxes: dict[tuple[int, ...], _Boxes] = {}  # of those that are boxes; by wide axes
 
-    def add(self, tensor: Tensor) -> None:
+    def add(self, tensor: AccessPattern) -> None:
         key = tensor.form, tensor.offsets
         if key in self.views:
             return
@@ -71,7 +71,7 @@ class _Notes:
         inside = [*[bounds[axis] for axis in wide], *bounds[len(blocks) :]]
         boxes.at.setdefault(at, []).append(inside)
 
-    def include(self, tensor: Tensor) -> bool:
+    def include(self, tensor: AccessPattern) -> bool:
         """Whether it is easily told that they have all elements of another view."""
         if (tensor.form, tensor.offsets) in self.views:
             return True
@@ -86,7 +86,7 @@ class _Notes:
             for tile in itertools.product(*tiles)
         )
 
-    def meet(self, tensor: Tensor) -> bool:
+    def meet(self, tensor: AccessPattern) -> bool:
         """Whether it is easily told that they have an element of another view."""
         if (tensor.form, tensor.offsets) in self.views:
             return True
@@ -123,12 +123,14 @@ class _Flags:
         self.written = written
         self.missing = size if written else 0  # elements that nothing wrote
 
-    def part(self, tensor: Tensor) -> np.ndarray:
+    def part(self, tensor: AccessPattern) -> np.ndarray:
         """For each element of a view, whether it was written."""
         view = view_of(_as_read(self.set_, tensor, of_several=self.written), tensor)
         return view if self.written else ~view
 
-    def mark(self, tensor: Tensor, fresh: np.ndarray | bool, where: np.ndarray | None) -> None:
+    def mark(
+        self, tensor: AccessPattern, fresh: np.ndarray | bool, where: np.ndarray | None
+    ) -> None:
         """As WrittenElements.add."""
         flags = _as_read(self.set_, tensor, of_several=self.written)
         view = view_of(flags, tensor)
@@ -174,7 +176,7 @@ class WrittenElements:
         by now."""
         return self._has_flags
 
-    def part(self, tensor: Tensor) -> np.ndarray | bool:
+    def part(self, tensor: AccessPattern) -> np.ndarray | bool:
         """Whether the elements of a part of a buffer were written: True or False where that is the
         same for the whole buffer, else for each element of the part."""
         known = self._of(tensor.buffer)
@@ -206,7 +208,7 @@ class WrittenElements:
             self._covered[parts] = covered(buffer.shape, noted.views) if inside else None
         return self._covered[parts]
 
-    def touches(self, tensor: Tensor) -> bool:
+    def touches(self, tensor: AccessPattern) -> bool:
         """Whether any of the elements of a part of a buffer was written."""
         number = tensor.buffer.number
         if number in self.whole:
@@ -236,7 +238,7 @@ class WrittenElements:
         self._noted.pop(number, None)
         self._flags.pop(number, None)
 
-    def note(self, tensor: Tensor) -> None:
+    def note(self, tensor: AccessPattern) -> None:
         """All that `tensor` names is written."""
         if tensor.itemsize != tensor.buffer.dtype.itemsize:
             self.add(tensor)
@@ -246,7 +248,7 @@ class WrittenElements:
                 notes = self._noted[tensor.buffer.number] = _Notes()
             notes.add(tensor)
 
-    def knows(self, tensor: Tensor) -> bool:
+    def knows(self, tensor: AccessPattern) -> bool:
         """Whether it is known without a look that all of these elements were written: their whole
         buffer was, or boxes around them."""
         number = tensor.buffer.number
@@ -257,7 +259,7 @@ class WrittenElements:
 
     def add(
         self,
-        tensor: Tensor,
+        tensor: AccessPattern,
         fresh: np.ndarray | bool = True,
         where: np.ndarray | None = None,
     ) -> None:
@@ -313,9 +315,9 @@ def _outside(box: _Bounds, other: _Bounds) -> Iterator[_Bounds]:
         left[axis] = max(a, low), min(b, high)
 
 
-def _as_read(flags: np.ndarray, tensor: Tensor, of_several: bool) -> np.ndarray:
+def _as_read(flags: np.ndarray, tensor: AccessPattern, of_several: bool) -> np.ndarray:
     """`flags`, one an element of the buffer, as one an element of the type that `tensor` sees it
-    under: the same array unless `Tensor.view` changed the element size.
+    under: the same array unless `AccessPattern.view` changed the element size.
 
     Args:
         flags: of the buffer.
@@ -331,7 +333,7 @@ def _as_read(flags: np.ndarray, tensor: Tensor, of_several: bool) -> np.ndarray:
     return _together(flags, seen // stored, of_several)
 
 
-def _as_stored(flags: np.ndarray, tensor: Tensor, of_several: bool) -> np.ndarray:
+def _as_stored(flags: np.ndarray, tensor: AccessPattern, of_several: bool) -> np.ndarray:
     """What `_as_read` gave, back as one flag an element of the buffer."""
     stored, seen = tensor.buffer.dtype.itemsize, tensor.itemsize
     if stored > seen:

@@ -29,17 +29,17 @@ from nkisim.compiler.moves import Piece, Spread
 from nkisim.compiler.overflow import TO_SBUF, Leaving, leave_psum
 from nkisim.compiler.renaming import rename
 from nkisim.compiler.repeats import without_repeats
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.cost import compute
+from nkisim.cost.compute import Cost, Operand, operand
+from nkisim.cost.dma import DMA, Transfer, swaps_axes, transfer
+from nkisim.cost.storage import Step, Storage
+from nkisim.cost.tasks import Access, Kind, Memory, Task, Work
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import F32
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Space
 from nkisim.machine import Machine
 from nkisim.machine.timing import Timing
-from nkisim.schedule import compute
-from nkisim.schedule.compute import Cost, Operand, operand
-from nkisim.schedule.dma import DMA, Transfer, swaps_axes, transfer
-from nkisim.schedule.storage import Step, Storage
-from nkisim.schedule.tasks import Access, Kind, Memory, Task, Work
 
 _TABLE_PAYS = 64  # [I] elements from which a reciprocal is quicker on Scalar
 
@@ -185,7 +185,7 @@ class _Builder:
                     self._copy_out(step.instr, left)
         return self.work
 
-    def row_shape(self, t: Tensor) -> tuple:
+    def row_shape(self, t: AccessPattern) -> tuple:
         """What operands have in common that are one row if their offsets in a memory are equal."""
         # Free axes of stride zero are not part of the row.
         shape = tuple(
@@ -360,13 +360,15 @@ class _Builder:
             return (Engine.VECTOR, Engine.SCALAR)
         return (engine,)
 
-    def _operands(self, tiles: tuple[Tensor, ...], accesses: list[Access]) -> tuple[Operand, ...]:
+    def _operands(
+        self, tiles: tuple[AccessPattern, ...], accesses: list[Access]
+    ) -> tuple[Operand, ...]:
         memory = self.work.memory
         # Of an instruction for several iterations, what else it touches comes after its operands.
         pairs = zip(tiles, accesses, strict=False)
         return tuple([operand(t, memory[n].space) for t, (n, _) in pairs])
 
-    def _broadcast(self, i: Instruction, row: Tensor, read: Access, write: Access) -> None:
+    def _broadcast(self, i: Instruction, row: AccessPattern, read: Access, write: Access) -> None:
         """A row times a column of ones, and from PSUM to where the result is to be."""
         key = (row.shape, id(row.coefs), row.dtype)
         spread = self._spreads.get(key)
@@ -417,6 +419,6 @@ def _divides(i: Instruction) -> bool:
     return (
         i.attrs.get("op") == "divide"
         and len(i.ins) == 2
-        and isinstance(i.ins[1], Tensor)
+        and isinstance(i.ins[1], AccessPattern)
         and i.engine is Engine.VECTOR
     )

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+from nkisim.cost.dma import DMA
+from nkisim.cost.storage import Form, Step, Storage
+from nkisim.cost.tasks import Work
 from nkisim.ir.dtypes import F32, FLOATS
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Role, Space
-from nkisim.schedule.dma import DMA
-from nkisim.schedule.storage import Form, Step, Storage
-from nkisim.schedule.tasks import Work
 
 
 def without_copies(steps: list[Step], storage: Storage, work: Work) -> list[Step]:

@@ -11,12 +11,12 @@ from math import prod
 
 import numpy as np
 
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.cost.parts import Patterns
+from nkisim.cost.storage import Step, Storage
+from nkisim.cost.tasks import Work
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Space
-from nkisim.schedule.regions import Patterns
-from nkisim.schedule.storage import Step, Storage
-from nkisim.schedule.tasks import Work
 
 
 def sink_fills(steps: list[Step], storage: Storage, work: Work) -> list[Step]:
@@ -48,7 +48,7 @@ class _Fills:
         self._open: dict[int, tuple[int, _Written]] = {}
         self._kept: list[Step | None] = []
         self._patterns = Patterns()
-        self._tiles: dict[Tensor, _Written] = {}  # nothing written of a kind of tile
+        self._tiles: dict[AccessPattern, _Written] = {}  # nothing written of a kind of tile
 
     def moved(self, steps: list[Step]) -> list[Step]:
         """The steps with fills where they are needed."""
@@ -97,7 +97,7 @@ class _Fills:
             self._open[number] = len(self._kept), self._nothing(fill.writes[0][1])
             self._kept.append(fill)
 
-    def _nothing(self, tile: Tensor) -> _Written:
+    def _nothing(self, tile: AccessPattern) -> _Written:
         found = self._tiles.get(tile)
         if found is None:
             found = self._tiles[tile] = _Written(self._patterns, tile)
@@ -109,7 +109,7 @@ class _Fills:
         self._kept[where] = None
         self._work.choices["fill of a tile that is all written over left out"] += 1
 
-    def _note(self, number: int, part: Tensor | None, by: Instruction) -> None:
+    def _note(self, number: int, part: AccessPattern | None, by: Instruction) -> None:
         """An instruction writes a part of a tile that is being written."""
         if by.attrs.get("accumulate"):
             del self._open[number]
@@ -136,16 +136,16 @@ class _Written:
     def __init__(
         self,
         patterns: Patterns,
-        tile: Tensor,
+        tile: AccessPattern,
         before: _Written | None = None,
         part: tuple[slice, ...] = (),
     ) -> None:
         self._patterns, self._tile, self._before, self._part = patterns, tile, before, part
-        self._next: dict[Tensor, _Written] = {}
+        self._next: dict[AccessPattern, _Written] = {}
         self._mask: np.ndarray | None = None  # elements written; the newest of a line has it
         self.left = tile.size  # elements that are not written
 
-    def and_then(self, part: Tensor | None) -> _Written:
+    def and_then(self, part: AccessPattern | None) -> _Written:
         """The same with one more part."""
         if part is None:
             return self
@@ -154,7 +154,7 @@ class _Written:
             found = self._next[part] = self._with(part)
         return found
 
-    def _with(self, part: Tensor) -> _Written:
+    def _with(self, part: AccessPattern) -> _Written:
         inside = self._inside(part)
         if inside is None:
             return self
@@ -165,7 +165,7 @@ class _Written:
         here[...] = True
         return found
 
-    def _inside(self, part: Tensor) -> tuple[slice, ...] | None:
+    def _inside(self, part: AccessPattern) -> tuple[slice, ...] | None:
         """A part as slices of the tile; None where it is none: it counts as not written."""
         tile = self._tile
         if part.base_shape != tile.base_shape:

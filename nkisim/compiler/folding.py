@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import F32, FLOATS
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Role, Space
@@ -65,7 +65,7 @@ def fold_assignments(trace: Trace) -> None:
     trace.instructions = [i for at, i in enumerate(instructions) if at not in gone]
 
 
-def _writes_only(writer: Instruction, value: Tensor, copy: Instruction) -> bool:
+def _writes_only(writer: Instruction, value: AccessPattern, copy: Instruction) -> bool:
     """Whether `writer` makes exactly what `copy` moves, in the same instance."""
     buffer = value.buffer
     made = [t for t in writer.outs if t.buffer is buffer]
@@ -86,7 +86,7 @@ def _same_mask(a: np.ndarray | None, b: np.ndarray | None) -> bool:
     return a is b or bool(np.array_equal(a, b))
 
 
-def _may_write(writer: Instruction, value: Tensor, target: Tensor) -> bool:
+def _may_write(writer: Instruction, value: AccessPattern, target: AccessPattern) -> bool:
     """Whether the engine of `writer` can write `target`, with the same result."""
     spaces = (value.space, target.space)
     if spaces not in ((Space.SBUF, Space.SBUF), (Space.PSUM, Space.PSUM), _INTO_PSUM):

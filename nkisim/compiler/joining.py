@@ -24,14 +24,14 @@ from math import prod
 from typing import NamedTuple
 
 from nkisim.compiler.moves import is_spread
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.cost.dma import DMA
+from nkisim.cost.storage import Form, Step, Storage
+from nkisim.cost.tasks import Access, Work
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.access import Form as ViewForm
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.loops import Path
 from nkisim.ir.memory import Space
-from nkisim.schedule.dma import DMA
-from nkisim.schedule.storage import Form, Step, Storage
-from nkisim.schedule.tasks import Access, Work
 
 # What one more axis makes no difference to. The first tile may differ between iterations, other
 # ones only where the instruction takes them element by element.
@@ -111,10 +111,10 @@ class _Beside(NamedTuple):
     """
 
     form: ViewForm | None
-    part: Tensor | None
+    part: AccessPattern | None
     axis: int
 
-    def operand(self, tile: Tensor) -> Tensor:
+    def operand(self, tile: AccessPattern) -> AccessPattern:
         """The operand, from that of the first iteration."""
         if self.form is None:
             return tile
@@ -151,7 +151,7 @@ class _Joins:
         self._whole: set[Form] = set()  # what stands for all iterations of a loop
         self.iterations: dict[Form, int] = {}  # that one stands for
         self._longer: dict[tuple, Form] = {}  # by what is joined, and how
-        self._parts: dict[tuple, Tensor] = {}  # by their form, and where they start
+        self._parts: dict[tuple, AccessPattern] = {}  # by their form, and where they start
         # By what iterations do, for each statement how it is joined; nothing if that cannot be.
         self._known: dict[tuple, list[_Way | None]] = {}
 
@@ -275,7 +275,7 @@ class _Joins:
         ins = given = tuple(tiles)
         if len(i.ins) > len(given):
             left = iter(given)
-            ins = tuple([next(left) if isinstance(x, Tensor) else x for x in i.ins])
+            ins = tuple([next(left) if isinstance(x, AccessPattern) else x for x in i.ins])
         longer = i.again((out,), ins, given, i.program, i.loops[:-1], i.location)
         key = first.form, len(statement), out.form, *[t.form for t in tiles]
         form = self._longer.get(key)
@@ -297,7 +297,7 @@ class _Joins:
         write = self._beside([s.writes[0] for s in statement], i.outs[0])
         return None if write is None or write.form is None else _Way(reads, write)
 
-    def _beside(self, accesses: list[Access], tile: Tensor) -> _Beside | None:
+    def _beside(self, accesses: list[Access], tile: AccessPattern) -> _Beside | None:
         """How operands of several iterations lie side by side; None if they do not."""
         number, part = accesses[0]
         numbers, parts = [n for n, _ in accesses], [p for _, p in accesses]
@@ -372,7 +372,7 @@ def _is_same(statements: Sequence[Sequence[Step]], ways: Sequence[_Way | None]) 
         statements: by statement, its step in each iteration.
         ways: by statement, how it is joined, if it is.
     """
-    uses: dict[int, list[tuple[int, int, Tensor | None]]] = defaultdict(list)
+    uses: dict[int, list[tuple[int, int, AccessPattern | None]]] = defaultdict(list)
     written: set[int] = set()
     for at, statement in enumerate(statements):
         for c, step in enumerate(statement):
@@ -393,7 +393,7 @@ def _is_same(statements: Sequence[Sequence[Step]], ways: Sequence[_Way | None]) 
     return True
 
 
-def _apart(uses: Sequence[tuple[int, int, Tensor | None]]) -> bool:
+def _apart(uses: Sequence[tuple[int, int, AccessPattern | None]]) -> bool:
     """Whether iterations touch parts of a memory that have no element in common.
 
     Args:

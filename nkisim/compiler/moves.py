@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.cost import compute
+from nkisim.cost.compute import Cost, Operand
+from nkisim.cost.dma import Transfer, swapped
+from nkisim.cost.tasks import Kind
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import F32
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Space
 from nkisim.machine import Machine
 from nkisim.machine.timing import Timing
-from nkisim.schedule import compute
-from nkisim.schedule.compute import Cost, Operand
-from nkisim.schedule.dma import Transfer, swapped
-from nkisim.schedule.tasks import Kind
 
 _SPREAD_BANKS = 4  # [I] PSUM banks that a row goes through to SBUF; the others are left to matmuls
 
@@ -101,12 +101,12 @@ def _transposing(shape: tuple[int, int], dtype: np.dtype, timing: Timing) -> tup
     return transpose, copying(before, after, timing)
 
 
-def is_spread(t: Tensor) -> bool:
+def is_spread(t: AccessPattern) -> bool:
     """Whether all partitions of a view, more than one, are the same row of a tile on chip."""
     return t.shape[0] > 1 and t.space.on_chip and not any(t.coefs[t.buffer.par_axis])
 
 
-def spread(row: Tensor, machine: Machine, timing: Timing) -> Spread:
+def spread(row: AccessPattern, machine: Machine, timing: Timing) -> Spread:
     """How a row is broadcast: as many products and copies as it takes PSUM banks."""
     fmax, rows = machine.psum_fmax, row.shape[0]
     columns = prod(n for d, n in enumerate(row.shape[1:], 1) if any(c[d] for c in row.coefs))

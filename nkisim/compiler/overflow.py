@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from nkisim.cost.storage import Step, Storage
+from nkisim.cost.tasks import Memory, Work
 from nkisim.ir.memory import Space
-from nkisim.schedule.storage import Step, Storage
-from nkisim.schedule.tasks import Memory, Work
 
 TO_SBUF = "spill to SBUF"  # what such a copy is called
 

@@ -11,7 +11,7 @@ Tiles that the kernel places by hand stay where they are.
 
 from __future__ import annotations
 
-from nkisim.schedule.storage import Form, Step, Storage
+from nkisim.cost.storage import Form, Step, Storage
 
 
 def rename(steps: list[Step], storage: Storage) -> None:

@@ -15,12 +15,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from nkisim.compiler.moves import is_spread
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.cost.dma import DMA
+from nkisim.cost.storage import Step, Storage
+from nkisim.cost.tasks import Work
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Role
-from nkisim.schedule.dma import DMA
-from nkisim.schedule.storage import Step, Storage
-from nkisim.schedule.tasks import Work
 
 # An iteration's result is kept for the next one when it takes at most this much of a partition.
 _KEEP_BYTES = 32 * 1024
@@ -180,7 +180,7 @@ def _computation(i: Instruction, storage: Storage) -> tuple | None:
     ):
         return None
     # Which part of a tile it reads is compared with the tile's number.
-    ins = [None if isinstance(x, Tensor) else x for x in i.ins]
+    ins = [None if isinstance(x, AccessPattern) else x for x in i.ins]
     return i.opcode, out.shape, out.dtype, *ins, *i.attrs.items()
 
 

@@ -12,13 +12,9 @@ import os
 import sys
 import warnings
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from nkisim.ir.instruction import Instruction
-    from nkisim.ir.trace import Trace
 
 # Code that kernels call. NumPy hands some calls on: `np.sum(tile)`.
 _PACKAGES = tuple(
@@ -101,8 +97,9 @@ class KernelError(Exception):
         location: the kernel line; found on the stack when not given.
 
     Attributes:
-        trace: what was written down of the kernel before the error; None outside of one.
-        instruction: the instruction that was refused, when it is one.
+        trace: the nkisim.ir.trace.Trace that the kernel gave before the error; None outside of
+            one.
+        instruction: the nkisim.ir.instruction.Instruction that was refused, when it is one.
         made: how many there were so far, whether raised, shown or dropped.
     """
 
@@ -123,8 +120,8 @@ class KernelError(Exception):
         self.fix = fix
         self.code = code
         self.location = location or locate()
-        self.trace: Trace | None = None
-        self.instruction: Instruction | None = None
+        self.trace: Any = None
+        self.instruction: Any = None
         super().__init__(self.report())
 
     def report(self) -> str:

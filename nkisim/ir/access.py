@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 from math import prod
+from operator import mul
+from typing import NamedTuple
 
 import numpy as np
 
@@ -146,6 +148,32 @@ class _Blank:
     """An access pattern in the making: a tensor's attributes cannot be set, its own can."""
 
     __slots__ = ("base_shape", "buffer", "coefs", "dtype", "form", "offsets", "shape")
+
+
+class Affine(NamedTuple):
+    """An operand that an instruction computes: `offset + sum(coefs[d] * i_d)` over the coordinates
+    `i` of its tiles."""
+
+    coefs: tuple[int, ...]
+    offset: int
+
+    def moved(self, by: int) -> Affine:
+        """The same from another offset."""
+        return Affine(self.coefs, self.offset + by)
+
+    def __repr__(self) -> str:
+        terms = [f"{c:+}*i{d}" for d, c in enumerate(self.coefs) if c]
+        return " ".join([str(self.offset), *terms])
+
+
+def affine_values(shape: tuple[int, ...], coefs: tuple[int, ...], offset: int) -> np.ndarray:
+    """`offset + sum(coefs[d] * i_d)` over the coordinates `i` of a tile, as int64 of `shape`."""
+    out = np.full(shape, offset, dtype=np.int64)
+    for axis, (size, coef) in enumerate(zip(shape, coefs, strict=True)):
+        if coef:
+            line = np.arange(size, dtype=np.int64) * coef
+            out += line.reshape((-1,) + (1,) * (len(shape) - axis - 1))
+    return out
 
 
 class AccessPattern(_Blank):
@@ -353,3 +381,13 @@ class AccessPattern(_Blank):
         name = f"'{buffer.name}'" if buffer.name else f"{kind} #{buffer.number}"
         whole = f"{name} ({buffer.dtype}{list(buffer.shape)} in {buffer.space.label})"
         return whole if self.shape == buffer.shape else f"a {list(self.shape)} part of {whole}"
+
+
+def block_of(view: AccessPattern) -> int:
+    """Which tile of an on-chip tensor a view is in: its block index, counted row-major."""
+    buffer = view.buffer
+    blocks = buffer.par_axis
+    if blocks < 2:
+        return view.offsets[0] if blocks else 0
+    strides = buffer.strides[:blocks]
+    return sum(map(mul, view.offsets, strides)) // (strides[-1] or 1)

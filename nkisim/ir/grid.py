@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from nkisim.errors import ParameterError
-from nkisim.frontends.neuronxcc.tensors.index import as_int
+from nkisim.ir.integers import as_int
 
 MAX_CORES = 2  # logical NeuronCores that share HBM and can be named with nl.nc (Trn2)
 

@@ -15,8 +15,7 @@ from operator import itemgetter
 import numpy as np
 
 from nkisim.errors import Location
-from nkisim.frontends.neuronxcc.tensors.index import Affine
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.ir.access import AccessPattern, Affine
 from nkisim.ir.memory import Space
 
 
@@ -32,7 +31,7 @@ class Engine(Enum):
     HOST = "host"  # device_print: the simulator itself
 
 
-Operand = Tensor | Affine | int | float | bool | np.generic
+Operand = AccessPattern | Affine | int | float | bool | np.generic
 Bound = Callable[..., None]
 Missing = list[np.ndarray | None]
 Flow = Callable[["Instruction", Missing], Missing]
@@ -65,7 +64,7 @@ class Instruction:
 
     opcode: str
     engine: Engine
-    outs: tuple[Tensor, ...]
+    outs: tuple[AccessPattern, ...]
     ins: tuple[Operand, ...]
     attrs: dict = field(default_factory=dict)
     where: np.ndarray | None = None
@@ -75,19 +74,19 @@ class Instruction:
     location: Location | None = None
     engine_asked: bool = False
     watched: bool = False
-    tiles_in: tuple[Tensor, ...] = field(init=False)  # the tensors among `ins`
+    tiles_in: tuple[AccessPattern, ...] = field(init=False)  # the tensors among `ins`
     undefined: np.ndarray | None = field(init=False, default=None)
     model: Instruction | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        tiles = tuple([x for x in self.ins if isinstance(x, Tensor)])
+        tiles = tuple([x for x in self.ins if isinstance(x, AccessPattern)])
         self.tiles_in = self.ins if len(tiles) == len(self.ins) else tiles
 
     def again(
         self,
-        outs: tuple[Tensor, ...],
+        outs: tuple[AccessPattern, ...],
         ins: tuple[Operand, ...],
-        tiles_in: tuple[Tensor, ...],
+        tiles_in: tuple[AccessPattern, ...],
         program: int,
         loops: tuple,
         location: Location | None,
@@ -125,7 +124,7 @@ class Instruction:
                 return "store" if source else "load"
         return f"{self.opcode}({op})" if op else self.opcode
 
-    def where_of(self, tensor: Tensor) -> np.ndarray | None:
+    def where_of(self, tensor: AccessPattern) -> np.ndarray | None:
         """Which elements of the operand `tensor` are touched; None for all of them."""
         if self.where is None and self.where_out is None:
             return None
@@ -136,21 +135,21 @@ class Instruction:
 
     def __str__(self) -> str:
         outs = ", ".join(t.describe() for t in self.outs)
-        ins = ", ".join(t.describe() if isinstance(t, Tensor) else repr(t) for t in self.ins)
+        ins = ", ".join(t.describe() if isinstance(t, AccessPattern) else repr(t) for t in self.ins)
         return f"{self.engine.value:7} {self.label:24} {outs} <- {ins}"
 
 
 def touching(
     instructions: Iterable[Instruction], spaces: Collection[Space]
-) -> Iterator[tuple[int, Instruction, Sequence[Tensor]]]:
+) -> Iterator[tuple[int, Instruction, Sequence[AccessPattern]]]:
     """The instructions that read or write one of some memories: (position, instruction, its tiles
     there)."""
     return picking(instructions, lambda t: t.buffer.space in spaces)
 
 
 def picking(
-    instructions: Iterable[Instruction], wanted: Callable[[Tensor], bool]
-) -> Iterator[tuple[int, Instruction, Sequence[Tensor]]]:
+    instructions: Iterable[Instruction], wanted: Callable[[AccessPattern], bool]
+) -> Iterator[tuple[int, Instruction, Sequence[AccessPattern]]]:
     """The instructions that have operands of some kind: (position, instruction, these operands)."""
     for at, i in enumerate(instructions):
         tiles = [t for t in i.outs + i.tiles_in if wanted(t)]

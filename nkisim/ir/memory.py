@@ -12,15 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
-from operator import mul
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nkisim.errors import Location, ShapeError
-
-if TYPE_CHECKING:
-    from nkisim.ir.access import AccessPattern
+from nkisim.ir.integers import fix_of_integers
 
 
 class Space(Enum):
@@ -222,16 +219,6 @@ def c_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def block_of(view: AccessPattern) -> int:
-    """Which tile of an on-chip tensor a view is in: its block index, counted row-major."""
-    buffer = view.buffer
-    blocks = buffer.par_axis
-    if blocks < 2:
-        return view.offsets[0] if blocks else 0
-    strides = buffer.strides[:blocks]
-    return sum(map(mul, view.offsets, strides)) // (strides[-1] or 1)
-
-
 _INTS = frozenset({int})
 
 
@@ -245,10 +232,6 @@ def check_shapes(shape: Any) -> tuple[int, ...]:
     except (AttributeError, TypeError):
         sizes = (-1,)
     if any(s < 0 for s in sizes):
-        from nkisim.frontends.neuronxcc.tensors.index import (
-            fix_of_integers,  # which knows loop indices
-        )
-
         raise ShapeError(
             f"shape {shape!r}",
             rule="a shape is a tuple of non-negative integers known while tracing",

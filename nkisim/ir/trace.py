@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.grid import Grid
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.loops import Loop
@@ -41,7 +41,7 @@ class Trace:
     grid: Grid
     instructions: list[Instruction] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
-    arguments: list[Tensor] = field(default_factory=list)
+    arguments: list[AccessPattern] = field(default_factory=list)
     result: Any = None
     written_arguments: list[int] = field(default_factory=list)
     partly_written: set[int] = field(default_factory=set)

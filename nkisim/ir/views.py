@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from nkisim.errors import OutOfBoundsError
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.ir.access import AccessPattern
 
 
-def view_of(flat: np.ndarray, tensor: Tensor) -> np.ndarray:
+def view_of(flat: np.ndarray, tensor: AccessPattern) -> np.ndarray:
     """The elements of `flat` (one entry an element of the tensor's buffer) that `tensor` names.
 
     Raises:

@@ -128,7 +128,7 @@ class Timing:
         interface_ghz: elements a lane and nanosecond of the memory interface.
         bf16_pairs: whether two-input bf16 instructions in SBUF run at one cycle an element.
         performance_mode: whether Vector is up to four times as fast for some 16-bit operands; see
-            `nkisim.schedule.compute`.
+            `nkisim.cost.compute`.
         shared_port: whether Vector and GpSimd exclude each other from SBUF, and Vector and
             Scalar from PSUM.
         table_load_ns: for Scalar to load the table of another activation function.

@@ -18,7 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Instruction, Operand
 from nkisim.ir.memory import Role
 from nkisim.ir.regions import ends
@@ -30,13 +30,13 @@ class Step:
     """An instruction with the operands it will really use."""
 
     instr: Instruction
-    outs: tuple[Tensor, ...]
+    outs: tuple[AccessPattern, ...]
     ins: tuple[Operand, ...]
-    tiles_in: tuple[Tensor, ...]  # the tensors among `ins`
+    tiles_in: tuple[AccessPattern, ...]  # the tensors among `ins`
 
 
-def _step(instr: Instruction, outs: tuple[Tensor, ...], ins: tuple[Operand, ...]) -> Step:
-    return Step(instr, outs, ins, tuple([x for x in ins if isinstance(x, Tensor)]))
+def _step(instr: Instruction, outs: tuple[AccessPattern, ...], ins: tuple[Operand, ...]) -> Step:
+    return Step(instr, outs, ins, tuple([x for x in ins if isinstance(x, AccessPattern)]))
 
 
 def plan(trace: Trace, keep: set[int]) -> list[Step]:
@@ -84,7 +84,7 @@ def _within(positions: list[int], after: int, upto: int) -> range:
 
 def _forward_sources(steps: list[Step], keep: set[int]) -> list[Step]:
     uses = _Uses(steps)
-    sources: dict[int, tuple[Tensor, tuple[int, ...]]] = {}  # buffer -> (source, box origin)
+    sources: dict[int, tuple[AccessPattern, tuple[int, ...]]] = {}  # buffer -> (source, box origin)
     kept: list[Step] = []
     for at, step in enumerate(steps):
         for t in step.tiles_in:
@@ -94,7 +94,7 @@ def _forward_sources(steps: list[Step], keep: set[int]) -> list[Step]:
                     step.outs,
                     tuple(
                         _through(x, *sources[x.buffer.number])
-                        if isinstance(x, Tensor) and x.buffer.number in sources
+                        if isinstance(x, AccessPattern) and x.buffer.number in sources
                         else x
                         for x in step.ins
                     ),
@@ -125,9 +125,11 @@ def _removable(step: Step, at: int, steps: list[Step], uses: _Uses, keep: set[in
     return not _within(uses.writes[source.buffer.number], at, readers[-1])
 
 
-def _through(reader: Tensor, source: Tensor, origin: tuple[int, ...]) -> Tensor:
+def _through(
+    reader: AccessPattern, source: AccessPattern, origin: tuple[int, ...]
+) -> AccessPattern:
     """`reader`, a view of a copy's destination box, as a view of the copy's source."""
-    shifted = Tensor(
+    shifted = AccessPattern(
         reader.buffer,
         reader.shape,
         reader.base_shape,
@@ -178,7 +180,7 @@ def _forward_destinations(steps: list[Step], keep: set[int]) -> list[Step]:
     return [s for at, s in enumerate(steps) if at not in gone]
 
 
-def _may_write_into(writer: Step, target: Tensor) -> bool:
+def _may_write_into(writer: Step, target: AccessPattern) -> bool:
     """Whether a step computes the same when its output may overlap its inputs.
 
     Elementwise steps do; the others read elements after they have written some.
@@ -188,7 +190,9 @@ def _may_write_into(writer: Step, target: Tensor) -> bool:
     )
 
 
-def _touched_between(steps: list[Step], uses: _Uses, target: Tensor, first: int, last: int) -> bool:
+def _touched_between(
+    steps: list[Step], uses: _Uses, target: AccessPattern, first: int, last: int
+) -> bool:
     """Whether any step strictly between touches elements of `target`."""
     number = target.buffer.number
     for positions in (uses.reads[number], uses.writes[number]):
@@ -200,7 +204,7 @@ def _touched_between(steps: list[Step], uses: _Uses, target: Tensor, first: int,
     return False
 
 
-def _apart(a: Tensor, b: Tensor) -> bool:
+def _apart(a: AccessPattern, b: AccessPattern) -> bool:
     """Whether two views of a buffer surely share no element: their bounding boxes are disjoint."""
     if a.base_shape != b.base_shape:
         return False
@@ -210,7 +214,7 @@ def _apart(a: Tensor, b: Tensor) -> bool:
     return False
 
 
-def _inside(t: Tensor, box: Tensor) -> bool:
+def _inside(t: AccessPattern, box: AccessPattern) -> bool:
     """Whether `t` stays in the base coordinates of `box`, a box of the same buffer.
 
     A whole tile may be computed on when a masked load has filled a part of it; the rest of the
@@ -254,9 +258,9 @@ def _join(a: Step, b: Step) -> Step | None:
     if a.outs[0].buffer is not b.outs[0].buffer:
         return None
     for p, q in zip(a.ins, b.ins, strict=True):
-        if isinstance(p, Tensor) != isinstance(q, Tensor):
+        if isinstance(p, AccessPattern) != isinstance(q, AccessPattern):
             return None
-        if not isinstance(p, Tensor) and not _same_constant(p, q):
+        if not isinstance(p, AccessPattern) and not _same_constant(p, q):
             return None
     axis = _joint(a.outs[0], b.outs[0])
     if axis is None:
@@ -266,7 +270,7 @@ def _join(a: Step, b: Step) -> Step | None:
         return None
     ins: list[Operand] = []
     for p, q in zip(a.ins, b.ins, strict=True):
-        if isinstance(p, Tensor):
+        if isinstance(p, AccessPattern):
             if not _continues(p, q, axis):
                 return None
             # A tile that the first step has just written must be read in place by the second.
@@ -282,7 +286,7 @@ def _same_constant(p: object, q: object) -> bool:
     return type(p) is type(q) and p == q and (p != 0 or repr(p) == repr(q))
 
 
-def _joint(a: Tensor, b: Tensor) -> int | None:
+def _joint(a: AccessPattern, b: AccessPattern) -> int | None:
     """The axis along which `b` continues `a`."""
     if a.ndim != b.ndim:
         return None
@@ -292,7 +296,7 @@ def _joint(a: Tensor, b: Tensor) -> int | None:
     return None
 
 
-def _continues(a: Tensor, b: Tensor, axis: int) -> bool:
+def _continues(a: AccessPattern, b: AccessPattern, axis: int) -> bool:
     if a.buffer is not b.buffer or a.coefs != b.coefs or a.base_shape != b.base_shape:
         return False
     if a.dtype != b.dtype:
@@ -305,11 +309,11 @@ def _continues(a: Tensor, b: Tensor, axis: int) -> bool:
     )
 
 
-def _same_access(a: Tensor, b: Tensor) -> bool:
+def _same_access(a: AccessPattern, b: AccessPattern) -> bool:
     return a.buffer is b.buffer and a.offsets == b.offsets and a.coefs == b.coefs
 
 
-def _distinct(t: Tensor) -> bool:
+def _distinct(t: AccessPattern) -> bool:
     """Whether the elements of a view are surely all different ones.
 
     On each base axis every step must be larger than all smaller ones together can reach.
@@ -324,9 +328,9 @@ def _distinct(t: Tensor) -> bool:
     return all(m or n == 1 for m, n in zip(moved, t.shape, strict=True))
 
 
-def _stretch(a: Tensor, b: Tensor, axis: int) -> Tensor:
+def _stretch(a: AccessPattern, b: AccessPattern, axis: int) -> AccessPattern:
     shape = (*a.shape[:axis], a.shape[axis] + b.shape[axis], *a.shape[axis + 1 :])
-    return Tensor(a.buffer, shape, a.base_shape, a.offsets, a.coefs, a.dtype)
+    return AccessPattern(a.buffer, shape, a.base_shape, a.offsets, a.coefs, a.dtype)
 
 
 # -- results without a reader

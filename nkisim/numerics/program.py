@@ -17,10 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nkisim.checking.ranges import range_check
 from nkisim.errors import ParameterError
 from nkisim.ir.access import AccessPattern
-from nkisim.ir.access import AccessPattern as Tensor
 from nkisim.ir.dtypes import FLOATS
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Buffer, Role
@@ -30,6 +28,7 @@ from nkisim.ir.views import view_of
 from nkisim.numerics.blas import one_thread
 from nkisim.numerics.loops import Call, RuntimeLoop, execute
 from nkisim.numerics.plan import Step, plan
+from nkisim.numerics.ranges import range_check
 
 
 class TensorSpec(NamedTuple):
@@ -51,7 +50,7 @@ class Program:
         aliases: index of an output -> index of the argument that holds it.
     """
 
-    def __init__(self, trace: Trace, outputs: Sequence[Tensor]) -> None:
+    def __init__(self, trace: Trace, outputs: Sequence[AccessPattern]) -> None:
         self.trace = trace
         self.output_buffers = [t.buffer for t in outputs]
         arguments = [t.buffer for t in trace.arguments]
@@ -269,11 +268,14 @@ class _Layout:
         instr = step.instr
         if not instr.spec.elementwise or instr.where is not None:
             return instr.spec.bind(instr)
-        scalars = (*(x for x in instr.ins if not isinstance(x, Tensor)), *instr.attrs.values())
+        scalars = (
+            *(x for x in instr.ins if not isinstance(x, AccessPattern)),
+            *instr.attrs.values(),
+        )
         key = (
             instr.opcode,
             tuple([t.dtype for t in instr.outs]),
-            tuple([x.dtype if isinstance(x, Tensor) else None for x in instr.ins]),
+            tuple([x.dtype if isinstance(x, AccessPattern) else None for x in instr.ins]),
             tuple(instr.attrs),
             # 1, 1.0 and True are equal, and so are 0.0 and -0.0.
             tuple([x if type(x) is str else (type(x), x, repr(x)) for x in scalars]),
@@ -319,7 +321,7 @@ class _Layout:
                     free.setdefault(self.slots[slots[number]], []).append(slots[number])
         return slots
 
-    def _place(self, tensor: Tensor, slots: dict[int, int]) -> int:
+    def _place(self, tensor: AccessPattern, slots: dict[int, int]) -> int:
         buffer = tensor.buffer
         number = buffer.number
         dtype = tensor.dtype if buffer.stored is buffer.dtype else buffer.stored
@@ -396,7 +398,7 @@ def _fill(value: object, array: np.ndarray) -> None:
 
 
 def _fingerprint(operand: object) -> str:
-    if isinstance(operand, Tensor):
+    if isinstance(operand, AccessPattern):
         t = operand
         return f"{t.buffer.number}@{t.offset}{t.strides}{t.shape}{t.dtype}"
     return f"{type(operand).__name__}:{operand!r}"

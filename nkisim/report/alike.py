@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from nkisim.cost.compute import Cost
+from nkisim.cost.storage import Step
+from nkisim.cost.tasks import Task, Work
 from nkisim.ir.instruction import Engine
-from nkisim.schedule.compute import Cost
 from nkisim.schedule.engines import ENGINES
 from nkisim.schedule.scheduler import Schedule
-from nkisim.schedule.storage import Step
-from nkisim.schedule.tasks import Task, Work
 
 if TYPE_CHECKING:
     from nkisim.errors import Location

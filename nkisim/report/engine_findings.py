@@ -7,17 +7,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from nkisim.cost.compute import BF16, Cost, operand
+from nkisim.cost.dma import swaps_axes
 from nkisim.errors import Location
 from nkisim.ir.instruction import Engine
 from nkisim.report.report import counted
 from nkisim.report.stakes import LEAST, Finding, Tasks, chains
 from nkisim.report.whatif import Change, moved_in, recosted, shorter
-from nkisim.schedule.compute import BF16, Cost, operand
-from nkisim.schedule.dma import swaps_axes
 
 if TYPE_CHECKING:
+    from nkisim.cost.tasks import Kind, Task
     from nkisim.report.timeline import Timeline
-    from nkisim.schedule.tasks import Kind, Task
 
 _MORE = 2  # times the gain of one engine: worth to tell of all at once
 

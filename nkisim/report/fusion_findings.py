@@ -14,17 +14,17 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.cost.compute import cost, is_affine, operand
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import FLOATS
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.report.report import counted
 from nkisim.report.stakes import Finding, Tasks
 from nkisim.report.whatif import done_along
-from nkisim.schedule.compute import cost, is_affine, operand
 
 if TYPE_CHECKING:
+    from nkisim.cost.tasks import Access, Kind, Task
     from nkisim.report.timeline import Timeline
-    from nkisim.schedule.tasks import Access, Kind, Task
 
 _SCALED, _SQUARED = "scaled", "square_reduce"
 _HINTS = {
@@ -165,8 +165,8 @@ def _is_free(activation: Instruction, first: Instruction) -> bool:
     if op not in ("multiply", "add", "subtract") or (op == "subtract" and _swaps(first)):
         return False
     _, scale, bias = activation.ins[:3]
-    plain = not isinstance(scale, Tensor) and scale == 1.0
-    return plain and (op == "multiply" or (not isinstance(bias, Tensor) and bias == 0.0))
+    plain = not isinstance(scale, AccessPattern) and scale == 1.0
+    return plain and (op == "multiply" or (not isinstance(bias, AccessPattern) and bias == 0.0))
 
 
 def _leaves_no_choice(what: str, first: Instruction, second: Instruction) -> bool:

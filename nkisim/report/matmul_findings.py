@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from nkisim.cost.compute import Cost, passes_cost
 from nkisim.ir.dtypes import F32
 from nkisim.ir.instruction import Engine
 from nkisim.report.report import counted
 from nkisim.report.stakes import Finding, Tasks, chains
 from nkisim.report.whatif import done_along, recosted, shorter
-from nkisim.schedule.compute import Cost, passes_cost
 
 if TYPE_CHECKING:
+    from nkisim.cost.tasks import Kind, Task
     from nkisim.report.timeline import Timeline
-    from nkisim.schedule.tasks import Kind, Task
 
 
 def fp32_matmul(t: Timeline) -> Iterator[Finding]:

@@ -9,19 +9,19 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from nkisim.compiler.overflow import TO_SBUF
+from nkisim.cost.compute import Cost
 from nkisim.errors import Location
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 from nkisim.report.report import counted
 from nkisim.report.stakes import LEAST, Finding, Tasks
 from nkisim.report.whatif import gain_us, moved_in
-from nkisim.schedule.compute import Cost
 from nkisim.schedule.engines import ENGINES
 
 if TYPE_CHECKING:
+    from nkisim.cost.tasks import Kind, Task
     from nkisim.report.alike import Alike
     from nkisim.report.timeline import Timeline
-    from nkisim.schedule.tasks import Kind, Task
 
 _FEW_LOADS = 3  # whose results all else waits for
 _GPSIMD = ENGINES.index(Engine.GPSIMD)

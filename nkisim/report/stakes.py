@@ -11,11 +11,11 @@ from nkisim.report.report import short
 from nkisim.report.whatif import Change, dependences_of, gain_us
 
 if TYPE_CHECKING:
+    from nkisim.cost.tasks import Task
     from nkisim.machine import Machine
     from nkisim.machine.timing import Timing
     from nkisim.report.alike import Alike
     from nkisim.report.timeline import Timeline
-    from nkisim.schedule.tasks import Task
 
 LEAST = 0.02  # of the latency: smaller gains are not worth a reader's time
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nkisim.cost.tasks import Task, Work
 from nkisim.errors import Location, ParameterError
 from nkisim.ir.instruction import Engine
 from nkisim.machine import Machine
@@ -17,7 +18,6 @@ from nkisim.report import report
 from nkisim.report.alike import Alike, alike
 from nkisim.schedule.engines import ENGINES
 from nkisim.schedule.scheduler import Schedule
-from nkisim.schedule.tasks import Task, Work
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,13 +14,13 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from nkisim.cost.compute import Cost
+from nkisim.cost.tasks import Kind, Task, Work
 from nkisim.ir.instruction import Engine
 from nkisim.report.alike import sort_of
-from nkisim.schedule.compute import Cost
 from nkisim.schedule.dependences import Dependences
 from nkisim.schedule.engines import ENGINES
 from nkisim.schedule.scheduler import schedule
-from nkisim.schedule.tasks import Kind, Task, Work
 
 if TYPE_CHECKING:
     from nkisim.machine import Machine
@@ -191,7 +191,7 @@ def done_along(kind: Kind) -> Kind:
 def shorter(engine: Engine, fixed: float = 0.0) -> Change:
     """Makes a task shorter on `engine`: up to `fixed` at its start, the rest by its elements.
 
-    What is done before its engine is free (see `nkisim.schedule.compute.feeding`) is so in
+    What is done before its engine is free (see `nkisim.cost.compute.feeding`) is so in
     proportion.
     """
 

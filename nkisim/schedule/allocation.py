@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nkisim.cost.compute import Cost
+from nkisim.cost.dma import Transfer
+from nkisim.cost.tasks import Kind, Memory, Task, Work
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 from nkisim.machine import Machine
 from nkisim.machine.timing import Timing
-from nkisim.schedule.compute import Cost
-from nkisim.schedule.dma import Transfer
-from nkisim.schedule.tasks import Kind, Memory, Task, Work
 from nkisim.schedule.touches import Touches
 
 # Tiles of fewer bytes a partition are worth no trip to HBM while larger ones can go.

@@ -9,10 +9,11 @@ from operator import itemgetter
 
 import numpy as np
 
+from nkisim.cost.parts import Patterns
+from nkisim.cost.tasks import Kind, Work
 from nkisim.machine.timing import DmaTiming
 from nkisim.schedule.allocation import Residence
-from nkisim.schedule.regions import ORDER, READ, RESULT, Patterns, Regions
-from nkisim.schedule.tasks import Kind, Work
+from nkisim.schedule.regions import ORDER, READ, RESULT, Regions
 from nkisim.schedule.touches import Touches
 
 RING = 3  # a dependence on an earlier transfer of the same DMA instruction

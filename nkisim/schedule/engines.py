@@ -12,10 +12,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from math import inf
 
+from nkisim.cost.dma import Transfer
+from nkisim.cost.tasks import Kind, Work
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
-from nkisim.schedule.dma import Transfer
-from nkisim.schedule.tasks import Kind, Work
 
 ENGINES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC)
 _TENSOR, _VECTOR, _SCALAR, _GPSIMD, _SYNC = range(5)
@@ -34,7 +34,7 @@ class Job:
 
     Attributes:
         engine: position in ENGINES.
-        busy, done, data: as in `nkisim.schedule.compute.Cost`.
+        busy, done, data: as in `nkisim.cost.compute.Cost`.
         transfer: for DMA, what moves.
         table: for Scalar, the activation function whose table must be loaded.
         ports: memory ports that only one engine uses at a time, by position in MEMORIES.

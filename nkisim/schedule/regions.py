@@ -8,67 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from math import gcd, prod
+from math import prod
 from typing import NamedTuple
 
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.cost.parts import Box, Patterns
+from nkisim.ir.access import AccessPattern
 
 # Kinds of dependence: on a result, on having been read, on the order of accumulation.
 RESULT, READ, ORDER = 2, 1, 0
-
-_Box = tuple[tuple[int, int, int], ...]
-
-
-class Patterns:
-    """What is known about the parts of memory that tasks touch.
-
-    A part is told apart by identity: views of the same part are given as one (see
-    `nkisim.schedule.tasks.Access`), so what is found out about it serves all tiles that a loop
-    makes.
-    So does what the next part meets in a sequence of them: `history` numbers the sequences, from 0
-    for none, and `steps` holds, for a sequence and the next part, what that one meets.
-    """
-
-    def __init__(self) -> None:
-        self._boxes: dict[Tensor, _Box] = {}
-        self._meet: dict[tuple, bool] = {}
-        self.history = 0
-        self.steps: dict[tuple, _Step] = {}
-
-    def box(self, t: Tensor) -> _Box:
-        """(lowest, highest, step) of a part on each base axis."""
-        found = self._boxes.get(t)
-        if found is None:
-            found = self._boxes[t] = _box(t)
-        return found
-
-    def meet(self, a: Tensor | None, b: Tensor | None) -> bool:
-        """Whether two parts of one memory may have an element in common."""
-        found = self._meet.get((a, b))
-        if found is None:
-            found = self._meet[a, b] = self.overlap(a, b) is not None
-        return found
-
-    def overlap(self, a: Tensor | None, b: Tensor | None) -> tuple[bool, bool] | None:
-        """How two parts of one memory lie: whether `a` surely names every element that `b` does,
-        and the other way round; None when they have no element in common."""
-        if a is None or b is None or a.base_shape != b.base_shape:
-            return a is None, b is None
-        over = under = True
-        boxes = zip(self.box(a), self.box(b), strict=True)
-        for (a_low, a_high, a_step), (b_low, b_high, b_step) in boxes:
-            if a_high < b_low or b_high < a_low:
-                return None
-            if a_step != 1 != b_step:
-                step = gcd(a_step, b_step)
-                if step > 1 and (a_low - b_low) % step:
-                    return None
-            if a_low > b_low or b_high > a_high or a_step > 1:
-                over = False
-            if b_low > a_low or a_high > b_high or b_step > 1:
-                under = False
-        return over, under
-
 
 # The position of a region, and whether the one that meets it covers it.
 _Meeting = tuple[int, bool]
@@ -99,7 +46,7 @@ class _Region:
 
     __slots__ = ("meets", "part", "readers", "waited", "writer")
 
-    def __init__(self, part: Tensor | None, meets: list[_Meeting]) -> None:
+    def __init__(self, part: AccessPattern | None, meets: list[_Meeting]) -> None:
         self.part = part
         self.writer = -1
         self.readers: list[int] = []
@@ -131,17 +78,17 @@ class Regions:
     def __init__(self, patterns: Patterns) -> None:
         self._patterns = patterns
         self._history = 0
-        self._known: dict[Tensor | None, _Region] = {}
+        self._known: dict[AccessPattern | None, _Region] = {}
         self._order: list[_Region] = []
         self._grid: tuple[int, ...] | None = None
         self._binned = 0  # how many of them are in bins
         self._bins: dict[tuple[int, ...], list[int]] = {}
         self._wide: list[int] = []
         self._crowded = _FEW
-        self._last: tuple[Tensor | None, list | None] = None, None  # a part, and its bins
+        self._last: tuple[AccessPattern | None, list | None] = None, None  # a part, and its bins
 
     def read(
-        self, part: Tensor | None, task: int, waits: dict[int, int], is_last: bool = False
+        self, part: AccessPattern | None, task: int, waits: dict[int, int], is_last: bool = False
     ) -> None:
         """`task` reads a part. Adds what it must wait for.
 
@@ -165,7 +112,7 @@ class Regions:
             if writer >= 0:
                 waits[writer] = RESULT
 
-    def write(self, part: Tensor | None, task: int, waits: dict[int, int]) -> None:
+    def write(self, part: AccessPattern | None, task: int, waits: dict[int, int]) -> None:
         """`task` writes a part. Adds what it must wait for."""
         region = self._known.get(part) or self._add(part)
         if region.writer >= 0 or region.readers:
@@ -189,7 +136,7 @@ class Regions:
         region.writer = task
         region.readers = []
 
-    def _add(self, part: Tensor | None) -> _Region:
+    def _add(self, part: AccessPattern | None) -> _Region:
         """The region of a part that is touched for the first time."""
         self._history, meets, met_by = self._next(part)
         region = self._known[part] = _Region(part, meets.copy())
@@ -199,11 +146,11 @@ class Regions:
         order.append(region)
         return region
 
-    def _next(self, part: Tensor | None) -> _Step:
+    def _next(self, part: AccessPattern | None) -> _Step:
         """What a part meets that this memory's history does not have yet."""
         return self._patterns.steps.get((self._history, part)) or self._step(part)
 
-    def _step(self, part: Tensor | None) -> _Step:
+    def _step(self, part: AccessPattern | None) -> _Step:
         """The same where no other memory of this history had that part."""
         patterns, order = self._patterns, self._order
         meets, met_by = [], []
@@ -217,7 +164,7 @@ class Regions:
         step = patterns.steps[self._history, part] = _Step(patterns.history, meets, met_by)
         return step
 
-    def _near(self, part: Tensor | None) -> Iterable[int]:
+    def _near(self, part: AccessPattern | None) -> Iterable[int]:
         """The positions of the regions that a new part may meet."""
         order = self._order
         if len(order) < 2:
@@ -250,7 +197,7 @@ class Regions:
                 min(h - w + 1 for w, h, _ in axis) for axis in zip(*boxes, strict=True)
             )
 
-    def _refine_grid(self, part: Tensor) -> None:
+    def _refine_grid(self, part: AccessPattern) -> None:
         """Bins of the size of a part that finds too many in its own, unless several others would
         reach over too many bins then."""
         box = self._patterns.box
@@ -266,7 +213,7 @@ class Regions:
         self._grid, self._binned, self._bins, self._wide = grid, 0, {}, []
         self._last = None, None
 
-    def _bins_of(self, part: Tensor | None) -> list[tuple[int, ...]] | None:
+    def _bins_of(self, part: AccessPattern | None) -> list[tuple[int, ...]] | None:
         """The grid cells that a part's box meets; None when it is not to be binned."""
         if part is None or self._grid is None:
             return None
@@ -277,7 +224,7 @@ class Regions:
         return list(itertools.product(*spans)) if _count(spans) <= _WIDE else None
 
 
-def _spans(box: _Box, grid: tuple[int, ...]) -> list[range]:
+def _spans(box: Box, grid: tuple[int, ...]) -> list[range]:
     """On each axis, the cells of a grid that a box meets."""
     return [
         range(low // size, high // size + 1) for (low, high, _), size in zip(box, grid, strict=True)
@@ -296,18 +243,3 @@ def _overwrite(region: _Region, task: int, waits: dict[int, int]) -> None:
             waits.setdefault(reader, READ)
     region.writer = task
     region.readers = []
-
-
-def _box(t: Tensor) -> _Box:
-    """(lowest, highest, step) on each base axis."""
-    key = (id(t.coefs), t.shape)  # coefs are interned, so the id stands for them
-    steps = _steps.get(key)
-    if steps is None:
-        steps = _steps[key] = [
-            gcd(*[c for c, extent in zip(row, t.shape, strict=True) if extent > 1])
-            for row in t.coefs
-        ]
-    return tuple([(*ends, step) for ends, step in zip(t.bounds(), steps, strict=True)])
-
-
-_steps: dict[tuple[int, tuple[int, ...]], list[int]] = {}

@@ -11,15 +11,15 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 
+from nkisim.cost.dma import Transfer
+from nkisim.cost.tasks import Work
 from nkisim.ir.instruction import Engine
 from nkisim.machine import Machine
 from nkisim.machine.timing import Timing
 from nkisim.schedule.allocation import Pool, Residence, capacities
 from nkisim.schedule.dependences import Dependences
-from nkisim.schedule.dma import Transfer
 from nkisim.schedule.engines import ENGINES, MEMORIES, Job, assign_engines
 from nkisim.schedule.regions import ORDER, READ
-from nkisim.schedule.tasks import Work
 from nkisim.schedule.touches import Touches
 
 # Engines that may have to wait for a memory port. While one waits, it looks for another instruction

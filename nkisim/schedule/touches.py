@@ -8,9 +8,9 @@ from operator import itemgetter
 
 import numpy as np
 
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.cost.tasks import Memory, Work
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.memory import Space
-from nkisim.schedule.tasks import Memory, Work
 
 
 class Touches:
@@ -41,7 +41,7 @@ class Touches:
         counts: np.ndarray,
         reads: np.ndarray,
         numbers: np.ndarray,
-        parts: list[Tensor | None],
+        parts: list[AccessPattern | None],
     ) -> None:
         self.reads, self.parts = reads, parts
         self.starts = np.concatenate(([0], np.cumsum(counts)))
@@ -97,7 +97,7 @@ class Touches:
             numbers[own[np.searchsorted(self.task[own], at) :]] = new
         before, moved, reads = (np.array(column, np.int64) for column in zip(*moves, strict=True))
         touches = self.starts[before]
-        parts: list[Tensor | None] = []
+        parts: list[AccessPattern | None] = []
         begin = 0
         for end in touches.tolist():
             parts += self.parts[begin:end]

@@ -14,12 +14,12 @@ import pytest
 
 import nkisim
 from kernels.giou import nki_giou_kernel_strict
+from nkisim.cost.tasks import Task, Work
 from nkisim.report import whatif
 from nkisim.report.alike import sort_of
 from nkisim.report.whatif import Stretch, recosted
 from nkisim.schedule.engines import ENGINES
 from nkisim.schedule.scheduler import schedule
-from nkisim.schedule.tasks import Task, Work
 from validation import attention, layernorm, mamba, nkibench
 
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nkisim.cost.compute import Cost
+from nkisim.cost.tasks import Kind, Memory, Task, Work
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
-from nkisim.schedule.compute import Cost
 from nkisim.schedule.engines import ENGINES, assign_engines
-from nkisim.schedule.tasks import Kind, Memory, Task, Work
 
 VECTOR, SCALAR, GPSIMD = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD
 

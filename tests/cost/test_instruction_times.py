@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkisim
+from nkisim.cost import compute, dma
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Buffer, Space
 from nkisim.machine import GEN2, GEN3
 from nkisim.machine.timing import V2
-from nkisim.schedule import compute, dma
 from validation import dma as validation_dma
 
 F32 = np.dtype(np.float32)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import nkisim
 from nkibook import bench
+from nkisim.cost import dma
 from nkisim.runtime import profiling as model
-from nkisim.schedule import dma
 from validation import layernorm, mamba, matmul, nkibench, vector_add
 
 F4 = np.dtype(np.float32)

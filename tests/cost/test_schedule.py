@@ -14,15 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkisim
+from nkisim.cost.compute import Cost
+from nkisim.cost.parts import Patterns
+from nkisim.cost.tasks import Kind, Memory, Task, Work
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Buffer, Space
 from nkisim.machine.timing import V2
-from nkisim.schedule.compute import Cost
 from nkisim.schedule.dependences import Dependences
 from nkisim.schedule.engines import ENGINES
-from nkisim.schedule.regions import Patterns, Regions
-from nkisim.schedule.tasks import Kind, Memory, Task, Work
+from nkisim.schedule.regions import Regions
 from validation import convolution, layernorm, mamba, matmul, vector_add
 
 F32 = np.dtype(np.float32)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from nkisim.cost.tasks import Kind, Memory, Task, Work
 from nkisim.ir.memory import Space
 from nkisim.machine import GEN2, GEN3
 from nkisim.schedule.allocation import spill
-from nkisim.schedule.tasks import Kind, Memory, Task, Work
 from nkisim.schedule.touches import Touches
 
 ROOM = 64 * 1024  # bytes a partition

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import nkisim
+from nkisim.cost.storage import Storage
+from nkisim.cost.tasks import Work
 from nkisim.runtime.kernel import Kernel
-from nkisim.schedule.storage import Storage
-from nkisim.schedule.tasks import Work
 
 P = 128
 

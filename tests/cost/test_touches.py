@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nkisim.cost.tasks import Memory, Task, Work
 from nkisim.ir.memory import Space
 from nkisim.schedule.allocation import Residence
-from nkisim.schedule.tasks import Memory, Task, Work
 from nkisim.schedule.touches import Touches
 
 PARTS = [None, object(), object()]

@@ -10,9 +10,9 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 import nkisim
+from nkisim.cost import compute
 from nkisim.machine import GEN2, GEN3, GEN3_STATIC
 from nkisim.machine.timing import V3, V3_STATIC
-from nkisim.schedule import compute
 from validation import convolution, matmul, mlp, transpose, vector_add, wide_attention
 from validation.__main__ import errors, evaluate
 from validation.points_trn2 import POINTS, SOURCES

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import nkisim
-from nkisim.checking.ranges import RANGES
 from nkisim.errors import NkiWarning, RangeError
+from nkisim.numerics.ranges import RANGES
 
 
 def applied(body, value, mask=None):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import F32, cast_into
 from nkisim.ir.instruction import Engine, Instruction, flow_by_axis, opcode
 from nkisim.numerics import alu
@@ -18,7 +18,9 @@ from nkisim.numerics.ops.reduce import reducer
 
 def _operands(instr: Instruction, count: int) -> Callable:
     """`f(tiles)` that gives the first `count` operands after the data, numbers filled in."""
-    template = [None if isinstance(x, Tensor) else np.float32(x) for x in instr.ins[1 : 1 + count]]
+    template = [
+        None if isinstance(x, AccessPattern) else np.float32(x) for x in instr.ins[1 : 1 + count]
+    ]
 
     def fill(tiles: tuple[np.ndarray, ...]) -> list:
         rest = iter(tiles)
@@ -61,7 +63,8 @@ def _bits(instr: Instruction) -> Callable:
     steps = [(alu.ALU[name].fn, name, swap) for name, swap in instr.attrs["steps"]]
     kind = instr.ins[0].dtype
     template = [
-        None if isinstance(x, Tensor) else np.asarray(x).astype(kind)[()] for x in instr.ins[1:]
+        None if isinstance(x, AccessPattern) else np.asarray(x).astype(kind)[()]
+        for x in instr.ins[1:]
     ]
 
     def run(out: np.ndarray, data: np.ndarray, *tiles: np.ndarray) -> None:
@@ -127,8 +130,8 @@ def _affine(instr: Instruction) -> Callable:
     fn = operator(instr.attrs["op"])
     scale, bias = instr.ins[1], instr.ins[2]
     fill = _operands(instr, 2)
-    scaled = isinstance(scale, Tensor) or scale != 1.0
-    biased = isinstance(bias, Tensor) or bias != 0.0
+    scaled = isinstance(scale, AccessPattern) or scale != 1.0
+    biased = isinstance(bias, AccessPattern) or bias != 0.0
     identity = instr.attrs["op"] == "copy"
 
     def compute(out: np.ndarray, data: np.ndarray, *tiles: np.ndarray) -> np.ndarray:
@@ -168,7 +171,7 @@ def _sum_of_squares(instr: Instruction) -> Callable | None:
     data, scale, bias = instr.ins[:3]
     unread = instr.attrs.get("unread", ())
     what = instr.attrs["op"], instr.attrs["reduce_op"], data.ndim, len(instr.ins)
-    tiles = isinstance(scale, Tensor) or isinstance(bias, Tensor)
+    tiles = isinstance(scale, AccessPattern) or isinstance(bias, AccessPattern)
     plain = not tiles and (scale, bias) == (1.0, 0.0)
     if what != ("square", "add", 2, 3) or not plain or instr.where is not None:
         return None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import cast_into, compute_dtype, weak_scalar_dtype
 from nkisim.ir.instruction import Engine, Instruction, Missing, opcode
 from nkisim.numerics import alu
@@ -21,7 +21,7 @@ def _scalar(value: object) -> np.generic:
 
 def elementwise(instr: Instruction) -> Callable:
     """Operator `attrs["op"]` over tiles and scalars, in the order of `instr.ins`."""
-    fixed = [None if isinstance(x, Tensor) else _scalar(x) for x in instr.ins]
+    fixed = [None if isinstance(x, AccessPattern) else _scalar(x) for x in instr.ins]
     dtypes = tuple(x.dtype if s is None else s.dtype for x, s in zip(instr.ins, fixed, strict=True))
     fn = alu.bind(instr.attrs["op"], instr.outs[0].dtype, dtypes)
     scalars = [(at, s) for at, s in enumerate(fixed) if s is not None]
@@ -62,7 +62,7 @@ def _flow_select(instr: Instruction, missing: Missing) -> Missing:
 def _select(instr: Instruction) -> Callable:
     """condition ? x : y, on tiles; y may be a scalar. What is chosen keeps its bits."""
     x, y = instr.ins[1:]
-    number = None if isinstance(y, Tensor) else _scalar(y)
+    number = None if isinstance(y, AccessPattern) else _scalar(y)
     wide = compute_dtype(x.dtype, y.dtype if number is None else number.dtype)
 
     def run(out: np.ndarray, c: np.ndarray, a: np.ndarray, *b: np.ndarray) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nkisim.errors import index_error
-from nkisim.frontends.neuronxcc.tensors.index import IndexTensor
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.ir.access import AccessPattern, affine_values
 from nkisim.ir.dtypes import FLOATS, INTEGERS, cast_into
 from nkisim.ir.instruction import Engine, Instruction, Missing, opcode
 from nkisim.numerics import alu
@@ -25,7 +24,11 @@ class _Picker:
     """
 
     def __init__(
-        self, instr: Instruction, region: Tensor, shape: tuple[int, ...], where: np.ndarray | None
+        self,
+        instr: Instruction,
+        region: AccessPattern,
+        shape: tuple[int, ...],
+        where: np.ndarray | None,
     ) -> None:
         self.instr = instr
         self.region = region
@@ -35,8 +38,7 @@ class _Picker:
         self.skip = instr.attrs["skip"]
         self.extents = region.shape[len(self.walked) :]
         self.addends = [
-            IndexTensor(*part).values() if any(part[1]) else part[2]
-            for part in instr.attrs["affines"]
+            affine_values(*part) if any(part[1]) else part[2] for part in instr.attrs["affines"]
         ]
         # View axes that the region does not have count as one element there.
         self.walk_shape = tuple(n if d in self.walked else 1 for d, n in enumerate(shape))

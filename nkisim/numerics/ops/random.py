@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Engine, Instruction, flow_first, opcode
 from nkisim.numerics.ops.float32 import as_f32, write
 
@@ -27,7 +27,7 @@ def draw(state: np.ndarray, shape: tuple[int, ...], stream: int) -> np.ndarray:
 def _random_seed(instr: Instruction) -> Callable:
     """Set the state to (seed, 0)."""
     seed = instr.ins[0]
-    number = None if isinstance(seed, Tensor) else int(seed) & 0xFFFFFFFF
+    number = None if isinstance(seed, AccessPattern) else int(seed) & 0xFFFFFFFF
 
     def run(state: np.ndarray, *tiles: np.ndarray) -> None:
         value = int(tiles[0].reshape(-1)[0]) & 0xFFFFFFFF if number is None else number
@@ -52,7 +52,7 @@ def _dropout(instr: Instruction) -> Callable:
     """Outputs (data with zeros at random, state). The probability may differ by partition."""
     stream, where = instr.program, instr.where
     prob = instr.ins[1]
-    number = None if isinstance(prob, Tensor) else np.float32(prob)
+    number = None if isinstance(prob, AccessPattern) else np.float32(prob)
 
     def run(out: np.ndarray, state: np.ndarray, x: np.ndarray, *rest: np.ndarray) -> None:
         p = as_f32(rest[0]) if number is None else number

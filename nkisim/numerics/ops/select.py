@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nkisim.frontends.neuronxcc.tensors.index import Affine, IndexTensor
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.ir.access import AccessPattern, Affine, affine_values
 from nkisim.ir.dtypes import F32, cast_into
 from nkisim.ir.instruction import Engine, Instruction, Missing, flow_by_axis, opcode
 from nkisim.numerics import alu
@@ -21,7 +20,7 @@ def _dense(shape: tuple[int, ...], terms: tuple[Affine, ...]) -> np.ndarray:
     """Where every term is at least zero. Shared: causal masks repeat."""
     true = np.ones(shape, bool)
     for coefs, offset in terms:
-        true &= IndexTensor(shape, coefs, offset).values() >= 0
+        true &= affine_values(shape, coefs, offset) >= 0
     true.flags.writeable = False
     return true
 
@@ -61,7 +60,7 @@ def _iota(instr: Instruction) -> Callable:
     coefs, offset = instr.ins[0]
     shape = instr.outs[0].shape
     values = np.empty(shape, instr.outs[0].dtype)
-    wrapped = IndexTensor(shape, coefs, offset).values().astype(np.int32)
+    wrapped = affine_values(shape, coefs, offset).astype(np.int32)
     np.copyto(values, wrapped, casting="unsafe")
     return masked(instr, lambda out: np.copyto(out, values))
 
@@ -71,7 +70,7 @@ def _copy_predicated(instr: Instruction) -> Callable:
     """dst = src where the predicate is not zero; the last input is dst itself."""
     reverse, where = instr.attrs["reverse"], instr.where
     source = instr.ins[1]
-    number = None if isinstance(source, Tensor) else source
+    number = None if isinstance(source, AccessPattern) else source
 
     def run(dst: np.ndarray, pred: np.ndarray, *rest: np.ndarray) -> None:
         chosen = pred == 0 if reverse else pred != 0
@@ -115,7 +114,7 @@ def _range_select(instr: Instruction) -> Callable:
     first, second = (alu.ALU[name].fn for name in instr.attrs["comparisons"])
     low = np.float32(instr.attrs["value"])
     coefs, offset = instr.ins[3]
-    index = IndexTensor(instr.ins[0].shape, coefs, offset).values().astype(F32)
+    index = affine_values(instr.ins[0].shape, coefs, offset).astype(F32)
 
     def select(x: np.ndarray, bound0: np.ndarray, bound1: np.ndarray) -> np.ndarray:
         return np.where(first(index, bound0) & second(index, bound1), as_f32(x), low)
@@ -127,7 +126,7 @@ def _range_select(instr: Instruction) -> Callable:
 def _select_reduce(instr: Instruction) -> Callable:
     """on_true where the predicate is not zero, else on_false."""
     reverse = instr.attrs["reverse"]
-    number = None if isinstance(instr.ins[2], Tensor) else np.float32(instr.ins[2])
+    number = None if isinstance(instr.ins[2], AccessPattern) else np.float32(instr.ins[2])
 
     def select(pred: np.ndarray, on_true: np.ndarray, *on_false: np.ndarray) -> np.ndarray:
         chosen = pred == 0 if reverse else pred != 0

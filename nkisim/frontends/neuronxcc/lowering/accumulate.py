@@ -12,9 +12,10 @@ from nkisim.frontends.neuronxcc.lowering.elementwise import elementwise, operato
 from nkisim.frontends.neuronxcc.lowering.memory import declare, ndarray
 from nkisim.frontends.neuronxcc.lowering.movement import copy
 from nkisim.frontends.neuronxcc.lowering.operands import one_of, require_tile
-from nkisim.frontends.neuronxcc.tensors.index import Mask, as_int
+from nkisim.frontends.neuronxcc.tensors.index import Mask
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.dtypes import F32, INTEGERS, as_dtype
+from nkisim.ir.integers import as_int
 from nkisim.ir.memory import Space
 from nkisim.numerics import alu
 from nkisim.trace.tracer import current

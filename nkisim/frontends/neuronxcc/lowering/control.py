@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from nkisim.errors import ParameterError
-from nkisim.frontends.neuronxcc.tensors.index import as_int, fix_of_integers
 from nkisim.ir.grid import NeuronCores, SpmdDim
+from nkisim.ir.integers import as_int, fix_of_integers
 from nkisim.trace.tracer import current, tracing
 
 

@@ -22,11 +22,12 @@ from nkisim.frontends.neuronxcc.lowering.memory import ndarray
 from nkisim.frontends.neuronxcc.lowering.movement import copy
 from nkisim.frontends.neuronxcc.lowering.operands import require_tile
 from nkisim.frontends.neuronxcc.rules.compatibility import refuse
-from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, Mask, as_int
+from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, Mask
 from nkisim.frontends.neuronxcc.tensors.masks import not_a_mask, restriction
 from nkisim.frontends.neuronxcc.tensors.tensor import MaskedTensor, Tensor
 from nkisim.ir.dtypes import F32, FLOATS, as_dtype
 from nkisim.ir.instruction import Engine, Instruction
+from nkisim.ir.integers import as_int
 from nkisim.ir.memory import Space
 from nkisim.ir.restriction import Box
 from nkisim.machine import GEN2

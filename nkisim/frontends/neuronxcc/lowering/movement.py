@@ -23,13 +23,14 @@ from nkisim.frontends.neuronxcc.lowering.operands import (
     require_tensor,
     spread,
 )
-from nkisim.frontends.neuronxcc.tensors.index import Mask, as_int
+from nkisim.frontends.neuronxcc.tensors.index import Mask
 from nkisim.frontends.neuronxcc.tensors.indirect import IndirectTensor
 from nkisim.frontends.neuronxcc.tensors.masks import restriction
 from nkisim.frontends.neuronxcc.tensors.reshaping import once
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor, provide_operations
 from nkisim.ir.dtypes import INTEGERS, as_dtype
 from nkisim.ir.instruction import Engine
+from nkisim.ir.integers import as_int
 from nkisim.ir.memory import Space, check_shapes
 from nkisim.machine import GEN2
 from nkisim.trace.op_cache import remembered

@@ -11,10 +11,11 @@ from nkisim.frontends.neuronxcc.lowering.memory import ndarray
 from nkisim.frontends.neuronxcc.lowering.movement import copy
 from nkisim.frontends.neuronxcc.lowering.operands import lane_operand, narrow, require_tile, spread
 from nkisim.frontends.neuronxcc.rules.compatibility import drops_nothing
-from nkisim.frontends.neuronxcc.tensors.index import Mask, as_int
+from nkisim.frontends.neuronxcc.tensors.index import Mask
 from nkisim.frontends.neuronxcc.tensors.masks import restriction
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.dtypes import F32, FLOATS, INTEGERS, as_dtype
+from nkisim.ir.integers import as_int
 from nkisim.ir.memory import check_shapes
 from nkisim.trace.tracer import current
 

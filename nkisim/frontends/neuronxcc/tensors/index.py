@@ -8,33 +8,14 @@ pattern, which is what the hardware's address generators use and what NumPy can 
 from __future__ import annotations
 
 import functools
-import operator
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from nkisim.errors import ControlFlowError, IndexingError, ShapeError
+from nkisim.ir.access import affine_values
+from nkisim.ir.integers import as_int
 from nkisim.ir.restriction import Restriction
-
-
-def as_int(value: object) -> int | None:
-    """`value` as a Python int if it is an integer (of any NumPy type), else None."""
-    if type(value) is int:
-        return value
-    if isinstance(value, bool | np.bool_):
-        return None
-    try:
-        return int(operator.index(value))  # an exact int, also of a subclass
-    except TypeError:
-        return None
-
-
-def fix_of_integers(given: Iterable[object], fix: str) -> str:
-    """What to do where integers are wanted: `fix`, but with a float, which comes of `/` mostly."""
-    if any(isinstance(x, float | np.floating) for x in given):
-        return "divide with //, which gives an integer"
-    return fix
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -43,22 +24,6 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     if shapes.count(first) == len(shapes):
         return first
     return np.broadcast_shapes(*shapes)
-
-
-class Affine(NamedTuple):
-    """An operand that an instruction computes: `offset + sum(coefs[d] * i_d)` over the coordinates
-    `i` of its tiles."""
-
-    coefs: tuple[int, ...]
-    offset: int
-
-    def moved(self, by: int) -> Affine:
-        """The same from another offset."""
-        return Affine(self.coefs, self.offset + by)
-
-    def __repr__(self) -> str:
-        terms = [f"{c:+}*i{d}" for d, c in enumerate(self.coefs) if c]
-        return " ".join([str(self.offset), *terms])
 
 
 class IndexTensor:
@@ -101,12 +66,7 @@ class IndexTensor:
 
     def values(self) -> np.ndarray:
         """The index as a dense array of shape `shape`."""
-        out = np.full(self.shape, self.offset, dtype=np.int64)
-        for axis, (size, coef) in enumerate(zip(self.shape, self.coefs, strict=True)):
-            if coef:
-                line = np.arange(size, dtype=np.int64) * coef
-                out += line.reshape((-1,) + (1,) * (self.ndim - axis - 1))
-        return out
+        return affine_values(self.shape, self.coefs, self.offset)
 
     def expand(self, shape: tuple[int, ...]) -> IndexTensor:
         """The same index broadcast to `shape`."""

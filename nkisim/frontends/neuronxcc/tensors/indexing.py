@@ -13,17 +13,12 @@ from operator import add
 from typing import Any
 
 from nkisim.errors import IndexingError, OutOfBoundsError, ShapeError
-from nkisim.frontends.neuronxcc.tensors.index import (
-    IndexTensor,
-    Mask,
-    as_int,
-    broadcast_shapes,
-    fix_of_integers,
-)
+from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, Mask, broadcast_shapes
 from nkisim.frontends.neuronxcc.tensors.indirect import DynamicIndex, IndirectTensor, indirect_view
 from nkisim.frontends.neuronxcc.tensors.ranges import DynSlice
 from nkisim.frontends.neuronxcc.tensors.reshaping import as_tile
 from nkisim.ir.access import AccessPattern, Form
+from nkisim.ir.integers import as_int, fix_of_integers
 
 # What an index of one axis is but for where it starts: (size, step), or (shape, coefs) of an index
 # tensor; the size is None for an integer, which drops the axis. None stands for a new axis.

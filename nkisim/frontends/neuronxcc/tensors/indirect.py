@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from nkisim.errors import DTypeError, IndexingError, MemorySpaceError, ShapeError
-from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, as_int, broadcast_shapes
+from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, broadcast_shapes
 from nkisim.frontends.neuronxcc.tensors.ranges import DynSlice
 from nkisim.frontends.neuronxcc.tensors.reshaping import as_tile
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import BOOL, INTEGERS
+from nkisim.ir.integers import as_int
 from nkisim.ir.memory import Space
 
 

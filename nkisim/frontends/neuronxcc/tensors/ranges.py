@@ -6,7 +6,8 @@ import functools
 from typing import NamedTuple
 
 from nkisim.errors import IndexingError
-from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, as_int, fix_of_integers
+from nkisim.frontends.neuronxcc.tensors.index import IndexTensor
+from nkisim.ir.integers import as_int, fix_of_integers
 
 
 class DynSlice(NamedTuple):

@@ -22,7 +22,7 @@ from nkisim.errors import (
     ShapeError,
     locate,
 )
-from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, Mask, as_int, fix_of_integers
+from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, Mask
 from nkisim.frontends.neuronxcc.tensors.indexing import index, is_row
 from nkisim.frontends.neuronxcc.tensors.indirect import DynamicIndex, IndirectTensor
 from nkisim.frontends.neuronxcc.tensors.reshaping import (
@@ -35,6 +35,7 @@ from nkisim.frontends.neuronxcc.tensors.reshaping import (
 )
 from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.dtypes import as_dtype
+from nkisim.ir.integers import as_int, fix_of_integers
 from nkisim.ir.memory import Buffer
 
 

@@ -29,10 +29,12 @@ from nkisim.frontends.neuronxcc.nki.isa.constants import (
     nc_version,
     reduce_cmd,
 )
-from nkisim.frontends.neuronxcc.tensors.index import Affine, IndexTensor, Mask, as_int
+from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, Mask
 from nkisim.frontends.neuronxcc.tensors.masks import restriction
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import Affine
 from nkisim.ir.dtypes import FLOATS, as_dtype
+from nkisim.ir.integers import as_int
 from nkisim.ir.memory import Space, c_strides
 from nkisim.numerics import alu
 from nkisim.trace.op_cache import remembered

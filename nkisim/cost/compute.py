@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import F32, bfloat16, float16
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Space
@@ -59,7 +59,7 @@ class Operand(NamedTuple):
     stride: int  # bytes between neighbours on the innermost free axis; 0 when there is one element
 
 
-def operand(t: Tensor, space: Space) -> Operand:
+def operand(t: AccessPattern, space: Space) -> Operand:
     """A tile operand, in the memory that the compiler chose for it."""
     stride = 0
     for d in range(t.ndim - 1, 0, -1):

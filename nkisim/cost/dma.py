@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Instruction
 from nkisim.machine.timing import DmaTiming
 
@@ -51,7 +51,7 @@ def transfer(instr: Instruction, timing: DmaTiming) -> Transfer:
     out = instr.outs[0]
     if instr.opcode in _GATHERS:
         return _indirect(instr, timing)
-    sources = [x for x in instr.ins if isinstance(x, Tensor)]
+    sources = [x for x in instr.ins if isinstance(x, AccessPattern)]
     source = sources[-1]
     if instr.opcode == "dma_transpose":
         return _transpose(out, source, timing)
@@ -64,7 +64,7 @@ def transfer(instr: Instruction, timing: DmaTiming) -> Transfer:
     return moved._replace(engine_ns=2 * moved.engine_ns, hbm_bytes=2 * moved.hbm_bytes)
 
 
-def runs(out: Tensor, source: Tensor) -> tuple[int, int]:
+def runs(out: AccessPattern, source: AccessPattern) -> tuple[int, int]:
     """(elements of a descriptor, partitions on chip or 0)."""
     sides = [(t.strides, _partition_axis(t)) for t in (out, source)]
     partitions = 0
@@ -126,7 +126,7 @@ def swapped(instr: Instruction, columns: int, timing: DmaTiming) -> Transfer:
     return _time(out, source, rows * columns, rows, columns, item, timing)
 
 
-def _partition_axis(t: Tensor) -> int:
+def _partition_axis(t: AccessPattern) -> int:
     """The view axis that walks over partitions; -1 when none does."""
     if not t.space.on_chip:
         return -1
@@ -139,8 +139,8 @@ def _partition_axis(t: Tensor) -> int:
 
 
 def _time(
-    out: Tensor,
-    source: Tensor,
+    out: AccessPattern,
+    source: AccessPattern,
     size: int,
     run: float,
     partitions: int,
@@ -177,7 +177,7 @@ def _time(
     )
 
 
-def _transpose(out: Tensor, source: Tensor, timing: DmaTiming) -> Transfer:
+def _transpose(out: AccessPattern, source: AccessPattern, timing: DmaTiming) -> Transfer:
     nbytes = out.size * out.itemsize
     engines = min(timing.engines, max(1, out.shape[0]))
     row = prod(out.shape[1:]) * out.itemsize
@@ -198,7 +198,7 @@ def _transpose(out: Tensor, source: Tensor, timing: DmaTiming) -> Transfer:
 def _indirect(instr: Instruction, timing: DmaTiming) -> Transfer:
     """One descriptor an index: the elements that it picks are taken as contiguous. An index that is
     one number only says where a copy begins, which is cut in descriptors as others are."""
-    tiles = [x for x in instr.ins if isinstance(x, Tensor)]
+    tiles = [x for x in instr.ins if isinstance(x, AccessPattern)]
     out = region = instr.outs[0]
     if instr.opcode == "dma_gather":  # ins: what is picked from, and the indices
         region, moved, indices = tiles[0], out, tiles[1:]
@@ -227,7 +227,7 @@ def _indirect(instr: Instruction, timing: DmaTiming) -> Transfer:
     return found._replace(indirect=True)
 
 
-def _strides_of_view(region: Tensor, instr: Instruction, ndim: int) -> tuple[int, ...]:
+def _strides_of_view(region: AccessPattern, instr: Instruction, ndim: int) -> tuple[int, ...]:
     """How far apart in HBM neighbours on each axis of what is moved are, where indices are numbers
     and affine expressions added to them."""
     walked, affines = instr.attrs["walked"], instr.attrs["affines"]

@@ -12,13 +12,13 @@ from itertools import count, product
 
 import numpy as np
 
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.cost.tasks import Access, Memory, Task, Work
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Buffer, Placed, Space, c_strides
-from nkisim.schedule.tasks import Access, Memory, Task, Work
 
 # The parts that views of one kind may name, by their offsets: for each, the first view that did.
-_Parts = dict[tuple[int, ...], Tensor]
+_Parts = dict[tuple[int, ...], AccessPattern]
 
 # What views of one kind touch of tiles placed by hand, by where these are and by their offsets.
 _Slots = dict[tuple[int, tuple[int, ...]], Access]
@@ -127,7 +127,7 @@ class Storage:
         writes = list(map(self._operand, count(), i.outs))
         scalars = ()
         if len(i.tiles_in) < len(i.ins):
-            scalars = tuple([None if isinstance(x, Tensor) else x for x in i.ins])
+            scalars = tuple([None if isinstance(x, AccessPattern) else x for x in i.ins])
         # Operands are kept, so they may be told apart by identity, which is quick.
         operands = (*map(id, reads), None, *map(id, writes))
         masked: bool | bytes = i.where is not None
@@ -159,7 +159,7 @@ class Storage:
         if placed:
             self._place(placed.values())
 
-    def _operand(self, at: int, t: Tensor) -> _Operand:
+    def _operand(self, at: int, t: AccessPattern) -> _Operand:
         b = t.buffer
         key = at, t.form, t.dtype, b.kind, b.number in self._walked
         if b.placed:
@@ -169,7 +169,7 @@ class Storage:
             found = self._operands[key] = self._new_operand(at, t)
         return found
 
-    def _new_operand(self, at: int, t: Tensor) -> _Operand:
+    def _new_operand(self, at: int, t: AccessPattern) -> _Operand:
         b, blocks = t.buffer, 0
         if not b.space.on_chip:
             memory = Memory(b.space)
@@ -182,7 +182,7 @@ class Storage:
         parts, slots = self._parts.setdefault(key, ({}, {}))
         return at, parts, memory, blocks, slots if b.placed else None
 
-    def _accesses(self, tiles: tuple[Tensor, ...], operands: list[_Operand]) -> list[Access]:
+    def _accesses(self, tiles: tuple[AccessPattern, ...], operands: list[_Operand]) -> list[Access]:
         """What the operands of an instruction touch."""
         known, numbers, places = self.work.memory, self._tiles, self._placing_of
         found = []
@@ -243,7 +243,7 @@ class Storage:
         self.work.memory[new] = self.work.memory[number]
         return new
 
-    def whole_tile(self, t: Tensor) -> bool:
+    def whole_tile(self, t: AccessPattern) -> bool:
         """Whether a view of a tile on chip is all of it, in order."""
         b = t.buffer
         if b.number in self._walked:
@@ -288,11 +288,11 @@ class Storage:
             self._placing_of[id(b.placed)] = found
         return found
 
-    def alone(self, t: Tensor) -> bool:
+    def alone(self, t: AccessPattern) -> bool:
         """Whether a tile shares no memory with others that the kernel places."""
         return not t.buffer.placed or self._slot(t, {})[1] is not None
 
-    def _slot(self, t: Tensor, parts: _Parts) -> Access:
+    def _slot(self, t: AccessPattern, parts: _Parts) -> Access:
         """The memory behind a tile placed by hand, and which part of it `t` is."""
         b = t.buffer
         blocks = b.par_axis
@@ -309,7 +309,7 @@ class Storage:
             part = parts[inside] = _in_first_tile(t, blocks)
         return number, part
 
-    def _found_slot(self, t: Tensor) -> tuple[int, bool]:
+    def _found_slot(self, t: AccessPattern) -> tuple[int, bool]:
         """The memory behind the tiles placed by hand that a view touches, and whether it is all
         that these are in, without others."""
         b = t.buffer
@@ -340,20 +340,20 @@ def _is_special(i: Instruction) -> bool:
     return any(t.buffer.place is not None or _walks_blocks(t) for t in i.outs + i.tiles_in)
 
 
-def _walks_blocks(t: Tensor) -> bool:
+def _walks_blocks(t: AccessPattern) -> bool:
     """Whether a view goes over several tiles of a tensor on chip."""
     b = t.buffer
     return b.space.on_chip and any(map(any, t.coefs[: b.par_axis]))
 
 
-def _in_first_tile(t: Tensor, blocks: int) -> Tensor:
+def _in_first_tile(t: AccessPattern, blocks: int) -> AccessPattern:
     """The same part of the first tile of a tensor with so many block axes."""
     if not any(t.offsets[:blocks]):
         return t
     return t.moved(t.buffer, (0,) * blocks + t.offsets[blocks:])
 
 
-def _blocks_of(t: Tensor, blocks: tuple[int, ...], first: tuple[int, ...]) -> list[tuple]:
+def _blocks_of(t: AccessPattern, blocks: tuple[int, ...], first: tuple[int, ...]) -> list[tuple]:
     """The block indices that a view touches: mostly one."""
     rows = t.coefs[: len(blocks)]
     if not any(any(row) for row in rows):

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
-from nkisim.ir.access import AccessPattern as Tensor
+from nkisim.cost.compute import Cost
+from nkisim.cost.dma import Transfer
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Space
-from nkisim.schedule.compute import Cost
-from nkisim.schedule.dma import Transfer
-
-if TYPE_CHECKING:
-    from nkisim.schedule.allocation import Residence
 
 # For each engine that may run a task, what it costs there.
 Costs = tuple[tuple[Engine, Cost], ...]
 
 # What a task touches: memory by number, and which part of it; None for all of it. The part is a
 # view of any memory of that kind, the same one whenever it is the same part.
-Access = tuple[int, Tensor | None]
+Access = tuple[int, AccessPattern | None]
 
 
 @dataclass(slots=True, frozen=True)
@@ -115,13 +112,14 @@ class Task:
 class Work:
     """The tasks of one NeuronCore, in program order.
 
-    Memory goes by number: an HBM tensor, or one tile on chip (see `nkisim.schedule.storage`).
+    Memory goes by number: an HBM tensor, or one tile on chip (see `nkisim.cost.storage`).
 
     Attributes:
         tasks: the tasks.
         memory: number -> what it is.
         choices: what the compiler was assumed to do, in words -> how often.
-        residence: which tiles are on chip when, where that was looked up for all tasks; else None.
+        residence: which tiles are on chip when (nkisim.schedule.allocation.Residence), where that
+            was looked up for all tasks; else None.
         kept: tiles that later iterations use in place of their own.
         rows: rows that are kept when they were loaded, and broadcast anew by those who read them.
         reloaded: tiles that were stored to make room, and loaded again.
@@ -130,7 +128,7 @@ class Work:
     tasks: list[Task] = field(default_factory=list)
     memory: dict[int, Memory] = field(default_factory=dict)
     choices: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    residence: Residence | None = None
+    residence: Any = None
     kept: set[int] = field(default_factory=set)
     rows: set[int] = field(default_factory=set)
     reloaded: set[int] = field(default_factory=set)

@@ -1,0 +1,79 @@
+"""The parts of memory that tasks touch: as boxes, and whether two of them meet.
+
+Two parts conflict when their bounding boxes meet, unless both step through memory so that they
+never hit the same element.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from nkisim.ir.access import AccessPattern
+
+Box = tuple[tuple[int, int, int], ...]
+
+
+class Patterns:
+    """What is known about the parts of memory that tasks touch.
+
+    A part is told apart by identity: views of the same part are given as one (see
+    `nkisim.cost.tasks.Access`), so what is found out about it serves all tiles that a loop
+    makes.
+    So does what the next part meets in a sequence of them: `history` numbers the sequences, from 0
+    for none, and `steps` holds, for a sequence and the next part, what that one meets.
+    """
+
+    def __init__(self) -> None:
+        self._boxes: dict[AccessPattern, Box] = {}
+        self._meet: dict[tuple, bool] = {}
+        self.history = 0
+        self.steps: dict[tuple, tuple] = {}
+
+    def box(self, t: AccessPattern) -> Box:
+        """(lowest, highest, step) of a part on each base axis."""
+        found = self._boxes.get(t)
+        if found is None:
+            found = self._boxes[t] = _box(t)
+        return found
+
+    def meet(self, a: AccessPattern | None, b: AccessPattern | None) -> bool:
+        """Whether two parts of one memory may have an element in common."""
+        found = self._meet.get((a, b))
+        if found is None:
+            found = self._meet[a, b] = self.overlap(a, b) is not None
+        return found
+
+    def overlap(self, a: AccessPattern | None, b: AccessPattern | None) -> tuple[bool, bool] | None:
+        """How two parts of one memory lie: whether `a` surely names every element that `b` does,
+        and the other way round; None when they have no element in common."""
+        if a is None or b is None or a.base_shape != b.base_shape:
+            return a is None, b is None
+        over = under = True
+        boxes = zip(self.box(a), self.box(b), strict=True)
+        for (a_low, a_high, a_step), (b_low, b_high, b_step) in boxes:
+            if a_high < b_low or b_high < a_low:
+                return None
+            if a_step != 1 != b_step:
+                step = gcd(a_step, b_step)
+                if step > 1 and (a_low - b_low) % step:
+                    return None
+            if a_low > b_low or b_high > a_high or a_step > 1:
+                over = False
+            if b_low > a_low or a_high > b_high or b_step > 1:
+                under = False
+        return over, under
+
+
+def _box(t: AccessPattern) -> Box:
+    """(lowest, highest, step) on each base axis."""
+    key = (id(t.coefs), t.shape)  # coefs are interned, so the id stands for them
+    steps = _steps.get(key)
+    if steps is None:
+        steps = _steps[key] = [
+            gcd(*[c for c, extent in zip(row, t.shape, strict=True) if extent > 1])
+            for row in t.coefs
+        ]
+    return tuple([(*ends, step) for ends, step in zip(t.bounds(), steps, strict=True)])
+
+
+_steps: dict[tuple[int, tuple[int, ...]], list[int]] = {}
