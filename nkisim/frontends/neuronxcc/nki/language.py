@@ -91,19 +91,6 @@ def gemm_stationary_grid():
 globals().update(FUNCTIONS)
 
 
-class _Limits(type):
-    """Attributes that are looked up in the table of the NeuronCore generation."""
-
-    def __getattr__(cls, name: str) -> int:
-        if name not in _LIMITS:
-            message = f"type object 'tile_size' has no attribute {name!r}"
-            raise AttributeError(message, name=name, obj=cls)
-        return getattr(machine_now(), _LIMITS[name])
-
-    def __dir__(cls) -> list[str]:
-        return [*super().__dir__(), *_LIMITS]
-
-
 _LIMITS = {
     "pmax": "partitions",
     "psum_fmax": "psum_fmax",
@@ -114,6 +101,17 @@ _LIMITS = {
     "sbuf_min_align": "sbuf_min_align",
     "psum_min_align": "psum_min_align",
 }
+
+
+class _Limits(type):
+    """Attributes that are looked up in the table of the NeuronCore generation."""
+
+    def __dir__(cls) -> list[str]:
+        return [*super().__dir__(), *_LIMITS]
+
+
+for _name, _field in _LIMITS.items():
+    setattr(_Limits, _name, property(lambda cls, field=_field: getattr(machine_now(), field)))
 
 
 class tile_size(metaclass=_Limits):
