@@ -72,7 +72,7 @@ def loop_reduce(
                 fix="drop dtype=, or declare the destination with this type",
             )
         if x.shape == target.shape and current().checker.untouched(target):
-            current().emit("tensor_copy", (target,), (x,), mask=mask, accumulate=True)
+            current().emit("tensor_copy", (target,), (x,), mask=mask, accumulate=True, op=name)
         else:
             elementwise(name, target, x, out=target, mask=mask)
 

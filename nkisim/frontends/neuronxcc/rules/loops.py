@@ -1,13 +1,13 @@
-"""Iterations of affine_range run in any order, or at once: none may need another's result.
+"""What iterations of affine_range may share (`RULE`): they run in any order, or at once.
 
 The check keeps, for each element of a tensor that such a loop writes and that was made outside of
-it, the iteration that wrote it last, in program order and once more in reverse.
+it, an iteration that wrote it, in program order and once more in reverse: the last one, or the
+first one of those that accumulate in it.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
 from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,11 +24,21 @@ from nkisim.ir.views import view_of
 if TYPE_CHECKING:
     from nkisim.ir.trace import Trace
 
-# Operators whose order of application does not matter: `t op= x` may be done in any order.
-_ASSOCIATIVE = frozenset(
-    {"add", "multiply", "maximum", "minimum", "logical_and", "logical_or", "logical_xor"}
-    | {"bitwise_and", "bitwise_or", "bitwise_xor"}
+RULE = (
+    "iterations of affine_range may run in any order, or at once: none reads or writes what "
+    "another one writes. One exception: all of them may apply one operator (a matmul, +=, *=, "
+    "maximum) to a tile that is made before the loop and read behind it"
 )
+
+# Operators whose order of application does not matter: `t op= x` may be done in any order. An
+# accumulation is told by its number here; 0 is none.
+_OPERATORS = {"add": 1, "multiply": 2, "maximum": 3, "minimum": 4} | {
+    f"{kind}_{gate}": number
+    for number, (kind, gate) in enumerate(
+        itertools.product(("logical", "bitwise"), ("and", "or", "xor")), start=5
+    )
+}
+_KINDS = len(_OPERATORS) + 1
 
 # An instruction, the part of a tensor that it uses, and whether it writes it.
 Use = tuple[Instruction, Tensor, bool]
@@ -103,7 +113,7 @@ def _clash(
     if not uses or _are_apart([t for _, t, _ in uses]):
         return None
     accumulates = [_accumulates(i, t) for i, t, _ in uses]
-    if all(accumulates):  # in any order
+    if accumulates[0] and len(set(accumulates)) == 1:  # in any order
         return None
     if all([i.where_of(t) is None for i, t, _ in uses]):
         pattern = _pattern(buffer, uses, accumulates, affine)
@@ -132,30 +142,33 @@ def _are_apart(tensors: list[Tensor]) -> bool:
 def _first_clash(
     buffer: Buffer, uses: list[Use], affine: set[int], order: str, adds_up: bool = True
 ) -> LoopError | None:
-    owner = np.full(buffer.size, -1, np.int32)  # 2 * writing instruction's path + accumulates
+    # _KINDS * the writing instruction's path + how it accumulates
+    owner = np.full(buffer.size, -1, np.int32)
     paths: dict[Path, int] = {}
     known: list[tuple[Path, Instruction]] = []
     for instr, tensor, writes in uses:
         if 0 in tensor.shape:
             continue
-        accumulates = adds_up and _accumulates(instr, tensor)
+        accumulates = _accumulates(instr, tensor) if adds_up else 0
         number = paths.setdefault(instr.loops, len(known))
         if number == len(known):
             known.append((instr.loops, instr))
-        mine = 2 * number + accumulates
+        mine = _KINDS * number + accumulates
+        kept = None  # the elements to which another iteration has added
         view, where = view_of(owner, tensor), instr.where_of(tensor)
         first = int(view.flat[0])
         seen = {first}
         if not (view == first).all():  # by np.unique, numpy.ma would be imported: some 40 ms
             seen = set((np.flatnonzero(np.bincount(view.reshape(-1) + 1)) - 1).tolist())
         for other in seen - {-1, mine}:
-            if accumulates and other & 1:
-                continue
-            path, writer = known[other // 2]
+            path, writer = known[other // _KINDS]
             level = _parted(path, instr.loops, affine)
             if level is None or level < len(buffer.loops):
                 continue
             hit = view == other
+            if accumulates and other % _KINDS == accumulates:
+                kept = hit if kept is None else kept | hit
+                continue
             if where is not None:
                 hit &= where
             if hit.any():
@@ -163,10 +176,9 @@ def _first_clash(
                 place = list(tensor.coordinates(index))
                 return _error(instr, tensor, writes, writer, path, level, place, order)
         if writes:
-            if where is None:
-                view[...] = mine
-            else:
-                np.copyto(view, mine, where=where)
+            if kept is not None:
+                where = ~kept if where is None else where & ~kept
+            np.copyto(view, mine, where=True if where is None else where)
     return None
 
 
@@ -178,7 +190,8 @@ class _Pattern(NamedTuple):
         paths: for each iteration that uses it, a number for the loops that the tensor was made in,
             and the loops inside of these.
         affine: which of the inner loops are affine.
-        uses: in program order, the part; whether it is written; and 2 * path + accumulates.
+        uses: in program order, the part; whether it is written; and _KINDS * path + how it
+            accumulates.
     """
 
     shape: tuple[int, ...]
@@ -187,9 +200,7 @@ class _Pattern(NamedTuple):
     uses: tuple[tuple[Part, bool, int], ...]
 
 
-def _pattern(
-    buffer: Buffer, uses: list[Use], accumulates: list[bool], affine: set[int]
-) -> _Pattern:
+def _pattern(buffer: Buffer, uses: list[Use], accumulates: list[int], affine: set[int]) -> _Pattern:
     depth = len(buffer.loops)
     scopes: dict[Path, int] = {}
     loops: dict[int, int] = {}
@@ -202,7 +213,7 @@ def _pattern(
             outer, inner = instr.loops[:depth], instr.loops[depth:]
             renamed = tuple([(loops.setdefault(n, len(loops)), i) for n, i in inner])
             paths.append((scopes.setdefault(outer, len(scopes)), renamed))
-        parts.append(((t.form, t.offsets), writes, 2 * number + adds))
+        parts.append(((t.form, t.offsets), writes, _KINDS * number + adds))
     local = frozenset([new for n, new in loops.items() if n in affine])
     return _Pattern(buffer.shape, tuple(paths), local, tuple(parts))
 
@@ -217,27 +228,26 @@ def _do_not_clash(pattern: _Pattern) -> bool:
     used = list(itertools.chain.from_iterable(places))
     if len(set(used)) == len(used):
         return True
-    writer: dict[int, int] = {}  # of each cell: 2 * path + accumulates
-    readers: dict[int, set[int]] = defaultdict(set)  # since the cell was written
 
-    def clash(a: int, b: int) -> bool:
-        if a == b or a & b & 1:
+    def share(a: int, b: int) -> bool:
+        """Whether two uses are in different iterations of an affine loop."""
+        if a == b:
             return False
-        (scope, path), (other_scope, other_path) = pattern.paths[a >> 1], pattern.paths[b >> 1]
-        return scope == other_scope and _parted(path, other_path, pattern.affine) is not None
+        mine, theirs = pattern.paths[a // _KINDS], pattern.paths[b // _KINDS]
+        return mine[0] == theirs[0] and _parted(mine[1], theirs[1], pattern.affine) is not None
 
-    for (_, writes, mine), place in zip(pattern.uses, places, strict=True):
-        before = {writer[cell] for cell in place if cell in writer}
-        if writes:
-            for cell in place:
-                writer[cell] = mine
-                if cell in readers:
-                    before |= readers.pop(cell)
-        else:
-            for cell in place:
-                readers[cell].add(mine)
-        if any([clash(other, mine) for other in before]):
-            return False
+    in_order = [(writes, m, at) for (_, writes, m), at in zip(pattern.uses, places, strict=True)]
+    for uses in (in_order, reversed(in_order)):
+        writer: dict[int, int] = {}  # of each cell: _KINDS * path + how it accumulates
+        for writes, mine, place in uses:
+            kept: set[int] = set()  # those that another iteration wrote, and this one adds to it
+            for other in {writer[cell] for cell in place if cell in writer}:
+                if share(other, mine):
+                    if mine % _KINDS != other % _KINDS or not mine % _KINDS:
+                        return False
+                    kept.add(other)
+            if writes:
+                writer.update({cell: mine for cell in place if writer.get(cell) not in kept})
     return True
 
 
@@ -249,16 +259,16 @@ def _parted(a: Path, b: Path, affine: Set[int]) -> int | None:
     return None
 
 
-def _accumulates(instr: Instruction, tensor: Tensor) -> bool:
-    """Whether `tensor` is the accumulator of an update that may be done in any order."""
-    if instr.attrs.get("accumulate") or instr.opcode == "dma_accumulate":
-        return any([tensor.same_elements(t) for t in instr.outs])
-    return (
-        instr.attrs.get("op") in _ASSOCIATIVE
-        and instr.spec.elementwise
-        and tensor.same_elements(instr.outs[0])
-        and any(tensor.same_elements(t) for t in instr.tiles_in)
-    )
+def _accumulates(instr: Instruction, tensor: Tensor) -> int:
+    """The operator of an update that may be done in any order, if `tensor` is its accumulator;
+    else 0. `acc = acc + acc` is none."""
+    attrs = instr.attrs
+    if not any([tensor.same_elements(t) for t in instr.outs]):
+        return 0
+    if attrs.get("accumulate") or instr.opcode == "dma_accumulate":
+        return _OPERATORS.get(attrs.get("reduce_op", attrs.get("op")), _OPERATORS["add"])
+    times = sum([tensor.same_elements(t) for t in instr.tiles_in])
+    return _OPERATORS.get(attrs.get("op"), 0) if times == 1 and instr.spec.elementwise else 0
 
 
 def _error(
@@ -278,8 +288,7 @@ def _error(
         return LoopError(
             f"iterations {theirs} and {mine} of an nl.affine_range loop both write {where}; the "
             f"other write is{at}",
-            rule="iterations of affine_range may run at once: each writes elements of its own, "
-            "unless they add up (a matmul or += into one accumulator)",
+            rule=RULE,
             fix="index the destination with the loop index, or loop with nl.sequential_range",
             code="err_unexpected_output_dependencies",
             location=instr.location,
@@ -288,7 +297,7 @@ def _error(
     return LoopError(
         f"{instr.label} in iteration {mine} of an nl.affine_range loop reads {where}, which "
         f"iteration {theirs} {then}{at}",
-        rule="iterations of affine_range may run in any order: none reads what another writes",
+        rule=RULE,
         fix="loop with nl.sequential_range, where each iteration sees what the ones before it "
         "wrote",
         code="err_unexpected_output_dependencies",
