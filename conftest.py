@@ -34,6 +34,14 @@ def pytest_collect_file():
     return collectors
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--neuron",
+        choices=("numpy", "torch", "jax"),
+        help="run the tests marked `neuron`, with arrays of this framework, on a Neuron device",
+    )
+
+
 def pytest_configure() -> None:
     """Refuse to test another copy of the package than the checkout's."""
     for name in ("kernels", "nkibook", "nkisim"):
@@ -45,16 +53,13 @@ def pytest_configure() -> None:
             )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what is marked `neuron` on a machine without a Neuron device, and notebooks that need a
-    compiler or torch_xla on a machine without."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what is marked `neuron` unless --neuron is given, and notebooks that need a compiler, a
+    framework or the simulator on a machine without."""
     stored = {f"{Path(p).name}.ipynb": n for p, n in stored_results.stored_pages(ROOT).items()}
+    skip = pytest.mark.skip(reason="runs on a Neuron instance: make test-neuron")
     for item in items:
         if need := stored.get(item.path.name):
             item.add_marker(pytest.mark.skip(reason=f"needs: {need}"))
-    if any(Path("/dev").glob("neuron[0-9]*")):
-        return
-    skip = pytest.mark.skip(reason="needs a Neuron device (/dev/neuron0)")
-    for item in items:
-        if item.get_closest_marker("neuron"):
+        if item.get_closest_marker("neuron") and not config.getoption("--neuron"):
             item.add_marker(skip)

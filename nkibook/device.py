@@ -55,6 +55,28 @@ def cores_per_launch() -> int:
     return 1 if instance() in ("inf2", "trn1", "trn1n", "") else 2
 
 
+def on_device(op: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Call an operator on PyTorch's XLA device with tensors from the CPU, and fetch its result.
+
+    Args:
+        op: a kernel, or any function of tensors.
+        *args, **options: its arguments; tensors among `args` are moved to the device. Autograd
+            goes through: gradients of tensors on the CPU arrive on the CPU.
+
+    Returns:
+        What `op` returns, with its tensors on the CPU; of several a tuple.
+    """
+    import torch
+    import torch_xla
+
+    device = torch_xla.device()
+    moved = [a.to(device) if isinstance(a, torch.Tensor) else a for a in args]
+    result = op(*moved, **options)
+    if isinstance(result, tuple | list):
+        return tuple(r.cpu() for r in result)
+    return result.cpu()
+
+
 def measure(
     kernel: Callable[..., Any],
     *args: Any,

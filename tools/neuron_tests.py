@@ -18,7 +18,9 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import stored_results
@@ -107,6 +109,29 @@ def run_notebook(path: Path, environment: dict[str, str] | None = None) -> Resul
     return Result(path.stem, "", counts.get("passed", 0), failed, total, left_out, output, seconds)
 
 
+def frameworks() -> list[str]:
+    """The frameworks that are installed."""
+    there = {"torch": "torch_xla", "jax": "jax"}
+    return [name for name, module in there.items() if find_spec(module) is not None]
+
+
+def run_tests(
+    framework: str, environment: dict[str, str] | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run the tests marked `neuron` with arrays of a framework, in a process of their own.
+
+    Args:
+        framework: "numpy", "torch" or "jax".
+        environment: of the process; this one's by default.
+        **options: further ones of subprocess.run.
+    """
+    command = [sys.executable, "-m", "pytest", "-q", "--neuron", framework, "-m", "neuron"]
+    command += ["-k", framework, "-p", "no:xdist", "-o", "addopts=--import-mode=importlib -rfE"]
+    return subprocess.run(
+        [*command, "tests/neuron"], cwd=ROOT, env=environment, text=True, **options
+    )
+
+
 def not_here(path: Path) -> Result | None:
     """The result of a notebook that needs what is not there; None when it can run."""
     need = stored_results.stored_pages(ROOT).get(f"notebooks/{path.stem}")
@@ -131,10 +156,9 @@ def main() -> int:
         return 2
     print(f"Neuron SDK: neuronxcc {kernels.backend_version}")
     failed = False
-    if not asked:
-        print("==> tests marked neuron", flush=True)
-        command = [sys.executable, "-m", "pytest", "--neuron", "-m", "neuron", "-o", "addopts=-ra"]
-        failed = subprocess.run([*command, "-p", "no:xdist", "tests/neuron"], cwd=ROOT).returncode
+    for framework in () if asked else ("numpy", *frameworks()):
+        print(f"==> tests marked neuron, {framework}", flush=True)
+        failed |= run_tests(framework).returncode != 0
     results = []
     for path in asked or sorted((ROOT / "notebooks").glob("*.ipynb")):
         result = not_here(path) or run_notebook(path)

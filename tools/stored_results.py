@@ -22,6 +22,7 @@ COMPILER = "C++ compiler"
 TORCH_XLA = "torch_xla"
 JAX = "JAX"
 SIMULATOR = "simulator"
+ONE_PROCESS = "process that PyTorch and JAX share"
 NEEDS = {
     COMPILER: ("notebooks/giou_cpp", "notebooks/rmsnorm_ffi"),
     TORCH_XLA: (
@@ -46,6 +47,11 @@ NEEDS = {
         "notebooks/giou_optimisation",
         "notebooks/rmsnorm_optimisation",
     ),
+    # On an instance a process has the NeuronCores once, so it runs one of the two.
+    ONE_PROCESS: (
+        "notebooks/custom_call",
+        "notebooks/training",
+    ),
 }
 
 
@@ -58,6 +64,7 @@ def missing() -> tuple[str, ...]:
         TORCH_XLA: find_spec("torch_xla") is not None,
         JAX: find_spec("jax") is not None,
         SIMULATOR: kernels.backend == "nkisim",
+        ONE_PROCESS: kernels.backend == "nkisim",
     }
     return tuple(need for need in NEEDS if not found[need])
 

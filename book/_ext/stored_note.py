@@ -24,6 +24,8 @@ REMEDIES = {
     "build again.",
     "torch_xla": "To run them, build on Linux on x86_64: torch_xla has wheels for nothing else.",
     "JAX": "To run them, install it (`make env` does), and build again.",
+    "process that PyTorch and JAX share": "With the Neuron SDK, a process runs one of them. To run "
+    "them, set NKI_BACKEND=nkisim, and build again.",
     "simulator": "The Neuron SDK was there. To run them, set NKI_BACKEND=nkisim, and build again.",
 }
 

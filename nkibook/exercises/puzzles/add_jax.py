@@ -15,7 +15,13 @@ def add_to_each(batch, b):
     return batch + b
 
 
-@exercise(((8, 6), (8, 6)), ((12, 5), (12, 5)), lines=1, grid=lambda a, b: a.shape[0] // 4)
+@exercise(
+    ((8, 6), (8, 6)),
+    ((12, 5), (12, 5)),
+    lines=1,
+    grid=lambda a, b: a.shape[0] // 4,
+    breaks="program_id(0) * 2",
+)
 def add_rows(a, b):
     # Launched as add_rows[rows / 4].
     return a + b

@@ -56,6 +56,19 @@ def take_documented(module: str, namespace: dict) -> None:
                 continue
 
 
+# What the documentation calls undefined, without an error that names it. Other misuse breaks a
+# documented constraint of an instruction, which the SDK checks while it traces.
+_RUNS = (
+    "AccumulationError",
+    "CounterError",
+    "LoopError",
+    "PlacementError",
+    "RaceError",
+    "RangeError",
+    "UninitializedReadError",
+)
+
+
 class WouldRun(BaseException):
     """A kernel that the simulator refuses and the SDK's compiler is not known to refuse: on a
     device it would run, with undefined results. Not an Exception, so that no cell expects it."""
@@ -74,10 +87,10 @@ def as_on_a_device(launch):
         try:
             result = launch()
         except KernelError as error:
-            if error.code is None:
+            if error.code is None and type(error).__name__ in _RUNS:
                 _write_down(refused=str(error))
                 raise WouldRun(str(error)) from None
-            message = f"{error.code} at {error.location}"
+            message = f"{error.code or 'refused'} at {error.location}"
         else:
             message = None
     for warning in caught:

@@ -10,7 +10,10 @@ simulator. (The library's version is pinned; another one without these symbols i
 from __future__ import annotations
 
 import ctypes
+import functools
+import hashlib
 import math
+import re
 import struct
 import sys
 import traceback
@@ -20,7 +23,7 @@ import torch_xla
 from stand_in_nkisim.runtime.frameworks import torch as bridge
 from stand_in_nkisim.runtime.frameworks.programs import find_program
 
-TARGET = b"AwsNeuronCustomNativeKernel"
+TARGET = "AwsNeuronCustomNativeKernel"
 _PLATFORM = b"Host"
 _WITH_CONFIG = 3  # xla/service/hlo.proto: API_VERSION_STATUS_RETURNING_UNIFIED
 _REGISTRY = "_ZN3xla24CustomCallTargetRegistry6GlobalEv"
@@ -120,26 +123,44 @@ def _run(out, inputs, opaque, length, status) -> None:
         os._exit(70)
 
 
-_original = torch_xla._XLAC._xla_custom_call
+_original_call = torch_xla._XLAC._xla_custom_call
+_original_text = torch_xla._XLAC._get_xla_tensors_hlo
+_registered: set[str] = set()
 
 
 def _custom_call(tensors, target, shapes, dtypes, effect, config, version, attributes):
-    return _original(tensors, target, shapes, dtypes, effect, config, _WITH_CONFIG, attributes)
+    # torch_xla finds compiled graphs by the calls' targets and not by their configs, so that two
+    # kernels for the same shapes would be one. Each gets a target of its own, which HLO text hides.
+    own = f"{target}.{hashlib.sha256(config.encode()).hexdigest()[:16]}"
+    if own not in _registered:
+        _register(own)
+    return _original_call(tensors, own, shapes, dtypes, effect, config, _WITH_CONFIG, attributes)
 
 
-def _register() -> None:
+def _hlo(*args):
+    return re.sub(rf"({TARGET})\.[0-9a-f]{{16}}", r"\1", _original_text(*args))
+
+
+@functools.cache
+def _functions():
     path = sys.modules["_XLAC"].__file__
     registry, register = (_loaded_at(path) + at for at in _offsets(path, _REGISTRY, _REGISTER))
-    target, platform = _String.of(TARGET), _String.of(_PLATFORM)
     string = ctypes.POINTER(_String)
-    of_registry = ctypes.CFUNCTYPE(ctypes.c_void_p)(registry)
     of_register = ctypes.CFUNCTYPE(None, ctypes.c_void_p, string, ctypes.c_void_p, string)(register)
+    return ctypes.CFUNCTYPE(ctypes.c_void_p)(registry)(), of_register
+
+
+def _register(name: str) -> None:
+    """Tell XLA which function a target is."""
+    registry, register = _functions()
+    target, platform = _String.of(name.encode()), _String.of(_PLATFORM)
     function = ctypes.cast(_run, ctypes.c_void_p)
-    of_register(of_registry(), ctypes.byref(target), function, ctypes.byref(platform))
+    register(registry, ctypes.byref(target), function, ctypes.byref(platform))
+    _registered.add(name)
 
 
-_register()
 torch_xla._XLAC._xla_custom_call = _custom_call
+torch_xla._XLAC._get_xla_tensors_hlo = _hlo
 
 
 def launch(kernel, args, kwargs):

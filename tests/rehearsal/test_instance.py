@@ -1,0 +1,120 @@
+"""The book on an instance, as far as that can be tested without one: with a stand-in for the SDK.
+
+Every notebook, every exercise's solution and the tests marked `neuron` run as `make test-neuron`
+runs them; the SDK is the one of `stand_in.py`, which refuses what Neuron SDK 2.28.1 refuses.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import neuron_tests
+import pytest
+import stand_in
+import stored_results
+from rehearse import Rehearsal, rehearse
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Programs that a notebook may have XLA compile, or kernels that it may launch on NumPy arrays: on a
+# device each takes seconds to minutes. A loop without torch_xla.sync() goes far beyond these.
+CEILINGS = {"torch": 60, "jax": 140, "numpy": 60}
+ELSEWHERE = {
+    Path(page).name
+    for need in (stored_results.SIMULATOR, stored_results.ONE_PROCESS)
+    for page in stored_results.NEEDS[need]
+}
+NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.md"))
+
+needs = {
+    "torch": pytest.mark.skipif(find_spec("torch_xla") is None, reason="needs: torch_xla"),
+    "jax": pytest.mark.skipif(find_spec("jax") is None, reason="needs: jax"),
+    "numpy": [],
+}
+
+
+def framework(name: str) -> str:
+    return name.rpartition("_")[2] if name.endswith(("_torch", "_jax")) else "numpy"
+
+
+def pages(instance: str) -> list:
+    chosen = [n for n in NOTEBOOKS if n not in ELSEWHERE]
+    if instance != "inf2":
+        chosen = [n for n in chosen if framework(n) != "numpy"]
+    return [pytest.param(n, instance, marks=needs[framework(n)]) for n in chosen]
+
+
+def explained(found: Rehearsal) -> str:
+    return f"{found.result}\n{found.result.output[-6000:]}"
+
+
+@pytest.mark.parametrize(("name", "instance"), [*pages("inf2"), *pages("trn2")])
+def test_notebook_runs(sdk, tmp_path, name, instance):
+    found = rehearse(sdk, ROOT / f"notebooks/{name}.ipynb", instance, tmp_path)
+    assert found.result.right, explained(found)
+    assert found.refused == (), "a device would run these, with undefined results"
+    assert found.launches > 0
+    assert found.runtimes == (framework(name),)
+    assert found.programs <= CEILINGS[framework(name)]
+
+
+SOLUTIONS = """
+import importlib, sys
+if sys.argv[1] == "torch":
+    import torch_xla
+from nkibook.exercises import Exercise
+wrong = []
+for page in sys.argv[2:]:
+    puzzles = importlib.import_module(f"nkibook.exercises.puzzles.{page}")
+    for name, exercise in vars(puzzles).items():
+        if isinstance(exercise, Exercise):
+            verdict = exercise.check(exercise.solution)
+            print(page, name, verdict.message)
+            if not verdict:
+                wrong.append((page, name))
+sys.exit(f"wrong: {wrong}" if wrong else 0)
+"""
+
+
+@pytest.mark.parametrize("name", [pytest.param(f, marks=m) for f, m in needs.items()])
+def test_solutions_of_exercises_are_right(sdk, tmp_path, name):
+    chosen = [n for n in NOTEBOOKS if n not in ELSEWHERE and framework(n) == name]
+    script = tmp_path / "solutions.py"
+    script.write_text(SOLUTIONS)
+    done = subprocess.run(
+        [sys.executable, str(script), name, *chosen],
+        env=stand_in.environment(sdk, "inf2", tmp_path),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(done.stdout.splitlines()) >= len(chosen)
+    (note,) = stand_in.read_log(tmp_path)
+    assert note["refused"] == []
+    assert note["runtimes"] == [name]
+
+
+@pytest.mark.parametrize("name", [pytest.param(f, marks=m) for f, m in needs.items()])
+def test_tests_for_a_device_pass(sdk, tmp_path, name):
+    environment = stand_in.environment(sdk, "inf2", tmp_path)
+    done = neuron_tests.run_tests(name, environment, capture_output=True)
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 30
+    assert all(note["refused"] == [] for note in stand_in.read_log(tmp_path))
+
+
+def test_without_an_sdk_nothing_is_claimed_to_be_tested():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools/neuron_tests.py")],
+        env={k: v for k, v in os.environ.items() if k != "NKI_BACKEND"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    assert "no Neuron SDK here" in done.stderr
+    assert done.stdout == ""
