@@ -38,6 +38,13 @@ class Machine:
     sbuf_min_align: int = 1
     psum_min_align: int = 4
 
+    def __reduce_ex__(self, protocol: int) -> str | tuple:
+        """One of this module's is pickled by its name: it stays the same object."""
+        for name, value in globals().items():
+            if value is self:
+                return name
+        return super().__reduce_ex__(protocol)
+
     @property
     def sbuf_usable_bytes(self) -> int:
         """What a kernel can allocate in a partition: on v2 all but 16 KiB (direct allocation

@@ -5,8 +5,11 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import importlib
 import inspect
 import logging
+import pickle
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, FunctionType
@@ -131,6 +134,28 @@ class Kernel:
         """The NeuronCore generation it is traced for now."""
         return self.target.machine
 
+    def __copy__(self) -> Kernel:
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        return new
+
+    def __reduce__(self) -> tuple:
+        """Pickled by name, as functions are; with its grid, options and generation, without traces.
+
+        Raises:
+            pickle.PicklingError: its name does not lead to it, as that of a function in a function.
+        """
+        module, name = getattr(self, "__module__", ""), getattr(self, "__qualname__", "")
+        if _function_named(module, name) is not self.func:
+            raise pickle.PicklingError(
+                f"kernel {self.__name__} cannot be pickled: {module}.{name} is not its function. "
+                "Define it at the top level of a module."
+            )
+        settings = {
+            key: self.__dict__[key] for key in ("mode", "grid", "options", "_platform", "_machine")
+        }
+        return _unpickled, (type(self), module, name, settings)
+
     def _retraced(self) -> Kernel:
         """A copy that is traced anew."""
         changed = copy.copy(self)
@@ -251,6 +276,23 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<nki kernel {self.__name__}[{self.grid}]>"
+
+
+def _function_named(module: str, name: str) -> Any:
+    """The function behind a name, a kernel's own where that is a kernel; None where there is
+    none."""
+    found = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found.func if isinstance(found, Kernel) else found
+
+
+def _unpickled(kind: type[Kernel], module: str, name: str, settings: dict[str, Any]) -> Kernel:
+    """The kernel that `Kernel.__reduce__` describes."""
+    importlib.import_module(module)
+    kernel = kind(_function_named(module, name))
+    kernel.__dict__.update(settings)
+    return kernel
 
 
 class CacheInfo(NamedTuple):
