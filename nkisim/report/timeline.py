@@ -86,8 +86,8 @@ class Step(NamedTuple):
             a transfer, and not for the bytes.
         resource: what it runs on.
         why: what it waited for before: "data", "read" (what it overwrites was still being read),
-            "engine", "port", "memory", "ring" (an earlier transfer of the same instruction) or
-            "start".
+            "engine", "port", "memory", "ring" (an earlier transfer of the same instruction), "core"
+            (a task of another core, or a point where cores wait for each other) or "start".
         start_us, end_us: when.
         location: the kernel line.
     """
@@ -102,11 +102,12 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Core:
-    """One NeuronCore's share: its tasks and when they run."""
+    """One NeuronCore's share: its tasks, when they run, and whether they wait for other cores."""
 
     work: Work
     schedule: Schedule
     spilled_bytes: int
+    waits: bool = False
 
 
 class Timeline:

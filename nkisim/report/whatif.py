@@ -34,7 +34,8 @@ Change = Callable[[Task, float], Kind]
 
 
 class Stretch:
-    """Tasks of a core in a row, with what all questions about them have in common.
+    """Tasks of a core in a row, with what all questions about them have in common. They are
+    scheduled by themselves, with nothing to wait for on other cores.
 
     Args:
         core: the core.
@@ -56,7 +57,7 @@ class Stretch:
     @cached_property
     def span(self) -> float:
         """What the tasks take as they are, in nanoseconds."""
-        if self._whole:
+        if self._whole and not self._core.waits:
             return self._core.schedule.span
         return self.changed({}, None, self._machine, self._timing)
 

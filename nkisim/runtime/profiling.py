@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,16 +11,22 @@ import numpy as np
 
 from nkisim.checking import simulated
 from nkisim.compiler.build import work_of
+from nkisim.compiler.loops import ASSUMED, unrolled
+from nkisim.cost.tasks import Work
 from nkisim.errors import ParameterError
 from nkisim.frontends.neuronxcc.rules.annotations import is_tensor_type
 from nkisim.ir.dtypes import as_dtype
+from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Space
 from nkisim.ir.trace import Trace
+from nkisim.machine import Machine
+from nkisim.machine.timing import Timing
 from nkisim.numerics.program import TensorSpec
 from nkisim.report.timeline import Core, Timeline
 from nkisim.runtime.kernel import Kernel, Specialization, as_kernel, map_leaves
 from nkisim.schedule.allocation import spill
-from nkisim.schedule.scheduler import schedule
+from nkisim.schedule.cores import waits_across
+from nkisim.schedule.scheduler import schedule, schedule_cores
 from nkisim.schedule.touches import Touches
 
 
@@ -61,27 +67,43 @@ def timeline(trace: Trace) -> Timeline:
         cores = [[] for _ in range(trace.grid.cores)]  # also of those that have nothing to do
         for instr in trace.instructions:
             cores[trace.grid.core(instr.program)].append(instr)
-    found = []
     parallel = {n for n, loop in enumerate(trace.loops) if loop.kind == "affine_range"}
     with _without_collection():
-        for instructions in cores:
-            work = work_of(instructions, machine, timing, parallel)
-            touches = Touches.of(work)
-            overflows = touches.peak(Space.PSUM) > machine.psum_bytes
-            if overflows:
-                work = work_of(instructions, machine, timing, parallel, overflows=True)
-                touches = Touches.of(work)
-            spilled, touches = spill(work, touches, machine, timing)
-            if work.kept & work.reloaded:  # there may be no room for what is kept
-                fewer = work_of(
-                    instructions, machine, timing, parallel, hoists=False, overflows=overflows
-                )
-                without, others = spill(fewer, Touches.of(fewer), machine, timing)
-                if without < spilled:
-                    work, spilled, touches = fewer, without, others
-            found.append(Core(work, schedule(work, machine, timing, touches=touches), spilled))
+        planned = [_planned(instructions, machine, timing, parallel) for instructions in cores]
+        works, spilled, touches = (list(column) for column in zip(*planned, strict=True))
+        if len(works) == 1:
+            across: list[dict] = [{}]
+            schedules = [schedule(works[0], machine, timing, touches=touches[0])]
+        else:
+            across = waits_across(works, trace.instructions)
+            schedules = schedule_cores(works, machine, timing, touches, across)
+    waits = any(across)
+    found = [Core(*core, waits) for core in zip(works, schedules, spilled, strict=True)]
     count = len(trace.instructions)
     return Timeline(trace.name, machine, timing, found, count, target=trace.target)
+
+
+def _planned(
+    instructions: Sequence[Instruction], machine: Machine, timing: Timing, parallel: set[int]
+) -> tuple[Work, int, Touches]:
+    """The tasks of one core, the bytes that were spilled to make room for them, and what they
+    touch."""
+    instructions, assumed = unrolled(instructions)
+    work = work_of(instructions, machine, timing, parallel)
+    touches = Touches.of(work)
+    overflows = touches.peak(Space.PSUM) > machine.psum_bytes
+    if overflows:
+        work = work_of(instructions, machine, timing, parallel, overflows=True)
+        touches = Touches.of(work)
+    spilled, touches = spill(work, touches, machine, timing)
+    if work.kept & work.reloaded:  # there may be no room for what is kept
+        fewer = work_of(instructions, machine, timing, parallel, hoists=False, overflows=overflows)
+        without, others = spill(fewer, Touches.of(fewer), machine, timing)
+        if without < spilled:
+            work, spilled, touches = fewer, without, others
+    if assumed:
+        work.choices[ASSUMED] += assumed
+    return work, spilled, touches
 
 
 def spec_of(leaf: Any) -> Any:

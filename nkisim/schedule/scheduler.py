@@ -9,6 +9,7 @@ deterministic, and takes O(n log n) steps for n tasks.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nkisim.cost.dma import Transfer
@@ -17,6 +18,7 @@ from nkisim.ir.instruction import Engine
 from nkisim.machine import Machine
 from nkisim.machine.timing import Timing
 from nkisim.schedule.allocation import Pool, Residence, capacities
+from nkisim.schedule.cores import Wait
 from nkisim.schedule.dependences import Dependences
 from nkisim.schedule.engines import ENGINES, MEMORIES, Job, assign_engines
 from nkisim.schedule.regions import ORDER, READ
@@ -44,7 +46,8 @@ class Schedule:
         queue_busy: nanoseconds that each DMA engine is busy.
         queues_of: the DMA engines of each transfer.
         cause: the task whose end let this one start; -1 for none.
-        why: in one word: "data", "read", "engine", "port", "memory", "ring" or "start".
+        why: in one word: "data", "read", "engine", "port", "memory", "ring", "core" (a task of
+            another core, or one that cores wait for each other at) or "start".
         span: nanoseconds to the last result.
     """
 
@@ -82,6 +85,41 @@ def schedule(
             work.residence = Residence.of(work, touches)
         dependences = Dependences.of(work, timing.dma, touches)
     return _Run(work, assign_engines(work), machine, timing, dependences).run()
+
+
+def schedule_cores(
+    works: Sequence[Work],
+    machine: Machine,
+    timing: Timing,
+    touches: Sequence[Touches],
+    across: Sequence[dict[int, list[Wait]]],
+) -> list[Schedule]:
+    """Run the tasks of several cores, each on its own engines, in one time.
+
+    Args:
+        works: the tasks of each core.
+        machine, timing: the tables to run them by.
+        touches: the memory that they touch.
+        across: who waits for tasks of other cores, as of `nkisim.schedule.cores.waits_across`.
+    """
+    runs = []
+    for work, touched in zip(works, touches, strict=True):
+        if work.residence is None:
+            work.residence = Residence.of(work, touched)
+        dependences = Dependences.of(work, timing.dma, touched)
+        runs.append(_Run(work, assign_engines(work), machine, timing, dependences))
+    for run, waits in zip(runs, across, strict=True):
+        run.join(runs, waits)
+    for run in runs:
+        run.begin()
+    while True:
+        # Always the core whose next event is the first.
+        awake = sorted([run for run in runs if run.wakes], key=lambda run: run.wakes[0][0])
+        if awake:
+            awake[0].limit = awake[1].wakes[0][0] if awake[1:] else _NEVER
+            awake[0].drain()
+        elif not any(run.overcommit() for run in runs if not run.is_done):
+            return [run.end() for run in runs]
 
 
 class _Run:
@@ -123,6 +161,10 @@ class _Run:
         self.next_wake = [_NEVER] * len(ENGINES)
         self.port = [_OPEN, _OPEN]  # of each memory: until when it is held, and by which task
         self.table = ""
+        self.issued = 0
+        # With other cores: how far this one may go on, until another one does; and who waits there.
+        self.limit = _NEVER
+        self.across: dict[int, list[tuple[_Run, Wait]]] = {}
         self._set_up_memory(machine)
 
     def _set_up_memory(self, machine: Machine) -> None:
@@ -145,30 +187,50 @@ class _Run:
         self.released = [0.0] * len(taken)
 
     def run(self) -> Schedule:
+        """Run all tasks, of one core alone."""
+        self.begin()
+        self.drain()
+        while not self.is_done and self.overcommit():
+            self.drain()
+        return self.end()
+
+    def join(self, runs: Sequence[_Run], waits: dict[int, list[Wait]]) -> None:
+        """Have tasks of these cores wait for tasks of this one. Before any of them begins."""
+        for at, found in waits.items():
+            self.across[at] = [(runs[wait.core], wait) for wait in found]
+            for run, wait in self.across[at]:
+                run.waits[wait.task] += 1
+
+    @property
+    def is_done(self) -> bool:
+        return self.issued == len(self.out.start)
+
+    def begin(self) -> None:
+        """Give memory to the first tiles, and let engines look at what waits for nothing."""
         for at, count in enumerate(self.waits):
             if count == 0:
                 self._enqueue(at)
         for pool in self.pools:
             self._give_back(pool, 0.0, 0, -1)
-        issued = self._drain()
-        while issued < len(self.out.start) and self._overcommit():
-            issued += self._drain()
-        if issued != len(self.out.start):
+
+    def end(self) -> Schedule:
+        """The schedule, once all tasks have run."""
+        if not self.is_done:
             raise RuntimeError(
-                f"the scheduler ran {issued} of {len(self.out.start)} tasks: "
+                f"the scheduler ran {self.issued} of {len(self.out.start)} tasks: "
                 "this is a fault of the cost model; please report the kernel"
             )
         self.out.span = max(self.out.done, default=0.0)
         self.out.queue_busy = [busy + self.level_busy for busy in self.out.queue_busy]
         return self.out
 
-    def _drain(self) -> int:
-        """Issue tasks until none is ready. Returns how many."""
+    def drain(self) -> None:
+        """Issue tasks until none is ready, or another core is to go on."""
         wakes, next_wake, free = self.wakes, self.next_wake, self.free
         shared = self.timing.shared_port
         pop, push = heapq.heappop, heapq.heappush
         issued = 0
-        while wakes:
+        while wakes and wakes[0][0] <= self.limit:
             now, e = pop(wakes)
             if now != next_wake[e] and e not in _WITH_PORTS:
                 continue  # it was woken before, and knows when to look again
@@ -197,9 +259,9 @@ class _Run:
                 self._wake(e, free[e])
             elif waiting:  # else what comes next wakes the engine
                 self._wake(e, waiting[0][0])
-        return issued
+        self.issued += issued
 
-    def _overcommit(self) -> bool:
+    def overcommit(self) -> bool:
         """Give memory that is not there, where one point of the program needs more than there is.
 
         SBUF is spilled before scheduling, but for what one instruction needs; and results leave
@@ -282,7 +344,20 @@ class _Run:
                 self._enqueue(user)
         if at in self.others:
             self._tell_others(at, end, read + near, read + far, done)
+        if at in self.across:
+            self._tell_cores(at, read + far, far_done)
         self._release(at, read if read > done else done)
+
+    def _tell_cores(self, at: int, read: float, done: float) -> None:
+        """Those on other cores that wait for a task, or for its reading."""
+        for run, wait in self.across[at]:
+            run.hear(wait.task, read if wait.kind == READ else done)
+            if run is not self and run.wakes and run.wakes[0][0] < self.limit:
+                self.limit = run.wakes[0][0]
+
+    def hear(self, at: int, time: float) -> None:
+        """What a task waits for on another core comes at `time`."""
+        self._arrive(at, time, -1, "core")
 
     def _tell_others(self, at: int, end: float, near: float, far: float, done: float) -> None:
         """Those that wait for something else; those for the reading at `near` or `far`."""

@@ -89,3 +89,33 @@ def test_the_instructions_of_a_region_are_bracketed():
     with pytest.raises(ValueError, match="has no loop_end"):
         ends(trace.instructions[:outer_end])
     assert isinstance(trace.instructions[outer].attrs["region"], Region)
+
+
+def profiled(times, expected=1):
+    @nki.jit
+    def kernel(x, bounds):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        upper = times if isinstance(times, int) else register(bounds[0:1, 0:1])
+        tile = nl.load(x)
+        with current().region("for", upper=upper, index=register(), expected=expected):
+            tile[...] = nl.exp(tile)
+        nl.store(out, tile)
+        return out
+
+    return nkisim.profile(
+        kernel, nkisim.TensorSpec((128, 512), np.dtype(np.float32)), nkisim.TensorSpec((1, 1), INT)
+    )
+
+
+def test_times_are_those_of_the_iterations():
+    spans = [profiled(n).body_us for n in (0, 10, 20)]
+    one = (spans[2] - spans[1]) / 10
+    assert 0.4 < one < 1.0  # an exp of 512 elements a partition takes Scalar 0.45 us
+    assert spans[1] - spans[0] == pytest.approx(10 * one, rel=0.1)
+
+
+def test_times_by_an_expected_count_say_so():
+    known, assumed = profiled(20), profiled(None, expected=20)
+    assert assumed.body_us == pytest.approx(known.body_us, rel=0.2)
+    assert "iterations of a run-time loop assumed" not in known.choices
+    assert assumed.choices["iterations of a run-time loop assumed"] == 20

@@ -1,0 +1,121 @@
+"""Cores of a launch run in one time: what one waits for on another one costs what it takes."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+import numpy as np
+import pytest
+
+import nkisim
+from nkisim.machine import GEN3
+from nkisim.trace.tracer import current
+
+P, COLUMNS = 128, 2048
+X = nkisim.TensorSpec((2, P, COLUMNS), np.dtype(np.float32))
+
+
+def steps(tile, n):
+    for _ in range(n):
+        tile = nl.exp(tile)
+    return tile
+
+
+def launched(body):
+    """The profile of body(x, out, core) on two cores."""
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        body(x, out, nl.program_id(0))
+        return out
+
+    return nkisim.profile(kernel.on(GEN3)[nl.nc(2)], X)
+
+
+def spans(t):
+    return [core.schedule.span / 1e3 for core in t.cores]
+
+
+def alone(first, second):
+    def body(x, out, core):
+        nl.store(out[core], steps(nl.load(x[core]), second if core else first))
+
+    return launched(body)
+
+
+def in_turn(first, second, fence=True):
+    """Core 0 stores what it computes; core 1 goes on from there, and stores that."""
+
+    def body(x, out, core):
+        tracer = current()
+        if core == 0:
+            nl.store(out[0], steps(nl.load(x[0]), first))
+        if fence:
+            tracer.meet(tracer.meeting("core_barrier"), fence=True)
+        if core == 1:
+            nl.store(out[1], steps(nl.load(out[0] if fence else x[1]), second))
+
+    return launched(body)
+
+
+def test_cores_that_share_nothing_run_side_by_side():
+    both = spans(alone(4, 9))
+    assert both == pytest.approx([spans(alone(4, 4))[0], spans(alone(9, 9))[1]])
+    assert not any(s.why == "core" for s in alone(4, 9).critical_path)
+
+
+def test_who_reads_what_another_core_wrote_waits_for_it():
+    short, long = spans(in_turn(1, 4)), spans(in_turn(16, 4))
+    apart = spans(in_turn(16, 4, fence=False))
+    assert long[1] > long[0] > apart[1]
+    # All that core 0 does comes before what core 1 does.
+    assert long[1] == pytest.approx(apart[0] + apart[1], rel=0.1)
+    assert long[1] - short[1] == pytest.approx(long[0] - short[0], rel=0.05)
+    path = in_turn(16, 4).critical_path
+    assert path[0].why == "core"
+    assert path[0].start_us > 0.8 * long[0]
+
+
+def test_a_fence_holds_up_both():
+    """Each core stores before the fence, and loads what the other one stored behind it."""
+
+    def body(x, out, core):
+        tracer = current()
+        scratch = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(scratch[core], steps(nl.load(x[core]), 2 if core else 16))
+        tracer.meet(tracer.meeting("core_barrier"), fence=True)
+        nl.store(out[core], steps(nl.load(scratch[1 - core]), 1))
+
+    slow, quick = spans(launched(body))
+    assert slow == pytest.approx(quick, rel=0.1)
+    assert quick > spans(alone(16, 2))[0]
+
+
+@pytest.mark.parametrize("n", [1, 3, 8])
+def test_tiles_handed_to_and_fro_take_their_turns(n):
+    """An exchange waits for the other core's tile, whichever is slower in that turn."""
+
+    def body(x, out, core):
+        tracer = current()
+        tile = nl.load(x[core])
+        for turn in range(n):
+            tile = steps(tile, 8 if turn % 2 == core else 1)
+            meeting = tracer.meeting("swap")
+            mine, theirs = (
+                tracer.exchange((meeting, c), tile.shape, tile.dtype) for c in (core, 1 - core)
+            )
+            tracer.emit("dma_copy", (mine,), (tile,))
+            tracer.meet(meeting)
+            tile = nl.ndarray(tile.shape, tile.dtype, buffer=nl.sbuf)
+            tracer.emit("dma_copy", (tile,), (theirs,))
+        nl.store(out[core], tile)
+
+    found = launched(body)
+    exps = 1e3 * found.engines["Scalar"].busy_us / found.engines["Scalar"].instructions / 1e3
+    assert max(spans(found)) > 8 * n * exps  # one of them is the slow one in each turn
+    assert spans(found)[0] == pytest.approx(spans(found)[1], rel=0.35)
+
+
+def test_gains_of_cores_that_wait_are_of_their_own_work():
+    t = in_turn(16, 4)
+    assert all(f.gain_us <= t.body_us for f in t.findings)
+    assert t.summary() == in_turn(16, 4).summary()
