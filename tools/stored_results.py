@@ -31,6 +31,7 @@ NEEDS = {
         "notebooks/custom_call",
         "notebooks/giou_cpp",
         "notebooks/giou_torch",
+        "notebooks/matmul_torch",
         "notebooks/rmsnorm_torch",
         "notebooks/training",
     ),
@@ -45,6 +46,7 @@ NEEDS = {
     SIMULATOR: (
         "notebooks/giou_cpp",
         "notebooks/giou_optimisation",
+        "notebooks/matmul_fast",
         "notebooks/rmsnorm_optimisation",
     ),
     # On an instance a process has the NeuronCores once, so it runs one of the two.
