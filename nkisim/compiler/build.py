@@ -267,9 +267,14 @@ class _Builder:
         self._broadcast(step.instr, step.instr.ins[0], step.reads[0], step.writes[0])
 
     def _add_dma(self, at: int, step: Step) -> None:
-        step.kind = step.form.plan.kind = moves.moving(
-            step.form.label, step.form.plan.moved, self.timing, step.form.reloads
-        )
+        if step.instr.attrs.get("sends"):
+            ns = self.timing.semaphore_ns
+            kind = Kind(step.form.label, ((Engine.SYNC, Cost(ns, ns, 0.0)),))
+        else:
+            kind = moves.moving(
+                step.form.label, step.form.plan.moved, self.timing, step.form.reloads
+            )
+        step.kind = step.form.plan.kind = kind
         self.work.tasks.append(step)
 
     def _add_swapped(self, at: int, step: Step) -> None:

@@ -58,7 +58,9 @@ def transfer(instr: Instruction, timing: DmaTiming) -> Transfer:
     accumulates = len(sources) > 1  # dma_accumulate reads its destination too
     run, partitions = runs(out, source)
     item = max(out.itemsize, source.itemsize)
-    moved = _time(out, source, *_cut(instr.where, out.size, run), partitions, item, timing)
+    left = _cut(instr.where, out.size, run)
+    received = instr.attrs.get("sends") is False
+    moved = _time(out, source, *left, partitions, item, timing, received)
     if not accumulates:
         return moved
     return moved._replace(engine_ns=2 * moved.engine_ns, hbm_bytes=2 * moved.hbm_bytes)
@@ -146,8 +148,9 @@ def _time(
     partitions: int,
     item: int,
     timing: DmaTiming,
+    from_core: bool = False,
 ) -> Transfer:
-    to_hbm, from_hbm = not out.space.on_chip, not source.space.on_chip
+    to_hbm, from_hbm = not out.space.on_chip, not (from_core or source.space.on_chip)
     descriptors = max(1, round(size / max(run, 1)))
     run_bytes = round(run * item)
     if partitions:

@@ -46,7 +46,9 @@ class Instruction:
         engine: engine it runs on (chosen when the opcode leaves a choice).
         outs: access patterns written.
         ins: access patterns, scalars, and what it computes from coordinates.
-        attrs: compile-time settings, e.g. {"op": "add"}.
+        attrs: compile-time settings, e.g. {"op": "add"}. A dma_copy to or from an exchange buffer
+            by which one core hands a tile to another one has "sends", True or False: hardware
+            makes one transfer of the two, which is modelled as the receiver's.
         where: boolean array over the iteration domain for masks that are not boxes; else None.
             Operands of the domain's shape are masked by it.
         where_out: the same for outputs that have another shape than the domain (reductions).
@@ -119,6 +121,8 @@ class Instruction:
         """What it does, for messages: `tensor_tensor(add)`, or `load` for a DMA from HBM."""
         op = self.attrs.get("op")
         if self.opcode == "dma_copy":
+            if "sends" in self.attrs:
+                return "send" if self.attrs["sends"] else "receive"
             source, target = self.ins[0].space.on_chip, self.outs[0].space.on_chip
             if source != target:
                 return "store" if source else "load"

@@ -115,6 +115,32 @@ def test_tiles_handed_to_and_fro_take_their_turns(n):
     assert spans(found)[0] == pytest.approx(spans(found)[1], rel=0.35)
 
 
+def test_a_tile_sent_to_another_core_is_one_transfer():
+    def swap(how):
+        def body(x, out, core):
+            tracer = current()
+            tile = nl.load(x[core])
+            meeting = tracer.meeting("swap")
+            mine, theirs = (
+                tracer.exchange((meeting, c), tile.shape, tile.dtype) for c in (core, 1 - core)
+            )
+            tracer.emit("dma_copy", (mine,), (tile,), **({"sends": True} if how else {}))
+            tracer.meet(meeting)
+            got = nl.ndarray(tile.shape, tile.dtype, buffer=nl.sbuf)
+            tracer.emit("dma_copy", (got,), (theirs,), **({"sends": False} if how else {}))
+            nl.store(out[core], got)
+
+        return launched(body)
+
+    one, two = swap(True), swap(False)
+    nbytes = P * COLUMNS * 4
+    assert (one.hbm_bytes, two.hbm_bytes) == (2 * nbytes, 4 * nbytes)
+    assert one.engines["DMA queues"].instructions == 3
+    assert two.engines["DMA queues"].instructions == 4
+    assert one.body_us < 0.8 * two.body_us
+    assert {"send", "receive"} <= {line.label.removeprefix("start of ") for line in one.lines}
+
+
 def test_gains_of_cores_that_wait_are_of_their_own_work():
     t = in_turn(16, 4)
     assert all(f.gain_us <= t.body_us for f in t.findings)

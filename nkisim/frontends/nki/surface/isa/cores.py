@@ -85,7 +85,7 @@ def sendrecv(
     )
     _move(session, sent, src, {"pipe": pipe_id, "sends": True})
     session.meet(meeting)
-    return _move(session, dst, received, {"pipe": pipe_id})
+    return _move(session, dst, received, {"pipe": pipe_id, "sends": False})
 
 
 def _move(session: Session, dst: NkiTensor, src: NkiTensor, attrs: dict) -> NkiInstruction:
