@@ -40,6 +40,7 @@ NEEDS = {
         "notebooks/avgpool_jax",
         "notebooks/custom_call",
         "notebooks/giou_jax",
+        "notebooks/rmsnorm_ffi",
         "notebooks/rmsnorm_jax",
         "notebooks/training",
     ),
