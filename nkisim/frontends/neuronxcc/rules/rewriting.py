@@ -17,7 +17,7 @@ import ast
 import copy
 import threading
 from collections.abc import Callable
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 from nkisim.errors import IndexingError, warn
@@ -83,11 +83,10 @@ def rewritten(func: Callable) -> Callable:
         for c in codes_in(whole)
         if (c.co_qualname, c.co_firstlineno) == (code.co_qualname, code.co_firstlineno)
     )
-    cells = dict(zip(code.co_freevars, func.__closure__ or (), strict=True))
-    if not set(changed.co_freevars) <= cells.keys():  # an annotation names what the kernel does not
-        return func
     compiled_again(changed, code)
-    closure = tuple([cells[name] for name in changed.co_freevars])
+    cells = dict(zip(code.co_freevars, func.__closure__ or (), strict=True))
+    # Of variables around the kernel that only an annotation names there is no value.
+    closure = tuple([cells.get(name) or CellType() for name in changed.co_freevars])
     made = FunctionType(changed, func.__globals__, func.__name__, func.__defaults__, closure)
     made.__kwdefaults__ = func.__kwdefaults__
     made.__annotations__ = func.__annotations__
