@@ -5,6 +5,8 @@ VENV ?= .venv
 UV_VERSION := 0.13.8
 WORKERS ?= logical
 P ?= notebooks/add_torch
+N ?= 10000
+FIRST ?= 0
 
 PY := $(VENV)/bin/python
 READY := $(VENV)/.nki-book-ready
@@ -18,7 +20,7 @@ export IPYTHONDIR := $(CURDIR)/tools/.ipython
 export PYTHONPATH := $(CURDIR):$(PYTHONPATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help env book page test test-neuron lint format notebooks lab bench doctor shots lock clean distclean
+.PHONY: help env book page test test-neuron fuzz lint format notebooks lab bench doctor shots lock clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +57,9 @@ test: $(READY) ## run every test, and every notebook against its stored outputs
 
 test-neuron: $(READY) ## on a Neuron instance: the tests for a device, and every notebook
 	$(PY) tools/neuron_tests.py
+
+fuzz: $(READY) ## random kernels against a reference interpreter (N=10000, from seed FIRST=0)
+	$(PY) tests/fuzz $(N) $(FIRST)
 
 lint: $(READY) ## check style, formatting and layers
 	$(PY) -m ruff check .

@@ -1,0 +1,30 @@
+"""`python tests/fuzz [COUNT] [FIRST]`: random kernels from a seed on, until one fails."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from time import perf_counter
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import nkisim
+
+nkisim.install()
+
+from fuzz_check import check  # noqa: E402  which needs neuronxcc
+
+
+def main() -> int:
+    """Run them, with a line every some hundred."""
+    count, first = (*map(int, sys.argv[1:]), *(10_000, 0)[len(sys.argv) - 1 :])
+    start = perf_counter()
+    for n, seed in enumerate(range(first, first + count), 1):
+        check(seed)
+        if n % 500 == 0 or n == count:
+            print(f"{n:,} of {count:,} kernels, {perf_counter() - start:.0f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
