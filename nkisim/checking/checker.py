@@ -10,6 +10,7 @@ import numpy as np
 from nkisim.checking.accumulation import check_accumulation
 from nkisim.checking.capacity import check_capacity, lifetimes, may_overflow
 from nkisim.checking.memory_state import MemoryState
+from nkisim.checking.origin import check_origin, is_foreign
 from nkisim.checking.patterns import (
     check_allocation,
     check_bounds,
@@ -22,9 +23,6 @@ from nkisim.checking.placement import check_placement, place_tiles
 from nkisim.checking.races import check_races
 from nkisim.checking.settings import current_modes, is_simulated
 from nkisim.errors import KernelError, OutputError, warn
-from nkisim.frontends.neuronxcc.rules.loops import check_affine_loops
-from nkisim.frontends.neuronxcc.rules.scope import check_origin, check_scope, is_foreign
-from nkisim.frontends.neuronxcc.rules.shapes import Shapes
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Buffer, Role, Space
@@ -60,20 +58,21 @@ class Checker:
         """Start on an empty trace."""
         self.trace = trace
         self._memory_state = MemoryState(self, trace)
-        self._shapes = Shapes(trace)
+        rules = trace.rules
+        self._declared = rules.declared(trace) if rules.declared is not None else None
         stages = {
             "bounds": check_bounds,
             "memory": check_memory,
             "tile": check_tiles,
             "partition": check_start_partition,
-            "scope": check_scope,
+            **rules.checks,
         }
         self._stages = [
             (name, check) for name, check in stages.items() if self.modes[name] != "off"
         ]
         # What is left to look at of operands that are right by themselves.
         self._of_whole = [(n, check) for n, check in self._stages if n in ("memory", "scope")]
-        self._scoped = self.modes["scope"] != "off"
+        self._check_scope = rules.checks.get("scope") if self.modes["scope"] != "off" else None
         self._fitting: set[tuple] = set()  # shapes, types and memories of tiles
         self._flawless: dict[tuple, bool] = {}  # of on-chip views: few, used again and again
         # Those that reach an odd partition: a DMA that writes there itself
@@ -137,8 +136,8 @@ class Checker:
                 elsewhere = True
             if written and number not in whole and buffer.role is Role.LOCAL:
                 written = knows(t)
-        if elsewhere and self._scoped:
-            error = check_scope(instr, older, self.trace)
+        if elsewhere and self._check_scope is not None:
+            error = self._check_scope(instr, older, self.trace)
             if error is not None:
                 self.report("scope", error)
         if written:
@@ -160,8 +159,8 @@ class Checker:
         right = is_known and self._is_flawless(target)
         if not right or is_foreign(buffer, self.trace.buffers):
             self.on_instruction(instr)
-        elif self._scoped and buffer.loops:
-            error = check_scope(instr, (target,), self.trace)
+        elif self._check_scope is not None and buffer.loops:
+            error = self._check_scope(instr, (target,), self.trace)
             if error is not None:
                 self.report("scope", error)
 
@@ -247,7 +246,9 @@ class Checker:
 
     def on_declare(self, declaration: tuple, buffer: Buffer) -> None:
         """A tile made in a loop. Of one declaration are those of all iterations."""
-        error = self._shapes.compare(declaration, buffer)
+        if self._declared is None:
+            return
+        error = self._declared.compare(declaration, buffer)
         if error is not None:
             self.report("shape", error)
 
@@ -263,10 +264,11 @@ class Checker:
         if self.modes["race"] != "off":
             for error, mild in check_races(self.trace, self.simulated):
                 self.report("race", error, mild)
-        if self.modes["loop"] != "off":
-            for error, in_order in check_affine_loops(self.trace):
-                mild = self._as_written or (in_order and self.simulated)
-                self.report("loop", error, mild)
+        for name, find in self.trace.rules.checks_at_end.items():
+            if self.modes[name] != "off":
+                for error, in_order in find(self.trace):
+                    mild = self._as_written or (in_order and self.simulated)
+                    self.report(name, error, mild)
         held = [s for s in (Space.SBUF, Space.PSUM) if self._may_overflow(s)]
         lives = lifetimes(self.trace, held) if held else None
         whole = {

@@ -59,9 +59,9 @@ class Instruction:
         watched: whether its input is compared with the range of its function when it runs.
         undefined: of a transpose, which elements of its input nothing wrote; None for none. A
             product would spread what is there by chance, so that it is left out.
-        model: one that was written down for operands of the same forms and types, if this one was
-            written down as another one was (nkisim.trace.op_cache). Since then it may have
-            got another target, and settings that go with it.
+        model: an earlier instruction for operands of the same forms and types, where this one was
+            made from it (see `again`). Since then this one may have got another target, and
+            settings that go with it.
     """
 
     opcode: str

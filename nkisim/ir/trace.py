@@ -10,6 +10,7 @@ from nkisim.ir.grid import Grid
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.loops import Loop
 from nkisim.ir.memory import Buffer
+from nkisim.ir.rules import Rules
 from nkisim.machine import GEN2, Machine
 
 
@@ -35,6 +36,7 @@ class Trace:
         target: what chose it, as in nkisim.machine.target; "" for the default.
         strict_ranges: whether an input out of its function's range is an error when it runs.
         tells_apart: whether an instance asks for its nl.program_id; else all of them do the same.
+        rules: what its dialect decides.
     """
 
     name: str
@@ -53,3 +55,4 @@ class Trace:
     target: str = ""
     strict_ranges: bool = False
     tells_apart: bool = False
+    rules: Rules = field(default_factory=Rules)

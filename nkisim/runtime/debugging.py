@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nkisim.errors import KernelError
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor, provide_operations
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.views import view_of
 from nkisim.numerics.program import Program
@@ -54,6 +54,9 @@ def show(tensor: AccessPattern) -> str:
     if found.dtype.kind == "V" or found.dtype.itemsize < 2:
         found = found.astype(np.float32)
     return f"{tensor.describe()}\n{np.array2string(found, separator=', ', threshold=64)}"
+
+
+provide_operations({"show": show})
 
 
 def wanted(func: Callable) -> bool:

@@ -20,6 +20,7 @@ import numpy as np
 from nkisim import checking
 from nkisim.errors import ParameterError
 from nkisim.frontends.neuronxcc.rules import annotations, compatibility, rewriting
+from nkisim.frontends.neuronxcc.rules.dialect import RULES
 from nkisim.frontends.neuronxcc.rules.outputs import check_outputs
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.dtypes import as_dtype
@@ -357,7 +358,7 @@ class Specialization:
         as_written = "skip_middle_end_transformations" in kernel.options
         checker = checking.Checker(as_sdk, as_written)
         machine, source = kernel.target
-        tracer = Tracer(kernel.__name__, kernel.grid, checker, machine)
+        tracer = Tracer(kernel.__name__, kernel.grid, checker, machine, RULES)
         tracer.trace.target = source
         tracer.direct = "force_auto_alloc" not in kernel.options
         tensors = [v for v in leaves((args, kwargs)) if isinstance(v, _TENSORS)]

@@ -12,7 +12,7 @@ from nkisim import checking
 from nkisim.errors import Location, OutputError, ParameterError
 from nkisim.frontends.nki.dtypes import PACKED, packed_numpy, type_of
 from nkisim.frontends.nki.registers import VirtualRegister
-from nkisim.frontends.nki.session import Session
+from nkisim.frontends.nki.session import RULES, Session
 from nkisim.frontends.nki.surface.typing import tensor as shape_of
 from nkisim.frontends.nki.target import target
 from nkisim.frontends.nki.tensor import MemoryRegion, NkiTensor
@@ -146,7 +146,7 @@ class NkiSpecialization(Specialization):
         _check_cores(kernel)
         names = _leaf_names(bound.arguments)
         machine, source = kernel.target
-        session = Session(kernel.__name__, kernel.grid, checking.Checker(), machine)
+        session = Session(kernel.__name__, kernel.grid, checking.Checker(), machine, RULES)
         session.trace.target = source
         tensors = [v for v in leaves((args, kwargs)) if isinstance(v, _TENSORS)]
         if all(isinstance(v, np.ndarray) for v in tensors):

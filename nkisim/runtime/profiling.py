@@ -67,7 +67,7 @@ def timeline(trace: Trace) -> Timeline:
         cores = [[] for _ in range(trace.grid.cores)]  # also of those that have nothing to do
         for instr in trace.instructions:
             cores[trace.grid.core(instr.program)].append(instr)
-    parallel = {n for n, loop in enumerate(trace.loops) if loop.kind == "affine_range"}
+    parallel = {n for n, loop in enumerate(trace.loops) if loop.kind in trace.rules.parallel}
     with _without_collection():
         planned = [_planned(instructions, machine, timing, parallel) for instructions in cores]
         works, spilled, touches = (list(column) for column in zip(*planned, strict=True))

@@ -27,11 +27,7 @@ from nkisim.errors import (
     TraceContextError,
     locate,
 )
-from nkisim.frontends.neuronxcc.rules.counters import Counters
-from nkisim.frontends.neuronxcc.tensors.index import Mask
-from nkisim.frontends.neuronxcc.tensors.masks import restriction
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
-from nkisim.ir.access import intern
+from nkisim.ir.access import AccessPattern, intern
 from nkisim.ir.barriers import Meeting, interleave
 from nkisim.ir.grid import Grid
 from nkisim.ir.instruction import OPCODES, Engine, Instruction, Operand
@@ -39,6 +35,7 @@ from nkisim.ir.loops import Declarations, Loop, Path
 from nkisim.ir.memory import Buffer, Role, Space
 from nkisim.ir.regions import BEGIN, END, Region
 from nkisim.ir.restriction import boxes
+from nkisim.ir.rules import Rules
 from nkisim.ir.trace import Trace
 from nkisim.machine import Machine
 from nkisim.machine.target import target
@@ -58,6 +55,7 @@ class Tracer:
         grid: its launch grid.
         checker: what looks at the instructions.
         machine: the generation traced for.
+        rules: of the dialect that the kernel is written in.
     """
 
     def __init__(
@@ -66,36 +64,37 @@ class Tracer:
         grid: Grid,
         checker: Checker,
         machine: Machine,
+        rules: Rules,
     ) -> None:
-        self.trace = Trace(name, grid, machine=machine)
+        self.trace = Trace(name, grid, machine=machine, rules=rules)
         self.checker = checker
         self.program = 0
         self.loops: Path = ()
         self.running: tuple[int, ...] = ()  # the indices of these loops
-        self._shared: list[Tensor] = []
+        self._shared: list[AccessPattern] = []
         self._shared_seen = 0
-        self._identities: dict[tuple[int, np.dtype], Tensor] = {}
+        self._identities: dict[tuple[int, np.dtype], AccessPattern] = {}
         self.data: list[np.ndarray] | None = None  # the arguments, when they have values
         self.direct = True  # whether tiles go where the kernel places them
         self._declarations = Declarations()
         self._places: dict[tuple, Callable] = {}  # of tiles, in the first iteration of their loops
-        self._hidden: dict[tuple[int, str], Tensor] = {}
+        self._hidden: dict[tuple[int, str], AccessPattern] = {}
         # What wrote results that were absorbed, by the number of the result: its position, the
         # instruction, and what that was: operands, loops and kernel line; and settings.
         self._absorbed: dict[int, tuple[int, Instruction, tuple, dict]] = {}
-        self._exchanges: dict[Hashable, Tensor] = {}
+        self._exchanges: dict[Hashable, AccessPattern] = {}
         self._met: Counter[tuple[str, tuple[int, ...]]] = Counter()  # meetings of this instance
         # Results that no instruction has made yet: buffer number -> what writes them where they
         # are assigned.
-        self.unassigned: dict[int, Callable[[Tensor], None]] = {}
+        self.unassigned: dict[int, Callable[[AccessPattern], None]] = {}
         checker.begin(self.trace)
-        # What calls did that were like others (nkisim.trace.op_cache): the same in all traces
-        # for one machine with the same checks.
+        # What a front end keeps of calls that were like others: the same in all traces for one
+        # machine with the same checks.
         self.notes: dict = _notes.setdefault((machine, checker.kind), {})
 
     # -- memory ---------------------------------------------------------------------------------
 
-    def argument(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+    def argument(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> AccessPattern:
         """Declare a tensor argument: HBM that the caller has filled."""
         tensor = self._allocate(
             shape, dtype, Space.SHARED_HBM, name=name, role=Role.ARGUMENT, shared=True
@@ -103,14 +102,14 @@ class Tracer:
         self.trace.arguments.append(tensor)
         return tensor
 
-    def constant(self, values: np.ndarray, name: str = "") -> Tensor:
+    def constant(self, values: np.ndarray, name: str = "") -> AccessPattern:
         """HBM that holds data known when the kernel is compiled."""
         flat = np.ascontiguousarray(values)
         return self._allocate(
             flat.shape, flat.dtype, Space.SHARED_HBM, name=name, role=Role.CONSTANT, data=flat
         )
 
-    def identity(self, n: int, dtype: np.dtype) -> Tensor:
+    def identity(self, n: int, dtype: np.dtype) -> AccessPattern:
         """The (n, n) identity matrix of `dtype`, one in a program."""
         found = self._identities.get((n, dtype))
         if found is None:
@@ -128,7 +127,7 @@ class Tracer:
         name: str = "",
         par_axis: int = 0,
         place: Callable | None = None,
-    ) -> Tensor:
+    ) -> AccessPattern:
         """A new tensor. Shared HBM is one tensor for all SPMD instances: the n-th request of each
         instance gets the n-th tensor."""
         self.checker.on_allocate(shape, dtype, space, par_axis, name)
@@ -157,7 +156,9 @@ class Tracer:
             self._shared.append(self._allocate(shape, dtype, space, name=name, shared=True))
         return self._agreed(f"shared HBM tensor {at}", self._shared[at], shape, dtype)
 
-    def make_again(self, like: Tensor, name: str, location: Location | None) -> Tensor:
+    def make_again(
+        self, like: AccessPattern, name: str, location: Location | None
+    ) -> AccessPattern:
         """A new on-chip tile like another one, which was checked."""
         buffers = self.trace.buffers
         buffer = like.buffer.again(len(buffers), self.program, self.loops)
@@ -190,7 +191,7 @@ class Tracer:
         """
         self.emit("barrier", (), meeting=meeting, fence=fence)
 
-    def exchange(self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+    def exchange(self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype) -> AccessPattern:
         """Memory through which instances hand each other data around a meeting: written before
         `meet`, read after it.
 
@@ -214,7 +215,9 @@ class Tracer:
             )
         return self._agreed(found.buffer.name, found, shape, dtype)
 
-    def _agreed(self, what: str, found: Tensor, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+    def _agreed(
+        self, what: str, found: AccessPattern, shape: tuple[int, ...], dtype: np.dtype
+    ) -> AccessPattern:
         """`found`. Raises RaceError when another instance has declared it differently."""
         if found.shape != shape or found.dtype != dtype:
             raise RaceError(
@@ -233,7 +236,7 @@ class Tracer:
         shared: bool = False,
         location: Location | None = None,
         **more: Any,
-    ) -> Tensor:
+    ) -> AccessPattern:
         buffer = Buffer(
             len(self.trace.buffers),
             intern(shape),
@@ -247,9 +250,9 @@ class Tracer:
         self.trace.buffers.append(buffer)
         if buffer.place is not None:
             self.checker.on_place(buffer)
-        return Tensor(buffer)
+        return self.trace.rules.tensor(buffer)
 
-    def hidden(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+    def hidden(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> AccessPattern:
         """State of this instance's hardware that no kernel declares, such as accumulators."""
         key = (self.program, name)
         if key not in self._hidden:
@@ -268,10 +271,10 @@ class Tracer:
     def emit(
         self,
         opcode: str,
-        outs: tuple[Tensor, ...],
+        outs: tuple[AccessPattern, ...],
         ins: tuple[Operand, ...] = (),
         *,
-        mask: Mask | bool | None = None,
+        mask: Any = None,
         where: np.ndarray | None = None,
         where_out: np.ndarray | None = None,
         engine: Engine | None = None,
@@ -287,21 +290,21 @@ class Tracer:
         `default`, or on the engine that the opcode has in the table.
         """
         if mask is not None:
-            domain = (outs + tuple(x for x in ins if isinstance(x, Tensor)))[0].shape
-            left = restriction(mask, domain)
+            domain = (outs + tuple(x for x in ins if isinstance(x, AccessPattern)))[0].shape
+            left = self.trace.rules.restriction(mask, domain)
             if left.empty:
                 self.checker.on_masked_off(outs)
                 return
             outs = tuple(t.restrict(left.box) for t in outs)
-            ins = tuple(x.restrict(left.box) if isinstance(x, Tensor) else x for x in ins)
+            ins = tuple(x.restrict(left.box) if isinstance(x, AccessPattern) else x for x in ins)
             where = left.dense
             if where is not None and any(
-                t.escape() is not None for t in (*outs, *ins) if isinstance(t, Tensor)
+                t.escape() is not None for t in (*outs, *ins) if isinstance(t, AccessPattern)
             ):
                 self._emit_boxes(opcode, outs, ins, where, (engine, default), attrs)
                 return
         if self._absorbed:
-            self.restore([x for x in ins if isinstance(x, Tensor)])
+            self.restore([x for x in ins if isinstance(x, AccessPattern)])
         if not attrs:
             attrs = _NO_ATTRS
         elif len(attrs) == 1 and "op" in attrs:
@@ -330,7 +333,7 @@ class Tracer:
             raise
         self.trace.instructions.append(instr)
 
-    def repeat(self, outs: Iterable[Tensor]) -> None:
+    def repeat(self, outs: Iterable[AccessPattern]) -> None:
         """Write down the last instruction, which reads no tensor, once more for each of `outs`."""
         last = self.trace.instructions[-1]
         for out in outs:
@@ -340,7 +343,7 @@ class Tracer:
     def _emit_boxes(
         self,
         opcode: str,
-        outs: tuple[Tensor, ...],
+        outs: tuple[AccessPattern, ...],
         ins: tuple[Operand, ...],
         where: np.ndarray,
         engines: tuple[Engine | None, Engine | None],
@@ -352,7 +355,7 @@ class Tracer:
             self.emit(
                 opcode,
                 tuple(t.restrict(box) for t in outs),
-                tuple(x.restrict(box) if isinstance(x, Tensor) else x for x in ins),
+                tuple(x.restrict(box) if isinstance(x, AccessPattern) else x for x in ins),
                 engine=engines[0],
                 default=engines[1],
                 **attrs,
@@ -360,8 +363,8 @@ class Tracer:
 
     def absorb(
         self,
-        value: Tensor,
-        target: Tensor,
+        value: AccessPattern,
+        target: AccessPattern,
         attrs: dict,
         reads: bool,
         is_known: bool,
@@ -395,7 +398,7 @@ class Tracer:
         """Changes when an operation does more than write down instructions."""
         return KernelError.made, self.checker.skips, len(self._absorbed)
 
-    def restore(self, read: Iterable[Tensor]) -> None:
+    def restore(self, read: Iterable[AccessPattern]) -> None:
         """Write down again the instructions that were absorbed and made what is read now."""
         if self._absorbed:
             for x in read:
@@ -428,10 +431,11 @@ class Tracer:
         outside, declared, around = self.loops, self._declarations, self.running
         is_unrolled = loop.is_unrolled
         inside = declared.body(location, is_unrolled)
-        counters = None if is_unrolled else Counters(sys._getframe(1), loop)
+        watch_loop = None if is_unrolled else self.trace.rules.watch_loop
+        watch = None if watch_loop is None else watch_loop(sys._getframe(1), loop)
         try:
             for at, i in enumerate(indices):
-                if counters is not None and (error := counters.take_back()):
+                if watch is not None and (error := watch.take_back()):
                     self.checker.report("counter", error)
                 self.loops = (*outside, (number, at))
                 self._declarations = inside
@@ -446,10 +450,10 @@ class Tracer:
         self,
         kind: str,
         *,
-        lower: Tensor | int = 0,
-        upper: Tensor | int = 0,
-        index: Tensor | None = None,
-        condition: Tensor | None = None,
+        lower: AccessPattern | int = 0,
+        upper: AccessPattern | int = 0,
+        index: AccessPattern | None = None,
+        condition: AccessPattern | None = None,
         step: int = 1,
         expected: int = 1,
     ) -> Iterator[Region]:
@@ -505,7 +509,8 @@ class Tracer:
             error.trace = self.trace
             raise
         except AttributeError as error:
-            told = _explained(error)
+            explain = self.trace.rules.explain
+            told = None if explain is None else explain(error)
             if told is None:
                 raise
             told.trace = self.trace
@@ -513,12 +518,6 @@ class Tracer:
         finally:
             _stack().pop()
         return self.trace
-
-
-def _explained(error: AttributeError) -> KernelError | None:
-    from nkisim.frontends.neuronxcc.nki.names import explain  # which knows all modules
-
-    return explain(error)
 
 
 def _shared_in_a_loop(shape: tuple[int, ...], dtype: np.dtype) -> ScopeError:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import nkisim
 from nkisim.errors import KernelError
+from nkisim.frontends.neuronxcc.lowering import op_cache as remembered
 from nkisim.runtime.kernel import as_kernel
-from nkisim.trace import op_cache as remembered
 
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16, np.int32, np.uint8]
 SHAPES = [(128, 6), (128, 1), (1, 6), (128, 2, 3), (128, 1, 3), (0, 6), (128, 5)]

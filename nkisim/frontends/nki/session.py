@@ -22,10 +22,13 @@ from nkisim.frontends.nki.tensor import Indirect, NkiTensor
 from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.instruction import OPCODES, Engine, Instruction
 from nkisim.ir.memory import Buffer, Placed, Role, Space
+from nkisim.ir.rules import Rules
 from nkisim.numerics.program import Program
 from nkisim.trace.tracer import Tracer, current_if_any
 
 Walk = tuple[Ints, Ints]  # shape and strides of an operand
+
+RULES = Rules(dialect="nki")
 
 _recipes: dict[tuple, dict] = {}
 

@@ -13,6 +13,7 @@ from nkisim.errors import Location, ParameterError, ShapeError, locate
 from nkisim.frontends.neuronxcc.lowering.matmul import absorb_product
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
 from nkisim.frontends.neuronxcc.lowering.movement import copy
+from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.lowering.operands import (
     as_tile,
     domain,
@@ -28,7 +29,6 @@ from nkisim.ir.dtypes import BOOL, INTEGERS, promote, weak_scalar_dtype
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 from nkisim.numerics import alu
-from nkisim.trace.op_cache import remembered
 from nkisim.trace.tracer import current
 
 

@@ -20,6 +20,7 @@ from nkisim.errors import (
 )
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
 from nkisim.frontends.neuronxcc.lowering.movement import copy
+from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.lowering.operands import require_tile
 from nkisim.frontends.neuronxcc.rules.compatibility import refuse
 from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, Mask
@@ -31,7 +32,6 @@ from nkisim.ir.integers import as_int
 from nkisim.ir.memory import Space
 from nkisim.ir.restriction import Box
 from nkisim.machine import GEN2
-from nkisim.trace.op_cache import remembered
 from nkisim.trace.tracer import current
 
 _VECTOR_TRANSPOSE_MAX = 32

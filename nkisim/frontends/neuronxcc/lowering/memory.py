@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
+from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.tensors.ranges import DynSlice
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.dtypes import as_dtype
 from nkisim.ir.integers import as_int
 from nkisim.ir.memory import Allocation, Buffer, PartitionDim, Space, check_shapes
-from nkisim.trace.op_cache import remembered
 from nkisim.trace.tracer import current
 
 

@@ -16,6 +16,7 @@ from nkisim.errors import (
 )
 from nkisim.frontends.neuronxcc.lowering.gather import gather, scatter
 from nkisim.frontends.neuronxcc.lowering.memory import full, ndarray
+from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.lowering.operands import (
     as_tile,
     fit,
@@ -33,7 +34,6 @@ from nkisim.ir.instruction import Engine
 from nkisim.ir.integers import as_int
 from nkisim.ir.memory import Space, check_shapes
 from nkisim.machine import GEN2
-from nkisim.trace.op_cache import remembered
 from nkisim.trace.tracer import current
 
 

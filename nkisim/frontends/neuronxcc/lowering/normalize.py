@@ -8,13 +8,13 @@ from nkisim.errors import ParameterError
 from nkisim.frontends.neuronxcc.lowering.chain import activate, chain
 from nkisim.frontends.neuronxcc.lowering.elementwise import elementwise
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
+from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.lowering.operands import require_tile
 from nkisim.frontends.neuronxcc.lowering.reduce import float_type, free_axes, kept_mask, reduce
 from nkisim.frontends.neuronxcc.tensors.index import Mask
 from nkisim.frontends.neuronxcc.tensors.masks import restriction
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.dtypes import F32
-from nkisim.trace.op_cache import remembered
 
 
 @remembered

@@ -11,6 +11,7 @@ import numpy as np
 from nkisim.errors import DTypeError, ParameterError, warn
 from nkisim.frontends.neuronxcc.lowering.elementwise import elementwise
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
+from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.lowering.operands import narrow, require_tile
 from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, Mask
 from nkisim.frontends.neuronxcc.tensors.masks import restriction
@@ -19,7 +20,6 @@ from nkisim.ir.dtypes import BOOL, F32, FLOATS, INTEGERS, as_dtype
 from nkisim.ir.integers import as_int
 from nkisim.ir.restriction import Box, Restriction, boxes
 from nkisim.numerics import alu
-from nkisim.trace.op_cache import remembered
 from nkisim.trace.tracer import current
 
 

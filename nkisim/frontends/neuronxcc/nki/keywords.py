@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nkisim.errors import ParameterError, locate
-from nkisim.trace.op_cache import wrapped
+from nkisim.frontends.neuronxcc.lowering.op_cache import wrapped
 from nkisim.trace.tracer import current, tracing
 
 # Taken without being documented: the SDK's own kernels pass them. The first five tell the compiler

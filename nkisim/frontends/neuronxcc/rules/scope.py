@@ -29,29 +29,6 @@ def check_scope(instr: Instruction, tiles: tuple[Tensor, ...], trace: Trace) -> 
     return None
 
 
-def check_origin(instr: Instruction, tiles: tuple[Tensor, ...], trace: Trace) -> None:
-    """All operands were made in this trace: a kernel that keeps a tile outside of itself finds it
-    there in the next one. Raises ScopeError."""
-    for tensor in tiles:
-        buffer = tensor.buffer
-        if is_foreign(buffer, trace.buffers):
-            made = f", made at {buffer.location}" if buffer.location else ""
-            raise ScopeError(
-                f"{instr.label} uses {buffer!r} of an earlier trace{made}",
-                rule="each trace of a kernel makes its own tensors, and a kernel is traced for "
-                "each set of shapes, and to be profiled",
-                fix="keep tensors in local variables of the kernel, not in a global, an "
-                "attribute or a container from outside",
-                code="err_local_variable_used_out_of_scope",
-                location=instr.location,
-            )
-
-
-def is_foreign(buffer: Buffer, buffers: list[Buffer]) -> bool:
-    """Whether a tensor is none of a trace's."""
-    return buffer.number >= len(buffers) or buffers[buffer.number] is not buffer
-
-
 def _left(then: tuple, now: tuple, trace: Trace) -> int | None:
     """The outermost level of `then` whose iteration of an NKI loop is over."""
     loops, depth, over = trace.loops, len(now), False

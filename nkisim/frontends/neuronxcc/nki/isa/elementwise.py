@@ -12,6 +12,7 @@ from nkisim.frontends.neuronxcc.lowering import chain as lowering
 from nkisim.frontends.neuronxcc.lowering.elementwise import operator_name
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
 from nkisim.frontends.neuronxcc.lowering.movement import copy_with
+from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.lowering.operands import (
     lane_operand,
     lane_result,
@@ -37,7 +38,6 @@ from nkisim.ir.dtypes import F32, INTEGERS, as_dtype, promote
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space, check_shapes
 from nkisim.numerics import alu
-from nkisim.trace.op_cache import remembered
 from nkisim.trace.tracer import current
 
 _GPSIMD_INTEGERS = frozenset({"add", "subtract", "multiply"})

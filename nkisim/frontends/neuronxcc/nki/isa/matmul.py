@@ -6,11 +6,11 @@ from typing import Any
 
 from nkisim.errors import ParameterError
 from nkisim.frontends.neuronxcc.lowering import matmul as lowering
+from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.lowering.operands import require_tile
 from nkisim.frontends.neuronxcc.nki.isa.constants import choose, engine, get_nc_version, nc_version
 from nkisim.frontends.neuronxcc.tensors.index import Mask
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
-from nkisim.trace.op_cache import remembered
 from nkisim.trace.tracer import current
 
 

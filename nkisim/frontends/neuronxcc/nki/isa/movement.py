@@ -6,12 +6,12 @@ from typing import Any
 
 from nkisim.errors import ParameterError
 from nkisim.frontends.neuronxcc.lowering import gather, movement
+from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.nki.isa.constants import choose, dge_mode, engine, oob_mode
 from nkisim.frontends.neuronxcc.tensors.index import Mask
 from nkisim.frontends.neuronxcc.tensors.indirect import IndirectTensor
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.machine import GEN2
-from nkisim.trace.op_cache import remembered
 from nkisim.trace.tracer import current
 
 _OOB, _DGE = oob_mode, dge_mode  # dma_copy has parameters of these names

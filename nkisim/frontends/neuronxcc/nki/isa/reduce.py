@@ -8,6 +8,7 @@ from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
 from nkisim.frontends.neuronxcc.lowering import reduce as lowering
 from nkisim.frontends.neuronxcc.lowering.elementwise import operator_name
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
+from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.lowering.operands import (
     lane_operand,
     lane_view,
@@ -24,7 +25,6 @@ from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.dtypes import as_dtype, promote
 from nkisim.ir.memory import Space
 from nkisim.numerics import alu
-from nkisim.trace.op_cache import remembered
 from nkisim.trace.tracer import current
 
 

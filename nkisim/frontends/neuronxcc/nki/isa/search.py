@@ -9,13 +9,13 @@ import numpy as np
 
 from nkisim.errors import DTypeError, IndexingError, ParameterError, ShapeError
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
+from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.lowering.operands import narrow, require_elements, require_tile
 from nkisim.frontends.neuronxcc.tensors.index import Mask
 from nkisim.frontends.neuronxcc.tensors.masks import restriction
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.dtypes import as_dtype
 from nkisim.ir.integers import as_int
-from nkisim.trace.op_cache import remembered
 from nkisim.trace.tracer import current
 
 _MAX_ELEMENTS = 16384

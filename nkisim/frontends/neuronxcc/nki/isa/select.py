@@ -12,6 +12,7 @@ from nkisim.frontends.neuronxcc.lowering.chain import with_reductions
 from nkisim.frontends.neuronxcc.lowering.elementwise import operator_name
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
 from nkisim.frontends.neuronxcc.lowering.movement import copy
+from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.lowering.operands import (
     lane_operand,
     lane_result,
@@ -37,7 +38,6 @@ from nkisim.ir.dtypes import FLOATS, as_dtype
 from nkisim.ir.integers import as_int
 from nkisim.ir.memory import Space, c_strides
 from nkisim.numerics import alu
-from nkisim.trace.op_cache import remembered
 from nkisim.trace.tracer import current
 
 

@@ -1,0 +1,66 @@
+"""What a dialect of NKI decides about a kernel, for those who see its instructions only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from nkisim.ir.access import AccessPattern
+from nkisim.ir.loops import Loop
+from nkisim.ir.memory import Buffer
+from nkisim.ir.restriction import Restriction
+
+if TYPE_CHECKING:
+    from nkisim.errors import KernelError
+    from nkisim.ir.instruction import Instruction
+
+
+class LoopWatch(Protocol):
+    """Follows what Python does across the iterations of a loop."""
+
+    def take_back(self) -> KernelError | None:
+        """To be called before each iteration but the first one; an error to report, if any."""
+
+
+class Declared(Protocol):
+    """Follows the tiles that loops make."""
+
+    def compare(self, declaration: tuple, buffer: Buffer) -> KernelError | None:
+        """An error if a declaration gives another tile than in an earlier iteration."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of a dialect. Those left at their defaults do not exist in it. A trace, in their
+    arguments, is a nkisim.ir.trace.Trace.
+
+    Attributes:
+        dialect: the module that kernels import.
+        tensor: makes what a kernel gets for a buffer: an access pattern, or a subclass.
+        parallel: kinds of loops whose iterations do not depend on each other.
+        restriction: `f(mask, shape)`, what is left of an iteration domain by what the kernel gave
+            as its mask.
+        checks: by the name of the check, `f(instruction, tiles, trace)`: an error in one
+            instruction, or None.
+        checks_at_end: by the name of the check, `f(trace)`: the errors in a whole trace, each with
+            whether nothing but the order of iterations makes it right.
+        declared: `f(trace)` for `Declared`.
+        watch_loop: `f(frame, loop)` for `LoopWatch`; the frame is that of the function that loops.
+        explain: `f(error)`, what to say of an attribute that does not exist; None for nothing.
+    """
+
+    dialect: str = ""
+    tensor: Callable[[Buffer], AccessPattern] = AccessPattern
+    parallel: frozenset[str] = frozenset()
+    restriction: Callable[[Any, tuple[int, ...]], Restriction] | None = None
+    checks: Mapping[str, Callable[[Instruction, tuple, Any], KernelError | None]] = field(
+        default_factory=dict
+    )
+    checks_at_end: Mapping[str, Callable[[Any], Iterator[tuple[KernelError, bool]]]] = field(
+        default_factory=dict
+    )
+    declared: Callable[[Any], Declared] | None = None
+    watch_loop: Callable[[FrameType, Loop], LoopWatch] | None = None
+    explain: Callable[[AttributeError], KernelError | None] | None = None
