@@ -160,3 +160,12 @@ def test_no_package_index_is_named(name: str) -> None:
 def test_wheel_brings_the_table_of_the_api(isolated: Path) -> None:
     code = "from nkisim.frontends.neuronxcc.coverage import coverage\nprint(len(coverage()))"
     assert int(run_isolated(isolated, code)) > 150
+
+
+def test_wheel_brings_the_sources_that_are_compiled_on_first_use(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        packed = set(archive.namelist())
+    folder = ROOT / "kernels" / "rmsnorm" / "ffi"
+    sources = [p for p in folder.iterdir() if p.suffix in {".cpp", ".cu", ".h"}]
+    assert len(sources) == 4
+    assert {p.relative_to(ROOT).as_posix() for p in sources} <= packed
