@@ -20,7 +20,6 @@ _BOX = 44  # px, height: two lines of text
 _ROW = 84  # px from row to row
 _MARGIN = 8
 _LEGEND = 30
-_SHRINK = 0.75  # a narrow page scales the drawing down to this, then scrolls
 
 # Of the book's figures (nkibook.plots.COLORS): colours that colour-blind readers tell apart.
 _ORANGE, _BLUE = "#e69f00", "#56b4e9"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from nkisim.ir.restriction import Restriction, bounding_box
 from nkisim.numerics.ranges import has_range
 
 if TYPE_CHECKING:
-    from nkisim.checking.checker import Checker
     from nkisim.ir.trace import Trace
 
 
@@ -35,7 +34,7 @@ class MemoryState:
     of the round: its results are as undefined, and the mask of the store drops them.
     """
 
-    def __init__(self, checker: Checker, trace: Trace) -> None:
+    def __init__(self, checker: Any, trace: Trace) -> None:
         self.checker = weakref.proxy(checker)  # in no cycle, as the trace is large
         self.trace = trace
         self.check_reads = checker.modes["uninitialized"] != "off"

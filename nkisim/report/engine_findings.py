@@ -11,24 +11,24 @@ from nkisim.cost.compute import BF16, Cost, operand
 from nkisim.cost.dma import swaps_axes
 from nkisim.errors import Location
 from nkisim.ir.instruction import Engine
+from nkisim.report.gains import LEAST, Finding, Tasks, chains
 from nkisim.report.report import counted
-from nkisim.report.stakes import LEAST, Finding, Tasks, chains
 from nkisim.report.whatif import Change, moved_in, recosted, shorter
 
 if TYPE_CHECKING:
     from nkisim.cost.tasks import Kind, Task
-    from nkisim.report.timeline import Timeline
+    from nkisim.report.times import Times
 
 _MORE = 2  # times the gain of one engine: worth to tell of all at once
 
 
-def two_inputs(t: Timeline) -> Iterator[Finding]:
+def two_inputs(t: Times) -> Iterator[Finding]:
     """Vector instructions that take two cycles an element for their two SBUF operands."""
     found, vector = Tasks(), t.timing.vector
     second = (t.timing.two_input_cycles - 1) * vector.issue_cycles / vector.ghz  # its access
     shortest = t.timing.least_cycles / vector.ghz
     is_bf16 = True
-    for tasks in t._alike:
+    for tasks in t.groups:
         c, opcode = tasks.cost, tasks.task.instr.opcode
         if tasks.engine is Engine.VECTOR and c.cycles == 2 and opcode == "tensor_tensor":
             least = c.data / 2
@@ -47,16 +47,16 @@ def two_inputs(t: Timeline) -> Iterator[Finding]:
     )
 
 
-def _wide(task: Task, t: Timeline) -> bool:
+def _wide(task: Task, t: Times) -> bool:
     """Whether an operand of an instruction has a wide innermost stride."""
     tiles = (*task.instr.tiles_in, *task.instr.outs)
     return any(operand(x, x.space).stride >= t.timing.wide_stride_bytes for x in tiles)
 
 
-def wide_strides(t: Timeline) -> Iterator[Finding]:
+def wide_strides(t: Times) -> Iterator[Finding]:
     found: dict[Engine, Tasks] = defaultdict(Tasks)
     rates = {Engine.VECTOR: t.timing.vector, Engine.SCALAR: t.timing.scalar}
-    for tasks in t._alike:
+    for tasks in t.groups:
         c = tasks.cost
         if c.strided:
             rate = rates.get(tasks.engine, t.timing.gpsimd)
@@ -72,10 +72,10 @@ def wide_strides(t: Timeline) -> Iterator[Finding]:
         )
 
 
-def few_lanes(t: Timeline) -> Iterator[Finding]:
+def few_lanes(t: Times) -> Iterator[Finding]:
     """Instructions on tiles of few partitions, and the transfers of these tiles."""
     found, all_lanes, every = Tasks(), t.machine.partitions, t.timing.dma.engines
-    few = [(g, part) for g in t._alike if (part := _used_part(g.task, all_lanes)) < 1]
+    few = [(g, part) for g in t.groups if (part := _used_part(g.task, all_lanes)) < 1]
     if sum([g.cost.busy * len(g.positions) for g, _ in few]) / 1e3 < LEAST * t.latency_us:
         return
     times: Counter[tuple] = Counter()
@@ -151,12 +151,12 @@ def _fuller(kind: Kind, ns: float, part: float, queues: int) -> Kind:
     )
 
 
-def small_tiles(t: Timeline) -> Iterator[Finding]:
+def small_tiles(t: Times) -> Iterator[Finding]:
     """Engines whose time goes into starting instructions or transfers: each by itself or, if that
     tells too little, all at once."""
     apart = [*_fixed_costs(t), *_triggers(t)]
     found, count = Tasks(), {False: 0, True: 0}
-    for tasks in t._alike:
+    for tasks in t.groups:
         task, c, moved = tasks.task, tasks.cost, tasks.task.transfer
         if moved is not None and (task.label in ("spill", "reload") or swaps_axes(task.instr)):
             continue  # the compiler's, and in pieces of their own
@@ -185,10 +185,10 @@ def small_tiles(t: Timeline) -> Iterator[Finding]:
     yield from together if together and together[0].gain_us > _MORE * most else apart
 
 
-def _fixed_costs(t: Timeline) -> Iterator[Finding]:
+def _fixed_costs(t: Times) -> Iterator[Finding]:
     """Engines whose time goes into starting instructions, not into elements."""
     found = {e: (Tasks(), []) for e in (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)}
-    for tasks in t._alike:
+    for tasks in t.groups:
         if tasks.engine in found and tasks.task.transfer is None:
             fewer, groups = found[tasks.engine]
             fewer.add(tasks, (tasks.cost.busy - tasks.cost.data) / 2)
@@ -210,11 +210,11 @@ def _fixed_costs(t: Timeline) -> Iterator[Finding]:
         )
 
 
-def _triggers(t: Timeline) -> Iterator[Finding]:
+def _triggers(t: Times) -> Iterator[Finding]:
     """Engines whose time goes into starting transfers."""
     found = {Engine.SYNC: Tasks(), Engine.GPSIMD: Tasks()}
     each = {Engine.SYNC: t.timing.dma.trigger_ns, Engine.GPSIMD: t.timing.dma.indirect_ns}
-    for tasks in t._alike:
+    for tasks in t.groups:
         # What the compiler puts in has queues of its own.
         if tasks.task.transfer is not None and tasks.cost.busy >= each[tasks.engine]:
             found[tasks.engine].add(tasks, tasks.cost.busy / 2)
@@ -250,10 +250,10 @@ def _half(c: Cost) -> Cost:
     return Cost((c.busy + c.data) / 2, (c.done + c.data) / 2, c.data)
 
 
-def tables(t: Timeline) -> Iterator[Finding]:
+def tables(t: Times) -> Iterator[Finding]:
     """Times that the Scalar Engine loads the table of another function while data wait for it."""
     found, s, functions = Tasks(), t._core.schedule, set()
-    for tasks in t._alike:
+    for tasks in t.groups:
         for at in tasks.positions if tasks.engine is Engine.SCALAR else ():
             # The schedule adds what is left of it when the data are there.
             waits = s.end[at] - s.start[at] - tasks.cost.busy

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.font_manager import FontProperties
 
-    from nkisim.report.timeline import Interval, Timeline
+    from nkisim.report.times import Interval, Times
 
 # Okabe and Ito's palette: colours that the common forms of colour blindness keep apart.
 _COLORS = {
@@ -40,7 +40,7 @@ _NAME = 12  # characters of a kernel's name that are always shown
 
 
 def draw(
-    timeline: Timeline,
+    timeline: Times,
     *,
     start_us: float = 0.0,
     end_us: float | None = None,
@@ -132,7 +132,7 @@ def _figure_class() -> type[Figure]:
     return Picture
 
 
-def _check_part(timeline: Timeline, start: float, end: float) -> None:
+def _check_part(timeline: Times, start: float, end: float) -> None:
     body = timeline.body_us
     if not (start < end and start < body) and body:
         raise ParameterError(
@@ -142,7 +142,7 @@ def _check_part(timeline: Timeline, start: float, end: float) -> None:
         )
 
 
-def alt_text(timeline: Timeline, start_us: float = 0.0, end_us: float | None = None) -> str:
+def alt_text(timeline: Times, start_us: float = 0.0, end_us: float | None = None) -> str:
     """What the picture shows, for readers who cannot see it.
 
     Args:
@@ -160,7 +160,7 @@ def alt_text(timeline: Timeline, start_us: float = 0.0, end_us: float | None = N
     return f"{what}, {timeline.body_us:.1f} microseconds. Busy share of each resource: {parts}."
 
 
-def _is_whole(timeline: Timeline, start: float, end: float) -> bool:
+def _is_whole(timeline: Times, start: float, end: float) -> bool:
     """Whether the whole body is shown."""
     return start <= 0 and end >= timeline.body_us
 
@@ -170,7 +170,7 @@ def _least(name: str) -> float:
     return _LEAST_OF_SYNC if name == "Sync" else _LEAST
 
 
-def _tracks(timeline: Timeline, start: float, end: float) -> list[tuple[str, list[_Block]]]:
+def _tracks(timeline: Times, start: float, end: float) -> list[tuple[str, list[_Block]]]:
     rows: dict[str, list[Interval]] = defaultdict(list)
     for i in timeline.intervals:
         if i.end_us < start or i.start_us > end:
@@ -194,7 +194,7 @@ def _direction(label: str) -> str:
     return "store" if label in ("store", "spill") else "load"
 
 
-def _transfer_shares(timeline: Timeline) -> dict[str, float]:
+def _transfer_shares(timeline: Times) -> dict[str, float]:
     """What loads and stores take of the busiest DMA queue, 0 to 1: together, what it is busy."""
     work, s = timeline._core.work, timeline._core.schedule
     busiest = max(range(len(s.queue_busy)), key=s.queue_busy.__getitem__)
@@ -212,7 +212,7 @@ def _points(text: str, font: FontProperties) -> float:
     return text_to_path.get_text_width_height_descent(text, font, ismath=False)[0]
 
 
-def _name_and_latency(timeline: Timeline, fits: Callable[[str], bool]) -> str:
+def _name_and_latency(timeline: Times, fits: Callable[[str], bool]) -> str:
     """The title of a figure: on one line, if that leaves enough of the kernel's name."""
     for most in range(len(timeline.kernel), _NAME, -1):
         title = f"{shortened(timeline.kernel, most)}: {timeline.latency_us:.1f} µs with launch"

@@ -21,6 +21,7 @@ from nkisim.report.engine_findings import (
     wide_strides,
 )
 from nkisim.report.fusion_findings import fusable
+from nkisim.report.gains import LEAST, Finding
 from nkisim.report.matmul_findings import (
     fp32_matmul,
     short_matmuls,
@@ -37,17 +38,16 @@ from nkisim.report.memory_findings import (
     short_runs,
     spills,
 )
-from nkisim.report.stakes import LEAST, Finding
 from nkisim.schedule.scheduler import MORE_THAN_THERE_IS
 
 if TYPE_CHECKING:
-    from nkisim.report.timeline import Timeline, Use
+    from nkisim.report.times import Times, Use
 
 _FAR, _NEAR = 0.6, 0.8  # the busiest resource: busy for less is far from, for more near its limit
 _GOOD_PART = 0.2  # of the body: what is waited for that long is named
 
 
-def find(timeline: Timeline) -> list[Finding]:
+def find(timeline: Times) -> list[Finding]:
     """The findings of a timeline: first what bounds it, then gains, the largest first."""
     found = [_bottleneck(timeline), *_overcommitted(timeline)]
     lanes = list(few_lanes(timeline))
@@ -89,7 +89,7 @@ def _of_one_mind(gains: list[Finding]) -> list[Finding]:
     return [g for g in gains if g.tiles in (0, towards)]
 
 
-def _bottleneck(t: Timeline) -> Finding:
+def _bottleneck(t: Times) -> Finding:
     bound = t.bound
     if t.overhead_us > t.body_us:
         return Finding(
@@ -114,7 +114,7 @@ def _bottleneck(t: Timeline) -> Finding:
     return Finding(text, 0.0, lines[0].location if lines else None)
 
 
-def _waiting(t: Timeline) -> tuple[float, str, Location | None]:
+def _waiting(t: Times) -> tuple[float, str, Location | None]:
     """How long is waited for the results of one line, those that are waited for the longest, in
     microseconds; which these are, in words; and the line. No words if it is no good part of the
     body."""
@@ -134,7 +134,7 @@ def _waiting(t: Timeline) -> tuple[float, str, Location | None]:
     return sum(found) / 1e3, text, location
 
 
-def _overcommitted(t: Timeline) -> Iterator[Finding]:
+def _overcommitted(t: Times) -> Iterator[Finding]:
     """Memory that is needed at once and that is not there."""
     for space in (Space.SBUF, Space.PSUM):
         if MORE_THAN_THERE_IS.format(space.label) in t.choices:

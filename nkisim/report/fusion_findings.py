@@ -18,13 +18,13 @@ from nkisim.cost.compute import cost, is_affine, operand
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import FLOATS
 from nkisim.ir.instruction import Engine, Instruction
+from nkisim.report.gains import Finding, Tasks
 from nkisim.report.report import counted
-from nkisim.report.stakes import Finding, Tasks
 from nkisim.report.whatif import done_along
 
 if TYPE_CHECKING:
     from nkisim.cost.tasks import Access, Kind, Task
-    from nkisim.report.timeline import Timeline
+    from nkisim.report.times import Times
 
 _SCALED, _SQUARED = "scaled", "square_reduce"
 _HINTS = {
@@ -50,9 +50,9 @@ _REDUCED = {  # what an instruction that reduces on the side can do
 _LOOKED_AT = (*_REDUCED, "tensor_tensor", "tensor_reduce", "activation_reduce")
 
 
-def fusable(t: Timeline) -> Iterator[Finding]:
+def fusable(t: Times) -> Iterator[Finding]:
     """Pairs of instructions of which one could do both's work."""
-    plain = [g for g in t._alike if _is_plain(g.task)]
+    plain = [g for g in t.groups if _is_plain(g.task)]
     opcodes = {g.task.instr.opcode for g in plain}
     if "tensor_reduce" not in opcodes and "tensor_scalar" not in opcodes:
         return  # see `_pair`
@@ -100,7 +100,7 @@ def fusable(t: Timeline) -> Iterator[Finding]:
         )
 
 
-def _pair(first: Task, second: Task, read: Access, only: bool, t: Timeline) -> str | None:
+def _pair(first: Task, second: Task, read: Access, only: bool, t: Times) -> str | None:
     """How two instructions could be one, as a key of `_HINTS`; None if they could not.
 
     Args:
@@ -176,7 +176,7 @@ def _leaves_no_choice(what: str, first: Instruction, second: Instruction) -> boo
     return what in _BOTH
 
 
-def _doing_both(task: Task, what: str, t: Timeline) -> Kind:
+def _doing_both(task: Task, what: str, t: Times) -> Kind:
     """What a task is when it does another one's work along: see `_BOTH`."""
     opcode, engine = _BOTH[what]
     i, memory = task.instr, t._core.work.memory

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 from nkisim.cost.compute import Cost, passes_cost
 from nkisim.ir.dtypes import F32
 from nkisim.ir.instruction import Engine
+from nkisim.report.gains import Finding, Tasks, chains
 from nkisim.report.report import counted
-from nkisim.report.stakes import Finding, Tasks, chains
 from nkisim.report.whatif import done_along, recosted, shorter
 
 if TYPE_CHECKING:
     from nkisim.cost.tasks import Kind, Task
-    from nkisim.report.timeline import Timeline
+    from nkisim.report.times import Times
 
 
-def fp32_matmul(t: Timeline) -> Iterator[Finding]:
+def fp32_matmul(t: Times) -> Iterator[Finding]:
     """Matmuls and transposes of fp32, and rows of fp32 that the compiler broadcasts by a matmul."""
     pe = t.timing.tensor
     matmuls, transposes, rows = Tasks(), Tasks(), Tasks()
-    for tasks in t._alike:
+    for tasks in t.groups:
         task, passes = tasks.task, tasks.cost.cycles
         if tasks.engine is Engine.TENSOR and passes > 1:
             found = matmuls
@@ -43,10 +43,10 @@ def fp32_matmul(t: Timeline) -> Iterator[Finding]:
         yield from found.finding(t, text, shorter(Engine.TENSOR))
 
 
-def sums_over_partitions(t: Timeline) -> Iterator[Finding]:
+def sums_over_partitions(t: Times) -> Iterator[Finding]:
     """Sums over partitions that GpSimd makes, one partition after the other."""
     found = Tasks()
-    for tasks in t._alike:
+    for tasks in t.groups:
         i = tasks.task.instr
         if i.opcode == "tensor_partition_reduce" and i.attrs["op"] == "add":
             found.add(tasks, tasks.cost.busy)
@@ -65,12 +65,12 @@ def sums_over_partitions(t: Timeline) -> Iterator[Finding]:
     )
 
 
-def short_matmuls(t: Timeline) -> Iterator[Finding]:
+def short_matmuls(t: Times) -> Iterator[Finding]:
     """Matmuls of one stationary tile with several moving ones that fit into one."""
     most = t.machine.gemm_moving_fmax
     keys: dict[int, tuple] = {}  # of each matmul: its line, its stationary tile and its columns
     found, tasks = Tasks(), t._core.work.tasks
-    for alike in t._alike:
+    for alike in t.groups:
         i = alike.task.instr
         moving = _moving(alike.task) if alike.task.label == "nc_matmul" else most
         if 2 * moving <= most and i.where is None and not i.attrs.get("rows"):
@@ -115,9 +115,9 @@ def short_matmuls(t: Timeline) -> Iterator[Finding]:
     )
 
 
-def sums_outside(t: Timeline) -> Iterator[Finding]:
+def sums_outside(t: Times) -> Iterator[Finding]:
     """Products that are added up in SBUF, one after the other, which PSUM would do on the way."""
-    adds = [g for g in t._alike if _adds(g.task)]
+    adds = [g for g in t.groups if _adds(g.task)]
     if not adds:
         return
     tasks = t._core.work.tasks

@@ -13,15 +13,15 @@ from nkisim.cost.compute import Cost
 from nkisim.errors import Location
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
+from nkisim.report.gains import LEAST, Finding, Tasks
 from nkisim.report.report import counted
-from nkisim.report.stakes import LEAST, Finding, Tasks
 from nkisim.report.whatif import gain_us, moved_in
 from nkisim.schedule.engines import ENGINES
 
 if TYPE_CHECKING:
     from nkisim.cost.tasks import Kind, Task
-    from nkisim.report.alike import Alike
-    from nkisim.report.timeline import Timeline
+    from nkisim.report.groups import TaskGroup
+    from nkisim.report.times import Times
 
 _FEW_LOADS = 3  # whose results all else waits for
 _GPSIMD = ENGINES.index(Engine.GPSIMD)
@@ -31,10 +31,10 @@ _NOT_BY_RUNS = ("dma_transpose", "dma_accumulate")  # their time is not that of 
 _NOTHING = ((Engine.SYNC, Cost(0.0, 0.0, 0.0)),)  # what a task costs that is not there
 
 
-def short_runs(t: Timeline) -> Iterator[Finding]:
+def short_runs(t: Times) -> Iterator[Finding]:
     """Transfers cut in runs too short for the rate of a DMA engine."""
     found: dict[Location | None, _Line] = defaultdict(_Line)
-    for alike in t._alike:
+    for alike in t.groups:
         task, moved = alike.task, alike.task.transfer
         if moved is None or moved.run_bytes >= _LONG_RUN or task.instr.opcode in _NOT_BY_RUNS:
             continue
@@ -50,7 +50,7 @@ def short_runs(t: Timeline) -> Iterator[Finding]:
         )
 
 
-def loaded_again(t: Timeline) -> Iterator[Finding]:
+def loaded_again(t: Times) -> Iterator[Finding]:
     """Loads of what the kernel has loaded before, as far as SBUF could have kept it."""
     work = t._core.work
     written = {number for task in work.tasks for number, _ in task.writes}
@@ -60,7 +60,7 @@ def loaded_again(t: Timeline) -> Iterator[Finding]:
     reloads: list[tuple[int, int, int]] = []  # where, of which tensor, after how much of it
     loads = [
         alike.positions
-        for alike in t._alike
+        for alike in t.groups
         if alike.task.label == "load" and alike.task.transfer and not alike.task.transfer.indirect
     ]
     piece, instr = 0, None
@@ -98,10 +98,10 @@ def loaded_again(t: Timeline) -> Iterator[Finding]:
         )
 
 
-def converting(t: Timeline) -> Iterator[Finding]:
+def converting(t: Times) -> Iterator[Finding]:
     """Stores of wider elements than they become in HBM."""
     found = Tasks()
-    for alike in t._alike:
+    for alike in t.groups:
         i, moved = alike.task.instr, alike.task.transfer
         if alike.task.label == "store" and moved is not None and i.opcode == "dma_copy":
             tile, stored = i.ins[0].itemsize, i.outs[0].itemsize
@@ -115,10 +115,10 @@ def converting(t: Timeline) -> Iterator[Finding]:
     )
 
 
-def few_queues(t: Timeline) -> Iterator[Finding]:
+def few_queues(t: Times) -> Iterator[Finding]:
     every = t.timing.dma.engines
     found: dict[Location | None, _Line] = defaultdict(_Line)
-    for alike in t._alike:
+    for alike in t.groups:
         moved = alike.task.transfer
         if moved is None or moved.engines >= every or moved.engine_ns < 1000:
             continue
@@ -145,7 +145,7 @@ class _Line:
         self.tasks = Tasks()
         self._what: Counter[int] = Counter()  # nanoseconds
 
-    def add(self, tasks: Alike, ns: float, what: int) -> None:
+    def add(self, tasks: TaskGroup, ns: float, what: int) -> None:
         """Each of these tasks, which are like `what`, could be `ns` shorter."""
         self.tasks.add(tasks, ns)
         self._what[what] += ns * len(tasks.positions)
@@ -162,7 +162,7 @@ def _dearest(found: dict[Location | None, _Line]) -> list[tuple[Tasks, int]]:
     return [(line.tasks, line.what) for line in ordered[:_LINES]]
 
 
-def exposed(t: Timeline, are_small: bool) -> Iterator[Finding]:
+def exposed(t: Times, are_small: bool) -> Iterator[Finding]:
     """Waiting for memory, or for latency, on the critical path.
 
     Args:
@@ -235,7 +235,7 @@ def exposed(t: Timeline, are_small: bool) -> Iterator[Finding]:
         ),
     ]
     told = {"sbuf"} if t.spilled_bytes else set()  # by `spills`
-    if any(alike.task.label == TO_SBUF for alike in t._alike):
+    if any(alike.task.label == TO_SBUF for alike in t.groups):
         told.add("psum")  # by `psum_spills`
     for why, text, change, tiles in changes:
         if why in told:
@@ -246,7 +246,7 @@ def exposed(t: Timeline, are_small: bool) -> Iterator[Finding]:
             yield Finding(text, gain_us(t, stakes, **change), worst, tiles)
 
 
-def few_loads(t: Timeline) -> Iterator[Finding]:
+def few_loads(t: Times) -> Iterator[Finding]:
     """A few large loads whose results all else waits for: no engine works while they are on their
     way."""
     tasks, s = t._core.work.tasks, t._core.schedule
@@ -267,12 +267,12 @@ def few_loads(t: Timeline) -> Iterator[Finding]:
         )
 
 
-def spills(t: Timeline) -> Iterator[Finding]:
+def spills(t: Times) -> Iterator[Finding]:
     if not t.spilled_bytes:
         return
     work, s = t._core.work, t._core.schedule
     found, moved = Tasks(), {"spill": 0, "reload": 0}
-    for alike in t._alike:
+    for alike in t.groups:
         task = alike.task
         if task.label in moved:
             for at in alike.positions:
@@ -296,10 +296,10 @@ def spills(t: Timeline) -> Iterator[Finding]:
     )
 
 
-def psum_spills(t: Timeline) -> Iterator[Finding]:
+def psum_spills(t: Times) -> Iterator[Finding]:
     """Results that leave PSUM because more are needed than it holds."""
     found, nbytes = Tasks(), 0
-    for alike in t._alike:
+    for alike in t.groups:
         task = alike.task
         if task.label == TO_SBUF:
             found.add(alike, alike.cost.busy)

@@ -10,12 +10,12 @@ from nkisim.report.files import write_whole
 from nkisim.report.report import short
 
 if TYPE_CHECKING:
-    from nkisim.report.timeline import Interval, Timeline
+    from nkisim.report.times import Interval, Times
 
 _PARTS = 2**20  # of a microsecond
 
 
-def write(timeline: Timeline, path: str | Path) -> None:
+def write(timeline: Times, path: str | Path) -> None:
     """Write `timeline` to `path`. Timestamps and durations are microseconds.
 
     Transfers that overlap on a track, as those on all queues do when the queues are not level, go
@@ -42,12 +42,12 @@ def write(timeline: Timeline, path: str | Path) -> None:
     write_whole(path, json.dumps(document))
 
 
-def _threads(timeline: Timeline) -> dict[str, list[Interval]]:
+def _threads(timeline: Times) -> dict[str, list[Interval]]:
     """What happens on each thread, in order of start: engines, then the DMA queues that are used.
 
     Complete events of one thread must not overlap partly: those that overlap are dealt out.
     """
-    from nkisim.report.timeline import ENGINE_NAMES
+    from nkisim.report.times import ENGINE_NAMES
 
     tracks: dict[str, list[list[Interval]]] = {name: [[]] for name in ENGINE_NAMES}
     tracks["DMA"] = []

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nkisim.errors import Location
 
 if TYPE_CHECKING:
-    from nkisim.report.timeline import Timeline
+    from nkisim.report.times import Times
 
 _HEADING = 20  # characters of the heading of a column
 _UNEVEN = 1.5  # times the body of the quickest core: from there on the slowest is worth a line
 
 
-def table(t: Timeline, rows: int) -> str:
+def table(t: Times, rows: int) -> str:
     """See `Timeline.table`."""
     shown = t.lines[:rows]
     place = max(map(len, ("line", *(short(r.location) for r in shown))))
@@ -33,7 +34,7 @@ def table(t: Timeline, rows: int) -> str:
     return "\n".join(out)
 
 
-def summary(t: Timeline) -> str:
+def summary(t: Times, findings: Sequence[object]) -> str:
     """See `Timeline.summary`."""
     roof, floor = t.roofline
     out = [
@@ -53,19 +54,19 @@ def summary(t: Timeline) -> str:
                 f"    {use.name:10} busy {use.busy_us:10.2f} us  {use.utilisation:6.1%}  "
                 f"{use.instructions} instructions"
             )
-    for f in t.findings:
+    for f in findings:
         out.append(f"  - {f}")
     return "\n".join(out)
 
 
-def core_shown(t: Timeline) -> list[str]:
+def core_shown(t: Times) -> list[str]:
     """Of a launch on several cores, the one that the details are of, as a phrase; else nothing."""
     if len(t.cores) == 1:
         return []
     return [f"on core {t.cores.index(t._core)}, the slowest of {len(t.cores)}"]
 
 
-def _said_of_cores(t: Timeline) -> list[str]:
+def _said_of_cores(t: Times) -> list[str]:
     """What the figures of a launch on several cores are of, a line each."""
     cores = t.cores
     if len(cores) == 1:
@@ -81,7 +82,7 @@ def _said_of_cores(t: Timeline) -> list[str]:
     return said
 
 
-def compare(t: Timeline, other: Timeline) -> str:
+def compare(t: Times, other: Times) -> str:
     """See `Timeline.compare`."""
     rows = [
         ("latency us", t.latency_us, other.latency_us),
@@ -104,7 +105,7 @@ def compare(t: Timeline, other: Timeline) -> str:
     return "\n".join(out)
 
 
-def as_html(t: Timeline) -> str:
+def as_html(t: Times, findings: Sequence[object]) -> str:
     """The figures and the findings for a notebook."""
     rows = "".join(
         f"<tr><td>{html.escape(u.name)}</td><td>{u.busy_us:.2f}</td>"
@@ -112,7 +113,7 @@ def as_html(t: Timeline) -> str:
         for u in t.engines.values()
         if u.instructions
     )
-    notes = "".join(f"<li>{html.escape(str(f))}</li>" for f in t.findings)
+    notes = "".join(f"<li>{html.escape(str(f))}</li>" for f in findings)
     cores = "".join(f" {html.escape(said[0].upper() + said[1:])}." for said in _said_of_cores(t))
     roof, floor = t.roofline
     return (

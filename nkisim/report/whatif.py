@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from nkisim.cost.compute import Cost
 from nkisim.cost.tasks import Kind, Task, Work
 from nkisim.ir.instruction import Engine
-from nkisim.report.alike import sort_of
+from nkisim.report.groups import sort_of
 from nkisim.schedule.dependences import Dependences
 from nkisim.schedule.engines import ENGINES
 from nkisim.schedule.scheduler import schedule
@@ -25,7 +25,7 @@ from nkisim.schedule.scheduler import schedule
 if TYPE_CHECKING:
     from nkisim.machine import Machine
     from nkisim.machine.timing import Timing
-    from nkisim.report.timeline import Core, Timeline
+    from nkisim.report.times import Core, Times
 
 WINDOW = 5_000  # tasks that are scheduled for one question
 
@@ -94,7 +94,7 @@ class Stretch:
 
 
 def gain_us(
-    timeline: Timeline,
+    timeline: Times,
     stakes: Mapping[int, float],
     *,
     change: Change | None = None,
@@ -128,7 +128,7 @@ def gain_us(
     return max(0.0, gain) / 1e3
 
 
-def stretch_of(timeline: Timeline, stakes: Mapping[int, float]) -> Stretch:
+def stretch_of(timeline: Times, stakes: Mapping[int, float]) -> Stretch:
     """The tasks to look at: all, or as many as allowed around the middle of what is at stake."""
     n = len(timeline._core.work.tasks)
     first, last = 0, n
@@ -148,7 +148,7 @@ def rings_of(timing: Timing) -> tuple[int, int]:
     return timing.dma.in_flight, timing.dma.single_in_flight
 
 
-def dependences_of(timeline: Timeline) -> Dependences:
+def dependences_of(timeline: Times) -> Dependences:
     """What waits for what among all tasks of the slowest core."""
     work = timeline._core.work
     if len(work.tasks) <= WINDOW:
@@ -156,7 +156,7 @@ def dependences_of(timeline: Timeline) -> Dependences:
     return Dependences.of(work, timeline.timing.dma)
 
 
-def _stretch(timeline: Timeline, first: int, last: int) -> Stretch:
+def _stretch(timeline: Times, first: int, last: int) -> Stretch:
     known = timeline._stretches
     if first not in known:
         known[first] = Stretch(timeline._core, first, last, timeline.machine, timeline.timing)
@@ -164,7 +164,7 @@ def _stretch(timeline: Timeline, first: int, last: int) -> Stretch:
 
 
 def _others_ns(
-    timeline: Timeline, stakes: Mapping[int, float], change: Change | None, timing: Timing | None
+    timeline: Times, stakes: Mapping[int, float], change: Change | None, timing: Timing | None
 ) -> float:
     """Busy time of the busiest resource that a change leaves alone."""
     work, engine = timeline._core.work, timeline._core.schedule.engine

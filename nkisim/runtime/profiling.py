@@ -22,7 +22,8 @@ from nkisim.ir.trace import Trace
 from nkisim.machine import Machine
 from nkisim.machine.timing import Timing
 from nkisim.numerics.program import TensorSpec
-from nkisim.report.timeline import Core, Timeline
+from nkisim.report.timeline import Timeline
+from nkisim.report.times import Core
 from nkisim.runtime.kernel import Kernel, Specialization, as_kernel, map_leaves
 from nkisim.schedule.allocation import spill
 from nkisim.schedule.cores import waits_across

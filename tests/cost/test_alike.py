@@ -16,7 +16,7 @@ import nkisim
 from kernels.giou import nki_giou_kernel_strict
 from nkisim.cost.tasks import Task, Work
 from nkisim.report import whatif
-from nkisim.report.alike import sort_of
+from nkisim.report.groups import sort_of
 from nkisim.report.whatif import Stretch, recosted
 from nkisim.schedule.engines import ENGINES
 from nkisim.schedule.scheduler import schedule
@@ -91,7 +91,7 @@ def test_figures_are_those_of_the_tasks_one_by_one(timeline):
 def test_tasks_together_are_alike(timeline):
     work, s = timeline._core.work, timeline._core.schedule
     seen = []
-    for group in timeline._alike:
+    for group in timeline.groups:
         first = group.task
         for at in group.positions:
             task = work.tasks[at]

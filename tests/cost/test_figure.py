@@ -18,7 +18,7 @@ from nkisim.machine import GEN2, GEN3
 from nkisim.report import figure
 from nkisim.report.figure import alt_text
 from nkisim.report.report import shortened
-from nkisim.report.timeline import MODELLED
+from nkisim.report.times import MODELLED
 from nkisim.runtime import profiling as model
 
 pytest.importorskip("matplotlib")

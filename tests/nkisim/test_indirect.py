@@ -316,7 +316,7 @@ def test_dma_transpose(shape, on_chip):
         return out
 
     x = (10 * numbers(*shape)).astype(np.float32)
-    np.testing.assert_array_equal(kernel(x), x.transpose(order).astype(np.int32))
+    np.testing.assert_array_equal(kernel(x), np.rint(x.transpose(order)).astype(np.int32))
 
 
 def test_load_transpose2d_under_a_mask():

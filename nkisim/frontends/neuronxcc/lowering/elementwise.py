@@ -13,11 +13,11 @@ from nkisim.errors import Location, ParameterError, ShapeError, locate
 from nkisim.frontends.neuronxcc.lowering.matmul import absorb_product
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
 from nkisim.frontends.neuronxcc.lowering.movement import copy
+from nkisim.frontends.neuronxcc.lowering.numbers import number
 from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.lowering.operands import (
     as_tile,
     domain,
-    number,
     require_on_chip,
     require_tensor,
     spread,

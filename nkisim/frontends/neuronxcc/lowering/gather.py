@@ -8,7 +8,8 @@ import numpy as np
 
 from nkisim.errors import DTypeError, IndexingError, MemorySpaceError, ParameterError, ShapeError
 from nkisim.frontends.neuronxcc.lowering.memory import full, ndarray
-from nkisim.frontends.neuronxcc.lowering.operands import as_tile, number, require_tile
+from nkisim.frontends.neuronxcc.lowering.numbers import number
+from nkisim.frontends.neuronxcc.lowering.operands import as_tile, require_tile
 from nkisim.frontends.neuronxcc.tensors.index import Mask
 from nkisim.frontends.neuronxcc.tensors.indirect import IndirectTensor
 from nkisim.frontends.neuronxcc.tensors.masks import restriction

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
+from nkisim.frontends.neuronxcc.lowering.numbers import number
 from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.tensors.ranges import DynSlice
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
@@ -121,8 +122,6 @@ def full(
         DTypeError: the value is no number.
         MemorySpaceError: `buffer` is in HBM.
     """
-    from nkisim.frontends.neuronxcc.lowering.operands import number  # which makes tiles
-
     where = _allocation(buffer)
     if where.place is not None:
         raise MemorySpaceError(

@@ -16,14 +16,9 @@ from nkisim.errors import (
 )
 from nkisim.frontends.neuronxcc.lowering.gather import gather, scatter
 from nkisim.frontends.neuronxcc.lowering.memory import full, ndarray
+from nkisim.frontends.neuronxcc.lowering.numbers import number
 from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
-from nkisim.frontends.neuronxcc.lowering.operands import (
-    as_tile,
-    fit,
-    number,
-    require_tensor,
-    spread,
-)
+from nkisim.frontends.neuronxcc.lowering.operands import as_tile, fit, require_tensor, spread
 from nkisim.frontends.neuronxcc.tensors.index import Mask
 from nkisim.frontends.neuronxcc.tensors.indirect import IndirectTensor
 from nkisim.frontends.neuronxcc.tensors.masks import restriction

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nkisim.errors import DTypeError, IndexingError, MemorySpaceError, ShapeError
+from nkisim.frontends.neuronxcc.tensors.bounds import bounds_of
 from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, broadcast_shapes
 from nkisim.frontends.neuronxcc.tensors.ranges import DynSlice
 from nkisim.frontends.neuronxcc.tensors.reshaping import as_tile
@@ -243,8 +244,6 @@ def indirect_view(target: AccessPattern, axes: list) -> IndirectTensor:
             start = wide.offset
             row[at : at + len(block)] = wide.coefs
         else:
-            from nkisim.frontends.neuronxcc.tensors.indexing import bounds_of
-
             start, (size, step) = bounds_of(target, k, axis)
             if size is not None:
                 shape[places[d]] = size

@@ -12,12 +12,12 @@ from nkisim.frontends.neuronxcc.lowering import chain as lowering
 from nkisim.frontends.neuronxcc.lowering.elementwise import operator_name
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
 from nkisim.frontends.neuronxcc.lowering.movement import copy_with
+from nkisim.frontends.neuronxcc.lowering.numbers import number
 from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.lowering.operands import (
     lane_operand,
     lane_result,
     not_both_in_psum,
-    number,
     one_of,
     require_tile,
     same_elements,

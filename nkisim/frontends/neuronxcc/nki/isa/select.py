@@ -12,13 +12,13 @@ from nkisim.frontends.neuronxcc.lowering.chain import with_reductions
 from nkisim.frontends.neuronxcc.lowering.elementwise import operator_name
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
 from nkisim.frontends.neuronxcc.lowering.movement import copy
+from nkisim.frontends.neuronxcc.lowering.numbers import number
 from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.lowering.operands import (
     lane_operand,
     lane_result,
     narrow,
     not_both_in_psum,
-    number,
     one_of,
     require_tile,
     same_shape,

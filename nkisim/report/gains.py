@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from nkisim.cost.tasks import Task
     from nkisim.machine import Machine
     from nkisim.machine.timing import Timing
-    from nkisim.report.alike import Alike
-    from nkisim.report.timeline import Timeline
+    from nkisim.report.groups import TaskGroup
+    from nkisim.report.times import Times
 
 LEAST = 0.02  # of the latency: smaller gains are not worth a reader's time
 
@@ -48,7 +48,7 @@ class Tasks:
         self.saved: dict[int, float] = {}
         self.lines: dict[Location | None, float] = defaultdict(float)
 
-    def add(self, tasks: Alike, ns: float) -> None:
+    def add(self, tasks: TaskGroup, ns: float) -> None:
         """Each of these tasks could be `ns` shorter."""
         self.saved.update(dict.fromkeys(tasks.positions, ns))
         self.lines[tasks.location] += ns * len(tasks.positions)
@@ -60,7 +60,7 @@ class Tasks:
 
     def finding(
         self,
-        t: Timeline,
+        t: Times,
         text: str,
         change: Change | None,
         machine: Machine | None = None,
@@ -84,7 +84,7 @@ class Tasks:
 
 
 def chains(
-    t: Timeline, count: Callable[[int, Task, dict[Hashable, int]], tuple[Hashable, int] | None]
+    t: Times, count: Callable[[int, Task, dict[Hashable, int]], tuple[Hashable, int] | None]
 ) -> dict[Hashable, int]:
     """The most that can be counted along a chain of tasks that use each other's results.
 

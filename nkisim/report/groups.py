@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nkisim.errors import Location
 
 
-class Alike(NamedTuple):
+class TaskGroup(NamedTuple):
     """Tasks of one kernel line that do the same, on one engine, with other operands of the same
     kind.
 
@@ -47,7 +47,7 @@ def sort_of(task: Task) -> tuple:
     return task.kind, task.form if type(task) is Step else task.instr.opcode
 
 
-def alike(work: Work, schedule: Schedule) -> list[Alike]:
+def group_tasks(work: Work, schedule: Schedule) -> list[TaskGroup]:
     """The tasks of a core as they were scheduled, those that are alike together; in the order of
     the first ones."""
     tasks = work.tasks
@@ -58,5 +58,5 @@ def alike(work: Work, schedule: Schedule) -> list[Alike]:
     for (e, *_), positions in found.items():
         first, engine = tasks[positions[0]], ENGINES[e]
         cost = next(c for possible, c in first.costs if possible is engine)
-        groups.append(Alike(first, engine, cost, positions))
+        groups.append(TaskGroup(first, engine, cost, positions))
     return groups
