@@ -20,7 +20,7 @@ export IPYTHONDIR := $(CURDIR)/tools/.ipython
 export PYTHONPATH := $(CURDIR):$(PYTHONPATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help env book page test test-neuron fuzz lint format notebooks lab bench doctor shots lock clean distclean
+.PHONY: help env book page test test-neuron neuron-report fuzz lint format notebooks lab bench doctor shots lock clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ test-neuron: $(READY) ## on a Neuron instance: the tests for a device, and every
 
 fuzz: $(READY) ## random kernels against a reference interpreter (N=10000, from seed FIRST=0)
 	$(PY) tests/fuzz $(N) $(FIRST)
+
+neuron-report: $(READY) ## on a Neuron instance: ask it all, write report.zip to send to us
+	@$(PY) -m nkibook.instance -o report.zip
 
 lint: $(READY) ## check style, formatting and layers
 	$(PY) -m ruff check .

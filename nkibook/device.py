@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import json
 import os
 import sys
 import time
@@ -202,7 +203,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     file.add_argument(
         "--compare", metavar="FILE", type=input_file, help="measurements to hold against the model"
     )
+    file.add_argument("--lines", action="store_true", help="print JSON, for a report")
+    file.add_argument("--model", action="store_true", help="print the model's times as JSON")
     options = parser.parse_args(argv)
+    if options.model:
+        print(json.dumps([record.as_dict() for record in model().values()]))
+        return 0
     if options.compare:
         try:
             records = bench.read_json(options.compare)
@@ -225,6 +231,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for record in model().values():
             print(record)
         return 1
+    if options.lines:
+        print(json.dumps([record.as_dict() for record in records]))
+        return 0
     for record in records:
         print(record)
     if options.json:

@@ -145,7 +145,9 @@ def not_here(path: Path) -> Result | None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: the tests and all")
-    asked = parser.parse_args().notebooks
+    parser.add_argument("--tests", metavar="FRAMEWORK", help="only the tests marked neuron, of one")
+    options = parser.parse_args()
+    asked = options.notebooks
     if kernels.backend != "neuronxcc":
         print(
             "error: no Neuron SDK here, so nothing would run on a device (nkisim, the simulator, "
@@ -154,7 +156,9 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    print(f"Neuron SDK: neuronxcc {kernels.backend_version}")
+    print(f"Neuron SDK: neuronxcc {kernels.backend_version}", flush=True)
+    if options.tests:
+        return run_tests(options.tests).returncode
     failed = False
     for framework in () if asked else ("numpy", *frameworks()):
         print(f"==> tests marked neuron, {framework}", flush=True)

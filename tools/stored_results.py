@@ -48,6 +48,7 @@ NEEDS = {
         "notebooks/giou_cpp",
         "notebooks/giou_optimisation",
         "notebooks/matmul_fast",
+        "notebooks/rmsnorm_ffi",
         "notebooks/rmsnorm_optimisation",
     ),
     # On an instance a process has the NeuronCores once, so it runs one of the two.

@@ -1,0 +1,183 @@
+"""What the book assumes of the Neuron SDK without having seen it.
+
+Each is tried in a process of its own. A probe is a few lines of Python that end in a value or in an
+error. The stand-in of `tests/rehearsal` behaves as assumed; a report from an instance says what is
+so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_START = """
+import numpy as np
+import kernels
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+from kernels.add import nki_tensor_add_kernel as add
+array = np.ones((300, 5), np.float32)
+"""
+_TORCH = _START + "import torch, torch_xla\nx = torch.ones(300, 5).to(torch_xla.device())\n"
+_JAX = _START + "import jax, jax.numpy as jnp\nx = jnp.ones((300, 5))\n"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One assumption.
+
+    Attributes:
+        name: what is tried.
+        code: a script; its last line assigns `result`.
+        assumed: "refused", when an error is expected, else the text of `result`.
+        words: what the error's text is assumed to have in it; "" for anything.
+        framework: whose tensors it takes: "numpy", "torch" or "jax".
+        only: the instances for which it holds; all by default.
+    """
+
+    name: str
+    code: str
+    assumed: str
+    words: str = ""
+    framework: str = "numpy"
+    only: tuple[str, ...] = ()
+
+
+_TWO_CORES = _START + "result = add[nl.spmd_dim(2, nl.nc(2)), 1](array, array).sum()"
+_HALF = """
+@nki.jit
+def tall(x):
+    y = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    nl.store(y, value=nl.load(x))
+    return y
+result = tall(array)
+"""
+
+PROBES = (
+    Probe("a kernel on NumPy arrays", _START + "result = add[3, 1](array, array).sum()", "3000.0"),
+    Probe(
+        "a kernel on CPU tensors of PyTorch, before torch_xla is imported",
+        _START + "import torch\nx = torch.ones(300, 5)\nresult = add[3, 1](x, x)",
+        "refused",
+        "torch_neuronx",
+        "torch",
+    ),
+    Probe(
+        "a kernel on CPU tensors of PyTorch",
+        _TORCH + "y = torch.ones(300, 5)\nresult = add[3, 1](y, y)",
+        "refused",
+        "XLA tensors",
+        "torch",
+    ),
+    Probe(
+        "a kernel on XLA tensors",
+        _TORCH + "result = add[3, 1](x, x).cpu().sum().item()",
+        "3000.0",
+        framework="torch",
+    ),
+    Probe(
+        "a kernel on XLA tensors and a NumPy array",
+        _TORCH + "result = add[3, 1](x, array)",
+        "refused",
+        framework="torch",
+    ),
+    Probe(
+        "a kernel on JAX arrays, in eager code",
+        _JAX + "result = float(add[3, 1](x, x).sum())",
+        "3000.0",
+        framework="jax",
+    ),
+    Probe(
+        "a kernel on JAX arrays, under jit",
+        _JAX + "result = float(jax.jit(add[3, 1])(x, x).sum())",
+        "3000.0",
+        framework="jax",
+    ),
+    Probe(
+        "a kernel on a JAX array and a NumPy array",
+        _JAX + "result = add[3, 1](x, array)",
+        "refused",
+        framework="jax",
+    ),
+    Probe(
+        "PyTorch, then a kernel on NumPy arrays, in one process",
+        _TORCH + "add[3, 1](x, x).cpu()\nresult = add[3, 1](array, array)",
+        "refused",
+        "available",
+        "torch",
+    ),
+    Probe(
+        "JAX, then a kernel on NumPy arrays, in one process",
+        _JAX + "add[3, 1](x, x).block_until_ready()\nresult = add[3, 1](array, array)",
+        "refused",
+        "available",
+        "jax",
+    ),
+    Probe("two NeuronCores in one launch", _TWO_CORES, "refused", only=("inf2", "trn1")),
+    Probe("two NeuronCores in one launch, on trn2", _TWO_CORES, "3000.0", only=("trn2",)),
+    Probe(
+        "a tile of 300 partitions",
+        _START + _HALF,
+        "refused",
+        "err_num_partition_exceed_arch_limit",
+    ),
+    Probe("an attribute of the simulator's kernels", _START + "result = add.cache_info", "refused"),
+    Probe(
+        "torch_neuronx.nki_jit",
+        "import torch_neuronx\nresult = torch_neuronx.nki_jit",
+        "refused",
+        framework="torch",
+    ),
+    Probe(
+        "the HLO of PyTorch has the custom call",
+        _TORCH
+        + "from nkibook.hlo import torch_hlo\n"
+        + "result = [c.target for c in torch_hlo(add[3, 1], x, x).custom_calls]",
+        "['AwsNeuronCustomNativeKernel']",
+        framework="torch",
+    ),
+    Probe(
+        "the HLO of JAX has the custom call",
+        _JAX
+        + "from nkibook.hlo import jax_hlo\n"
+        + "result = [c.target for c in jax_hlo(add[3, 1], x, x).custom_calls]",
+        "['AwsNeuronCustomNativeKernel']",
+        framework="jax",
+    ),
+    Probe(
+        "custom_partitioning on all NeuronCores",
+        _JAX
+        + """
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from kernels.add.jax_op import add as operator
+mesh = Mesh(jax.devices(), ("rows",))
+rows = 100 * len(jax.devices())
+y = jax.device_put(jnp.ones((rows, 5)), NamedSharding(mesh, PartitionSpec("rows")))
+result = float(jax.jit(operator)(y, y).sum()) / rows
+""",
+        "10.0",
+        framework="jax",
+    ),
+    Probe(
+        "a loop with torch_xla.sync() compiles one program",
+        _TORCH
+        + """
+from torch_xla.debug import metrics
+torch_xla.sync()
+before = (metrics.metric_data("CompileTime") or [0])[0]
+for step in range(5):
+    x = add[3, 1](x, x) * 0.5
+    torch_xla.sync()
+result = metrics.metric_data("CompileTime")[0] - before
+""",
+        "1",
+        framework="torch",
+    ),
+)
+
+
+def judge(probe: Probe, outcome: str) -> bool:
+    """Whether an outcome, "fine: ..." or "ErrorType: message", is as assumed."""
+    kind, _, text = outcome.partition(": ")
+    if probe.assumed == "refused":
+        return kind not in ("fine", "no answer") and probe.words in outcome
+    return kind == "fine" and text == probe.assumed

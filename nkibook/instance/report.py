@@ -1,0 +1,170 @@
+"""Ask an instance everything, one process a step, and pack the answers into one archive."""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from nkibook.instance.probes import PROBES
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 1800  # seconds a step: a first launch compiles
+CONTENT = "report.json"
+
+
+@dataclasses.dataclass
+class Step:
+    """One question.
+
+    Attributes:
+        name: of the step, and its key in the report.
+        command: what is run.
+        reads: what its standard output means; by default JSON on the last line.
+        environment: changes to the environment.
+    """
+
+    name: str
+    command: list[str]
+    reads: Callable[[str], Any] | None = None
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def _module(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", *arguments]
+
+
+def installed() -> list[str]:
+    """The frameworks that can be asked: NumPy, and those that are installed."""
+    there = {"torch": "torch_xla", "jax": "jax"}
+    return ["numpy", *(name for name, module in there.items() if find_spec(module) is not None)]
+
+
+def steps(frameworks: Sequence[str], notebooks: bool = True) -> Iterator[Step]:
+    """All questions, the cheap ones first.
+
+    Args:
+        frameworks: of "numpy", "torch" and "jax", those to ask.
+        notebooks: whether every notebook is run, too.
+    """
+    from nkibook.device import instance
+
+    here = instance()
+    yield Step("environment", _module("nkibook.instance.step", "environment"))
+    yield Step("doctor", _module("nkibook.doctor", "--json"), json.loads)
+    yield Step("neuron-ls", ["neuron-ls", "--json-output"], json.loads)
+    for number, probe in enumerate(PROBES):
+        if probe.framework in frameworks and (not probe.only or here in probe.only):
+            command = _module("nkibook.instance.step", "probe", str(number))
+            yield Step(f"probe: {probe.name}", command)
+    for framework in frameworks:
+        command = _module("nkibook.instance.step", "operators", framework)
+        yield Step(f"operators: {framework}", command)
+        if framework != "numpy":
+            yield Step(f"hlo: {framework}", _module("nkibook.instance.step", "hlo", framework))
+    yield Step("times", _module("nkibook.device", "--lines"))
+    model = {"NKI_BACKEND": "nkisim", "PJRT_DEVICE": "CPU", "JAX_PLATFORMS": "cpu"}
+    yield Step("model", _module("nkibook.device", "--model"), environment=model)
+    tests = [sys.executable, str(ROOT / "tools/neuron_tests.py")]
+    for framework in frameworks:
+        yield Step(f"tests: {framework}", [*tests, "--tests", framework], _tail)
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if notebooks else ():
+        yield Step(f"notebook: {path.stem}", [*tests, str(path)], _tail)
+
+
+def _tail(output: str) -> str:
+    return "\n".join(output.strip().splitlines()[-40:])
+
+
+def run(step: Step, limit: float = LIMIT) -> dict[str, Any]:
+    """Run one step; whatever it does, there is an answer."""
+    start = time.perf_counter()
+    found: dict[str, Any] = {}
+    try:
+        done = subprocess.run(
+            step.command,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": _path()} | step.environment,
+            capture_output=True,
+            text=True,
+            timeout=limit,
+        )
+    except subprocess.TimeoutExpired:
+        found["failed"] = f"no answer within {limit:.0f} s"
+    except OSError as error:
+        found["failed"] = f"{type(error).__name__}: {error}"
+    else:
+        found["exit_code"] = done.returncode
+        try:
+            reads = step.reads or (lambda text: json.loads(text.strip().splitlines()[-1]))
+            found["answer"] = reads(done.stdout)
+        except (ValueError, IndexError):
+            found["failed"] = f"exit code {done.returncode}, and no answer"
+        if done.returncode or "failed" in found:
+            found["errors"] = done.stderr[-6000:]
+            found.setdefault("printed", done.stdout[-2000:])
+    found["seconds"] = round(time.perf_counter() - start, 1)
+    return found
+
+
+def _path() -> str:
+    return os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+
+
+def scrubbed(text: str) -> str:
+    """The text without paths of the checkout and of home, names of user and host, addresses."""
+    for path, said in ((str(ROOT), "<book>"), (sys.prefix, "<env>"), (str(Path.home()), "~")):
+        if len(path) > 1:
+            text = text.replace(path, said)
+    for word, said in ((getpass.getuser(), "<user>"), (platform.node(), "<host>")):
+        if len(word) > 3:
+            text = re.sub(rf"\b{re.escape(word)}\b", said, text)
+    return re.sub(r"\b\d{1,3}(\.\d{1,3}){3}\b", "<address>", text)
+
+
+def write(
+    path: Path, frameworks: Sequence[str], notebooks: bool = True, limit: float = LIMIT
+) -> dict[str, Any]:
+    """Run every step and write the archive. Prints each as it ends.
+
+    Args:
+        path: of the archive.
+        frameworks, notebooks: as for `steps`.
+        limit: seconds a step may take.
+
+    Returns:
+        The report: what each step answered, by its name.
+    """
+    report: dict[str, Any] = {}
+    for step in steps(frameworks, notebooks):
+        print(f"{step.name} ", end="", flush=True)
+        report[step.name] = found = run(step, limit)
+        print(found.get("failed") or "answered", f"({found['seconds']} s)", flush=True)
+        text = scrubbed(json.dumps(report, indent=1, default=str))
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(CONTENT, text)  # after each step, so that an interrupted one counts
+    return report
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read an archive.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return json.loads(archive.read(CONTENT))
+    except (zipfile.BadZipFile, KeyError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is no report: {error}") from None

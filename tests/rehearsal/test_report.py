@@ -1,0 +1,104 @@
+"""A report of an instance, written and compared with the stand-in, and with faults put in."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import stand_in
+
+from nkibook.instance import comparing, report
+from nkibook.instance.probes import PROBES
+
+
+def command(sdk, *arguments, **changes):
+    return subprocess.run(
+        [sys.executable, "-m", "nkibook.instance", *map(str, arguments)],
+        env=stand_in.environment(sdk, "inf2") | changes,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def written(sdk, tmp_path_factory):
+    """A report without PyTorch, whose probes take a start of it each, and without notebooks: the
+    other tests of this folder run those."""
+    path = tmp_path_factory.mktemp("report") / "report.zip"
+    only = ("--framework", "numpy", "--framework", "jax")
+    done = command(sdk, "-o", path, "--no-notebooks", *only, SECRET_TOKEN="d41d8cd98f00b204")
+    assert path.exists(), done.stdout + done.stderr
+    return path, done
+
+
+def test_the_stand_in_behaves_as_assumed(written):
+    path, done = written
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = list(comparing.differences(report.read(path)))
+    asked = [p for p in PROBES if p.framework != "torch" and "trn2" not in p.only]
+    assert sum(said == "as assumed" for _, said, _ in rows) == len(asked)
+    assert all(good for _, _, good in rows)
+    assert any("measured" in said and "modelled" in said for _, said, _ in rows)
+    assert any(what == "matmul, jax, float16" for what, _, _ in rows)
+
+
+def test_a_report_is_compared_anywhere(written, run_python):
+    path, _ = written
+    done = run_python("-m", "nkibook.instance", "--compare", str(path))
+    assert "0 not as assumed" in done.stdout
+
+
+def test_a_report_holds_nothing_private(written):
+    text = json.dumps(report.read(written[0]))
+    assert "SECRET_TOKEN" not in text
+    assert "d41d8cd98f00b204" not in text
+    assert str(report.ROOT) not in text
+    assert str(Path.home()) not in text or len(str(Path.home())) < 2
+    assert getpass.getuser() not in text or len(getpass.getuser()) < 5
+    assert "NEURON_PLATFORM_TARGET_OVERRIDE" in text
+
+
+def fault(found: dict, step: str, **changes) -> dict:
+    return found | {step: found[step] | changes}
+
+
+def test_faults_are_reported(written):
+    found = report.read(written[0])
+    probe = "probe: a tile of 300 partitions"
+    wrong = list(found["operators: jax"]["answer"])
+    wrong[0] = wrong[0] | {"ulp": 1e6}
+    for broken, named in (
+        (fault(found, probe, answer={"outcome": "fine: 0"}), "a tile of 300 partitions"),
+        (fault(found, probe, answer={}, failed="no answer within 5 s"), "a tile of 300 partitions"),
+        (fault(found, "operators: jax", answer=wrong), "add, jax, float32"),
+        (fault(found, "tests: numpy", exit_code=1), "tests: numpy"),
+        (fault(found, "times", failed="exit code 1, and no answer"), "times"),
+    ):
+        assert [what for what, _, good in comparing.differences(broken) if not good] == [named]
+
+
+def test_a_step_that_hangs_stops_at_its_limit():
+    step = report.Step("hangs", [sys.executable, "-c", "import time; time.sleep(600)"])
+    assert report.run(step, limit=1)["failed"] == "no answer within 1 s"
+    assert "failed" in report.run(report.Step("absent", ["no-such-program"]))
+
+
+def test_private_words_are_taken_out(monkeypatch):
+    monkeypatch.setattr(report.platform, "node", lambda: "ip-10-0-0-7")
+    monkeypatch.setattr(report.getpass, "getuser", lambda: "somebody")
+    text = f"{report.ROOT}/kernels somebody@ip-10-0-0-7 172.31.0.12 {Path.home()}/x"
+    found = report.scrubbed(text)
+    for word in (str(report.ROOT), "somebody", "ip-10-0-0-7", "172.31.0.12"):
+        assert word not in found
+
+
+def test_without_an_sdk_there_is_no_report(run_python, tmp_path):
+    path = tmp_path / "report.zip"
+    done = run_python("-m", "nkibook.instance", "-o", str(path), check=False)
+    assert done.returncode == 2
+    assert "no Neuron SDK here" in done.stderr
+    assert not path.exists()
