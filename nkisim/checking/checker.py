@@ -10,7 +10,7 @@ import numpy as np
 from nkisim.checking.accumulation import check_accumulation
 from nkisim.checking.capacity import check_capacity, lifetimes, may_overflow
 from nkisim.checking.memory_state import MemoryState
-from nkisim.checking.origin import check_origin, is_foreign
+from nkisim.checking.origin import check_origin
 from nkisim.checking.patterns import (
     check_allocation,
     check_bounds,
@@ -90,7 +90,56 @@ class Checker:
             found = self._flawless[key] = flawless(t, self.trace)
         return found
 
-    def on_instruction(self, instr: Instruction) -> None:
+    def on_instruction(
+        self,
+        instr: Instruction,
+        changed: tuple[AccessPattern, ...] | None = None,
+        is_result: bool = False,
+    ) -> None:
+        """Check an instruction that is about to be written down.
+
+        Args:
+            instr: the instruction.
+            changed: of one that is like another that was right, on operands of the same forms,
+                types and memories: those operands that may lie elsewhere, and were not made for it.
+                None to look at all of it.
+            is_result: whether it makes new tiles, whole, and writes nothing else.
+        """
+        if changed is None:
+            self._look_at_all(instr)
+            return
+        known, now, buffers = self._flawless, instr.loops, self.trace.buffers
+        whole, knows = self._memory_state.written.whole, self._memory_state.written.knows
+        elsewhere = False  # whether one was made in other loops
+        # Whether all that it reads is known to be written: `changed`, and what the call has made.
+        written = is_result and (changed is instr.tiles_in or all(map(knows, instr.tiles_in)))
+        for t in changed:
+            buffer = t.buffer
+            number = buffer.number
+            if number >= len(buffers) or buffers[number] is not buffer:  # as `is_foreign`
+                right = False
+            elif not buffer.space.on_chip:  # as `_is_flawless`, and then `check_scope`, look at it
+                right = t.escape() is None
+            else:
+                right = known.get((t.form, t.offsets, buffer.par_axis)) or self._is_flawless(t)
+            if not right:
+                self._look_at_all(instr)
+                return
+            if buffer.loops is not now and buffer.loops:
+                elsewhere = True
+            if written and number not in whole and buffer.role is Role.LOCAL:
+                written = knows(t)
+        if elsewhere and self._check_scope is not None:
+            error = self._check_scope(instr, changed, self.trace)
+            if error is not None:
+                self.report("scope", error)
+        if written:
+            for t in instr.outs:
+                whole.add(t.buffer.number)
+        else:
+            self._memory_state.on_instruction(instr)
+
+    def _look_at_all(self, instr: Instruction) -> None:
         tiles = instr.outs + instr.tiles_in
         check_origin(instr, tiles, self.trace)
         stages = self._of_whole if all(map(self._is_flawless, tiles)) else self._stages
@@ -103,66 +152,6 @@ class Checker:
             else:
                 self.report(name, error)
         self._memory_state.on_instruction(instr)
-
-    def on_same(
-        self, instr: Instruction, older: tuple[AccessPattern, ...], is_result: bool
-    ) -> None:
-        """As on_instruction, for one like another that was right, on operands of the same forms,
-        types and memories.
-
-        Args:
-            instr: the instruction.
-            older: the operands that were not made for it.
-            is_result: whether it makes new tiles, whole, and writes nothing else.
-        """
-        known, now, buffers = self._flawless, instr.loops, self.trace.buffers
-        whole, knows = self._memory_state.written.whole, self._memory_state.written.knows
-        elsewhere = False  # whether one was made in other loops
-        # Whether all that it reads is known to be written: `older`, and what the call has made.
-        written = is_result and (older is instr.tiles_in or all(map(knows, instr.tiles_in)))
-        for t in older:
-            buffer = t.buffer
-            number = buffer.number
-            if number >= len(buffers) or buffers[number] is not buffer:  # as `is_foreign`
-                right = False
-            elif not buffer.space.on_chip:  # as `_is_flawless`, and then `check_scope`, look at it
-                right = t.escape() is None
-            else:
-                right = known.get((t.form, t.offsets, buffer.par_axis)) or self._is_flawless(t)
-            if not right:
-                self.on_instruction(instr)
-                return
-            if buffer.loops is not now and buffer.loops:
-                elsewhere = True
-            if written and number not in whole and buffer.role is Role.LOCAL:
-                written = knows(t)
-        if elsewhere and self._check_scope is not None:
-            error = self._check_scope(instr, older, self.trace)
-            if error is not None:
-                self.report("scope", error)
-        if written:
-            for t in instr.outs:
-                whole.add(t.buffer.number)
-        else:
-            self._memory_state.on_instruction(instr)
-
-    def on_sum(self, instr: Instruction, target: AccessPattern, is_known: bool) -> None:
-        """As on_instruction, for one that was right, and is to add to `target`, in PSUM, in place
-        of writing a tile of its own.
-
-        Args:
-            instr: the instruction.
-            target: what it adds to.
-            is_known: whether it is known that all of that was written.
-        """
-        buffer = target.buffer
-        right = is_known and self._is_flawless(target)
-        if not right or is_foreign(buffer, self.trace.buffers):
-            self.on_instruction(instr)
-        elif self._check_scope is not None and buffer.loops:
-            error = self._check_scope(instr, (target,), self.trace)
-            if error is not None:
-                self.report("scope", error)
 
     def on_masked_off(self, outs: tuple[AccessPattern, ...]) -> None:
         """A mask leaves nothing of an instruction that would have written `outs`."""

@@ -322,12 +322,12 @@ class Tracer:
             locate(),
             engine is not None,
         )
-        self.write(instr, self.checker.on_instruction)
+        self._write(instr)
 
-    def write(self, instr: Instruction, check: Callable[..., None], *more: Any) -> None:
-        """Write down an instruction, which `check` looks at first."""
+    def _write(self, instr: Instruction, changed: tuple[AccessPattern, ...] | None = None) -> None:
+        """Write down an instruction, once it is checked (see Checker.on_instruction)."""
         try:
-            check(instr, *more)
+            self.checker.on_instruction(instr, changed)
         except KernelError as error:
             error.instruction = instr
             raise
@@ -338,7 +338,7 @@ class Tracer:
         last = self.trace.instructions[-1]
         for out in outs:
             instr = last.again((out,), last.ins, (), self.program, self.loops, last.location)
-            self.write(instr, self.checker.on_instruction)
+            self._write(instr)
 
     def _emit_boxes(
         self,
@@ -367,7 +367,6 @@ class Tracer:
         target: AccessPattern,
         attrs: dict,
         reads: bool,
-        is_known: bool,
         location: Location | None,
     ) -> None:
         """Let the last instruction, which wrote `value`, work on `target` instead. Should `value`
@@ -378,7 +377,6 @@ class Tracer:
             target: what is written in its place.
             attrs: the settings of the instruction from now on.
             reads: whether it reads `target` first.
-            is_known: whether it is known that all of `target` was written.
             location: the kernel line that does so.
         """
         instructions = self.trace.instructions
@@ -391,7 +389,7 @@ class Tracer:
             instr.tiles_in = (*tiles_in, target)
             instr.ins = instr.tiles_in if ins is tiles_in else (*ins, target)
         instr.attrs, instr.loops, instr.location = attrs, self.loops, location
-        self.write(instr, self.checker.on_sum, target, is_known)
+        self._write(instr, (target,))
 
     @property
     def surprises(self) -> tuple[int, int, int]:

@@ -182,7 +182,7 @@ class Session(Tracer):
                 self.checker.on_instruction(instr)
                 self.recipes[name] = recipe
             else:
-                self.checker.on_same(instr, tuple(patterns), False)
+                self.checker.on_instruction(instr, tuple(patterns))
         except KernelError as error:
             error.instruction = instr
             raise

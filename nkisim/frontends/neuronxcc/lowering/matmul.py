@@ -431,11 +431,10 @@ def absorb_product(target: Tensor, value: Tensor, location: Location | None) -> 
         target = target.restrict(
             tuple([(at, at + n) for at, n in zip(part.offsets, part.shape, strict=True)])
         )
-    is_known = tracer.checker.is_known(target)
-    starts = not is_known and tracer.checker.untouched(target)
+    starts = not tracer.checker.is_known(target) and tracer.checker.untouched(target)
     attrs = _STARTS if starts else _GOES_ON
     attrs = last.attrs | attrs if last.attrs else attrs
-    tracer.absorb(value, target, attrs, not starts, is_known, location)
+    tracer.absorb(value, target, attrs, not starts, location)
     return True
 
 

@@ -206,9 +206,9 @@ def _do_again(tracer: Tracer, note: Note, pool: list, location: Location | None)
         x = pool[of]
         pool.append(x.view_of(form, x.offsets))
     pool += numbers
-    program, loops, check = tracer.program, tracer.loops, tracer.checker.on_same
+    program, loops, check = tracer.program, tracer.loops, tracer.checker.on_instruction
     instructions = tracer.trace.instructions
-    try:  # as `Tracer.write`, for all of them
+    try:  # as `Tracer.emit` does, for all of them
         for model, outs, ins, tiles_in, older, is_result in writes:
             tiles = tiles_in(pool)
             reads = tiles if ins is tiles_in else ins(pool)
