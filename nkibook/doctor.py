@@ -75,11 +75,12 @@ def examine(dev: Path = Path("/dev")) -> list[Finding]:
         _target(),
         _sdk(_devices(dev)),
         _device(_devices(dev)),
+        *_pjrt(),
         _neuron_package("torch-neuronx", "torch_neuronx", "PyTorch"),
         _neuron_package("jax-neuronx", "jax_neuronx", "JAX"),
-        _package("torch", "torch"),
+        _framework("torch", "torch", "jax"),
         _torch_xla(),
-        _package("jax", "jax"),
+        _framework("jax", "jax", "torch"),
         _package("matplotlib", "matplotlib"),
         _jupyter_book(),
         _compiler(),
@@ -125,7 +126,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _who_runs_kernels() -> str:
     if kernels.backend == "neuronxcc":
-        return f"NKI kernels go to the Neuron SDK (neuronxcc {kernels.backend_version})."
+        return (
+            f"NKI kernels go to the Neuron SDK (neuronxcc {kernels.backend_version}), and `make "
+            "test-neuron` runs the notebooks there."
+        )
     return f"NKI kernels run in the CPU simulator (nkisim {kernels.backend_version})."
 
 
@@ -175,12 +179,27 @@ def _package(name: str, module: str) -> Finding:
     return Finding(name, State.OK, version, needed=True)
 
 
+def _framework(name: str, module: str, other: str) -> Finding:
+    """A framework. With the SDK one of the two is enough: AWS's images have an environment each."""
+    finding = _package(name, module)
+    if finding.state is State.OK or not _has_module("neuronxcc.nki") or not _has_module(other):
+        return finding
+    pages = "PyTorch" if name == "torch" else "JAX"
+    advice = (
+        f"This environment of the SDK has {other}. The {pages} pages are skipped here: run `make "
+        f"test-neuron` in the other environment, too."
+    )
+    return Finding(name, State.ABSENT, "not installed", advice)
+
+
 def _torch_xla() -> Finding:
     name = "torch_xla"
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         why = "It exists for Linux on x86_64 only. Here the PyTorch pages show stored results."
         return Finding(name, State.ABSENT, "not for this platform", why)
     finding = _package("torch_xla", "torch_xla")
+    if finding.state is State.MISSING and _framework("torch", "torch", "jax").state is State.ABSENT:
+        return Finding(name, State.ABSENT, "not installed", "It comes with PyTorch.")
     torch = _version("torch")
     if finding.state is State.OK and torch and _minor(torch) != _minor(finding.found):
         found = f"{finding.found}, with torch {torch}"
@@ -271,6 +290,13 @@ def _devices(dev: Path) -> list[str]:
 
 def _device(devices: Sequence[str]) -> Finding:
     name = "Neuron device"
+    if not devices and kernels.backend == "neuronxcc":
+        advice = (
+            "The SDK is here and no device, so kernels compile and cannot run. Use an inf2, trn1 "
+            "or trn2 instance with the driver (aws-neuronx-dkms), or set NKI_BACKEND=nkisim, and "
+            "the simulator runs them."
+        )
+        return Finding(name, State.MISSING, "none", advice)
     if not devices:
         advice = "Not needed: the simulator runs the kernels. Times are then of this CPU."
         return Finding(name, State.ABSENT, "none", advice)
@@ -280,10 +306,38 @@ def _device(devices: Sequence[str]) -> Finding:
         advice = "neuron-ls is not there or fails: install the package aws-neuronx-tools."
         return Finding(name, State.OK, found, advice)
     try:
-        cores = sum(int(device["nc_count"]) for device in json.loads(listed))
+        listing = json.loads(listed)
+        cores = sum(int(device["nc_count"]) for device in listing)
+        users = [int(p["pid"]) for d in listing for p in d.get("neuron_processes") or ()]
     except (ValueError, TypeError, KeyError):
         return Finding(name, State.OK, found, "neuron-ls --json-output gave no count of cores.")
-    return Finding(name, State.OK, f"{found}, {cores} NeuronCores")
+    found = f"{found}, {cores} NeuronCores"
+    if users:
+        who = ", ".join(map(str, sorted(set(users))))
+        advice = (
+            "A process has the NeuronCores until it ends, and another is told that they are not "
+            f"available. Process {who} has some: end it (an open "
+            "notebook's kernel, often), or share with NEURON_RT_VISIBLE_CORES."
+        )
+        return Finding(name, State.WRONG, f"{found}, in use", advice)
+    return Finding(name, State.OK, found)
+
+
+def _pjrt() -> list[Finding]:
+    """Where torch_xla and JAX compute, with the SDK: nothing to say when the SDK decides it."""
+    if kernels.backend != "neuronxcc":
+        return []
+    asked = {"PJRT_DEVICE": "NEURON", "JAX_PLATFORMS": "neuron"}
+    return [
+        Finding(
+            name,
+            State.WRONG,
+            os.environ[name],
+            f"With this variable the framework does not compute on the NeuronCores. Unset {name}.",
+        )
+        for name, device in asked.items()
+        if os.environ.get(name) and device not in os.environ[name].split(",")
+    ]
 
 
 # The machine.

@@ -155,9 +155,41 @@ def test_real_sdk_is_used_and_its_release_named(machine):
 
 
 def test_next_to_an_sdk_packages_come_from_its_index(machine):
-    machine.complete(jax=None)
+    machine.complete(matplotlib=None)
     machine.package("neuronx-cc", "2.23.6484.0", "neuronxcc", "neuronxcc.nki")
-    assert "requirements-neuron.txt" in machine.findings()[1]["jax"]["advice"]
+    assert "requirements-neuron.txt" in machine.findings()[1]["matplotlib"]["advice"]
+
+
+@pytest.mark.parametrize(("absent", "other"), [("torch", "jax"), ("jax", "torch")])
+def test_with_the_sdk_one_framework_is_enough(machine, absent, other):
+    without = {absent: None} | ({"torch_xla": None} if absent == "torch" else {})
+    machine.complete(**without)
+    machine.package("neuronx-cc", "2.23.6484.0", "neuronxcc", "neuronxcc.nki")
+    code, findings = machine.findings()
+    assert code == 0
+    assert findings[absent]["state"] == State.ABSENT
+    assert f"has {other}" in findings[absent]["advice"]
+    assert "make test-neuron" in findings[absent]["advice"]
+
+
+def test_the_sdk_without_a_device_is_told_so(machine):
+    if any(Path("/dev").glob("neuron[0-9]*")):
+        pytest.skip("there is a device")
+    machine.complete()
+    machine.package("neuronx-cc", "2.23.6484.0", "neuronxcc", "neuronxcc.nki")
+    finding = machine.findings()[1]["Neuron device"]
+    assert finding["state"] == State.MISSING
+    assert "cannot run" in finding["advice"]
+    assert "NKI_BACKEND=nkisim" in finding["advice"]
+
+
+@pytest.mark.parametrize(("value", "listed"), [("CPU", True), ("NEURON", False)])
+def test_a_framework_that_is_kept_from_the_device_is_told(machine, monkeypatch, value, listed):
+    monkeypatch.setenv("PJRT_DEVICE", value)
+    machine.complete()
+    assert "PJRT_DEVICE" not in machine.findings()[1]  # without an SDK it is as it should be
+    machine.package("neuronx-cc", "2.23.6484.0", "neuronxcc", "neuronxcc.nki")
+    assert ("PJRT_DEVICE" in machine.findings()[1]) is listed
 
 
 @pytest.mark.parametrize("modules", [(), ("neuronxcc",)])
@@ -240,6 +272,15 @@ def test_devices_with_their_cores(tmp_path, programs):
     assert finding == doctor.Finding(
         "Neuron device", State.OK, "2 (neuron0 to neuron1), 4 NeuronCores"
     )
+
+
+def test_cores_that_another_process_has_are_told(tmp_path, programs):
+    listed = [{"nc_count": 2, "neuron_processes": [{"pid": 4711, "command": "python"}]}]
+    programs.program("neuron-ls", f"echo '{json.dumps(listed)}'")
+    finding = device(("neuron0",), tmp_path)
+    assert finding.state == State.WRONG
+    assert "4711" in finding.advice
+    assert "NEURON_RT_VISIBLE_CORES" in finding.advice
 
 
 @pytest.mark.parametrize(
