@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nkisim.errors import TileSizeError
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.memory import Buffer, Space
 
 if TYPE_CHECKING:
     from nkisim.ir.trace import Trace
 
 _QUARTER = 32  # partitions
+_MOST_OPERANDS = 8  # of an instruction, results included
 
 # The number of a buffer; with block axes, and which block it is.
 _Tile = int | tuple[int, tuple[int, ...]]
@@ -109,6 +111,44 @@ def check_capacity(trace: Trace, space: Space, lives: Lifetimes) -> Iterator[Til
         return
     alive = (lives.first <= at) & (at <= lives.last) & (sizes > 0)
     yield _error(trace, space, int(used[at]), room, at, lives.buffer[alive].tolist())
+
+
+def check_operands(trace: Trace) -> Iterator[TileSizeError]:
+    """The first instruction whose operands do not fit SBUF together: they are there at one time,
+    so that spilling does not help (aws-neuron-sdk issue 1060: GCA035)."""
+    room = _room(trace, Space.SBUF)
+    largest = max([b.partition_bytes for b in trace.buffers if b.space is Space.SBUF], default=0)
+    if largest * 4 * _MOST_OPERANDS <= room:
+        return
+    for instr in trace.instructions:
+        tiles = instr.outs + instr.tiles_in
+        needed: dict[int, int] = {}  # by the buffer
+        for t in tiles:
+            if t.buffer.space is Space.SBUF:
+                number = t.buffer.number
+                needed[number] = max(needed.get(number, 0), _part_size(t))
+        total = sum(needed.values())
+        if total > room:
+            buffers = [repr(trace.buffers[n]) for n in needed]
+            yield TileSizeError(
+                f"the operands of {instr.label} need {total // 4:,} bytes a partition of "
+                f"{Space.SBUF.label} together: {'; '.join(buffers)}",
+                rule=f"{Space.SBUF.label} of {trace.machine.name} has {room // 4:,} bytes a "
+                "partition for a kernel, and all operands of an instruction are there at one time",
+                fix="loop over blocks of the free axis, or use a narrower type",
+                location=instr.location,
+            )
+            return
+
+
+def _part_size(t: AccessPattern) -> int:
+    """Bytes a partition that a view reaches at least, times the quarters it occupies."""
+    if not t.shape or not t.form.size:
+        return 0
+    free = prod([n for d, n in enumerate(t.shape) if d and any([row[d] for row in t.coefs])])
+    buffer = t.buffer
+    whole = prod(buffer.shape[buffer.par_axis + 1 :]) * buffer.dtype.itemsize
+    return min(free * t.itemsize, whole) * -(-t.shape[0] // _QUARTER)
 
 
 def _room(trace: Trace, space: Space) -> int:

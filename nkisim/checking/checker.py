@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nkisim.checking.accumulation import check_accumulation
-from nkisim.checking.capacity import check_capacity, lifetimes, may_overflow
+from nkisim.checking.capacity import (
+    check_capacity,
+    check_operands,
+    lifetimes,
+    may_overflow,
+)
+from nkisim.checking.inputs import check_inputs
 from nkisim.checking.memory_state import MemoryState
 from nkisim.checking.origin import check_origin
 from nkisim.checking.patterns import (
@@ -258,6 +264,12 @@ class Checker:
                 for error, in_order in find(self.trace):
                     mild = self._as_written or (in_order and self.simulated)
                     self.report(name, error, mild)
+        if self.modes["input"] != "off":
+            for error in check_inputs(self.trace):
+                self.report("input", error)
+        if self.modes["tile"] != "off":
+            for error in check_operands(self.trace):
+                self.report("tile", error)
         held = [s for s in (Space.SBUF, Space.PSUM) if self._may_overflow(s)]
         lives = lifetimes(self.trace, held) if held else None
         whole = {

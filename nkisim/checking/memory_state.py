@@ -96,7 +96,13 @@ class MemoryState:
     def _flow(
         self, instr: Instruction, tiles: tuple[AccessPattern, ...], missing: list[np.ndarray | None]
     ) -> list[np.ndarray | None]:
-        """Undefined elements of the outputs. Reports when there is no use in computing on."""
+        """Undefined elements of the outputs. Reports when there is no use in computing on.
+
+        What comes of elements that were reported, or that nobody is to report, counts as defined:
+        another message, about outputs or loops, would blame what is not at fault.
+        """
+        if not self.check_reads:
+            return [None] * len(instr.outs)
         flow = instr.spec.flow
         stays = flow is not None and all(t.space.on_chip for t in instr.outs)
         undefined = flow(instr, missing) if flow is not None else [None] * len(instr.outs)
@@ -112,14 +118,19 @@ class MemoryState:
                 self.computed.add(t.buffer.number)
             return undefined
         for tensor, m in zip(tiles, missing, strict=True):
-            if m is None or tensor.buffer.number in self.reported:
+            if m is None:
                 continue
-            if (
+            if tensor.buffer.number not in self.reported and (
                 not stays
                 or _all_of(m, instr.where_of(tensor))
                 or (useless and not instr.spec.elementwise)
             ):
                 self._report_read(instr, tensor, m)
+        if any(
+            m is not None and t.buffer.number in self.reported
+            for t, m in zip(tiles, missing, strict=True)
+        ):
+            return [None] * len(instr.outs)
         return undefined
 
     def left_out(self, tensor: AccessPattern) -> bool:
@@ -137,8 +148,6 @@ class MemoryState:
         )
 
     def _report_read(self, instr: Instruction, tensor: AccessPattern, missing: np.ndarray) -> None:
-        if not self.check_reads:
-            return
         self.reported.add(tensor.buffer.number)
         index = tuple(int(i) for i in np.argwhere(missing)[0])
         where = list(tensor.coordinates(index))

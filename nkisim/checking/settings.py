@@ -19,6 +19,8 @@ CHECKS = {
     "uninitialized": "nothing is read before it is written",
     "race": "SPMD instances do not write what another one writes or reads",
     "output": "every output is written",
+    "input": "every element of an input is read, if any is",
+    "store": "a store writes each element once",
     "scope": "a tile is used in the loop iteration that made it",
     "loop": "iterations of affine_range do not depend on one another",
     "shape": "a tile that a loop makes has the same shape in each iteration",
@@ -36,10 +38,12 @@ CHECKS = {
 # A value out of range is one wrong number, and padding that nobody uses may hold it. What a loop
 # counts may serve a message or a name, for all that can be told. That a loop makes tiles of several
 # shapes is told by their lines.
+# A part of an input may be of no interest, and what a store repeats is only slow.
 # The compiler mends the others at a price: it moves a tile to an allowed partition, or spills
 # tiles to the next memory ("any on-chip memory": NKI programming model, Memory hierarchy).
 # The SDK's operations take any keyword. What its compiler refuses today, a later one may take.
 _WARNED = ("partition", "sbuf", "psum", "range", "keyword", "counter", "shape", "compiler")
+_WARNED += ("input", "store")
 
 
 def _from_environment() -> dict[str, Mode]:

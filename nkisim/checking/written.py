@@ -144,12 +144,20 @@ class _Flags:
             # An element is taken as written when a part of it is: its bytes may be written one
             # after the other.
             self.set_ = _as_stored(flags, tensor, of_several=not self.written)
-        elif all([row.count(0) >= len(row) - 1 for row in tensor.coefs]):  # each element once
+        elif _each_once(tensor):
             more = np.count_nonzero(view) - before
             self.missing -= more if self.written else -more
             return
         count = np.count_nonzero(self.set_)
         self.missing = self.set_.size - count if self.written else count
+
+
+def _each_once(tensor: AccessPattern) -> bool:
+    """Whether a view has each of its elements once, as is easily told."""
+    rows = tensor.coefs
+    return all([row.count(0) >= len(row) - 1 for row in rows]) and all(
+        [n < 2 or any([row[d] for row in rows]) for d, n in enumerate(tensor.shape)]
+    )
 
 
 class WrittenElements:

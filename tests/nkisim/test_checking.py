@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -677,3 +678,49 @@ def test_errors_can_be_sent_between_processes():
     again = pickle.loads(pickle.dumps(caught.value))
     assert type(again) is type(caught.value)
     assert str(again) == str(caught.value)
+
+
+@pytest.mark.parametrize("mode", ["warn", "off"])
+@pytest.mark.parametrize("rows", [100, 128])
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_read_that_may_pass_is_blamed_on_nothing_else(mode, rows, in_place):
+    """A sum that nobody has started: no message about the output, or about the loop."""
+
+    def kernel(x):
+        out = nl.ndarray((rows, 1), x.dtype, buffer=nl.shared_hbm)
+        total = nl.ndarray((rows, 1), x.dtype, buffer=nl.sbuf)
+        for i in nl.affine_range(4):
+            part = nl.sum(nl.load(x[:, nl.ds(i * 8, 8)]), axis=1, keepdims=True)
+            if in_place:
+                total += part
+            else:
+                total[...] = total + part
+        nl.store(out, value=total)
+        return out
+
+    with nkisim.checks(uninitialized=mode), warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        Kernel(kernel)(np.ones((rows, 32), np.float32))
+    assert ["that nothing wrote" in str(w.message) for w in shown] == [True] * (mode == "warn")
+
+
+@pytest.mark.parametrize("on", ["error", "off"])
+def test_the_operands_of_an_instruction_are_in_sbuf_at_one_time(on):
+    """aws-neuron-sdk issue 1060: a compile error, however little else there is to hold."""
+
+    def kernel_of(columns):
+        def twice(x):
+            out = like(x)
+            left = nl.load(x)
+            nl.store(out, nl.add(left, nl.copy(left)))
+            return out
+
+        return Kernel(twice), ones(128, columns, dtype=np.float16)
+
+    kernel, x = kernel_of(45_000)
+    with nkisim.checks(sbuf=on if on == "off" else "warn"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(TileSizeError, match="270,000 bytes a partition of SBUF together"):
+            kernel(x)
+    kernel, x = kernel_of(30_000)  # 180,000 of 180,224
+    np.testing.assert_array_equal(kernel(x), x + x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -120,7 +121,31 @@ def store(dst: Tensor, value: Tensor | float, *, mask: Mask | None = None, **kwa
         row = isinstance(value, Tensor) and dst.ndim == 1 and as_tile(value).shape == (1, dst.size)
         dst = dst.expand_dims(0 if row else dst.ndim)
     value = _storable(value, dst, mask)
+    _check_repeats(dst, value)
     current().emit("dma_copy", (dst,), (fit(value, dst, "nl.store"),), mask=mask)
+
+
+def _check_repeats(dst: Tensor, value: Tensor) -> None:
+    """Report a store that writes its elements again and again: an index of nl.mgrid spans axes
+    along which it does not move."""
+    still = [d for d in range(dst.ndim) if not any([row[d] for row in dst.coefs])]
+    times = math.prod([dst.shape[d] for d in still])
+    if times < 2:
+        return
+    axes = range(dst.ndim)
+    rows = [f"nl.arange({dst.shape[d]})[{_along(d, dst.ndim)}]" for d in axes if d not in still]
+    error = ShapeError(
+        f"nl.store of {value.describe()} writes each element of {dst.describe()} {times} times",
+        rule="the DMA moves an element for each of the index; indices of nl.mgrid have the "
+        "extents of all its axes",
+        fix="index with " + (" and ".join(rows) if rows else "slices, i:i + 1"),
+        location=locate(),
+    )
+    current().checker.report("store", error)
+
+
+def _along(axis: int, ndim: int) -> str:
+    return ", ".join([":" if d == axis else "None" for d in range(ndim)])
 
 
 def _storable(value: object, dst: Tensor | IndirectTensor, mask: Mask | None) -> Tensor:
