@@ -52,7 +52,8 @@ class Checker:
         self.as_sdk = as_sdk
         self._as_written = as_written
         self.simulated = is_simulated()
-        self._warned: set[tuple[str, object]] = set()
+        self._warnings: dict[tuple, tuple[KernelError, int]] = {}  # the first, and how many
+        self._gathers = True
         self.skips = 0  # instructions of which masks left nothing
 
     @property
@@ -223,7 +224,7 @@ class Checker:
                 ),
             )
         elif self.modes["output"] != "off":
-            warn(
+            self.warn(
                 OutputError(
                     f"{missing:,} of {size:,} elements of the output {tensor.describe()} are never "
                     "written and hold garbage on hardware",
@@ -291,7 +292,7 @@ class Checker:
         return self.modes["scope"] != "error" or may_overflow(self.trace, space)
 
     def report(self, name: str, error: KernelError, mild: bool = False) -> None:
-        """Raise, warn (once a kernel line) or drop, as the mode of check `name` says.
+        """Raise, warn (see `warn`) or drop, as the mode of check `name` says.
 
         Args:
             name: of the check.
@@ -303,6 +304,22 @@ class Checker:
             mode = "warn"
         if mode == "error":
             raise error
-        if mode == "warn" and (name, error.location) not in self._warned:
-            self._warned.add((name, error.location))
+        if mode == "warn":
+            self.warn(error)
+
+    def warn(self, error: KernelError) -> None:
+        """Show a warning: while a kernel is traced, when it is done, and then one a rule and kernel
+        line, with their number."""
+        if not self._gathers:
             warn(error)
+            return
+        key = type(error), error.rule, error.location
+        first, times = self._warnings.get(key, (error, 0))
+        self._warnings[key] = first, times + 1
+
+    def show_warnings(self) -> None:
+        """Show what `warn` has gathered: the trace is done."""
+        self._gathers = False
+        found, self._warnings = list(self._warnings.values()), {}
+        for error, times in found:
+            warn(error, times)

@@ -247,7 +247,11 @@ class NkiWarning(UserWarning):
     """A check that was turned down from an error, or something that is merely slow."""
 
 
-def warn(error: KernelError) -> None:
-    """Show `error` as a warning, placed at the kernel line."""
+def warn(error: KernelError, times: int = 1) -> None:
+    """Show `error` as a warning, placed at the kernel line, which it was found in so often."""
     place = error.location or Location("<nki>", 1, "")
-    warnings.warn_explicit(str(error), NkiWarning, place.filename, place.lineno)
+    text = str(error)
+    if times > 1:
+        first, newline, rest = text.partition("\n")
+        text = f"{first} (the first of {times:,} like it in this line){newline}{rest}"
+    warnings.warn_explicit(text, NkiWarning, place.filename, place.lineno)

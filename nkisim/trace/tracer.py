@@ -515,6 +515,7 @@ class Tracer:
             raise told.with_traceback(error.__traceback__) from None
         finally:
             _stack().pop()
+            self.checker.show_warnings()
         return self.trace
 
 

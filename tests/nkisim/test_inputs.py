@@ -101,3 +101,17 @@ def test_a_column_that_is_stored_once_for_each_element_of_a_row(dense):
     assert [("32 times" in m, "nl.arange(64)[:, None]" in m) for m in found] == [
         (True, True)
     ] * dense
+
+
+def test_warnings_come_once_a_line_with_their_number():
+    def kernel(x):
+        out = nl.ndarray((50, 16, 1), x.dtype, buffer=nl.shared_hbm)
+        for k in nl.sequential_range(50):
+            i, j = nl.mgrid[0:16, 0:4]
+            nl.store(out[k, i, 0], nl.sum(nl.load(x[k, i, j]), axis=1))
+        return out
+
+    found, result = told(kernel, np.ones((50, 16, 4), np.float32))
+    assert len(found) == 1
+    assert "(the first of 50 like it in this line)" in found[0].splitlines()[0]
+    assert (result == 4).all()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nkisim.errors import DTypeError, ParameterError, warn
+from nkisim.errors import DTypeError, ParameterError
 from nkisim.frontends.neuronxcc.lowering.elementwise import elementwise
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
 from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
@@ -57,7 +57,7 @@ def with_axes_last(what: str, x: Any, axis: Any, mask: Mask | None = None) -> tu
     axes = _as_axes(axis, x) if isinstance(x, Tensor) else None
     if not axes or not _all_free(axes, x) or axes[0] == x.ndim - len(axes):
         return x, axis, mask
-    warn(
+    current().checker.warn(
         ParameterError(
             f"{what}: axis={axis!r} of {x.describe()}",
             rule="the documentation has the last free axes only; for others the compiler permutes "

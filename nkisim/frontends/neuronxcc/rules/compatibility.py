@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nkisim.errors import KernelError, OutputError, ParameterError, warn
+from nkisim.errors import KernelError, OutputError, ParameterError
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.dtypes import F32, bfloat16, float8_e4m3, float8_e5m2
 from nkisim.ir.memory import Role, Space
@@ -30,7 +30,7 @@ def returned_in_hbm(tracer: Tracer, leaf: object) -> object:
     out = tracer.allocate(leaf.shape, leaf.dtype, Space.SHARED_HBM)
     tracer.emit("dma_copy", (out,), (leaf,))
     if tracer.program == 0:
-        warn(
+        tracer.checker.warn(
             OutputError(
                 f"kernel {tracer.trace.name} returns {leaf.describe()}",
                 rule="on hardware outputs live in HBM, and on-chip tiles are gone when the kernel "
@@ -46,7 +46,7 @@ def returned_in_hbm(tracer: Tracer, leaf: object) -> object:
 def drops_nothing(tracer: Tracer, what: str) -> bool:
     """Whether dropout `what` is to keep all: the SDK lists it as a known issue of its simulator."""
     if tracer.checker.as_sdk and tracer.program == 0:
-        warn(
+        tracer.checker.warn(
             ParameterError(
                 f"{what} keeps every element",
                 rule='mode="simulation" drops nothing, as the SDK\'s simulator; hardware does',
@@ -65,7 +65,7 @@ def refuse(tracer: Tracer, error: KernelError) -> None:
     if not tracer.checker.as_sdk:
         raise error
     if tracer.program == 0:
-        warn(error)
+        tracer.checker.warn(error)
 
 
 def keep_fp32(trace: Trace) -> None:
