@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -13,7 +15,7 @@ from ml_dtypes import bfloat16
 import nkisim
 from nkisim.machine import GEN2, GEN3
 from nkisim.runtime.kernel import Kernel
-from validation import matmul
+from validation import matmul, mlp
 
 F32 = np.dtype(np.float32)
 
@@ -200,3 +202,32 @@ def twice(x, w: nt.mutable_tensor, changed):
 def test_an_argument_that_is_written_is_loaded_again(changed, loads):
     _, found = loads_of(twice, GEN3, bf16(384, 128), bf16(384, 512), changed)
     assert found == loads
+
+
+def _starts(room):
+    """Of a product and GELU on trn2, where so many bytes a partition of operands are kept: loads
+    of operands, loads of the bias, and the time that their starts and those of stores take."""
+    timing = dataclasses.replace(GEN3.timing, kept_operand_bytes=room)
+    core = dataclasses.replace(GEN3, timing=timing)
+    shapes = (512, 384), (512, 1024), (1, 1024)
+    bf16 = [nkisim.TensorSpec(shape, np.dtype(nl.bfloat16)) for shape in shapes]
+    t = nkisim.profile(mlp.product_gelu.on(core), *bf16)
+    loads = [line.count for line in t.lines if line.label == "load"]
+    return max(loads), min(loads), t.engines["Sync"].busy_us
+
+
+def test_what_had_no_room_to_stay_is_loaded_by_the_compiler():
+    """3 x 2 tiles of the result, 4 of the contraction: 3 x 4 tiles of one operand and 4 x 2 of the
+    other, of 256 and 1024 bytes a partition."""
+    dma = GEN3.timing.dma
+    operands, bias, us = _starts(64 * 1024)
+    assert (operands, bias) == (12 + 8, 2)  # each once
+    assert us == pytest.approx((20 + 2 + 6) * dma.trigger_ns / 1e3)
+    operands, bias, us = _starts(4 * 1280)  # what one tile of the result takes
+    assert operands > 20
+    again = operands - 20
+    first = 20 + bias + 6
+    assert us <= (first * dma.trigger_ns + again * dma.spill_trigger_ns) / 1e3 + 1e-6
+    operands, bias, us = _starts(0)
+    assert (operands, bias) == (3 * 2 * 4 * 2, 6)  # as the text has them
+    assert us == pytest.approx((48 + 6 + 6) * dma.trigger_ns / 1e3)
