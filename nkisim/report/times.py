@@ -81,6 +81,7 @@ class Step(NamedTuple):
             (a task of another core, or a point where cores wait for each other) or "start".
         start_us, end_us: when.
         location: the kernel line.
+        core: which core of the launch it is on.
     """
 
     label: str
@@ -89,6 +90,7 @@ class Step(NamedTuple):
     start_us: float
     end_us: float
     location: Location | None
+    core: int = 0
 
 
 @dataclass(frozen=True)
@@ -326,21 +328,29 @@ class Times:
 
     @cached_property
     def chain(self) -> list[int]:
-        """The critical path as positions in the list of tasks."""
+        """The critical path as positions in the list of tasks, as far as it is on this core."""
         s = self._core.schedule
-        at = max(range(len(s.done)), key=s.done.__getitem__, default=-1)
-        found = []
-        while at >= 0:
-            found.append(at)
-            at = s.cause[at]
-        return found[::-1]
+        return _chain(s, max(range(len(s.done)), key=s.done.__getitem__, default=-1))
 
     @cached_property
     def critical_path(self) -> list[Step]:
-        """The chain of instructions that sets the latency, each held up by the one before."""
-        work, s = self._core.work, self._core.schedule
-        steps = []
-        for at, after in pairwise((*self.chain, None)):
+        """The chain of instructions that sets the latency, each held up by the one before, on
+        whichever core."""
+        steps: list[Step] = []
+        core, chain, until = self.cores.index(self._core), self.chain, None
+        while True:
+            steps = [*self._steps(core, chain, until), *steps]
+            s = self.cores[core].schedule
+            if not chain or s.why[chain[0]] != "core":
+                return steps
+            until = s.start[chain[0]]
+            core, at = s.elsewhere[chain[0]]
+            chain = _chain(self.cores[core].schedule, at)
+
+    def _steps(self, number: int, chain: list[int], until_ns: float | None) -> Iterator[Step]:
+        """Tasks of one core that hold each other up; the last of them up to a time, or its end."""
+        work, s = self.cores[number].work, self.cores[number].schedule
+        for at, after in pairwise((*chain, None)):
             task = work.tasks[at]
             label, name = task.label, ENGINES[s.engine[at]].value
             if task.transfer is not None:
@@ -349,9 +359,19 @@ class Times:
                 else:
                     name = _DMA
             until = s.done[at] if after is None else s.start[after]
+            if after is None and until_ns is not None:
+                until = until_ns
             start, where = s.start[at] / 1e3, task.instr.location
-            steps.append(Step(label, name, s.why[at], start, until / 1e3, where))
-        return steps
+            yield Step(label, name, s.why[at], start, until / 1e3, where, number)
+
+
+def _chain(s: Schedule, at: int) -> list[int]:
+    """A task, and on its core what held it up, and what held that up, from the first one on."""
+    found = []
+    while at >= 0:
+        found.append(at)
+        at = s.cause[at]
+    return found[::-1]
 
 
 def _on_engine(task: Task) -> str:

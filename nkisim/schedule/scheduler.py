@@ -49,6 +49,7 @@ class Schedule:
         why: in one word: "data", "read", "engine", "port", "memory", "ring", "core" (a task of
             another core, or one that cores wait for each other at) or "start".
         span: nanoseconds to the last result.
+        elsewhere: of tasks that a task of a launch's cores let start, which one: core, position.
     """
 
     start: list[float]
@@ -62,6 +63,7 @@ class Schedule:
     why: list[str]
     span: float = 0.0
     queues_of: list[tuple[int, ...]] = field(default_factory=list)
+    elsewhere: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 def schedule(
@@ -108,8 +110,8 @@ def schedule_cores(
             work.residence = Residence.of(work, touched)
         dependences = Dependences.of(work, timing.dma, touched)
         runs.append(_Run(work, assign_engines(work), machine, timing, dependences))
-    for run, waits in zip(runs, across, strict=True):
-        run.join(runs, waits)
+    for core, waits in enumerate(across):
+        runs[core].join(runs, core, waits)
     for run in runs:
         run.begin()
     while True:
@@ -164,6 +166,7 @@ class _Run:
         self.issued = 0
         # With other cores: how far this one may go on, until another one does; and who waits there.
         self.limit = _NEVER
+        self.core = 0
         self.across: dict[int, list[tuple[_Run, Wait]]] = {}
         self._set_up_memory(machine)
 
@@ -194,8 +197,9 @@ class _Run:
             self.drain()
         return self.end()
 
-    def join(self, runs: Sequence[_Run], waits: dict[int, list[Wait]]) -> None:
-        """Have tasks of these cores wait for tasks of this one. Before any of them begins."""
+    def join(self, runs: Sequence[_Run], core: int, waits: dict[int, list[Wait]]) -> None:
+        """Have tasks of all cores wait for tasks of this one. Before any of them begins."""
+        self.core = core
         for at, found in waits.items():
             self.across[at] = [(runs[wait.core], wait) for wait in found]
             for run, wait in self.across[at]:
@@ -351,12 +355,14 @@ class _Run:
     def _tell_cores(self, at: int, read: float, done: float) -> None:
         """Those on other cores that wait for a task, or for its reading."""
         for run, wait in self.across[at]:
-            run.hear(wait.task, read if wait.kind == READ else done)
+            run.hear(wait.task, read if wait.kind == READ else done, (self.core, at))
             if run is not self and run.wakes and run.wakes[0][0] < self.limit:
                 self.limit = run.wakes[0][0]
 
-    def hear(self, at: int, time: float) -> None:
-        """What a task waits for on another core comes at `time`."""
+    def hear(self, at: int, time: float, by: tuple[int, int]) -> None:
+        """What a task waits for on a core comes at `time`, from a task there."""
+        if time > self.ready_at[at]:
+            self.out.elsewhere[at] = by
         self._arrive(at, time, -1, "core")
 
     def _tell_others(self, at: int, end: float, near: float, far: float, done: float) -> None:

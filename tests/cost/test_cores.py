@@ -1,5 +1,7 @@
 """Cores of a launch run in one time: what one waits for on another one costs what it takes."""
 
+import itertools
+
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 import numpy as np
@@ -71,8 +73,12 @@ def test_who_reads_what_another_core_wrote_waits_for_it():
     assert long[1] == pytest.approx(apart[0] + apart[1], rel=0.1)
     assert long[1] - short[1] == pytest.approx(long[0] - short[0], rel=0.05)
     path = in_turn(16, 4).critical_path
-    assert path[0].why == "core"
-    assert path[0].start_us > 0.8 * long[0]
+    assert path[0].start_us == 0.0
+    assert path[0].why == "start"
+    assert [step.core for step in path] == sorted(step.core for step in path)
+    (first,) = [step for step in path if step.why == "core" and step.core == 1][:1]
+    assert first.start_us == pytest.approx(long[0], rel=0.1)
+    assert all(a.end_us == b.start_us for a, b in itertools.pairwise(path))
 
 
 def test_a_fence_holds_up_both():
