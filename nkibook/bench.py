@@ -330,10 +330,15 @@ def write_json(records: Iterable[Record], path: str | Path) -> None:
 
 def read_json(path: str | Path) -> list[Record]:
     """Read records that `write_json` wrote, on this machine or another."""
+    return from_json(Path(path).read_text())
+
+
+def from_json(text: str) -> list[Record]:
+    """Records from the text of a file that `write_json` wrote."""
     names = [field.name for field in fields(Record)]
     return [
         Record(**{n: row[n] for n in names} | {"kind": Kind[row["kind"].upper()]})
-        for row in json.loads(Path(path).read_text())
+        for row in json.loads(text)
     ]
 
 

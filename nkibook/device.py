@@ -10,11 +10,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import html
 import json
 import os
+import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +27,11 @@ import numpy as np
 import kernels
 from nkibook import bench
 from nkibook.bench import Kind, Record
+from nkibook.exercises.running import converted
 from nkibook.options import input_file, output_file
+
+MEASURED = Path(__file__).resolve().parents[1] / "measured.json"
+"""What the pages show beside the model, where it is there."""
 
 
 class NoDeviceError(RuntimeError):
@@ -78,41 +86,43 @@ def on_device(op: Callable[..., Any], *args: Any, **options: Any) -> Any:
     return result.cpu()
 
 
+def _need_device() -> None:
+    if kernels.backend != "neuronxcc":
+        raise NoDeviceError(
+            "no Neuron SDK on this machine, so there is no device time to measure. Run this on an "
+            "inf2, trn1 or trn2 instance; nkibook.bench.modelled(label, nkisim.profile(kernel, "
+            "...)) gives what the cost model says."
+        )
+
+
 def measure(
     kernel: Callable[..., Any],
     *args: Any,
     grid: tuple[int, ...] = (),
-    call: Callable[[], Any] | None = None,
     label: str | None = None,
     warmup: int = 5,
     iters: int = 20,
-) -> list[Record]:
-    """Measure a kernel on a NeuronCore.
+) -> Record:
+    """Measure the device time of a kernel on a NeuronCore.
+
+    `nki.benchmark` is a runtime of its own: a process that measures uses no framework on the
+    device.
 
     Args:
         kernel: an `nki.jit` kernel.
         *args: its arguments; tensors as NumPy arrays, of which only shape and dtype matter.
         grid: launch grid; empty for none.
-        call: the framework's call of the same kernel, without arguments. Given, its first call,
-            its later ones, and what they take beyond the device are measured as well.
-        label: name of the records; the kernel's by default.
+        label: name of the record, before ": device"; the kernel's by default.
         warmup: launches before the first that counts.
         iters: launches that count.
 
     Returns:
         Device time, as `nki.benchmark` reports it (nc_latency: 10th, 50th and 90th percentile).
-        With `call`, three records more: the first call (trace, compile, load), a later call by the
-        wall clock, and dispatch, which is a later call less the median device time.
 
     Raises:
         NoDeviceError: the Neuron SDK is not there, so the kernel would run on the simulator.
     """
-    if kernels.backend != "neuronxcc":
-        raise NoDeviceError(
-            "no Neuron SDK on this machine, so there is no device time to measure. Run this on an "
-            "inf2 or trn1 instance; nkibook.bench.modelled(label, nkisim.profile(kernel, ...)) "
-            "gives what the cost model says."
-        )
+    _need_device()
     from neuronxcc import nki
 
     name = label or getattr(kernel, "__name__", type(kernel).__name__)
@@ -125,19 +135,95 @@ def measure(
         f"nki.benchmark, 10th, 50th and 90th percentile of {iters} launches after {warmup} for "
         "warm-up, launch included"
     )
-    records = [_record(f"{name}: device", Kind.CORE, found, how)]
-    if call is None:
-        return records
+    return _record(f"{name}: device", Kind.CORE, found, how)
+
+
+def measure_calls(launch: Launch, framework: str, iters: int = 20) -> list[Record]:
+    """Measure what a call takes in a framework, by the wall clock, until its result is there.
+
+    Args:
+        launch: the kernel, its arguments and its grid.
+        framework: "torch" or "jax".
+        iters: calls that count.
+
+    Returns:
+        The first call (trace, compile, load and run), and later calls.
+
+    Raises:
+        NoDeviceError: the Neuron SDK is not there.
+    """
+    _need_device()
+    args = [converted(a, framework) for a in launch.args]
+    kernel = launch.kernel[launch.grid] if launch.grid else launch.kernel
     start = time.perf_counter()
-    bench.wait(call())
+    bench.wait(kernel(*args))
     first = time.perf_counter() - start
     how = "one call: trace, compile, load and run"
-    records.append(_record(f"{name}: first call", Kind.DEVICE, (first,), how))
-    later = bench.benchmark(call, label=f"{name}: later call", iters=iters)
-    device = records[0].median
-    beyond = tuple(max(0.0, sample - device) for sample in later.samples)
-    how = "a later call less the median device time"
-    return [*records, later, _record(f"{name}: dispatch", Kind.DEVICE, beyond, how)]
+    record = _record(f"{launch.label}: first call, {framework}", Kind.DEVICE, (first,), how)
+    label = f"{launch.label}: later call, {framework}"
+    return [record, bench.benchmark(kernel, *args, label=label, iters=iters)]
+
+
+def measure_all() -> list[Record]:
+    """Measure every launch: device time, and each framework's calls and dispatch; and model them.
+
+    Each runtime has a process of its own. Dispatch is a later call less the median device time.
+    """
+    records = _from_process("--lines")
+    core = {r.label.removesuffix(": device"): r.median for r in records}
+    for framework in ("torch", "jax"):
+        module = {"torch": "torch_xla", "jax": "jax"}[framework]
+        if find_spec(module) is None:
+            continue
+        calls = _from_process("--calls", framework)
+        for record in calls:
+            name, _, what = record.label.rpartition(": ")
+            if what.startswith("later"):
+                beyond = tuple(max(0.0, sample - core[name]) for sample in record.samples)
+                how = "a later call less the median device time"
+                records.append(_record(f"{name}: dispatch, {framework}", Kind.DEVICE, beyond, how))
+            else:
+                records.append(record)
+    model = {"NKI_BACKEND": "nkisim", "PJRT_DEVICE": "CPU", "JAX_PLATFORMS": "cpu"}
+    return [*records, *_from_process("--model", **model)]
+
+
+def _from_process(*arguments: str, **environment: str) -> list[Record]:
+    """Records that this module prints as JSON in another process."""
+    command = [sys.executable, "-m", "nkibook.device", *arguments]
+    done = subprocess.run(
+        command, env=os.environ | environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return bench.from_json(done.stdout.strip().splitlines()[-1])
+
+
+class NotMeasured:
+    """What stands in the place of a plot where nothing was measured."""
+
+    text = (
+        f"Nothing was measured: there is no {MEASURED.name} in the folder of the book. On an inf2, "
+        f"trn1 or trn2 instance, `python -m nkibook.device --all {MEASURED.name}` writes it."
+    )
+
+    def __repr__(self) -> str:
+        return "\n".join(textwrap.wrap(self.text, 76))
+
+    def _repr_html_(self) -> str:
+        return f"<p><em>{html.escape(self.text)}</em></p>"
+
+
+def measured(label: str) -> Any:
+    """Measured times of a launch beside the model's: a plot, or a note where there are none.
+
+    Args:
+        label: of the launch, as `launches` has it.
+    """
+    if not MEASURED.is_file():
+        return NotMeasured()
+    from nkibook import plots
+
+    records = [r for r in bench.read_json(MEASURED) if r.label.partition(": ")[0] == label]
+    return plots.timing(records) if records else NotMeasured()
 
 
 def _record(label: str, kind: Kind, samples: tuple[float, ...], how: str) -> Record:
@@ -165,6 +251,7 @@ class Launch(NamedTuple):
 def launches() -> Iterator[Launch]:
     """What the command measures, one at a time: the arguments are large."""
     from kernels.add.nki_kernels import TILE_COLS, TILE_ROWS, nki_tensor_add_kernel
+    from kernels.avgpool.nki_kernels import nki_avg_pool2d_kernel
     from kernels.giou.nki_kernels import nki_giou_kernel
     from kernels.rmsnorm.nki_kernels import nki_rms_norm_kernel
     from validation.vector_add import add_tiles
@@ -180,6 +267,8 @@ def launches() -> Iterator[Launch]:
     yield Launch("add in tiles of 128 x 1000", add_tiles, args)
     boxes = zeros(1024 * 256, 4)
     yield Launch("GIOU, 1024 x 256 boxes", nki_giou_kernel, (boxes, boxes, 1e-7, False))
+    pooled = (zeros(128, 112, 112), 2)
+    yield Launch("average pooling, 128 x 112 x 112", nki_avg_pool2d_kernel, pooled)
     args = (zeros(4096, 4096), zeros(1, 4096), 1e-5)
     yield Launch("RMSNorm, 4096 x 4096", nki_rms_norm_kernel, args)
 
@@ -203,6 +292,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     file.add_argument(
         "--compare", metavar="FILE", type=input_file, help="measurements to hold against the model"
     )
+    file.add_argument(
+        "--all",
+        metavar="FILE",
+        type=output_file,
+        help="write device time, first calls, dispatch and the model's times, for the pages",
+    )
+    file.add_argument("--calls", choices=("torch", "jax"), help="print a framework's calls as JSON")
     file.add_argument("--lines", action="store_true", help="print JSON, for a report")
     file.add_argument("--model", action="store_true", help="print the model's times as JSON")
     options = parser.parse_args(argv)
@@ -221,10 +317,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{measured[label]}\n{modelled[label]}\nmodelled over measured: {ratio:.2f}\n")
         return 0
     try:
+        if options.calls:
+            found = [r for launch in launches() for r in measure_calls(launch, options.calls)]
+            print(json.dumps([record.as_dict() for record in found]))
+            return 0
+        if options.all:
+            _need_device()
+            bench.write_json(measure_all(), options.all)
+            return 0
         records = [
-            record
+            measure(kernel, *args, grid=grid, label=label)
             for label, kernel, args, grid in launches()
-            for record in measure(kernel, *args, grid=grid, label=label)
         ]
     except NoDeviceError as error:
         print(f"Nothing was measured: {error}\n")

@@ -46,7 +46,7 @@ def sdk(monkeypatch):
 
 
 def test_device_time_is_what_the_sdk_reports(sdk):
-    (record,) = device.measure(nki_tensor_add_kernel, TILE, TILE, warmup=7, iters=11)
+    record = device.measure(nki_tensor_add_kernel, TILE, TILE, warmup=7, iters=11)
     assert sdk == [(7, 11)]
     assert record.kind is Kind.CORE
     assert record.samples == pytest.approx((29e-6, 30e-6, 33e-6))
@@ -55,17 +55,57 @@ def test_device_time_is_what_the_sdk_reports(sdk):
     assert "11 launches after 7" in record.caption
 
 
-def test_first_call_later_calls_and_dispatch_are_told_apart(sdk, monkeypatch):
+def test_first_call_and_later_calls_are_told_apart(sdk, monkeypatch):
+    pytest.importorskip("jax")
     # The clock reads 0 and 9 around the first call, and each later call takes 1 ms.
     clock = itertools.chain([0.0, 9.0], itertools.count(10.0, 1e-3))
     monkeypatch.setattr(bench.time, "perf_counter", lambda: next(clock))
-    found = device.measure(nki_tensor_add_kernel, TILE, TILE, call=lambda: None, label="x", iters=3)
-    core, first, later, dispatch = found
-    names = ["x: device", "x: first call", "x: later call", "x: dispatch"]
-    assert [r.label for r in found] == names
+    launch = device.Launch("x", lambda a, b: None, (TILE, TILE))
+    first, later = device.measure_calls(launch, "jax", iters=3)
+    assert [first.label, later.label] == ["x: first call, jax", "x: later call, jax"]
     assert first.median == 9.0
     assert later.median == pytest.approx(1e-3)
-    assert dispatch.median == pytest.approx(1e-3 - core.median)
+
+
+def record(label, *samples, kind=Kind.DEVICE):
+    return bench.Record(label=label, kind=kind, samples=samples, how="a test")
+
+
+def test_everything_is_measured_in_processes_of_their_own(monkeypatch):
+    asked = []
+
+    def answer(*arguments, **environment):
+        asked.append((arguments, environment))
+        if arguments[0] == "--lines":
+            return [record("x: device", 30e-6, kind=Kind.CORE)]
+        if arguments[0] == "--calls":
+            f = arguments[1]
+            return [record(f"x: first call, {f}", 9.0), record(f"x: later call, {f}", 1e-3)]
+        return [record("x", 28e-6, kind=Kind.MODELLED)]
+
+    monkeypatch.setattr(device, "_from_process", answer)
+    monkeypatch.setattr(device, "find_spec", lambda name: name == "jax" or None)
+    found = {r.label: r for r in device.measure_all()}
+    assert list(found) == ["x: device", "x: first call, jax", "x: dispatch, jax", "x"]
+    assert found["x: dispatch, jax"].median == pytest.approx(1e-3 - 30e-6)
+    assert asked[-1][1]["NKI_BACKEND"] == "nkisim"  # the model reads the simulator's trace
+
+
+def test_a_page_shows_what_was_measured_beside_the_model(monkeypatch, tmp_path):
+    path = tmp_path / "measured.json"
+    monkeypatch.setattr(device, "MEASURED", path)
+    assert "Nothing was measured" in repr(device.measured("x"))
+    assert "--all measured.json" in device.measured("x")._repr_html_()
+    records = [
+        record("x: device", 30e-6, kind=Kind.CORE),
+        record("x", 28e-6, kind=Kind.MODELLED),
+        record("y: device", 1e-6, kind=Kind.CORE),
+    ]
+    bench.write_json(records, path)
+    svg = device.measured("x").svg
+    assert "measured: device time of a NeuronCore" in svg
+    assert "modelled by nkisim" in svg
+    assert "y: device" not in svg
 
 
 def test_without_a_device_nothing_is_measured(capsys):
