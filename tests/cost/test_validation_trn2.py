@@ -115,7 +115,8 @@ def test_a_kernel_is_traced_anew_for_another_generation():
         return out
 
     kernel = nkisim.runtime.kernel.as_kernel(copied)
-    assert kernel.on(GEN2) is kernel
+    bound = kernel.on(GEN2)
+    assert bound.on(GEN2) is bound
     np.testing.assert_array_equal(kernel.on(GEN3)(x), x)
     with pytest.raises(nkisim.KernelError):
         kernel(x)
