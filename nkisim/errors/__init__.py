@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Code that kernels call. NumPy hands some calls on: `np.sum(tile)`.
+# Code that kernels call.
 _PACKAGES = tuple(
     [os.path.dirname(os.path.abspath(f)) + os.sep for f in (os.path.dirname(__file__), np.__file__)]
 )
@@ -49,8 +49,8 @@ _lines: dict[Location, Location] = {}  # one object a line
 
 @functools.cache
 def _is_own(filename: str) -> bool:
-    """Whether a file is of the simulator, or of NumPy."""
-    return filename.startswith(_PACKAGES)
+    """Whether a file is of the simulator, of NumPy, or of PyTorch, which hand some calls on."""
+    return filename.startswith(_PACKAGES) or f"site-packages{os.sep}torch{os.sep}" in filename
 
 
 def caller(depth: int = 1) -> FrameType | None:

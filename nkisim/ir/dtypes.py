@@ -44,6 +44,12 @@ def as_dtype(dtype: object, what: str = "dtype") -> np.dtype:
         found = found or (None if dtype is None else np.dtype(dtype))  # None is float64 to NumPy
     except TypeError:
         found = None
+    if found is not None and found.newbyteorder("=") in SUPPORTED and not found.isnative:
+        raise DTypeError(
+            f"{what} {found.str} has the bytes of each number in the other order",
+            rule="tensors hold numbers in the byte order of the machine",
+            fix="convert the array: a.astype(a.dtype.newbyteorder('='))",
+        )
     is_type = isinstance(dtype, type | np.dtype)
     if not is_type and isinstance(getattr(dtype, "shape", None), tuple):
         raise DTypeError(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nkisim.errors import DTypeError, ParameterError
+from nkisim.errors import DTypeError, ParameterError, ShapeError
 from nkisim.frontends.neuronxcc.lowering.elementwise import elementwise
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
 from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
@@ -129,6 +129,12 @@ def reduce(
     x = require_tile(what, x)
     axes = free_axes(what, axis, x)
     result = x.dtype if dtype is None else as_dtype(dtype)
+    if not math.prod([x.shape[d] for d in axes]):
+        raise ShapeError(
+            f"{what} of {x.describe()} along axes {list(axes)}, which have no elements",
+            rule="a result is made of at least one element",
+            fix="leave out tiles without elements: if x.shape[1] > 0",
+        )
     if op in alu.BITVEC:
         check_integers(what, x.dtype, result)
         if negate:

@@ -170,13 +170,32 @@ def explain(error: AttributeError) -> UnknownNameError | None:
     name, asked = error.name, error.obj
     if line is None or not name or name.startswith("_"):
         return None
+    if (
+        isinstance(asked, tuple)
+        and name in ("shape", "dtype", "ndim")
+        and type(asked).__name__
+        in (
+            "tuple",
+            "Size",
+        )
+    ):
+        return UnknownNameError(
+            f"the tuple {tuple(asked)!r} has no .{name}",
+            rule="an argument that is a tuple is a constant of the kernel, and no tensor",
+            fix="pass an array; where shape and type are enough, as for nkisim.profile, "
+            f"nkisim.TensorSpec({tuple(asked)!r}, np.float32)",
+            location=line,
+        )
     if isinstance(asked, Tensor):
         called = re.search(rf"\b([A-Za-z_]\w*)\.{re.escape(name)}\b", line.text)
         return UnknownNameError(
             f"{asked.describe()} has no .{name}",
             rule="operations are functions of nki.language and nki.isa; a tensor itself has "
             + ", ".join(_TILE),
-            fix=f"write {_of_a_tile(name, called[1] if called else 't')}",
+            fix="write nl.load_transpose2d("
+            f"{called[1] if called else 'x'}), which loads a tensor of two axes transposed"
+            if name in ("T", "mT", "transpose", "t") and not asked.space.on_chip
+            else f"write {_of_a_tile(name, called[1] if called else 't')}",
             location=line,
         )
     if not isinstance(asked, type) or not asked.__module__.startswith(

@@ -271,7 +271,11 @@ class Mask:
         return self._not_a_conjunction("|")
 
     __ror__ = __or__
-    __xor__ = __rxor__ = __or__
+
+    def __xor__(self, other: object) -> Mask:
+        return self._not_a_conjunction("^")
+
+    __rxor__ = __xor__
 
     def __invert__(self) -> Mask:
         return self._not_a_conjunction("~")

@@ -22,6 +22,13 @@ def arange(*args: int) -> IndexTensor:
     if len(args) == 1 and type(args[0]) is int:
         return _line(0, args[0])
     numbers = [as_int(a) for a in args]
+    if len(args) == 3 and None not in numbers and numbers[2]:
+        start, _, step = numbers
+        raise IndexingError(
+            f"nl.arange({', '.join([repr(a) for a in args])}) has a step",
+            rule="nl.arange(stop) or nl.arange(start, stop): an index grows by one",
+            fix=f"multiply the index: {start} + {step} * nl.arange({len(range(*numbers))})",
+        )
     if len(args) not in (1, 2) or None in numbers:
         raise IndexingError(
             f"nl.arange({', '.join([repr(a) for a in args])}) is not a range of known integers",

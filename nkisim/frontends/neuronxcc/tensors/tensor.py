@@ -292,7 +292,21 @@ class Tensor(AccessPattern):
         raise ParameterError(
             f"NumPy's {name} is given {self.describe()}",
             rule="a kernel is traced before it runs: a tile has no values that NumPy could take",
-            fix=f"use the function of nki.language, e.g. nl.{_WRITTEN.get(name, name)}",
+            fix=_function_for(name),
+        )
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Callable, types: object, args: tuple = (), kwargs: object = None
+    ) -> None:
+        """Raises ParameterError: a function of PyTorch is given a tile."""
+        name = getattr(function, "__name__", "")
+        tile = next((x for x in args if isinstance(x, Tensor)), None)
+        given = "a tile" if tile is None else tile.describe()
+        raise ParameterError(
+            f"PyTorch's {name} is given {given}",
+            rule="a kernel is traced before it runs: a tile has no values that PyTorch could take",
+            fix=_function_for(name),
         )
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
@@ -344,6 +358,18 @@ _WRITTEN = {
     "multiply.reduce": "prod",
     "remainder": "mod",
 }
+
+
+# Those that are not among the operations.
+_FUNCTIONS = ("all", "matmul", "max", "mean", "min", "prod", "softmax", "sum", "var", "where")
+
+
+def _function_for(name: str) -> str:
+    """What to do in place of a call of NumPy's, or PyTorch's, function of that name."""
+    name = _WRITTEN.get(name, name)
+    if name in _operations or name in _FUNCTIONS:
+        return f"use the function of nki.language: nl.{name}"
+    return "compose it of the functions of nki.language; dir(nl) lists them"
 
 
 def _operation(name: str) -> Callable:
