@@ -1,5 +1,6 @@
 # `make help` lists the targets. Everything runs in .venv, which the first target that needs it
 # creates. To use an existing environment (a Neuron instance): make test VENV=/path/to/venv
+# With TORCH=cpu the environment has PyTorch without CUDA, which saves 5 GB: make book TORCH=cpu
 
 VENV ?= .venv
 UV_VERSION := 0.13.8
@@ -13,6 +14,7 @@ READY := $(VENV)/.nki-book-ready
 
 # Notebooks print the same text every time, and run on this environment's kernel.
 export PYTHONHASHSEED := 0
+export TORCH
 export JUPYTER_PREFER_ENV_PATH := 1
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 export IPYTHONDIR := $(CURDIR)/tools/.ipython
@@ -20,7 +22,7 @@ export IPYTHONDIR := $(CURDIR)/tools/.ipython
 export PYTHONPATH := $(CURDIR):$(PYTHONPATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help env book page test test-neuron neuron-report fuzz lint format notebooks lab bench doctor shots lock clean distclean
+.PHONY: help env book page test test-neuron neuron-report fuzz lint format notebooks lab bench browse doctor shots lock clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,8 +78,9 @@ format: $(READY) ## fix style and formatting in place
 notebooks: $(READY) ## execute notebooks/*.md and rewrite the .ipynb beside each
 	@$(PY) tools/notebooks.py
 
-lab: $(READY) ## open JupyterLab: the notebooks, and the pages of the book as notebooks
-	$(PY) -m jupyter lab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks
+lab: $(READY) ## open JupyterLab: the pages of the book as notebooks
+	JUPYTER_CONFIG_PATH='$(CURDIR)/tools/lab' $(PY) -m jupyter lab \
+	  --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/book/intro.md
 
 bench: $(READY) ## time the simulator against NumPy, and profiles, on this machine
 	$(PY) -m nkibook.bench
@@ -85,6 +88,9 @@ bench: $(READY) ## time the simulator against NumPy, and profiles, on this machi
 
 doctor: $(READY) ## say what this machine has and what will be used
 	@$(PY) -m nkibook.doctor
+
+browse: $(READY) ## open every built page in Chromium and use it: errors, widths, search, moving pictures
+	@$(PY) tools/check_browser.py
 
 shots: $(READY) ## photograph every built page with Chromium, phone and desktop, light and dark
 	@$(PY) tools/screenshots.py

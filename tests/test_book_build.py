@@ -45,7 +45,7 @@ print(f"the value is {value}")
 def book(tmp_path: Path) -> Path:
     """A book of one executed page, with this repository's tools and configuration."""
     shutil.copytree(ROOT / "tools", tmp_path / "tools")
-    for folder in ("_ext", "_static"):
+    for folder in ("_ext", "_static", "_templates"):
         shutil.copytree(ROOT / "book" / folder, tmp_path / "book" / folder)
     shutil.copy(ROOT / "_config.yml", tmp_path)
     (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: book/page\n")

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Make the virtual environment $1 and install requirements.txt and this checkout into it.
 # Called by the Makefile, from the root of the repository. PYTHON names an interpreter to prefer.
+# TORCH=cpu takes PyTorch's build without CUDA, of the same version: 3 GB in place of 8.
 set -eu
 
 venv=$1
@@ -45,7 +46,21 @@ if [ -z "${UV_DEFAULT_INDEX:-}${UV_INDEX_URL:-}" ]; then
 fi
 
 export VIRTUAL_ENV="$PWD/$venv"
-say "installing the pinned packages of requirements.txt (about 8 GB unpacked on Linux x86_64)"
-"$venv/bin/uv" pip install --requirements requirements.txt
+case ${TORCH:-} in
+cpu)
+    say "installing the pinned packages of requirements.txt, PyTorch without CUDA (about 3 GB)"
+    # What PyTorch needs for CUDA stays out. The CPU build is in an index of PyTorch's own, which uv
+    # knows by name; all other packages come from yours.
+    grep -Ev '^(nvidia-|triton)' requirements.txt > "$venv/requirements-cpu.txt"
+    "$venv/bin/uv" pip install --torch-backend cpu --requirements "$venv/requirements-cpu.txt" ||
+        die "TORCH=cpu needs PyTorch's index of CPU builds, beside your package index." \
+            "Where that cannot be reached, leave TORCH out: 8 GB, and all the same works"
+    ;;
+"")
+    say "installing the pinned packages of requirements.txt (about 8 GB unpacked on Linux x86_64)"
+    "$venv/bin/uv" pip install --requirements requirements.txt
+    ;;
+*) die "TORCH is '$TORCH': it is cpu, or not set" ;;
+esac
 say "installing this checkout (editable)"
 "$venv/bin/uv" pip install --quiet --no-deps --no-build-isolation --editable .

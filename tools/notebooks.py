@@ -40,6 +40,11 @@ def read_source(path: Path) -> NotebookNode:
     notebook = jupytext.read(path, fmt="md:myst")
     notebook.metadata = nbformat.from_dict(METADATA)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
+    return name_cells(notebook)
+
+
+def name_cells(notebook: NotebookNode) -> NotebookNode:
+    """Give the cells of a notebook, in place, ids that depend on their content alone; return it."""
     seen: dict[str, int] = {}
     for cell in notebook.cells:
         digest = hashlib.sha256(f"{cell.cell_type}\0{cell.source}".encode()).hexdigest()[:12]

@@ -28,36 +28,48 @@ def core() -> Figure:
     arrow(axes, (5.85, 3.1), (7.5, 4.3))
     arrow(axes, (8.7, 4.3), (8.7, 3.1))
     arrow(axes, (7.6, 3.1), (6.5, 4.3), both=True)
+    arrow(axes, (7.4, 2.5), (4.3, 4.3), both=True)
     box(axes, 0.3, 0.1, 5.7, 0.9, "HBM, 32 GiB for two cores")
     arrow(axes, (3.15, 1.0), (3.15, 2.2), "16 DMA engines", both=True, offset=(1.5, 0))
     return show(
         fig,
         "A NeuronCore-v2: GpSimd, Scalar and Vector Engine read and write SBUF (24 MiB). The "
-        "Tensor Engine reads SBUF and writes PSUM (2 MiB), which the Vector Engine reaches too. "
-        "16 DMA engines move data between SBUF and HBM, 32 GiB shared by two cores.",
-        "Numbers: published, AWS architecture guide. The Scalar Engine reaches PSUM as well.",
+        "Tensor Engine reads SBUF and writes PSUM (2 MiB), which the Vector and the Scalar Engine "
+        "reach too. 16 DMA engines move data between SBUF and HBM, 32 GiB shared by two cores.",
+        "Numbers: published, AWS architecture guide.",
     )
 
 
 def memories(sizes: Mapping[str, float]) -> Figure:
-    """Draw the size of each memory on a logarithmic axis.
+    """Draw the memories as squares whose areas are to scale.
 
     Args:
-        sizes: size of each memory in bytes, by its name.
+        sizes: size of each memory in bytes, by its name, the largest first.
     """
-    fig, axes = subplots(size=(5.6, 0.9 + 0.45 * len(sizes)))
+    fig, axes = subplots(size=(5.6, 3.0))
+    largest = max(sizes.values()) ** 0.5
     colors = {"SBUF": COLORS["sky"], "PSUM": COLORS["yellow"]}  # as in `core`
-    for row, (name, size) in enumerate(sizes.items()):
-        axes.barh(row, size, height=0.55, color=colors.get(name, "none"), edgecolor=INK)
-        axes.text(size * 1.3, row, _binary(size), va="center")
-    axes.set_yticks(range(len(sizes)), list(sizes))
-    axes.invert_yaxis()
-    axes.set_xscale("log", base=2)
-    axes.set_xlim(2**10, 2**40)
-    axes.set_xticks([2**10, 2**20, 2**30, 2**40], ["1 KiB", "1 MiB", "1 GiB", "1 TiB"])
-    axes.set_xlabel("size, logarithmic axis (published)")
+    left = 0.0
+    for name, size in sizes.items():
+        side = size**0.5 / largest
+        fill = colors.get(name, "none")
+        axes.add_patch(Rectangle((left, 0), side, side, facecolor=fill, edgecolor=INK))
+        label = f"{name}\n{_binary(size)}"
+        if side > 0.5:
+            axes.text(left + side / 2, side / 2, label, ha="center", va="center")
+        else:
+            axes.text(left + side / 2, side + 0.04, label, ha="center", va="bottom")
+        left += max(side, 0.1) + 0.16
+    axes.set_xlim(-0.02, left)
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_aspect("equal")
+    axes.axis("off")
     listed = ", ".join(f"{name} {_binary(size)}" for name, size in sizes.items())
-    return show(fig, f"Bars of memory sizes on a logarithmic axis: {listed}.")
+    return show(
+        fig,
+        f"Squares whose areas are the sizes of the memories (published): {listed}.",
+        "Areas are to scale. Sizes: published.",
+    )
 
 
 def tile_in_sbuf(rows: int, bytes_a_row: int, partition_bytes: int) -> Figure:

@@ -106,13 +106,13 @@ def table(rows: Iterable[Row]) -> Table:
     """Each point: published, modelled, and the error of the model."""
     return Table(
         "modelled against published latency",
-        ["kernel", "published, µs", "modelled, µs", "error", "trust", "source"],
+        ["kernel", "error", "modelled, µs", "published, µs", "trust", "source"],
         (
             [
                 p.name,
-                microseconds(p.published_us),
-                microseconds(m),
                 f"{m / p.published_us - 1:+.0%}",
+                microseconds(m),
+                microseconds(p.published_us),
                 p.trust,
                 p.source,
             ]

@@ -84,11 +84,18 @@ def window_reads(kernel: Any, *args: Any) -> Reads:
     return Reads(tile, operand.offset, sizes, strides, elements, loaded)
 
 
-def draw_reads(reads: Reads, *, alt: str | None = None, caption: str | None = None) -> Any:
+def draw_reads(
+    reads: Reads,
+    *,
+    only: tuple[int, int] | None = None,
+    alt: str | None = None,
+    caption: str | None = None,
+) -> Any:
     """Draw the SBUF tile, each element in the colours of the outputs that read it, and the outputs.
 
     Args:
         reads: from :func:`window_reads`.
+        only: the row and column of one output, to colour nothing but what it reads.
         alt: text alternative; by default it is written from the pattern.
         caption: text under the figure; the pattern by default.
 
@@ -109,8 +116,10 @@ def draw_reads(reads: Reads, *, alt: str | None = None, caption: str | None = No
         for y in range(out_rows)
         for x in range(out_cols)
     }
+    if only is not None:
+        color = {output: fill if output == only else "none" for output, fill in color.items()}
     readers: dict[int, list[tuple[int, int]]] = {}
-    for y, x in color:
+    for y, x in color if only is None else [only]:
         for element in reads.elements[y, x].ravel():
             readers.setdefault(int(element), []).append((y, x))
 
@@ -130,14 +139,15 @@ def draw_reads(reads: Reads, *, alt: str | None = None, caption: str | None = No
             look = {"color": text_color(color[owners[0]]), "ha": "center", "va": "center"}
             # Over hatching, too.
             look["bbox"] = {"facecolor": color[owners[0]], "linewidth": 0, "pad": 1}
-            left.text(col + 0.5, row + 0.5, "{}, {}".format(*owners[0]), fontsize=9, **look)
+            left.text(col + 0.5, row + 0.5, "{}, {}".format(*owners[0]), fontsize=10.5, **look)
         look = {"fill": False, "edgecolor": INK, "linewidth": 0.8}
         if not reads.loaded[row, col]:
             look["hatch"] = "////"
         left.add_patch(Rectangle((col, row), 1, 1, **look))
     for (y, x), fill in color.items():
         right.add_patch(Rectangle((x, y), 1, 1, facecolor=fill, edgecolor=INK, linewidth=0.8))
-        look = {"color": text_color(fill), "ha": "center", "va": "center", "fontsize": 9}
+        ink = INK if fill == "none" else text_color(fill)
+        look = {"color": ink, "ha": "center", "va": "center", "fontsize": 10.5}
         right.text(x + 0.5, y + 0.5, f"{y}, {x}", **look)
     for axes, title, (height, width) in (
         (left, "SBUF tile, one partition", (rows, cols)),
@@ -155,6 +165,104 @@ def draw_reads(reads: Reads, *, alt: str | None = None, caption: str | None = No
             spine.set_visible(False)
     left.set_ylabel("row")
     return show(fig, alt or describe_reads(reads), caption or describe_pattern(reads))
+
+
+def walk(reads: Reads) -> Any:
+    """The window walking over the tile: a frame an output, with what that output reads."""
+    from nkibook.plots import Moving
+
+    outputs = np.ndindex(*reads.sizes[:2])
+    frames = [
+        draw_reads(
+            reads,
+            only=output,
+            alt=f"What output {output[0]}, {output[1]} reads of a tile of {reads.tile[0]}x"
+            f"{reads.tile[1]} elements",
+        )
+        for output in outputs
+    ]
+    return Moving(frames, "the window walks over the tile, an output a frame", seconds=0.7)
+
+
+def draw_steps(axis: Any) -> Any:
+    """Draw the steps in which the gradient of overlapping windows is written, along one axis.
+
+    Args:
+        axis: sizes along the axis, an `Axis` of kernels.avgpool.geometry; a few elements long.
+
+    Returns:
+        A figure: a row a step, a cell an element of the image, with the window that writes it.
+    """
+    from matplotlib.patches import Rectangle
+
+    from nkibook.plots import COLORS, INK, show, subplots
+    from nkibook.plots.figure import WIDTH, text_color
+
+    steps = -(-axis.kernel // axis.stride)
+    palette = list(COLORS.values())
+    fig, axes = subplots(size=(WIDTH, 0.9 + 0.5 * steps))
+    said = []
+    for q in range(steps):
+        for window in range(axis.out):
+            first = axis.start(window) + q * axis.stride
+            last = min(first + axis.stride, axis.start(window) + axis.kernel)
+            for element in range(max(first, 0), min(last, axis.size)):
+                fill = palette[window % len(palette)]
+                axes.add_patch(Rectangle((element, q + 0.1), 1, 0.8, facecolor=fill, edgecolor=INK))
+                look = {"color": text_color(fill), "ha": "center", "va": "center"}
+                axes.text(element + 0.5, q + 0.5, str(window), fontsize=10.5, **look)
+        said.append(f"step {q} writes rows of group i + {q} for window i")
+    for edge in range(-axis.padding % axis.stride, axis.size + 1, axis.stride):
+        axes.axvline(edge, color=INK, linewidth=1.5)
+    axes.set_xlim(0, axis.size)
+    axes.set_ylim(steps, 0)
+    axes.set_xticks(np.arange(axis.size) + 0.5, range(axis.size))
+    axes.set_yticks(np.arange(steps) + 0.5, [f"step {q}" for q in range(steps)])
+    axes.set_xlabel("row of the image; thick lines are between groups")
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    return show(
+        fig,
+        f"{axis.size} rows in groups of {axis.stride}, {axis.out} windows of {axis.kernel}: "
+        f"{'; '.join(said)}. In no step two windows write one row.",
+        "A number is the window that writes the row in this step.",
+    )
+
+
+def draw_bands(rows: Any, cols: Any, count: int = 4) -> Any:
+    """Draw which rows of the image the first bands of the forward kernel load, and which twice.
+
+    Args:
+        rows, cols: sizes along both axes, `Axis` objects of kernels.avgpool.geometry.
+        count: how many bands.
+    """
+    from kernels.avgpool.geometry import Run, forward_tiles
+    from nkibook.plots import COLORS, INK, show, subplots
+    from nkibook.plots.figure import WIDTH
+
+    bands = [tile for tile, across in forward_tiles(rows, cols) if across.outs.first == 0][:count]
+    image = Run(0, rows.size)
+    loaded = [tile.image(rows, tile.parts[0]) & image for tile in bands]
+    fig, axes = subplots(size=(WIDTH, 0.9 + 0.42 * len(bands)))
+    for number, run in enumerate(loaded):
+        axes.barh(number, run.size, left=run.first, height=0.6, color=COLORS["sky"], edgecolor=INK)
+        if number:
+            twice = run & loaded[number - 1]
+            for row in (number - 1, number):
+                axes.barh(row, twice.size, left=twice.first, height=0.6, color=COLORS["orange"])
+    axes.set_yticks(
+        range(len(bands)),
+        [f"tile {n}: outputs {t.outs.first} to {t.outs.last - 1}" for n, t in enumerate(bands)],
+    )
+    axes.invert_yaxis()
+    axes.set_xlabel("row of the image")
+    listed = "; ".join(
+        f"tile {n} loads rows {run.first} to {run.last - 1}" for n, run in enumerate(loaded)
+    )
+    return show(
+        fig, f"{listed}.", "Orange: rows that windows of two tiles share. Both tiles load them."
+    )
 
 
 def describe_pattern(reads: Reads) -> str:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from nkibook.plots import COLORS, INK, Figure, show, subplots
+from nkibook.plots import COLORS, INK, Figure, Moving, show, subplots
 from nkibook.plots.figure import WIDTH, text_color
 from nkibook.tracing import program_of
 
@@ -60,42 +60,99 @@ def pairs_of_boxes(
     return show(fig, f"Pairs of boxes with the smallest box around both. {'; '.join(said)}.")
 
 
-def moving_boxes(history: Any, targets: Any, *, steps: int = 5, alt: str) -> Figure:
-    """Draw how each predicted box moves onto its target, a panel a pair; y goes down, as in images.
+def moving_boxes(history: Any, targets: Any, *, steps: int = 12, alt: str) -> Moving:
+    """Show how predicted boxes move onto their targets, on one scale; y goes down, as in images.
 
     Args:
         history: (steps taken + 1, n, 4), the boxes before each step and after the last.
         targets: (n, 4).
-        steps: how many moments between start and end to draw, evenly spaced in the distance
-            travelled, so that the fast beginning does not hide the slow end.
-        alt: what the picture shows.
+        steps: how many frames, evenly spaced in the distance travelled, so that the fast beginning
+            does not hide the slow end.
+        alt: what the pictures show together.
     """
     history, targets = np.asarray(history, float), np.asarray(targets, float)
-    fig, axes = subplots(1, len(targets), size=(WIDTH, 3.2), squeeze=False)
-    for panel, path, target in zip(axes[0], history.swapaxes(0, 1), targets, strict=True):
-        travelled = np.abs(np.diff(path, axis=0)).sum(1).cumsum()
-        moments = np.searchsorted(travelled, np.linspace(0, travelled[-1], steps + 2)[1:-1])
-        _outline(panel, target, _TARGET, facecolor=_TARGET, alpha=0.4)
-        for moment in moments:
-            _outline(panel, path[moment], _PREDICTION, linewidth=1)
-        _outline(panel, path[0], _PREDICTION, linestyle="--", linewidth=2)
-        _outline(panel, path[-1], _PREDICTION, linewidth=3)
-        centers = (path[:, :2] + path[:, 2:]) / 2
-        panel.plot(*centers.T, color=INK, linewidth=1)
-        panel.autoscale_view()
-        panel.invert_yaxis()
-        panel.set_aspect("equal")
-        panel.set_xlabel("x, pixels")
-    axes[0][0].set_ylabel("y, pixels")
+    travelled = np.abs(np.diff(history, axis=0)).sum((1, 2)).cumsum()
+    moments = np.searchsorted(travelled, np.linspace(0, travelled[-1], steps)[1:-1])
+    everything = np.concatenate([history.reshape(-1, 4), targets])
+    low, high = everything[:, :2].min(0) - 2, everything[:, 2:].max(0) + 2
+    frames = [
+        _moment(history, targets, moment, (low, high), alt)
+        for moment in [0, *moments, len(history) - 1]
+    ]
+    return Moving(frames, "the boxes move", seconds=0.5)
+
+
+def _moment(
+    history: np.ndarray, targets: np.ndarray, moment: int, limits: tuple[Any, Any], alt: str
+) -> Figure:
+    """The boxes after so many steps, the way of their centres until then, and their targets."""
+    fig, axes = subplots(size=(4.6, 4.4))
+    for path, target in zip(history.swapaxes(0, 1), targets, strict=True):
+        _outline(axes, target, _TARGET, facecolor=_TARGET, alpha=0.4)
+        _outline(axes, path[0], _PREDICTION, linestyle="--", linewidth=1.5)
+        _outline(axes, path[moment], _PREDICTION, linewidth=3)
+        centers = (path[: moment + 1, :2] + path[: moment + 1, 2:]) / 2
+        axes.plot(*centers.T, color=INK, linewidth=1)
+    (left, top), (right, bottom) = limits
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom, top)
+    axes.set_aspect("equal")
+    axes.set_xlabel("x, pixels")
+    axes.set_ylabel("y, pixels")
+    axes.set_title(f"after {moment} of {len(history) - 1} steps", loc="left", fontsize=11)
     handles = [
         Patch(facecolor=_TARGET, alpha=0.5, label="target"),
         Line2D([], [], color=_PREDICTION, linestyle="--", label="start"),
-        Line2D([], [], color=_PREDICTION, linewidth=1, label="between"),
-        Line2D([], [], color=_PREDICTION, linewidth=3, label="end"),
-        Line2D([], [], color=INK, linewidth=1, label="path of the centre"),
+        Line2D([], [], color=_PREDICTION, linewidth=3, label="now"),
     ]
-    fig.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=9)
-    return show(fig, alt)
+    fig.legend(handles=handles, loc="outside lower center", ncols=3)
+    return show(fig, f"{' '.join(alt.split())} Here after {moment} of {len(history) - 1} steps.")
+
+
+def operand_memories(kernel: Any, *args: Any) -> Figure:
+    """Draw, for each Vector instruction with two inputs, in which memory they and the result are.
+
+    Args:
+        kernel: an NKI kernel.
+        *args: its arguments, as for a launch.
+    """
+    rows = [
+        (i.label.removeprefix("tensor_tensor"), *(x.buffer.space.value for x in i.ins), i.outs[0])
+        for i in _instructions(kernel, *args)
+        if i.opcode == "tensor_tensor" and i.engine.value == "Vector"
+    ]
+    rows = [(name, one, two, out.buffer.space.value) for name, one, two, out in rows]
+    both = [number for number, (_, one, two, _) in enumerate(rows) if one == two == "sbuf"]
+    fills = {"sbuf": COLORS["sky"], "psum": COLORS["yellow"]}
+    fig, axes = subplots(size=(WIDTH, 0.9 + 0.25 * len(rows)))
+    for number, (_, *memories) in enumerate(rows):
+        for column, memory in zip((0, 1, 2.4), memories, strict=True):
+            axes.add_patch(
+                Rectangle(
+                    (column, number + 0.08), 0.94, 0.84, facecolor=fills[memory], edgecolor=INK
+                )
+            )
+        if number in both:
+            axes.text(3.5, number + 0.5, "two inputs in SBUF", va="center", fontsize=10.5)
+    axes.set_xlim(0, 5.6)
+    axes.set_ylim(len(rows), 0)
+    axes.xaxis.tick_top()
+    axes.set_xticks([0.47, 1.47, 2.87], ["input", "input", "result"])
+    axes.set_yticks(
+        np.arange(len(rows)) + 0.5,
+        [f"{n + 1}. {name.strip('()')}" for n, (name, *_) in enumerate(rows)],
+    )
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    handles = [Patch(facecolor=fill, label=name.upper()) for name, fill in fills.items()]
+    fig.legend(handles=handles, loc="outside lower center", ncols=2)
+    return show(
+        fig,
+        f"{len(rows)} instructions with two inputs, and the memory of each input and result. "
+        f"{len(rows) - len(both)} read at most one input from SBUF. Both inputs are in SBUF in "
+        f"{', '.join(str(n + 1) for n in both) or 'none'}.",
+    )
 
 
 @dataclass(frozen=True)

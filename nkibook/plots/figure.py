@@ -46,6 +46,9 @@ LIGHT = "#ffffff"
 # shows the figure at two thirds of its size.
 WIDTH = 5.6
 
+# Points, in a figure of that width: on a phone that shows it at two thirds, 9 pixels.
+SMALLEST = 10.4
+
 # An axis of time, and the words of which a figure with one must hold at least one.
 TIME_AXIS = re.compile(r"\b(?:time|latency|duration|seconds?|ms|us|ns)\b|[µμ]s\b", re.IGNORECASE)
 ORIGINS = ("measured", "modelled", "published")
@@ -158,9 +161,10 @@ class Figures:
 def show(fig: MatplotlibFigure, alt: str, caption: str | None = None) -> Figure:
     """Turn a matplotlib figure into the object that a notebook displays.
 
-    Black becomes the colour of the page's text, and backgrounds become transparent. An artist with
-    an attribute `hover_titles`, a text for each of its marks in drawing order, tells them under the
-    pointer. Call it as the last expression of a cell.
+    Black becomes the colour of the page's text, and backgrounds become transparent. Text that would
+    be too small on a phone becomes as large as SMALLEST. An artist with an attribute
+    `hover_titles`, a text for each of its marks in drawing order, tells them under the pointer.
+    Call it as the last expression of a cell.
 
     Args:
         fig: a figure from :func:`subplots`, or any matplotlib figure.
@@ -178,6 +182,9 @@ def show(fig: MatplotlibFigure, alt: str, caption: str | None = None) -> Figure:
             f"alt is {alt!r}: every figure needs a text that says what it shows. "
             "Pass one, for example show(fig, alt='Bars: time of each add, by size')."
         )
+    least = SMALLEST * max(1.0, fig.get_figwidth() / WIDTH)
+    for text in fig.findobj(Text):
+        text.set_fontsize(max(text.get_fontsize(), least))
     titled = fig.findobj(lambda artist: hasattr(artist, "hover_titles"))
     for number, artist in enumerate(titled):
         artist.set_gid(f"hover-{number}")

@@ -17,7 +17,7 @@ Tile = tuple[int, int, int, int, Hashable]
 
 # Labels below this size, in points, cannot be read: a legend takes their place, up to so many
 # owners.
-_MIN_LABEL = 6.5
+_MIN_LABEL = 10.0
 _MAX_LABEL = 11.0
 _MAX_LEGEND = 8
 

@@ -13,6 +13,7 @@ from nkibook.figures.giou import (
     Reads,
     draw_reads,
     moving_boxes,
+    operand_memories,
     pairs_of_boxes,
     reads_of_boxes,
     stored_shapes,
@@ -87,8 +88,25 @@ def test_pairs_carry_their_scores():
 def test_moving_boxes_draws_each_pair_from_start_to_end():
     targets = np.array([[0, 0, 1, 1], [5, 5, 9, 9]], float)
     way = np.linspace(0, 1, 20)[:, None, None]
-    figure = moving_boxes((1 - way) * (targets + 3) + way * targets, targets, alt="Two boxes.")
-    assert figure.alt == "Two boxes."
-    assert figure.svg.count("stroke-dasharray") >= 2  # the start of each
+    moving = moving_boxes((1 - way) * (targets + 3) + way * targets, targets, alt="Two boxes.")
+    assert len(moving.frames) == 12
+    assert moving.frames[0].alt == "Two boxes. Here after 0 of 19 steps."
+    assert moving.frames[-1].alt == "Two boxes. Here after 19 of 19 steps."
+    assert moving.frames[5].svg.count("stroke-dasharray") >= 2  # the start of each
     still = np.repeat(targets[None], 4, 0)
-    assert moving_boxes(still, targets, alt="Nothing moves.").svg
+    assert moving_boxes(still, targets, alt="Nothing moves.").frames
+
+
+def test_operands_are_told_by_their_memory():
+    @nki.jit
+    def sums(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        in_psum = nl.ndarray(x.shape, x.dtype, buffer=nl.psum)
+        in_psum[...] = nl.add(tile, tile)
+        nl.store(out, nl.multiply(tile, in_psum))
+        return out
+
+    alt = operand_memories(sums, np.zeros((4, 8), np.float32)).alt
+    assert alt.startswith("2 instructions with two inputs")
+    assert "1 read at most one input from SBUF. Both inputs are in SBUF in 1." in alt

@@ -263,8 +263,8 @@ def test_a_bound_is_a_line_across_the_bars_that_says_what_it_is():
     assert "time, µs (modelled by nkisim)" in figure.svg
     legend = " ".join(texts(figure))
     assert (
-        "DMA bound: 2.84 µs (0.524 MB in at 272 GB/s, 0.262 MB out at 286, without launch, "
-        "from published rates)" in legend
+        "DMA bound and launch: 18.4 µs (0.524 MB in at 272 GB/s, 0.262 MB out at 286, and 15.6 µs "
+        "of launch, from published rates)" in legend
     )
     assert "stroke-dasharray" in figure.svg
     # One bar, one bound: only the kernel has a row.

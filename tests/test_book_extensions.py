@@ -1,0 +1,115 @@
+"""What the Sphinx extensions of the book make of its pages: links, downloads, the reference."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+import nki_reference
+import notebook_download
+import pytest
+from reading_paths import following
+
+ROOT = Path(__file__).resolve().parent.parent
+ORDER = ["intro", "add_torch", "add_jax", "timing", "giou_torch", "giou_jax", "api"]
+
+
+@pytest.mark.parametrize(
+    ("page", "after"),
+    [
+        ("intro", ["add_torch", "add_jax"]),
+        ("add_torch", ["timing"]),
+        ("add_jax", ["timing"]),
+        ("timing", ["giou_torch", "giou_jax"]),
+        ("giou_jax", ["api"]),
+        ("api", []),
+    ],
+)
+def test_next_stays_with_the_framework(page: str, after: list[str]) -> None:
+    assert following(page, ORDER) == after
+
+
+def test_next_passes_over_the_other_framework() -> None:
+    assert following("a_torch", ["a_torch", "a_jax", "b_jax", "b_torch"]) == ["b_torch"]
+    assert following("b_jax", ["a_torch", "a_jax", "b_torch", "b_jax"][::-1]) == ["a_jax"]
+
+
+def read(text: str) -> str:
+    return notebook_download.plain(text, ROOT / "notebooks/add_torch.md", {"timing": "Time"}.get)
+
+
+def test_roles_become_words() -> None:
+    assert read("See {doc}`timing`, {doc}`this </book/x>`.") == "See *Time*, *this*."
+    assert read("A {term}`tile`, {term}`tiles <tile>` {cite}`aws`.") == "A tile, tiles [aws]."
+
+
+def test_included_sources_are_written_out() -> None:
+    path = "../kernels/add/nki_kernels.py"
+    text = read(
+        f"````{{dropdown}} Solution\n```{{literalinclude}} {path}\n"
+        ":pyobject: nki_tensor_add_kernel\n:emphasize-lines: 2\n```\n````"
+    )
+    assert text.startswith("<details><summary>Solution</summary>\n\n```python\n@nki.jit\n")
+    assert "nl.store(c_output[rows, cols]" in text
+
+
+def test_no_downloaded_notebook_has_raw_markup() -> None:
+    for twin in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        for cell in nbformat.read(twin, as_version=4).cells:
+            if cell.cell_type == "markdown":
+                text = notebook_download.plain(cell.source, twin, str)
+                assert not re.search(r"\{[\w-]+\}`|`{3,}\{|:{3,}", text), (twin.name, text)
+
+
+@pytest.fixture(scope="module")
+def entries() -> dict[str, str]:
+    """The text of each entry of the reference, by the name."""
+    text = nki_reference.reference(ROOT, ["notebooks/add_torch", "book/patterns"])
+    parts = re.split(r"^\.\. py:(?:function|data):: ", text, flags=re.M)[1:]
+    return {re.match(r"[\w.]+", part)[0]: part for part in parts}
+
+
+def test_the_reference_has_every_name_with_its_parameters(entries: dict[str, str]) -> None:
+    from nkisim.frontends.neuronxcc.coverage import documented
+
+    names = {
+        nki_reference.short_name(module, name): facts
+        for module, found in documented().items()
+        for name, facts in found.items()
+    }
+    assert set(entries) == set(names)
+    for name, facts in names.items():
+        if "signature" in facts:
+            assert entries[name].startswith(name + facts["signature"])
+
+
+def test_an_entry_tells_what_readers_ask(entries: dict[str, str]) -> None:
+    assert "from HBM; at most 128 partitions" in entries["nl.load"]
+    assert ":doc:`/notebooks/add_torch`" in entries["nl.load"]
+    assert "which elements of ``src`` to load" in entries["nl.load_transpose2d"]
+    assert "# out: [[14.0], [126.0]]" in entries["nisa.activation_reduce"]
+
+
+def test_functions_without_a_page_have_an_example(entries: dict[str, str]) -> None:
+    """Those that compute: what needs a grid, a device or places by hand has none."""
+    without = {
+        "nl.all_reduce", "nl.atomic_rmw", "nl.gemm_grid", "nl.gemm_stationary_grid",
+        "nl.num_programs", "nl.par_dim", "nl.program_ndim", "nl.random_seed",
+        "nisa.builtin_custom_op", "nisa.get_nc_version", "nisa.local_gather", "nisa.select_reduce",
+    }  # fmt: skip
+    used = nki_reference.uses(
+        ROOT,
+        [
+            path.relative_to(ROOT).with_suffix("").as_posix()
+            for folder in ("book", "notebooks")
+            for path in (ROOT / folder).glob("*.md")
+        ],
+    )
+    bare = {
+        name
+        for name, text in entries.items()
+        if name.startswith(("nl.", "nisa.")) and "(" in text.split("\n")[0]
+        if "code-block" not in text and not set(used.get(name, [])) - {"book/api"}
+    }
+    assert bare <= without
