@@ -109,13 +109,13 @@ def test_mgrid_axes_have_names():
 
 @pytest.mark.parametrize("key", [np.s_[:], np.s_[0:4:0], np.s_[0:2.5], 3, np.s_[0 : arange(3)]])
 def test_mgrid_refuses_what_is_not_a_range_of_integers(key):
-    with pytest.raises(IndexingError, match="range of known integers"):
+    with pytest.raises(IndexingError, match=r"range of known integers|has a step"):
         mgrid[key]
 
 
 @pytest.mark.parametrize("args", [(), (1, 2, 3), (2.0,), ("4",), (None,), (arange(3),)])
 def test_arange_refuses_what_is_not_a_range_of_integers(args):
-    with pytest.raises(IndexingError, match="range of known integers"):
+    with pytest.raises(IndexingError, match=r"range of known integers|has a step"):
         arange(*args)
 
 
