@@ -1,8 +1,9 @@
 """What is alive at once fits the chip.
 
-A tile lives from its first write to its last use. A fill does not count: the compiler does it where
-the tile is first used. Tiles on fewer partitions than all share their
-bytes with others, so they count for the quarters of the memory that they occupy.
+A tile lives from its first write to its last use. A fill of all of it does not count: the compiler
+does it where the tile is first used. SBUF tiles on fewer partitions than all share their bytes with
+others, so they count for the quarters of the memory that they occupy. PSUM tiles do not: they start
+at partition 0 of a bank, as the direct allocation guide has it.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def may_overflow(trace: Trace, space: Space) -> bool:
                 opened = b.loops[: unrolled.index(True)] if True in unrolled else b.loops
                 scopes[id(b.loops)] = opened
             scope = b.program, opened
-            size = _size(b.shape, b.par_axis, b.dtype.itemsize) * prod(b.shape[: b.par_axis])
+            size = _size(b.shape, b.par_axis, b.dtype.itemsize, space) * prod(b.shape[: b.par_axis])
             total = made[scope] = made.get(scope, 0) + size
             if total > room:
                 return True
@@ -76,7 +77,9 @@ def lifetimes(trace: Trace, spaces: Collection[Space]) -> Lifetimes:
     last: dict[_Tile, int] = {}
     for at, instr in enumerate(trace.instructions):
         if instr.opcode == "memset":
-            continue
+            (t,) = instr.outs
+            if t.form.size == prod(t.buffer.shape[t.buffer.par_axis :]):
+                continue
         for t in instr.outs + instr.tiles_in:
             buffer = t.buffer
             if buffer.place is None and buffer.space in spaces:
@@ -99,7 +102,8 @@ def check_capacity(trace: Trace, space: Space, lives: Lifetimes) -> Iterator[Til
     """The moment of the largest overflow of `space`, if there is one."""
     room = _room(trace, space)
     sizes_of = [
-        _size(b.shape, b.par_axis, b.dtype.itemsize) if b.space is space else 0 for b in lives.kinds
+        _size(b.shape, b.par_axis, b.dtype.itemsize, space) if b.space is space else 0
+        for b in lives.kinds
     ]
     sizes = np.array(sizes_of, np.int64)[lives.kind]
     change = np.zeros(len(trace.instructions) + 1, np.int64)
@@ -158,9 +162,9 @@ def _room(trace: Trace, space: Space) -> int:
 
 
 @functools.lru_cache(maxsize=4096)
-def _size(shape: tuple[int, ...], par_axis: int, itemsize: int) -> int:
+def _size(shape: tuple[int, ...], par_axis: int, itemsize: int, space: Space) -> int:
     """Bytes a partition of a tile, times the quarters of the partitions it occupies."""
-    quarters = -(-shape[par_axis] // _QUARTER)
+    quarters = 4 if space is Space.PSUM else -(-shape[par_axis] // _QUARTER)
     return prod(shape[par_axis + 1 :]) * itemsize * quarters
 
 
@@ -169,7 +173,7 @@ def _error(trace, space, worst, room, at, alive) -> TileSizeError:
 
     def weight(number: int) -> int:
         b = trace.buffers[number]
-        return tiles[number] * _size(b.shape, b.par_axis, b.dtype.itemsize)
+        return tiles[number] * _size(b.shape, b.par_axis, b.dtype.itemsize, space)
 
     largest = sorted(tiles, key=weight, reverse=True)[:3]
     listing = "; ".join(

@@ -1,11 +1,13 @@
 """What is alive at once, and the quick look that tells when it fits in any case."""
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import nkisim
 from nkisim.checking.capacity import check_capacity, lifetimes, may_overflow
+from nkisim.frontends.neuronxcc.nki import isa as nisa
 from nkisim.frontends.neuronxcc.nki import language as nl
 from nkisim.ir.memory import Space
 from nkisim.runtime.kernel import Kernel
@@ -72,3 +74,47 @@ def test_the_quick_look_tells_loops_from_what_is_beside_them():
         trace = Kernel(kernel).specialize([spec, loop], {}).program.trace
         assert may_overflow(trace, Space.SBUF) == doubt
         assert not list(check_capacity(trace, Space.SBUF, lifetimes(trace, [Space.SBUF])))
+
+
+def overflows(kernel, space, **checks):
+    trace = Kernel(kernel).specialize([nkisim.TensorSpec((64, 64), np.dtype(np.float32))], {})
+    trace = trace.program.trace
+    found = list(check_capacity(trace, space, lifetimes(trace, [space])))
+    assert not found or may_overflow(trace, space)
+    return [int(e.problem.split(" tiles alive")[0]) for e in found]
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.filterwarnings("ignore::nkisim.NkiWarning")
+def test_what_is_filled_part_by_part_is_there(parts):
+    """20 tiles of 16 KiB a partition. Those that one fill writes, it writes where they are used."""
+
+    def kernel(x):
+        out = nl.ndarray((20, 128, 4096), nl.float32, buffer=nl.shared_hbm)
+        tiles = [nl.ndarray((128, 4096), nl.float32) for _ in range(20)]
+        for tile in tiles:
+            for n in range(parts):
+                width = 4096 // parts
+                tile[:, n * width : (n + 1) * width] = float(n)
+        for i, tile in enumerate(tiles):
+            nl.store(out[i], tile)
+        return out
+
+    assert overflows(kernel, Space.SBUF) == [20] * (parts > 1)
+
+
+@pytest.mark.parametrize("tiles", [64, 65])
+@pytest.mark.parametrize("rows", [16, 64])
+@pytest.mark.filterwarnings("ignore::nkisim.NkiWarning")
+def test_psum_tiles_of_few_partitions_do_not_share_bytes(tiles, rows):
+    """Each has 256 bytes a partition, of 16 KiB."""
+
+    def kernel(x):
+        out = nl.ndarray((tiles, rows, 64), nl.float32, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        products = [nisa.nc_matmul(tile[:, 0:rows], tile) for _ in range(tiles)]
+        for i, product in enumerate(products):
+            nl.store(out[i], nl.copy(product))
+        return out
+
+    assert overflows(kernel, Space.PSUM) == [65] * (tiles > 64)
