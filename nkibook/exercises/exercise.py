@@ -64,6 +64,7 @@ class Exercise:
         page: the page that it is on; "" for a specification that no page has.
         lines: about how many lines are to be written or changed.
         cases: the arguments of each check; see `exercise`.
+        breaks: what keeps the skeleton from a device; see `exercise`.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Exercise:
         self._at_most = at_most
         self._reveal = reveal
         self._runner = run
-        self._breaks = breaks
+        self.breaks = breaks
 
     # -- what is asked --------------------------------------------------------------------------
 
@@ -205,13 +206,13 @@ class Exercise:
 
     def _is_unchanged(self) -> bool:
         """Whether to keep an answer from a device: it still has what the page's skeleton breaks."""
-        if kernels.backend == "nkisim" or self._breaks is None:
+        if kernels.backend == "nkisim" or self.breaks is None:
             return False
         frame: FrameType | None = sys._getframe()
         while frame is not None and frame.f_globals.get("__name__", "").startswith("nkibook."):
             frame = frame.f_back
         cell = linecache.getlines(frame.f_code.co_filename) if frame is not None else []
-        return self._breaks in "".join(cell)
+        return self.breaks in "".join(cell)
 
     def _wrong(
         self,

@@ -108,6 +108,15 @@ def source_of(solution: Any) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_device_is_kept_from_is_in_the_skeleton_and_not_in_the_solution(page: Path) -> None:
+    for cell in section(page):
+        breaks = cell.exercise and getattr(puzzles(page), cell.exercise).breaks
+        if breaks:
+            assert breaks in cell.source
+            assert breaks not in source_of(getattr(solutions(page), cell.exercise))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_skeletons_fail_and_solutions_pass(page: Path) -> None:
     need = stored_results.stored_pages(ROOT).get(f"{page.parent.name}/{page.stem}")
     if need == stored_results.COMPILER:

@@ -73,3 +73,12 @@ def test_simulator_that_was_installed_before(run_python):
         print(kernels.backend)
     """
     assert run_python(code).stdout.split() == ["nkisim"]
+
+
+def test_the_simulator_is_asked_for_by_name_where_an_sdk_is_installed(run_python, sdk):
+    path = (sdk(FAKE_SDK),)
+    done = run_python(PRINT_BACKEND, path=path, env={"NKI_BACKEND": "nkisim"})
+    assert done.stdout.split() == ["nkisim", kernels.backend_version, "True"]
+    done = run_python(PRINT_BACKEND, path=path, env={"NKI_BACKEND": "cuda"}, check=False)
+    assert done.returncode != 0
+    assert "NKI_BACKEND='cuda'" in done.stderr.splitlines()[-1]

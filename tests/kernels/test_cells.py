@@ -1,0 +1,56 @@
+"""Cells that begin with `# simulator only` run with the simulator; with the SDK a note is shown."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+
+import jupytext
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+import kernels
+from nkibook import cells
+
+NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("*.md"))
+
+
+@pytest.mark.parametrize(
+    ("cell", "marked"),
+    [
+        ("# simulator only\nx = 1", True),
+        ("\n\n# simulator only: a device keeps no record\nx = 1", True),
+        ("x = 1\n# simulator only", False),
+        ("# simulators only differ\nx = 1", False),
+        ("", False),
+    ],
+)
+def test_the_mark_is_the_first_line(cell, marked):
+    assert cells.needs_simulator(cell) is marked
+
+
+@pytest.mark.parametrize("backend", ["nkisim", "neuronxcc"])
+def test_marked_cells_run_with_the_simulator_only(monkeypatch, backend):
+    monkeypatch.setattr(kernels, "backend", backend)
+    shell = InteractiveShell()
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    cells.register()
+    cells.register()  # a second import of nkibook changes nothing
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        shell.run_cell("# simulator only\nx = 41").raise_error()
+        shell.run_cell("y = 1").raise_error()
+    assert ("x" in shell.user_ns) is (backend == "nkisim")
+    assert shell.user_ns["y"] == 1
+    assert ("Not run" in printed.getvalue()) is (backend == "neuronxcc")
+    assert shell.input_transformers_cleanup.count(cells.transform) == (backend == "neuronxcc")
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.stem)
+def test_the_mark_is_known_before_it_is_used(page):
+    """A page imports something of nkibook in a cell before its first marked one."""
+    known = False
+    for cell in jupytext.read(page, fmt="md:myst").cells:
+        if cell.cell_type == "code":
+            assert known or not cells.needs_simulator(cell.source), cell.source
+            known = known or "nkibook" in cell.source
