@@ -202,7 +202,10 @@ def _as_returned(value: Any, view: tuple) -> Any:
     """An output as the view of it that the kernel returned."""
     layout, offset = view
     if not isinstance(value, np.ndarray):
-        return value if tuple(value.shape) == layout.shape else value.reshape(layout.shape)
+        shape = getattr(value, "shape", None)
+        if shape is None or tuple(shape) == layout.shape:
+            return value
+        return value.reshape(layout.shape)
     kind = layout.type
     if value.shape != layout.shape or value.dtype != kind.stored:
         flat = value.reshape(-1).view(kind.stored)
