@@ -157,14 +157,16 @@ def check_allocation(
     if not space.on_chip or len(shape) < 2:
         return None
     machine = trace.machine
-    room = machine.psum_bank_bytes if space is Space.PSUM else machine.sbuf_usable_bytes
+    in_psum = machine.psum_bank_bytes if trace.rules.one_bank else machine.psum_bytes
+    room = in_psum if space is Space.PSUM else machine.sbuf_usable_bytes
     need = prod(shape[par_axis + 1 :]) * dtype.itemsize
     if shape[par_axis] <= machine.partitions and need <= room:
         return None
     what = f"{name + ': ' if name else ''}a {dtype}{list(shape)} tile in {space.label}"
     if shape[par_axis] > machine.partitions:
         return _too_many_partitions(what, shape[par_axis], machine.partitions)
-    unit = "a PSUM bank" if space is Space.PSUM else "SBUF"
+    bank = "a PSUM bank" if trace.rules.one_bank else "PSUM"
+    unit = bank if space is Space.PSUM else "SBUF"
     return TileSizeError(
         f"{what} needs {need:,} bytes a partition",
         rule=f"{unit} of {machine.name} gives a tile {room:,} bytes a partition",

@@ -98,7 +98,7 @@ def _clashes(trace: Trace, uses: list[_Use], simulated: bool) -> Iterator[tuple[
     is_read = redundant = False
     for instr, tensor, writes in uses:
         is_read |= not writes
-        if writes and redundant and not is_read:
+        if writes and redundant and (not is_read or trace.rules.alike_is_harmless):
             continue
         view = view_of(owner, tensor)
         clash = (view >= 0) & (view != instr.program)
@@ -108,7 +108,8 @@ def _clashes(trace: Trace, uses: list[_Use], simulated: bool) -> Iterator[tuple[
         if clash.any():
             # Instances that all do the same, none of which reads what another one writes: it is of
             # no consequence which of them writes last.
-            redundant = simulated and not trace.tells_apart and not is_read
+            harmless = not is_read or trace.rules.alike_is_harmless
+            redundant = simulated and not trace.tells_apart and harmless
             yield _error(trace, instr, tensor, writes, view, clash), redundant
         if writes:
             np.copyto(view, instr.program, where=True if where is None else where)
@@ -119,7 +120,8 @@ def _clashes(trace: Trace, uses: list[_Use], simulated: bool) -> Iterator[tuple[
         if where is not None:
             clash &= where
         if not writes and clash.any():
-            yield _error(trace, instr, tensor, writes, view, clash), False
+            harmless = trace.rules.alike_is_harmless and not trace.tells_apart
+            yield _error(trace, instr, tensor, writes, view, clash), harmless
 
 
 def _error(

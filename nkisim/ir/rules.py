@@ -46,6 +46,11 @@ class Rules:
             instruction, or None.
         checks_at_end: by the name of the check, `f(trace)`: the errors in a whole trace, each with
             whether nothing but the order of iterations makes it right.
+        one_bank: whether a tile in PSUM fits a bank.
+        places_all: whether the compiler refuses instructions that need a tile of its own in a
+            kernel that places its tiles.
+        alike_is_harmless: whether instances that all do the same may read what others write: it is
+            what they wrote themselves.
         declared: `f(trace)` for `Declared`.
         watch_loop: `f(frame, loop)` for `LoopWatch`; the frame is that of the function that loops.
         explain: `f(error)`, what to say of an attribute that does not exist; None for nothing.
@@ -61,6 +66,9 @@ class Rules:
     checks_at_end: Mapping[str, Callable[[Any], Iterator[tuple[KernelError, bool]]]] = field(
         default_factory=dict
     )
+    one_bank: bool = False
+    places_all: bool = False
+    alike_is_harmless: bool = False
     declared: Callable[[Any], Declared] | None = None
     watch_loop: Callable[[FrameType, Loop], LoopWatch] | None = None
     explain: Callable[[AttributeError], KernelError | None] | None = None

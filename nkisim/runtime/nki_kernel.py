@@ -146,7 +146,9 @@ class NkiSpecialization(Specialization):
         _check_cores(kernel)
         names = _leaf_names(bound.arguments)
         machine, source = kernel.target
-        session = Session(kernel.__name__, kernel.grid, checking.Checker(), machine, RULES)
+        checker = checking.Checker()
+        checker.simulated = True  # cores that all do the same write the same: a warning
+        session = Session(kernel.__name__, kernel.grid, checker, machine, RULES)
         session.trace.target = source
         tensors = [v for v in leaves((args, kwargs)) if isinstance(v, _TENSORS)]
         if all(isinstance(v, np.ndarray) for v in tensors):
@@ -166,7 +168,13 @@ class NkiSpecialization(Specialization):
         given.arguments = map_leaves(declare, bound.arguments)
         given.apply_defaults()
         _check_annotations(kernel, given.arguments)
-        trace = session.run(lambda: kernel.func(*given.args, **given.kwargs))
+
+        def body() -> Any:
+            result = kernel.func(*given.args, **given.kwargs)
+            session.finish_program()
+            return result
+
+        trace = session.run(body)
         session.data = None
         self.guards.settle()
         self.depends_on_data = session.depends_on_data

@@ -28,7 +28,7 @@ from nkisim.trace.tracer import Tracer, current_if_any
 
 Walk = tuple[Ints, Ints]  # shape and strides of an operand
 
-RULES = Rules(dialect="nki")
+RULES = Rules(dialect="nki", alike_is_harmless=True)
 
 _recipes: dict[tuple, dict] = {}
 
@@ -140,6 +140,12 @@ class Session(Tracer):
             buffer = self.hidden(name, shape, kind.stored).buffer
             found = self.state[key] = self.of_buffer(buffer, kind, shape)
         return found
+
+    def finish_program(self) -> None:
+        """One core has been traced. Cores that do the same, to the instruction, write the same."""
+        trace = self.trace
+        if trace.tells_apart and self.program == trace.grid.size - 1:
+            trace.tells_apart = not _alike(trace.instructions, trace.grid.size)
 
     # -- instructions ---------------------------------------------------------------------------
 
@@ -254,6 +260,32 @@ class Session(Tracer):
         plain = tensor._at(tensor._layout, at)
         plain._indirect = None
         return plain
+
+
+def _alike(instructions: list[Instruction], cores: int) -> bool:
+    """Whether all cores have the same instructions, on the same memory or on their own."""
+    streams: list[list[Instruction]] = [[] for _ in range(cores)]
+    for i in instructions:
+        streams[i.program].append(i)
+    first = streams[0]
+    if any(len(s) != len(first) for s in streams):
+        return False
+    for other in streams[1:]:
+        own: dict[int, int] = {}  # a buffer of the first core -> that of the other
+        for a, b in zip(first, other, strict=True):
+            if a.opcode != b.opcode or a.attrs is not b.attrs or len(a.ins) != len(b.ins):
+                return False
+            for x, y in zip((*a.outs, *a.ins), (*b.outs, *b.ins), strict=True):
+                if not isinstance(x, AccessPattern):
+                    if x is not y and x != y:
+                        return False
+                    continue
+                if x.form is not y.form or x.offsets != y.offsets:
+                    return False
+                n, m = x.buffer.number, y.buffer.number
+                if own.setdefault(n, m) != m or (x.buffer.program is None and n != m):
+                    return False
+    return True
 
 
 def closed(session: Session, dst: NkiTensor) -> None:

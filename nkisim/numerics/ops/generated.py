@@ -143,7 +143,7 @@ def _reduced(instr: Instruction, compute: Callable) -> Callable:
     return run
 
 
-@opcode("nonzero_with_count", Engine.GPSIMD)
+@opcode("nonzero_with_count", Engine.GPSIMD, flow=flow_by_axis)
 def _nonzero_with_count(instr: Instruction) -> Callable:
     """In each partition: the places of what is not zero, padding, and their number."""
     offset, padding = instr.attrs["offset"], instr.attrs["padding"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nkisim.ir.dtypes import cast_into
-from nkisim.ir.instruction import Engine, Instruction, flow_by_axis, opcode
+from nkisim.ir.instruction import Engine, Instruction, Missing, flow_by_axis, opcode
 from nkisim.numerics.ops.float32 import as_f32, write
 
 
@@ -87,7 +87,17 @@ def _match_replace8(instr: Instruction) -> Callable:
     return run
 
 
-@opcode("nc_stream_shuffle", Engine.VECTOR, flow=None)
+def _flow_shuffle(instr: Instruction, missing: Missing) -> Missing:
+    """A partition is undefined where the one that it gets is."""
+    out = instr.outs[0]
+    source, *before = missing
+    union = np.zeros(out.shape, bool) if not before or before[0] is None else before[0].copy()
+    targets, sources = (list(x) for x in instr.attrs["moves"])
+    union[targets] = False if source is None else source[sources]
+    return [union if union.any() else None]
+
+
+@opcode("nc_stream_shuffle", Engine.VECTOR, flow=_flow_shuffle)
 def _stream_shuffle(instr: Instruction) -> Callable:
     """dst[i] = src[shuffle[i]] within each quadrant of 32 partitions."""
     targets, sources = (list(x) for x in instr.attrs["moves"])

@@ -19,6 +19,8 @@ def _explain(error: AttributeError) -> KernelError | None:
 
 
 RULES = Rules(
+    one_bank=True,
+    places_all=True,
     dialect="neuronxcc.nki",
     tensor=Tensor,
     parallel=frozenset({"affine_range"}),

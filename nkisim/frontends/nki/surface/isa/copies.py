@@ -9,6 +9,7 @@ from nkisim.errors import (
     IndexingError,
     KernelError,
     MemorySpaceError,
+    OutOfBoundsError,
     ParameterError,
     ShapeError,
 )
@@ -60,7 +61,12 @@ def dma_copy(
             from nkisim.frontends.nki.indirect import copy_rows
 
             return copy_rows(session, dst, src, oob_mode)
-        dst, src = settled_pair(session, dst, src)
+        try:
+            dst, src = settled_pair(session, dst, src)
+        except OutOfBoundsError:
+            if oob_mode.name == "skip":
+                return NkiInstruction()
+            raise
     key = ("dma_copy", priority, dge_mode, engine)
     try:
         return NkiInstruction(session.issue(key, (dst, src), lambda: _dma(dst, src, *key[1:])))

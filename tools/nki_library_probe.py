@@ -1,0 +1,196 @@
+"""Runs the integration tests of AWS's nki-library on the simulator.
+
+    git clone https://github.com/aws-neuron/nki-library && cd nki-library && git checkout 2.29
+    python tools/nki_library_probe.py PATH_TO_NKI_LIBRARY trn2 TEST_FILES... [pytest options]
+
+Its tests need numpy, torch, scipy, pandas, pytest-metadata, pytest-html, allpairspy, filelock, attrs,
+fabric2, boto3, plotext and aws-embedded-metrics. They run kernels in "simulation mode", through
+packages that AWS does not publish. This module stands in for these:
+
+- `nki_cpu_simulator`, with `cpu_simulate` and the modules of `nki` below it: the simulator's;
+- `nki.dtype`, `nki.compiler`, `nki.tensor`: old names of modules of `nki`;
+- `nki.compiler.frontend.ParserFrontend`: `compile` traces the kernel;
+- `neuron_dtypes`: `static_cast`, `sizeinbytes`, `finfo`, `is_float_type` and the packed types;
+- `test.utils.scripts.remote_lock_scripts`, `test.utils.perf_analysis_private`: not in the public
+  tree; names only.
+
+One line of its harness is worked around: `Orchestrator._compiled_kernel`, which it reads in simulation
+mode and never sets there, is None.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = "NEURON_PLATFORM_TARGET_OVERRIDE"
+
+
+def _module(name: str, **contents: Any) -> ModuleType:
+    made = ModuleType(name)
+    made.__dict__.update(contents)
+    made.__path__ = []
+    sys.modules[name] = made
+    return made
+
+
+def _neuron_dtypes() -> None:
+    import ml_dtypes
+    import numpy as np
+
+    from nkisim.frontends.nki.dtypes import PACKED, TYPES, packed_numpy, type_of
+
+    def static_cast(array: Any, dtype: Any) -> Any:
+        """`array` as another type. Four neighbours of the last axis become one packed element."""
+        kind = type_of(dtype)
+        array = np.asarray(array)
+        if kind.name not in PACKED:
+            if array.dtype.names:
+                inner = array.dtype["x4"].base
+                if inner.itemsize and kind.stored.itemsize <= 2 and kind.name.startswith("uint"):
+                    return array.view(kind.stored)
+                array = np.ascontiguousarray(array["x4"]).reshape(*array.shape[:-1], -1)
+            return array.astype(kind.stored)
+        if array.dtype.names:
+            return array
+        values = array.astype(np.float32).astype(kind.packed)
+        *outer, last = values.shape
+        if kind.name == "float4_e2m1fn_x4":
+            codes = values.view(np.uint8).reshape(*outer, last // 4, 4).astype(np.uint16)
+            return (codes << np.arange(0, 16, 4, dtype=np.uint16)).sum(-1).astype(np.uint16)
+        groups = np.ascontiguousarray(values.reshape(*outer, last // 4, 4))
+        return groups.view(np.uint8).view(packed_numpy(kind.name)).reshape(*outer, last // 4)
+
+    def sizeinbytes(dtype: Any) -> int:
+        return type_of(dtype).itemsize
+
+    def is_float_type(dtype: Any) -> bool:
+        try:
+            return np.dtype(dtype).kind in "fV" and np.dtype(dtype) != np.bool_
+        except TypeError:
+            return False
+
+    _module(
+        "neuron_dtypes",
+        static_cast=static_cast,
+        sizeinbytes=sizeinbytes,
+        finfo=lambda dtype: ml_dtypes.finfo(type_of(dtype).stored),
+        is_float_type=is_float_type,
+        bfloat16=ml_dtypes.bfloat16,
+        **{n: packed_numpy(n) for n in TYPES if n in PACKED},
+    )
+    _module("neuronxcc.starfish.support.dtype", static_cast=static_cast)
+
+
+def _simulator() -> None:
+    import nki
+    import nki.collectives
+    import nki.isa
+    import nki.isa.constants
+    import nki.language
+    import nki.typing
+
+    def cpu_simulate(kernel: Any) -> Any:
+        generation = os.environ.get("NKI_NC_VERSION")
+        if generation:
+            os.environ[TARGET] = generation
+        return nki.simulate(kernel)
+
+    nki.cpu_simulate = cpu_simulate
+
+    class NKIFrontend:
+        """What compiles a kernel."""
+
+    class ParserFrontend(NKIFrontend):
+        def compile(self, kernel: Any, inputs: dict, target: str = "", lnc: int = 1, **_: Any):
+            os.environ[TARGET] = target
+            nki.simulate(kernel)[lnc](**inputs)
+
+    empty = _module("nki.compiler")
+    _module("nki.compiler.frontend", NKIFrontend=NKIFrontend, ParserFrontend=ParserFrontend)
+    _module("nki.compiler.ncc_driver", CompiledKernel=object, CompileOptions=object)
+    nki.compiler = empty
+    sys.modules["nki.dtype"] = sys.modules["nki.tensor"] = nki.language
+    nki.language.tensor = _module("nki.language.tensor", NkiTensor=nki.language.NkiTensor)
+    nki.language.dtypes = nki.language
+    nki.tensor = nki.dtype = nki.language
+    top = _module("nki_cpu_simulator", nki=nki)
+    names = {
+        "": nki,
+        ".builtin": builtins,
+        ".compiler": empty,
+        ".isa": nki.isa,
+        ".isa.constants": nki.isa.constants,
+        ".language": nki.language,
+        ".language.dtypes": nki.language,
+        ".tensor": nki.language,
+        ".typing": nki.typing,
+    }
+    for name, module in names.items():
+        sys.modules[f"nki_cpu_simulator.nki{name}"] = module
+    nki.builtin = builtins
+    top.nki = nki
+
+
+def _harness() -> None:
+    """Names that the harness imports and does not use here."""
+
+    class Anything:
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        def __getattr__(self, name: str) -> Any:
+            return Anything()
+
+    _module("test.utils.scripts")
+    _module("test.utils.scripts.remote_lock_scripts", LockStatus=Anything(), LockResult=Anything)
+    _module("test.utils.perf_analysis_private", analyze_trace=lambda *_, **__: None)
+
+
+def pytest_configure(config: Any) -> None:
+    import nkisim
+
+    nkisim.install()
+    _neuron_dtypes()
+    _simulator()
+    _harness()
+
+
+def pytest_collection_modifyitems() -> None:
+    from test.utils.test_orchestrator import Orchestrator
+
+    Orchestrator._compiled_kernel = None
+
+
+def main() -> None:
+    library, platform, *rest = sys.argv[1:]
+    os.environ[TARGET] = platform
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    sys.path[:0] = [str(ROOT), str(ROOT / "tools"), library, str(Path(library) / "src")]
+    os.chdir(library)
+    import tempfile
+
+    import nki_library_probe
+    import pytest
+
+    nki_library_probe.pytest_configure(None)
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--test-mode", "simulation", "--platform-target", platform]
+        options += ["--output-directory", folder, "--force-local-cleanup"]
+        options += ["-p", "no:cacheprovider", "-W", "ignore"]
+        sys.exit(pytest.main([*rest, *options], plugins=[_Late()]))
+
+
+class _Late:
+    """Hooks that run with the harness loaded."""
+
+    def pytest_collection_modifyitems(self) -> None:
+        pytest_collection_modifyitems()
+
+
+if __name__ == "__main__":
+    main()
