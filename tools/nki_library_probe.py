@@ -3,9 +3,9 @@
     git clone https://github.com/aws-neuron/nki-library && cd nki-library && git checkout 2.29
     python tools/nki_library_probe.py PATH_TO_NKI_LIBRARY trn2 TEST_FILES... [pytest options]
 
-Its tests need numpy, torch, scipy, pandas, pytest-metadata, pytest-html, allpairspy, filelock, attrs,
-fabric2, boto3, plotext and aws-embedded-metrics. They run kernels in "simulation mode", through
-packages that AWS does not publish. This module stands in for these:
+Its tests need numpy, torch, scipy, pandas, pytest-metadata, pytest-html, allpairspy, filelock,
+attrs, fabric2, boto3, plotext and aws-embedded-metrics. They run kernels in "simulation
+mode", through packages that AWS does not publish. This module stands in for these:
 
 - `nki_cpu_simulator`, with `cpu_simulate` and the modules of `nki` below it: the simulator's;
 - `nki.dtype`, `nki.compiler`, `nki.tensor`: old names of modules of `nki`;
@@ -14,8 +14,8 @@ packages that AWS does not publish. This module stands in for these:
 - `test.utils.scripts.remote_lock_scripts`, `test.utils.perf_analysis_private`: not in the public
   tree; names only.
 
-One line of its harness is worked around: `Orchestrator._compiled_kernel`, which it reads in simulation
-mode and never sets there, is None.
+One line of its harness is worked around: `Orchestrator._compiled_kernel`, which it reads in
+simulation mode and never sets there, is None.
 """
 
 from __future__ import annotations
