@@ -65,8 +65,8 @@ def in_cells(shape: tuple[int, ...], views: Iterable[Part], whole: bool = False)
 
 
 def _tiles(shape: tuple[int, ...], views: list[Part], whole: bool) -> Cells | None:
-    """The same of boxes of one form, any two of which are equal or apart, as the tiles of a grid
-    are: each is a cell. None of others."""
+    """The cells of boxes of one form, any two of which are equal or apart, as the tiles of a grid
+    are: each box is a cell. None for other boxes."""
     if not shape or len({id(form) for form, _ in views}) > 1:
         return None
     form = views[0][0]

@@ -58,7 +58,7 @@ class Checker:
 
     @property
     def kind(self) -> tuple:
-        """Checkers of one kind find the same."""
+        """Key of the settings that change what is found."""
         return self.as_sdk, self._as_written, self.simulated, *sorted(self.modes.items())
 
     def begin(self, trace: Trace) -> None:

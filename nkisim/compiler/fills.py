@@ -146,7 +146,7 @@ class _Written:
         self.left = tile.size  # elements that are not written
 
     def and_then(self, part: AccessPattern | None) -> _Written:
-        """The same with one more part."""
+        """What is written once one more part is."""
         if part is None:
             return self
         found = self._next.get(part)

@@ -192,7 +192,8 @@ class _Joins:
         return self._in_parts(steps, first, iterations, sums, _SUMS)
 
     def of_loop_around(self, iterations: list[_Iteration]) -> list[Step]:
-        """The same for a loop around others of which all iterations were joined."""
+        """The steps of a loop around loops whose iterations were all joined. Its own iterations are
+        joined where that can be."""
         steps = list(chain.from_iterable(iterations))
         if not all([step.form in self._whole for step in iterations[-1]]):
             return steps

@@ -347,7 +347,12 @@ def _walks_blocks(t: AccessPattern) -> bool:
 
 
 def _in_first_tile(t: AccessPattern, blocks: int) -> AccessPattern:
-    """The same part of the first tile of a tensor with so many block axes."""
+    """A view of the first tile of a tensor, in the place where `t` is in its own tile.
+
+    Args:
+        t: the view.
+        blocks: how many block axes the tensor has.
+    """
     if not any(t.offsets[:blocks]):
         return t
     return t.moved(t.buffer, (0,) * blocks + t.offsets[blocks:])

@@ -158,7 +158,7 @@ class Affine(NamedTuple):
     offset: int
 
     def moved(self, by: int) -> Affine:
-        """The same from another offset."""
+        """This expression with another constant added to its offset."""
         return Affine(self.coefs, self.offset + by)
 
     def __repr__(self) -> str:
@@ -321,7 +321,7 @@ class AccessPattern(_Blank):
         return new
 
     def moved(self, buffer: Buffer, offsets: tuple[int, ...]):
-        """The same pattern elsewhere: in another buffer of the same shape, or from another place.
+        """This pattern elsewhere: in another buffer of the same shape, or from another place.
 
         Args:
             buffer: the memory.

@@ -19,7 +19,7 @@ class Restriction(NamedTuple):
     dense: np.ndarray | None  # bool, of the box's shape; None when the whole box is true
 
     def tightened(self) -> Restriction:
-        """The same with the smallest box."""
+        """This restriction with the smallest box that holds all that is true."""
         if self.dense is None or not self.dense.any():
             return self
         inner, part = bounding_box(self.dense)

@@ -239,7 +239,8 @@ def _half_as_many(engine: Engine) -> Change:
 
 
 def _one_of_two(kind: Kind) -> Kind:
-    """The same of a task's engine, whichever it is, and of the latency of its transfer."""
+    """A task that is one of half as many: all that does not grow with its elements is halved, on
+    every engine that may run it and in the latency of its transfer."""
     changed, moved = recosted(kind, lambda _, c: _half(c)), kind.transfer
     if moved is None:
         return changed

@@ -69,7 +69,8 @@ class Stretch:
         timing: Timing,
         renamed: bool = False,
     ) -> float:
-        """The same with some of them changed, or by other tables. See `gain_us`."""
+        """What the tasks take with some of them changed, or by other tables, in nanoseconds. See
+        `gain_us`."""
         known = rings_of(timing) == rings_of(self._timing)
         tasks = self._core.work.tasks[self._first : self._last]
         if change is not None:
@@ -180,7 +181,7 @@ def _others_ns(
 
 
 def recosted(kind: Kind, change: Callable[[Engine, Cost], Cost]) -> Kind:
-    """The same with another cost on each engine that may run it."""
+    """A kind of task with another cost on each engine that may run it."""
     return replace(kind, costs=tuple([(e, change(e, c)) for e, c in kind.costs]))
 
 

@@ -90,7 +90,12 @@ def explain(kernel: Any, *args: Any, **kwargs: Any) -> Explanation:
 
 
 def explain_program(program: Program, name: str) -> Explanation:
-    """The same for a program that is already traced."""
+    """What each kernel line of a traced program became.
+
+    Args:
+        program: the program.
+        name: of the kernel, for the text.
+    """
     lines: dict[Location | None, Counter[Row]] = {}
     for instr in program.instructions:
         lines.setdefault(instr.location, Counter())[_row(instr)] += 1

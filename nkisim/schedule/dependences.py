@@ -87,8 +87,8 @@ class Dependences:
         )
 
     def renamed(self, work: Work) -> Dependences:
-        """The same if what is written on chip had memory of its own wherever that was used before:
-        only who reads a result waits for it.
+        """The dependences if every write on chip had memory of its own: only who reads a result
+        waits for it.
 
         Args:
             work: the tasks that these are the dependences of.
@@ -134,7 +134,8 @@ def _on_results(touches: Touches, patterns: Patterns) -> _Waits:
 
 
 def _on_changes(touches: Touches, patterns: Patterns) -> list[_Waits]:
-    """The same for other memory, and who writes what others have written or read."""
+    """Who waits for whom at memory that is written more than once, or read before it is written:
+    readers for writers, and writers for earlier readers and writers."""
     changing = touches.changing
     some = np.flatnonzero(changing[touches.memory])
     memory, writes, parts = touches.memory[some], touches.writes[some], touches.parts

@@ -151,7 +151,7 @@ class Regions:
         return self._patterns.steps.get((self._history, part)) or self._step(part)
 
     def _step(self, part: AccessPattern | None) -> _Step:
-        """The same where no other memory of this history had that part."""
+        """What a part meets, worked out: no other memory with this history had that part."""
         patterns, order = self._patterns, self._order
         meets, met_by = [], []
         for at in self._near(part):
