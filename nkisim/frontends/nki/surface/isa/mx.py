@@ -178,12 +178,12 @@ def nc_matmul_mx(
         if kind != "overwrite":
             attrs["accumulate"] = True
             walks.append(rows_of(dst))
+        if fresh is not None:
+            attrs["fresh"] = fresh
         return Recipe("nc_matmul_mx", Engine.TENSOR, [rows_of(dst)], walks, None, attrs)
 
-    instr = session.issue(key, tensors, lower)
-    if fresh is not None:
-        instr.attrs = {**instr.attrs, "fresh": fresh}
-    return NkiInstruction(instr)
+    name_of = key if fresh is None else (*key, fresh.tobytes())
+    return NkiInstruction(session.issue(name_of, tensors, lower))
 
 
 __all__ = ["nc_matmul_mx", "quantize_mx"]

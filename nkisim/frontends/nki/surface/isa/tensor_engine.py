@@ -78,12 +78,13 @@ def nc_matmul(
     tensors = (dst, stationary, moving) if kind == "overwrite" else (dst, stationary, moving, dst)
 
     def lower() -> Recipe:
-        return _matmul(dst, stationary, moving, key[1:])
+        recipe = _matmul(dst, stationary, moving, key[1:])
+        if fresh is not None:
+            recipe.model.attrs["fresh"] = fresh
+        return recipe
 
-    instr = session.issue(key, tensors, lower)
-    if fresh is not None:
-        instr.attrs = {**instr.attrs, "fresh": fresh}
-    return NkiInstruction(instr)
+    name_of = key if fresh is None else (*key, fresh.tobytes())
+    return NkiInstruction(session.issue(name_of, tensors, lower))
 
 
 def _matmul(dst, stationary, moving, settings: tuple) -> Recipe:

@@ -1,0 +1,284 @@
+"""Instructions of `import nki` compute what NumPy computes, over types, shapes and views."""
+
+import ml_dtypes
+import nki
+import nki.isa as nisa
+import nki.language as nl
+import numpy as np
+import pytest
+
+from nkisim import KernelError
+
+RNG = np.random.default_rng(44)
+BF16 = ml_dtypes.bfloat16
+
+
+def random(*shape, dtype=np.float32):
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def stored(tile, shape=None):
+    """A tile in a new output."""
+    out = nl.ndarray(shape or tile.shape, dtype=tile.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+def run(kernel, *arrays, cores=1):
+    return nki.simulate(kernel)[cores](*arrays)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, BF16])
+@pytest.mark.parametrize("op", ["add", "subtract", "multiply", "maximum", "minimum"])
+def test_tensor_tensor(op, dtype):
+    a, b = random(96, 37, dtype=dtype), random(96, 37, dtype=dtype)
+
+    def kernel(x, y):
+        dst = nl.ndarray(x.shape, x.dtype)
+        nisa.tensor_tensor(dst, nl.load(x), nl.load(y), getattr(nl, op))
+        return stored(dst)
+
+    wide = getattr(np, op)(a.astype(np.float32), b.astype(np.float32))
+    np.testing.assert_array_equal(run(kernel, a, b), wide.astype(dtype))
+
+
+def test_operands_of_other_shapes_with_as_many_elements():
+    a, b = random(64, 24), random(64, 4, 6)
+
+    def kernel(x, y):
+        t = nl.load(y)
+        dst = nl.ndarray((64, 2, 12), nl.float32)
+        nisa.tensor_tensor(dst, nl.load(x), t, nl.add)
+        return stored(dst)
+
+    np.testing.assert_array_equal(run(kernel, a, b), (a + b.reshape(64, 24)).reshape(64, 2, 12))
+
+
+def test_tensor_scalar_with_a_column_and_a_number():
+    a, c = random(80, 33), random(80, 1)
+
+    def kernel(x, y):
+        dst = nl.ndarray(x.shape, nl.float32)
+        nisa.tensor_scalar(
+            dst, nl.load(x), nl.subtract, nl.load(y), reverse0=True, op1=nl.multiply, operand1=0.5
+        )
+        return stored(dst)
+
+    np.testing.assert_allclose(run(kernel, a, c), (c - a) * np.float32(0.5), rtol=1e-6)
+
+
+def test_activation_and_its_sum_go_on_in_the_accumulators():
+    a, b = random(70, 31), random(70, 12)
+
+    def kernel(x, y):
+        total = nl.ndarray((70, 1), nl.float32)
+        for t, command in ((x, nisa.reduce_cmd.reset_reduce), (y, nisa.reduce_cmd.reduce)):
+            data = nl.load(t)
+            nisa.activation(
+                data,
+                nl.exp,
+                data,
+                scale=0.5,
+                reduce_op=nl.add,
+                reduce_res=total,
+                reduce_cmd=command,
+            )
+        return stored(total)
+
+    wanted = np.exp(a * 0.5).sum(1, keepdims=True) + np.exp(b * 0.5).sum(1, keepdims=True)
+    np.testing.assert_allclose(run(kernel, a, b), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("axis", [2, (1, 2), (1, 2, 3)])
+def test_tensor_reduce(axis):
+    shape = (17, 3, 5, 4) if axis != 2 else (17, 3, 5)
+    axes = axis if axis != (1, 2) else (2, 3)
+    a = random(*shape)
+
+    def kernel(x):
+        kept = [n for d, n in enumerate(shape) if d not in np.atleast_1d(axes)]
+        dst = nl.ndarray((kept[0], int(np.prod(kept[1:]))), nl.float32)
+        nisa.tensor_reduce(dst, nl.add, nl.load(x), axis=axes)
+        return stored(dst)
+
+    np.testing.assert_allclose(run(kernel, a), a.sum(axes).reshape(17, -1), rtol=1e-4, atol=1e-5)
+
+
+def test_matmul_overwrites_first_and_adds_then():
+    a, b = random(300, 100, dtype=BF16), random(300, 200, dtype=BF16)
+
+    def kernel(x, y):
+        acc = nl.ndarray((100, 200), nl.float32, buffer=nl.psum)
+        for k in range(0, 300, 100):
+            st, mv = nl.load(x[k : k + 100]), nl.load(y[k : k + 100])
+            nisa.nc_matmul(acc, st, mv)
+        return stored(nl.copy(acc))
+
+    wanted = a.astype(np.float32).T @ b.astype(np.float32)
+    np.testing.assert_allclose(run(kernel, a, b), wanted, rtol=1e-4, atol=1e-3)
+
+
+def test_overlapping_windows_add_where_they_overlap():
+    a, b = random(8, 16), random(8, 40)
+
+    def kernel(x, y):
+        acc = nl.ndarray((16, 60), nl.float32, buffer=nl.psum)
+        st, mv = nl.load(x), nl.load(y)
+        nisa.nc_matmul(acc[:, 0:40], st, mv)
+        nisa.nc_matmul(acc[:, 20:60], st, mv)
+        return stored(nl.copy(acc))
+
+    wanted = np.zeros((16, 60), np.float32)
+    wanted[:, :40] += a.T @ b
+    wanted[:, 20:] += a.T @ b
+    np.testing.assert_allclose(run(kernel, a, b), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_transpose_by_each_engine():
+    a = random(32, 28)
+
+    def kernel(x):
+        t = nl.load(x)
+        outs = []
+        for buffer in (nl.psum, nl.sbuf):
+            dst = nl.ndarray((28, 32), nl.float32, buffer=buffer)
+            nisa.nc_transpose(dst, t)
+            outs.append(stored(nl.copy(dst)))
+        return tuple(outs)
+
+    for found in run(kernel, a):
+        np.testing.assert_array_equal(found, a.T)
+
+
+def test_rows_by_an_index_tensor():
+    a = random(50, 24)
+    index = RNG.integers(0, 50, (32, 1)).astype(np.int32)
+
+    def kernel(x, i):
+        dst = nl.ndarray((32, 24), nl.float32)
+        nisa.dma_copy(dst, x.ap([[24, 32], [1, 24]], vector_offset=nl.load(i)))
+        return stored(dst)
+
+    np.testing.assert_array_equal(run(kernel, a, index), a[index[:, 0]])
+
+
+def test_a_loop_runs_as_often_as_a_register_says():
+    a, count = random(6, 128, 8), np.array([[4]], np.int32)
+
+    def kernel(x, n):
+        total = nl.zeros((128, 8), nl.float32)
+        trips, row = nisa.register_alloc(), nl.ndarray((128, 8), nl.float32)
+        nisa.register_load(trips, nl.load(n))
+
+        def body(i):
+            nisa.dma_copy(row, x.select(0, i))
+            nisa.tensor_tensor(total, total, row, nl.add)
+
+        nl.fori_loop(0, trips, body)
+        return stored(total)
+
+    for times in (4, 0, 6):
+        count[0, 0] = times
+        wanted = a[:times].sum(0, dtype=np.float32)
+        np.testing.assert_allclose(run(kernel, a, count), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_two_cores_exchange_tiles():
+    a = random(2, 64, 16)
+
+    def kernel(x):
+        me = nl.program_id(0)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        mine, theirs = nl.load(x[me]), nl.ndarray((64, 16), x.dtype)
+        nisa.sendrecv(mine, theirs, 1 - me, 1 - me, pipe_id=0)
+        nisa.tensor_tensor(mine, mine, theirs, nl.subtract)
+        nisa.dma_copy(out[me], mine)
+        return out
+
+    np.testing.assert_array_equal(run(kernel, a, cores=2), a - a[::-1])
+
+
+def test_a_core_that_never_comes_is_a_deadlock():
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        if nl.program_id(0) == 0:
+            nisa.core_barrier(out, (0, 1))
+        nisa.dma_copy(out, nl.load(x))
+        return out
+
+    with pytest.raises(KernelError):
+        run(kernel, random(8, 8), cores=2)
+
+
+def test_an_element_that_nothing_wrote_is_not_stored():
+    def kernel(x):
+        t = nl.ndarray((32, 8), nl.float32)
+        nisa.dma_copy(t[:, 0:4], x[:, 0:4])
+        return stored(t)
+
+    with pytest.raises(KernelError, match="nothing wrote"):
+        run(kernel, random(32, 8))
+
+
+@pytest.mark.parametrize("fmt", [nl.float8_e4m3fn_x4, nl.float8_e5m2_x4])
+def test_products_of_quantised_operands(fmt, monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    a, b = random(64, 4 * 32, dtype=BF16), random(64, 4 * 48, dtype=BF16)
+
+    def kernel(x, y):
+        packed = []
+        for t in (x, y):
+            data = nl.ndarray((64, t.shape[1] // 4), fmt)
+            scale = nl.ndarray((64, t.shape[1] // 4), nl.uint8)
+            nisa.memset(scale, 0)
+            nisa.quantize_mx(data, nl.load(t), scale)
+            packed += [data, scale]
+        acc = nl.ndarray((32, 48), nl.float32, buffer=nl.psum)
+        nisa.nc_matmul_mx(acc, packed[0], packed[2], packed[1], packed[3])
+        return stored(nl.copy(acc))
+
+    wide = [
+        t.astype(np.float32).reshape(64, -1, 4).transpose(0, 2, 1).reshape(256, -1) for t in (a, b)
+    ]
+    wanted = wide[0].T @ wide[1]
+    error = np.abs(run(kernel, a, b) - wanted).max() / np.abs(wanted).max()
+    assert error < (0.05 if fmt == nl.float8_e4m3fn_x4 else 0.15)
+
+
+REFUSED = {
+    "index tensors": (lambda x, t: t[np.arange(4)], "nl.arange"),
+    "a slice past the end": (lambda x, t: t[:, 0:99], "not cut to size"),
+    "129 partitions": (lambda x, t: nl.ndarray((129, 4), nl.float32), "exceeds maximum 128"),
+    "operators on tiles": (lambda x, t: t + t, "no operators"),
+    "PSUM by DMA": (
+        lambda x, t: nisa.dma_copy(nl.ndarray((32, 8), nl.float32, nl.psum), x),
+        "HBM and SBUF",
+    ),
+    "a product into SBUF": (
+        lambda x, t: nisa.nc_matmul(nl.ndarray((8, 8), nl.float32), t, t),
+        "PSUM",
+    ),
+    "operands of two sizes": (lambda x, t: nisa.tensor_copy(t[:, 0:4], t), "as many partitions"),
+    "a reduction of partitions": (
+        lambda x, t: nisa.tensor_reduce(t[:, 0:1], nl.add, t, axis=0),
+        "axis 0",
+    ),
+    "no operator": (lambda x, t: nisa.tensor_tensor(t, t, t, np.add), "operator"),
+    "the truth of a register": (lambda x, t: bool(nisa.register_alloc(1)), "register"),
+    "every other partition": (lambda x, t: t.ap([[16, 16], [1, 8]]), "one after the other"),
+    "a pattern past the end": (lambda x, t: t.ap([[8, 32], [1, 9]]), "stays inside"),
+    "an output on chip": (lambda x, t: None, "shared HBM"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused(what):
+    act, words = REFUSED[what]
+
+    def kernel(x):
+        t = nl.load(x)
+        act(x, t)
+        return t if what == "an output on chip" else stored(t)
+
+    with pytest.raises(KernelError, match=words):
+        run(kernel, random(32, 8))
