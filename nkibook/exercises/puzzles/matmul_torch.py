@@ -10,12 +10,26 @@ def swapped(a_t, b):
     return a_t.T @ b
 
 
-@exercise(((8, 5), (8, 6)), ((11, 5), (11, 6)), lines=2, rtol=1e-5, atol=1e-5)
+@exercise(
+    ((8, 5), (8, 6)),
+    ((11, 5), (11, 6)),
+    lines=2,
+    rtol=1e-5,
+    atol=1e-5,
+    breaks="result = nl.copy(total)\n    if k_size % 4:",
+)
 def read_too_early(a_t, b):
     return a_t.T @ b
 
 
-@exercise(((8, 6), (6, 5)), ((11, 6), (6, 5)), lines=2, rtol=1e-5, atol=1e-5)
+@exercise(
+    ((8, 6), (6, 5)),
+    ((11, 6), (6, 5)),
+    lines=2,
+    rtol=1e-5,
+    atol=1e-5,
+    breaks="range(0, m_size // 4 * 4, 4)",
+)
 def any_rows(a, b):
     return a @ b
 
