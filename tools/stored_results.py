@@ -27,6 +27,7 @@ NEEDS = {
     COMPILER: ("notebooks/giou_cpp", "notebooks/rmsnorm_ffi"),
     TORCH_XLA: (
         "notebooks/add_torch",
+        "notebooks/attention_torch",
         "notebooks/avgpool_torch",
         "notebooks/custom_call",
         "notebooks/giou_cpp",
@@ -37,9 +38,11 @@ NEEDS = {
     ),
     JAX: (
         "notebooks/add_jax",
+        "notebooks/attention_jax",
         "notebooks/avgpool_jax",
         "notebooks/custom_call",
         "notebooks/giou_jax",
+        "notebooks/matmul_jax",
         "notebooks/rmsnorm_ffi",
         "notebooks/rmsnorm_jax",
         "notebooks/training",
