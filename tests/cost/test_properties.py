@@ -135,7 +135,7 @@ def longer_runs(monkeypatch, trace):
     """Descriptors cost what they would cost the same bytes in runs of 4 KiB."""
     usual = dma._time
 
-    def time(out, source, size, run, partitions, item, timing):
+    def time(out, source, size, run, partitions, item, timing, *more):
         part = min(1.0, run * item / 4096)
         timing = dataclasses.replace(
             timing,
@@ -143,7 +143,7 @@ def longer_runs(monkeypatch, trace):
             store_descriptor_ns=part * timing.store_descriptor_ns,
             short_write_ns=0,
         )
-        return usual(out, source, size, run, partitions, item, timing)
+        return usual(out, source, size, run, partitions, item, timing, *more)
 
     monkeypatch.setattr(dma, "_time", time)
     return trace
