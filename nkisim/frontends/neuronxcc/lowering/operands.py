@@ -15,12 +15,20 @@ from nkisim.frontends.neuronxcc.tensors.reshaping import as_tile, once
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.memory import Space
 from nkisim.ir.restriction import Restriction
-from nkisim.trace.tracer import current
+from nkisim.trace.tracer import current, current_if_any
 
 
 def require_tensor(what: str, x: object) -> None:
     """Raises ParameterError unless `x` is a Tensor; `what` names the function."""
     if not isinstance(x, Tensor):
+        tracer = current_if_any()
+        if tracer is not None and tracer.trace.rules.dialect == "nki":
+            raise ParameterError(
+                f"{what} of neuronxcc.nki is called in {tracer.trace.name}, a kernel of nki",
+                rule="a kernel is written in one dialect",
+                fix="import nki.language as nl and nki.isa as nisa; their instructions take the "
+                "destination first, and return none",
+            )
         raise ParameterError(
             f"{what} is given {brief(x)}",
             rule=f"{what} takes an NKI tensor",

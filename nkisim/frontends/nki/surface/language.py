@@ -469,6 +469,7 @@ def store(dst: NkiTensor, value: NkiTensor) -> None:
 
 
 def _require_hbm(call: str, t: NkiTensor) -> None:
+    current()  # which tells of a kernel of the other dialect
     if not isinstance(t, NkiTensor) or t._layout.on_chip:
         given = t.describe() if isinstance(t, NkiTensor) else repr(t)
         raise MemorySpaceError(
