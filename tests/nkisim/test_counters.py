@@ -299,3 +299,107 @@ def test_a_place_may_be_told_by_any_name_of_the_functions():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message=".*never read")
         np.testing.assert_array_equal(Kernel(kernel)(X), X)
+
+
+class Count:
+    def __init__(self):
+        self.n = 0
+
+    def step(self):
+        self.n += 1
+        return self.n - 1
+
+
+def counted_by(how, loop, x, y):
+    """Store rows of x that are counted in an object of some kind."""
+    if how == "list":
+        n = [0]
+        for i in loop(4):
+            nl.store(y[i], nl.load(x[n[0]]))
+            n[0] += 1
+    elif how == "dict":
+        n = {"row": 0}
+        for i in loop(4):
+            nl.store(y[i], nl.load(x[n["row"]]))
+            n["row"] = n["row"] + 1
+    elif how == "array":
+        n = np.zeros(2, int)
+        for i in loop(4):
+            nl.store(y[i], nl.load(x[int(n[1])]))
+            n[1] += 1
+    elif how == "attribute":
+        n = Count()
+        for i in loop(4):
+            nl.store(y[i], nl.load(x[n.n]))
+            n.n += 1
+    elif how == "method":
+        n = Count()
+        for i in loop(4):
+            row = n.step()
+            nl.store(y[i], nl.load(x[row]))
+    elif how == "nonlocal":
+        n = 0
+
+        def step():
+            nonlocal n
+            n += 1
+            return n - 1
+
+        for i in loop(4):
+            row = step()
+            nl.store(y[i], nl.load(x[row]))
+    elif how == "range iterator":
+        rows = iter(range(4))
+        for i in loop(4):
+            row = next(rows)
+            nl.store(y[i], nl.load(x[row]))
+    else:
+        rows = iter([0, 1, 2, 3])
+        for i in loop(4):
+            nl.store(y[i], nl.load(x[next(rows)]))
+
+
+HOLDERS = ["list", "dict", "array", "attribute", "method", "nonlocal", "range iterator", "iterator"]
+
+
+@pytest.mark.parametrize("how", HOLDERS)
+@pytest.mark.parametrize("loop", ONCE + UNROLLED, ids=lambda f: f.__name__)
+def test_numbers_that_objects_hold_are_counted(how, loop):
+    """The compiler sees the first iteration, whatever holds the number."""
+
+    def kernel(x):
+        y = like(x)
+        counted_by(how, loop, x, y)
+        return y
+
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        found = Kernel(kernel)(X)
+    told = [str(w.message) for w in shown if "in front of an nl." in str(w.message)]
+    assert len(told) == (loop in ONCE)
+    np.testing.assert_array_equal(found, X[[0, 0, 0, 0]] if loop in ONCE else X)
+    with nkisim.checks(counter="error"):
+        if loop in ONCE:
+            with pytest.raises(CounterError):
+                Kernel(kernel)(X)
+
+
+def test_what_a_helper_captures_of_the_loop_is_no_counter():
+    """A closure that reads the loop index, and a list of results that the loop fills in."""
+
+    def kernel(x):
+        y, i = like(x), 0
+        widths = [8, 8]
+
+        def row():
+            return nl.load(x[i])
+
+        for _ in range(2):
+            for i in nl.affine_range(4):
+                twice = 2 * widths[0]
+                nl.store(y[i], row() + twice)
+        return y
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(Kernel(kernel)(X), X + np.float32(16))

@@ -9,10 +9,13 @@ means to be; a row that it counts up is, too, which it hardly means, and is repo
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import itertools
-from types import CodeType, FrameType, NoneType
-from typing import Any
+import operator
+from collections.abc import Callable, Iterator
+from types import CellType, CodeType, FrameType, FunctionType, NoneType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,6 +51,16 @@ class Counters:
             for name in (values if names is None else names)
             if name in values and isinstance(values[name], (*_KNOWN, NoneType))
         }
+        self._held: list[_Held] = []
+        self._iterators: dict[str, Iterator] = {}
+        for name, is_iterator in handled(*self._at):
+            value = frame.f_locals.get(name, frame.f_globals.get(name))
+            if is_iterator and isinstance(value, _COPIED) and name in frame.f_locals:
+                self._iterators[name] = copy.copy(value)
+            elif value is not None:
+                # What the loop sets by name is new in each iteration, or is looked at above.
+                own = set_by(*self._at) if isinstance(value, FunctionType) else ()
+                self._held += [held for held in _held(name, value) if held.text not in own]
 
     def take_back(self) -> CounterError | None:
         """Set all to what it was in front of the loop.
@@ -55,8 +68,9 @@ class Counters:
         Returns:
             An error if one is a number, and the kernel does more with it than to place tiles.
         """
+        inside = self._take_back_inside()
         if not self._before:
-            return None
+            return inside
         values = self._frame.f_locals
         changed = {
             name: values[name]
@@ -71,9 +85,31 @@ class Counters:
             if isinstance(self._before[name], _NUMBERS) and name in used_besides_placing(*self._at)
         ]
         if not used:
-            return None
-        name, kind = used[0], self._loop.kind
-        before, after = self._before[name], changed[name]
+            return inside
+        return self._error(used[0], self._before[used[0]], changed[used[0]])
+
+    def _take_back_inside(self) -> CounterError | None:
+        """The same for numbers that lists, dicts, small arrays, objects and closures hold, and for
+        iterators."""
+        error = None
+        used = used_besides_placing(*self._at) if self._held or self._iterators else ()
+        for held in self._held:
+            now = held.read()
+            if isinstance(now, _NUMBERS) and now != held.before:
+                held.write(held.before)
+                if error is None and held.name in used:
+                    error = self._error(held.text, held.before, now)
+        for name, iterator in self._iterators.items():
+            left = operator.length_hint(self._frame.f_locals.get(name, iterator))
+            if left == operator.length_hint(iterator):
+                continue
+            set_local(self._frame, name, copy.copy(iterator))
+            if error is None:
+                error = self._error(f"what is left of {name}", operator.length_hint(iterator), left)
+        return error
+
+    def _error(self, name: str, before: object, after: object) -> CounterError:
+        kind = self._loop.kind
         return CounterError(
             f"{name} is {before} in front of an nl.{kind} loop, and an iteration makes it "
             f"{after}: the next one does not see that",
@@ -83,6 +119,88 @@ class Counters:
             "which is unrolled",
             location=self._loop.location,
         )
+
+
+class _Held(NamedTuple):
+    """A number that an object holds.
+
+    Attributes:
+        name: of the variable that the object is reached by.
+        text: how the number is written.
+        read, write: get it, and set it.
+        before: what it is in front of the loop.
+    """
+
+    name: str
+    text: str
+    read: Callable[[], Any]
+    write: Callable[[Any], None]
+    before: Any
+
+
+_FEW = 64  # numbers of one object
+_COPIED = tuple(map(type, (iter([]), iter(()), iter(range(0)))))
+
+
+def _held(name: str, value: object) -> list[_Held]:
+    """The numbers that a list, a dict, a small array, an object or a closure holds."""
+    if isinstance(value, FunctionType):
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+        return [
+            _Held(name, variable, *_of_a_cell(cell), cell.cell_contents)
+            for variable, cell in cells
+            if isinstance(_of_a_cell(cell)[0](), _NUMBERS)
+        ]
+    if isinstance(value, list | dict):
+        items = list(value.items() if isinstance(value, dict) else enumerate(value))
+        written = [(key, f"{name}[{key!r}]") for key, x in items if isinstance(x, _NUMBERS)]
+        holder: Any = value
+    elif isinstance(value, np.ndarray):
+        holder = value.reshape(-1)  # a view, of those that are contiguous
+        if value.dtype.kind not in "iuf" or holder.base is None or value.size > _FEW:
+            return []
+        written = [(at, f"{name}.flat[{at}]") for at in range(value.size)]
+    elif type(value).__module__.partition(".")[0] in _LIBRARIES or isinstance(value, type):
+        return []
+    else:
+        holder = getattr(value, "__dict__", {})
+        if not isinstance(holder, dict):
+            return []
+        written = [(key, f"{name}.{key}") for key, x in holder.items() if isinstance(x, _NUMBERS)]
+    if len(written) > _FEW:
+        return []
+    return [
+        _Held(
+            name,
+            text,
+            functools.partial(_item, holder, key),
+            functools.partial(operator.setitem, holder, key),
+            _item(holder, key),
+        )
+        for key, text in written
+    ]
+
+
+_LIBRARIES = ("nkisim", "neuronxcc", "numpy", "builtins", "torch", "jax")
+
+
+def _item(holder: Any, key: Any) -> Any:
+    """An element; None when it is gone."""
+    try:
+        found = holder[key]
+    except (KeyError, IndexError):
+        return None
+    return found.item() if isinstance(holder, np.ndarray) else found
+
+
+def _of_a_cell(cell: CellType) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+    def read() -> Any:
+        try:
+            return cell.cell_contents
+        except ValueError:  # an empty one
+            return None
+
+    return read, functools.partial(setattr, cell, "cell_contents")
 
 
 def _differ(before: Any, after: Any) -> bool:
@@ -123,6 +241,42 @@ def counted(code: CodeType, line: int) -> tuple[str, ...] | None:
             elif isinstance(node, ast.Assign):
                 read |= _targets(node) & _loaded(node.value)
     return tuple(sorted(handed_on & read))
+
+
+@functools.lru_cache(maxsize=1024)
+def handled(code: CodeType, line: int) -> tuple[tuple[str, bool], ...]:
+    """The names of objects that a loop may change: that it sets parts of, calls, or calls methods
+    of; each with whether it is an argument of `next`. Nothing where the source is not known."""
+    nest = _loop_at(code, line)
+    found: dict[str, bool] = {}
+    for statement in () if nest is None else nest[-1].body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+                found.setdefault(_root(node), False)
+            elif isinstance(node, ast.Call):
+                found.setdefault(_root(node.func), False)
+                if isinstance(node.func, ast.Name) and node.func.id == "next" and node.args:
+                    found[_root(node.args[0])] = True
+    return tuple([(name, of_next) for name, of_next in found.items() if name])
+
+
+@functools.lru_cache(maxsize=1024)
+def set_by(code: CodeType, line: int) -> frozenset[str]:
+    """The names that a loop sets."""
+    nest = _loop_at(code, line)
+    if nest is None:
+        return frozenset()
+    flow = _Flow()
+    flow.visit(nest[-1].target)
+    flow.run(nest[-1].body)
+    return frozenset(flow.stored)
+
+
+def _root(node: ast.AST) -> str:
+    """The name that an expression of attributes and subscripts begins with; empty if none."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _read_at_first(statement: ast.stmt) -> set[str]:
