@@ -271,12 +271,16 @@ def _join(a: Step, b: Step) -> Step | None:
     ins: list[Operand] = []
     for p, q in zip(a.ins, b.ins, strict=True):
         if isinstance(p, AccessPattern):
-            if not _continues(p, q, axis):
-                return None
             # A tile that the first step has just written must be read in place by the second.
             if q.buffer is a.outs[0].buffer and not _same_access(p, a.outs[0]):
                 return None
-            p = _stretch(p, q, axis)
+            ours, theirs = a.outs[0].shape[axis], b.outs[0].shape[axis]
+            if (p.shape[axis], q.shape[axis]) == (ours, theirs):
+                if not _continues(p, q, axis):
+                    return None
+                p = _stretch(p, q, axis)
+            elif p.shape != q.shape or p.dtype != q.dtype or not _same_access(p, q):
+                return None  # one element along the axis, for all of the output: not one for both
         ins.append(p)
     return _step(x, outs, tuple(ins))
 
