@@ -273,7 +273,7 @@ def nki_rms_norm(x: Any, weight: Any, eps: float = 1e-5) -> tuple[Any, Any]:
         TypeError: not an array, or a dtype that the kernel does not take.
         ValueError: shapes that do not fit, rows longer than 16384, or no elements.
     """
-    lead, n_cols = _rows_and_cols(x, weight)
+    lead, n_cols = rows_and_cols(x, weight)
     y, invvar = nki_rms_norm_kernel(
         x.reshape((-1, n_cols)), weight.reshape((1, n_cols)), float(eps)
     )
@@ -296,16 +296,8 @@ def nki_rms_norm_backward(grad_y: Any, x: Any, weight: Any, invvar: Any) -> tupl
         TypeError, ValueError: as :func:`nki_rms_norm`; also when ``grad_y`` or ``invvar`` do not
             fit ``x``.
     """
-    lead, n_cols = _rows_and_cols(x, weight)
-    for name, array, shape, dtype in (
-        ("grad_y", grad_y, tuple(x.shape), _dtype_name(x)),
-        ("invvar", invvar, lead, "float32"),
-    ):
-        if tuple(array.shape) != shape or _dtype_name(array) != dtype:
-            raise ValueError(
-                f"{name} is {_dtype_name(array)} of shape {tuple(array.shape)}, and should be "
-                f"{dtype} of shape {shape}, as in the forward pass. Pass what it returned."
-            )
+    lead, n_cols = rows_and_cols(x, weight)
+    check_gradient(grad_y, x, invvar, lead)
     grad_x, grad_weight = nki_rms_norm_backward_kernel(
         grad_y.reshape((-1, n_cols)),
         x.reshape((-1, n_cols)),
@@ -365,8 +357,33 @@ def leading_shape(x: Any, weight: Any) -> tuple[int, ...]:
     return shape[: len(shape) - len(axes)]
 
 
-def _rows_and_cols(x: Any, weight: Any) -> tuple[tuple[int, ...], int]:
-    """The leading shape, which must have rows, and the length of a row."""
+def check_gradient(grad_y: Any, x: Any, invvar: Any, lead: tuple[int, ...]) -> None:
+    """Refuse arguments of the backward pass that do not fit ``x``.
+
+    Args:
+        grad_y, x, invvar: as in :func:`nki_rms_norm_backward`.
+        lead: the shape that ``invvar`` has.
+
+    Raises:
+        ValueError: another shape or dtype than in the forward pass.
+    """
+    for name, array, shape, dtype in (
+        ("grad_y", grad_y, tuple(x.shape), _dtype_name(x)),
+        ("invvar", invvar, lead, "float32"),
+    ):
+        if tuple(array.shape) != shape or _dtype_name(array) != dtype:
+            raise ValueError(
+                f"{name} is {_dtype_name(array)} of shape {tuple(array.shape)}, and should be "
+                f"{dtype} of shape {shape}, as in the forward pass. Pass what it returned."
+            )
+
+
+def rows_and_cols(x: Any, weight: Any) -> tuple[tuple[int, ...], int]:
+    """The leading shape, which must have rows, and the length of a row.
+
+    Raises:
+        TypeError, ValueError: as :func:`leading_shape`; also when there is no row.
+    """
     lead = leading_shape(x, weight)
     if 0 in lead:
         raise ValueError(
