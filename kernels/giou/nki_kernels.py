@@ -262,7 +262,7 @@ def nki_giou(boxes1: Any, boxes2: Any, eps: float = 1e-7, *, clamp: bool = False
     eps, clamp = check_arguments(boxes1, boxes2, eps), bool(clamp)
     leading = tuple(boxes1.shape[:-1])
     if 0 in leading:
-        return _no_scores(boxes1)
+        return no_scores(boxes1)
     return nki_giou_kernel(boxes1.reshape(-1, 4), boxes2.reshape(-1, 4), eps, clamp).reshape(
         leading
     )
@@ -298,13 +298,7 @@ def nki_giou_backward(
     """
     eps, clamp = check_arguments(boxes1, boxes2, eps), bool(clamp)
     leading = tuple(boxes1.shape[:-1])
-    if tuple(grad.shape) != leading:
-        raise ValueError(
-            f"grad has shape {tuple(grad.shape)} for boxes of shape {tuple(boxes1.shape)}: there "
-            f"is one GIOU a pair. Pass a gradient of shape {leading}."
-        )
-    if _dtype_name(grad) != "float32":
-        raise TypeError(f"grad is {_dtype_name(grad)}: GIOUs are float32. Cast the gradient first.")
+    check_gradient(grad, boxes1)
     if 0 in leading:
         return (boxes1 * 1, boxes2 * 1) if both else (boxes1 * 1,)
     grads = nki_giou_backward_kernel(
@@ -318,10 +312,26 @@ def _dtype_name(array: Any) -> str:
     return str(array.dtype).removeprefix("torch.")
 
 
-def _no_scores(boxes: Any) -> Any:
+def no_scores(boxes: Any) -> Any:
     """An empty float32 array of the framework of `boxes`, without their last axis."""
     scores = boxes.sum(-1)
     return scores.float() if hasattr(scores, "float") else scores.astype("float32")
+
+
+def check_gradient(grad: Any, boxes: Any) -> None:
+    """Refuse a gradient that does not fit the boxes.
+
+    Raises:
+        TypeError, ValueError: another dtype than float32, or another shape than one GIOU a pair.
+    """
+    leading = tuple(boxes.shape[:-1])
+    if tuple(grad.shape) != leading:
+        raise ValueError(
+            f"grad has shape {tuple(grad.shape)} for boxes of shape {tuple(boxes.shape)}: there "
+            f"is one GIOU a pair. Pass a gradient of shape {leading}."
+        )
+    if _dtype_name(grad) != "float32":
+        raise TypeError(f"grad is {_dtype_name(grad)}: GIOUs are float32. Cast the gradient first.")
 
 
 def check_arguments(boxes1: Any, boxes2: Any, eps: Any) -> float:
