@@ -188,14 +188,14 @@ def _load_padded(in_tensor: Any, lanes: tuple[Any, int], image: tuple[Run, Run])
     size = tuple(run.size for run in image)
     slab = nl.ndarray((n, *size), dtype=in_tensor.dtype)
     inside = rows.first - image[0].first, cols.first - image[1].first
-    for strip in _around(size, inside, (rows.size, cols.size)):
+    for strip in around(size, inside, (rows.size, cols.size)):
         _fill_zeros(slab, n, strip)
     i_c, i_y, i_x = nl.mgrid[0:n, 0 : rows.size, 0 : cols.size]
     slab[i_c, inside[0] + i_y, inside[1] + i_x] = nl.copy(loaded[i_c, i_y, left + i_x])
     return slab, 0
 
 
-def _around(
+def around(
     size: tuple[int, int], at: tuple[int, int], inner: tuple[int, int]
 ) -> list[tuple[Run, Run]]:
     """What is left of a (rows, columns) block around one inside it, as up to four blocks."""
@@ -229,17 +229,17 @@ def _divisor(settings: Pooling, axes: tuple[Axis, Axis], outs: tuple[Run, Run], 
         return row_counts[0] * col_counts[0]
     i_c, i_y, i_x = nl.mgrid[0:n, 0 : outs[0].size, 0 : outs[1].size]
     by_row = nl.ndarray((n, outs[0].size, 1), dtype=nl.float32)
-    for run, count in _runs(row_counts):
+    for run, count in runs(row_counts):
         at_c, at_y, at_x = nl.mgrid[0:n, 0 : run.size, 0:1]
         by_row[at_c, run.first + at_y, at_x] = nl.full((n, run.size, 1), count, nl.float32)
     by_col = nl.ndarray((n, 1, outs[1].size), dtype=nl.float32)
-    for run, count in _runs(col_counts):
+    for run, count in runs(col_counts):
         at_c, at_y, at_x = nl.mgrid[0:n, 0:1, 0 : run.size]
         by_col[at_c, at_y, run.first + at_x] = nl.full((n, 1, run.size), count, nl.float32)
     return nl.multiply(by_row[i_c, i_y, 0], by_col[i_c, 0, i_x])
 
 
-def _runs(counts: list[int]) -> list[tuple[Run, int]]:
+def runs(counts: list[int]) -> list[tuple[Run, int]]:
     """Equal neighbours of a list, as (where, value)."""
     edges = [i for i in range(1, len(counts)) if counts[i] != counts[i - 1]]
     return [
@@ -404,7 +404,7 @@ def pool(x: Any, settings: Pooling) -> Any:
     check("x", x)
     out_size = settings.out_size(*x.shape[-2:])
     planes = x.reshape(-1, *x.shape[-2:])
-    return nki_avg_pool2d_kernel(planes, *_constants(settings)).reshape(*x.shape[:-2], *out_size)
+    return nki_avg_pool2d_kernel(planes, *constants(settings)).reshape(*x.shape[:-2], *out_size)
 
 
 def unpool(grad_out: Any, size: tuple[int, int], settings: Pooling) -> Any:
@@ -423,11 +423,11 @@ def unpool(grad_out: Any, size: tuple[int, int], settings: Pooling) -> Any:
     """
     check("grad_out", grad_out)
     planes = grad_out.reshape(-1, *grad_out.shape[-2:])
-    grad_in = nki_avg_pool2d_backward_kernel(planes, *size, *_constants(settings))
+    grad_in = nki_avg_pool2d_backward_kernel(planes, *size, *constants(settings))
     return grad_in.reshape(*grad_out.shape[:-2], *size)
 
 
-def _constants(settings: Pooling) -> tuple[Any, ...]:
+def constants(settings: Pooling) -> tuple[Any, ...]:
     """The settings as plain numbers and tuples, in the order in which kernels take them."""
     return (
         settings.kernel_size,
