@@ -3,6 +3,12 @@
 Importing this package settles which backend runs the kernels: the Neuron SDK's ``neuronxcc.nki``
 where it is installed, else the CPU simulator ``nkisim`` under the same name. With
 ``NKI_BACKEND=nkisim`` in the environment it is the simulator, installed SDK or not.
+
+The operators run kernels of ``neuronxcc.nki``, the dialect up to SDK 2.29. Tensor addition, average
+pooling, GIOU and RMSNorm have their kernels in ``import nki`` (NKI 0.6) as well: modules
+``nki_kernels_06``, whose callers take NumPy, PyTorch and JAX arrays and ``lnc=1`` or ``2``. They
+were run in the simulator only. They take their checks of arguments from ``nki_kernels``, and so
+need ``neuronxcc.nki`` to be importable too.
 """
 
 from __future__ import annotations
