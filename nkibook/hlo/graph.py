@@ -13,7 +13,7 @@ from nkibook.hlo.calls import COLLECTIVES
 from nkibook.hlo.layers import Layout, layout
 from nkibook.hlo.parse import Computation, Instruction, ParsedModule
 
-_SHRINKS = 0.6  # at most, on a narrow page; beyond that it scrolls
+_SHRINKS = 0.7  # at most, on a narrow page: to 9 pixels. Beyond that it scrolls
 _FONT = 13  # px
 _CHARACTER = 7.85  # px a character of that size; monospaced fonts are 0.6 em wide
 _BOX = 44  # px, height: two lines of text
