@@ -1,7 +1,7 @@
 #!/bin/sh
 # Make the virtual environment $1 and install requirements.txt and this checkout into it.
 # Called by the Makefile, from the root of the repository. PYTHON names an interpreter to prefer.
-# TORCH=cpu takes PyTorch's build without CUDA, of the same version: 3 GB in place of 8.
+# TORCH=cpu takes PyTorch's build without CUDA, of the same version: about 2 GB in place of 8.
 set -eu
 
 venv=$1

@@ -299,7 +299,7 @@ def test_the_alternative_text_has_fixed_times_and_no_measured_one():
     alt = plots.timing([host_record("host"), kernel, bound]).alt
     assert f"NKI kernel {format_seconds(kernel.median)} (modelled by nkisim)" in alt
     assert "host (measured: wall clock on CPU host)" in alt
-    assert "DMA bound 2.84 µs" in alt
+    assert "DMA bound and launch 18.4 µs" in alt
     assert "host 3 µs" not in alt
 
 

@@ -320,7 +320,7 @@ refused(
     "each iteration must write a distinct location of an outer tensor",
     broken=lambda f: _written(f, lambda i: 0),
     error=LoopError,
-    match="writes elements of its own",
+    match="both write element",
     kept=lambda f: _written(f, lambda i: i),
 )
 
