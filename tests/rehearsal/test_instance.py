@@ -1,6 +1,6 @@
 """The book on an instance, as far as that can be tested without one: with a stand-in for the SDK.
 
-Every notebook, every exercise's solution and the tests marked `neuron` run as `make test-neuron`
+Every notebook that runs there, every exercise's solution and the tests marked `neuron` run as `make test-neuron`
 runs them; the SDK is the one of `stand_in.py`, which refuses what Neuron SDK 2.28.1 refuses.
 """
 
