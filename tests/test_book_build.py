@@ -48,6 +48,7 @@ def book(tmp_path: Path) -> Path:
     for folder in ("_ext", "_static", "_templates"):
         shutil.copytree(ROOT / "book" / folder, tmp_path / "book" / folder)
     shutil.copy(ROOT / "_config.yml", tmp_path)
+    shutil.copy(ROOT / "book/search_scorer.js", tmp_path / "book")
     (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: book/page\n")
     (tmp_path / "book/references.bib").write_text("")
     (tmp_path / "book/page.md").write_text(PAGE.replace("LINK", "no link"))
@@ -140,7 +141,7 @@ def test_stored_results_are_those_of_the_page(compiling: Path) -> None:
 @pytest.mark.parametrize(
     ("need", "uses"),
     [
-        (stored_results.COMPILER, ("custom_op.load(", "cpp_extension")),
+        (stored_results.COMPILER, ("custom_op.load(", "cpp_extension", "kernels.rmsnorm.ffi")),
         (stored_results.TORCH_XLA, ("torch_hlo(", "import torch_xla", "from torch_xla")),
         (stored_results.JAX, ("jax_hlo(", "import jax", "from jax")),
     ],

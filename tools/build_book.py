@@ -10,6 +10,7 @@ stored results, and say so (tools/stored_results.py).
 """
 
 import argparse
+import glob
 import hashlib
 import json
 import logging
@@ -197,6 +198,8 @@ def main() -> int:
     parser.add_argument("--clean", action="store_true", help="reuse nothing, as CI does")
     arguments = parser.parse_args()
     os.environ.update(ENVIRONMENT)
+    if not glob.glob("/dev/neuron*"):
+        os.environ.setdefault("PJRT_DEVICE", "CPU")  # torch_xla warns when it chooses by itself
     return build_page(arguments.page) if arguments.page else build_book(arguments.clean)
 
 
