@@ -1,7 +1,8 @@
 """The book on an instance, as far as that can be tested without one: with a stand-in for the SDK.
 
 Every notebook that runs there, every exercise's solution and the tests marked `neuron` run as
-`make test-neuron` runs them; the SDK is the one of `stand_in.py`, which refuses what Neuron SDK 2.28.1 refuses.
+`make test-neuron` runs them; the SDK is the one of `stand_in.py`, which refuses what Neuron SDK
+2.28.1 refuses.
 """
 
 from __future__ import annotations
