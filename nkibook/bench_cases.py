@@ -48,6 +48,9 @@ def cases() -> Iterator[Case]:
     yield from _rmsnorm_cases(normal)
     yield from _rmsnorm_ffi_cases(normal)
     yield from _giou_cases(rng)
+    yield from _matmul_cases(normal)
+    yield from _softmax_cases(normal)
+    yield from _attention_cases(normal)
 
 
 def _add_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
@@ -144,3 +147,55 @@ def _giou_cases(rng: np.random.Generator) -> Iterator[Case]:
         1.5,
         atol=1e-6,
     )
+
+
+def _matmul_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
+    from kernels.matmul import nki_matmul
+
+    a, b = normal(1024, 1024), normal(1024, 1024)
+    yield Case(
+        "1024x1024x1024 float32",
+        ("NumPy a @ b", "nki_matmul"),
+        lambda: a @ b,
+        lambda: nki_matmul(a, b),
+        1.5,
+        rtol=1e-4,
+        atol=1e-3,
+    )
+
+
+def _softmax_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
+    from kernels.softmax import nki_softmax
+
+    x = normal(4096, 4096)
+    yield Case(
+        "4096x4096 float32",
+        ("NumPy softmax", "nki_softmax"),
+        lambda: _softmax(x),
+        lambda: nki_softmax(x),
+        1.0,
+        rtol=1e-5,
+        atol=1e-8,
+    )
+
+
+def _attention_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
+    from kernels.attention import nki_attention
+
+    q, k, v = (normal(4096, 128) for _ in range(3))
+    scale = np.float32(128**-0.5)
+    yield Case(
+        "4096x128 float32",
+        ("NumPy attention", "nki_attention"),
+        lambda: _softmax(q @ k.T * scale) @ v,
+        lambda: nki_attention(q, k, v),
+        1.5,
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    """Stable: the largest of a row is subtracted first."""
+    weights = np.exp(x - x.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)

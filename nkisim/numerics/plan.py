@@ -1,6 +1,6 @@
 """From a trace to as few NumPy calls as possible, with the same results.
 
-Instructions are executed on NumPy views. Four rewrites, each valid for any program, remove work
+Instructions are executed on NumPy views. Rewrites, each valid for any program, remove work
 that only moves data around in host memory, or whose result nobody reads:
 
 1. a copy whose source stays as it is until the copy's last reader: readers use the source;
@@ -8,35 +8,33 @@ that only moves data around in host memory, or whose result nobody reads:
 3. neighbouring elementwise instructions of the same kind become one on the joined tiles;
 4. an instruction with several results is told which of them are never read. (It may then add up
    in another order, which no documentation fixes.)
+5. matrix products read their operands before copies and transposes, and are joined where they are
+   summed up: `nkisim.numerics.products`.
 
 The trace itself is not touched: checks, timing and listings see every instruction.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from dataclasses import dataclass, replace
+from bisect import bisect_left
+from dataclasses import replace
 
 from nkisim.ir.access import AccessPattern
-from nkisim.ir.instruction import Instruction, Operand
+from nkisim.ir.instruction import Operand
 from nkisim.ir.memory import Role
 from nkisim.ir.regions import ends
 from nkisim.ir.trace import Trace
-
-
-@dataclass(slots=True)
-class Step:
-    """An instruction with the operands it will really use."""
-
-    instr: Instruction
-    outs: tuple[AccessPattern, ...]
-    ins: tuple[Operand, ...]
-    tiles_in: tuple[AccessPattern, ...]  # the tensors among `ins`
-
-
-def _step(instr: Instruction, outs: tuple[AccessPattern, ...], ins: tuple[Operand, ...]) -> Step:
-    return Step(instr, outs, ins, tuple([x for x in ins if isinstance(x, AccessPattern)]))
+from nkisim.numerics.products import join_contractions, read_operands_at_their_source
+from nkisim.numerics.steps import (
+    Step,
+    Uses,
+    apart,
+    continues,
+    make_step,
+    plain_copy,
+    stretch,
+    within,
+)
 
 
 def plan(trace: Trace, keep: set[int]) -> list[Step]:
@@ -51,45 +49,18 @@ def plan(trace: Trace, keep: set[int]) -> list[Step]:
         return _note_unread(steps, keep)
     steps = _forward_sources(steps, keep)
     steps = _forward_destinations(steps, keep)
+    steps = join_contractions(read_operands_at_their_source(steps, keep))
     return _note_unread(_merge_neighbours(steps), keep)
 
 
-class _Uses:
-    """Where each buffer is written and read, by position in the list of steps."""
-
-    def __init__(self, steps: list[Step]) -> None:
-        self.writes: dict[int, list[int]] = defaultdict(list)
-        self.reads: dict[int, list[int]] = defaultdict(list)
-        for at, step in enumerate(steps):
-            for t in step.outs:
-                self.writes[t.buffer.number].append(at)
-            for t in step.tiles_in:
-                self.reads[t.buffer.number].append(at)
-
-
-def _plain_copy(step: Step) -> bool:
-    """Whether the step moves elements unchanged, under no mask, each as what it was stored as."""
-    instr = step.instr
-    if not instr.spec.pure_copy or instr.where is not None or "through_fp32" in instr.attrs:
-        return False
-    out, source = step.outs[0], step.ins[0]
-    same = out.dtype == source.dtype == out.buffer.dtype == source.buffer.dtype
-    return same and out.buffer.stored == source.buffer.stored
-
-
-def _within(positions: list[int], after: int, upto: int) -> range:
-    """Indices into `positions` of those in (after, upto]."""
-    return range(bisect_right(positions, after), bisect_right(positions, upto))
-
-
 def _forward_sources(steps: list[Step], keep: set[int]) -> list[Step]:
-    uses = _Uses(steps)
+    uses = Uses(steps)
     sources: dict[int, tuple[AccessPattern, tuple[int, ...]]] = {}  # buffer -> (source, box origin)
     kept: list[Step] = []
     for at, step in enumerate(steps):
         for t in step.tiles_in:
             if t.buffer.number in sources:
-                step = _step(
+                step = make_step(
                     step.instr,
                     step.outs,
                     tuple(
@@ -100,14 +71,14 @@ def _forward_sources(steps: list[Step], keep: set[int]) -> list[Step]:
                     ),
                 )
                 break
-        if _plain_copy(step) and _removable(step, at, steps, uses, keep):
+        if plain_copy(step) and _removable(step, at, steps, uses, keep):
             sources[step.outs[0].buffer.number] = (step.ins[0], step.outs[0].offsets)
         else:
             kept.append(step)
     return kept
 
 
-def _removable(step: Step, at: int, steps: list[Step], uses: _Uses, keep: set[int]) -> bool:
+def _removable(step: Step, at: int, steps: list[Step], uses: Uses, keep: set[int]) -> bool:
     out, source = step.outs[0], step.ins[0]
     buffer = out.buffer
     if buffer.role is not Role.LOCAL or buffer.number in keep or not out.is_box:
@@ -122,7 +93,7 @@ def _removable(step: Step, at: int, steps: list[Step], uses: _Uses, keep: set[in
         if t.buffer is buffer
     ):
         return False
-    return not _within(uses.writes[source.buffer.number], at, readers[-1])
+    return not within(uses.writes[source.buffer.number], at, readers[-1])
 
 
 def _through(
@@ -141,10 +112,10 @@ def _through(
 
 
 def _forward_destinations(steps: list[Step], keep: set[int]) -> list[Step]:
-    uses = _Uses(steps)
+    uses = Uses(steps)
     gone: set[int] = set()
     for at, step in enumerate(steps):
-        if not _plain_copy(step):
+        if not plain_copy(step):
             continue
         source, target = step.ins[0], step.outs[0]
         number = source.buffer.number
@@ -191,26 +162,16 @@ def _may_write_into(writer: Step, target: AccessPattern) -> bool:
 
 
 def _touched_between(
-    steps: list[Step], uses: _Uses, target: AccessPattern, first: int, last: int
+    steps: list[Step], uses: Uses, target: AccessPattern, first: int, last: int
 ) -> bool:
     """Whether any step strictly between touches elements of `target`."""
     number = target.buffer.number
     for positions in (uses.reads[number], uses.writes[number]):
-        for i in _within(positions, first, last - 1):
+        for i in within(positions, first, last - 1):
             step = steps[positions[i]]
             for t in (*step.outs, *step.tiles_in):
-                if t.buffer.number == number and not _apart(t, target):
+                if t.buffer.number == number and not apart(t, target):
                     return True
-    return False
-
-
-def _apart(a: AccessPattern, b: AccessPattern) -> bool:
-    """Whether two views of a buffer surely share no element: their bounding boxes are disjoint."""
-    if a.base_shape != b.base_shape:
-        return False
-    for (a_lo, a_hi), (b_lo, b_hi) in zip(a.bounds(), b.bounds(), strict=True):
-        if a_hi < b_lo or b_hi < a_lo:
-            return True
     return False
 
 
@@ -265,7 +226,7 @@ def _join(a: Step, b: Step) -> Step | None:
     axis = _joint(a.outs[0], b.outs[0])
     if axis is None:
         return None
-    outs = (_stretch(a.outs[0], b.outs[0], axis),)
+    outs = (stretch(a.outs[0], b.outs[0], axis),)
     if not _distinct(outs[0]):  # windows that meet, written one after the other
         return None
     ins: list[Operand] = []
@@ -276,13 +237,13 @@ def _join(a: Step, b: Step) -> Step | None:
                 return None
             ours, theirs = a.outs[0].shape[axis], b.outs[0].shape[axis]
             if (p.shape[axis], q.shape[axis]) == (ours, theirs):
-                if not _continues(p, q, axis):
+                if not continues(p, q, axis):
                     return None
-                p = _stretch(p, q, axis)
+                p = stretch(p, q, axis)
             elif p.shape != q.shape or p.dtype != q.dtype or not _same_access(p, q):
                 return None  # one element along the axis, for all of the output: not one for both
         ins.append(p)
-    return _step(x, outs, tuple(ins))
+    return make_step(x, outs, tuple(ins))
 
 
 def _same_constant(p: object, q: object) -> bool:
@@ -295,22 +256,9 @@ def _joint(a: AccessPattern, b: AccessPattern) -> int | None:
     if a.ndim != b.ndim:
         return None
     for axis in range(a.ndim):
-        if any(a.coefs[k][axis] for k in range(len(a.coefs))) and _continues(a, b, axis):
+        if any(a.coefs[k][axis] for k in range(len(a.coefs))) and continues(a, b, axis):
             return axis
     return None
-
-
-def _continues(a: AccessPattern, b: AccessPattern, axis: int) -> bool:
-    if a.buffer is not b.buffer or a.coefs != b.coefs or a.base_shape != b.base_shape:
-        return False
-    if a.dtype != b.dtype:
-        return False
-    if any(d != axis and m != n for d, (m, n) in enumerate(zip(a.shape, b.shape, strict=True))):
-        return False
-    extent = a.shape[axis]
-    return all(
-        q == p + row[axis] * extent for p, q, row in zip(a.offsets, b.offsets, a.coefs, strict=True)
-    )
 
 
 def _same_access(a: AccessPattern, b: AccessPattern) -> bool:
@@ -330,11 +278,6 @@ def _distinct(t: AccessPattern) -> bool:
             reach += c * (n - 1)
     moved = [any(row[d] for row in t.coefs) for d in range(t.ndim)]
     return all(m or n == 1 for m, n in zip(moved, t.shape, strict=True))
-
-
-def _stretch(a: AccessPattern, b: AccessPattern, axis: int) -> AccessPattern:
-    shape = (*a.shape[:axis], a.shape[axis] + b.shape[axis], *a.shape[axis + 1 :])
-    return AccessPattern(a.buffer, shape, a.base_shape, a.offsets, a.coefs, a.dtype)
 
 
 # -- results without a reader

@@ -25,9 +25,10 @@ from nkisim.ir.memory import Buffer, Role
 from nkisim.ir.regions import BEGIN, END, ends
 from nkisim.ir.trace import Trace
 from nkisim.ir.views import view_of
-from nkisim.numerics.blas import one_thread
+from nkisim.numerics.blas import WORTH_THREADS, one_thread
 from nkisim.numerics.loops import Call, RuntimeLoop, execute
 from nkisim.numerics.plan import Step, plan
+from nkisim.numerics.products import mean_work
 from nkisim.numerics.ranges import range_check
 
 
@@ -159,7 +160,7 @@ class Program:
         bases = [_bytes(a) for a in sources] + [_bytes(a) for a in results]
         for place, base, shape, dtype, offset, strides in layout.outside:
             table[place] = np.ndarray(shape, dtype, bases[base], offset, strides)
-        blas = one_thread() if layout.multiplies else contextlib.nullcontext()
+        blas = one_thread() if layout.small_products else contextlib.nullcontext()
         with np.errstate(all="ignore"), blas:
             execute(layout.calls, table)
         self._workspaces.append(workspace)
@@ -213,7 +214,7 @@ class _Layout:
         inside: operands in the workspace: (place, slot, shape, dtype, byte offset, byte strides).
         slots: bytes of each workspace array.
         constants: place -> view of constant data.
-        multiplies: whether there are matrix products among the calls.
+        small_products: whether there are matrix products among the calls, too small for threads.
     """
 
     def __init__(self, steps: list[Step], trace: Trace, outputs: list[Buffer]) -> None:
@@ -222,7 +223,8 @@ class _Layout:
         self.inside: list[tuple] = []
         self.slots: list[int] = []
         self.constants: list[tuple[int, np.ndarray]] = []
-        self.multiplies = any(step.instr.opcode == "nc_matmul" for step in steps)
+        products = [step for step in steps if step.instr.opcode == "nc_matmul"]
+        self.small_products = bool(products) and mean_work(products) < WORTH_THREADS
         arguments = [t.buffer for t in trace.arguments]
         self._arrays = {b.number: i for i, b in enumerate(arguments)}
         for o, b in reversed([*enumerate(outputs)]):  # the first of those that share a buffer

@@ -1,7 +1,8 @@
 """The plan's rewrites never change a result.
 
-`naive` executes a trace as written: one NumPy call an instruction, on separate arrays, operands
-copied first. Whatever Program.run does to be fast must give the same bytes.
+`naive` (tests/support/as_written.py) executes a trace as written: one NumPy call an instruction,
+on separate arrays, operands copied first. Whatever Program.run does to be fast must give the same
+bytes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from as_written import naive, output_numbers, same_as_naive
 from hypothesis import HealthCheck, event, given, reject, settings
 from hypothesis import strategies as st
 
@@ -17,59 +19,8 @@ import nkisim
 from nkisim.frontends.neuronxcc.nki import isa as nisa
 from nkisim.frontends.neuronxcc.nki import language as nl
 from nkisim.ir.dtypes import bfloat16
-from nkisim.ir.memory import Role
-from nkisim.ir.views import view_of
 from nkisim.numerics.plan import plan
-from nkisim.numerics.program import poison
 from nkisim.runtime.kernel import Kernel
-
-
-def naive(program, inputs):
-    """Outputs of `program`, computed with no rewrite and no shared storage."""
-    arrays = {}
-    for buffer in program.trace.buffers:
-        if buffer.role is Role.CONSTANT:
-            arrays[buffer.number] = buffer.data.copy()
-        else:
-            arrays[buffer.number] = np.full(buffer.shape, poison(buffer.dtype), buffer.dtype)
-    for tensor, value in zip(program.trace.arguments, inputs, strict=True):
-        arrays[tensor.buffer.number][...] = value
-    flat = {number: a.reshape(-1) for number, a in arrays.items()}
-
-    def view(t):
-        return view_of(flat[t.buffer.number].view(t.dtype), t)
-
-    with np.errstate(all="ignore"):
-        for instr in program.instructions:
-            outs = [view(t) for t in instr.outs]
-            ins = [view(t).copy() for t in instr.tiles_in]
-            instr.spec.bind(instr)(*outs, *ins)
-    return [
-        arrays[number].reshape(spec.shape)
-        for number, spec in zip(_output_numbers(program), program.outputs, strict=True)
-    ]
-
-
-def _output_numbers(program):
-    """Buffers of the outputs: what the kernel returned, then the arguments it wrote."""
-    trace = program.trace
-    result = trace.result if isinstance(trace.result, tuple) else (trace.result,)
-    numbers = [t.buffer.number for t in result if t is not None]
-    return numbers + [n for n in trace.written_arguments if n not in numbers]
-
-
-def same_as_naive(kernel, *arrays):
-    """Run both ways, twice (the workspace of the first run is dirty in the second)."""
-    program = kernel.specialize(arrays, {}).program
-    expected = naive(program, arrays)
-    for _ in range(2):
-        results = program.run(list(arrays))
-        assert len(results) == len(expected)
-        for got, want in zip(results, expected, strict=True):
-            # Bytes, not values: 0.0 and -0.0 differ, NaN equals itself.
-            assert got.tobytes() == want.tobytes(), f"\n{got}\n{want}"
-    return program
-
 
 # -- random kernels
 
@@ -231,7 +182,7 @@ def test_random_kernels_run_as_written(recipe, seed):
         event(type(error).__name__)
         reject()
     expected = naive(_unfolded(recipe, arrays), arrays)
-    steps = plan(program.trace, set(_output_numbers(program)))
+    steps = plan(program.trace, set(output_numbers(program)))
     event("rewritten" if len(steps) < len(program.instructions) else "as written")
     for _ in range(2):
         for got, want in zip(program.run(arrays), expected, strict=True):

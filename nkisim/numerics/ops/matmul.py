@@ -51,17 +51,30 @@ def _nc_matmul(instr: Instruction) -> Callable:
 
     With `attrs["rows"]` = 2 each partition holds two rows of the contraction (fp8 double row).
     Where `attrs["fresh"]` is true, an accumulation starts.
+
+    The plan sets `attrs["spread"]`: for each operand, whether a transpose by a product comes before
+    it, which is left out.
     """
-    contraction = instr.ins[0].shape[0] * instr.attrs.get("rows", 1)
-    out_shape = instr.outs[0].shape
+    rows, out_shape = instr.attrs.get("rows", 1), instr.outs[0].shape
     flat = len(out_shape) == 2 and instr.outs[0].dtype == F32
     undefined, fresh = instr.undefined, instr.attrs.get("fresh")
+    spread = instr.attrs.get("spread")
+
+    def product_of(st: np.ndarray, mv: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        st = st if undefined is None else np.where(undefined, st.dtype.type(0), st)
+        contraction = st.shape[0] * rows  # of joined products, that of all
+        a, b = _matrix(st, contraction), _matrix(mv, contraction)
+        product = np.matmul(a.T, b, out=out)
+        # What is not finite in an operand makes a sum that is not: only then it has to spread.
+        if spread is not None and not np.isfinite(product).all():
+            a, b = (_spread(x.copy(), x) if s else x for x, s in zip((a, b), spread, strict=True))
+            np.matmul(a.T, b, out=product)
+        return product
 
     if instr.attrs.get("accumulate") and not instr.attrs.get("starts"):
 
         def add(out: np.ndarray, st: np.ndarray, mv: np.ndarray, *_: np.ndarray) -> None:
-            st = st if undefined is None else np.where(undefined, st.dtype.type(0), st)
-            product = np.matmul(_matrix(st, contraction).T, _matrix(mv, contraction))
+            product = product_of(st, mv)
             if fresh is not None:
                 np.copyto(out, 0, where=fresh.reshape(out.shape))
             np.add(out, product.reshape(out.shape), out=out, dtype=F32, casting="unsafe")
@@ -69,12 +82,10 @@ def _nc_matmul(instr: Instruction) -> Callable:
         return add
 
     def multiply(out: np.ndarray, st: np.ndarray, mv: np.ndarray) -> None:
-        st = st if undefined is None else np.where(undefined, st.dtype.type(0), st)
-        a, b = _matrix(st, contraction).T, _matrix(mv, contraction)
         if flat:
-            np.matmul(a, b, out=out)
+            product_of(st, mv, out)
         else:
-            write(out, np.matmul(a, b).reshape(out.shape))
+            write(out, product_of(st, mv).reshape(out.shape))
 
     return multiply
 
@@ -82,6 +93,15 @@ def _nc_matmul(instr: Instruction) -> Callable:
 def _flow_transpose(instr: Instruction, missing: Missing) -> Missing:
     m = instr.undefined = missing[0]
     return [None if m is None else m.reshape(m.shape[0], -1).T.reshape(instr.outs[0].shape)]
+
+
+def _spread(out: np.ndarray, moved: np.ndarray) -> np.ndarray:
+    """What a transpose by a product makes of the elements that it moves, in place: in rows with a
+    NaN or an infinity, all other elements are NaN."""
+    odd = ~np.isfinite(moved)
+    if odd.any():
+        out[odd.sum(axis=1, keepdims=True) > odd] = np.nan
+    return out
 
 
 @opcode("nc_transpose", Engine.TENSOR, flow=_flow_transpose)
@@ -99,8 +119,6 @@ def _nc_transpose(instr: Instruction) -> Callable:
     def multiply(out: np.ndarray, x: np.ndarray) -> None:
         x = x if undefined is None else np.where(undefined, x.dtype.type(0), x)
         move(out, x)
-        odd = ~np.isfinite(x).reshape(rows, -1).T
-        if odd.any():
-            out[odd.sum(axis=1, keepdims=True) > odd] = np.nan
+        _spread(out, x.reshape(rows, -1).T)
 
     return multiply if instr.attrs.get("spreads") else move

@@ -1,0 +1,184 @@
+"""Rewrites of a plan for matrix products, which BLAS computes fastest in few calls.
+
+1. An operand that copies and transposes have put together is read where it came from: a transposed
+   view costs nothing.
+2. Products that are summed up in one PSUM tile, one after the other, become one product over the
+   joined contraction. The sum is fp32 as before. BLAS may add in another order than tile by tile,
+   which no documentation of the hardware fixes either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nkisim.ir.access import AccessPattern
+from nkisim.ir.instruction import Operand
+from nkisim.ir.memory import Role
+from nkisim.numerics.steps import (
+    Step,
+    Uses,
+    apart,
+    continues,
+    make_step,
+    plain_copy,
+    stretch,
+    within,
+)
+
+
+def read_operands_at_their_source(steps: list[Step], keep: set[int]) -> list[Step]:
+    """Take out copies and transposes that nothing but products read.
+
+    Args:
+        steps: each runs once, in this order.
+        keep: numbers of buffers whose contents are outputs.
+    """
+    uses = Uses(steps)
+    gone: set[int] = set()
+    changed: dict[int, Step] = {}
+    for number, writes in reversed([*uses.writes.items()]):  # of copies of copies, the last first
+        if number in keep or not all(_moves(steps[at]) for at in writes):
+            continue
+        readers = [at for at in sorted(set(uses.reads[number])) if at not in gone]
+        if not readers or not all(_multiplies(steps[at]) for at in readers):
+            continue
+        now = {}
+        for at in readers:
+            step = now[at] = _from_source(changed.get(at, steps[at]), at, number, steps, uses)
+            if step is None:
+                break
+        else:
+            gone.update(writes)
+            changed.update(now)
+            for at, step in now.items():  # these read what the copies read
+                for t in step.tiles_in:
+                    positions = uses.reads[t.buffer.number]
+                    if at not in positions:
+                        positions.append(at)
+                        positions.sort()
+    return [changed.get(at, s) for at, s in enumerate(steps) if at not in gone]
+
+
+def mean_work(products: list[Step]) -> float:
+    """Multiplications of a step, on average."""
+    work = (p.ins[0].size * p.ins[1].size // max(p.ins[0].shape[0], 1) for p in products)
+    return sum(work) / len(products)
+
+
+def _multiplies(step: Step) -> bool:
+    instr = step.instr
+    plain = instr.opcode == "nc_matmul" and instr.undefined is None
+    return plain and not ({"transpose", "rows", "fresh"} & instr.attrs.keys())
+
+
+def _moves(step: Step) -> bool:
+    """Whether a step moves elements unchanged, as they are or with two axes swapped, into distinct
+    places of a local buffer."""
+    instr = step.instr
+    if len(step.outs) != 1 or step.outs[0].buffer.role is not Role.LOCAL:
+        return False
+    out = step.outs[0]
+    if out.base_shape != out.buffer.shape or _axes(out) is None:
+        return False
+    if instr.opcode in ("nc_transpose", "dma_transpose"):
+        x = step.ins[0]
+        same = out.dtype == x.dtype == out.buffer.stored == x.buffer.stored
+        bare = instr.where is None and instr.where_out is None and instr.undefined is None
+        swaps = instr.attrs.get("axes", (1, 0)) == (1, 0)
+        return same and bare and swaps and x.ndim == out.ndim == 2
+    return plain_copy(step)
+
+
+def _axes(view: AccessPattern) -> list[int | None] | None:
+    """For each axis of the buffer, the axis of the view that walks it one by one, or None where it
+    stays; None where a view does anything else."""
+    found: list[int | None] = []
+    for row in view.coefs:
+        walked = [d for d, (c, n) in enumerate(zip(row, view.shape, strict=True)) if c and n > 1]
+        if len(walked) > 1 or any(row[d] != 1 or d in found for d in walked):
+            return None
+        found.append(walked[0] if walked else None)
+    return found
+
+
+def _from_source(step: Step, at: int, number: int, steps: list[Step], uses: Uses) -> Step | None:
+    """A product that reads buffer `number` where its elements came from; None if it cannot."""
+    ins: list[Operand] = []
+    spread = list(step.instr.attrs.get("spread", (False, False)))
+    for place, x in enumerate(step.ins):
+        if not isinstance(x, AccessPattern) or x.buffer.number != number:
+            ins.append(x)
+            continue
+        before = within(uses.writes[number], -1, at - 1)
+        writers = (uses.writes[number][i] for i in reversed(before))
+        last = next((w for w in writers if not apart(steps[w].outs[0], x)), None)
+        if place > 1 or last is None:
+            return None
+        move = steps[last]
+        source = _through(x, move)
+        if source is None or source.buffer is step.outs[0].buffer:
+            return None
+        if within(uses.writes[source.buffer.number], last, at - 1):
+            return None
+        if move.instr.attrs.get("spreads"):
+            if x.ndim != 2 or x.shape[1] != move.outs[0].shape[1]:
+                return None  # what spreads comes from elements that are not read
+            spread[place] = True
+        ins.append(source)
+    instr = step.instr
+    if any(spread):
+        instr = replace(instr, attrs={**instr.attrs, "spread": tuple(spread)})
+    return make_step(instr, step.outs, tuple(ins))
+
+
+def _through(x: AccessPattern, move: Step) -> AccessPattern | None:
+    """`x`, which reads what a step has moved, as a view of what the step read."""
+    out, source = move.outs[0], move.ins[0]
+    if x.base_shape != out.base_shape or x.dtype != out.dtype:
+        return None
+    if move.instr.opcode in ("nc_transpose", "dma_transpose"):
+        swapped = tuple([(second, first) for first, second in source.coefs])
+        source = source.view_as(source.shape[::-1], source.offsets, swapped)
+    offsets, coefs = [0] * out.ndim, [(0,) * x.ndim] * out.ndim
+    bounds = x.bounds()
+    for base, axis in enumerate(_axes(out) or ()):
+        start, size = out.offsets[base], 1 if axis is None else out.shape[axis]
+        if bounds[base][0] < start or bounds[base][1] >= start + size:
+            return None
+        if axis is not None:
+            offsets[axis], coefs[axis] = x.offsets[base] - start, x.coefs[base]
+    view = AccessPattern(out.buffer, x.shape, out.shape, tuple(offsets), tuple(coefs), out.dtype)
+    return source.compose(view)
+
+
+def join_contractions(steps: list[Step]) -> list[Step]:
+    """One product for a run of products whose sum is one tile."""
+    joined: list[Step] = []
+    for step in steps:
+        more = _join(joined[-1], step) if joined else None
+        if more is None:
+            joined.append(step)
+        else:
+            joined[-1] = more
+    return joined
+
+
+def _join(a: Step, b: Step) -> Step | None:
+    if not (_multiplies(a) and _multiplies(b)):
+        return None
+    first, second = a.instr.attrs, b.instr.attrs
+    if (
+        not second.get("accumulate")
+        or second.get("starts")
+        or not a.outs[0].same_elements(b.outs[0])
+    ):
+        return None
+    others = first.keys() | second.keys() - {"accumulate", "starts"}
+    if any(first.get(k) != second.get(k) for k in others - {"accumulate", "starts"}):
+        return None
+    pairs = list(zip(a.ins[:2], b.ins[:2], strict=True))
+    if not all(continues(p, q, 0) for p, q in pairs):
+        return None
+    if any(t.buffer is a.outs[0].buffer for pair in pairs for t in pair):
+        return None
+    return make_step(a.instr, a.outs, (*[stretch(p, q, 0) for p, q in pairs], *a.ins[2:]))
