@@ -1,14 +1,18 @@
-"""The book's NKI kernels, and what its notebooks share.
+"""The book's NKI kernels, as operators of PyTorch and JAX.
 
-Importing this package settles which backend runs the kernels: the Neuron SDK's ``neuronxcc.nki``
-where it is installed, else the CPU simulator ``nkisim`` under the same name. With
-``NKI_BACKEND=nkisim`` in the environment it is the simulator, installed SDK or not.
+Importing this package settles two things.
 
-The operators run kernels of ``neuronxcc.nki``, the dialect up to SDK 2.29. Tensor addition, average
-pooling, GIOU and RMSNorm have their kernels in ``import nki`` (NKI 0.6) as well: modules
-``nki_kernels_06``, whose callers take NumPy, PyTorch and JAX arrays and ``lnc=1`` or ``2``. They
-were run in the simulator only. They take their checks of arguments from ``nki_kernels``, and so
-need ``neuronxcc.nki`` to be importable too.
+Which *backend* runs the kernels: the Neuron SDK where it is installed, else the CPU simulator
+``nkisim`` in its place. With ``NKI_BACKEND=nkisim`` in the environment it is the simulator,
+installed SDK or not.
+
+Which *dialect* of NKI the operators' kernels are written in: ``neuronxcc.nki``, which the compilers
+of SDK 2.29 and earlier take, or ``import nki`` (NKI 0.6), which those of SDK 2.30 and later take.
+The installed SDK decides; the simulator runs both, and takes ``neuronxcc.nki``.
+``NKI_DIALECT=nki`` or ``NKI_DIALECT=neuronxcc.nki`` in the environment decides otherwise. Tensor
+addition, average pooling, GIOU and RMSNorm have kernels in both (``nki_kernels_06`` holds those in
+``import nki``); matmul, softmax and attention in ``neuronxcc.nki`` only. No kernel in
+``import nki`` has run on a device.
 """
 
 from __future__ import annotations
@@ -27,43 +31,82 @@ if sys.version_info < (3, 11):  # noqa: UP036  says so before something cannot b
     )
 
 
-def _sdk_is_installed() -> bool:
-    """Whether there is a ``neuronxcc`` with ``nki`` in it. Imports nothing.
+DIALECTS = ("neuronxcc.nki", "nki")
+"""The dialects of NKI, older first, by the module that a kernel imports."""
 
-    PyPI has an empty placeholder called ``neuronxcc``, so the name alone proves nothing.
+_FIRST_COMPILER_OF_NKI = (2, 25)
+"""The neuronx-cc of SDK 2.30: kernels of ``neuronxcc.nki`` are a compile error from there on (SDK
+2.30's release notes, components/nki.rst)."""
+
+
+def _provides(package: str, submodule: str) -> bool:
+    """Whether a package is installed and has this submodule. Imports nothing.
+
+    PyPI has empty placeholders called ``neuronxcc`` and ``nki``, so the name alone proves nothing.
     """
-    spec = importlib.util.find_spec("neuronxcc")
+    spec = importlib.util.find_spec(package)
     folders = spec and spec.submodule_search_locations
-    return bool(folders) and PathFinder.find_spec("neuronxcc.nki", folders) is not None
+    return bool(folders) and PathFinder.find_spec(f"{package}.{submodule}", folders) is not None
 
 
-def _choose_backend() -> tuple[str, str]:
-    """Make ``neuronxcc.nki`` importable; say who provides it and in which version.
+def _wanted(variable: str, values: tuple[str, ...], meaning: str) -> str:
+    """A setting of the environment, "" when it is unset.
+
+    Raises:
+        ValueError: it is none of `values`.
+    """
+    wanted = os.environ.get(variable, "")
+    if wanted not in ("", *values):
+        raise ValueError(f"{variable}={wanted!r} in the environment. {meaning}")
+    return wanted
+
+
+def _choose() -> tuple[str, str, str]:
+    """Make the dialects importable; return the backend, its version and the dialect.
 
     Raises:
         ImportError: an SDK that does not import.
-        ValueError: NKI_BACKEND is set to something else than "nkisim".
+        ValueError: NKI_BACKEND or NKI_DIALECT is set to something unknown.
     """
-    wanted = os.environ.get("NKI_BACKEND", "")
-    if wanted not in ("", "nkisim"):
-        raise ValueError(
-            f"NKI_BACKEND={wanted!r} in the environment. It is unset, and the Neuron SDK is used "
-            "where it is installed; or it is nkisim, and the simulator is used everywhere."
-        )
-    if _sdk_is_installed() and not wanted:
-        # An SDK that is there but does not import is an error to see, not one to work around.
-        try:
-            importlib.import_module("neuronxcc.nki")
-        except Exception as error:
-            raise ImportError(
-                f"the Neuron SDK is installed, but `import neuronxcc.nki` fails: {error!r}. "
-                "Repair or remove its package neuronx-cc; without it, kernels run in the simulator."
-            ) from error
-        return "neuronxcc", str(getattr(importlib.import_module("neuronxcc"), "__version__", "?"))
-    import nkisim
+    simulate = _wanted(
+        "NKI_BACKEND",
+        ("nkisim",),
+        "It is unset, and the Neuron SDK is used where it is installed; or it is nkisim, and the "
+        "simulator is used everywhere.",
+    )
+    wanted = _wanted(
+        "NKI_DIALECT",
+        DIALECTS,
+        "It is unset, and the operators use the dialect of the installed SDK; or it is one of "
+        f"{' and '.join(DIALECTS)}.",
+    )
+    older, newer = _provides("neuronxcc", "nki"), _provides("nki", "language")
+    if not (older or newer) or simulate:
+        import nkisim
 
-    nkisim.install(in_place_of_sdk=bool(wanted))
-    return "nkisim", nkisim.__version__
+        nkisim.install(in_place_of_sdk=bool(simulate))
+        return "nkisim", nkisim.__version__, wanted or DIALECTS[0]
+    version = _sdk_version()
+    release = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    is_newer = newer and (not older or release >= _FIRST_COMPILER_OF_NKI)
+    dialect = wanted or DIALECTS[is_newer]
+    # An SDK that is there but does not import is an error to see, not one to work around.
+    try:
+        importlib.import_module(dialect)
+    except Exception as error:
+        raise ImportError(
+            f"the Neuron SDK is installed, but `import {dialect}` fails: {error!r}. Repair or "
+            "remove its packages neuronx-cc and nki; without them, kernels run in the simulator."
+        ) from error
+    return "neuronxcc", version, dialect
+
+
+def _sdk_version() -> str:
+    """Version of the compiler, neuronx-cc, or "?"."""
+    try:
+        return str(importlib.import_module("neuronxcc").__version__)
+    except Exception:  # told with the import of the dialect, which needs the compiler
+        return "?"
 
 
 backend: str
@@ -72,4 +115,7 @@ backend: str
 backend_version: str
 """Version of the backend's package."""
 
-backend, backend_version = _choose_backend()
+dialect: str
+"""``"neuronxcc.nki"`` or ``"nki"``: what the operators' kernels are written in."""
+
+backend, backend_version, dialect = _choose()

@@ -72,6 +72,7 @@ def examine(dev: Path = Path("/dev")) -> list[Finding]:
         _python(),
         _system(),
         _backend(),
+        _dialect(),
         _target(),
         _sdk(_devices(dev)),
         _device(_devices(dev)),
@@ -116,6 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "can_build_book": can_build(findings),
             "backend": kernels.backend,
             "backend_version": kernels.backend_version,
+            "dialect": kernels.dialect,
             "findings": [dataclasses.asdict(finding) for finding in findings],
         }
         print(json.dumps(content, indent=2))
@@ -221,6 +223,14 @@ def _minor(version: str) -> str:
 
 
 # Neuron.
+
+
+def _dialect() -> Finding:
+    """Which dialect of NKI the operators' kernels are in, and what says so."""
+    by = "by NKI_DIALECT" if os.environ.get("NKI_DIALECT") else "by default"
+    if kernels.backend != "nkisim" and by == "by default":
+        by = f"by neuronx-cc {kernels.backend_version}"
+    return Finding("dialect of operators", State.OK, f"{kernels.dialect}, {by}")
 
 
 def _target() -> Finding:

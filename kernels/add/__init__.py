@@ -4,16 +4,27 @@
 and ``jax_op`` the differentiable operators, each importing its own framework only.
 """
 
-from kernels.add.nki_kernels import (
-    nki_tensor_add,
-    nki_tensor_add_kernel,
-    nki_tensor_add_kernel_strict,
-    nki_tensor_add_two_cores,
-)
+from kernels import dialect
+
+if dialect == "nki":
+    from kernels.add.nki_kernels_06 import (
+        nki_tensor_add,
+        nki_tensor_add_kernel,
+    )
+else:
+    from kernels.add.nki_kernels import (
+        nki_tensor_add,
+        nki_tensor_add_kernel,
+        nki_tensor_add_kernel_strict,
+        nki_tensor_add_two_cores,
+    )
 
 __all__ = [
     "nki_tensor_add",
     "nki_tensor_add_kernel",
-    "nki_tensor_add_kernel_strict",
-    "nki_tensor_add_two_cores",
 ]
+if dialect == "neuronxcc.nki":
+    __all__ += [
+        "nki_tensor_add_kernel_strict",
+        "nki_tensor_add_two_cores",
+    ]

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from kernels.add.nki_kernels import check, nki_tensor_add
+from kernels.add import nki_tensor_add
+from kernels.add.arguments import check
 from kernels.jax_rules import compiled_once, shardable, vary_alike
 
 

@@ -13,7 +13,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from kernels.add.nki_kernels import TILE_COLS, TILE_ROWS, check
+from kernels.add.arguments import TILE_COLS, TILE_ROWS, check
 
 
 @nki.jit

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kernels.add.nki_kernels import nki_tensor_add
+from kernels.add import nki_tensor_add
 
 
 class Add(torch.autograd.Function):

@@ -5,16 +5,34 @@ and needs only NKI; ``reference`` the NumPy version; ``torch_op`` and ``jax_op``
 operators, each importing its own framework only.
 """
 
-from kernels.avgpool.nki_kernels import (
-    nki_avg_pool2d,
-    nki_avg_pool2d_backward_kernel,
-    nki_avg_pool2d_kernel,
-    nki_avg_pool2d_kernel_strict,
-)
+from kernels import dialect
+
+if dialect == "nki":
+    from kernels.avgpool.nki_kernels_06 import (
+        nki_avg_pool2d,
+        nki_avg_pool2d_backward_kernel,
+        nki_avg_pool2d_kernel,
+        pool,
+        unpool,
+    )
+else:
+    from kernels.avgpool.nki_kernels import (
+        nki_avg_pool2d,
+        nki_avg_pool2d_backward_kernel,
+        nki_avg_pool2d_kernel,
+        nki_avg_pool2d_kernel_strict,
+        pool,
+        unpool,
+    )
 
 __all__ = [
     "nki_avg_pool2d",
     "nki_avg_pool2d_backward_kernel",
     "nki_avg_pool2d_kernel",
-    "nki_avg_pool2d_kernel_strict",
+    "pool",
+    "unpool",
 ]
+if dialect == "neuronxcc.nki":
+    __all__ += [
+        "nki_avg_pool2d_kernel_strict",
+    ]

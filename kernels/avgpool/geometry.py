@@ -320,3 +320,27 @@ def _fit(needed: Callable[..., int], *sizes: int) -> list[int]:
             pieces += 1
             fitted[at] = -(-size // pieces)
     return fitted
+
+
+def around(
+    size: tuple[int, int], at: tuple[int, int], inner: tuple[int, int]
+) -> list[tuple[Run, Run]]:
+    """What is left of a (rows, columns) block around one inside it, as up to four blocks."""
+    (height, width), (down, across), (rows, cols) = size, at, inner
+    beside = Run(down, down + rows)
+    blocks = [
+        (Run(0, down), Run(0, width)),
+        (Run(down + rows, height), Run(0, width)),
+        (beside, Run(0, across)),
+        (beside, Run(across + cols, width)),
+    ]
+    return [block for block in blocks if block[0].size and block[1].size]
+
+
+def runs(counts: list[int]) -> list[tuple[Run, int]]:
+    """Equal neighbours of a list, as (where, value)."""
+    edges = [i for i in range(1, len(counts)) if counts[i] != counts[i - 1]]
+    return [
+        (Run(first, last), counts[first])
+        for first, last in zip([0, *edges], [*edges, len(counts)], strict=True)
+    ]

@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
+from kernels.avgpool import pool, unpool
+from kernels.avgpool.arguments import check
 from kernels.avgpool.geometry import Pooling, pooling
-from kernels.avgpool.nki_kernels import check, pool, unpool
 from kernels.jax_rules import compiled_once, shardable
 
 

@@ -12,25 +12,24 @@ from typing import Any
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 
+from kernels.avgpool.arguments import (
+    PARTITIONS,
+    WHOLE_ROWS,
+    check,
+    constants,
+)
 from kernels.avgpool.geometry import (
     Axis,
     BackwardTile,
     ForwardTile,
     Pooling,
     Run,
+    around,
     backward_tiles,
     forward_tiles,
     pooling,
+    runs,
 )
-
-PARTITIONS = 128
-"""Channels of a tile: the partitions of SBUF (``nl.tile_size.pmax``)."""
-
-WHOLE_ROWS = 1.25
-"""Rows are loaded whole when that is at most this many times what the windows need of them."""
-
-DTYPES = ("float32", "bfloat16", "float16")
-"""Element types that the pooling kernels take."""
 
 
 @nki.jit
@@ -195,21 +194,6 @@ def _load_padded(in_tensor: Any, lanes: tuple[Any, int], image: tuple[Run, Run])
     return slab, 0
 
 
-def around(
-    size: tuple[int, int], at: tuple[int, int], inner: tuple[int, int]
-) -> list[tuple[Run, Run]]:
-    """What is left of a (rows, columns) block around one inside it, as up to four blocks."""
-    (height, width), (down, across), (rows, cols) = size, at, inner
-    beside = Run(down, down + rows)
-    blocks = [
-        (Run(0, down), Run(0, width)),
-        (Run(down + rows, height), Run(0, width)),
-        (beside, Run(0, across)),
-        (beside, Run(across + cols, width)),
-    ]
-    return [block for block in blocks if block[0].size and block[1].size]
-
-
 def _fill_zeros(slab: Any, n: int, block: tuple[Run, Run]) -> None:
     rows, cols = block
     i_c, i_y, i_x = nl.mgrid[0:n, 0 : rows.size, 0 : cols.size]
@@ -237,15 +221,6 @@ def _divisor(settings: Pooling, axes: tuple[Axis, Axis], outs: tuple[Run, Run], 
         at_c, at_y, at_x = nl.mgrid[0:n, 0:1, 0 : run.size]
         by_col[at_c, at_y, run.first + at_x] = nl.full((n, 1, run.size), count, nl.float32)
     return nl.multiply(by_row[i_c, i_y, 0], by_col[i_c, 0, i_x])
-
-
-def runs(counts: list[int]) -> list[tuple[Run, int]]:
-    """Equal neighbours of a list, as (where, value)."""
-    edges = [i for i in range(1, len(counts)) if counts[i] != counts[i - 1]]
-    return [
-        (Run(first, last), counts[first])
-        for first, last in zip([0, *edges], [*edges, len(counts)], strict=True)
-    ]
 
 
 @nki.jit
@@ -425,50 +400,3 @@ def unpool(grad_out: Any, size: tuple[int, int], settings: Pooling) -> Any:
     planes = grad_out.reshape(-1, *grad_out.shape[-2:])
     grad_in = nki_avg_pool2d_backward_kernel(planes, *size, *constants(settings))
     return grad_in.reshape(*grad_out.shape[:-2], *size)
-
-
-def constants(settings: Pooling) -> tuple[Any, ...]:
-    """The settings as plain numbers and tuples, in the order in which kernels take them."""
-    return (
-        settings.kernel_size,
-        settings.stride,
-        settings.padding,
-        settings.ceil_mode,
-        settings.count_include_pad,
-        settings.divisor_override,
-    )
-
-
-def check(name: str, array: Any, *, no_images: bool = False) -> None:
-    """Refuse what the kernels cannot pool, before anything is traced.
-
-    Args:
-        name: of the array, for messages.
-        array: wants 3 or 4 axes, elements, and one of DTYPES.
-        no_images: whether 4 axes may begin with one of size 0, for callers who launch nothing then.
-
-    Raises:
-        TypeError, ValueError: it is something else.
-    """
-    if not hasattr(array, "shape") or not hasattr(array, "dtype"):
-        raise TypeError(
-            f"{name} is a {type(array).__name__}. Pass a NumPy array, a PyTorch tensor or a JAX "
-            "array."
-        )
-    shape = tuple(array.shape)
-    if len(shape) not in (3, 4):
-        raise ValueError(
-            f"{name} has shape {shape}: {len(shape)} dimensions. Pass (channels, height, width) or "
-            "(batch, channels, height, width)."
-        )
-    if 0 in (shape[1:] if no_images and len(shape) == 4 else shape):
-        raise ValueError(
-            f"{name} has shape {shape}: no elements. A launch needs at least one. Skip the call "
-            "for empty tensors."
-        )
-    dtype = str(array.dtype).removeprefix("torch.")
-    if dtype not in DTYPES:
-        raise TypeError(
-            f"{name} is {dtype}. The pooling kernels take {', '.join(DTYPES)}: engines compute in "
-            "float32. Cast first."
-        )

@@ -18,13 +18,14 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from kernels.avgpool.geometry import Pooling, Run, backward_tiles, forward_tiles, pooling
-from kernels.avgpool.nki_kernels import (
-    PARTITIONS,
-    WHOLE_ROWS,
+from kernels.avgpool.arguments import PARTITIONS, WHOLE_ROWS, check, constants
+from kernels.avgpool.geometry import (
+    Pooling,
+    Run,
     around,
-    check,
-    constants,
+    backward_tiles,
+    forward_tiles,
+    pooling,
     runs,
 )
 
@@ -346,6 +347,11 @@ def nki_avg_pool2d(
         ValueError: another rank, no elements, sizes out of range, a window larger than the image.
     """
     settings = pooling(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return pool(x, settings, lnc=lnc)
+
+
+def pool(x: Any, settings: Pooling, *, lnc: int = 1) -> Any:
+    """:func:`nki_avg_pool2d` with validated settings."""
     check("x", x)
     out_size = settings.out_size(*x.shape[-2:])
     planes = x.reshape(-1, *x.shape[-2:])

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
+from kernels.avgpool import pool, unpool
+from kernels.avgpool.arguments import check
 from kernels.avgpool.geometry import Pooling, pooling
-from kernels.avgpool.nki_kernels import check, pool, unpool
 
 
 class AvgPool2d(torch.autograd.Function):

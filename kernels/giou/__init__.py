@@ -6,20 +6,33 @@ differentiable operators, each importing its own framework only; ``figures`` and
 pages.
 """
 
-from kernels.giou.nki_kernels import (
-    nki_giou,
-    nki_giou_backward,
-    nki_giou_backward_kernel,
-    nki_giou_kernel,
-    nki_giou_kernel_strict,
-    nki_giou_strict_into,
-)
+from kernels import dialect
+
+if dialect == "nki":
+    from kernels.giou.nki_kernels_06 import (
+        nki_giou,
+        nki_giou_backward,
+        nki_giou_backward_kernel,
+        nki_giou_kernel,
+    )
+else:
+    from kernels.giou.nki_kernels import (
+        nki_giou,
+        nki_giou_backward,
+        nki_giou_backward_kernel,
+        nki_giou_kernel,
+        nki_giou_kernel_strict,
+        nki_giou_strict_into,
+    )
 
 __all__ = [
     "nki_giou",
     "nki_giou_backward",
     "nki_giou_backward_kernel",
     "nki_giou_kernel",
-    "nki_giou_kernel_strict",
-    "nki_giou_strict_into",
 ]
+if dialect == "neuronxcc.nki":
+    __all__ += [
+        "nki_giou_kernel_strict",
+        "nki_giou_strict_into",
+    ]

@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
-from kernels.giou.nki_kernels import check_arguments, nki_giou, nki_giou_backward
+from kernels.giou import nki_giou, nki_giou_backward
+from kernels.giou.arguments import check_arguments
 from kernels.jax_rules import compiled_once, shardable, vary_alike
 
 

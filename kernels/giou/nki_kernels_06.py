@@ -15,7 +15,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from kernels.giou.nki_kernels import (
+from kernels.giou.arguments import (
     FIRST_BOXES,
     PARTITIONS,
     check_arguments,

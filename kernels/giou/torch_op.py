@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kernels.giou.nki_kernels import nki_giou, nki_giou_backward
+from kernels.giou import nki_giou, nki_giou_backward
 
 
 def _batched(info: Any, in_dims: tuple[int | None, ...], *arrays: torch.Tensor) -> list[Any]:

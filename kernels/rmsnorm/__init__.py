@@ -4,12 +4,22 @@
 and ``jax_op`` the differentiable operators, each importing its own framework only.
 """
 
-from kernels.rmsnorm.nki_kernels import (
-    nki_rms_norm,
-    nki_rms_norm_backward,
-    nki_rms_norm_backward_kernel,
-    nki_rms_norm_kernel,
-)
+from kernels import dialect
+
+if dialect == "nki":
+    from kernels.rmsnorm.nki_kernels_06 import (
+        nki_rms_norm,
+        nki_rms_norm_backward,
+        nki_rms_norm_backward_kernel,
+        nki_rms_norm_kernel,
+    )
+else:
+    from kernels.rmsnorm.nki_kernels import (
+        nki_rms_norm,
+        nki_rms_norm_backward,
+        nki_rms_norm_backward_kernel,
+        nki_rms_norm_kernel,
+    )
 
 __all__ = [
     "nki_rms_norm",

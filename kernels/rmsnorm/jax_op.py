@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import jax
 
+from kernels.rmsnorm import nki_rms_norm, nki_rms_norm_backward
+from kernels.rmsnorm.arguments import leading_shape
 from kernels.rmsnorm.jax_layers import differentiable
-from kernels.rmsnorm.nki_kernels import leading_shape, nki_rms_norm, nki_rms_norm_backward
 
 _rms_norm = differentiable(nki_rms_norm, nki_rms_norm_backward, "NKI")
 

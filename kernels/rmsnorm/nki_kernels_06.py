@@ -14,7 +14,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from kernels.rmsnorm.nki_kernels import (
+from kernels.rmsnorm.arguments import (
     BACKWARD_CHUNK,
     CHUNK_BYTES,
     RESIDENT_BYTES,

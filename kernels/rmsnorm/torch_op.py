@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from kernels.rmsnorm.nki_kernels import leading_shape, nki_rms_norm, nki_rms_norm_backward
+from kernels.rmsnorm import nki_rms_norm, nki_rms_norm_backward
+from kernels.rmsnorm.arguments import leading_shape
 
 
 class RmsNormFunction(torch.autograd.Function):

@@ -10,8 +10,9 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 from jax.test_util import check_grads  # noqa: E402
 
-from kernels.add import nki_tensor_add, nki_tensor_add_two_cores  # noqa: E402
+from kernels.add import nki_tensor_add  # noqa: E402
 from kernels.add.jax_op import add  # noqa: E402
+from kernels.add.nki_kernels import nki_tensor_add_two_cores  # noqa: E402
 
 DTYPES = [jnp.float32, jnp.float16, jnp.bfloat16]
 

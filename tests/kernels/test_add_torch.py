@@ -14,7 +14,8 @@ with contextlib.suppress(ImportError):
     # Before any backward pass: autograd knows only the devices that exist when it first runs.
     torch_xla.device()
 
-from kernels.add import nki_tensor_add, nki_tensor_add_two_cores  # noqa: E402
+from kernels.add import nki_tensor_add  # noqa: E402
+from kernels.add.nki_kernels import nki_tensor_add_two_cores  # noqa: E402
 from kernels.add.torch_op import add  # noqa: E402
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]

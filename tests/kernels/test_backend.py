@@ -82,3 +82,45 @@ def test_the_simulator_is_asked_for_by_name_where_an_sdk_is_installed(run_python
     done = run_python(PRINT_BACKEND, path=path, env={"NKI_BACKEND": "cuda"}, check=False)
     assert done.returncode != 0
     assert "NKI_BACKEND='cuda'" in done.stderr.splitlines()[-1]
+
+
+PRINT_DIALECT = """
+    import kernels
+    print(kernels.backend, kernels.dialect)
+"""
+NKI_OF_THE_SDK = {"nki/__init__.py": "", "nki/language.py": ""}
+
+
+def versioned(version):
+    return {**FAKE_SDK, "neuronxcc/__init__.py": f"__version__ = '{version}'\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        ({}, "nkisim neuronxcc.nki"),
+        ({"nki/__init__.py": "raise ImportError('placeholder')"}, "nkisim neuronxcc.nki"),
+        (versioned("2.23.6484.0"), "neuronxcc neuronxcc.nki"),  # SDK 2.28.1
+        ({**versioned("2.24.8799.0"), **NKI_OF_THE_SDK}, "neuronxcc neuronxcc.nki"),  # 2.29.1
+        ({**versioned("2.25.3371.0"), **NKI_OF_THE_SDK}, "neuronxcc nki"),  # 2.30.0
+        (
+            {"neuronxcc/__init__.py": "__version__ = '2.27.5334.0'", **NKI_OF_THE_SDK},
+            "neuronxcc nki",  # 2.32 without the older dialect
+        ),
+    ],
+    ids=["laptop", "placeholder", "2.28.1", "2.29.1", "2.30", "2.32"],
+)
+def test_operators_take_the_dialect_of_the_sdk(run_python, sdk, files, wanted):
+    path = (sdk(files),) if files else ()
+    assert run_python(PRINT_DIALECT, path=path).stdout.strip() == wanted
+
+
+def test_the_dialect_can_be_asked_for(run_python, sdk):
+    path = (sdk({**versioned("2.24.8799.0"), **NKI_OF_THE_SDK}),)
+    done = run_python(PRINT_DIALECT, path=path, env={"NKI_DIALECT": "nki"})
+    assert done.stdout.split() == ["neuronxcc", "nki"]
+    done = run_python(PRINT_DIALECT, env={"NKI_DIALECT": "nki"})
+    assert done.stdout.split() == ["nkisim", "nki"]
+    done = run_python(PRINT_DIALECT, env={"NKI_DIALECT": "nki 0.6"}, check=False)
+    assert done.returncode != 0
+    assert "NKI_DIALECT='nki 0.6'" in done.stderr.splitlines()[-1]

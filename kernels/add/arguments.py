@@ -1,0 +1,60 @@
+"""What both dialects' addition kernels share: the size of a tile, and the check of arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+TILE_ROWS = 128
+"""Rows of a tile: the partition axis of SBUF has 128 partitions (``nl.tile_size.pmax``)."""
+
+TILE_COLS = 2048
+"""Columns of a tile: elements of the free axis, in each partition. A choice, not a limit. In
+float32 a row of a tile is 8 KiB, above the 4 KiB at which a DMA is efficient; 512 columns are 2."""
+
+DTYPES = ("float32", "bfloat16", "float16")
+"""Element types that the add kernels take."""
+
+
+def _dtype_name(array: Any) -> str:
+    """``torch.bfloat16`` and NumPy's ``bfloat16`` have one name here."""
+    return str(array.dtype).removeprefix("torch.")
+
+
+def check(a: Any, b: Any) -> None:
+    """Refuse what the kernel cannot add, before anything is traced.
+
+    Raises:
+        TypeError, ValueError: as :func:`nki_tensor_add`.
+    """
+    for name, array in (("a_input", a), ("b_input", b)):
+        if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+            raise TypeError(
+                f"{name} is a {type(array).__name__}. Pass a NumPy array, a PyTorch tensor or a "
+                "JAX array."
+            )
+        if len(array.shape) != 2:
+            raise ValueError(
+                f"{name} has shape {tuple(array.shape)}: {len(array.shape)} dimensions. The add "
+                "kernel tiles 2-D tensors. Reshape first, for example x.reshape(-1, x.shape[-1])."
+            )
+        if 0 in array.shape:
+            raise ValueError(
+                f"{name} has shape {tuple(array.shape)}: no elements. A launch grid has at least "
+                "one tile. Skip the call for empty tensors."
+            )
+    if tuple(a.shape) != tuple(b.shape):
+        raise ValueError(
+            f"a_input has shape {tuple(a.shape)} and b_input {tuple(b.shape)}. The kernel does not "
+            "broadcast. Broadcast or slice one of them to the other's shape first."
+        )
+    dtype_a, dtype_b = _dtype_name(a), _dtype_name(b)
+    if dtype_a != dtype_b:
+        raise TypeError(
+            f"a_input is {dtype_a} and b_input {dtype_b}. The kernel adds tensors of one dtype. "
+            "Cast one of them first."
+        )
+    if dtype_a not in DTYPES:
+        raise TypeError(
+            f"the inputs are {dtype_a}. The add kernel takes {', '.join(DTYPES)}. "
+            "Cast the inputs first."
+        )

@@ -1,0 +1,76 @@
+"""What both dialects' GIOU kernels share: sizes of tiles, and the checks of arguments."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+PARTITIONS = 128
+"""Partitions of SBUF, the most rows a tile can have (``nl.tile_size.pmax``)."""
+
+FIRST_BOXES = 256
+"""Boxes a partition in the first tile of the forward kernel."""
+
+DTYPES = ("float32", "bfloat16", "float16")
+"""Element types that the GIOU kernels take. They compute in float32, whatever they are given."""
+
+
+def _dtype_name(array: Any) -> str:
+    """``torch.bfloat16`` and NumPy's ``bfloat16`` have one name here."""
+    return str(array.dtype).removeprefix("torch.")
+
+
+def no_scores(boxes: Any) -> Any:
+    """An empty float32 array of the framework of `boxes`, without their last axis."""
+    scores = boxes.sum(-1)
+    return scores.float() if hasattr(scores, "float") else scores.astype("float32")
+
+
+def check_gradient(grad: Any, boxes: Any) -> None:
+    """Refuse a gradient that does not fit the boxes.
+
+    Raises:
+        TypeError, ValueError: another dtype than float32, or another shape than one GIOU a pair.
+    """
+    leading = tuple(boxes.shape[:-1])
+    if tuple(grad.shape) != leading:
+        raise ValueError(
+            f"grad has shape {tuple(grad.shape)} for boxes of shape {tuple(boxes.shape)}: there "
+            f"is one GIOU a pair. Pass a gradient of shape {leading}."
+        )
+    if _dtype_name(grad) != "float32":
+        raise TypeError(f"grad is {_dtype_name(grad)}: GIOUs are float32. Cast the gradient first.")
+
+
+def check_arguments(boxes1: Any, boxes2: Any, eps: Any) -> float:
+    """Refuse what the kernels cannot take, before anything is traced; return eps as a float."""
+    for name, boxes in (("boxes1", boxes1), ("boxes2", boxes2)):
+        if not hasattr(boxes, "shape") or not hasattr(boxes, "dtype"):
+            raise TypeError(
+                f"{name} is a {type(boxes).__name__}. Pass a NumPy array, a PyTorch tensor or a "
+                "JAX array."
+            )
+        if len(boxes.shape) == 0 or boxes.shape[-1] != 4:
+            raise ValueError(
+                f"{name} has shape {tuple(boxes.shape)}. The last axis of boxes is x1, y1, x2, y2, "
+                "so it has 4 elements. Reshape or slice first."
+            )
+        if _dtype_name(boxes) not in DTYPES:
+            raise TypeError(
+                f"{name} is {_dtype_name(boxes)}. The GIOU kernels take {', '.join(DTYPES)}, and "
+                "a NeuronCore has no float64. Cast the boxes first."
+            )
+    if tuple(boxes1.shape) != tuple(boxes2.shape):
+        raise ValueError(
+            f"boxes1 has shape {tuple(boxes1.shape)} and boxes2 {tuple(boxes2.shape)}. Each box "
+            "has one partner, and the kernel does not broadcast. Expand one to the other's shape, "
+            "or match predictions with targets first."
+        )
+    if isinstance(eps, bool) or not isinstance(eps, int | float):
+        raise TypeError(
+            f"eps is a {type(eps).__name__}. It is compiled into the kernel, so it must be a "
+            "Python number."
+        )
+    if not (eps >= 0 and math.isfinite(eps)):
+        raise ValueError(f"eps is {eps}. It keeps denominators from zero: pass 0 or a bit more.")
+    return float(eps)

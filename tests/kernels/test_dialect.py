@@ -1,0 +1,64 @@
+"""The operators on kernels in ``import nki``, in NumPy, PyTorch and JAX, against NumPy's results.
+
+The dialect is chosen when ``kernels`` is imported, so this is one process that asks for it.
+"""
+
+from __future__ import annotations
+
+OPERATORS = """
+    import numpy as np
+    import kernels
+    from nkibook.exercises.comparing import tolerance
+    from nkibook.instance import operators
+
+    assert kernels.dialect == "nki"
+
+    def compare(got, expected, dtype):
+        assert got.dtype == expected.dtype, (got.dtype, expected.dtype)
+        rtol, atol = tolerance([operators.DTYPES[dtype]], on_a_device=False)
+        wide = expected.astype(np.float64)
+        scale = max(1.0, float(np.abs(wide).max()))  # a sum that cancels rounds as its terms do
+        np.testing.assert_allclose(
+            got.astype(np.float64), wide, rtol=rtol, atol=max(atol, rtol * scale))
+
+    rng = np.random.default_rng(1)
+    for operator in operators.operators():
+        for framework in operators.FRAMEWORKS:
+            for dtype in operators.DTYPES:
+                arrays = operator.arrays(dtype)
+                expected = operator.reference(*arrays)
+                compare(operators.forward(operator, framework, arrays), expected, dtype)
+                grad = rng.standard_normal(expected.shape, np.float32).astype(expected.dtype)
+                found = operators.backward(operator, framework, arrays, grad)
+                for got, wanted in zip(found, operator.gradients(grad, *arrays), strict=True):
+                    compare(got, wanted, dtype)
+        print(operator.name)
+"""
+
+
+def test_operators_in_every_framework_and_dtype(run_python):
+    done = run_python(OPERATORS, env={"NKI_DIALECT": "nki"})
+    assert done.stdout.splitlines() == [
+        "add", "avgpool 2", "avgpool 3, 2, 1", "giou", "rmsnorm", "matmul"
+    ]  # fmt: skip
+
+
+HLO = """
+    import jax.numpy as jnp
+    import numpy as np
+    import torch
+    from kernels.add.jax_op import add as jax_add
+    from kernels.add.torch_op import add as torch_add
+    from nkibook.hlo import jax_hlo, torch_hlo
+
+    x = np.ones((130, 70), np.float32)
+    tensor = torch.from_numpy(x)
+    for hlo in jax_hlo(jax_add, x, x), torch_hlo(torch_add, tensor, tensor):
+        call, = hlo.custom_calls
+        print(call.target, len(call.operand_shapes))
+"""
+
+
+def test_the_kernel_is_a_custom_call_in_the_hlo(run_python):
+    done = run_python(HLO, env={"NKI_DIALECT": "nki"})
+    assert done.stdout.splitlines() == ["AwsNeuronCustomNativeKernel 2"] * 2
