@@ -94,12 +94,12 @@ def nki_attention_kernel(q, k, v, scale, causal):
                 if number == 0:
                     q_t = nl.load_transpose2d(q[h, nl.ds(first, rows), :])
                 shift = first - start if causal else None
-                ahead = (*_scores(q_t, keys[0], size, shift), keys[1])
+                ahead = (*_scores(q_t, keys[0], size, scale, shift), keys[1])
             if now is not None:
-                state = _weigh(state, *scored, scale)
+                state = _weigh(state, *scored)
                 first, rows = now[:2]
                 if following is None or following[2] == 0:  # these were the last keys
-                    _store(o[h, nl.ds(first, rows), :], lse[h, nl.ds(first, rows), :], state, scale)
+                    _store(o[h, nl.ds(first, rows), :], lse[h, nl.ds(first, rows), :], state)
                     state = None
             scored = ahead
     return o, lse
@@ -119,18 +119,13 @@ def _tasks(n_queries: int, n_keys: int, causal: bool) -> list[tuple[int, int, in
     ]
 
 
-def _store(o, lse, state, scale):
+def _store(o, lse, state):
     """Divide the weighted sum by the sum of the weights; store it, and the logarithm of the sum."""
     largest, total, result = state
     share = nisa.reciprocal(total)
     nl.store(o, value=nisa.tensor_scalar(result, nl.multiply, share, dtype=o.dtype))
     logarithm = nisa.activation(op=nl.log, data=total)
-    nl.store(
-        lse,
-        value=nisa.scalar_tensor_tensor(
-            data=largest, op0=nl.multiply, operand0=scale, op1=nl.add, operand1=logarithm
-        ),
-    )
+    nl.store(lse, value=nl.add(largest, logarithm))
 
 
 @nki.jit
@@ -294,13 +289,17 @@ def _keys_and_values(k, v, h, start, size):
     return keys, tiles
 
 
-def _scores(q_t, keys_t, size, shift):
-    """Scores of a tile of queries.
+def _scores(q_t, keys_t, size, scale, shift):
+    """Scores of a tile of queries, in SBUF.
+
+    Vector and Scalar Engine share a port to PSUM. So one instruction takes scores out of it, scales
+    them and finds the largest; those that follow read SBUF.
 
     Args:
         q_t: (D, rows) in SBUF.
         keys_t: (D, at least size) in SBUF.
         size: how many of the keys.
+        scale: what scores are multiplied with.
         shift: number of the first query less that of the first key, where causal; else None.
 
     Returns:
@@ -311,14 +310,20 @@ def _scores(q_t, keys_t, size, shift):
     maxima = nl.ndarray((rows, len(banks)), dtype=nl.float32, buffer=nl.sbuf)
     for number, (at, n) in enumerate(banks):
         part = nisa.nc_matmul(q_t, keys_t[:, nl.ds(at, n)])
+        largest = maxima[:, nl.ds(number, 1)]
         if shift is not None and at + n - 1 > shift:
-            part = _select(nl.copy(part), shift - at, NEVER)  # GpSimd does not see PSUM
-        maxima[:, nl.ds(number, 1)] = nisa.tensor_reduce(nl.max, part, axis=(1,), keepdims=True)
+            part = nisa.tensor_scalar(part, nl.multiply, scale)
+            part = _select(part, shift - at, NEVER)
+            maxima[:, nl.ds(number, 1)] = nisa.tensor_reduce(nl.max, part, axis=(1,), keepdims=True)
+        else:
+            part = nisa.tensor_scalar_reduce(
+                data=part, op0=nl.multiply, operand0=scale, reduce_op=nl.max, reduce_res=largest
+            )
         scores.append(part)
     return scores, nisa.tensor_reduce(nl.max, maxima, axis=(1,), negate=True, keepdims=True)
 
 
-def _weigh(state, scores, least, values, scale):
+def _weigh(state, scores, least, values):
     """Take some more keys into account.
 
     Args:
@@ -326,7 +331,6 @@ def _weigh(state, scores, least, values, scale):
             the keys so far; None for the first.
         scores, least: from :func:`_scores`.
         values: tiles of 128 rows, in SBUF.
-        scale: of the scores.
 
     Returns:
         The state with these keys.
@@ -337,7 +341,6 @@ def _weigh(state, scores, least, values, scale):
         least = nisa.scalar_tensor_tensor(
             data=largest, op0=nl.multiply, operand0=-1.0, op1=nl.minimum, operand1=least
         )
-    bias = nisa.tensor_scalar(least, nl.multiply, scale)
 
     sums = nl.ndarray((rows, len(scores)), dtype=nl.float32, buffer=nl.sbuf)
     product = nl.zeros((rows, values[0].shape[1]), nl.float32, buffer=nl.psum)
@@ -345,8 +348,7 @@ def _weigh(state, scores, least, values, scale):
         weights = nisa.activation_reduce(
             op=nl.exp,
             data=part,
-            bias=bias,
-            scale=scale,
+            bias=least,
             reduce_op=nl.add,
             reduce_res=sums[:, nl.ds(number, 1)],
             dtype=values[0].dtype,
@@ -359,7 +361,7 @@ def _weigh(state, scores, least, values, scale):
     largest_now = nisa.tensor_scalar(least, nl.multiply, -1.0)
     if state is None:
         return largest_now, more, nl.copy(product)
-    fade = nisa.activation(op=nl.exp, data=largest, bias=bias, scale=scale)
+    fade = nisa.activation(op=nl.exp, data=largest, bias=least)
     total = nisa.scalar_tensor_tensor(
         data=total, op0=nl.multiply, operand0=fade, op1=nl.add, operand1=more
     )
