@@ -6,6 +6,7 @@ import re
 import warnings
 
 import ml_dtypes
+import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 import numpy as np
@@ -491,3 +492,29 @@ def test_how_to_reduce_free_axes_that_are_not_the_last_is_said(name, axes, compu
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         close(compute(body, x), wanted)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 8, 16])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_negatives_in_a_column_of_a_wider_tile(width, dtype):
+    """NumPy's own in-place negative is wrong for some strides (2.4.6: 16 bytes, on x86)."""
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((x.shape[0], 2 * width), np.float32, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        found = nl.zeros((x.shape[0], width), np.float32)
+        turned = nl.zeros((x.shape[0], width), np.float32)
+        for i in range(width):
+            found[:, i : i + 1] = nisa.tensor_reduce(
+                nl.max, tile, axis=(1,), negate=True, keepdims=True
+            )
+            turned[:, i : i + 1] = nl.negative(found[:, i : i + 1])
+        nl.store(out[:, 0:width], found)
+        nl.store(out[:, width : 2 * width], turned)
+        return out
+
+    x = np.random.default_rng(0).integers(-50, 50, (100, 20)).astype(dtype)
+    largest = x.max(axis=1, keepdims=True)
+    np.testing.assert_array_equal(kernel(x)[:, :width], np.repeat(-largest, width, axis=1))
+    np.testing.assert_array_equal(kernel(x)[:, width:], np.repeat(largest, width, axis=1))

@@ -12,7 +12,7 @@ from nkisim.numerics import alu
 _DIRECT = frozenset(
     {"add", "subtract", "multiply", "maximum", "minimum", "power", "divide", "mod", "fmod"}
     | {"exp", "log", "sin", "cos", "tan", "tanh", "arctan", "sqrt", "square", "abs", "sign"}
-    | {"reciprocal", "negative", "floor", "ceil", "trunc"}
+    | {"reciprocal", "floor", "ceil", "trunc"}
 )
 
 

@@ -131,10 +131,8 @@ def _tensor_reduce(instr: Instruction) -> Callable:
         return _own_type(alu.ALU[name].fn, axes, instr)
     reduce = reducer(name, axes, data.shape, instr.where)
     negate, scale = instr.attrs.get("negate", False), instr.attrs.get("scale")
-    if out.dtype == F32 and instr.where_out is None and scale is None:
-        if not negate:
-            return lambda o, x: reduce(x, out=o)
-        return lambda o, x: np.negative(reduce(x, out=o), out=o)
+    if out.dtype == F32 and instr.where_out is None and scale is None and not negate:
+        return lambda o, x: reduce(x, out=o)
 
     def run(o: np.ndarray, x: np.ndarray) -> None:
         total = reduce(x)
