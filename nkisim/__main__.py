@@ -4,6 +4,9 @@ The program runs unmodified, as under `python -m pdb`: with its own arguments, i
 on the path, and `__name__ == "__main__"`. `python -m nkisim profile SCRIPT.py ...` then prints the
 modelled timeline of every kernel that it launched. Python programs that it starts run on the
 simulator, too.
+
+`python -m nkisim translate-check OLD.py NEW.py` runs two programs and compares the kernels that
+they launch, in order: data, results and timelines. It exits with 1 where they do not agree.
 """
 
 from __future__ import annotations
@@ -31,6 +34,9 @@ EPILOG = f"""\
 With the word `profile` first, the program runs as well, and then the modelled timeline of each
 kernel that it launched is printed.
 
+python -m nkisim translate-check OLD.py NEW.py runs two programs and compares the kernels that
+they launch, in order: data, results and modelled timelines.
+
 environment:
   NKISIM_CHECKS=NAME=MODE,...  turn checks of the simulator to error, warn or off.
 {fill(", ".join(CHECKS), 78, initial_indent="    checks: ", subsequent_indent=" " * 12)}
@@ -48,6 +54,8 @@ def main() -> None:
     parser.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m")
     parser.add_argument("target", help="script or module to run")
     words = sys.argv[1:]
+    if words[:1] == ["translate-check"]:
+        sys.exit(_translate_check(words[1:]))
     profiles = words[:1] == ["profile"]
     words = words[profiles:]
     # What follows the target is the program's own, to the letter: `--`, too.
@@ -71,6 +79,29 @@ def main() -> None:
         _profile(options)
 
 
+def _translate_check(words: Sequence[str]) -> int:
+    """Compare two programs; 0 when they agree, 1 when they do not."""
+    parser = argparse.ArgumentParser(
+        prog="python -m nkisim translate-check",
+        description="Run two NKI programs, and compare the kernels that they launch, in order.",
+    )
+    parser.add_argument("old", help="program whose results are right")
+    parser.add_argument("new", help="program that must give them, too")
+    options = parser.parse_args(words)
+    for script in (options.old, options.new):
+        if not os.path.isfile(script):
+            parser.error(f"there is no file {script!r}")
+    if not install() and sdk_installed():
+        parser.error("it compares kernels on the simulator, and the Neuron SDK is installed")
+    os.environ.setdefault("PJRT_DEVICE", "CPU")
+    sys.excepthook = _show
+    from nkisim.runtime.translation import check
+
+    agree, report = check(options.old, options.new)
+    print(report)
+    return 0 if agree else 1
+
+
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print an error that ends the program, without the frames above the program's own.
 
@@ -80,7 +111,7 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
     while trace is not None:
         calls.append(trace)
         trace = trace.tb_next
-    while calls and _starts_programs(calls[0]):
+    while len(calls) > 1 and _starts_programs(calls[0]):
         del calls[0]
     if isinstance(error, KernelError):
         calls = [c for c in calls if not c.tb_frame.f_code.co_filename.startswith(_PACKAGE)]
@@ -92,7 +123,9 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
 def _starts_programs(call: TracebackType) -> bool:
     frame = call.tb_frame
-    return frame.f_globals.get("__name__") == "runpy" or frame.f_code.co_filename == __file__
+    return frame.f_globals.get("__name__") in ("runpy", "nkisim.runtime.translation") or (
+        frame.f_code.co_filename == __file__
+    )
 
 
 def _reach_children() -> None:
