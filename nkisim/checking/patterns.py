@@ -128,7 +128,11 @@ def check_tiles(
                 f"axis {axis}, but its partition axis is {par}",
                 rule="the first axis of a tile walks partitions, the others walk the free axes",
                 fix="index so that the partition axis comes first, e.g. "
-                "t[nl.arange(128)[:, None], nl.arange(512)[None, :]]",
+                + (
+                    f"one block at a time, t[{', '.join(['i'] * par)}]"
+                    if par
+                    else "t[nl.arange(128)[:, None], nl.arange(512)[None, :]]"
+                ),
                 code="err_failed_to_infer_tile_from_local_tensor",
             )
     return None

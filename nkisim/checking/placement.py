@@ -65,7 +65,7 @@ def _checked(
         raise PlacementError(
             what(),
             rule=f"a tile of {partitions} partitions starts at one of {allowed_starts(partitions)}",
-            fix="choose another start partition",
+            fix="start at one of these partitions",
         )
     if in_psum:
         banks = machine.psum_bytes // machine.psum_bank_bytes
@@ -73,7 +73,8 @@ def _checked(
             raise PlacementError(
                 what(),
                 rule=f"a PSUM tile starts at partition 0 and byte 0 of one of {banks} banks",
-                fix=f"use banks 0..{banks - 1}; rotate over them with num_bank_tiles",
+                fix=f"return (bank, 0, 0) with a bank of 0..{banks - 1}; to rotate over banks is "
+                "num_bank_tiles of ncc.psum.mod_alloc",
             )
         return Placed(0, partitions, bank * machine.psum_bank_bytes, size)
     room, align = machine.sbuf_usable_bytes, machine.sbuf_min_align
@@ -210,7 +211,8 @@ def _needs_hidden_tile(instr: Instruction) -> PlacementError | None:
             rule="transposes on the Tensor Engine multiply by an identity matrix, for which the "
             "compiler has no place in such a kernel; nl.matmul without transpose_x is one",
             fix="place an identity matrix and multiply by it with nisa.nc_matmul; up to 32 x 32 "
-            "pass engine=nisa.vector_engine",
+            "pass engine=nisa.vector_engine; give nl.matmul x with the contraction on partitions, "
+            "and transpose_x=True",
             code="err_transpose_on_tensor_engine_not_allowed_in_allocated_kernel",
             location=instr.location,
         )

@@ -54,7 +54,7 @@ def test_every_constraint_has_a_case_and_every_case_a_constraint():
 @pytest.mark.parametrize(("path", "constraint"), cases(Refused))
 def test_it_is_refused(path, constraint):
     case, api = CASES[path, constraint], function(path)
-    for broken, error, match in case.breaks:
+    for broken, error, match, _, _ in case.breaks:
         expected = pytest.warns if error is NkiWarning else pytest.raises
         with expected(error, match=match) as caught:
             _do(case, broken, api)
@@ -63,6 +63,30 @@ def test_it_is_refused(path, constraint):
         if isinstance(caught.value, KernelError):
             assert caught.value.rule
             assert caught.value.fix
+
+
+@pytest.mark.parametrize(("path", "constraint"), cases(Refused))
+def test_what_its_fix_line_says_works(path, constraint):
+    case, api = CASES[path, constraint], function(path)
+    for broken, error, _, fix, mended in case.breaks:
+        if isinstance(mended, str):
+            assert len(mended.split()) >= 3
+            continue
+        said = _message(lambda broken=broken: _do(case, broken, api), error)
+        assert fix, said
+        assert fix in said.partition("fix:")[2]
+        _do(case, mended, api)
+
+
+def _message(action, error: type[Exception]) -> str:
+    """The message of a program that is refused, on one line."""
+    with (pytest.warns if error is NkiWarning else pytest.raises)(error) as caught:
+        action()
+    if error is NkiWarning:
+        [told] = [w.message for w in caught if issubclass(w.category, NkiWarning)]
+    else:
+        told = caught.value
+    return " ".join(str(told).split())
 
 
 @pytest.mark.parametrize(("path", "constraint"), cases(Refused))

@@ -1,17 +1,26 @@
-"""Constraints of nki.isa: what the Scalar, Vector, GpSimd and Tensor Engines compute."""
+"""Constraints of nki.isa: activations, tensor_tensor and tensor_scalar."""
 
 from __future__ import annotations
 
-import neuronxcc.nki.compiler as ncc
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 import numpy as np
 
-from constraints.walk import hbm, holds, opcodes, placed, psum, refused, run, tile, values
+from constraints.isa_common import ADD, MAX, MULTIPLY, column, in_fp32, keeps_type, promotes, same
+from constraints.walk import (
+    hbm,
+    holds,
+    opcodes,
+    placed,
+    psum,
+    refused,
+    run,
+    tile,
+    values,
+)
 from nkisim.errors import (
     DTypeError,
     MemorySpaceError,
-    NkiWarning,
     ParameterError,
     PlacementError,
     ShapeError,
@@ -19,56 +28,6 @@ from nkisim.errors import (
 )
 
 ACTIVATIONS = "nisa.activation nisa.activation_reduce"
-ADD, MAX, MULTIPLY = nl.add, nl.maximum, nl.multiply
-
-
-def column(dtype=nl.float32, rows: int = 4):
-    """A tile (rows, 1) of ones."""
-    return nl.full((rows, 1), 1, dtype)
-
-
-def same(got, wanted, rtol=1e-6):
-    np.testing.assert_allclose(np.asarray(got, float), np.asarray(wanted, float), rtol=rtol)
-
-
-def keeps_type(call):
-    """`call(x, **options)` gives x's type, or dtype=."""
-
-    def show(f):
-        assert run(lambda: call(f, tile(4, 6, dtype=nl.bfloat16))).dtype == nl.bfloat16
-        assert run(lambda: call(f, tile(4, 6, dtype=nl.bfloat16), dtype=nl.float32)).dtype == "f4"
-
-    return show
-
-
-def promotes(call):
-    """`call(a, b, **options)` gives the promoted type of a and b, or dtype=."""
-
-    def show(f):
-        def pair():
-            return tile(4, 6, dtype=nl.bfloat16), tile(4, 6, dtype=nl.float32)
-
-        assert run(lambda: call(f, *pair())).dtype == np.float32
-        assert run(lambda: call(f, *pair(), dtype=nl.bfloat16)).dtype == nl.bfloat16
-
-    return show
-
-
-def in_fp32(call, wanted):
-    """`call(x)` of a bf16 tile: one rounding, at the end, into the type asked for."""
-
-    def show(f):
-        x = (1 + np.arange(24).reshape(4, 6) / 128).astype(nl.bfloat16)
-        exact = wanted(x.astype(np.float32))
-
-        def on(**options):
-            return run(lambda: call(f, nl.load(nl.shared_constant(x)), **options))
-
-        same(on(dtype=nl.float32), exact)
-        same(on(dtype=nl.bfloat16), exact.astype(nl.bfloat16))
-
-    return show
-
 
 # -- activation
 
@@ -88,8 +47,16 @@ refused(
     broken=lambda f: act(f, hbm(4, 6)),
     error=MemorySpaceError,
     match="HBM is reached by DMA",
+    fix="nl.load the tensor into SBUF first",
+    mended=lambda f: act(f, nl.load(hbm(4, 6))),
     also=(
-        (lambda f: act(f, nl.zeros((129, 6), nl.float32)), TileSizeError, "partition axis of 129"),
+        (
+            lambda f: act(f, nl.zeros((129, 6), nl.float32)),
+            TileSizeError,
+            "partition axis of 129",
+            "cut the axis in tiles of 128 (nl.tile_size.pmax) with a",
+            lambda f: [act(f, nl.zeros((n, 6), nl.float32)) for n in (128, 1)],
+        ),
     ),
     kept=lambda f: (act(f, tile(128, 6)), act(f, psum(4, 6))),
 )
@@ -99,6 +66,8 @@ refused(
     broken=lambda f: act(f, op=nl.add),
     error=ParameterError,
     match="operator add",
+    fix="pass one of these, as an nki.language or NumPy function",
+    mended=lambda f: act(f, op=nl.gelu),
     kept=lambda f: (act(f, op=nl.gelu), act(f, op=np.sqrt), act(f, op=np.copy)),
 )
 refused(
@@ -107,7 +76,17 @@ refused(
     broken=lambda f: act(f, scale=column(nl.bfloat16)),
     error=DTypeError,
     match="scale tile is float32",
-    also=((lambda f: act(f, scale=tile(4, 2)), ShapeError, "shape \\(4, 1\\)"),),
+    fix="convert it: nl.copy(scale, dtype=nl.float32)",
+    mended=lambda f: act(f, scale=nl.copy(column(nl.bfloat16), dtype=nl.float32)),
+    also=(
+        (
+            lambda f: act(f, scale=tile(4, 2)),
+            ShapeError,
+            "shape \\(4, 1\\)",
+            "index one column of the tile, or use nisa.tensor_tensor",
+            lambda f: act(f, scale=tile(4, 2)[:, 0]),
+        ),
+    ),
     kept=lambda f: (act(f, scale=2.0), act(f, scale=column())),
 )
 refused(
@@ -116,9 +95,23 @@ refused(
     broken=lambda f: act(f, bias=column(np.int8)),
     error=DTypeError,
     match="float32, float16 or bfloat16",
+    fix="convert it: nl.copy(bias, dtype=nl.float32)",
+    mended=lambda f: act(f, bias=nl.copy(column(np.int8), dtype=nl.float32)),
     also=(
-        (lambda f: act(f, bias=1.0), ParameterError, "the bias is a tile"),
-        (lambda f: act(f, bias=tile(4, 2)), ShapeError, "shape \\(4, 1\\)"),
+        (
+            lambda f: act(f, bias=1.0),
+            ParameterError,
+            "the bias is a tile",
+            "make one: nl.full((partitions, 1), value,",
+            lambda f: act(f, bias=nl.full((4, 1), 1.0, dtype=nl.float32)),
+        ),
+        (
+            lambda f: act(f, bias=tile(4, 2)),
+            ShapeError,
+            "shape \\(4, 1\\)",
+            "index one column of the tile, or use nisa.tensor_tensor",
+            lambda f: act(f, bias=tile(4, 2)[:, 0:1]),
+        ),
     ),
     kept=lambda f: (act(f, bias=column()), act(f, bias=column(nl.bfloat16))),
 )
@@ -138,6 +131,13 @@ refused(
     ),
     error=ShapeError,
     match=r"shape \(4, 1\)",
+    fix="declare nl.ndarray((4, 1), dtype=nl.float32)",
+    mended=lambda f: act(
+        f,
+        reduce_op=ADD,
+        reduce_cmd=nisa.reduce_cmd.reset_reduce,
+        reduce_res=nl.ndarray((4, 1), dtype=nl.float32),
+    ),
     kept=lambda f: act(
         f,
         reduce_op=ADD,
@@ -151,6 +151,8 @@ refused(
     broken=lambda f: act(f, reduce_op=MAX),
     error=ParameterError,
     match="by addition only",
+    fix="pass reduce_op=nl.add, or reduce with nisa.tensor_reduce",
+    mended=lambda f: (act(f, reduce_op=nl.add), nisa.tensor_reduce(MAX, act(f), axis=1)),
     kept=lambda f: act(f, reduce_op=np.add),
 )
 
@@ -188,6 +190,11 @@ refused(
     broken=lambda f: act(f, op=nl.reciprocal, bias=column()),
     error=ParameterError,
     match="reciprocal takes no bias",
+    fix="add first with nisa.tensor_scalar, or use nisa.reciprocal",
+    mended=lambda f: (
+        act(f, nisa.tensor_scalar(tile(4, 6), ADD, column()), op=nl.reciprocal),
+        nisa.reciprocal(nl.add(tile(4, 6), column())),
+    ),
     kept=lambda f: act(f, op=nl.reciprocal),
 )
 
@@ -207,15 +214,27 @@ refused(
     broken=_activated_in_place,
     error=PlacementError,
     match="bias",
+    fix="use nisa.activation(..., bias=tile), with a (partitions,",
+    mended=lambda f: _activated_in_place(f, bias=True),
     kept=lambda f: _activated_in_place(f, bias=True),
 )
 holds("nisa.activation", "output dtype = data dtype unless dtype=", keeps_type(act))
+
+
+def _reduced_and_stored(f):
+    total = nl.ndarray((4, 1), dtype=nl.float32)
+    act(f, reduce_res=total)
+    nl.store(nl.ndarray((4, 1), nl.float32, buffer=nl.private_hbm), total)
+
+
 refused(
     "nisa.activation_reduce",
     "reduce_res is SBUF/PSUM of shape (P,1)",
     broken=lambda f: act(f, reduce_res=hbm(4, 1)),
     error=MemorySpaceError,
     match="HBM is reached by DMA",
+    fix="declare nl.ndarray((4, 1), dtype=nl.float32), and",
+    mended=_reduced_and_stored,
     kept=lambda f: (act(f), act(f, reduce_res=nl.ndarray((4, 1), nl.float32, buffer=nl.psum))),
 )
 
@@ -266,7 +285,20 @@ refused(
     broken=lambda f: f(tile(4, 6), tile(1, 6), ADD),
     error=ShapeError,
     match="same partitions",
-    also=((lambda f: f(tile(4, 6), tile(4, 5), ADD), ShapeError, "same elements a partition"),),
+    fix="slice both alike, or spread one, t.broadcast_to(shape),",
+    mended=lambda f: (
+        f(tile(4, 6), tile(1, 6).broadcast_to((4, 6)), ADD),
+        f(tile(4, 6)[0:1], tile(1, 6), ADD),
+    ),
+    also=(
+        (
+            lambda f: f(tile(4, 6), tile(4, 5), ADD),
+            ShapeError,
+            "same elements a partition",
+            "slice both alike, or spread one, t.broadcast_to(shape),",
+            lambda f: f(tile(4, 6)[:, 0:5], tile(4, 5), ADD),
+        ),
+    ),
     kept=lambda f: f(tile(4, 6), tile(4, 6), ADD),
 )
 refused(
@@ -275,6 +307,8 @@ refused(
     broken=lambda f: f(psum(4, 6), psum(4, 6), ADD),
     error=MemorySpaceError,
     match="both in PSUM",
+    fix="copy one into SBUF first, with nisa.tensor_copy",
+    mended=lambda f: f(nisa.tensor_copy(psum(4, 6)), psum(4, 6), ADD),
     kept=lambda f: f(psum(4, 6), tile(4, 6), ADD),
 )
 refused(
@@ -283,7 +317,17 @@ refused(
     broken=lambda f: f(*[tile(4, 6, dtype=np.int32)] * 2, nl.bitwise_and, dtype=nl.float32),
     error=DTypeError,
     match="bit patterns",
-    also=((lambda f: f(tile(4, 6), tile(4, 6), nl.bitwise_and), DTypeError, "bit patterns"),),
+    fix="convert the tile to an integer type, or pass an integer",
+    mended=lambda f: f(*[tile(4, 6, dtype=np.int32)] * 2, nl.bitwise_and, dtype=np.int32),
+    also=(
+        (
+            lambda f: f(tile(4, 6), tile(4, 6), nl.bitwise_and),
+            DTypeError,
+            "bit patterns",
+            "convert the tile to an integer type, or pass an integer",
+            lambda f: f(*[nl.copy(tile(4, 6), dtype=np.int32)] * 2, nl.bitwise_and),
+        ),
+    ),
     kept=lambda f: f(*[tile(4, 6, dtype=np.int32)] * 2, nl.bitwise_and),
 )
 holds(
@@ -297,6 +341,8 @@ refused(
     broken=lambda f: f(psum(4, 6), tile(4, 6), nl.power),
     error=MemorySpaceError,
     match="GpSimd Engine cannot access PSUM",
+    fix="copy the tile into SBUF first, with nl.copy",
+    mended=lambda f: f(nl.copy(psum(4, 6)), tile(4, 6), nl.power),
     kept=lambda f: f(tile(4, 6), tile(4, 6), nl.power),
 )
 holds(
@@ -310,6 +356,8 @@ refused(
     broken=lambda f: f(hbm(4, 6), ADD, 1.0),
     error=MemorySpaceError,
     match="HBM is reached by DMA",
+    fix="nl.load the tensor into SBUF first",
+    mended=lambda f: f(nl.load(hbm(4, 6)), ADD, 1.0),
     kept=lambda f: (f(tile(4, 6), ADD, 1.0), f(psum(4, 6), ADD, 1.0)),
 )
 refused(
@@ -318,6 +366,11 @@ refused(
     broken=lambda f: f(tile(4, 6), ADD, tile(4, 6)),
     error=ShapeError,
     match=r"shape \(4, 1\)",
+    fix="index one column of the tile, or use nisa.tensor_tensor",
+    mended=lambda f: (
+        f(tile(4, 6), ADD, tile(4, 6)[:, 0]),
+        nisa.tensor_tensor(tile(4, 6), tile(4, 6), ADD),
+    ),
     kept=lambda f: (f(tile(4, 6), ADD, column()), f(tile(4, 6), ADD, psum(4, 1))),
 )
 refused(
@@ -326,6 +379,8 @@ refused(
     broken=lambda f: f(tile(4, 6, dtype=np.int32), nl.bitwise_and, 3, op1=nl.add, operand1=1),
     error=ParameterError,
     match="both operators",
+    fix="use two instructions",
+    mended=lambda f: f(f(tile(4, 6, dtype=np.int32), nl.bitwise_and, 3), nl.add, 1),
     kept=lambda f: f(tile(4, 6, dtype=np.int32), nl.bitwise_and, 3, op1=nl.bitwise_or, operand1=1),
 )
 refused(
@@ -334,12 +389,22 @@ refused(
     broken=lambda f: f(tile(4, 6, dtype=np.int32), nl.bitwise_and, 3, engine=nisa.gpsimd_engine),
     error=ParameterError,
     match="bit operations run on the Vector Engine",
+    fix="drop engine=",
+    mended=lambda f: f(tile(4, 6, dtype=np.int32), nl.bitwise_and, 3),
     also=(
-        (lambda f: f(tile(4, 6), nl.bitwise_and, 3), DTypeError, "bit patterns"),
+        (
+            lambda f: f(tile(4, 6), nl.bitwise_and, 3),
+            DTypeError,
+            "bit patterns",
+            "convert the tile to an integer type, or pass an integer",
+            lambda f: f(nl.copy(tile(4, 6), dtype=np.int32), nl.bitwise_and, 3),
+        ),
         (
             lambda f: f(tile(4, 6, dtype=np.int32), nl.bitwise_and, 3, dtype=nl.float32),
             DTypeError,
             "bit patterns",
+            "convert the tile to an integer type, or pass an integer",
+            lambda f: f(tile(4, 6, dtype=np.int32), nl.bitwise_and, 3, dtype=np.int32),
         ),
     ),
     kept=lambda f: f(tile(4, 6, dtype=np.int32), nl.bitwise_and, 3, engine=nisa.vector_engine),
@@ -358,6 +423,8 @@ refused(
     broken=lambda f: f(tile(4, 6), nl.subtract, 1.0, engine=nisa.scalar_engine),
     error=ParameterError,
     match="multiply then add",
+    fix="drop engine=",
+    mended=lambda f: f(tile(4, 6), nl.subtract, 1.0),
     kept=lambda f: (
         f(tile(4, 6), MULTIPLY, 2.0, op1=ADD, operand1=1.0, engine=nisa.scalar_engine),
         f(tile(4, 6), MULTIPLY, 2.0, engine=nisa.scalar_engine),
@@ -371,6 +438,8 @@ refused(
     broken=lambda f: f(tile(4, 6), ADD, 1.0, engine=nisa.gpsimd_engine),
     error=ParameterError,
     match="for rsqrt only",
+    fix="drop engine=",
+    mended=lambda f: f(tile(4, 6), ADD, 1.0),
     kept=lambda f: f(tile(4, 6), nl.rsqrt, 0.0, engine=nisa.gpsimd_engine),
 )
 holds(
@@ -387,6 +456,8 @@ refused(
     broken=lambda f: f(tile(4, 6), ADD, 1.0, operand1=2.0),
     error=ParameterError,
     match="both given or both None",
+    fix="pass op1, e.g. op1=nl.add, or drop operand1",
+    mended=lambda f: (f(tile(4, 6), ADD, 1.0, op1=nl.add, operand1=2.0), f(tile(4, 6), ADD, 1.0)),
     kept=lambda f: f(tile(4, 6), ADD, 1.0, op1=None, operand1=None),
 )
 
@@ -403,6 +474,8 @@ refused(
     broken=lambda f: _stt(f, tile(4, 3, 2), tile(4, 3, 2)),
     error=ShapeError,
     match="two axes",
+    fix="index the tile to two axes",
+    mended=lambda f: _stt(f, *[tile(4, 3, 2)[:, :, 0]] * 2),
     kept=lambda f: (_stt(f), _stt(f, psum(4, 6))),
 )
 refused(
@@ -411,6 +484,11 @@ refused(
     broken=lambda f: _stt(f, operand0=tile(4, 2)),
     error=ShapeError,
     match=r"shape \(4, 1\)",
+    fix="index one column of the tile, or use nisa.tensor_tensor",
+    mended=lambda f: (
+        _stt(f, operand0=tile(4, 2)[:, 0]),
+        nisa.tensor_tensor(tile(4, 2), tile(4, 2), ADD),
+    ),
     kept=lambda f: (_stt(f, operand0=2.0), _stt(f, operand0=column())),
 )
 refused(
@@ -419,6 +497,8 @@ refused(
     broken=lambda f: _stt(f, other=tile(4, 1)),
     error=ShapeError,
     match="same elements a partition",
+    fix="slice both alike, or spread one, t.broadcast_to(shape),",
+    mended=lambda f: nisa.tensor_scalar(tile(4, 6), MULTIPLY, 1.0, op1=ADD, operand1=tile(4, 1)),
     kept=_stt,
 )
 refused(
@@ -427,6 +507,8 @@ refused(
     broken=lambda f: _stt(f, psum(4, 6), psum(4, 6)),
     error=MemorySpaceError,
     match="both in PSUM",
+    fix="copy one into SBUF first, with nisa.tensor_copy",
+    mended=lambda f: _stt(f, nisa.tensor_copy(psum(4, 6)), psum(4, 6)),
     kept=lambda f: _stt(f, psum(4, 6)),
 )
 
@@ -442,6 +524,8 @@ refused(
     broken=lambda f: _tsr(f, op0=nl.bitwise_and),
     error=ParameterError,
     match="operator bitwise_and",
+    fix="pass one of these, as an nki.language or NumPy function",
+    mended=lambda f: _tsr(f, op0=nl.subtract),
     kept=_tsr,
 )
 refused(
@@ -450,6 +534,8 @@ refused(
     broken=lambda f: _tsr(f, reduce_op=nl.logical_and),
     error=ParameterError,
     match="operator logical_and",
+    fix="pass one of these, as an nki.language or NumPy function",
+    mended=lambda f: _tsr(f, reduce_op=nl.maximum),
     kept=lambda f: [_tsr(f, reduce_op=op) for op in (ADD, nl.subtract, MULTIPLY, np.max, np.min)],
 )
 refused(
@@ -458,6 +544,8 @@ refused(
     broken=lambda f: _tsr(f, shape=(4, 2)),
     error=ShapeError,
     match=r"shape \(4, 1\)",
+    fix="declare nl.ndarray((4, 1), dtype=nl.float32)",
+    mended=_tsr,
     kept=_tsr,
 )
 refused(
@@ -466,447 +554,9 @@ refused(
     broken=lambda f: _tsr(f, reverse0=True),
     error=ParameterError,
     match="does not swap",
+    fix="use nisa.tensor_scalar with reverse0 and then",
+    mended=lambda f: nisa.tensor_reduce(
+        ADD, nisa.tensor_scalar(tile(4, 6), MULTIPLY, 2.0, reverse0=True), axis=1
+    ),
     kept=_tsr,
-)
-
-# -- reductions, scans, statistics
-
-refused(
-    "nisa.tensor_reduce",
-    "axis must contain the most-minor free axis and be consecutive, up to 4 free axes, never "
-    "axis 0",
-    broken=lambda f: f(ADD, tile(4, 3), axis=[0, 1]),
-    error=ParameterError,
-    match="never axis 0",
-    also=(
-        (lambda f: f(ADD, tile(4, 3, 2), axis=1), NkiWarning, "the last free axes only"),
-        (lambda f: f(ADD, tile(4, 2, 3, 2), axis=[1, 3]), NkiWarning, "the last free axes only"),
-    ),
-    kept=lambda f: (f(ADD, tile(4, 3, 2), axis=2), f(ADD, tile(4, 2, 2, 2, 2), axis=[1, 2, 3, 4])),
-)
-refused(
-    "nisa.tensor_reduce",
-    "bitvec ops: integer in/out, no casting",
-    broken=lambda f: f(nl.bitwise_or, tile(4, 6, dtype=np.int32), axis=1, dtype=nl.float32),
-    error=DTypeError,
-    match="bit patterns",
-    kept=lambda f: f(nl.bitwise_or, tile(4, 6, dtype=np.int32), axis=1),
-)
-holds(
-    "nisa.tensor_reduce",
-    "arithmetic ops: float32 math then cast",
-    in_fp32(lambda f, x, **o: f(ADD, x, 1, **o), lambda x: x.sum(1, keepdims=True)),
-)
-refused(
-    "nisa.tensor_reduce",
-    "negate only for arithmetic ops",
-    broken=lambda f: f(nl.bitwise_or, tile(4, 6, dtype=np.int32), axis=1, negate=True),
-    error=ParameterError,
-    match="only arithmetic results",
-    kept=lambda f: f(ADD, tile(4, 6), axis=1, negate=True),
-)
-refused(
-    "nisa.tensor_reduce",
-    "op must be a legal reduction op (tables.alu_operators)",
-    broken=lambda f: f(nl.less, tile(4, 6), axis=1),
-    error=ParameterError,
-    match="operator less",
-    kept=lambda f: (f(np.max, tile(4, 6), axis=1), f(nl.logical_or, tile(4, 6), axis=1)),
-)
-refused(
-    "nisa.tensor_partition_reduce",
-    "op in {add, max, bitwise_or, bitwise_and}",
-    broken=lambda f: f(np.min, tile(4, 6)),
-    error=ParameterError,
-    match="operator minimum",
-    kept=lambda f: (f(np.add, tile(4, 6)), f(nl.bitwise_or, tile(4, 6, dtype=np.int32))),
-)
-
-
-def _scan(f, a=None, b=None, initial=0.0, op0=MULTIPLY, op1=ADD, **options):
-    a = tile(4, 6) if a is None else a
-    b = tile(4, 6) if b is None else b
-    return f(a, b, initial, op0, op1, **options)
-
-
-refused(
-    "nisa.tensor_tensor_scan",
-    "same partition size and elements per partition",
-    broken=lambda f: _scan(f, b=tile(4, 5)),
-    error=ShapeError,
-    match="same elements a partition",
-    kept=_scan,
-)
-refused(
-    "nisa.tensor_tensor_scan",
-    "not both inputs in PSUM",
-    broken=lambda f: _scan(f, psum(4, 6), psum(4, 6)),
-    error=MemorySpaceError,
-    match="both in PSUM",
-    kept=lambda f: _scan(f, psum(4, 6)),
-)
-refused(
-    "nisa.tensor_tensor_scan",
-    "initial: float32 compile-time scalar or (P,1) tile",
-    broken=lambda f: _scan(f, initial=tile(4, 6)),
-    error=ShapeError,
-    match=r"shape \(4, 1\)",
-    kept=lambda f: (_scan(f, initial=1.0), _scan(f, initial=column())),
-)
-refused(
-    "nisa.tensor_tensor_scan",
-    "op0/op1 are binary arithmetic ops; reverse0/reverse1 swap operands",
-    broken=lambda f: _scan(f, op0=nl.bitwise_and),
-    error=ParameterError,
-    match="operator bitwise_and",
-    also=((lambda f: _scan(f, op1=nl.abs), ParameterError, "operator abs"),),
-    kept=lambda f: _scan(f, op1=nl.subtract, reverse1=True),
-)
-
-
-def _scanned(x):
-    state, out = np.zeros(x.shape[0], np.float32), np.empty_like(x)
-    for i in range(x.shape[1]):
-        out[:, i] = state = x[:, i] * state + x[:, i]
-    return out
-
-
-holds(
-    "nisa.tensor_tensor_scan",
-    "float32 math then cast",
-    in_fp32(lambda f, x, **o: f(x, x, 0.0, MULTIPLY, ADD, **o), _scanned),
-)
-holds(
-    "nisa.tensor_tensor_scan",
-    "output dtype = promoted input dtype unless dtype= is given (see tables.type_promotion)",
-    promotes(lambda f, a, b, **o: _scan(f, a, b, **o)),
-)
-refused(
-    "nisa.bn_stats",
-    "free size <=512",
-    broken=lambda f: f(tile(4, 513)),
-    error=ShapeError,
-    match="1 to 512 elements",
-    kept=lambda f: f(tile(4, 512)),
-)
-
-
-def _statistics(f):
-    x = values(4, 7)
-    wanted = [g(p) for p in (x[:, ::2], x[:, 1::2]) for g in (
-        lambda p: np.full(4, p.shape[1]), lambda p: p.mean(1), lambda p: p.var(1) * p.shape[1]
-    )]  # fmt: skip
-    same(run(lambda: f(tile(4, 7))), np.stack(wanted, 1), rtol=1e-5)
-
-
-holds(
-    "nisa.bn_stats",
-    "output 6 elements per partition: (count, mean, var*count) for even then odd",
-    _statistics,
-)
-holds(
-    "nisa.bn_stats",
-    "math in float32; in/out dtype casts are free",
-    in_fp32(
-        lambda f, x, **o: nl.copy(f(x, **o)[:, 1:2]), lambda x: x[:, ::2].mean(1, keepdims=True)
-    ),
-)
-refused(
-    "nisa.bn_stats",
-    "mask must not involve the reduced dim (known issue)",
-    broken=lambda f: f(tile(4, 6), mask=nl.arange(6)[None, :] < 3),
-    error=ParameterError,
-    match="a mask on the free axis",
-    kept=lambda f: nl.copy(f(tile(4, 6), mask=nl.arange(4)[:, None] < 3)[0:3]),
-)
-refused(
-    "nisa.bn_aggr",
-    "elements per partition divisible by 3",
-    broken=lambda f: f(tile(4, 7)),
-    error=ShapeError,
-    match="multiple of 3",
-    kept=lambda f: f(tile(4, 6)),
-)
-
-
-def _aggregates(f):
-    got = run(lambda: f(nisa.bn_stats(tile(4, 7))))
-    same(got, np.stack([values(4, 7).mean(1), values(4, 7).var(1)], 1), rtol=1e-5)
-
-
-holds("nisa.bn_aggr", "output 2 elements per partition: mean, variance", _aggregates)
-holds(
-    "nisa.bn_aggr",
-    "math in float32; in/out dtype casts are free",
-    in_fp32(
-        lambda f, x, **o: nl.copy(f(nisa.bn_stats(x, dtype=nl.float32), **o)[:, 0:1]),
-        lambda x: x.mean(1, keepdims=True),
-    ),
-)
-
-# -- dropout
-
-refused(
-    "nisa.dropout",
-    "prob: scalar or (P,1) tile; 1.0 drops all, 0.0 keeps all",
-    broken=lambda f: f(tile(4, 6), 1.5),
-    error=ParameterError,
-    match="between 0 and 1",
-    also=((lambda f: f(tile(4, 6), tile(4, 2)), ShapeError, "shape \\(4, 1\\)"),),
-    kept=lambda f: (f(tile(4, 6), 0.0), f(tile(4, 6), 1.0), f(tile(4, 6), column())),
-)
-refused(
-    "nisa.dropout",
-    "integer data: prob float32 and output dtype = data dtype",
-    broken=lambda f: f(tile(4, 6, dtype=np.int32), column(nl.bfloat16)),
-    error=DTypeError,
-    match="float32 for integer data",
-    also=(
-        (
-            lambda f: f(tile(4, 6, dtype=np.int32), 0.5, dtype=nl.float32),
-            DTypeError,
-            "the data's type",
-        ),
-    ),
-    kept=lambda f: f(tile(4, 6, dtype=np.int32), column()),
-)
-refused(
-    "nisa.dropout",
-    "float data: prob any float dtype, output any dtype",
-    broken=lambda f: f(tile(4, 6), column(np.int32)),
-    error=DTypeError,
-    match="floating point",
-    kept=lambda f: f(tile(4, 6), column(nl.bfloat16), dtype=np.int32),
-)
-holds(
-    "nisa.dropout",
-    "output dtype = input dtype unless dtype= is given",
-    keeps_type(lambda f, x, **o: f(x, 0.5, **o)),
-)
-
-# -- the Tensor Engine
-
-
-def _product(f, a=None, b=None, **options):
-    return f(tile(8, 4) if a is None else a, tile(8, 6) if b is None else b, **options)
-
-
-refused(
-    "nisa.nc_matmul",
-    "both inputs in SBUF, output in PSUM",
-    broken=lambda f: _product(f, psum(8, 4)),
-    error=MemorySpaceError,
-    match="reads SBUF and writes PSUM",
-    also=((lambda f: _product(f, None, psum(8, 6)), MemorySpaceError, "reads SBUF"),),
-    kept=_product,
-)
-refused(
-    "nisa.nc_matmul",
-    "contraction (par dim) equal on both and <=128",
-    broken=lambda f: _product(f, tile(7, 4)),
-    error=ShapeError,
-    match="contraction of 7 with 8",
-    also=(
-        (
-            lambda f: _product(f, nl.zeros((129, 4), nl.float32)),
-            TileSizeError,
-            "partition axis of 129",
-        ),
-    ),
-    kept=lambda f: _product(f, tile(128, 4), tile(128, 6)),
-)
-refused(
-    "nisa.nc_matmul",
-    "stationary free size <=128, moving free size <=512",
-    broken=lambda f: _product(f, tile(8, 129)),
-    error=TileSizeError,
-    match="at most 128 elements",
-    also=((lambda f: _product(f, None, tile(8, 513)), TileSizeError, "at most 512 elements"),),
-    kept=lambda f: _product(f, tile(8, 128), tile(8, 512)),
-)
-refused(
-    "nisa.nc_matmul",
-    "input dtypes: float8_e4m3/float8_e5m2/bfloat16/float16/tfloat32/float32",
-    broken=lambda f: _product(f, tile(8, 4, dtype=np.int8)),
-    error=DTypeError,
-    match="the Tensor Engine multiplies",
-    kept=lambda f: [
-        _product(f, *(tile(8, 4, dtype=t),) * 2)
-        for t in (nl.float8_e4m3, nl.float8_e5m2, nl.bfloat16, nl.float16, nl.float32)
-    ],
-)
-
-
-def _fp32_sums(f):
-    a, b = tile, tile
-    got = run(lambda: _product(f, a(8, 4, dtype=nl.bfloat16), b(8, 6, dtype=nl.bfloat16)))
-    assert got.dtype == np.float32
-    same(got, values(8, 4).T @ values(8, 6))
-
-
-holds("nisa.nc_matmul", "accumulation and output are float32", _fp32_sums)
-holds(
-    "nisa.nc_matmul",
-    "output shape (stationary free, moving free)",
-    lambda f: same(run(lambda: _product(f)), values(8, 4).T @ values(8, 6)),
-)
-
-
-def _in_steps(f):
-    def body():
-        total = nl.zeros((4, 6), nl.float32, buffer=nl.psum)
-        for _ in nl.affine_range(3):
-            total += _product(f)
-        return nl.copy(total)
-
-    same(run(body), 3 * values(8, 4).T @ values(8, 6))
-
-
-holds("nisa.nc_matmul", "K>128: accumulate several calls into the same PSUM tile", _in_steps)
-
-
-def _hints(f, **options):
-    same(run(lambda: _product(f, **options)), run(lambda: _product(f)))
-
-
-holds(
-    "nisa.nc_matmul",
-    "onezero hints only matter for float32 operands and can double throughput",
-    lambda f: _hints(f, is_stationary_onezero=True, is_moving_onezero=True),
-)
-refused(
-    "nisa.nc_matmul",
-    "PE tiling needs both tile_position and tile_size, integers or affine exprs, multiples of 32",
-    broken=lambda f: _product(f, tile_position=(0, 0), tile_size=(60, 64)),
-    error=ParameterError,
-    match="multiples of 32",
-    also=(
-        (lambda f: _product(f, tile_position=(0, 0)), ParameterError, "one without the other"),
-        (
-            lambda f: _product(f, tile_position=(0.0, 0), tile_size=(64, 64)),
-            ParameterError,
-            "integers",
-        ),
-    ),
-    kept=lambda f: _product(f, tile_position=(0, 0), tile_size=(64, 64)),
-)
-refused(
-    "nisa.nc_matmul",
-    "tile_size >= accessed stationary tile",
-    broken=lambda f: _product(f, tile(8, 65), tile_position=(0, 0), tile_size=(64, 64)),
-    error=ParameterError,
-    match="smaller than the stationary tile",
-    kept=lambda f: _product(f, tile(8, 64), tile_position=(0, 0), tile_size=(64, 64)),
-)
-refused(
-    "nisa.nc_matmul",
-    "on NeuronCore-v2 the tile_size rows and columns cannot be 32",
-    broken=lambda f: _product(f, tile_position=(0, 0), tile_size=(32, 64)),
-    error=ParameterError,
-    match="neither size is 32",
-    kept=lambda f: _product(f, tile_position=(0, 0), tile_size=(64, 64)),
-)
-
-
-def _transposes(f):
-    eye = nl.load(nl.shared_constant(np.identity(8, np.float32)))
-    return f(tile(8, 4), eye, is_transpose=True)
-
-
-holds(
-    "nisa.nc_matmul",
-    "is_transpose hints that moving is an identity matrix",
-    lambda f: same(run(lambda: _transposes(f)), values(8, 4).T),
-)
-
-
-def _masked_product(f):
-    got = run(lambda: nl.copy(_product(f, mask=nl.arange(8)[:, None] < 5)))
-    same(got, values(8, 4)[:5].T @ values(8, 6)[:5])
-
-
-holds("nisa.nc_matmul", "masking uses per-operand mask expressions", _masked_product)
-
-
-refused(
-    "nisa.nc_transpose",
-    "Tensor: input <= (128,128), SBUF in, PSUM out",
-    broken=lambda f: f(psum(4, 6), engine=nisa.tensor_engine),
-    error=MemorySpaceError,
-    match="reads SBUF and writes PSUM",
-    also=(
-        (lambda f: f(tile(4, 129), engine=nisa.tensor_engine), TileSizeError, "at most 128 by 128"),
-    ),
-    kept=lambda f: f(tile(128, 128), engine=nisa.tensor_engine),
-)
-refused(
-    "nisa.nc_transpose",
-    "Vector: input <= (32,32), SBUF or PSUM on either side",
-    broken=lambda f: f(tile(4, 33), engine=nisa.vector_engine),
-    error=TileSizeError,
-    match="at most 32 by 32",
-    kept=lambda f: (
-        f(tile(32, 32), engine=nisa.vector_engine),
-        f(psum(4, 6), engine=nisa.vector_engine),
-    ),
-)
-holds(
-    "nisa.nc_transpose",
-    "several free axes are collapsed into one",
-    lambda f: same(run(lambda: f(tile(4, 3, 2))), values(4, 3, 2).reshape(4, 6).T),
-)
-
-
-def _spreads(f):
-    x = values(4, 40)
-    x[1, 5] = np.inf
-
-    def on(engine, target=None):
-        return run(lambda: f(nl.load(nl.shared_constant(x)), engine=engine), target=target)
-
-    got = on(nisa.tensor_engine)
-    assert np.isinf(got[5, 1])
-    assert np.isnan(got[5, [0, 2, 3]]).all()  # infinity times zero
-    same(np.delete(got, 5, 0), np.delete(x.T, 5, 0))
-    same(on(nisa.tensor_engine, "trn2"), x.T)
-
-
-holds(
-    "nisa.nc_transpose",
-    "Tensor path multiplies by identity: not bit exact for NaN/Inf on NeuronCore-v2",
-    _spreads,
-)
-holds(
-    "nisa.nc_transpose",
-    "a different dtype adds a cast instruction",
-    lambda f: _casts(f),
-)
-
-
-def _casts(f):
-    assert opcodes(lambda: f(tile(4, 6)))[1:] == ["nc_transpose"]
-    assert opcodes(lambda: f(tile(4, 6), dtype=nl.bfloat16))[1:] == ["nc_transpose", "tensor_copy"]
-
-
-def _transposed_in_place(f, n, engine):
-    x = placed(n, n)
-    memory = ncc.psum.mod_alloc(base_bank=0)
-    if engine is nisa.vector_engine:
-        memory = ncc.sbuf.mod_alloc(base_addr=4096)
-    out = nl.ndarray((n, n), nl.float32, buffer=memory)
-    out[...] = f(x, engine=engine)
-    if out.buffer.space is nl.sbuf:
-        return out
-    back = nl.ndarray((n, n), nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=8192))
-    back[...] = nisa.tensor_copy(out)
-    return back
-
-
-refused(
-    "nisa.nc_transpose",
-    "Tensor path not allowed in direct-allocated kernels",
-    broken=lambda f: _transposed_in_place(f, 64, nisa.tensor_engine),
-    error=PlacementError,
-    match="transposes on the Tensor Engine",
-    kept=lambda f: _transposed_in_place(f, 32, nisa.vector_engine),
 )

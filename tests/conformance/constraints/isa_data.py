@@ -1,4 +1,4 @@
-"""Constraints of nki.isa: moving, choosing, searching, indices, DMA."""
+"""Constraints of nki.isa: constants, copies, selections, DMA."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 import numpy as np
 
-from constraints.isa_compute import column, same
+from constraints.isa_common import column, same
 from constraints.walk import exempt, hbm, holds, psum, refused, run, tile, values
 from nkisim.errors import (
     DTypeError,
@@ -18,7 +18,6 @@ from nkisim.errors import (
 
 ROW, COLUMN = nl.arange(4)[:, None], nl.arange(6)[None, :]
 BYTES = np.uint8
-
 # -- constants and copies
 
 holds(
@@ -42,6 +41,8 @@ refused(
     broken=lambda f: f(hbm(4, 6)),
     error=MemorySpaceError,
     match="HBM is reached by DMA",
+    fix="nl.load the tensor into SBUF first",
+    mended=lambda f: f(nl.load(hbm(4, 6))),
     kept=lambda f: (f(tile(4, 6)), f(psum(4, 6))),
 )
 refused(
@@ -50,6 +51,8 @@ refused(
     broken=lambda f: f(psum(4, 6), engine=nisa.gpsimd_engine),
     error=MemorySpaceError,
     match="GpSimd Engine cannot access PSUM",
+    fix="use the Vector or the Scalar Engine",
+    mended=lambda f: [f(psum(4, 6), engine=e) for e in (nisa.vector_engine, nisa.scalar_engine)],
     kept=lambda f: f(tile(4, 6), engine=nisa.gpsimd_engine),
 )
 BIG = np.array([[2**24 + 1, 7]], np.int32)
@@ -113,6 +116,23 @@ def _dynamic(f, space=nl.sbuf, offset=None, width=3):
     return data
 
 
+def _by_dma(f):
+    """Columns of HBM at a run-time offset."""
+    there = _out(4, 6)[ROW, _offset() + nl.arange(3)[None, :]]
+    here = nl.zeros((4, 3), nl.float32)
+    forth = f.__name__ == "tensor_copy_dynamic_dst"
+    nisa.dma_copy(dst=there if forth else here, src=here if forth else there)
+
+
+def _by_partition(f):
+    """From or to an offset of its own in each partition."""
+    x = tile(4, 6)
+    if f.__name__ == "tensor_copy_dynamic_src":
+        return nl.gather_flattened(x, nl.full((4, 3), 1, nl.uint32))
+    columns, offsets = nisa.iota(0 * ROW + COLUMN, nl.int32), tile(4, 1, dtype=np.int32)
+    return nl.where(nl.equal(columns, offsets), nl.zeros((4, 6), nl.float32), x)
+
+
 DYNAMIC = "nisa.tensor_copy_dynamic_dst nisa.tensor_copy_dynamic_src"
 refused(
     DYNAMIC,
@@ -120,6 +140,8 @@ refused(
     broken=lambda f: _dynamic(f, nl.hbm),
     error=MemorySpaceError,
     match="SBUF and PSUM only",
+    fix="use nisa.dma_copy, which moves data between HBM and SBUF",
+    mended=_by_dma,
     kept=lambda f: (_dynamic(f), nl.copy(_dynamic(f, nl.psum))),
 )
 refused(
@@ -128,6 +150,8 @@ refused(
     broken=lambda f: _dynamic(f, width=2),
     error=ShapeError,
     match="assigned to|same partitions",
+    fix="index",
+    mended=lambda f: _dynamic(f, width=3),
     kept=_dynamic,
 )
 refused(
@@ -136,6 +160,8 @@ refused(
     broken=lambda f: _dynamic(f, offset=nl.zeros((4, 1), np.int32)),
     error=IndexingError,
     match="the same for all partitions",
+    fix="for offsets that differ by partition, ",
+    mended=_by_partition,
     kept=_dynamic,
 )
 
@@ -154,6 +180,8 @@ refused(
     broken=lambda f: _predicated(f, src=tile(4, 1)),
     error=ShapeError,
     match="same elements a partition",
+    fix="slice both alike, or spread one, t.broadcast_to(shape),",
+    mended=lambda f: _predicated(f, src=tile(4, 1).broadcast_to((4, 6))),
     kept=_predicated,
 )
 refused(
@@ -162,6 +190,8 @@ refused(
     broken=lambda f: _predicated(f, predicate=tile(4, 6, dtype=np.int32)),
     error=DTypeError,
     match="uint16, uint32, uint8",
+    fix="convert it: nl.copy(predicate, dtype=nl.uint8)",
+    mended=lambda f: _predicated(f, predicate=nl.copy(tile(4, 6, dtype=np.int32), dtype=nl.uint8)),
     kept=lambda f: [
         _predicated(f, predicate=tile(4, 6, dtype=t)) for t in (np.uint8, np.uint16, np.uint32)
     ],
@@ -172,6 +202,8 @@ refused(
     broken=lambda f: _predicated(f, src=tile(4, 6, dtype=nl.bfloat16)),
     error=DTypeError,
     match="one type",
+    fix="convert src first, with nl.copy(src, dtype=...)",
+    mended=lambda f: _predicated(f, src=nl.copy(tile(4, 6, dtype=nl.bfloat16), dtype=nl.float32)),
     kept=lambda f: (_predicated(f), _predicated(f, src=1.0)),
 )
 refused(
@@ -180,6 +212,10 @@ refused(
     broken=lambda f: _predicated(f, src=psum(4, 6), predicate=psum(4, 6, dtype=BYTES)),
     error=MemorySpaceError,
     match="both in PSUM",
+    fix="copy one into SBUF first, with nisa.tensor_copy",
+    mended=lambda f: _predicated(
+        f, src=nisa.tensor_copy(psum(4, 6)), predicate=psum(4, 6, dtype=BYTES)
+    ),
     kept=lambda f: _predicated(f, src=psum(4, 6)),
 )
 
@@ -205,6 +241,8 @@ refused(
     broken=lambda f: f((ROW > 1) & (COLUMN > 1), tile(4, 6), 0.0),
     error=ParameterError,
     match="one comparison",
+    fix="use two instructions, or nl.where with a predicate tile",
+    mended=lambda f: f(COLUMN > 1, f(ROW > 1, tile(4, 6), 0.0), 0.0),
     kept=lambda f: f(ROW > COLUMN, tile(4, 6), 0.0),
 )
 refused(
@@ -213,6 +251,8 @@ refused(
     broken=lambda f: f(ROW > COLUMN, tile(4, 5), 0.0),
     error=ShapeError,
     match="shape",
+    fix="build the mask from the same nl.arange / nl.mgrid axes as",
+    mended=lambda f: f(nl.arange(5)[None, :] < ROW, tile(4, 5), 0.0),
     kept=lambda f: f(ROW > COLUMN, tile(4, 6), 0.0),
 )
 refused(
@@ -221,6 +261,8 @@ refused(
     broken=lambda f: f(ROW > COLUMN, tile(4, 6, dtype=np.int32), 0.0),
     error=DTypeError,
     match="8- or 16-bit integers",
+    fix="convert the tile to float32 first",
+    mended=lambda f: f(ROW > COLUMN, nl.copy(tile(4, 6, dtype=np.int32), dtype=nl.float32), 0.0),
     kept=lambda f: (
         f(ROW > COLUMN, tile(4, 6, dtype=np.int16), 0.0),
         f(ROW > COLUMN, tile(4, 6, dtype=nl.bfloat16), 0.0),
@@ -232,6 +274,8 @@ refused(
     broken=lambda f: f(ROW > COLUMN, tile(4, 6), column()),
     error=ParameterError,
     match="is a number",
+    fix="choose between tiles by a tile: for i > j,",
+    mended=lambda f: nl.where(nisa.iota(ROW - COLUMN, nl.int32) > 0, tile(4, 6), column()),
     kept=lambda f: f(ROW > COLUMN, tile(4, 6), nl.fp32.min),
 )
 
@@ -257,13 +301,15 @@ def _ranged(f, data=None, bounds=None, op=np.greater_equal, **options):
     )
 
 
-def range_rule(constraint, *, broken, error, match, kept=_ranged):
+def range_rule(constraint, *, broken, error, match, fix, mended, kept=_ranged):
     refused(
         "nisa.range_select",
         constraint,
         broken=broken,
         error=error,
         match=match,
+        fix=fix,
+        mended=mended,
         kept=kept,
         target="trn2",
     )
@@ -274,6 +320,8 @@ range_rule(
     broken=lambda f: _ranged(f, op=np.not_equal),
     error=ParameterError,
     match="operator not_equal",
+    fix="pass one of these, as an nki.language or NumPy function",
+    mended=lambda f: _ranged(f, op=np.greater),
     kept=lambda f: [
         _ranged(f, op=op) for op in (np.equal, np.less, np.less_equal, np.greater, np.greater_equal)
     ],
@@ -283,12 +331,16 @@ range_rule(
     broken=lambda f: _ranged(f, bounds=(tile(4, 2), tile(4, 1))),
     error=ShapeError,
     match=r"shape \(4, 1\)",
+    fix="index one column of the tile, or use nisa.tensor_tensor",
+    mended=lambda f: _ranged(f, bounds=(tile(4, 2)[:, 0], tile(4, 1))),
 )
 range_rule(
     "on_true_tile is floating point",
     broken=lambda f: _ranged(f, tile(4, 6, dtype=np.int16)),
     error=DTypeError,
     match="floating point",
+    fix="convert it: nl.copy(tile, dtype=nl.float32)",
+    mended=lambda f: _ranged(f, nl.copy(tile(4, 6, dtype=np.int16), dtype=nl.float32)),
     kept=lambda f: _ranged(f, tile(4, 6, dtype=nl.bfloat16)),
 )
 range_rule(
@@ -296,6 +348,8 @@ range_rule(
     broken=lambda f: _ranged(f, on_false_value=0.0),
     error=ParameterError,
     match="fp32.min",
+    fix="drop on_false_value",
+    mended=_ranged,
     kept=lambda f: _ranged(f, on_false_value=nl.fp32.min),
 )
 range_rule(
@@ -303,6 +357,8 @@ range_rule(
     broken=lambda f: _ranged(f, reduce_op=np.add),
     error=ParameterError,
     match="with max only",
+    fix="pass reduce_op=np.max, or reduce with nisa.tensor_reduce",
+    mended=lambda f: (_ranged(f, reduce_op=np.max), nisa.tensor_reduce(np.add, _ranged(f), axis=1)),
     kept=lambda f: _ranged(f, reduce_op=np.max),
 )
 range_rule(
@@ -310,6 +366,10 @@ range_rule(
     broken=lambda f: _ranged(f, range_start=2**24),
     error=ParameterError,
     match=r"below 2\*\*24",
+    fix="count from a nearer start and shift the bounds",
+    mended=lambda f: _ranged(
+        f, range_start=0, bounds=[nl.full((4, 1), b - 2.0**24, nl.float32) for b in (1.0, 4.0)]
+    ),
     kept=lambda f: _ranged(f, range_start=2**24 - 6),
 )
 
@@ -352,6 +412,10 @@ refused(
     broken=lambda f: _reduced(f, predicate=psum(4, 6, dtype=BYTES), on_true=psum(4, 6)),
     error=MemorySpaceError,
     match="both in PSUM",
+    fix="copy one into SBUF first, with nisa.tensor_copy",
+    mended=lambda f: _reduced(
+        f, predicate=psum(4, 6, dtype=BYTES), on_true=nisa.tensor_copy(psum(4, 6))
+    ),
     kept=lambda f: _reduced(f, on_true=psum(4, 6)),
 )
 refused(
@@ -360,6 +424,10 @@ refused(
     broken=lambda f: _reduced(f, on_true=tile(4, 5)),
     error=ShapeError,
     match="same elements a partition",
+    fix="slice both alike, or spread one, t.broadcast_to(shape),",
+    mended=lambda f: _reduced(
+        f, nl.ndarray((4, 5), nl.float32), tile(4, 6, dtype=BYTES)[:, 0:5], tile(4, 5)
+    ),
     kept=_reduced,
 )
 refused(
@@ -368,6 +436,8 @@ refused(
     broken=lambda f: _reduced(f, on_true=tile(4, 6, dtype=np.int32)),
     error=DTypeError,
     match="but tfloat32, int32 and uint32",
+    fix="convert it to float32 or to a 16-bit type",
+    mended=lambda f: _reduced(f, on_true=nl.copy(tile(4, 6, dtype=np.int32), dtype=nl.float32)),
     kept=lambda f: _reduced(f, on_true=tile(4, 6, dtype=np.int16)),
 )
 refused(
@@ -376,6 +446,8 @@ refused(
     broken=lambda f: _reduced(f, on_false=tile(4, 6)),
     error=ShapeError,
     match=r"shape \(4, 1\)",
+    fix="index one column of the tile, or use nisa.tensor_tensor",
+    mended=lambda f: _reduced(f, on_false=tile(4, 6)[:, 0]),
     kept=lambda f: (_reduced(f, on_false=nl.fp32.min), _reduced(f, on_false=column())),
 )
 refused(
@@ -384,6 +456,8 @@ refused(
     broken=lambda f: _reduced(f, predicate=tile(4, 6)),
     error=DTypeError,
     match="int16, int8",
+    fix="convert it: nl.copy(predicate, dtype=nl.uint8)",
+    mended=lambda f: _reduced(f, predicate=nl.copy(tile(4, 6), dtype=nl.uint8)),
     kept=lambda f: [
         _reduced(f, predicate=tile(4, 6, dtype=t)) for t in (np.int8, np.uint8, np.int16, np.uint16)
     ],
@@ -394,6 +468,11 @@ refused(
     broken=lambda f: _reduced(f, reduce_op=np.add),
     error=ParameterError,
     match="with max only",
+    fix="pass reduce_op=np.max, or reduce with nisa.tensor_reduce",
+    mended=lambda f: (
+        _reduced(f, reduce_op=np.max),
+        nisa.tensor_reduce(np.add, _reduced(f), axis=1),
+    ),
     also=(
         (
             lambda f: _reduced(
@@ -401,6 +480,12 @@ refused(
             ),
             DTypeError,
             "floating point",
+            "declare it with dtype=nl.float32",
+            lambda f: _reduced(
+                f,
+                reduce_cmd=nisa.reduce_cmd.reset_reduce,
+                reduce_res=nl.ndarray((4, 1), dtype=nl.float32),
+            ),
         ),
         (
             lambda f: _reduced(
@@ -410,6 +495,12 @@ refused(
             ),
             ShapeError,
             "shape \\(4, 1\\)",
+            "declare nl.ndarray((4, 1), dtype=nl.float32)",
+            lambda f: _reduced(
+                f,
+                reduce_cmd=nisa.reduce_cmd.reset_reduce,
+                reduce_res=nl.ndarray((4, 1), dtype=nl.float32),
+            ),
         ),
     ),
     kept=lambda f: _reduced(
@@ -455,376 +546,6 @@ def _shared_registers(f):
 
 holds("nisa.select_reduce", "accumulator shared with range_select", _shared_registers)
 
-# -- indices and searches
-
-refused(
-    "nisa.iota",
-    "expr is an affine expression of nl.arange",
-    broken=lambda f: f(1.5, np.int32),
-    error=ParameterError,
-    match="nl.arange or nl.mgrid",
-    kept=lambda f: f(2 * ROW + COLUMN + 1, np.int32),
-)
-holds(
-    "nisa.iota",
-    "computed in 32-bit integers then cast to dtype for free",
-    lambda f: same(
-        run(lambda: f(2**24 + 1 + 2 * nl.arange(4)[:, None] * 1, nl.float32)),
-        (2**24 + 1 + 2 * np.arange(4)[:, None]).astype(np.float32),
-        rtol=0,
-    ),
-)
-
-
-def _made_in_sbuf(f):
-    spaces = []
-    run(lambda: spaces.append(f(ROW + COLUMN, np.int32).buffer.space))
-    assert spaces == [nl.sbuf]
-
-
-holds("nisa.iota", "output in SBUF", _made_in_sbuf)
-
-
-def _local(f, data=(16, 64), indices=(16, 2), dtype=np.uint16, value=1, **options):
-    return f(tile(*data), nl.full(indices, value, dtype), **options)
-
-
-refused(
-    "nisa.local_gather",
-    "src_buffer.shape[0] == index.shape[0] and %16 == 0",
-    broken=lambda f: _local(f, (8, 64), (8, 2)),
-    error=ShapeError,
-    match="multiple of 16",
-    kept=lambda f: _local(f, (32, 64), (32, 2)),
-)
-refused(
-    "nisa.local_gather",
-    "index dtype uint16",
-    broken=lambda f: _local(f, dtype=np.uint32),
-    error=DTypeError,
-    match="uint16",
-    kept=_local,
-)
-refused(
-    "nisa.local_gather",
-    "num_elem_per_idx in {1,2,4,8,16,32}",
-    broken=lambda f: _local(f, num_elem_per_idx=3),
-    error=ParameterError,
-    match="num_elem_per_idx=3",
-    kept=lambda f: [_local(f, num_elem_per_idx=n) for n in (1, 2, 4, 8, 16, 32)],
-)
-refused(
-    "nisa.local_gather",
-    "<=4096 indices per core",
-    broken=lambda f: _local(f, indices=(16, 257)),
-    error=ParameterError,
-    match="at most 4096",
-    kept=lambda f: _local(f, indices=(16, 256)),
-)
-refused(
-    "nisa.local_gather",
-    "num_valid_indices <= index.size/(index.shape[0]/16) (default equals it)",
-    broken=lambda f: _local(f, num_valid_indices=33),
-    error=ParameterError,
-    match="num_valid_indices=33 of 32",
-    kept=lambda f: (_local(f, num_valid_indices=32), _local(f, num_valid_indices=5)),
-)
-
-
-def _flattened(f):
-    picks = (np.arange(32).reshape(16, 2) * 7 % 64).astype(np.uint16)
-    got = run(lambda: f(tile(16, 64), nl.load(nl.shared_constant(picks))))
-    same(got.reshape(16, -1), values(16, 64)[:, picks.T.reshape(-1)])
-
-
-holds(
-    "nisa.local_gather",
-    "indices flattened partition-first within each 16-partition group",
-    _flattened,
-)
-holds(
-    "nisa.local_gather",
-    "indices are element offsets (the sample pre-multiplies them by num_elem_per_idx)",
-    lambda f: same(
-        run(lambda: _local(f, value=3, num_elem_per_idx=4)).reshape(16, 32, 4),
-        np.repeat(values(16, 64)[:, None, 3:7], 32, 1),
-    ),
-)
-holds("nisa.local_gather", "no dtype conversion", lambda f: _keeps(f))
-
-
-def _keeps(f):
-    picks = nl.full
-    got = run(lambda: f(tile(16, 64, dtype=nl.bfloat16), picks((16, 2), 1, np.uint16)))
-    assert got.dtype == nl.bfloat16
-
-
-refused(
-    "nisa.local_gather",
-    "out-of-range undefined",
-    broken=lambda f: _local(f, value=64),
-    error=IndexError,
-    match="out of bounds",
-    kept=lambda f: _local(f, value=63),
-)
-refused(
-    "nisa.max8",
-    "8 <= elements per partition <= 16384",
-    broken=lambda f: f(src=tile(4, 7)),
-    error=ShapeError,
-    match="8 to 16384",
-    also=((lambda f: f(src=tile(4, 16385)), ShapeError, "8 to 16384"),),
-    kept=lambda f: (f(src=tile(4, 8)), f(src=tile(1, 16384))),
-)
-refused(
-    "nisa.max8",
-    "src up to 5D; output [P,8]",
-    broken=lambda f: f(src=tile(4, 2, 2, 2, 1, 2)),
-    error=ShapeError,
-    match="at most 5 axes",
-    kept=lambda f: f(src=tile(4, 2, 2, 2, 2)).assert_shape((4, 8)),
-)
-
-
-def _compares_in_fp32(f):
-    x = np.zeros((1, 9), np.int32)
-    x[0, :2] = 2**24, 2**24 + 1  # one number in fp32
-    got = run(lambda: f(src=nl.load(nl.shared_constant(x))))
-    assert got.tolist() == [[2**24, 2**24] + [0] * 6]
-
-
-holds("nisa.max8", "compares in fp32", _compares_in_fp32)
-
-
-def _found(f, data=(4, 9), vals=(4, 8), **options):
-    return f(data=tile(*data), vals=nl.full(vals, 1.0, nl.float32), **options)
-
-
-refused(
-    "nisa.nc_find_index8",
-    "data up to 5D with 8..16384 elements per partition",
-    broken=lambda f: _found(f, (4, 7)),
-    error=ShapeError,
-    match="8 to 16384",
-    also=(
-        (lambda f: _found(f, (4, 2, 2, 2, 1, 2)), ShapeError, "at most 5 axes"),
-        (lambda f: _found(f, (4, 16385)), ShapeError, "8 to 16384"),
-    ),
-    kept=lambda f: _found(f, (4, 2, 2, 2, 2)),
-)
-refused(
-    "nisa.nc_find_index8",
-    "vals up to 3D with exactly 8 per partition",
-    broken=lambda f: _found(f, vals=(4, 7)),
-    error=ShapeError,
-    match="exactly 8 values",
-    also=((lambda f: _found(f, vals=(4, 2, 2, 2)), ShapeError, "at most 3 axes"),),
-    kept=lambda f: _found(f, vals=(4, 2, 4)),
-)
-refused(
-    "nisa.nc_find_index8",
-    "output uint16 or uint32 (default), 8 per partition",
-    broken=lambda f: _found(f, dtype=np.int32),
-    error=DTypeError,
-    match="uint16 or uint32",
-    kept=lambda f: (_found(f), _found(f, dtype=np.uint16)),
-)
-exempt(
-    "nisa.nc_find_index8",
-    "absent value: undefined",
-    "whether a value is there is known at run time only; the docstring says what comes back",
-)
-
-
-def _masked_search(f):
-    got = run(lambda: _found(f, mask=nl.arange(9)[None, :] >= 2))
-    places = [[i for i, v in enumerate(row) if v == 1 and i >= 2] for row in values(4, 9)]
-    assert got.tolist() == [(at + [2**32 - 1] * 8)[:8] for at in places]
-
-
-holds("nisa.nc_find_index8", "mask applies to data only", _masked_search)
-
-
-def _replaced(f, data=(4, 9), vals=None, imm=-1.0, **options):
-    vals = nl.full((4, 8), 1.0, nl.float32) if vals is None else vals
-    return f(data=tile(*data), vals=vals, imm=imm, **options)
-
-
-refused(
-    "nisa.nc_match_replace8",
-    "data up to 5D, <=16384 elements per partition",
-    broken=lambda f: _replaced(f, (4, 16385)),
-    error=ShapeError,
-    match="1 to 16384",
-    kept=lambda f: _replaced(f, (4, 2, 2, 2, 2)),
-)
-refused(
-    "nisa.nc_match_replace8",
-    "vals up to 3D, exactly 8 per partition",
-    broken=lambda f: _replaced(f, vals=tile(4, 9)),
-    error=ShapeError,
-    match="exactly 8 values",
-    kept=lambda f: _replaced(f, vals=tile(4, 2, 4)),
-)
-
-
-def _in_order(data, vals, imm):
-    """What the instruction does, a value at a time."""
-    out = data.reshape(data.shape[0], -1).copy()
-    for row, wanted in zip(out, vals, strict=True):
-        for v in wanted:
-            at = np.flatnonzero(row == v)
-            if at.size:
-                row[at[0]] = imm
-    return out.reshape(data.shape)
-
-
-def _replaces(f, *shape):
-    wanted = np.resize([1.0, 1.0, 3.0], (4, 8)).astype(np.float32)
-    got = run(lambda: _replaced(f, shape, vals=nl.load(nl.shared_constant(wanted))))
-    same(got, _in_order(values(*shape), wanted, -1))
-
-
-holds(
-    "nisa.nc_match_replace8",
-    "free dims flattened for matching, shapes preserved",
-    lambda f: _replaces(f, 4, 3, 5),
-)
-holds(
-    "nisa.nc_match_replace8",
-    "values processed in order 0..7, each hit replaced before the next",
-    lambda f: _replaces(f, 4, 12),
-)
-refused(
-    "nisa.nc_match_replace8",
-    "imm float32",
-    broken=lambda f: _replaced(f, imm=column()),
-    error=ParameterError,
-    match="imm is a float32 number",
-    kept=lambda f: _replaced(f, imm=np.float32(2)),
-)
-refused(
-    "nisa.nc_match_replace8",
-    "inputs SBUF or PSUM, same partitions",
-    broken=lambda f: _replaced(f, vals=tile(3, 8)),
-    error=ShapeError,
-    match="4 partitions",
-    kept=lambda f: _replaced(f, vals=psum(4, 8)),
-)
-exempt(
-    "nisa.nc_match_replace8",
-    "absent value: undefined",
-    "whether a value is there is known at run time only; the docstring says what comes back",
-)
-
-KEEP = list(range(32))
-
-
-def _shuffled(f, src=None, dst=None, mask=KEEP, **options):
-    src = tile(32, 6) if src is None else src
-    dst = tile(32, 6) if dst is None else dst
-    f(src=src, dst=dst, shuffle_mask=mask, **options)
-    return dst
-
-
-refused(
-    "nisa.nc_stream_shuffle",
-    "src/dst SBUF or PSUM; in place allowed",
-    broken=lambda f: _shuffled(f, hbm(32, 6)),
-    error=MemorySpaceError,
-    match="HBM is reached by DMA",
-    kept=lambda f: (_shuffled(f, psum(32, 6)), _shuffled(f, *[tile(32, 6)] * 2)),
-)
-refused(
-    "nisa.nc_stream_shuffle",
-    "shuffle_mask has 32 ints; 255 leaves that output partition unchanged",
-    broken=lambda f: _shuffled(f, mask=KEEP[:31]),
-    error=ParameterError,
-    match="32 integers",
-    also=((lambda f: _shuffled(f, mask=[32, *KEEP[1:]]), ParameterError, "from 0 to 31"),),
-    kept=lambda f: _shuffled(f, mask=[255] * 32),
-)
-
-
-def _every_quadrant(f):
-    order = KEEP[::-1]
-    got = run(lambda: _shuffled(f, tile(64, 6), tile(64, 6), order))
-    same(got, values(64, 6).reshape(2, 32, 6)[:, order].reshape(64, 6))
-
-
-holds("nisa.nc_stream_shuffle", "same mask for every quadrant", _every_quadrant)
-refused(
-    "nisa.nc_stream_shuffle",
-    "dst dtype = src dtype, same elements per partition",
-    broken=lambda f: _shuffled(f, tile(32, 6, dtype=nl.bfloat16)),
-    error=DTypeError,
-    match="one type",
-    also=((lambda f: _shuffled(f, tile(32, 5)), ShapeError, "same elements a partition"),),
-    kept=_shuffled,
-)
-refused(
-    "nisa.nc_stream_shuffle",
-    "n = ceil(max(src_par,dst_par)/32)*32: start partition 0 if n in {96,128}, {0,64} if n==64, "
-    "{0,32,64,96} if n==32",
-    broken=lambda f: _shuffled(f, tile(128, 6)[32:96], tile(64, 6)),
-    error=IndexingError,
-    match="starts at partition 32",
-    kept=lambda f: _shuffled(f, tile(128, 6)[64:128], tile(64, 6)),
-)
-
-
-def _masked_shuffle(f):
-    got = run(lambda: _shuffled(f, tile(32, 6) * 10, mask=KEEP, **{"dtype": None}))
-    same(got, 10 * values(32, 6))
-    half = {"mask": nl.arange(32)[:, None] < 16}
-
-    def body():
-        dst = tile(32, 6)
-        f(tile(32, 6) * 10, dst, KEEP, **half)
-        return dst
-
-    wanted = values(32, 6)
-    wanted[:16] *= 10
-    same(run(body), wanted)
-
-
-holds("nisa.nc_stream_shuffle", "mask applies to dst", _masked_shuffle)
-
-
-def _bounds(f, ids=None, **options):
-    return f(segment_ids=tile(1, 6) if ids is None else ids, **options)
-
-
-refused(
-    "nisa.sequence_bounds",
-    "par dim must be 1: input (1,n) -> output (1,2,n)",
-    broken=lambda f: _bounds(f, tile(2, 6)),
-    error=ShapeError,
-    match="one partition",
-    kept=lambda f: _bounds(f).assert_shape((1, 2, 6)),
-)
-
-
-def _padding(f):
-    ids = np.array([[1, 1, 0, 2, 0]], np.int32)
-    got = run(lambda: _bounds(f, nl.load(nl.shared_constant(ids))))
-    assert got.tolist() == [[[0, 0, 5, 3, 5], [2, 2, -1, 4, -1]]]
-
-
-holds(
-    "nisa.sequence_bounds",
-    "ids non-negative; id 0 is padding and maps to start n, end -1",
-    _padding,
-)
-refused(
-    "nisa.sequence_bounds",
-    "input and output float32 or int32",
-    broken=lambda f: _bounds(f, tile(1, 6, dtype=nl.bfloat16)),
-    error=DTypeError,
-    match="float32 or int32",
-    kept=lambda f: (_bounds(f), _bounds(f, tile(1, 6, dtype=np.int32))),
-)
-
 # -- DMA
 
 
@@ -849,6 +570,8 @@ refused(
     broken=lambda f: _moved(f, src=psum(4, 6)),
     error=MemorySpaceError,
     match="between HBM and SBUF",
+    fix="copy the PSUM tile into SBUF with nisa.tensor_copy",
+    mended=lambda f: _moved(f, src=nisa.tensor_copy(psum(4, 6))),
     kept=lambda f: (_moved(f), _moved(f, dst=tile(4, 6)), _moved(f, src=hbm(4, 6))),
 )
 
@@ -869,7 +592,17 @@ refused(
     broken=lambda f: _moved(f, dst_rmw_op=np.add, oob_mode=nisa.oob_mode.skip),
     error=ParameterError,
     match="no skip mode",
-    also=((lambda f: _moved(f, dst_rmw_op=np.multiply), ParameterError, "DMA engines add"),),
+    fix="use oob_mode.error, with indices in range",
+    mended=lambda f: _moved(f, dst_rmw_op=np.add, oob_mode=nisa.oob_mode.error),
+    also=(
+        (
+            lambda f: _moved(f, dst_rmw_op=np.multiply),
+            ParameterError,
+            "DMA engines add",
+            "pass op=np.add or nl.add",
+            lambda f: _moved(f, dst_rmw_op=nl.add),
+        ),
+    ),
     kept=lambda f: _moved(f, dst_rmw_op=np.add),
 )
 
@@ -890,6 +623,8 @@ refused(
     broken=lambda f: _moved(f, dst=_picked(_out(4, 6), 4)),
     error=IndexError,
     match="out of bounds",
+    fix="",
+    mended="at run time, where there is nothing to write in another way",
     kept=lambda f: _moved(f, dst=_picked(_out(4, 6), 4), oob_mode=nisa.oob_mode.skip),
 )
 refused(
@@ -898,7 +633,17 @@ refused(
     broken=lambda f: _moved(f, dge_mode=nisa.dge_mode.hwdge),
     error=ParameterError,
     match="from NeuronCore-v3 on",
-    also=((lambda f: _moved(f, dge_mode=7), ParameterError, "dge_mode=7"),),
+    fix="use dge_mode.swdge or none, or",
+    mended=lambda f: [_moved(f, dge_mode=m) for m in (nisa.dge_mode.swdge, nisa.dge_mode.none)],
+    also=(
+        (
+            lambda f: _moved(f, dge_mode=7),
+            ParameterError,
+            "dge_mode=7",
+            "pass one of these",
+            lambda f: _moved(f, dge_mode=nisa.dge_mode.unknown),
+        ),
+    ),
     kept=lambda f: (
         _moved(f, dge_mode=nisa.dge_mode.none),
         _moved(f, dge_mode=nisa.dge_mode.swdge),
@@ -922,6 +667,8 @@ refused(
     broken=lambda f: f(hbm(4, 3, 2), axes=(1, 0, 2)),
     error=ParameterError,
     match=r"axes=\(1, 0, 2\)",
+    fix="pass axes=(2, 1, 0), or leave it out",
+    mended=lambda f: (f(hbm(4, 3, 2), axes=(2, 1, 0)), f(hbm(4, 3, 2))),
     kept=lambda f: (f(hbm(4, 6)), f(hbm(4, 3, 2)), f(hbm(4, 3, 2, 5), axes=(3, 1, 2, 0))),
 )
 refused(
@@ -930,6 +677,8 @@ refused(
     broken=lambda f: f(psum(4, 6)),
     error=ShapeError,
     match="HBM or SBUF",
+    fix="reshape it, or copy a PSUM tile into SBUF first",
+    mended=lambda f: f(nisa.tensor_copy(psum(4, 6))),
     kept=lambda f: (f(hbm(4, 6)), f(tile(4, 6))),
 )
 refused(
@@ -938,6 +687,8 @@ refused(
     broken=lambda f: f(_picked(hbm(4, 6))),
     error=IndexingError,
     match="takes no index tiles",
+    fix="gather with nl.load or nisa.dma_copy first, then",
+    mended=lambda f: nisa.nc_transpose(nl.load(_picked(hbm(4, 6)))),
     kept=lambda f: f(hbm(4, 6)),
 )
 refused(
@@ -946,5 +697,7 @@ refused(
     broken=lambda f: f(hbm(4, 6), dge_mode=nisa.dge_mode.hwdge),
     error=ParameterError,
     match="from NeuronCore-v3 on",
+    fix="use dge_mode.swdge or none, or",
+    mended=lambda f: [f(hbm(4, 6), dge_mode=m) for m in (nisa.dge_mode.swdge, nisa.dge_mode.none)],
     kept=lambda f: f(hbm(4, 6), dge_mode=nisa.dge_mode.swdge),
 )

@@ -9,7 +9,19 @@ import numpy as np
 import pytest
 
 import nkisim
-from constraints.walk import exempt, hbm, holds, opcodes, placed, psum, refused, run, tile, values
+from constraints.walk import (
+    cut,
+    exempt,
+    hbm,
+    holds,
+    opcodes,
+    placed,
+    psum,
+    refused,
+    run,
+    tile,
+    values,
+)
 from nkisim import checks
 from nkisim.errors import (
     ControlFlowError,
@@ -44,6 +56,8 @@ refused(
     broken=lambda f: f[0:4, 0:8:2j],
     error=IndexingError,
     match="in integers",
+    fix="write nl.mgrid[0:128, 0:512]",
+    mended=lambda f: f[0:4, 0:8],
     kept=lambda f: f[0:4, 0:8:2],
     inside=False,
 )
@@ -68,6 +82,8 @@ refused(
     broken=lambda f: _loaded_rows(*f[0:4, 0:8]),
     error=IndexingError,
     match="free axis",
+    fix="index with nl.arange(n)[:, None] and nl.arange(m)[None,",
+    mended=lambda f: _loaded_rows(nl.arange(4)[:, None], nl.arange(8)[None, :]),
     kept=lambda f: _loaded_rows(nl.arange(4)[:, None], nl.arange(8)[None, :]),
 )
 refused(
@@ -76,7 +92,17 @@ refused(
     broken=lambda f: f(0, 8, 2),
     error=IndexingError,
     match="step",
-    also=((lambda f: f(), IndexingError, "arange"),),
+    fix="multiply the index: 0 + 2 * nl.arange(4)",
+    mended=lambda f: 0 + 2 * f(4),
+    also=(
+        (
+            lambda f: f(),
+            IndexingError,
+            "arange",
+            "use shapes, loop indices and constants; multiply the",
+            lambda f: 2 * f(4),
+        ),
+    ),
     kept=lambda f: (f(8), f(0, 8)),
     inside=False,
 )
@@ -86,6 +112,8 @@ refused(
     broken=lambda f: nl.exp(tile(4, 4)[f(4), 0]),
     error=IndexingError,
     match="1-D nl.arange",
+    fix="add an axis, e.g. nl.arange(64)[:, None], or slice:",
+    mended=lambda f: (nl.exp(tile(4, 4)[f(4)[:, None], 0]), nl.exp(tile(4, 4)[0:4, 0])),
     kept=lambda f: nl.exp(tile(4, 4)[f(4)[:, None], 0]),
 )
 
@@ -100,6 +128,8 @@ refused(
     broken=lambda f: _assigned(f(8)[None, :]),
     error=IndexingError,
     match="cannot be assigned",
+    fix="materialise it as a tile with nisa.iota first",
+    mended=lambda f: _assigned(nisa.iota(f(8)[None, :], dtype=np.int32)),
     kept=lambda f: _assigned(nisa.iota(f(8)[None, :], dtype=np.int32)),
 )
 
@@ -114,6 +144,8 @@ refused(
     broken=lambda f: _branched(f(4)[:, None] > 2),
     error=ControlFlowError,
     match="control_flow_condition_depending_on_arange",
+    fix="pass it as mask=, and join conditions with & instead of",
+    mended=lambda f: [nl.add(tile(4, 4), 1, mask=(f(4)[:, None] < 2) & (f(4)[None, :] > 2))],
     kept=lambda f: _branched(nl.add(tile(4, 4), 1, mask=f(4)[:, None] < 2) is None),
 )
 holds(
@@ -148,6 +180,11 @@ refused(
     broken=lambda f: nl.ndarray((4, 513), nl.float32, buffer=f),
     error=TileSizeError,
     match="a PSUM bank",
+    fix="cut the free axes in smaller tiles, or use a narrower",
+    mended=lambda f: [
+        *[nl.ndarray((4, n), nl.float32, buffer=f) for n in (512, 1)],
+        nl.ndarray((4, 513), nl.bfloat16, buffer=f),
+    ],
     kept=lambda f: nl.zeros((4, 512), nl.float32, buffer=f),
 )
 
@@ -162,6 +199,21 @@ def _alive_at_once(f, n):
     return total
 
 
+def _one_after_another(f):
+    """Nine tiles: each is copied to SBUF before the next."""
+
+    def body():
+        total = nl.zeros((128, 512), nl.float32)
+        for _ in range(9):
+            t = nl.ndarray((128, 512), nl.float32, buffer=f)
+            t[...] = nisa.tensor_copy(tile(128, 512))
+            total[...] = total + nl.copy(t)
+        return total
+
+    with checks(psum="error"):
+        run(body)
+
+
 def _fits(f, n):
     with checks(psum="error"):  # by default a warning: the compiler may spill
         run(_alive_at_once, f, n)
@@ -173,6 +225,8 @@ refused(
     broken=lambda f: _fits(f, 9),
     error=TileSizeError,
     match="PSUM",
+    fix="copy results to SBUF before the next matmuls, or make the",
+    mended=_one_after_another,
     kept=lambda f: _fits(f, 8),
     inside=False,
 )
@@ -182,8 +236,16 @@ refused(
     broken=lambda f: nl.ndarray((4,), nl.float32, buffer=f),
     error=TileSizeError,
     match="1 axis",
+    fix="declare (partitions, elements), e.g. (128, 1)",
+    mended=lambda f: [nl.ndarray((4, 1), nl.float32, buffer=f)],
     kept=lambda f: nl.zeros((4, 1), nl.float32, buffer=f),
 )
+
+
+def _created_and_stored(buffer):
+    made = nl.ndarray((4, 4), nl.float32, buffer=buffer)
+    nl.store(made, 1.0)
+    return made
 
 
 def _made_in_a_loop(f):
@@ -201,6 +263,8 @@ refused(
     broken=_made_in_a_loop,
     error=ScopeError,
     match="in a loop",
+    fix="make it before the loop; scratch tensors go to",
+    mended=lambda f: (_made_at_the_top(f), _made_in_a_loop(nl.private_hbm)),
     kept=_made_at_the_top,
 )
 refused(
@@ -209,6 +273,8 @@ refused(
     broken=lambda f: nl.zeros((4, 4), nl.float32, buffer=f),
     error=MemorySpaceError,
     match="initial value",
+    fix="create it with nl.ndarray and nl.store the value",
+    mended=_created_and_stored,
     kept=_made_at_the_top,
 )
 holds("nl.shared_hbm", "used for kernel outputs", lambda f: _is_an_output(f))
@@ -229,6 +295,8 @@ refused(
     broken=lambda f: nl.ndarray((2, f(129), 4), nl.float32),
     error=TileSizeError,
     match="partition axis of 129",
+    fix="cut the axis in tiles of 128 (nl.tile_size.pmax) with a",
+    mended=lambda f: [nl.ndarray((2, f(n), 4), nl.float32) for n in (128, 1)],
     kept=lambda f: nl.zeros((2, f(128), 4), nl.float32)[0],
 )
 exempt(
@@ -304,6 +372,8 @@ refused(
     broken=_running_total,
     error=LoopError,
     match="may run in any order",
+    fix="loop with nl.sequential_range, where each iteration sees",
+    mended=lambda f: _running_total(nl.sequential_range),
     kept=lambda f: _running_total(nl.sequential_range),
 )
 
@@ -321,6 +391,8 @@ refused(
     broken=lambda f: _written(f, lambda i: 0),
     error=LoopError,
     match="both write element",
+    fix="index the destination with the loop index, or loop with",
+    mended=lambda f: (_written(f, lambda i: i), _written(nl.sequential_range, lambda i: 0)),
     kept=lambda f: _written(f, lambda i: i),
 )
 
@@ -390,6 +462,8 @@ refused(
     broken=lambda f: _full(f, nl.shared_hbm),
     error=MemorySpaceError,
     match="initial value",
+    fix="create it with nl.ndarray and nl.store the value",
+    mended=lambda f: _created_and_stored(nl.shared_hbm),
     kept=lambda f: (_full(f, nl.sbuf), _full(f, nl.psum)),
 )
 
@@ -400,12 +474,22 @@ def _placed_zeros(f):
     return f((4, 4), nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=0))
 
 
+def _placed_and_set(f):
+    import neuronxcc.nki.compiler as ncc
+
+    t = nl.ndarray((4, 4), nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+    t[...] = nisa.memset((4, 4), 0, nl.float32)
+    return t
+
+
 refused(
     "nl.zeros",
     "not allowed with a direct allocator",
     broken=_placed_zeros,
     error=MemorySpaceError,
     match="placed by hand",
+    fix="create it with nl.ndarray and assign: t[...] =",
+    mended=_placed_and_set,
     kept=lambda f: placed(4, 4),
 )
 refused(
@@ -414,6 +498,8 @@ refused(
     broken=lambda f: f((4, 4), nl.float32, buffer="sbuf"),
     error=MemorySpaceError,
     match="nl.private_hbm",
+    fix="pass one of these, or an allocation of nki.compiler",
+    mended=lambda f: [f((4, 4), nl.float32, buffer=nl.sbuf)],
     kept=lambda f: [
         f((4, 4), nl.float32, buffer=b)
         for b in (None, nl.sbuf, nl.psum, nl.hbm, nl.private_hbm, nl.shared_hbm)
@@ -425,6 +511,8 @@ refused(
     broken=lambda f: f((4,), nl.float32, buffer=nl.psum),
     error=TileSizeError,
     match="1 axis",
+    fix="declare (partitions, elements), e.g. (128, 1)",
+    mended=lambda f: [f((4, 1), nl.float32, buffer=nl.psum)],
     kept=lambda f: [f(s, nl.float32, buffer=b) for s, b in (((4,), nl.hbm), ((4, 1), nl.psum))],
 )
 refused(
@@ -433,6 +521,8 @@ refused(
     broken=lambda f: f(tile(4, 4)),
     error=ParameterError,
     match="array",
+    fix="pass a NumPy array; a tile of the kernel needs no constant",
+    mended=lambda f: f(values(4, 4)),
     kept=lambda f: nl.load(f(values(4, 4))),
 )
 refused(
@@ -441,6 +531,8 @@ refused(
     broken=lambda f: nl.exp(f(values(4, 4))),
     error=MemorySpaceError,
     match="HBM is reached by DMA",
+    fix="nl.load the tensor into SBUF first",
+    mended=lambda f: nl.exp(nl.load(f(values(4, 4)))),
     kept=lambda f: nl.exp(nl.load(f(values(4, 4)))),
 )
 holds(
@@ -461,6 +553,8 @@ refused(
     broken=lambda f: f(3.7, 12),
     error=DTypeError,
     match="12",
+    fix="convert to one of bfloat16, bool, float16, float32,",
+    mended=lambda f: f(3.7, nl.int32),
     kept=lambda f: (f(3.7, "int32"), f(3.7, np.float16)),
     inside=False,
 )
@@ -473,6 +567,8 @@ refused(
     broken=lambda f: f(values(1, 4), shape=(4, 4)),
     error=ParameterError,
     match="takes an NKI tensor",
+    fix="pass the array as an argument of the kernel, or, if it",
+    mended=lambda f: f(nl.load(nl.shared_constant(values(1, 4))), shape=(4, 4)),
     kept=lambda f: (f(tile(4, 1), shape=(4, 4)), f(psum(4, 1), shape=(4, 4))),
 )
 
@@ -511,6 +607,8 @@ refused(
     broken=lambda f: f(hbm(4, 4)),
     error=MemorySpaceError,
     match="HBM is reached by DMA",
+    fix="nl.load the tensor into SBUF before computing, and",
+    mended=lambda f: f(nl.load(hbm(4, 4))),
     kept=lambda f: (f(tile(4, 4)), f(psum(4, 4))),
 )
 refused(
@@ -519,6 +617,8 @@ refused(
     broken=lambda f: f(tile(4, 4), 1),
     error=ParameterError,
     match="behind the last axis",
+    fix="pass axis=2; elsewhere index with None, or use",
+    mended=lambda f: (f(tile(4, 4), 2), tile(4, 4)[:, None, :], tile(4, 4).expand_dims(1)),
     kept=lambda f: (f(tile(4, 4), 2), f(tile(4, 4), -1)),
 )
 refused(
@@ -527,6 +627,8 @@ refused(
     broken=lambda f: f(tile(4, 4), 0),
     error=ParameterError,
     match="behind the last axis",
+    fix="pass axis=2; elsewhere index with None, or use",
+    mended=lambda f: (f(tile(4, 4), 2), tile(4, 4)[:, None, :]),
     kept=lambda f: f(tile(4, 4), 2),
 )
 exempt(
@@ -537,12 +639,22 @@ exempt(
 
 # -- loads and stores
 
+
+def _without_a_load(f):
+    moved = nl.copy(tile(4, 4)) if f.__name__ == "load" else nisa.nc_transpose(tile(4, 4))
+    out = nl.ndarray((4, 4), nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, moved)
+    return f(out)
+
+
 refused(
     "nl.load nl.load_transpose2d",
     "src in HBM",
     broken=lambda f: f(tile(4, 4)),
     error=MemorySpaceError,
     match="between HBM and SBUF",
+    fix="between on-chip tiles use",
+    mended=_without_a_load,
     kept=lambda f: f(hbm(4, 4)),
 )
 refused(
@@ -551,7 +663,17 @@ refused(
     broken=lambda f: f(hbm(129, 4)),
     error=TileSizeError,
     match="partition axis of 129",
-    also=((lambda f: f(hbm(2, 129, 4)[0]), TileSizeError, "partition axis of 129"),),
+    fix="cut the axis in tiles of 128 (nl.tile_size.pmax) with a",
+    mended=lambda f: [f(part) for part in (hbm(129, 4)[0:128], hbm(129, 4)[128:129])],
+    also=(
+        (
+            lambda f: f(hbm(2, 129, 4)[0]),
+            TileSizeError,
+            "partition axis of 129",
+            "cut the axis in tiles of 128 (nl.tile_size.pmax) with a",
+            lambda f: [f(part) for part in (hbm(2, 129, 4)[0, 0:128], hbm(2, 129, 4)[0, 128:129])],
+        ),
+    ),
     kept=lambda f: f(hbm(128, 4)),
 )
 
@@ -572,6 +694,8 @@ refused(
     broken=lambda f: f(hbm(4, 8)[nl.arange(4)[:, None], rows(4)[nl.arange(4)[:, None], 0]]),
     error=IndexingError,
     match="picks along a free axis",
+    fix="index with nl.arange(n)[:, None] and nl.arange(m)[None,",
+    mended=lambda f: f(hbm(4, 8)[rows(4)[nl.arange(4)[:, None], 0], nl.arange(8)[None, :]]),
     kept=lambda f: f(hbm(4, 8)[rows(4), nl.arange(8)[None, :]]),
 )
 refused(
@@ -580,6 +704,8 @@ refused(
     broken=lambda f: f(hbm(4, 8)[rows(4)[nl.mgrid[0:4, 0:8][0], 0], nl.mgrid[0:4, 0:8][1]]),
     error=IndexingError,
     match="not nl.mgrid",
+    fix="index with nl.arange(n)[:, None] and nl.arange(m)[None,",
+    mended=lambda f: f(hbm(4, 8)[rows(4)[nl.arange(4)[:, None], 0], nl.arange(8)[None, :]]),
     kept=lambda f: f(hbm(4, 8)[rows(4)[nl.arange(4)[:, None], 0], nl.arange(8)[None, :]]),
 )
 refused(
@@ -588,6 +714,8 @@ refused(
     broken=lambda f: f(hbm(4, 129)),
     error=TileSizeError,
     match="partition axis of 129",
+    fix="cut the axis in tiles of 128 (nl.tile_size.pmax) with a",
+    mended=lambda f: [f(part) for part in cut(hbm(4, 129), 128)],
     kept=lambda f: f(hbm(4, 128)),
 )
 refused(
@@ -596,6 +724,8 @@ refused(
     broken=lambda f: f(hbm(4, 8)[rows(4), nl.arange(8)[None, :]]),
     error=IndexingError,
     match="takes no index tiles",
+    fix="gather with nl.load or nisa.dma_copy first, then",
+    mended=lambda f: nl.transpose(nl.load(hbm(4, 8)[rows(4), nl.arange(8)[None, :]])),
     kept=lambda f: f(hbm(4, 8)[nl.arange(4)[:, None], nl.arange(8)[None, :]]),
 )
 
@@ -604,12 +734,20 @@ def _hbm_out(*shape):
     return nl.ndarray(shape, nl.float32, buffer=nl.private_hbm)
 
 
+def _assigned_or_stored(f):
+    t, out = nl.ndarray((4, 4), nl.float32), nl.ndarray((4, 4), nl.float32, buffer=nl.shared_hbm)
+    t[...] = tile(4, 4)
+    f(out, t)
+
+
 refused(
     "nl.store",
     "dst in HBM",
     broken=lambda f: f(nl.ndarray((4, 4), nl.float32), tile(4, 4)),
     error=MemorySpaceError,
     match="between HBM and SBUF",
+    fix="between on-chip tiles use an assignment, tile[...] =",
+    mended=_assigned_or_stored,
     kept=lambda f: f(_hbm_out(4, 4), tile(4, 4)),
 )
 refused(
@@ -618,6 +756,10 @@ refused(
     broken=lambda f: f(_hbm_out(129, 4), 1.0),
     error=TileSizeError,
     match="partition axis of 129",
+    fix="cut the axis in tiles of 128 (nl.tile_size.pmax) with a",
+    mended=lambda f: [
+        f(part, 1.0) for part in (_hbm_out(129, 4)[0:128], _hbm_out(129, 4)[128:129])
+    ],
     kept=lambda f: f(_hbm_out(128, 4), 1.0),
 )
 holds(
@@ -650,6 +792,8 @@ refused(
     broken=lambda f: _changed(f, mutable=False),
     error=ParameterError,
     match="parameters are immutable",
+    fix="write to an nl.shared_hbm tensor, or annotate the",
+    mended=lambda f: (_changed(f, mutable=True), run(_created_and_stored, nl.shared_hbm)),
     kept=lambda f: _changed(f, mutable=True),
     inside=False,
 )
@@ -661,6 +805,10 @@ refused(
     ),
     error=IndexingError,
     match="picks along a free axis",
+    fix="index with nl.arange(n)[:, None] and nl.arange(m)[None,",
+    mended=lambda f: f(
+        _hbm_out(4, 8)[rows(4)[nl.arange(4)[:, None], 0], nl.arange(8)[None, :]], tile(4, 8)
+    ),
     kept=lambda f: f(_hbm_out(4, 8)[rows(4), nl.arange(8)[None, :]], tile(4, 8)),
 )
 
@@ -676,12 +824,19 @@ def _updated(f, picks, value=1.0, op=np.add):
     f(_counts()[picks, nl.arange(8)[None, :]], value, op)
 
 
+def _loaded_added_stored(f):
+    counts = _counts()
+    nl.store(counts, nl.load(counts) + 1.0)
+
+
 refused(
     "nl.atomic_rmw",
     "dst is HBM with indirect dynamic indices only",
     broken=lambda f: f(_counts()[nl.arange(4)[:, None], nl.arange(8)[None, :]], 1.0, np.add),
     error=ParameterError,
     match="indexed with a tile",
+    fix="load, add and store when the addresses are known while",
+    mended=_loaded_added_stored,
     kept=lambda f: _updated(f, rows(4)),
 )
 refused(
@@ -690,6 +845,8 @@ refused(
     broken=lambda f: _updated(f, rows(4, buffer=nl.psum)),
     error=MemorySpaceError,
     match="SBUF",
+    fix="copy the indices there with nisa.tensor_copy",
+    mended=lambda f: _updated(f, nisa.tensor_copy(rows(4, buffer=nl.psum))),
     kept=lambda f: _updated(f, rows(4)),
 )
 refused(
@@ -698,6 +855,8 @@ refused(
     broken=lambda f: _updated(f, rows(4), op=np.multiply),
     error=ParameterError,
     match="DMA engines add",
+    fix="pass op=np.add or nl.add",
+    mended=lambda f: _updated(f, rows(4), op=nl.add),
     kept=lambda f: _updated(f, rows(4), op=nl.add),
 )
 refused(
@@ -706,6 +865,8 @@ refused(
     broken=lambda f: _updated(f, rows(4), values(4, 8)),
     error=DTypeError,
     match="neither a tile nor a number",
+    fix="pass arrays as kernel arguments and nl.load them",
+    mended=lambda f: _updated(f, rows(4), nl.load(hbm(4, 8))),
     kept=lambda f: (_updated(f, rows(4), tile(4, 8)), _updated(f, rows(4), 2.0)),
 )
 
@@ -721,7 +882,17 @@ refused(
     broken=lambda f: _gathered(f, data=(4, 2, 2, 2, 1)),
     error=ShapeError,
     match="2 to 4 axes",
-    also=((lambda f: _gathered(f, indices=(4, 1, 1, 1, 3)), ShapeError, "2 to 4 axes"),),
+    fix="reshape the free axes",
+    mended=lambda f: f(tile(4, 2, 2, 2, 1).reshape((4, 8)), nl.full((4, 3), 1, np.uint32)),
+    also=(
+        (
+            lambda f: _gathered(f, indices=(4, 1, 1, 1, 3)),
+            ShapeError,
+            "2 to 4 axes",
+            "reshape the free axes",
+            lambda f: f(tile(4, 8), nl.full((4, 1, 1, 1, 3), 1, np.uint32).reshape((4, 3))),
+        ),
+    ),
     kept=lambda f: _gathered(f, data=(4, 2, 2, 2)),
 )
 refused(
@@ -730,6 +901,8 @@ refused(
     broken=lambda f: _gathered(f, dtype=np.int32),
     error=DTypeError,
     match="uint32",
+    fix="make them with dtype=nl.uint32",
+    mended=lambda f: _gathered(f, dtype=nl.uint32),
     kept=_gathered,
 )
 holds(
@@ -749,6 +922,8 @@ refused(
     broken=lambda f: _gathered(f, data=(129, 8), indices=(129, 3)),
     error=TileSizeError,
     match="partition axis of 129",
+    fix="cut the axis in tiles of 128 (nl.tile_size.pmax) with a",
+    mended=lambda f: [_gathered(f, data=(n, 8), indices=(n, 3)) for n in (128, 1)],
     kept=lambda f: _gathered(f, data=(128, 8), indices=(128, 3)),
 )
 refused(
@@ -757,6 +932,8 @@ refused(
     broken=lambda f: _gathered(f, value=8),
     error=IndexError,
     match="index 8 is out of bounds",
+    fix="",
+    mended="at run time, where there is nothing to write in another way",
     kept=lambda f: _gathered(f, value=7),
 )
 holds(

@@ -8,6 +8,8 @@ import neuronxcc.nki.language as nl
 import numpy as np
 
 from constraints.walk import (
+    cut,
+    exchanged,
     exempt,
     hbm,
     holds,
@@ -65,9 +67,23 @@ refused(
     broken=lambda f: f(hbm(4, 4, dtype=kind(f))),
     error=MemorySpaceError,
     match="HBM is reached by DMA",
+    fix="nl.load the tensor into SBUF first",
+    mended=lambda f: f(nl.load(hbm(4, 4, dtype=kind(f)))),
     also=(
-        (lambda f: f(nl.zeros((2, nl.par_dim(4), 4), kind(f))), IndexingError, "walks partitions"),
-        (lambda f: f(nl.zeros((129, 4), kind(f))), TileSizeError, "partition axis of 129"),
+        (
+            lambda f: f(nl.zeros((2, nl.par_dim(4), 4), kind(f))),
+            IndexingError,
+            "walks partitions",
+            "index so that the partition axis comes first, e.g. one",
+            lambda f: [f(nl.zeros((2, nl.par_dim(4), 4), kind(f))[block]) for block in (0, 1)],
+        ),
+        (
+            lambda f: f(nl.zeros((129, 4), kind(f))),
+            TileSizeError,
+            "partition axis of 129",
+            "cut the axis in tiles of 128 (nl.tile_size.pmax) with a",
+            lambda f: [f(nl.zeros((n, 4), kind(f))) for n in (128, 1)],
+        ),
     ),
     kept=lambda f: (f(tile(128, 4, dtype=kind(f))), f(psum(4, 4, dtype=kind(f)))),
 )
@@ -92,6 +108,8 @@ refused(
     broken=lambda f: f(tile(4, 4, dtype=kind(f)), values(4, 4, dtype=kind(f))),
     error=DTypeError,
     match="neither a tile nor a number",
+    fix="pass arrays as kernel arguments and nl.load them",
+    mended=lambda f: f(*[nl.load(hbm(4, 4, dtype=kind(f)))] * 2),
     kept=lambda f: (f(tile(4, 4, dtype=kind(f)), 2), f(*[tile(4, 4, dtype=kind(f))] * 2)),
 )
 refused(
@@ -100,6 +118,8 @@ refused(
     broken=lambda f: f(tile(4, 4, dtype=kind(f)), tile(4, 3, dtype=kind(f))),
     error=ShapeError,
     match="broadcast",
+    fix="give the tiles as many axes, each as long as the other's",
+    mended=lambda f: f(tile(4, 4, dtype=kind(f))[:, 0:3], tile(4, 3, dtype=kind(f))),
     kept=lambda f: f(tile(4, 1, dtype=kind(f)), tile(4, 4, dtype=kind(f))).assert_shape((4, 4)),
 )
 
@@ -143,6 +163,11 @@ refused(
     broken=lambda f: f(*[tile(4, 4)] * (1 if f.__name__ == "invert" else 2)),
     error=DTypeError,
     match="integer types",
+    fix="reinterpret or convert the tile to an integer type first",
+    mended=lambda f: [
+        f(*[t] * (1 if f.__name__ == "invert" else 2))
+        for t in (tile(4, 4).view(np.int32), nl.copy(tile(4, 4), dtype=np.int32))
+    ],
     kept=lambda f: f(*[tile(4, 4, dtype=np.int32)] * (1 if f.__name__ == "invert" else 2)),
 )
 refused(
@@ -151,6 +176,8 @@ refused(
     broken=lambda f: f(3.0),
     error=ShapeError,
     match="at least one operand is a tile",
+    fix="compute it in Python",
+    mended=lambda f: nl.full((4, 4), not 3.0, nl.uint8),
     kept=lambda f: f(tile(4, 4)),
 )
 exempt(
@@ -187,6 +214,8 @@ refused(
     broken=lambda f: _into_placed(lambda x, bias: f(x)),
     error=PlacementError,
     match="bias",
+    fix="use nisa.activation(..., bias=tile), with a (partitions,",
+    mended=lambda f: _into_placed(lambda x, bias: nisa.activation(f, x, bias=bias)),
     kept=lambda f: _into_placed(lambda x, bias: nisa.activation(f, x, bias=bias)),
 )
 
@@ -205,12 +234,22 @@ refused(
     broken=lambda f: f(tile(4, 4) > 2, 1.0, tile(4, 4)),
     error=ParameterError,
     match="only y may be a number",
+    fix="swap the two, and turn the condition around: nl.where(t",
+    mended=lambda f: f(tile(4, 4) <= 2, tile(4, 4), 1.0),
     also=(
-        (lambda f: f(True, tile(4, 4), 1.0), ParameterError, "takes an NKI tensor"),
+        (
+            lambda f: f(True, tile(4, 4), 1.0),
+            ParameterError,
+            "takes an NKI tensor",
+            "pass a kernel argument, an nl.ndarray or a tile",
+            lambda f: f(nl.ones((4, 4), nl.uint8), tile(4, 4), 1.0),
+        ),
         (
             lambda f: f(tile(4, 4) > 2, tile(4, 4), values(4, 4)),
             DTypeError,
             "neither a tile nor a number",
+            "pass arrays as kernel arguments and nl.load them",
+            lambda f: f(tile(4, 4) > 2, tile(4, 4), nl.load(hbm(4, 4))),
         ),
     ),
     kept=lambda f: (f(tile(4, 4) > 2, tile(4, 4), 1.0), f(tile(4, 4) > 2, *[tile(4, 4)] * 2)),
@@ -240,6 +279,8 @@ refused(
     broken=lambda f: f(hbm(4, 4), 1),
     error=MemorySpaceError,
     match="HBM is reached by DMA",
+    fix="nl.load the tensor into SBUF first",
+    mended=lambda f: f(nl.load(hbm(4, 4)), 1),
     kept=lambda f: f(tile(4, 4), 1),
 )
 # Other free axes do for sum, max, min and prod, with a warning (AWS's average pooling sums axes
@@ -249,9 +290,27 @@ _AXES = (
     "e.g. 1 | [1,2] | [1,2,3] | [1,2,3,4]"
 )
 _NO_AXES = (
-    (lambda f: f(tile(4, 3, 2), 0), ParameterError, "never axis 0"),
-    (lambda f: f(tile(4, 3, 2), 3), ParameterError, "never axis 0"),
-    (lambda f: f(tile(4, 3, 2), [2, 2]), ParameterError, "never axis 0"),
+    (
+        lambda f: f(tile(4, 3, 2), 0),
+        ParameterError,
+        "never axis 0",
+        "reduce axis 0 by a matmul with ones or by",
+        lambda f: f(nl.transpose(tile(4, 3, 2)[:, :, 0]), 1),
+    ),
+    (
+        lambda f: f(tile(4, 3, 2), 3),
+        ParameterError,
+        "never axis 0",
+        "count the axes of the tile, 0 to 2, each once: axis=2",
+        lambda f: f(tile(4, 3, 2), 2),
+    ),
+    (
+        lambda f: f(tile(4, 3, 2), [2, 2]),
+        ParameterError,
+        "never axis 0",
+        "count the axes of the tile, 0 to 2, each once: axis=2",
+        lambda f: f(tile(4, 3, 2), [1, 2]),
+    ),
 )
 refused(
     "nl.max nl.min nl.prod nl.sum",
@@ -259,11 +318,31 @@ refused(
     broken=lambda f: f(tile(4, 3, 2), [0, 1]),
     error=ParameterError,
     match="never axis 0",
+    fix="reduce axis 0 by a matmul with ones or by",
+    mended=lambda f: f(nl.transpose(f(tile(4, 3, 2), [1, 2])), 1),
     also=(
         *_NO_AXES,
-        (lambda f: f(tile(4, 3, 2), 1), NkiWarning, "the last free axes only"),
-        (lambda f: f(tile(4, 2, 3, 2), [1, 3]), NkiWarning, "the last free axes only"),
-        (lambda f: f(tile(4, 3, 2), 1, keepdims=True), ParameterError, "never axis 0"),
+        (
+            lambda f: f(tile(4, 3, 2), 1),
+            NkiWarning,
+            "the last free axes only",
+            "permute the axes in the index, which costs nothing: i0,",
+            lambda f: f(exchanged(tile(4, 3, 2)), 2),
+        ),
+        (
+            lambda f: f(tile(4, 2, 3, 2), [1, 3]),
+            NkiWarning,
+            "the last free axes only",
+            "permute the axes in the index, which costs nothing: i0,",
+            lambda f: f(exchanged(tile(4, 2, 3, 2)), [2, 3]),
+        ),
+        (
+            lambda f: f(tile(4, 3, 2), 1, keepdims=True),
+            ParameterError,
+            "never axis 0",
+            "permute the axes in the index, which costs nothing: i0,",
+            lambda f: f(exchanged(tile(4, 3, 2)), axis=[2], keepdims=True),
+        ),
     ),
     kept=lambda f: (f(tile(4, 3, 2), [1, 2]), f(tile(4, 3, 2), 2)),
 )
@@ -273,7 +352,18 @@ refused(
     broken=lambda f: f(tile(4, 3, 2), [0, 1]),
     error=ParameterError,
     match="never axis 0",
-    also=(*_NO_AXES, (lambda f: f(tile(4, 3, 2), 1), ParameterError, "never axis 0")),
+    fix="reduce axis 0 by a matmul with ones or by",
+    mended=lambda f: f(nl.transpose(tile(4, 3, 2)[:, :, 0]), 1),
+    also=(
+        *_NO_AXES,
+        (
+            lambda f: f(tile(4, 3, 2), 1),
+            ParameterError,
+            "never axis 0",
+            "permute the axes in the index, which costs nothing: i0,",
+            lambda f: f(exchanged(tile(4, 3, 2)), axis=[2]),
+        ),
+    ),
     kept=lambda f: (f(tile(4, 3, 2), [1, 2]), f(tile(4, 3, 2), 2)),
 )
 
@@ -312,6 +402,11 @@ refused(
     broken=lambda f: f(tile(4, 4), 1, keepdims=True),
     error=ParameterError,
     match="keepdims",
+    fix="index the result with None, or use nl.mean, which keeps",
+    mended=lambda f: (
+        f(tile(4, 4), 1)[:, None],
+        nl.mean(tile(4, 4), 1, keepdims=True),
+    ),
     kept=lambda f: f(tile(4, 4), 1),
 )
 
@@ -336,6 +431,8 @@ refused(
     broken=lambda f: f(tile(4, 4), 1.0, 1, 0),
     error=ParameterError,
     match="number of elements",
+    fix="pass the extent of the normalised axis",
+    mended=lambda f: f(tile(4, 4), 1.0, 1, 4),
     kept=lambda f: f(tile(4, 4), 1.0, 1, 4),
 )
 
@@ -356,6 +453,8 @@ refused(
     broken=lambda f: _looped(f, np.exp),
     error=ParameterError,
     match="operator exp",
+    fix="pass one of these, as an nki.language or NumPy function",
+    mended=lambda f: _looped(f, np.maximum),
     kept=lambda f: _looped(f, np.add),
 )
 
@@ -373,6 +472,8 @@ refused(
     broken=lambda f: _looped(f, np.add, lambda k: [k + 7]),
     error=ParameterError,
     match="loops around the call",
+    fix="pass the loop variable: for k in nl.affine_range(n): b =",
+    mended=lambda f: _looped(f, np.add, lambda k: [k]),
     kept=lambda f: _looped(f, np.add),
 )
 exempt("nl.loop_reduce", "for plain SBUF accumulation prefer +=", "advice about style only")
@@ -394,6 +495,8 @@ refused(
     broken=lambda f: _on_a_grid(f, np.exp),
     error=ParameterError,
     match="operator exp",
+    fix="pass one of these, as an nki.language or NumPy function",
+    mended=lambda f: _on_a_grid(f, np.add),
     kept=_on_a_grid,
     inside=False,
 )
@@ -403,6 +506,8 @@ refused(
     broken=lambda f: _on_a_grid(f, axes=(0, 1)),
     error=ParameterError,
     match="dimensions of the launch grid",
+    fix="launch with a grid, kernel[n, m](...), and pass 0, 1 or",
+    mended=lambda f: _on_a_grid(f, axes=0),
     kept=lambda f: _on_a_grid(f, axes=(0,)),
     inside=False,
 )
@@ -417,6 +522,8 @@ refused(
     broken=lambda f: _on_a_grid(f, asynchronous=True),
     error=ParameterError,
     match="no function that waits",
+    fix="drop asynchronous=",
+    mended=_on_a_grid,
     kept=lambda f: _on_a_grid(f, asynchronous=False),
     inside=False,
 )
@@ -430,11 +537,15 @@ refused(
     broken=lambda f: f(tile(4, 129), tile(4, 8), transpose_x=True),
     error=TileSizeError,
     match="at most 128 elements a partition",
+    fix="cut it in tiles, with a loop",
+    mended=lambda f: [f(part, tile(4, 8), transpose_x=True) for part in cut(tile(4, 129), 128)],
     also=(
         (
             lambda f: f(hbm(4, 8), tile(4, 8), transpose_x=True),
             MemorySpaceError,
             "HBM is reached by DMA",
+            "nl.load the tensor into SBUF first",
+            lambda f: f(nl.load(hbm(4, 8)), tile(4, 8), transpose_x=True),
         ),
     ),
     kept=lambda f: f(tile(4, 128), tile(4, 8), transpose_x=True),
@@ -445,11 +556,15 @@ refused(
     broken=lambda f: f(tile(4, 8), tile(4, 513), transpose_x=True),
     error=TileSizeError,
     match="at most 512 elements a partition",
+    fix="cut it in tiles, with a loop",
+    mended=lambda f: [f(tile(4, 8), part, transpose_x=True) for part in cut(tile(4, 513), 512)],
     also=(
         (
             lambda f: f(tile(4, 8), hbm(4, 8), transpose_x=True),
             MemorySpaceError,
             "HBM is reached by DMA",
+            "nl.load the tensor into SBUF first",
+            lambda f: f(tile(4, 8), nl.load(hbm(4, 8)), transpose_x=True),
         ),
     ),
     kept=lambda f: f(tile(4, 8), tile(4, 512), transpose_x=True),
@@ -460,6 +575,8 @@ refused(
     broken=lambda f: f(tile(4, 8), tile(7, 8)),
     error=ShapeError,
     match="contraction of 8 with 7",
+    fix="nl.transpose the operand whose contraction axis is the",
+    mended=lambda f: (f(tile(4, 8), nl.transpose(tile(7, 8))), f(tile(4, 8)[:, 0:7], tile(7, 8))),
     kept=lambda f: f(tile(4, 8), tile(8, 8)),
 )
 
@@ -503,6 +620,8 @@ refused(
     broken=lambda f: _product_in_placed(f, False),
     error=PlacementError,
     match="transposes on the Tensor Engine",
+    fix="place an identity matrix and multiply by it with",
+    mended=lambda f: _product_in_placed(f, True),
     kept=lambda f: _product_in_placed(f, True),
 )
 
@@ -524,6 +643,8 @@ refused(
     broken=lambda f: f(tile(4, 2, 2)),
     error=ShapeError,
     match="two axes",
+    fix="index the tile to two axes, or permute free axes in an",
+    mended=lambda f: f(tile(4, 2, 2)[:, :, 0]),
     kept=lambda f: f(tile(4, 2)),
 )
 refused(
@@ -532,6 +653,8 @@ refused(
     broken=lambda f: f(tile(4, 129)),
     error=TileSizeError,
     match="at most 128 by 128",
+    fix="cut the tile in blocks",
+    mended=lambda f: [f(part) for part in cut(tile(4, 129), 128)],
     kept=lambda f: f(tile(4, 128)),
 )
 
@@ -552,6 +675,8 @@ refused(
     broken=lambda f: f(tile(4, 4), nl.zeros((4, 1), nl.float32)),
     error=ShapeError,
     match="one element",
+    fix="use nisa.dropout for a rate a partition",
+    mended=lambda f: nisa.dropout(tile(4, 4), nl.zeros((4, 1), nl.float32)),
     kept=lambda f: (f(tile(4, 4), 0.5), f(tile(4, 4), nl.zeros((1, 1), nl.float32))),
 )
 holds(
@@ -582,5 +707,7 @@ refused(
     broken=lambda f: f(2**33),
     error=ParameterError,
     match="32-bit",
+    fix="pass an int from -2**31 to 2**32 - 1, or a (1, 1) tile of",
+    mended=lambda f: (f(2**31 - 1), f(nl.full((1, 1), 7, np.int32))),
     kept=lambda f: f(2**31),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import neuronxcc.nki.language as nl
 import neuronxcc.nki.typing as nt
 import numpy as np
 
+import nkisim
 from constraints.walk import exempt, hbm, holds, placed, refused, run, values
 from nkisim.errors import (
     MemorySpaceError,
@@ -29,6 +31,12 @@ X = values(4, 4)
 def double(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     nl.store(out, nl.load(x) * 2)
+    return out
+
+
+def added(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.add(nl.load(x), nl.load(x)))
     return out
 
 
@@ -59,6 +67,8 @@ refused(
     broken=lambda f: type("Bare", (f,), {})(double).dump_config(X),
     error=NotImplementedError,
     match="must define is_framework_tensor",
+    fix="",
+    mended="a method that is missing: the message names it",
     kept=lambda f: ArrayKernel(double).dump_config(X),
     inside=False,
 )
@@ -151,6 +161,8 @@ refused(
     broken=lambda f: runner(f)(_jax_array()),
     error=ParameterError,
     match="NumPy arrays",
+    fix="convert it with np.asarray(...), or call a kernel of",
+    mended=lambda f: (runner(f)(np.asarray(_jax_array())), nki.jit(double)(_jax_array())),
     kept=lambda f: runner(f)(X),
     inside=False,
 )
@@ -179,6 +191,8 @@ refused(
     broken=lambda f: runner(f, artifacts_dir=_folder("a", "old.neff"))(X),
     error=ParameterError,
     match="is not empty",
+    fix="name a folder of its own",
+    mended=lambda f: runner(f, artifacts_dir=_folder("a"))(X),
     kept=lambda f: runner(f, artifacts_dir=_folder("a"))(X),
     inside=False,
 )
@@ -188,6 +202,11 @@ refused(
     broken=lambda f: runner(f, save_trace_name="profile.ntff"),
     error=ParameterError,
     match=r"file\.neff",
+    fix="pass save_neff_name='file.neff', or drop save_trace_name",
+    mended=lambda f: (
+        runner(f, save_trace_name=_TRACE, save_neff_name="file.neff")(X),
+        runner(f)(X),
+    ),
     kept=lambda f: runner(f, save_trace_name="profile.ntff", save_neff_name="file.neff")(X),
     inside=False,
 )
@@ -222,6 +241,8 @@ refused(
     broken=lambda f: f(tiles)[nl.nc(2)](X),
     error=ParameterError,
     match="one NeuronCore",
+    fix="launch without nl.nc, or look at",
+    mended=lambda f: (f(tiles)[2](X), nkisim.profile(nki.jit(tiles)[nl.nc(2)], X)),
     kept=lambda f: f(tiles)[2](X),
     inside=False,
 )
@@ -231,6 +252,11 @@ refused(
     broken=lambda f: runner(f, save_trace_name="profile.ntff", save_neff_name="other.neff"),
     error=ParameterError,
     match=r"file\.neff",
+    fix="pass save_neff_name='file.neff', or drop save_trace_name",
+    mended=lambda f: (
+        runner(f, save_trace_name=_TRACE, save_neff_name="file.neff")(X),
+        runner(f, save_neff_name="other.neff")(X),
+    ),
     kept=lambda f: runner(f, save_trace_name=_TRACE)(X),
     inside=False,
 )
@@ -249,6 +275,8 @@ refused(
     broken=lambda f: _percentile(f, 95),
     error=ParameterError,
     match="95",
+    fix="ask for one of these",
+    mended=lambda f: _percentile(f, 90),
     kept=lambda f: [_percentile(f, p) for p in (0, 1, 10, 25, 50, 90, 99, 100)],
     inside=False,
 )
@@ -269,7 +297,17 @@ refused(
     broken=lambda f: f(working_directory="profiles")(double),
     error=ParameterError,
     match="absolute path",
-    also=((lambda f: f()(double), ParameterError, "required"),),
+    fix="pass e.g. working_directory=os.path.abspath('profiles')",
+    mended=lambda f: f(working_directory=os.path.abspath("profiles"))(double),
+    also=(
+        (
+            lambda f: f()(double),
+            ParameterError,
+            "required",
+            "pass e.g. working_directory=os.path.abspath('profiles')",
+            lambda f: f(working_directory=os.path.abspath("profiles"))(double),
+        ),
+    ),
     kept=lambda f: runner(f)(X),
     inside=False,
 )
@@ -291,6 +329,8 @@ refused(
     broken=lambda f: f(double, _jax_array()),
     error=ParameterError,
     match="NumPy arrays",
+    fix="convert it with np.asarray(...), or call a kernel of",
+    mended=lambda f: (f(double, np.asarray(_jax_array())), nki.jit(double)(_jax_array())),
     kept=lambda f: f(double, X),
     inside=False,
 )
@@ -338,6 +378,8 @@ refused(
     broken=lambda f: f(double, mode="cpu"),
     error=ValueError,
     match="cpu",
+    fix="",
+    mended="a ValueError, whose text lists the modes",
     kept=lambda f: [
         f(double, mode=m)(X)
         for m in ("auto", "jax", "torchxla", "baremetal", "benchmark", "simulation")
@@ -351,6 +393,8 @@ refused(
     broken=lambda f: f(double, platform_target="trn9"),
     error=ParameterError,
     match="trn9",
+    fix="pass one of these, or nothing",
+    mended=lambda f: (f(double, platform_target="trn2"), f(double)),
     kept=lambda f: (f(double, mode="trace"), f(double, platform_target="trn2")(X)),
     inside=False,
 )
@@ -370,6 +414,8 @@ refused(
     broken=lambda f: _returned(f, nl.load),
     error=OutputError,
     match="shared_hbm",
+    fix="make an output with nl.ndarray(...,",
+    mended=lambda f: _returned(f, double),
     kept=lambda f: _returned(f, double),
     inside=False,
 )
@@ -379,6 +425,8 @@ refused(
     broken=lambda f: _returned(f, lambda x: nl.add(x, x)),
     error=MemorySpaceError,
     match="HBM is reached by DMA",
+    fix="nl.load the tensor into SBUF first",
+    mended=lambda f: _returned(f, added),
     kept=lambda f: _returned(f, double),
     inside=False,
 )
@@ -393,12 +441,25 @@ holds("nki.jit", "launch grid is given by indexing: kernel[grid](args)", _launch
 
 # -- decorators of nki.compiler
 
+
+def in_order(_):
+    @ncc.enable_stack_allocator
+    @ncc.skip_middle_end_transformations
+    @nki.jit
+    def kernel(x):
+        return double(x)
+
+    kernel(X)
+
+
 refused(
     "ncc.enable_stack_allocator",
     "must be combined with skip_middle_end_transformations",
     broken=lambda f: f(nki.jit(double))(X),
     error=ParameterError,
     match="skip_middle_end_transformations",
+    fix="write @ncc.enable_stack_allocator,",
+    mended=in_order,
     kept=lambda f: f(ncc.skip_middle_end_transformations(nki.jit(double)))(X),
     inside=False,
 )
@@ -408,6 +469,8 @@ refused(
     broken=lambda f: ncc.skip_middle_end_transformations(f(nki.jit(double)))(X),
     error=ParameterError,
     match="outermost",
+    fix="write @ncc.enable_stack_allocator,",
+    mended=in_order,
     kept=lambda f: f(ncc.skip_middle_end_transformations(nki.jit(double)))(X),
     inside=False,
 )
@@ -446,6 +509,8 @@ refused(
     broken=lambda f: _filled(f(lambda idx, p, size: 0), 4, 4),
     error=PlacementError,
     match=r"returns \(start partition, byte\)",
+    fix="return a tuple of these",
+    mended=lambda f: _filled(f(lambda idx, p, size: (0, 0)), 4, 4),
     kept=lambda f: _filled(f(lambda idx, p, size: (0, idx[0] * size)), *block(3, 4, 4)),
 )
 refused(
@@ -454,16 +519,22 @@ refused(
     broken=lambda f: _filled(f(lambda idx, p, size: (32, 0)), 64, 4),
     error=PlacementError,
     match=r"one of \(0, 64\)",
+    fix="start at one of these partitions",
+    mended=lambda f: _filled(f(lambda idx, p, size: (64, 0)), 64, 4),
     also=(
         (
             lambda f: _filled(f(lambda idx, p, size: (32, 0)), 65, 4),
             PlacementError,
             "one of \\(0,\\)",
+            "start at one of these partitions",
+            lambda f: _filled(f(lambda idx, p, size: (0, 0)), 65, 4),
         ),
         (
             lambda f: _filled(f(lambda idx, p, size: (16, 0)), 4, 4),
             PlacementError,
             "one of \\(0, 32, 64, 96\\)",
+            "start at one of these partitions",
+            lambda f: _filled(f(lambda idx, p, size: (96, 0)), 4, 4),
         ),
     ),
     kept=lambda f: _filled(f(lambda idx, p, size: (64, 0)), 64, 4),
@@ -474,6 +545,8 @@ refused(
     broken=lambda f: _filled(f(lambda idx, p, size: (0, 176 * 1024)), 4, 4),
     error=PlacementError,
     match="bytes 0..180223",
+    fix="use fewer physical tiles (num_free_tiles), or a lower",
+    mended=lambda f: _filled(f(lambda idx, p, size: (0, 175 * 1024)), 4, 4),
     kept=lambda f: _filled(f(lambda idx, p, size: (0, 176 * 1024 - 16)), 4, 4),
 )
 exempt(
@@ -494,6 +567,8 @@ refused(
     broken=lambda f: _mixed(f(lambda idx, p, size: (0, 0)), by_hand=False),
     error=PlacementError,
     match="all of its on-chip tensors directly, or none",
+    fix="declare the tile with an allocation of nki.compiler and",
+    mended=lambda f: _mixed(f(lambda idx, p, size: (0, 0)), by_hand=True),
     kept=lambda f: _mixed(f(lambda idx, p, size: (0, 0))),
 )
 refused(
@@ -502,6 +577,8 @@ refused(
     broken=lambda f: _mixed(f(base_addr=0), by_hand=False),
     error=PlacementError,
     match="all of its on-chip tensors directly, or none",
+    fix="declare the tile with an allocation of nki.compiler and",
+    mended=lambda f: _mixed(f(base_addr=0), by_hand=True),
     kept=lambda f: _mixed(f(base_addr=0)),
 )
 refused(
@@ -510,6 +587,8 @@ refused(
     broken=lambda f: _mixed(f(lambda idx, p, size: (0, 0, 0)), by_hand=False),
     error=PlacementError,
     match="all of its on-chip tensors directly, or none",
+    fix="declare the tile with an allocation of nki.compiler and",
+    mended=lambda f: _mixed(f(lambda idx, p, size: (0, 0, 0)), by_hand=True),
     kept=lambda f: _mixed(f(lambda idx, p, size: (0, 0, 0))),
 )
 
@@ -528,17 +607,27 @@ def _auto(memory):
         made[...] = nl.zeros((4, 4), nl.float32)
         return nl.copy(made)
 
-    return broken, kept
+    def mended(f):
+        x = placed(4, 4)
+        memory_of = ncc.sbuf if memory == "sbuf" else ncc.psum
+        place = {"base_addr": 4096} if memory == "sbuf" else {"base_bank": 0}
+        made = nl.ndarray((4, 4), nl.float32, buffer=memory_of.mod_alloc(**place))
+        made[...] = nisa.tensor_copy(x)
+        return made if memory == "sbuf" else x
+
+    return broken, mended, kept
 
 
 for memory in ("sbuf", "psum"):
-    broken, kept = _auto(memory)
+    broken, mended, kept = _auto(memory)
     refused(
         f"ncc.{memory}.auto_alloc",
         "all on-chip tensors of a kernel are auto, or all are direct",
         broken=broken,
         error=PlacementError,
         match="all of its on-chip tensors directly, or none",
+        fix="declare the tile with an allocation of nki.compiler and",
+        mended=mended,
         kept=kept,
     )
 
@@ -580,6 +669,8 @@ refused(
     broken=lambda f: f(base_addr=0, base_partition=32),
     error=ParameterError,
     match="base_partition must be 0",
+    fix="leave it out",
+    mended=lambda f: f(base_addr=0),
     kept=lambda f: f(base_addr=0, base_partition=0),
     inside=False,
 )
@@ -589,6 +680,8 @@ refused(
     broken=lambda f: _filled(f(base_addr=0, num_free_tiles=(2, 2)), *block(3, 4, 4)),
     error=ParameterError,
     match="one entry for each block axis",
+    fix="count the axes before the partition axis",
+    mended=lambda f: _filled(f(base_addr=0, num_free_tiles=(3,)), *block(3, 4, 4)),
     kept=lambda f: _filled(f(base_addr=0, num_free_tiles=(3,)), *block(3, 4, 4)),
 )
 refused(
@@ -597,6 +690,8 @@ refused(
     broken=lambda f: _filled(f(lambda idx, p, size: (0, 0)), 4, 4),
     error=PlacementError,
     match=r"returns \(bank, start partition, byte address\)",
+    fix="return a tuple of these",
+    mended=lambda f: _filled(f(lambda idx, p, size: (0, 0, 0)), 4, 4),
     kept=lambda f: _filled(f(lambda idx, p, size: (idx[0], 0, 0)), *block(3, 4, 4)),
 )
 refused(
@@ -605,6 +700,8 @@ refused(
     broken=lambda f: _filled(f(lambda idx, p, size: (0, 0, 0)), 4, 513),
     error=TileSizeError,
     match="a PSUM bank",
+    fix="cut the free axes in smaller tiles, or use a narrower",
+    mended=lambda f: [_filled(f(lambda idx, p, size: (0, 0, 0)), 4, n) for n in (512, 1)],
     kept=lambda f: _filled(f(lambda idx, p, size: (0, 0, 0)), 4, 512),
 )
 refused(
@@ -613,16 +710,22 @@ refused(
     broken=lambda f: _filled(f(lambda idx, p, size: (0, 32, 0)), 4, 4),
     error=PlacementError,
     match="partition 0 and byte 0",
+    fix="return (bank, 0, 0) with a bank of 0..7; to rotate over",
+    mended=lambda f: _filled(f(lambda idx, p, size: (0, 0, 0)), 4, 4),
     also=(
         (
             lambda f: _filled(f(lambda idx, p, size: (0, 0, 64)), 4, 4),
             PlacementError,
             "partition 0 and byte 0",
+            "return (bank, 0, 0) with a bank of 0..7; to rotate over",
+            lambda f: _filled(f(lambda idx, p, size: (1, 0, 0)), 4, 4),
         ),
         (
             lambda f: _filled(f(lambda idx, p, size: (8, 0, 0)), 4, 4),
             PlacementError,
             "one of 8 banks",
+            "return (bank, 0, 0) with a bank of 0..7; to rotate over",
+            lambda f: _filled(f(lambda idx, p, size: (7, 0, 0)), 4, 4),
         ),
     ),
     kept=lambda f: _filled(f(lambda idx, p, size: (7, 0, 0)), 4, 4),
@@ -634,6 +737,8 @@ for option in ("base_addr", "base_partition"):
         broken=lambda f, option=option: f(base_bank=0, **{option: 32}),
         error=ParameterError,
         match=f"{option} must be 0",
+        fix="leave it out",
+        mended=lambda f: f(base_bank=0),
         kept=lambda f, option=option: f(base_bank=0, **{option: 0}),
         inside=False,
     )
@@ -653,6 +758,8 @@ refused(
     broken=lambda f: f(base_bank=0, num_free_tiles=(2,)),
     error=ParameterError,
     match="one tile at a time",
+    fix="leave num_free_tiles out and rotate over banks with",
+    mended=lambda f: f(base_bank=0, num_bank_tiles=(2,)),
     kept=lambda f: f(base_bank=0, num_free_tiles=(1,), num_par_tiles=()),
     inside=False,
 )
@@ -682,6 +789,8 @@ refused(
     broken=lambda f: wrongly_annotated(X),
     error=ShapeError,
     match="err_annotation_shape_mismatch",
+    fix="correct the annotation, or the shape",
+    mended=lambda f: rightly_annotated(X),
     kept=lambda f: rightly_annotated(X),
     inside=False,
 )
@@ -708,6 +817,8 @@ refused(
     broken=lambda f: _updated(f, mutable=False),
     error=ParameterError,
     match="err_cannot_update_immutable_parameter",
+    fix="write to an nl.shared_hbm tensor, or annotate the",
+    mended=lambda f: (_updated(f, mutable=True), nki.jit(double)(values(4, 4))),
     kept=lambda f: _updated(f, mutable=True),
     inside=False,
 )
@@ -717,6 +828,8 @@ refused(
     broken=lambda f: _updated(f, mutable=True, returned=False),
     error=ParameterError,
     match="err_mutable_parameter_not_returned",
+    fix="add x to the return statement",
+    mended=lambda f: _updated(f, mutable=True, returned=True),
     kept=lambda f: _updated(f, mutable=True),
     inside=False,
 )

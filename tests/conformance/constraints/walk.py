@@ -3,7 +3,8 @@
 `CASES` has one case for each (name, constraint) of the table in
 `nkisim.frontends.neuronxcc.coverage`. The modules beside this one fill it. A case is one of three:
 
-* `refused`: code that breaks the rule, the error it gets, and a neighbour that keeps the rule;
+* `refused`: code that breaks the rule, the error it gets, the code mended as the error's fix line
+  says, and a neighbour that keeps the rule;
 * `holds`: the text is a default or a promise that no kernel can break; code that checks it;
 * `exempt`: neither is possible, with the reason. Hints about speed are of this kind.
 """
@@ -21,14 +22,17 @@ import neuronxcc.nki.language as nl
 import numpy as np
 
 Action = Callable[..., Any]
+Break = tuple[Action, type[Exception], str, str, Action | str]
 
 
 @dataclass(frozen=True)
 class Refused:
-    """Each of `breaks` is (code, the error it raises, what the message matches); `kept` raises
-    nothing. They are given the API function, and are run as the body of a kernel if `inside`."""
+    """Each of `breaks` is (code, the error it raises, what the message matches, what its fix line
+    holds, the code mended as that line says); `kept` raises nothing. Code is given the API
+    function, and is run as the body of a kernel if `inside`. Where a message has no fix line, the
+    reason stands in the place of the mended code."""
 
-    breaks: tuple[tuple[Action, type[Exception], str], ...]
+    breaks: tuple[Break, ...]
     kept: Action
     inside: bool
     target: str | None
@@ -67,14 +71,16 @@ def refused(
     broken: Action,
     error: type[Exception],
     match: str,
+    fix: str,
+    mended: Action | str,
     kept: Action,
-    also: tuple[tuple[Action, type[Exception], str], ...] = (),
+    also: tuple[Break, ...] = (),
     inside: bool = True,
     target: str | None = None,
 ) -> None:
     """Enter a rule. `also`: more ways to break it, for a text with several parts. `inside=False`:
     the actions are not kernel bodies. `target`: the platform."""
-    breaks = ((broken, error, match), *also)
+    breaks = ((broken, error, match, fix, mended), *also)
     _enter(names, constraint, Refused(breaks, kept, inside, target))
 
 
@@ -155,6 +161,18 @@ def placed(*shape: int, address: int = 0, dtype: Any = nl.float32) -> nki.tensor
     made = nl.ndarray(shape, dtype=dtype, buffer=ncc.sbuf.mod_alloc(base_addr=address))
     made[...] = nl.load(hbm(*shape, dtype=dtype))
     return made
+
+
+def cut(x: nki.tensor, n: int) -> tuple[nki.tensor, nki.tensor]:
+    """The first `n` columns, and the others."""
+    return x[:, 0:n], x[:, n : x.shape[1]]
+
+
+def exchanged(x: nki.tensor) -> nki.tensor:
+    """The first two free axes exchanged, by an index."""
+    shape = [x.shape[d] for d in (0, 2, 1, *range(3, x.ndim))]
+    i, k, j, *rest = nl.mgrid[tuple(slice(0, n) for n in shape)]
+    return x[(i, j, k, *rest)]
 
 
 def opcodes(body: Action, *args: Any) -> list[str]:

@@ -198,7 +198,7 @@ def _require_dynamic(what: str, x: object) -> None:
         raise MemorySpaceError(
             f"{what} is {x.describe()}",
             rule="the engines reach SBUF and PSUM only",
-            fix="gather from HBM with nl.load or nisa.dma_copy",
+            fix="use nisa.dma_copy, which moves data between HBM and SBUF at such an offset, too",
             code="err_unsupported_memory",
         )
     if any(t.size > 1 and t.shape[0] > 1 for t in x.tiles):
@@ -206,7 +206,12 @@ def _require_dynamic(what: str, x: object) -> None:
             f"{what} is {x.describe()}, with an offset of its own in each partition",
             rule="the offset is one number (or one for each free coordinate), the same for all "
             "partitions; one call an offset",
-            fix="use nl.gather_flattened or nisa.local_gather for offsets that differ by partition",
+            fix="for offsets that differ by partition, "
+            + (
+                "gather with nl.gather_flattened or nisa.local_gather"
+                if what.endswith("src")
+                else "choose with nl.where, by nisa.iota of the columns compared with the offsets"
+            ),
         )
 
 
@@ -281,7 +286,7 @@ def local_gather(
         raise ShapeError(
             f"nisa.local_gather of {data.describe()} with {index.describe()}",
             rule="both have the same number of partitions, a multiple of 16",
-            fix="replicate the indices for each group of 16 partitions",
+            fix="give both 16, 32, ... 128 partitions: the 16 of a group share their indices",
         )
     if index.dtype != np.uint16:
         raise DTypeError(
@@ -302,7 +307,8 @@ def local_gather(
         raise ParameterError(
             f"nisa.local_gather num_valid_indices={count} of {most} indices a core",
             rule="a GpSimd core gathers at most 4096 indices, and at most those it is given",
-            fix="split the gather",
+            fix="leave num_valid_indices out, or pass at most "
+            f"{min(most, 4096)}; gather more in several calls",
         )
     grouped = (rows, width, _CORE_PARTITIONS, num_elem_per_idx)
     shape = grouped if count == most else (rows, count, num_elem_per_idx)

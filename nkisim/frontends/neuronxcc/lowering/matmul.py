@@ -156,7 +156,8 @@ def _check_contraction(what: str, of_a: int, of_b: int, a: Tensor, b: Tensor) ->
         raise ShapeError(
             f"{what} of {a.describe()} and {b.describe()}: contraction of {of_a} with {of_b}",
             rule="both operands have the contraction axis on partitions, with one size",
-            fix="transpose the operand whose contraction axis is free (nisa.nc_transpose)",
+            fix="nl.transpose the operand whose contraction axis is the other one, or slice both "
+            f"to {min(of_a, of_b)} along it",
         )
 
 

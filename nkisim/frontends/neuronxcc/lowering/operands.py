@@ -127,8 +127,11 @@ def fit(value: Tensor, target: Tensor, what: str) -> Tensor:
         ) from None
 
 
-def require_tile(what: str, x: object) -> Tensor:
-    """`x` as an on-chip tile with a partition and a free axis.
+_LOAD = "nl.load the tensor into SBUF first"
+
+
+def require_tile(what: str, x: object, fix: str = _LOAD) -> Tensor:
+    """`x` as an on-chip tile with a partition and a free axis; `fix` is for what is in HBM.
 
     Raises:
         ParameterError: `x` is not a tensor.
@@ -139,7 +142,7 @@ def require_tile(what: str, x: object) -> Tensor:
         raise MemorySpaceError(
             f"{what} is given {x.describe()}",
             rule="compute engines reach SBUF and PSUM only; HBM is reached by DMA",
-            fix="nl.load the tensor into SBUF first",
+            fix=fix,
             code="err_unsupported_memory",
         )
     return as_tile(x)
@@ -182,12 +185,13 @@ def lane_view(vector: Tensor, domain: Tensor) -> Tensor:
 
 def lane_result(what: str, x: object, domain: Tensor) -> Tensor:
     """A (partitions, 1) tile that an instruction writes one element a partition into."""
-    vector = once(require_tile(what, x))
+    declare = f"declare nl.ndarray(({domain.shape[0]}, 1), dtype=nl.float32)"
+    vector = once(require_tile(what, x, fix=f"{declare}, and nl.store it afterwards"))
     if vector.shape[0] != domain.shape[0] or vector.size != domain.shape[0]:
         raise ShapeError(
             f"{what} is {vector.describe()}, for data of shape {domain.shape}",
             rule=f"it is a tile of shape ({domain.shape[0]}, 1): one element a partition",
-            fix=f"declare nl.ndarray(({domain.shape[0]}, 1), dtype=nl.float32)",
+            fix=declare,
         )
     return lane_view(vector, domain)
 
@@ -212,7 +216,8 @@ def same_shape(what: str, a: Tensor, b: Tensor) -> None:
         raise ShapeError(
             f"{what} of {a.describe()} and {b.describe()}",
             rule="the tiles have the same partitions and the same elements a partition",
-            fix="index both with the same axes; for one element a partition use nisa.tensor_scalar",
+            fix="slice both alike, or spread one, t.broadcast_to(shape), over the partitions or the "
+            "elements of the other; nisa.tensor_scalar takes one element a partition as it is",
             code="err_num_partition_mismatch" if a.shape[0] != b.shape[0] else None,
         )
 

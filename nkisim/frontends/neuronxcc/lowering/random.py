@@ -52,7 +52,7 @@ def random_seed(seed: int | Tensor, *, mask: Mask | None = None, **kwargs: Any) 
         raise ParameterError(
             f"nl.random_seed({seed!r})",
             rule="the seed is one 32-bit integer",
-            fix="pass an int, or a (1, 1) tile of int32",
+            fix="pass an int from -2**31 to 2**32 - 1, or a (1, 1) tile of int32",
         )
     state = current().hidden("random state", (1, 2), np.dtype(np.int32))
     if not restriction(mask, (1, 1)).empty:

@@ -42,8 +42,10 @@ def free_axes(what: str, axis: object, x: Tensor) -> tuple[int, ...]:
         if axes is None
         else _permuting(x, axes)
         if axes and _all_free(axes, x)
-        else "permute the axes in the index (an access pattern costs nothing), or reduce axis 0 "
-        "with nisa.tensor_partition_reduce or a matmul with ones",
+        else "reduce axis 0 by a matmul with ones or by nisa.tensor_partition_reduce, or "
+        "nl.transpose the tile first"
+        if 0 in axes
+        else f"count the axes of the tile, 0 to {x.ndim - 1}, each once: axis={x.ndim - 1}",
     )
 
 

@@ -121,7 +121,8 @@ def affine_select(
         raise ParameterError(
             f"{what}: on_false_value is {on_false_value.describe()}",
             rule="the value where the predicate is false is a number",
-            fix="use nl.where for a tile",
+            fix="choose between tiles by a tile: for i > j, "
+            "nl.where(nisa.iota(i - j, nl.int32) > 0, x, y)",
         )
     return _select(what, on_true_tile, on_false_value, *pred.terms, mask=mask, dtype=dtype)
 
