@@ -229,7 +229,7 @@ class Checker:
                     f"{missing:,} of {size:,} elements of the output {tensor.describe()} are never "
                     "written and hold garbage on hardware",
                     rule="an output should be written everywhere",
-                    fix="check the launch grid and the masks of the stores",
+                    fix=self.trace.rules.words.everywhere,
                     location=place,
                 )
             )

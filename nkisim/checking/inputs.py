@@ -36,14 +36,14 @@ def check_inputs(trace: Trace) -> Iterator[ParameterError]:
     for number, of in reads.items():
         if number in trace.written_arguments:
             continue
-        error = _unread(of)
+        error = _unread(of, trace.rules.words.tail)
         if error is not None:
             yield error
 
 
-def _unread(reads: list[_Read]) -> ParameterError | None:
+def _unread(reads: list[_Read], tail: str) -> ParameterError | None:
     """The error for an argument, given all reads of it; None when all of it is read, or when that
-    is hard to tell."""
+    is hard to tell. `tail` is how to read all of an axis."""
     instr, first = reads[-1]
     buffer = first.buffer
     plain = all([i.where_of(t) is None and t.dtype is buffer.dtype for i, t in reads])
@@ -65,7 +65,6 @@ def _unread(reads: list[_Read]) -> ParameterError | None:
         f"are never read, in [{part}]",
         rule="what a kernel does not read cannot be in its result; n // 64 loops leave out the "
         "last elements of an n that 64 does not divide",
-        fix="loop once more, (n + 63) // 64 times, with a mask of the index < n; or pass the part "
-        "that is meant",
+        fix=tail,
         location=instr.location,
     )

@@ -153,6 +153,7 @@ class MemoryState:
         where = list(tensor.coordinates(index))
         made = tensor.buffer.location
         count = int(missing.sum())
+        words = self.trace.rules.words
         self.checker.report(
             "uninitialized",
             UninitializedReadError(
@@ -161,12 +162,8 @@ class MemoryState:
                 + (f"; the tensor was made at {made}" if made else ""),
                 rule="fresh memory holds whatever was there before; only written elements may "
                 "be read or stored",
-                fix="write the elements first, or give "
-                + (
-                    "each operand the mask that its own write had: a[mask_a], b[mask_b]"
-                    if instr.opcode == "nc_matmul"
-                    else "this operation the mask that the write had"
-                ),
+                fix="write the elements first, or "
+                + (words.of_each if instr.opcode == "nc_matmul" else words.written_only),
             ),
             mild=self.checker.as_sdk and not _all_of(missing, instr.where_of(tensor)),
         )

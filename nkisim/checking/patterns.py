@@ -55,8 +55,8 @@ def check_bounds(
         return OutOfBoundsError(
             f"{instr.label}: axis {axis} of {tensor.describe()} is reached at {reached}, "
             f"but its size is {size}",
-            rule=f"coordinates lie in 0..{size - 1} on this axis, wherever the mask is true",
-            fix=f"mask the edge, e.g. mask=(index < {size}), or launch fewer tiles"
+            rule=f"coordinates lie in 0..{size - 1} on this axis{trace.rules.words.within}",
+            fix=trace.rules.words.edge.format(size=size)
             if high >= size
             else "start the index at 0 or above",
             code="err_tensor_access_out_of_bound",
@@ -93,13 +93,13 @@ def check_memory(
             return MemorySpaceError(
                 f"{instr.label} on the GpSimd Engine is given {tensor.describe()}",
                 rule="the GpSimd Engine cannot access PSUM",
-                fix="copy the tile into SBUF first, with nl.copy",
+                fix=trace.rules.words.to_sbuf,
             )
         if not space.on_chip:
             return MemorySpaceError(
                 f"{instr.label} on the {instr.engine.value} Engine is given {tensor.describe()}",
                 rule="compute engines reach SBUF and PSUM only; HBM is reached by DMA",
-                fix="nl.load the tensor into SBUF before computing, and nl.store the result",
+                fix=trace.rules.words.by_dma,
                 code="err_unsupported_memory",
             )
     return None

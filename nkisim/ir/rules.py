@@ -32,6 +32,34 @@ class Declared(Protocol):
 
 
 @dataclass(frozen=True)
+class Words:
+    """What messages say of the ways of a dialect. The defaults are those of one without masks.
+
+    Attributes:
+        within: where coordinates have to lie in their tensor, after the range.
+        edge: how to stay below `{size}` on an axis.
+        tail: how to read the last elements of an axis, too.
+        everywhere: what to look at when parts of an output stay unwritten.
+        written_only: how to read only what was written.
+        of_each: the same, for the operands of a matmul.
+        to_sbuf: how a tile gets into SBUF.
+        by_dma: how data gets from HBM and back.
+    """
+
+    within: str = ""
+    edge: str = "cut the last tile, e.g. n = min(128, {size} - start), or loop over fewer tiles"
+    tail: str = (
+        "loop (n + 63) // 64 times, the last time over what is left, min(64, n - start); look at "
+        "the launch grid, too; or pass the part that is meant"
+    )
+    everywhere: str = "check the launch grid and the slices that are written"
+    written_only: str = "slice what was written"
+    of_each: str = "slice what was written of each operand"
+    to_sbuf: str = "copy the tile into SBUF first, with nisa.tensor_copy"
+    by_dma: str = "move the data with nisa.dma_copy: into SBUF before computing, and back"
+
+
+@dataclass(frozen=True)
 class Rules:
     """The rules of a dialect. Those left at their defaults do not exist in it. A trace, in their
     arguments, is a nkisim.ir.trace.Trace.
@@ -54,6 +82,7 @@ class Rules:
         declared: `f(trace)` for `Declared`.
         watch_loop: `f(frame, loop)` for `LoopWatch`; the frame is that of the function that loops.
         explain: `f(error)`, what to say of an attribute that does not exist; None for nothing.
+        words: what messages say of its ways.
     """
 
     dialect: str = ""
@@ -72,3 +101,4 @@ class Rules:
     declared: Callable[[Any], Declared] | None = None
     watch_loop: Callable[[FrameType, Loop], LoopWatch] | None = None
     explain: Callable[[AttributeError], KernelError | None] | None = None
+    words: Words = field(default_factory=Words)

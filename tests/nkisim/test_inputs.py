@@ -47,6 +47,24 @@ def test_a_dropped_tail_is_told_and_its_fix_reads_it():
     np.testing.assert_allclose(result[0], x.sum(0), rtol=1e-4, atol=1e-4)
 
 
+def test_a_launch_that_is_too_small_is_told_and_the_fix_launches_once_more():
+    x = np.random.default_rng(0).standard_normal((100, 32)).astype(np.float32)
+
+    def doubled(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        i, j = nl.program_id(0) * 64 + nl.arange(64)[:, None], nl.arange(32)[None, :]
+        tile = nl.load(x[i, j], mask=i < x.shape[0])
+        nl.store(out[i, j], 2 * tile, mask=i < x.shape[0])
+        return out
+
+    kernel = Kernel(doubled)
+    with pytest.warns(NkiWarning, match="or launch, once more, .n . 63. // 64 times"):
+        kernel[100 // 64](x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(kernel[(100 + 63) // 64](x), 2 * x)
+
+
 @given(
     shape=st.tuples(st.integers(1, 12), st.integers(1, 12)),
     parts=st.lists(st.tuples(*[st.integers(0, 11)] * 4), min_size=1, max_size=5),

@@ -285,7 +285,7 @@ refused(
     broken=lambda f: f(tile(4, 6), tile(1, 6), ADD),
     error=ShapeError,
     match="same partitions",
-    fix="slice both alike, or spread one, t.broadcast_to(shape),",
+    fix="slice both alike, or spread one over the partitions or the",
     mended=lambda f: (
         f(tile(4, 6), tile(1, 6).broadcast_to((4, 6)), ADD),
         f(tile(4, 6)[0:1], tile(1, 6), ADD),
@@ -295,7 +295,7 @@ refused(
             lambda f: f(tile(4, 6), tile(4, 5), ADD),
             ShapeError,
             "same elements a partition",
-            "slice both alike, or spread one, t.broadcast_to(shape),",
+            "slice both alike, or spread one over the partitions or the",
             lambda f: f(tile(4, 6)[:, 0:5], tile(4, 5), ADD),
         ),
     ),
@@ -497,7 +497,7 @@ refused(
     broken=lambda f: _stt(f, other=tile(4, 1)),
     error=ShapeError,
     match="same elements a partition",
-    fix="slice both alike, or spread one, t.broadcast_to(shape),",
+    fix="slice both alike, or spread one over the partitions or the",
     mended=lambda f: nisa.tensor_scalar(tile(4, 6), MULTIPLY, 1.0, op1=ADD, operand1=tile(4, 1)),
     kept=_stt,
 )

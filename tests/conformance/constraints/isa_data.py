@@ -180,7 +180,7 @@ refused(
     broken=lambda f: _predicated(f, src=tile(4, 1)),
     error=ShapeError,
     match="same elements a partition",
-    fix="slice both alike, or spread one, t.broadcast_to(shape),",
+    fix="slice both alike, or spread one over the partitions or the",
     mended=lambda f: _predicated(f, src=tile(4, 1).broadcast_to((4, 6))),
     kept=_predicated,
 )
@@ -424,7 +424,7 @@ refused(
     broken=lambda f: _reduced(f, on_true=tile(4, 5)),
     error=ShapeError,
     match="same elements a partition",
-    fix="slice both alike, or spread one, t.broadcast_to(shape),",
+    fix="slice both alike, or spread one over the partitions or the",
     mended=lambda f: _reduced(
         f, nl.ndarray((4, 5), nl.float32), tile(4, 6, dtype=BYTES)[:, 0:5], tile(4, 5)
     ),

@@ -113,7 +113,7 @@ refused(
     broken=lambda f: _scan(f, b=tile(4, 5)),
     error=ShapeError,
     match="same elements a partition",
-    fix="slice both alike, or spread one, t.broadcast_to(shape),",
+    fix="slice both alike, or spread one over the partitions or the",
     mended=lambda f: _scan(f, tile(4, 6)[:, 0:5], tile(4, 5)),
     kept=_scan,
 )

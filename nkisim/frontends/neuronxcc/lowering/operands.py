@@ -216,8 +216,8 @@ def same_shape(what: str, a: Tensor, b: Tensor) -> None:
         raise ShapeError(
             f"{what} of {a.describe()} and {b.describe()}",
             rule="the tiles have the same partitions and the same elements a partition",
-            fix="slice both alike, or spread one, t.broadcast_to(shape), over the partitions or the "
-            "elements of the other; nisa.tensor_scalar takes one element a partition as it is",
+            fix="slice both alike, or spread one over the partitions or the elements of the other, "
+            "t.broadcast_to(shape); nisa.tensor_scalar takes one element a partition as it is",
             code="err_num_partition_mismatch" if a.shape[0] != b.shape[0] else None,
         )
 

@@ -28,7 +28,8 @@ def _axes_at_most(what: str, x: Tensor, most: int) -> None:
         raise ShapeError(
             f"{what} is {x.describe()} with {x.ndim} axes",
             rule=f"it has at most {most} axes",
-            fix="reshape it to fewer axes, t.reshape((partitions, elements)), or index axes of size 1",
+            fix="reshape it to fewer axes, t.reshape((partitions, elements)), or index axes of "
+            "size 1",
         )
 
 
