@@ -48,6 +48,7 @@ NEEDS = {
         "notebooks/training",
     ),
     SIMULATOR: (
+        "notebooks/attention_fast",
         "notebooks/giou_cpp",
         "notebooks/giou_optimisation",
         "notebooks/matmul_fast",

@@ -77,46 +77,25 @@ def nki_attention_kernel(q, k, v, scale, causal):
     o = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     lse = nl.ndarray((heads, n_queries, 1), dtype=nl.float32, buffer=nl.shared_hbm)
     keep = 2 * n_keys * k.itemsize <= KEPT_BYTES
-    blocks, work = _cut(n_keys, BLOCK), _tasks(n_queries, n_keys, causal)
+    blocks = _cut(n_keys, BLOCK)
 
     for h in nl.affine_range(heads):
         if keep:
             kept = [_keys_and_values(k, v, h, *block) for block in blocks]
-        state, scored = None, None
-        # Scores of a block are computed before the block before it is weighed: then the Tensor
-        # Engine has something to do while the weights are made.
-        for now, following in zip([None, *work], [*work, None], strict=True):
-            ahead = None
-            if following is not None:
-                first, rows, number, size = following
-                start = blocks[number][0]
-                keys = kept[number] if keep else _keys_and_values(k, v, h, *blocks[number])
-                if number == 0:
-                    q_t = nl.load_transpose2d(q[h, nl.ds(first, rows), :])
+        for first, rows in _cut(n_queries, TILE):
+            at = nl.ds(first, rows)
+            q_t = nl.load_transpose2d(q[h, at, :])
+            state = None
+            for number, (start, size) in enumerate(blocks):
                 shift = first - start if causal else None
-                ahead = (*_scores(q_t, keys[0], size, scale, shift), keys[1])
-            if now is not None:
-                state = _weigh(state, *scored)
-                first, rows = now[:2]
-                if following is None or following[2] == 0:  # these were the last keys
-                    _store(o[h, nl.ds(first, rows), :], lse[h, nl.ds(first, rows), :], state)
-                    state = None
-            scored = ahead
+                if causal:
+                    size = min(size, first + rows - start)
+                if size <= 0:  # no query sees these keys
+                    break
+                keys, values = kept[number] if keep else _keys_and_values(k, v, h, *blocks[number])
+                state = _weigh(state, *_scores(q_t, keys, size, scale, shift), values)
+            _store(o[h, at, :], lse[h, at, :], state)
     return o, lse
-
-
-def _tasks(n_queries: int, n_keys: int, causal: bool) -> list[tuple[int, int, int, int]]:
-    """Tiles of queries with the blocks of keys that they see.
-
-    Returns:
-        Of each: first query, number of queries, number of the block, keys of it that are seen.
-    """
-    return [
-        (first, rows, number, min(size, first + rows - start) if causal else size)
-        for first, rows in _cut(n_queries, TILE)
-        for number, (start, size) in enumerate(_cut(n_keys, BLOCK))
-        if not causal or start < first + rows
-    ]
 
 
 def _store(o, lse, state):
