@@ -67,8 +67,10 @@ def _offsets(path: str, *names: str) -> list[int]:
 
 
 def _loaded_at(path: str) -> int:
+    # By its name: of a file with several links, the folder may be that of another link.
+    name = path.rpartition("/")[2]
     with open("/proc/self/maps") as maps:  # the first mapping of a file begins at its start
-        return int(next(line for line in maps if line.rstrip().endswith(path)).split("-")[0], 16)
+        return int(next(line for line in maps if line.rstrip().endswith(name)).split("-")[0], 16)
 
 
 class _String(ctypes.Structure):
