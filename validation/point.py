@@ -26,7 +26,7 @@ class Point:
         source: key in `SOURCES` of the list that it is in.
         how: what was measured: "latency" (with launch overhead), "body" (without), or "slope"
             (microseconds for each repetition).
-        kernel: `module.function` of this package.
+        kernel: `module.function` of this package, or of `kernels` with its full name.
         args: its arguments; of a slope all but the last one, the number of repetitions.
         trust: "high" or "medium".
         family: points of one plot colour.
@@ -53,8 +53,10 @@ class Point:
     @property
     def function(self) -> Kernel:
         """The kernel itself."""
-        module, function = self.kernel.split(".")
-        return getattr(import_module(f"validation.{module}"), function)
+        module, _, function = self.kernel.rpartition(".")
+        if not module.startswith("kernels."):
+            module = f"validation.{module}"
+        return getattr(import_module(module), function)
 
     @property
     def machine(self) -> Machine:

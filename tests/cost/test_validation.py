@@ -15,6 +15,7 @@ from validation import (
     mamba_steps,
     matmul,
     nkibench,
+    points_book,
     vector_add,
 )
 from validation.__main__ import errors, evaluate
@@ -108,6 +109,13 @@ def test_every_point_names_a_source_and_a_kernel():
         assert p.source in SOURCES
         assert p.trust in ("high", "medium")
         assert p.published_us > 0
+
+
+def test_kernels_of_the_book_are_near_what_others_published():
+    for point, modelled in evaluate(points_book.BOOK):
+        assert point.source in points_book.SOURCES
+        assert point.function.__module__.startswith("kernels.")
+        assert abs(modelled / point.published_us - 1) < 0.35
 
 
 # -- the kernels compute what they claim to: a model of something else would prove nothing
