@@ -24,7 +24,7 @@ from nkisim.ir.instruction import Operand
 from nkisim.ir.memory import Role
 from nkisim.ir.regions import ends
 from nkisim.ir.trace import Trace
-from nkisim.numerics.products import join_contractions, read_operands_at_their_source
+from nkisim.numerics.products import join_products, read_operands_at_their_source
 from nkisim.numerics.steps import (
     Step,
     Uses,
@@ -49,7 +49,7 @@ def plan(trace: Trace, keep: set[int]) -> list[Step]:
         return _note_unread(steps, keep)
     steps = _forward_sources(steps, keep)
     steps = _forward_destinations(steps, keep)
-    steps = join_contractions(read_operands_at_their_source(steps, keep))
+    steps = join_products(read_operands_at_their_source(steps, keep), keep)
     return _note_unread(_merge_neighbours(steps), keep)
 
 

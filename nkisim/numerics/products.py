@@ -5,13 +5,17 @@
 2. Products that are summed up in one PSUM tile, one after the other, become one product over the
    joined contraction. The sum is fp32 as before. BLAS may add in another order than tile by tile,
    which no documentation of the hardware fixes either.
+3. Where such a tile is only added to another one, the product is added there itself.
+4. Products that are added to neighbouring tiles become one product.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from nkisim.ir.access import AccessPattern
+from nkisim.ir.dtypes import F32
 from nkisim.ir.instruction import Operand
 from nkisim.ir.memory import Role
 from nkisim.numerics.steps import (
@@ -151,34 +155,123 @@ def _through(x: AccessPattern, move: Step) -> AccessPattern | None:
     return source.compose(view)
 
 
-def join_contractions(steps: list[Step]) -> list[Step]:
-    """One product for a run of products whose sum is one tile."""
-    joined: list[Step] = []
+def join_products(steps: list[Step], keep: set[int]) -> list[Step]:
+    """As few products as there can be.
+
+    Args:
+        steps, keep: as in `read_operands_at_their_source`.
+    """
+    steps = _add_in_place(_joined(steps, _join_contraction), keep)
+    for join in (_join_columns, _join_rows, _join_contraction):
+        steps = _joined(steps, join)
+    return steps
+
+
+def _joined(steps: list[Step], join: Callable[[Step, Step], Step | None]) -> list[Step]:
+    found: list[Step] = []
     for step in steps:
-        more = _join(joined[-1], step) if joined else None
+        more = join(found[-1], step) if found else None
         if more is None:
-            joined.append(step)
+            found.append(step)
         else:
-            joined[-1] = more
-    return joined
+            found[-1] = more
+    return found
 
 
-def _join(a: Step, b: Step) -> Step | None:
-    if not (_multiplies(a) and _multiplies(b)):
+def _adds(step: Step) -> bool:
+    """Whether a product is added to what is there, which is not one of its operands."""
+    attrs, out = step.instr.attrs, step.outs[0]
+    apart_from_it = all(t.buffer is not out.buffer for t in step.ins[:2])
+    return bool(attrs.get("accumulate")) and not attrs.get("starts") and apart_from_it
+
+
+def _join_contraction(a: Step, b: Step) -> Step | None:
+    if not (_multiplies(a) and _multiplies(b) and _adds(b)):
         return None
-    first, second = a.instr.attrs, b.instr.attrs
-    if (
-        not second.get("accumulate")
-        or second.get("starts")
-        or not a.outs[0].same_elements(b.outs[0])
-    ):
-        return None
-    others = first.keys() | second.keys() - {"accumulate", "starts"}
-    if any(first.get(k) != second.get(k) for k in others - {"accumulate", "starts"}):
+    first, second = ({**s.instr.attrs, "accumulate": 0, "starts": 0} for s in (a, b))
+    if first != second or not a.outs[0].same_elements(b.outs[0]):
         return None
     pairs = list(zip(a.ins[:2], b.ins[:2], strict=True))
     if not all(continues(p, q, 0) for p, q in pairs):
         return None
-    if any(t.buffer is a.outs[0].buffer for pair in pairs for t in pair):
-        return None
     return make_step(a.instr, a.outs, (*[stretch(p, q, 0) for p, q in pairs], *a.ins[2:]))
+
+
+def _add_in_place(steps: list[Step], keep: set[int]) -> list[Step]:
+    """`tile = 0; tile += product; total = total + tile` as `total += product`."""
+    uses = Uses(steps)
+    found: list[Step] = []
+    for at, step in enumerate(steps):
+        if len(found) >= 2 and _is_total(*found[-2:], step):
+            tile = found[-1].outs[0].buffer
+            seen = uses.writes[tile.number], uses.reads[tile.number]
+            alone = seen == ([at - 2, at - 1], [at - 1, at])
+            if alone and tile.role is Role.LOCAL and tile.number not in keep:
+                product = found[-1]
+                del found[-2:]
+                step = make_step(product.instr, step.outs, (*product.ins[:2], step.outs[0]))
+        found.append(step)
+    return found
+
+
+def _is_total(zero: Step, product: Step, step: Step) -> bool:
+    if step.instr.opcode != "tensor_tensor" or step.instr.attrs != {"op": "add"}:
+        return False
+    if zero.instr.opcode != "memset" or not _multiplies(product) or not _adds(product):
+        return False
+    total, tile = step.outs[0], product.outs[0]
+    return (
+        zero.instr.attrs["value"] == 0
+        and zero.instr.where is step.instr.where is None
+        and zero.outs[0].same_elements(tile)
+        and total.dtype == tile.dtype == F32
+        and total.shape == tile.shape
+        and all(t.buffer is not total.buffer for t in product.ins[:2])
+        and any(
+            x.same_elements(total) and y.same_elements(tile)
+            for x, y in (step.tiles_in, step.tiles_in[::-1])
+        )
+    )
+
+
+def _join_columns(a: Step, b: Step) -> Step | None:
+    """Of one stationary operand."""
+    if not (_multiplies(a) and _multiplies(b) and _adds(a) and _adds(b)):
+        return None
+    (left, right, _), (same, more, _), out = a.ins, b.ins, a.outs[0]
+    if a.instr.attrs != b.instr.attrs or not left.same_elements(same) or out.ndim != 2:
+        return None
+    if not continues(right, more, 1) or not continues(out, b.outs[0], 1):
+        return None
+    if not apart(out, b.outs[0]):
+        return None
+    wide = stretch(out, b.outs[0], 1)
+    return make_step(a.instr, (wide,), (left, stretch(right, more, 1), wide))
+
+
+def _join_rows(a: Step, b: Step) -> Step | None:
+    """Of one moving operand. The output gets an axis more: which of the tiles."""
+    if not (_multiplies(a) and _multiplies(b) and _adds(a) and _adds(b)):
+        return None
+    (left, right, _), (more, same, _), out, other = a.ins, b.ins, a.outs[0], b.outs[0]
+    if a.instr.attrs != b.instr.attrs or not right.same_elements(same) or other.ndim != 2:
+        return None
+    if left.ndim != 2 or not continues(left, more, 1) or out.buffer is not other.buffer:
+        return None
+    if out.base_shape != other.base_shape or out.shape[-2:] != other.shape:
+        return None
+    if tuple([row[-2:] for row in out.coefs]) != other.coefs:
+        return None
+    count = out.shape[0] if out.ndim == 3 else 1
+    way = [q - p for p, q in zip(out.offsets, other.offsets, strict=True)]
+    if out.ndim == 3:
+        step = [row[0] for row in out.coefs]
+    else:
+        step = way
+        if not apart(out, other):
+            return None
+    if way != [count * d for d in step]:
+        return None
+    coefs = tuple([(d, *row) for d, row in zip(step, other.coefs, strict=True)])
+    tall = out.view_as((count + 1, *other.shape), out.offsets, coefs)
+    return make_step(a.instr, (tall,), (stretch(left, more, 1), right, tall))

@@ -131,6 +131,70 @@ def test_an_operand_that_changes_later():
     np.testing.assert_array_equal(seen, x + 1)
 
 
+@nki.jit
+def blocked(a_t, b, step=64, again=False):
+    """a_t.T @ b in tiles of step x step, a chunk of 64 of the contraction after the other."""
+    (k, m), n = a_t.shape, b.shape[1]
+    out = nl.ndarray((m, n), nl.float32, buffer=nl.shared_hbm)
+    products = nl.ndarray((m, n), nl.float32, buffer=nl.shared_hbm)
+    sums = nl.zeros((nl.par_dim(64), m // step, n), nl.float32)
+    for c in range(k // 64):
+        left, right = (nl.load(x[nl.ds(c * 64, 64), :]) for x in (a_t, b))
+        for i in range(m // step):
+            for j in range(n // 64):
+                rows, columns = nl.ds(i * step, 64), nl.ds(j * 64, 64)
+                product = nl.zeros((64, 64), nl.float32, buffer=nl.psum)
+                product += nisa.nc_matmul(left[:, rows], right[:, columns])
+                sums[:, i, columns] = nl.add(sums[:, i, columns], product)
+                if again:  # what is read once more must have been computed
+                    nl.store(products[rows, columns], product)
+    for i in range(m // step):
+        nl.store(out[nl.ds(i * step, 64), :], sums[:, i, :])
+    return (out, products) if again else out
+
+
+@pytest.mark.parametrize("shape", [(128, 192, 256), (64, 64, 64), (64, 128, 64), (192, 64, 128)])
+@pytest.mark.parametrize("again", [False, True])
+def test_tiles_side_by_side_are_one_product(shape, again):
+    m, k, n = shape
+    rng = np.random.default_rng(4)
+    a_t, b = whole(rng, (k, m)), whole(rng, (k, n))
+
+    @nki.jit
+    def kernel(a_t, b):
+        return blocked.func(a_t, b, 64, again)
+
+    program = same_as_naive(kernel, a_t, b)
+    tiles = (m // 64) * (k // 64) * (n // 64)
+    assert opcodes(program).count("nc_matmul") == (tiles if again else 1)
+    out = program.run([a_t, b])[0]
+    np.testing.assert_array_equal(out, a_t.T @ b)
+
+
+def test_tiles_that_overlap_are_not_one_product():
+    """Sums of columns 0 to 63 and 32 to 95: in one call, an element would get one of two."""
+
+    @nki.jit
+    def kernel(a_t, b):
+        out = nl.ndarray((64, 96), nl.float32, buffer=nl.shared_hbm)
+        sums = nl.zeros((64, 96), nl.float32)
+        left, right = nl.load(a_t), nl.load(b)
+        for at in (0, 32):
+            product = nl.zeros((64, 64), nl.float32, buffer=nl.psum)
+            product += nisa.nc_matmul(left[:, nl.ds(at, 64)], right)
+            sums[:, nl.ds(at, 64)] = nl.add(sums[:, nl.ds(at, 64)], product)
+        nl.store(out, sums)
+        return out
+
+    rng = np.random.default_rng(5)
+    a_t, b = whole(rng, (64, 128)), whole(rng, (64, 64))
+    same_as_naive(kernel, a_t, b)
+    want = np.zeros((64, 96), np.float32)
+    for at in (0, 32):
+        want[:, at : at + 64] += a_t[:, at : at + 64].T @ b
+    np.testing.assert_array_equal(kernel(a_t, b), want)
+
+
 def test_large_products_may_use_all_threads():
     def small(m, n, k):
         shapes = np.zeros((m, k), np.float32), np.zeros((k, n), np.float32)
