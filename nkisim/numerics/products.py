@@ -11,10 +11,12 @@
 
 from __future__ import annotations
 
+import functools
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 
-from nkisim.ir.access import AccessPattern
+from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.dtypes import F32
 from nkisim.ir.instruction import Operand
 from nkisim.ir.memory import Role
@@ -40,10 +42,11 @@ def read_operands_at_their_source(steps: list[Step], keep: set[int]) -> list[Ste
     uses = Uses(steps)
     gone: set[int] = set()
     changed: dict[int, Step] = {}
+    more: dict[int, set[int]] = defaultdict(set)  # reads that were those of copies
     for number, writes in reversed([*uses.writes.items()]):  # of copies of copies, the last first
         if number in keep or not all(_moves(steps[at]) for at in writes):
             continue
-        readers = [at for at in sorted(set(uses.reads[number])) if at not in gone]
+        readers = sorted({*uses.reads[number], *more[number]} - gone)
         if not readers or not all(_multiplies(steps[at]) for at in readers):
             continue
         now = {}
@@ -56,10 +59,7 @@ def read_operands_at_their_source(steps: list[Step], keep: set[int]) -> list[Ste
             changed.update(now)
             for at, step in now.items():  # these read what the copies read
                 for t in step.tiles_in:
-                    positions = uses.reads[t.buffer.number]
-                    if at not in positions:
-                        positions.append(at)
-                        positions.sort()
+                    more[t.buffer.number].add(at)
     return [changed.get(at, s) for at, s in enumerate(steps) if at not in gone]
 
 
@@ -82,7 +82,7 @@ def _moves(step: Step) -> bool:
     if len(step.outs) != 1 or step.outs[0].buffer.role is not Role.LOCAL:
         return False
     out = step.outs[0]
-    if out.base_shape != out.buffer.shape or _axes(out) is None:
+    if out.base_shape != out.buffer.shape or _axes(out.form) is None:
         return False
     if instr.opcode in ("nc_transpose", "dma_transpose"):
         x = step.ins[0]
@@ -93,16 +93,17 @@ def _moves(step: Step) -> bool:
     return plain_copy(step)
 
 
-def _axes(view: AccessPattern) -> list[int | None] | None:
+@functools.lru_cache(maxsize=4096)
+def _axes(form: Form) -> tuple[int | None, ...] | None:
     """For each axis of the buffer, the axis of the view that walks it one by one, or None where it
     stays; None where a view does anything else."""
     found: list[int | None] = []
-    for row in view.coefs:
-        walked = [d for d, (c, n) in enumerate(zip(row, view.shape, strict=True)) if c and n > 1]
+    for row in form.coefs:
+        walked = [d for d, (c, n) in enumerate(zip(row, form.shape, strict=True)) if c and n > 1]
         if len(walked) > 1 or any(row[d] != 1 or d in found for d in walked):
             return None
         found.append(walked[0] if walked else None)
-    return found
+    return tuple(found)
 
 
 def _from_source(step: Step, at: int, number: int, steps: list[Step], uses: Uses) -> Step | None:
@@ -145,7 +146,7 @@ def _through(x: AccessPattern, move: Step) -> AccessPattern | None:
         source = source.view_as(source.shape[::-1], source.offsets, swapped)
     offsets, coefs = [0] * out.ndim, [(0,) * x.ndim] * out.ndim
     bounds = x.bounds()
-    for base, axis in enumerate(_axes(out) or ()):
+    for base, axis in enumerate(_axes(out.form) or ()):
         start, size = out.offsets[base], 1 if axis is None else out.shape[axis]
         if bounds[base][0] < start or bounds[base][1] >= start + size:
             return None
