@@ -22,30 +22,29 @@ COMPILER = "C++ compiler"
 TORCH_XLA = "torch_xla"
 JAX = "JAX"
 SIMULATOR = "simulator"
-ONE_PROCESS = "process that PyTorch and JAX share"
 NEEDS = {
     COMPILER: ("notebooks/giou_cpp", "notebooks/rmsnorm_ffi"),
     TORCH_XLA: (
         "notebooks/add_torch",
         "notebooks/attention_torch",
         "notebooks/avgpool_torch",
-        "notebooks/custom_call",
+        "notebooks/custom_call_jax",
         "notebooks/giou_cpp",
         "notebooks/giou_torch",
         "notebooks/matmul_torch",
         "notebooks/rmsnorm_torch",
-        "notebooks/training",
+        "notebooks/training_torch",
     ),
     JAX: (
         "notebooks/add_jax",
         "notebooks/attention_jax",
         "notebooks/avgpool_jax",
-        "notebooks/custom_call",
+        "notebooks/custom_call_jax",
         "notebooks/giou_jax",
         "notebooks/matmul_jax",
         "notebooks/rmsnorm_ffi",
         "notebooks/rmsnorm_jax",
-        "notebooks/training",
+        "notebooks/training_jax",
     ),
     SIMULATOR: (
         "notebooks/attention_fast",
@@ -54,11 +53,6 @@ NEEDS = {
         "notebooks/matmul_fast",
         "notebooks/rmsnorm_ffi",
         "notebooks/rmsnorm_optimisation",
-    ),
-    # On an instance a process has the NeuronCores once, so it runs one of the two.
-    ONE_PROCESS: (
-        "notebooks/custom_call",
-        "notebooks/training",
     ),
 }
 
@@ -72,7 +66,6 @@ def missing() -> tuple[str, ...]:
         TORCH_XLA: find_spec("torch_xla") is not None,
         JAX: find_spec("jax") is not None,
         SIMULATOR: kernels.backend == "nkisim",
-        ONE_PROCESS: kernels.backend == "nkisim",
     }
     return tuple(need for need in NEEDS if not found[need])
 

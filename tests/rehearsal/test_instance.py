@@ -25,11 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Programs that a notebook may have XLA compile, or kernels that it may launch on NumPy arrays: on a
 # device each takes seconds to minutes. A loop without torch_xla.sync() goes far beyond these.
 CEILINGS = {"torch": 60, "jax": 140, "numpy": 60}
-ELSEWHERE = {
-    Path(page).name
-    for need in (stored_results.SIMULATOR, stored_results.ONE_PROCESS)
-    for page in stored_results.NEEDS[need]
-}
+ELSEWHERE = {Path(page).name for page in stored_results.NEEDS[stored_results.SIMULATOR]}
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.md"))
 
 needs = {

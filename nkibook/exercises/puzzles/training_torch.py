@@ -1,4 +1,4 @@
-"""Exercises of the page on training graphs."""
+"""Exercises of the page on training graphs in PyTorch."""
 
 from collections import Counter
 
@@ -8,7 +8,7 @@ from kernels.rmsnorm import reference
 from nkibook.exercises import exercise
 
 
-@exercise(((4, 8), (4, 8)), ((3, 5), (3, 5)), lines=4, framework="jax")
+@exercise(((4, 8), (4, 8)), ((3, 5), (3, 5)), lines=4, framework="torch")
 def silu_gradient(x, grad):
     # Of x * sigmoid(x), and how many arrays as large as x are kept.
     s = 1 / (1 + np.exp(-x))
@@ -40,15 +40,21 @@ def norm_gradients(x, weight):
 
 @exercise((), lines=1, reveal=False, data=lambda rng: ())
 def calls_of_nested_checkpoints():
-    import jax
+    import torch
+    from torch_xla.utils.checkpoint import checkpoint
 
-    from kernels.rmsnorm.jax_op import rms_norm
-    from nkibook.hlo import jax_hlo
+    from kernels.rmsnorm.torch_op import rms_norm
+    from nkibook.hlo import torch_hlo
 
-    weight = np.ones(8, np.float32)
-    layer = jax.checkpoint(lambda x: rms_norm(x, weight))
-    both = jax.checkpoint(lambda x: layer(layer(x)))
-    gradient = jax.jit(jax.grad(lambda x: (both(x) ** 2).sum()))
-    module = jax_hlo(gradient, np.ones((4, 8), np.float32)).after
-    found = Counter("backward" in call.kernel_name for call in module.custom_calls)
+    def layer(x):
+        return checkpoint(lambda x: rms_norm(x, (8,)), x)
+
+    def step(x):
+        y = checkpoint(lambda x: layer(layer(x)), x)
+        (y**2).sum().backward()
+        return x.grad
+
+    module = torch_hlo(step, torch.ones(4, 8, requires_grad=True))
+    # A forward call takes x and the weight; a backward one the gradient and invvar, too.
+    found = Counter(len(call.operand_shapes) == 4 for call in module.custom_calls)
     return found[False], found[True]
