@@ -70,6 +70,13 @@ def _integer_power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(y >= 0, whole, rounded)
 
 
+def _whole_quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x / y without its fraction. NKI's documentation says nothing of integers divided by integers;
+    AWS's resize kernel (nki-samples, vision.py) takes rows from such a quotient, and would read
+    outside of its input if it were rounded up."""
+    return np.trunc(np.divide(x, y))
+
+
 def _logical_right_shift(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x >> y with zeros from the left: the engines have no arithmetic right shift (SDK 2.26)."""
     bits = np.dtype(f"u{x.itemsize}")
@@ -173,6 +180,8 @@ def bind(name: str, out: np.dtype, ins: tuple[np.dtype, ...]) -> Callable[..., N
         wide = F32
     if name == "power" and wide != F32:
         fn = _integer_power
+    if name == "divide" and out in INTEGERS and not any(dt in FLOATS for dt in ins):
+        fn = _whole_quotient
     if isinstance(fn, np.ufunc) and (out == wide or (out in FLOATS and wide == F32)):
         same = out == wide and all(dt == wide for dt in ins)
         return _into(fn) if same else _rounding(fn, wide)

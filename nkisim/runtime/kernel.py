@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nkisim import checking
-from nkisim.errors import ParameterError
+from nkisim.errors import KernelError, ParameterError
 from nkisim.frontends.neuronxcc.rules import annotations, compatibility, rewriting
 from nkisim.frontends.neuronxcc.rules.dialect import RULES
 from nkisim.frontends.neuronxcc.rules.outputs import check_outputs
@@ -30,6 +30,7 @@ from nkisim.machine.target import Target, target
 from nkisim.numerics.program import Program, TensorSpec
 from nkisim.runtime import debugging, frameworks
 from nkisim.trace import sources
+from nkisim.trace.frames import hide_ours
 from nkisim.trace.guards import Guards, NotComparable, token
 from nkisim.trace.recent import Recent
 from nkisim.trace.tracer import Tracer, tracing
@@ -167,12 +168,16 @@ class Kernel:
         if tracing():
             return self._inline(args, kwargs)
         args, kwargs = self.bind(args, kwargs)
-        bridge = frameworks.bridge_for(leaves((args, kwargs)))
-        if bridge is not None:
+        try:
+            bridge = frameworks.bridge_for(leaves((args, kwargs)))
+            if bridge is None:
+                return self.run(args, kwargs)
             if self.mode in _NUMPY_MODES:
                 frameworks.require_numpy(f"a kernel of mode='{self.mode}'", leaves((args, kwargs)))
             return bridge.call(self, args, kwargs)
-        return self.run(args, kwargs)
+        except KernelError as error:
+            hide_ours(error)
+            raise
 
     def _inline(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The kernel called from another kernel."""
@@ -259,7 +264,11 @@ class Kernel:
         return special
 
     def _specialization(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Specialization:
-        return Specialization(self, args, kwargs)
+        try:
+            return Specialization(self, args, kwargs)
+        except KernelError as error:
+            hide_ours(error)
+            raise
 
     def cache_info(self) -> CacheInfo:
         """How often calls found the kernel traced, on any grid; named as in functools.lru_cache."""

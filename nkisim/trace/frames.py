@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 
 def is_ours(frame: FrameType) -> bool:
     """Whether a frame is of the simulator, not of the kernel."""
     return _in_package(frame.f_globals.get("__name__", ""))
+
+
+def hide_ours(error: BaseException) -> None:
+    """Take the simulator's lines out of an error's traceback, so that the kernel's comes last.
+
+    In Python's development mode (`python -X dev`) they stay.
+    """
+    if sys.flags.dev_mode:
+        return
+    calls = []
+    trace = error.__traceback__
+    while trace is not None:
+        if not is_ours(trace.tb_frame):
+            calls.append(trace)
+        trace = trace.tb_next
+    for call in reversed(calls):
+        trace = TracebackType(trace, call.tb_frame, call.tb_lasti, call.tb_lineno)
+    error.__traceback__ = trace
 
 
 def set_local(frame: FrameType, name: str, value: Any) -> None:

@@ -11,10 +11,12 @@ import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import kernels
 from nkibook.exercises import check, exercise
-from nkibook.exercises.comparing import compare
+from nkibook.exercises.comparing import compare, tolerance
 from nkibook.exercises.puzzles import add_torch as puzzles
 from nkibook.exercises.solutions import add_torch as solutions
 
@@ -102,6 +104,28 @@ def test_the_tolerance_is_that_of_the_dtype(dtype, right, wrong):
     assert check(off_by(right), lambda a: a, x)
     assert not check(off_by(wrong), lambda a: a, x)
     assert not check(off_by(right), lambda a: a, x, rtol=0, atol=0) or dtype is not np.float32
+
+
+@given(
+    st.sampled_from([np.float32, np.float16, ml_dtypes.bfloat16]),
+    st.lists(st.floats(0.25, 64), min_size=1, max_size=8),
+    st.lists(st.integers(-1, 1), min_size=8, max_size=8),
+    st.sampled_from([5, 100, 10_000]),
+    st.data(),
+)
+@settings(max_examples=200, deadline=None)
+def test_what_rounding_allows_is_right_and_what_is_off_is_found(dtype, values, ulps, far, data):
+    x = np.array([values]).astype(dtype)
+    allowed = tolerance([x.dtype])
+    bits = x.view(f"u{x.itemsize}")
+    rounded = (bits + np.array(ulps[: len(values)])).astype(bits.dtype).view(dtype)
+    assert compare(rounded, x, *allowed) is None
+    at = data.draw(st.integers(0, len(values) - 1))
+    wrong = x.copy()
+    unit = float(ml_dtypes.finfo(dtype).eps)
+    wrong[0, at] = (1 + far * max(4 * unit, 1e-5)) * float(x[0, at])
+    difference = compare(wrong, x, *allowed)
+    assert [tuple(place) for place in np.argwhere(difference.wrong)] == [(0, at)]
 
 
 @pytest.mark.parametrize("digits", [7, 8, 9])

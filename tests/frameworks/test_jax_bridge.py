@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import traceback
 
 import ml_dtypes
 import numpy as np
@@ -297,3 +298,19 @@ def test_python_waits_at_exit_for_kernels_that_still_run(run_python, eight_devic
         result = jax.jit(add)(x, x)  # and nobody waits for it
         """
     assert run_python(code, env=eight_devices).stdout.split() == ["finished"] * 8
+
+
+@nki.jit
+def _without_a_load(x):
+    return nl.exp(x)
+
+
+@pytest.mark.parametrize("around", [jax.jit, jax.vmap, jax.grad, lambda f: jax.jit(jax.vmap(f))])
+def test_the_traceback_of_a_refused_kernel_is_short_and_ends_at_its_line(around):
+    x = jnp.ones((2, 3, 4)) if around not in (jax.jit, jax.grad) else jnp.ones((3, 4))
+    with pytest.raises(KernelError) as caught:
+        around(lambda x: _without_a_load(x).sum())(x)
+    lines = "".join(traceback.format_exception(caught.value)).splitlines()
+    at = next(i for i, line in enumerate(lines) if line.endswith("in _without_a_load"))
+    assert not any("nkisim" in line and line.lstrip().startswith("File") for line in lines)
+    assert len(lines) - at < 14

@@ -467,10 +467,21 @@ def test_a_diagnosed_error_is_reported_at_every_call():
     assert not tracing()
 
 
-def test_the_traceback_leads_to_the_kernel_line():
+def test_the_traceback_ends_at_the_kernel_line(run_python):
     with pytest.raises(KernelError) as caught:
         Kernel(scaled)(numbers(200, 3), 2)
-    assert any(entry.name == "scaled" for entry in caught.traceback)
+    names = [entry.name for entry in caught.traceback]
+    assert names == [names[0], "scaled"]
+    code = """
+        import sys, traceback, kernels, numpy as np
+        import neuronxcc.nki as nki, neuronxcc.nki.language as nl
+        try:
+            nki.jit(lambda x: nl.exp(x))(np.zeros((4, 4), np.float32))
+        except Exception as error:
+            print(len(traceback.extract_tb(error.__traceback__)))
+    """
+    assert run_python(code).stdout == "2\n"
+    assert int(run_python(code, env={"PYTHONDEVMODE": "1"}).stdout) > 5  # with the simulator's
 
 
 @pytest.mark.parametrize(
