@@ -7,6 +7,7 @@ UV_VERSION := 0.13.8
 WORKERS ?= logical
 P ?= notebooks/add_torch
 N ?= 10000
+NBVAL ?= --nbval --nbval-current-env --nbval-cell-timeout 300 --nbval-sanitize-with tools/nbval.ini notebooks
 FIRST ?= 0
 
 PY := $(VENV)/bin/python
@@ -22,7 +23,7 @@ export IPYTHONDIR := $(CURDIR)/tools/.ipython
 export PYTHONPATH := $(CURDIR):$(PYTHONPATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help env book page test test-neuron neuron-report fuzz lint format notebooks lab bench browse doctor shots lock clean distclean
+.PHONY: help env book page test results test-neuron neuron-report fuzz lint format notebooks lab bench browse doctor shots lock clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,9 +54,10 @@ page: $(READY) ## build one page: make page P=notebooks/add_torch
 	@$(PY) tools/build_book.py --page $(P)
 
 test: $(READY) ## run every test, and every notebook against its stored outputs
-	$(PY) -m pytest -n $(WORKERS) \
-	  --nbval --nbval-current-env --nbval-cell-timeout 300 \
-	  --nbval-sanitize-with tools/nbval.ini tests notebooks $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) tests $(NBVAL) $(PYTEST_ARGS)
+
+results: $(READY) ## compare what the notebooks of the built book print with what is stored
+	@$(PY) tools/notebooks.py --built
 
 test-neuron: $(READY) ## on a Neuron instance: the tests for a device, and every notebook
 	$(PY) tools/neuron_tests.py

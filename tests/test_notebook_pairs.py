@@ -1,6 +1,7 @@
 """notebooks/*.md and the .ipynb beside them say the same, and keep the rules of the book."""
 
 import ast
+import logging
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import jupytext
 import nbformat
 import pytest
 import yaml
+from jupyter_cache import get_cache
+from jupyter_cache.executors import load_executor
 
 import notebooks
 
@@ -159,3 +162,28 @@ def test_an_edit_changes_one_cell_id(pair: Path) -> None:
 def test_ignored_outputs_are_not_stored(pair: Path) -> None:
     pair.write_text(pair.read_text().replace("hide-input", "nbval-ignore-output"))
     assert notebooks.execute(pair).cells[1].outputs == []
+
+
+def test_what_the_build_executed_is_compared_with_what_is_stored(tmp_path, capsys) -> None:
+    source, cache = tmp_path / "page.md", get_cache(tmp_path / "cache")
+    source.write_text(PAIR.replace("print(1)", "print(20 + 1)"))
+
+    def built() -> int:
+        cache.add_nb_to_project(str(source), read_data={"name": "myst_nb_md", "type": "plugin"})
+        load_executor("local-serial", cache, logging.getLogger()).run_and_cache(timeout=60)
+        return notebooks.check_built([source], tmp_path / "cache")
+
+    stored = notebooks.read_source(source)
+    [cell] = [cell for cell in stored.cells if cell.cell_type == "code"]
+    cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text="21\n")]
+    notebooks.write_if_changed(notebooks.sanitize(stored), source.with_suffix(".ipynb"))
+    assert notebooks.check_built([source], tmp_path / "cache") == 1
+    assert "has not executed it" in capsys.readouterr().out
+    assert built() == 0, capsys.readouterr().out
+
+    twin = source.with_suffix(".ipynb")
+    twin.write_text(twin.read_text().replace('"21\\n"', '"22\\n"'))
+    assert built() == 1
+    printed = capsys.readouterr().out
+    assert "22" in printed
+    assert "21" in printed

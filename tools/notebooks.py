@@ -2,11 +2,12 @@
 
     python tools/notebooks.py [NAME.md ...]      execute and rewrite what changed
     python tools/notebooks.py --check            compare, execute nothing
+    python tools/notebooks.py --built            compare with what the book's build executed
 
-The .md (MyST) is the reviewed source. The .ipynb is what readers download and nbval tests: it
-has text outputs only, and nothing in it changes unless its content does. Cell ids are hashes of
-the cells; pictures, HTML, standard error and timestamps are dropped; what tools/nbval.ini lists
-is replaced. A cell tagged `nbval-ignore-output` stores no output.
+The .md (MyST) is the reviewed source. The .ipynb is what readers download, and what nbval and
+--built compare with: it has text outputs only, and nothing in it changes unless its content does.
+Cell ids are hashes of the cells; pictures, HTML, standard error and timestamps are dropped; what
+tools/nbval.ini lists is replaced. A cell tagged `nbval-ignore-output` stores no output.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import jupytext
 import nbformat
+from jupyter_cache import get_cache
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
@@ -163,6 +165,42 @@ def check_pair(source: Path) -> list[str]:
     return problems
 
 
+def check_built(sources: list[Path], folder: Path) -> int:
+    """Compare what the build of the book has executed with what is stored; return an exit status.
+
+    Args:
+        sources: MyST notebooks.
+        folder: the build's cache of executed notebooks.
+    """
+    cache = get_cache(folder)
+    failed = 0
+    for source in sources:
+        uri = str(source.resolve())
+        known = any(record.uri == uri for record in cache.list_project_records())
+        record = cache.get_cached_project_nb(uri) if known else None
+        if record is None:
+            print(f"{source.name}: the book has not executed it; run `make book`")
+            failed += 1
+            continue
+        executed = cache.get_cache_bundle(record.pk).nb
+        notebook = read_source(source)
+        for cell, ran in zip(_code(notebook), _code(executed), strict=True):
+            cell.outputs = ran.outputs
+        wanted = (nbformat.writes(sanitize(notebook)) + "\n").splitlines()
+        stored = source.with_suffix(".ipynb").read_text(encoding="utf-8").splitlines()
+        names = f"{source.stem}.ipynb, stored", f"{source.name}, executed"
+        drift = list(difflib.unified_diff(stored, wanted, *names, lineterm="", n=3))
+        print("\n".join(drift), end="\n" if drift else "")
+        failed += bool(drift)
+    if failed:
+        print("error: results differ from those stored; run `make notebooks`", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _code(notebook: NotebookNode) -> list[NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
 def check_all(sources: list[Path]) -> int:
     """Print every difference between the pairs; return an exit status."""
     orphans = {path.with_suffix(".md") for path in NOTEBOOKS.glob("*.ipynb")}
@@ -195,6 +233,7 @@ def write_all(sources: list[Path]) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare the pairs, write nothing")
+    parser.add_argument("--built", action="store_true", help="compare with what was executed")
     parser.add_argument("sources", nargs="*", type=Path, help="default: all of notebooks/*.md")
     arguments = parser.parse_args()
     # validation/ is not installed: as in the Makefile, for the notebooks' processes.
@@ -203,6 +242,8 @@ def main() -> int:
     if not sources:
         print(f"error: no .md files in {NOTEBOOKS}", file=sys.stderr)
         return 2
+    if arguments.built:
+        return check_built(sources, ROOT / "_build/.jupyter_cache")
     return check_all(sources) if arguments.check else write_all(sources)
 
 
