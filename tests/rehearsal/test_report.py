@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,13 @@ def test_the_stand_in_behaves_as_assumed(written):
     assert all(good for _, _, good in rows)
     assert any("measured" in said and "modelled" in said for _, said, _ in rows)
     assert any(what == "matmul, jax, float16" for what, _, _ in rows)
+
+
+@pytest.mark.parametrize("framework", ["numpy", "jax"])
+def test_tests_for_a_device_pass(written, framework):
+    step = report.read(written[0])[f"tests: {framework}"]
+    assert step["exit_code"] == 0, step
+    assert int(re.search(r"(\d+) passed", step["answer"])[1]) >= 30
 
 
 def test_a_report_is_compared_anywhere(written, run_python):
