@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import textwrap
+from pathlib import Path
 
 import pytest
 import stand_in
@@ -14,6 +16,24 @@ import stand_in
 def sdk(tmp_path_factory):
     """The folder of the stand-in for the SDK."""
     return stand_in.build(tmp_path_factory.mktemp("sdk") / "site")
+
+
+@pytest.fixture(scope="session")
+def warm(sdk):
+    """The socket of a process that forks, with the frameworks imported: see warm.py."""
+    with tempfile.TemporaryDirectory() as folder:  # a socket's path is at most 107 long
+        path = Path(folder, "socket")
+        process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("warm.py")), str(path)],
+            env=stand_in.environment(sdk, "inf2") | {"PYTHONHASHSEED": "0"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            assert process.stdout.readline() == "ready\n"
+            yield path
+            process.stdin.close()
 
 
 @pytest.fixture(scope="session")

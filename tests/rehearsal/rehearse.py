@@ -40,7 +40,9 @@ class Rehearsal:
     launches: int
 
 
-def rehearse(sdk: Path, notebook: Path, instance: str, log: Path) -> Rehearsal:
+def rehearse(
+    sdk: Path, notebook: Path, instance: str, log: Path, warm: Path | None = None
+) -> Rehearsal:
     """Run one notebook on the instance that the stand-in plays; `log` is an empty folder."""
     settings = {
         "PYTHONHASHSEED": "0",
@@ -48,7 +50,7 @@ def rehearse(sdk: Path, notebook: Path, instance: str, log: Path) -> Rehearsal:
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         "IPYTHONDIR": str(stand_in.ROOT / "tools/.ipython"),
     }
-    environment = stand_in.environment(sdk, instance, log) | settings
+    environment = stand_in.environment(sdk, instance, log, warm) | settings
     result = neuron_tests.run_notebook(notebook, environment)
     notes = [n for n in stand_in.read_log(log) if "ipykernel" in " ".join(n["argv"])]
     note = max(notes, key=lambda n: n["launches"], default=None)

@@ -75,13 +75,16 @@ def _copy_simulator(target: Path) -> None:
             shutil.copyfile(source, copy)
 
 
-def environment(folder: Path, instance: str, log: Path | None = None) -> dict[str, str]:
+def environment(
+    folder: Path, instance: str, log: Path | None = None, warm: Path | None = None
+) -> dict[str, str]:
     """Environment variables of a process on the instance that the stand-in plays.
 
     Args:
         folder: what `build` made.
         instance: "inf2", "trn1" or "trn2".
         log: a folder in which each process writes what it launched and compiled.
+        warm: the socket of warm.py, which then forks kernels of notebooks and steps of a report.
     """
     import os
 
@@ -95,6 +98,8 @@ def environment(folder: Path, instance: str, log: Path | None = None) -> dict[st
     }
     if log is not None:
         changes["REHEARSAL_LOG"] = str(log)
+    if warm is not None:
+        changes["REHEARSAL_WARM"] = str(warm)
     return {**os.environ, **changes}
 
 

@@ -1,20 +1,18 @@
 """The book on an instance, as far as that can be tested without one: with a stand-in for the SDK.
 
-Every notebook that runs there, every exercise's solution and the tests marked `neuron` run as
-`make test-neuron` runs them; the SDK is the one of `stand_in.py`, which refuses what Neuron SDK
-2.28.1 refuses.
+Every notebook that runs there and every exercise's solution run as `make test-neuron` runs them,
+and in test_report.py the tests marked `neuron`; the SDK is the one of `stand_in.py`, which refuses
+what Neuron SDK 2.28.1 refuses.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-import neuron_tests
 import pytest
 import stand_in
 import stored_results
@@ -53,8 +51,8 @@ def explained(found: Rehearsal) -> str:
 
 
 @pytest.mark.parametrize(("name", "instance"), [*pages("inf2"), *pages("trn2")])
-def test_notebook_runs(sdk, tmp_path, name, instance):
-    found = rehearse(sdk, ROOT / f"notebooks/{name}.ipynb", instance, tmp_path)
+def test_notebook_runs(sdk, warm, tmp_path, name, instance):
+    found = rehearse(sdk, ROOT / f"notebooks/{name}.ipynb", instance, tmp_path, warm)
     assert found.result.right, explained(found)
     assert found.refused == (), "a device would run these, with undefined results"
     assert found.launches > 0
@@ -96,16 +94,6 @@ def test_solutions_of_exercises_are_right(sdk, tmp_path, name):
     (note,) = stand_in.read_log(tmp_path)
     assert note["refused"] == []
     assert note["runtimes"] == [name]
-
-
-@pytest.mark.skipif(find_spec("torch_xla") is None, reason="needs: torch_xla")
-def test_tests_for_a_device_pass_with_torch(sdk, tmp_path):
-    """Those of NumPy and JAX are steps of the report in test_report.py."""
-    environment = stand_in.environment(sdk, "inf2", tmp_path)
-    done = neuron_tests.run_tests("torch", environment, capture_output=True)
-    assert done.returncode == 0, done.stdout[-6000:]
-    assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 30
-    assert all(note["refused"] == [] for note in stand_in.read_log(tmp_path))
 
 
 def test_without_an_sdk_nothing_is_claimed_to_be_tested():

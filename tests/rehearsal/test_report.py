@@ -15,47 +15,49 @@ import stand_in
 from nkibook.instance import comparing, report
 from nkibook.instance.probes import PROBES
 
-
-def command(sdk, *arguments, **changes):
-    return subprocess.run(
-        [sys.executable, "-m", "nkibook.instance", *map(str, arguments)],
-        env=stand_in.environment(sdk, "inf2") | changes,
-        capture_output=True,
-        text=True,
-    )
+# This one asks what happens before an import, which a forked process has behind it.
+BEFORE = next(i for i, p in enumerate(PROBES) if p.name.endswith("before torch_xla is imported"))
 
 
 @pytest.fixture(scope="module")
-def written(sdk, tmp_path_factory):
-    """A report without PyTorch, whose probes take a start of it each, and without notebooks: the
-    other tests of this folder run those."""
+def written(sdk, warm, tmp_path_factory):
+    """A report without the notebooks, which test_instance.py runs; what ran; and the log."""
     path = tmp_path_factory.mktemp("report") / "report.zip"
-    only = ("--framework", "numpy", "--framework", "jax")
-    done = command(sdk, "-o", path, "--no-notebooks", *only, SECRET_TOKEN="d41d8cd98f00b204")
+    log = tmp_path_factory.mktemp("log")
+    changes = {"SECRET_TOKEN": "d41d8cd98f00b204", "REHEARSAL_COLD": f"probe {BEFORE}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "nkibook.instance", "-o", str(path), "--no-notebooks"],
+        env=stand_in.environment(sdk, "inf2", log, warm) | changes,
+        capture_output=True,
+        text=True,
+    )
     assert path.exists(), done.stdout + done.stderr
-    return path, done
+    return path, done, log
 
 
 def test_the_stand_in_behaves_as_assumed(written):
-    path, done = written
+    path, done, _ = written
     assert done.returncode == 0, done.stdout + done.stderr
     rows = list(comparing.differences(report.read(path)))
-    asked = [p for p in PROBES if p.framework != "torch" and "trn2" not in p.only]
+    installed = report.installed()
+    asked = [p for p in PROBES if p.framework in installed and "trn2" not in p.only]
     assert sum(said == "as assumed" for _, said, _ in rows) == len(asked)
     assert all(good for _, _, good in rows)
     assert any("measured" in said and "modelled" in said for _, said, _ in rows)
     assert any(what == "matmul, jax, float16" for what, _, _ in rows)
 
 
-@pytest.mark.parametrize("framework", ["numpy", "jax"])
+@pytest.mark.parametrize("framework", report.installed())
 def test_tests_for_a_device_pass(written, framework):
     step = report.read(written[0])[f"tests: {framework}"]
     assert step["exit_code"] == 0, step
     assert int(re.search(r"(\d+) passed", step["answer"])[1]) >= 30
+    notes = [n for n in stand_in.read_log(written[2]) if "pytest" in " ".join(n["argv"])]
+    assert [n["refused"] for n in notes if n["runtimes"] == [framework]] == [[]]
 
 
 def test_a_report_is_compared_anywhere(written, run_python):
-    path, _ = written
+    path, *_ = written
     done = run_python("-m", "nkibook.instance", "--compare", str(path))
     assert "0 not as assumed" in done.stdout
 
@@ -71,7 +73,7 @@ def test_a_report_holds_nothing_private(written):
 
 
 def fault(found: dict, step: str, **changes) -> dict:
-    return found | {step: found[step] | changes}
+    return found | {step: found.get(step, {}) | changes}
 
 
 def test_faults_are_reported(written):

@@ -1,0 +1,29 @@
+"""Start of each Python process on the instance: the slow ones are forked by `warm.py`, if asked to.
+
+Only processes that import a framework in any case, and only where REHEARSAL_WARM names the socket.
+One whose arguments are those of REHEARSAL_COLD starts by itself.
+"""
+
+import os
+import sys
+
+_FORKED = ("ipykernel_launcher", "nkibook.instance.step")
+
+
+def _have_it_forked(path: str, module: str, arguments: list[str]) -> int:
+    """Have this process's work done by a fork, on its files; return the exit code."""
+    import json
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(path)
+        socket.send_fds(server, [b"\n"], [0, 1, 2])
+        asked = {"module": module, "argv": arguments, "cwd": os.getcwd(), "env": {**os.environ}}
+        server.sendall(json.dumps(asked).encode() + b"\n")
+        return int(server.recv(16))  # nothing, a ValueError: the server is gone
+
+
+if "REHEARSAL_WARM" in os.environ and "-m" in sys.orig_argv:
+    _module, *_arguments = sys.orig_argv[sys.orig_argv.index("-m") + 1 :]
+    if _module in _FORKED and " ".join(_arguments) != os.environ.get("REHEARSAL_COLD"):
+        os._exit(_have_it_forked(os.environ.pop("REHEARSAL_WARM"), _module, _arguments))

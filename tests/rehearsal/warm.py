@@ -1,0 +1,83 @@
+"""A process that has imported the frameworks, and forks for each process that is asked of it.
+
+Importing PyTorch, torch_xla and JAX takes longer than most notebooks: here it is done once. They
+are only imported: a fork finds no client of a framework, no thread and no kernel, and has the
+arguments, variables, folder and files of the process that asked (`sdk/sitecustomize.py`). It is
+killed when that one ends, and this process ends with its standard input.
+
+    python tests/rehearsal/warm.py SOCKET
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+from importlib.util import find_spec
+
+IMPORTED = ("torch", "torch_xla", "jax", "ipykernel.kernelapp")
+
+
+def serve(listener: socket.socket) -> dict:
+    """Answer until standard input ends. Returns in the forks, with what is asked of each."""
+    waiting: dict[int, socket.socket] = {}  # who asked, by the fork's process id
+    while True:
+        sources = [sys.stdin, listener, *waiting.values()]
+        ready = select.select(sources, [], [], 0.05 if waiting else None)[0]
+        for pid, asking in list(waiting.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                code = os.waitstatus_to_exitcode(status)
+                if asking not in ready:
+                    asking.sendall(str(code if code >= 0 else 128 - code).encode())
+                asking.close()
+                del waiting[pid]
+            elif asking in ready:  # its end: who asked says nothing more
+                os.kill(pid, signal.SIGKILL)
+        if sys.stdin in ready:
+            for pid in waiting:
+                os.kill(pid, signal.SIGKILL)
+            sys.exit()
+        if listener in ready:
+            asking, _ = listener.accept()
+            _, files, *_ = socket.recv_fds(asking, 1, 3)
+            with asking.makefile("rb") as stream:
+                asked = json.loads(stream.readline())
+            pid = os.fork()
+            if pid == 0:
+                for opened in (listener, asking, *waiting.values()):
+                    opened.close()
+                for target, file in enumerate(files):
+                    os.dup2(file, target)
+                    os.close(file)
+                return asked
+            for file in files:
+                os.close(file)
+            waiting[pid] = asking
+
+
+def main() -> None:
+    for name in IMPORTED:
+        if find_spec(name.partition(".")[0]) is not None:
+            importlib.import_module(name)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(sys.argv[1])
+        listener.listen()
+        print("ready", flush=True)
+        asked = serve(listener)
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    os.chdir(asked["cwd"])
+    sys.path[0] = asked["cwd"]
+    sys.argv = [asked["module"], *asked["argv"]]
+    runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
