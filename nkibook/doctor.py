@@ -278,9 +278,16 @@ def _sdk(devices: Sequence[str]) -> Finding:
     return Finding(name, State.OK, found)
 
 
+# Arguments of _framework.
+_OTHER = {"PyTorch": ("torch", "torch", "jax"), "JAX": ("jax", "jax", "torch")}
+
+
 def _neuron_package(distribution: str, module: str, framework: str) -> Finding:
     version = _version(distribution)
     if version is None:
+        if _framework(*_OTHER[framework]).state is State.ABSENT:
+            advice = f"It comes with {framework}."
+            return Finding(distribution, State.ABSENT, "not installed", advice)
         if _has_module("neuronxcc.nki"):
             advice = f"Needed to run the {framework} pages on a Neuron device. {_NEURON}"
             return Finding(distribution, State.MISSING, "not installed", advice)

@@ -170,6 +170,8 @@ def test_with_the_sdk_one_framework_is_enough(machine, absent, other):
     assert findings[absent]["state"] == State.ABSENT
     assert f"has {other}" in findings[absent]["advice"]
     assert "make test-neuron" in findings[absent]["advice"]
+    assert findings[f"{absent}-neuronx"]["state"] == State.ABSENT
+    assert findings[f"{other}-neuronx"]["state"] == State.MISSING
 
 
 def test_the_sdk_without_a_device_is_told_so(machine):
