@@ -22,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 import kernels
@@ -251,8 +252,10 @@ class Launch(NamedTuple):
 def launches() -> Iterator[Launch]:
     """What the command measures, one at a time: the arguments are large."""
     from kernels.add.nki_kernels import TILE_COLS, TILE_ROWS, nki_tensor_add_kernel
+    from kernels.attention.nki_kernels import nki_attention_kernel
     from kernels.avgpool.nki_kernels import nki_avg_pool2d_kernel
     from kernels.giou.nki_kernels import nki_giou_kernel
+    from kernels.matmul.nki_kernels import nki_matmul_kernel
     from kernels.rmsnorm.nki_kernels import nki_rms_norm_kernel
     from validation.vector_add import add_tiles
 
@@ -271,6 +274,11 @@ def launches() -> Iterator[Launch]:
     yield Launch("average pooling, 128 x 112 x 112", nki_avg_pool2d_kernel, pooled)
     args = (zeros(4096, 4096), zeros(1, 4096), 1e-5)
     yield Launch("RMSNorm, 4096 x 4096", nki_rms_norm_kernel, args)
+    square = np.zeros((2048, 2048), ml_dtypes.bfloat16)
+    yield Launch("matmul, 2048 x 2048, bfloat16", nki_matmul_kernel, (square, square))
+    head = np.zeros((1, 4096, 128), ml_dtypes.bfloat16)
+    args = (head, head, head, 128**-0.5, False)
+    yield Launch("attention, 4096 x 128, bfloat16", nki_attention_kernel, args)
 
 
 def model() -> dict[str, Record]:

@@ -175,9 +175,70 @@ def _matmul() -> Operator:
     )
 
 
+def _softmax() -> Operator:
+    from kernels.softmax import nki_softmax, nki_softmax_backward, reference
+
+    def call(framework: Framework) -> Callable[..., Any]:
+        if framework == "torch":
+            from kernels.softmax.torch_op import softmax
+        elif framework == "jax":
+            from kernels.softmax.jax_op import softmax
+        else:
+            softmax = nki_softmax
+        return softmax
+
+    return Operator(
+        "softmax",
+        lambda rng: (rng.standard_normal((131, 300), np.float32),),
+        call,
+        reference.softmax,
+        lambda g, x: (reference.softmax_backward(g, reference.softmax(x)),),
+        lambda g, x: nki_softmax_backward(g, reference.softmax(x)),
+    )
+
+
+def _attention() -> Operator:
+    from kernels.attention import nki_attention, nki_attention_backward, reference
+
+    scale = 0.25
+
+    def call(framework: Framework) -> Callable[..., Any]:
+        if framework == "torch":
+            from kernels.attention.torch_op import attention
+        elif framework == "jax":
+            from kernels.attention.jax_op import attention
+        else:
+            return lambda *qkv: nki_attention(*qkv, scale)[0]
+        return lambda *qkv: attention(*qkv, scale=scale)
+
+    def data(rng: np.random.Generator) -> Arrays:
+        return tuple(rng.standard_normal((2, rows, 33), np.float32) for rows in (70, 131, 131))
+
+    def backward(g: np.ndarray, *qkv: np.ndarray) -> Any:
+        return nki_attention_backward(g, *qkv, *reference.attention(*qkv, scale), scale)
+
+    return Operator(
+        "attention",
+        data,
+        call,
+        lambda *qkv: reference.attention(*qkv, scale)[0],
+        lambda g, *qkv: reference.attention_backward(g, *qkv, scale),
+        backward,
+    )
+
+
 def operators() -> list[Operator]:
     """All operators of the book."""
-    return [_add(), _avgpool(2), _avgpool(3, 2, 1), _giou(), _rmsnorm(), _matmul()]
+    return [
+        _add(),
+        _avgpool(2),
+        _avgpool(3, 2, 1),
+        _giou(),
+        _rmsnorm(),
+        _matmul(),
+        _softmax(),
+        _attention(),
+    ]
 
 
 def forward(operator: Operator, framework: Framework, arrays: Arrays) -> np.ndarray:

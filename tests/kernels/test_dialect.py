@@ -39,7 +39,7 @@ OPERATORS = """
 def test_operators_in_every_framework_and_dtype(run_python):
     done = run_python(OPERATORS, env={"NKI_DIALECT": "nki"})
     assert done.stdout.splitlines() == [
-        "add", "avgpool 2", "avgpool 3, 2, 1", "giou", "rmsnorm", "matmul"
+        "add", "avgpool 2", "avgpool 3, 2, 1", "giou", "rmsnorm", "matmul", "softmax", "attention"
     ]  # fmt: skip
 
 

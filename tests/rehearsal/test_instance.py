@@ -43,21 +43,34 @@ def pages(instance: str) -> list:
     if instance == "trn2":
         # What differs there: more cores to shard over, and two in one launch.
         chosen = [n for n in chosen if n.rpartition("_")[0] in OPERATORS]
-    return [pytest.param(n, instance, marks=needs[framework(n)]) for n in chosen]
+    return [pytest.param(n, marks=needs[framework(n)]) for n in chosen]
 
 
 def explained(found: Rehearsal) -> str:
     return f"{found.result}\n{found.result.output[-6000:]}"
 
 
-@pytest.mark.parametrize(("name", "instance"), [*pages("inf2"), *pages("trn2")])
-def test_notebook_runs(sdk, warm, tmp_path, name, instance):
-    found = rehearse(sdk, ROOT / f"notebooks/{name}.ipynb", instance, tmp_path, warm)
+def runs(name: str, instance: str, *where: Path) -> None:
+    sdk, log, warm = where
+    found = rehearse(sdk, ROOT / f"notebooks/{name}.ipynb", instance, log, warm)
     assert found.result.right, explained(found)
     assert found.refused == (), "a device would run these, with undefined results"
     assert found.launches > 0
     assert found.runtimes == (framework(name),)
     assert found.programs <= CEILINGS[framework(name)]
+
+
+# Classes, since pytest-xdist hands a class to one worker: these two take longest.
+class TestInf2:
+    @pytest.mark.parametrize("name", pages("inf2"))
+    def test_notebook_runs(self, sdk, warm, tmp_path, name):
+        runs(name, "inf2", sdk, tmp_path, warm)
+
+
+class TestTrn2:
+    @pytest.mark.parametrize("name", pages("trn2"))
+    def test_notebook_runs(self, sdk, warm, tmp_path, name):
+        runs(name, "trn2", sdk, tmp_path, warm)
 
 
 SOLUTIONS = """

@@ -7,8 +7,11 @@ seconds. They try things and print what happened; each test looks at some of tha
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 
 import pytest
+import stand_in
 
 ATTEMPT = """
 import sys
@@ -226,3 +229,22 @@ def test_a_process_has_one_runtime(in_torch, in_jax):
         in_jax["then torch"],
     ):
         assert all(part in result for part in said)
+
+
+def test_a_forked_process_is_like_one_that_started(sdk, warm, tmp_path):
+    for arguments in (["environment"], ["nonsense"]):
+        started, forked = (
+            subprocess.run(
+                [sys.executable, "-m", "nkibook.instance.step", *arguments],
+                env=stand_in.environment(sdk, "trn2", warm=socket) | {"NEURON_CC_FLAGS": "-O1"},
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+            )
+            for socket in (None, warm)
+        )
+        assert forked.returncode == started.returncode
+        assert forked.stdout == started.stdout
+        assert forked.stderr[-40:] == started.stderr[-40:]
+    assert started.returncode == 1
+    assert started.stderr.endswith("KeyError: 'nonsense'\n")
