@@ -63,7 +63,7 @@ def steps(frameworks: Sequence[str], notebooks: bool = True) -> Iterator[Step]:
     here = instance()
     yield Step("environment", _module("nkibook.instance.step", "environment"))
     yield Step("doctor", _module("nkibook.doctor", "--json"), json.loads)
-    yield Step("neuron-ls", ["neuron-ls", "--json-output"], json.loads)
+    yield Step("neuron-ls", ["neuron-ls", "--json-output"], devices)
     for number, probe in enumerate(PROBES):
         if probe.framework in frameworks and (not probe.only or here in probe.only):
             command = _module("nkibook.instance.step", "probe", str(number))
@@ -81,6 +81,16 @@ def steps(frameworks: Sequence[str], notebooks: bool = True) -> Iterator[Step]:
         yield Step(f"tests: {framework}", [*tests, "--tests", framework], _tail)
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if notebooks else ():
         yield Step(f"notebook: {path.stem}", [*tests, str(path)], _tail)
+
+
+def devices(listing: str) -> list[dict[str, Any]]:
+    """What neuron-ls says of each device, without the command lines of processes that use it."""
+    kept = ("neuron_device", "nc_count", "memory_size", "connected_to")
+    return [
+        {key: device[key] for key in kept if key in device}
+        | {"processes": len(device.get("neuron_processes") or ())}
+        for device in json.loads(listing)
+    ]
 
 
 def _tail(output: str) -> str:
@@ -123,13 +133,14 @@ def _path() -> str:
 
 
 def scrubbed(text: str) -> str:
-    """The text without paths of the checkout and of home, names of user and host, addresses."""
+    """The text without paths of the checkout and of home, addresses, names of user and host."""
     for path, said in ((str(ROOT), "<book>"), (sys.prefix, "<env>"), (str(Path.home()), "~")):
         if len(path) > 1:
             text = text.replace(path, said)
     for word, said in ((getpass.getuser(), "<user>"), (platform.node(), "<host>")):
         if len(word) > 3:
             text = re.sub(rf"\b{re.escape(word)}\b", said, text)
+    text = re.sub(r"\bi-[0-9a-f]{8,17}\b", "<instance>", text)
     return re.sub(r"\b\d{1,3}(\.\d{1,3}){3}\b", "<address>", text)
 
 

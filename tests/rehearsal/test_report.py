@@ -104,9 +104,17 @@ def test_private_words_are_taken_out(monkeypatch):
     monkeypatch.setattr(report.platform, "node", lambda: "ip-10-0-0-7")
     monkeypatch.setattr(report.getpass, "getuser", lambda: "somebody")
     text = f"{report.ROOT}/kernels somebody@ip-10-0-0-7 172.31.0.12 {Path.home()}/x"
+    text += " i-0a1b2c3d4e5f67890"
     found = report.scrubbed(text)
-    for word in (str(report.ROOT), "somebody", "ip-10-0-0-7", "172.31.0.12"):
+    for word in (str(report.ROOT), "somebody", "ip-10-0-0-7", "172.31.0.12", "0a1b2c3d4e5f67890"):
         assert word not in found
+
+
+def test_what_others_run_on_the_device_is_counted_and_not_told():
+    processes = [{"pid": 4711, "command": "python train.py --key d41d8cd9", "neuroncore_ids": [0]}]
+    listed = [{"neuron_device": 0, "nc_count": 2, "bdf": "00:1f.0", "neuron_processes": processes}]
+    found = report.devices(json.dumps(listed))
+    assert found == [{"neuron_device": 0, "nc_count": 2, "processes": 1}]
 
 
 def test_without_an_sdk_there_is_no_report(run_python, tmp_path):
