@@ -63,7 +63,8 @@ def core_shown(t: Times) -> list[str]:
     """Of a launch on several cores, the one that the details are of, as a phrase; else nothing."""
     if len(t.cores) == 1:
         return []
-    return [f"on core {t.cores.index(t._core)}, the slowest of {len(t.cores)}"]
+    slowest = ", the slowest" * (t._core is t.slowest)
+    return [f"on core {t.cores.index(t._core)}{slowest} of {len(t.cores)}"]
 
 
 def _said_of_cores(t: Times) -> list[str]:
@@ -74,7 +75,7 @@ def _said_of_cores(t: Times) -> list[str]:
     spans = [core.schedule.span for core in cores]
     said = [
         f"{len(cores)} cores share the {t.instructions} instructions; bytes, engines and "
-        f"findings are of the slowest, core {cores.index(t._core)}"
+        f"findings are of {'the slowest, ' * (t._core is t.slowest)}core {cores.index(t._core)}"
     ]
     if max(spans) > _UNEVEN * min(spans):
         each = ", ".join(f"core {at} {span / 1e3:.1f} us" for at, span in enumerate(spans))

@@ -26,6 +26,24 @@ class Timeline(Times):
         """What holds the kernel up and what could be gained, the largest gain first."""
         return find(self)
 
+    def on_core(self, number: int) -> Timeline:
+        """The same launch, with figures, findings and pictures of one of its cores.
+
+        Args:
+            number: of the core, from 0; `cores` has one entry for each.
+
+        Raises:
+            ParameterError: the launch has no such core.
+        """
+        if not isinstance(number, int) or not 0 <= number < len(self.cores):
+            raise ParameterError(
+                f"on_core({number!r}) of a launch on {len(self.cores)} core(s)",
+                rule="cores are numbered from 0",
+                fix=f"0 to {len(self.cores) - 1}",
+            )
+        given = (self.kernel, self.machine, self.timing, self.cores, self.instructions)
+        return Timeline(*given, self.target, shown=number)
+
     # -- output ---------------------------------------------------------------------------------
 
     def table(self, rows: int = 12) -> str:

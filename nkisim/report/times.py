@@ -111,7 +111,7 @@ class Times:
         machine: NeuronCore generation.
         target: what chose it, e.g. "NEURON_PLATFORM_TARGET_OVERRIDE=trn2"; "" for the default.
         cores: one entry a NeuronCore that the launch grid names, in their order; figures are of
-            the slowest one.
+            the slowest one, unless `shown` is the number of another.
         instructions: instructions traced, over all cores.
         kind: what the times are, for everything that prints them.
     """
@@ -126,6 +126,7 @@ class Times:
         cores: list[Core],
         instructions: int,
         target: str = "",
+        shown: int | None = None,
     ) -> None:
         self.kernel = kernel
         self.machine = machine
@@ -133,8 +134,13 @@ class Times:
         self.timing = timing
         self.cores = cores
         self.instructions = instructions
-        self._core = max(cores, key=lambda c: c.schedule.span)
+        self._core = self.slowest if shown is None else cores[shown]
         self._stretches: dict[int, Any] = {}  # of its tasks, by the first one
+
+    @property
+    def slowest(self) -> Core:
+        """The core that takes longest."""
+        return max(self.cores, key=lambda c: c.schedule.span)
 
     # -- figures --------------------------------------------------------------------------------
 

@@ -151,3 +151,15 @@ def test_gains_of_cores_that_wait_are_of_their_own_work():
     t = in_turn(16, 4)
     assert all(f.gain_us <= t.body_us for f in t.findings)
     assert t.summary() == in_turn(16, 4).summary()
+
+
+def test_each_core_can_be_shown():
+    t = in_turn(16, 4)
+    for number, span in enumerate(spans(t)):
+        core = t.on_core(number)
+        assert core.body_us == pytest.approx(span)
+        assert f"on core {number}" in core.plot().axes[0].get_title(loc="left")
+    assert max(spans(t)) == t.body_us
+    for number in (2, -1, 0.0):
+        with pytest.raises(nkisim.errors.ParameterError, match="fix:  0 to 1"):
+            t.on_core(number)
