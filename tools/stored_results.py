@@ -44,6 +44,7 @@ NEEDS = {
         "notebooks/matmul_jax",
         "notebooks/rmsnorm_ffi",
         "notebooks/rmsnorm_jax",
+        "notebooks/todays_nki",
         "notebooks/training_jax",
     ),
     SIMULATOR: (
@@ -53,6 +54,7 @@ NEEDS = {
         "notebooks/matmul_fast",
         "notebooks/rmsnorm_ffi",
         "notebooks/rmsnorm_optimisation",
+        "notebooks/todays_nki",
     ),
 }
 

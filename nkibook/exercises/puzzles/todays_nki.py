@@ -1,0 +1,13 @@
+"""Exercises of the page on `import nki`."""
+
+from nkibook.exercises import exercise
+
+
+@exercise(((256, 40),), ((300, 17),), ((5, 3),), lines=2)
+def double(a):
+    return a + a
+
+
+@exercise(((256, 100), (256, 60)), ((384, 128), (384, 512)), lines=1, rtol=1e-4, atol=1e-4)
+def product(a_t, b):
+    return a_t.T @ b
