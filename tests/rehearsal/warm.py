@@ -20,7 +20,9 @@ import socket
 import sys
 from importlib.util import find_spec
 
-IMPORTED = ("torch", "torch_xla", "jax", "ipykernel.kernelapp")
+# nbformat takes 3 s, too: a package that it needs builds a parser. No plugin of pytest, which
+# rewrites those while it imports them.
+IMPORTED = ("torch", "torch_xla", "jax", "ipykernel.kernelapp", "nbformat", "jupyter_client")
 
 
 def serve(listener: socket.socket) -> dict:

@@ -1,13 +1,13 @@
 """Start of each Python process on the instance: the slow ones are forked by `warm.py`, if asked to.
 
-Only processes that import a framework in any case, and only where REHEARSAL_WARM names the socket.
+Only processes that import much of it in any case, and only where REHEARSAL_WARM names the socket.
 One whose arguments are those of REHEARSAL_COLD starts by itself.
 """
 
 import os
 import sys
 
-_FORKED = ("ipykernel_launcher", "nkibook.instance.step")
+_FORKED = ("ipykernel_launcher", "nkibook.instance.step", "pytest")
 
 
 def _have_it_forked(path: str, module: str, arguments: list[str]) -> int:
@@ -26,4 +26,4 @@ def _have_it_forked(path: str, module: str, arguments: list[str]) -> int:
 if "REHEARSAL_WARM" in os.environ and "-m" in sys.orig_argv:
     _module, *_arguments = sys.orig_argv[sys.orig_argv.index("-m") + 1 :]
     if _module in _FORKED and " ".join(_arguments) != os.environ.get("REHEARSAL_COLD"):
-        os._exit(_have_it_forked(os.environ.pop("REHEARSAL_WARM"), _module, _arguments))
+        os._exit(_have_it_forked(os.environ["REHEARSAL_WARM"], _module, _arguments))
