@@ -168,6 +168,10 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         assert set(stored.values()) == {need}
     monkeypatch.setattr(stored_results.kernels, "backend", "neuronxcc")
     assert stored_results.SIMULATOR in stored_results.missing()
+    monkeypatch.setattr(stored_results, "find_spec", lambda n: n == "jax" or None)
+    stored = stored_results.stored_pages(ROOT)
+    assert "notebooks/custom_call_jax" not in stored  # uses torch_xla in the simulator's cells
+    assert stored["notebooks/add_torch"] == stored_results.TORCH_XLA
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert stored_results.stored_pages(ROOT)["notebooks/giou_cpp"] == stored_results.COMPILER
 

@@ -58,6 +58,9 @@ NEEDS = {
     ),
 }
 
+# Those that need it in cells for the simulator only, so on a device they do without.
+FOR_THE_SIMULATOR = {TORCH_XLA: ("notebooks/custom_call_jax",)}
+
 
 def missing() -> tuple[str, ...]:
     """Which of NEEDS this machine does not have."""
@@ -77,11 +80,13 @@ def stored_pages(root: Path) -> dict[str, str]:
 
     A page that misses two things has the first.
     """
+    absent = missing()
+    free = FOR_THE_SIMULATOR if SIMULATOR in absent else {}
     return {
         page: need
-        for need in reversed(missing())
+        for need in reversed(absent)
         for page in NEEDS[need]
-        if (root / f"{page}.md").is_file()
+        if page not in free.get(need, ()) and (root / f"{page}.md").is_file()
     }
 
 
