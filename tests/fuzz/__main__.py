@@ -1,4 +1,4 @@
-"""`python tests/fuzz [COUNT] [FIRST]`: random kernels from a seed on, until one fails."""
+"""`python tests/fuzz [COUNT] [FIRST]`: random kernels from a seed on, in both dialects, until one fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import nkisim
 
 nkisim.install()
 
-from fuzz_check import check  # noqa: E402  which needs neuronxcc
+from fuzz_check import check, check_today  # noqa: E402  which need neuronxcc and nki
 
 
 def main() -> int:
@@ -21,8 +21,12 @@ def main() -> int:
     start = perf_counter()
     for n, seed in enumerate(range(first, first + count), 1):
         check(seed)
+        check_today(seed)
         if n % 500 == 0 or n == count:
-            print(f"{n:,} of {count:,} kernels, {perf_counter() - start:.0f} s", flush=True)
+            print(
+                f"{n:,} of {count:,} kernels in both dialects, {perf_counter() - start:.0f} s",
+                flush=True,
+            )
     return 0
 
 

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import linecache
+import os
 import warnings
 from typing import Any
+from unittest import mock
 
 import fuzz_reference as reference
 import numpy as np
 from fuzz_programs import Generator, Kernel, nki_text
+from fuzz_today import today_text
 
 import nkisim
 from nkisim.runtime.profiling import trace_of
+
+
+def check_today(seed: int) -> None:
+    """The same in `import nki`, for trn2, on one core or on both of a logical core."""
+    drawn = Generator(seed).kernel()
+    drawn = dataclasses.replace(drawn, instances=min(drawn.instances, 2))
+    with mock.patch.dict(os.environ, NEURON_PLATFORM_TARGET_OVERRIDE="trn2"):
+        _check_text(seed, drawn, today_text(drawn))
 
 
 def check(seed: int) -> None:
@@ -21,7 +33,10 @@ def check(seed: int) -> None:
     changed. Its profile is of the same instructions.
     """
     drawn = Generator(seed).kernel()
-    text = nki_text(drawn)
+    _check_text(seed, drawn, nki_text(drawn))
+
+
+def _check_text(seed: int, drawn: Kernel, text: str) -> None:
     filename = f"<kernel {seed}>"
     linecache.cache[filename] = len(text), None, text.splitlines(True), filename
     names: dict = {"__name__": "fuzzed"}

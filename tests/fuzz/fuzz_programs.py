@@ -115,13 +115,13 @@ class Generator:
                 made.append(("count", self.one_of(1, 2, 3)))
             elif kind < 0.9 and depth < 2:
                 made += self.inner_loop(tiles, counts, depth)
-            elif depth < 2:
+            elif kind < 0.95 and depth < 2:
                 condition = ("index", self.one_of(2, 3), self.one_of(0, 1))
                 yes, no = dict(tiles), dict(tiles)
                 made.append(
                     ("if", condition, self.block(yes, counts, 2), self.block(no, counts, 2))
                 )
-            elif tiles:
+            else:
                 made.append(self.matmul(tiles))
         return made
 
@@ -244,7 +244,8 @@ def _part(x: tuple) -> str:
     return f"{name}[p, {first} + {step} * nl.arange({columns})[None, :]]"
 
 
-def _operand(x: tuple) -> str:
+def operand_text(x: tuple) -> str:
+    """An operand: a number, a name that Python counts, or a part of a tile."""
     words = {"constant": "CONSTANTS[{}]", "counted": "counted", "loop index": "float(index)"}
     if x[0] == "number":
         return repr(x[1])
@@ -268,7 +269,7 @@ def _write(k: Kernel, body: list[tuple], at: str, lines: list[str], index: str =
             add(f"{name}[p, f] = nl.load({which}[row + p, {first} + f], mask={mask})")
         elif kind == "binary":
             name, op, left, right, dtype = rest
-            add(f"{name} = nl.{op}({_part(left)}, {_operand(right)}, dtype=nl.{dtype})")
+            add(f"{name} = nl.{op}({_part(left)}, {operand_text(right)}, dtype=nl.{dtype})")
         elif kind == "reduce":
             name, op, x = rest
             add(f"{name} = nl.{op}({_part(x)}, axis=1, keepdims=True, dtype=nl.float32)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fuzz_check import check
+from fuzz_check import check, check_today
 
 KERNELS = 300
 _EACH = 25  # in one test
@@ -13,3 +13,9 @@ _EACH = 25  # in one test
 def test_random_kernels(first):
     for seed in range(first, first + _EACH):
         check(seed)
+
+
+@pytest.mark.parametrize("first", range(0, 75, _EACH))
+def test_random_kernels_of_today(first):
+    for seed in range(first, first + _EACH):
+        check_today(seed)
