@@ -1,4 +1,4 @@
-"""`python tests/fuzz [COUNT] [FIRST]`: random kernels from a seed on, in both dialects, until one fails."""
+"""`python tests/fuzz [COUNT] [FIRST]`: random kernels in both dialects, until one fails."""
 
 from __future__ import annotations
 
