@@ -11,9 +11,10 @@ from builtins import all as every
 from collections.abc import Callable
 from typing import Any
 
-from nkisim.errors import ParameterError, ShapeError
+from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
 from nkisim.frontends.nki import ops
 from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.ir.memory import Space
 
 
 def _isa() -> Any:
@@ -37,8 +38,14 @@ def _like(call: str, x: NkiTensor, dtype: Any = None, shape: tuple | None = None
     return make(x.shape if shape is None else shape, dtype or x.dtype, MemoryRegion.sbuf)
 
 
-def _unary(name: str, doc: str, *, activation: bool) -> Callable:
+def _unary(name: str, doc: str, *, activation: bool, psum: bool = True) -> Callable:
     def function(x: NkiTensor, dtype: Any = None) -> NkiTensor:
+        if not psum and isinstance(x, NkiTensor) and x._layout.space is Space.PSUM:
+            raise MemorySpaceError(
+                f"nl.{name} of {x.describe()}",
+                rule=f"nl.{name} runs on the GpSimd Engine, which does not reach PSUM",
+                fix=f"use nisa.activation with op=nl.{name}, or copy with nisa.tensor_copy first",
+            )
         dst = _like(name, x, dtype)
         if activation:
             _isa().activation(dst, function, x)
@@ -165,7 +172,7 @@ square = _unary("square", "x * x.", activation=True)
 abs = _unary("abs", "The absolute value.", activation=True)
 arctan = _unary("arctan", "The inverse tangent.", activation=True)
 sign = _unary("sign", "-1, 0 or 1.", activation=True)
-rsqrt = _unary("rsqrt", "1 / sqrt(x).", activation=True)
+rsqrt = _unary("rsqrt", "1 / sqrt(x), of a tile in SBUF.", activation=True, psum=False)
 cos = _unary("cos", "The cosine.", activation=False)
 tan = _unary("tan", "The tangent.", activation=False)
 ceil = _unary("ceil", "Rounds up.", activation=False)

@@ -27,7 +27,7 @@ from nkisim.frontends.nki.surface.isa.enums import (
 from nkisim.frontends.nki.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
-from nkisim.machine import GEN2
+from nkisim.machine import GEN2, GEN4
 
 
 def dma_copy(
@@ -102,6 +102,12 @@ def _dma(dst: NkiTensor, src: NkiTensor, priority, mode: dge_mode, queue: engine
     if priority is not None and not 0 <= priority <= 3:
         raise ParameterError(
             f"{call}: priority {priority}", rule="a priority is 0 to 3", fix="use one of these"
+        )
+    if priority is not None and machine is not GEN4:
+        raise ParameterError(
+            f"{call}: priority {priority} on {machine.name}",
+            rule="DMAs have priorities from NeuronCore-v4 (trn3) on",
+            fix="leave it out",
         )
     if mode is dge_mode.hwdge:
         if machine is GEN2:

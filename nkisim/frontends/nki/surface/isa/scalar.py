@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nkisim.errors import ParameterError
+from nkisim.errors import DTypeError, ParameterError
 from nkisim.frontends.nki.operands import check_on_chip, same_domain, vector
 from nkisim.frontends.nki.ops import ACTIVATIONS, NAMES, op_name
 from nkisim.frontends.nki.session import Recipe, current
@@ -56,6 +56,12 @@ def activation(
         None if plus else bias or str(bias),
     )
     command = reduce_cmd.name
+    if reduce_op is not None and NAMES.get(reduce_op) != "add":
+        raise ParameterError(
+            f"nisa.activation: reduce_op {getattr(reduce_op, '__name__', reduce_op)}",
+            rule="the accumulators of the Scalar Engine add",
+            fix="pass reduce_op=nl.add, or reduce with nisa.tensor_reduce",
+        )
     if command in ("idle", "reset"):
         instr = session.issue(key, (dst, *ins), lambda: _activation(dst, op, data, bias, scale))
         if command == "reset" or reduce_res is not None:
@@ -63,9 +69,9 @@ def activation(
         return NkiInstruction(instr)
 
     def lower(outs: list, before: list) -> Recipe:
-        if reduce_op is None or NAMES.get(reduce_op) != "add":
+        if reduce_op is None:
             raise ParameterError(
-                f"nisa.activation: reduce_op {getattr(reduce_op, '__name__', reduce_op)}",
+                f"nisa.activation: no reduce_op with reduce_cmd.{command}",
                 rule="the accumulators of the Scalar Engine add",
                 fix="pass reduce_op=nl.add",
             )
@@ -92,6 +98,8 @@ def activation(
 def _read_out(session: Any, dst: NkiTensor, result: NkiTensor | None, resets: bool) -> None:
     """Copy the accumulators out, or set them to 0."""
     at, lanes = dst.offset // max(dst._layout.row, 1), dst.shape[0]
+    if result is not None:
+        vector("nisa.activation", "reduce_res", result, lanes, 2)
     kept = session.state_tensor("scalar accumulators", (128, 1), "float32")[at : at + lanes]
     if resets:
         memset(kept, 0.0)
@@ -115,6 +123,12 @@ def _activation(dst, op, data, bias, scale, call: str = "nisa.activation") -> Re
     for which, x in (("scale", scale), ("bias", bias)):
         if isinstance(x, NkiTensor):
             check_on_chip(call, **{which: x})
+            if which == "scale" and x.dtype != "float32":
+                raise DTypeError(
+                    f"{call}: scale is {x.describe()}",
+                    rule="a tile that scales is float32",
+                    fix="convert it with nisa.tensor_copy into a float32 tile",
+                )
             walks.append(vector(call, which, x, data.shape[0], len(source[0])))
             operands.append(None)
         elif which == "bias" and x is not None and x != 0 and machine is GEN2:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
+from nkisim.errors import (
+    DTypeError,
+    KernelError,
+    MemorySpaceError,
+    ParameterError,
+    ShapeError,
+)
 from nkisim.frontends.nki import dtypes
 from nkisim.frontends.nki.layout import merged
 from nkisim.frontends.nki.operands import (
@@ -184,6 +190,8 @@ def tensor_scalar(
                 ),
             )
         )
+    except KernelError:  # some of which are a TypeError, too
+        raise
     except TypeError as error:
         raise _bad_operand("nisa.tensor_scalar", operand0, operand1) from error
 
@@ -702,12 +710,22 @@ def nc_find_index8(
                 rule="places are uint16 or uint32",
                 fix="declare dst so",
             )
+        _eight(call, vals)
         recipe = _per_partition(call, "nc_find_index8", dst, vals, 8)
         return Recipe(
             "nc_find_index8", Engine.VECTOR, recipe.walks[:1], [rows_of(data), rows_of(vals)]
         )
 
     return NkiInstruction(current().issue(("nc_find_index8",), (dst, data, vals), lower))
+
+
+def _eight(call: str, vals: NkiTensor) -> None:
+    if free_of(vals) != 8:
+        raise ShapeError(
+            f"{call}: vals is {vals.describe()}",
+            rule="it looks for 8 values in each partition",
+            fix="pass a (P, 8) tile, as nisa.max8 makes",
+        )
 
 
 def nc_match_replace8(
@@ -806,7 +824,7 @@ def nc_stream_shuffle(
             {"moves": (tuple(targets), tuple(sources))},
         )
 
-    whole = 255 not in mask
+    whole = len(mask) == 32 and 255 not in mask
     recipe_tensors = (dst, src) if whole and _covers(dst, src, mask) else (dst, src, dst)
     return NkiInstruction(session.issue(key, recipe_tensors, lower))
 
