@@ -68,9 +68,10 @@ fuzz: $(READY) ## random kernels against a reference interpreter (N=10000, from 
 neuron-report: $(READY) ## on a Neuron instance: ask it all, write report.zip to send to us
 	@$(PY) -m nkibook.instance -o report.zip
 
-lint: $(READY) ## check style, formatting and layers
+lint: $(READY) ## check style, formatting, types and layers
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	$(PY) -m mypy
 	$(VENV)/bin/lint-imports --no-cache
 
 format: $(READY) ## fix style and formatting in place

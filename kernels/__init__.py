@@ -45,7 +45,7 @@ def _provides(package: str, submodule: str) -> bool:
     PyPI has empty placeholders called ``neuronxcc`` and ``nki``, so the name alone proves nothing.
     """
     spec = importlib.util.find_spec(package)
-    folders = spec and spec.submodule_search_locations
+    folders = spec.submodule_search_locations if spec else None
     return bool(folders) and PathFinder.find_spec(f"{package}.{submodule}", folders) is not None
 
 

@@ -30,18 +30,18 @@ def _boxes(rng: np.random.Generator) -> np.ndarray:
 def _inputs(operator: str) -> list[np.ndarray]:
     """Arguments of odd sizes, the same in every run."""
     rng = np.random.default_rng(0)
-    made = {
+    makers: dict[str, Callable[[], Any]] = {
         "add": lambda: rng.standard_normal((2, 300, 700)),
         "avgpool": lambda: rng.standard_normal((1, 2, 5, 17, 19)),
         "giou": lambda: [_boxes(rng), _boxes(rng)],
         "rmsnorm": lambda: [rng.standard_normal((300, 700)), rng.standard_normal(700)],
-    }[operator]()
-    return [np.asarray(array, np.float32) for array in made]
+    }
+    return [np.asarray(array, np.float32) for array in makers[operator]()]
 
 
 def _apply(operator: str, module: Any) -> Callable:
     """The operator of the package; the window of the pooling is 3 x 3 with stride 2."""
-    return {
+    operators: dict[str, Callable] = {
         "add": lambda a, b: module.add(a, b),
         "avgpool": lambda x: module.avg_pool2d(x, 3, 2),
         "giou": lambda a, b: module.giou(a, b),
@@ -51,7 +51,8 @@ def _apply(operator: str, module: Any) -> Callable:
             if module.__name__.endswith("torch_op")
             else module.rms_norm(x, weight)
         ),
-    }[operator]
+    }
+    return operators[operator]
 
 
 def _plain(operator: str, xp: Any) -> Callable:
@@ -76,12 +77,13 @@ def _plain(operator: str, xp: Any) -> Callable:
         union = area(p[:, :2], p[:, 2:]) + area(q[:, :2], q[:, 2:]) - both
         return both / union - (hull - union) / hull
 
-    return {
+    operators: dict[str, Callable] = {
         "add": lambda a, b: a + b,
         "avgpool": avgpool,
         "giou": giou,
         "rmsnorm": lambda x, w: x / xp.sqrt((x * x).mean(-1)[:, None] + 1e-5) * w,
-    }[operator]
+    }
+    return operators[operator]
 
 
 def _in_torch(function: Callable, inputs: list[np.ndarray], device: Any) -> list[np.ndarray]:

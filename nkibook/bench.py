@@ -181,7 +181,7 @@ def benchmark(
     Raises:
         ValueError: when warmup or iters is below 1.
     """
-    label = label or getattr(f, "__name__", type(f).__name__)
+    label = str(label or getattr(f, "__name__", type(f).__name__))
     return interleave({label: functools.partial(f, *args)}, warmup=warmup, iters=iters)[label]
 
 

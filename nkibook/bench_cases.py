@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,8 +62,8 @@ def _add_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
         yield Case(
             f"{rows}x{cols} float32",
             ("NumPy a + b", "nki_tensor_add"),
-            lambda a=a, b=b: a + b,
-            lambda a=a, b=b: nki_tensor_add(a, b),
+            partial(np.add, a, b),
+            partial(nki_tensor_add, a, b),
             target,
         )
 
@@ -79,8 +80,8 @@ def _avgpool_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
         yield Case(
             "128x112x112 float32, window 2",
             (name, f"nki_avg_pool2d beside {name}"),
-            lambda plain=plain: plain(x, 2),
-            lambda: nki_avg_pool2d(x, 2),
+            partial(plain, x, 2),
+            partial(nki_avg_pool2d, x, 2),
             target,
             rtol=2e-6,
             atol=2e-6,
@@ -95,8 +96,8 @@ def _rmsnorm_cases(normal: Callable[..., np.ndarray]) -> Iterator[Case]:
         yield Case(
             f"{rows}x{cols} float32",
             ("NumPy RMSNorm", "nki_rms_norm"),
-            lambda x=x, weight=weight: reference.rms_norm(x, weight, 1e-5),
-            lambda x=x, weight=weight: nki_rms_norm(x, weight, 1e-5),
+            partial(reference.rms_norm, x, weight, 1e-5),
+            partial(nki_rms_norm, x, weight, 1e-5),
             target,
             rtol=2e-6,
             atol=2e-6,

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -139,7 +139,9 @@ def measure(
     return _record(f"{name}: device", Kind.CORE, found, how)
 
 
-def measure_calls(launch: Launch, framework: str, iters: int = 20) -> list[Record]:
+def measure_calls(
+    launch: Launch, framework: Literal["numpy", "torch", "jax"], iters: int = 20
+) -> list[Record]:
     """Measure what a call takes in a framework, by the wall clock, until its result is there.
 
     Args:
@@ -244,7 +246,7 @@ class Launch(NamedTuple):
     """What the command measures: a kernel, its arguments, and its launch grid."""
 
     label: str
-    kernel: Callable[..., Any]
+    kernel: Any
     args: tuple
     grid: tuple[int, ...] = ()
 
@@ -263,22 +265,21 @@ def launches() -> Iterator[Launch]:
         return np.zeros(shape, np.float32)
 
     for rows, columns in ((256, 1024), (4096, 4096)):
-        args = (zeros(rows, columns), zeros(rows, columns))
+        pair = (zeros(rows, columns), zeros(rows, columns))
         grid = (-(-rows // TILE_ROWS), -(-columns // TILE_COLS))
-        yield Launch(f"add, {rows} x {columns}", nki_tensor_add_kernel, args, grid)
-    args = (zeros(256000), zeros(256000), 1000)
-    yield Launch("add in tiles of 128 x 1000", add_tiles, args)
+        yield Launch(f"add, {rows} x {columns}", nki_tensor_add_kernel, pair, grid)
+    yield Launch("add in tiles of 128 x 1000", add_tiles, (zeros(256000), zeros(256000), 1000))
     boxes = zeros(1024 * 256, 4)
     yield Launch("GIOU, 1024 x 256 boxes", nki_giou_kernel, (boxes, boxes, 1e-7, False))
     pooled = (zeros(128, 112, 112), 2)
     yield Launch("average pooling, 128 x 112 x 112", nki_avg_pool2d_kernel, pooled)
-    args = (zeros(4096, 4096), zeros(1, 4096), 1e-5)
-    yield Launch("RMSNorm, 4096 x 4096", nki_rms_norm_kernel, args)
+    rows_and_weight = (zeros(4096, 4096), zeros(1, 4096), 1e-5)
+    yield Launch("RMSNorm, 4096 x 4096", nki_rms_norm_kernel, rows_and_weight)
     square = np.zeros((2048, 2048), ml_dtypes.bfloat16)
     yield Launch("matmul, 2048 x 2048, bfloat16", nki_matmul_kernel, (square, square))
     head = np.zeros((1, 4096, 128), ml_dtypes.bfloat16)
-    args = (head, head, head, 128**-0.5, False)
-    yield Launch("attention, 4096 x 128, bfloat16", nki_attention_kernel, args)
+    heads = (head, head, head, 128**-0.5, False)
+    yield Launch("attention, 4096 x 128, bfloat16", nki_attention_kernel, heads)
 
 
 def model() -> dict[str, Record]:

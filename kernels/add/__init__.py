@@ -6,17 +6,17 @@ and ``jax_op`` the differentiable operators, each importing its own framework on
 
 from kernels import dialect
 
-if dialect == "nki":
-    from kernels.add.nki_kernels_06 import (
-        nki_tensor_add,
-        nki_tensor_add_kernel,
-    )
-else:
+if dialect == "neuronxcc.nki":
     from kernels.add.nki_kernels import (
         nki_tensor_add,
         nki_tensor_add_kernel,
         nki_tensor_add_kernel_strict,
         nki_tensor_add_two_cores,
+    )
+else:
+    from kernels.add.nki_kernels_06 import (
+        nki_tensor_add,
+        nki_tensor_add_kernel,
     )
 
 __all__ = [

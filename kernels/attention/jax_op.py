@@ -23,12 +23,12 @@ def _batchable(backward: bool, scale: float, causal: bool) -> Any:
     """The forward or the backward function, with rules for sharding and for ``vmap``."""
     if backward:
         on_devices = shardable(
-            lambda *args: nki_attention_backward(*args, scale, causal),
+            lambda g, q, k, v, o, lse: nki_attention_backward(g, q, k, v, o, lse, scale, causal),
             "... q d, ... q d, ... k d, ... k d, ... q d, ... q -> ... q d, ... k d, ... k d",
         )
     else:
         on_devices = shardable(
-            lambda *args: nki_attention(*args, scale, causal),
+            lambda q, k, v: nki_attention(q, k, v, scale, causal),
             "... q d, ... k d, ... k d -> ... q d, ... q",
         )
 

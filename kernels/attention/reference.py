@@ -66,7 +66,7 @@ def _weights(
     """The softmax of the scores, (..., Q, K), and the logarithm of the sum of the powers."""
     scores = q @ k.swapaxes(-1, -2) * q.dtype.type(scale)
     if causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)
     largest = scores.max(axis=-1, keepdims=True)
     powers = np.exp(scores - largest)
     total = powers.sum(axis=-1, keepdims=True)

@@ -7,20 +7,20 @@ operators, each importing its own framework only.
 
 from kernels import dialect
 
-if dialect == "nki":
-    from kernels.avgpool.nki_kernels_06 import (
-        nki_avg_pool2d,
-        nki_avg_pool2d_backward_kernel,
-        nki_avg_pool2d_kernel,
-        pool,
-        unpool,
-    )
-else:
+if dialect == "neuronxcc.nki":
     from kernels.avgpool.nki_kernels import (
         nki_avg_pool2d,
         nki_avg_pool2d_backward_kernel,
         nki_avg_pool2d_kernel,
         nki_avg_pool2d_kernel_strict,
+        pool,
+        unpool,
+    )
+else:
+    from kernels.avgpool.nki_kernels_06 import (
+        nki_avg_pool2d,
+        nki_avg_pool2d_backward_kernel,
+        nki_avg_pool2d_kernel,
         pool,
         unpool,
     )

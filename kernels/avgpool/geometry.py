@@ -49,7 +49,7 @@ class Pooling:
                     f"the {name} is {axis.size}, padding {axis.padding} and the window "
                     f"{axis.kernel}: no window fits. Use a smaller kernel_size, or pad the input."
                 )
-        return found
+        return found[0], found[1]
 
     def out_size(self, height: int, width: int) -> tuple[int, int]:
         """Height and width of the output. Raises ValueError as :meth:`axes`."""
@@ -110,13 +110,13 @@ def _pair(name: str, value: Any, least: int) -> tuple[int, int]:
         raise ValueError(
             f"{name} is {value!r}: {len(parts)} numbers. Pass one, or a pair (down, across)."
         )
-    sizes = tuple(_integer(name, part) for part in parts)
+    sizes = [_integer(name, part) for part in parts]
     if min(sizes) < least:
         raise ValueError(
             f"{name} is {value!r}: it must be at least {least}, down and across. "
             + ("A window has at least one element." if name == "kernel_size" else "Raise it.")
         )
-    return sizes if len(sizes) == 2 else sizes * 2
+    return sizes[0], sizes[-1]
 
 
 def _integer(name: str, value: Any) -> int:

@@ -184,7 +184,7 @@ def _load_padded(in_tensor: Any, lanes: tuple[Any, int], image: tuple[Run, Run])
     if (rows, cols) == image:
         return loaded, left
     # An engine has time to move the rows apart; a DMA would take a run for each of them.
-    size = tuple(run.size for run in image)
+    size = image[0].size, image[1].size
     slab = nl.ndarray((n, *size), dtype=in_tensor.dtype)
     inside = rows.first - image[0].first, cols.first - image[1].first
     for strip in around(size, inside, (rows.size, cols.size)):
@@ -299,7 +299,7 @@ def _unpool_tile(
     first, n = lanes
     images = [part.image(axis) for part, axis in zip(tile, axes, strict=True)]
     kept = [run & Run(0, axis.size) for run, axis in zip(images, axes, strict=True)]
-    outs = tuple(part.outs(axis) for part, axis in zip(tile, axes, strict=True))
+    outs = tile[0].outs(axes[0]), tile[1].outs(axes[1])
     if outs[0].size and outs[1].size:
         i_c, i_y, i_x = nl.mgrid[0:n, 0 : outs[0].size, 0 : outs[1].size]
         loaded = nl.load(grad_out[first + i_c, outs[0].first + i_y, outs[1].first + i_x])

@@ -173,7 +173,7 @@ def _divide(dst, sums, settings, axes, outs):
     # Windows of one count are a few rectangles: the inner ones, and those at edges and corners.
     for row_run, row_count in runs(row_counts):
         for col_run, col_count in runs(col_counts):
-            top, bottom, left, right = *row_run, *col_run
+            (top, bottom), (left, right) = row_run, col_run
             nisa.tensor_scalar(
                 dst=dst[0:n, top:bottom, left:right],
                 data=sums[0:n, top:bottom, left:right],

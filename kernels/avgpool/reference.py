@@ -95,7 +95,7 @@ def divisors(size: tuple[int, int], settings: Pooling) -> np.ndarray:
     # What ceil mode adds beyond the padding never counts.
     padded, steps = _padded(np.zeros(size), settings)
     padded[: counted.shape[0], : counted.shape[1]] = counted[: padded.shape[0], : padded.shape[1]]
-    return sum(padded[rows, cols] for rows, cols in steps)
+    return np.sum([padded[rows, cols] for rows, cols in steps], axis=0)
 
 
 def _padded(x: np.ndarray, settings: Pooling) -> tuple[np.ndarray, Iterator[tuple[slice, slice]]]:

@@ -8,14 +8,7 @@ pages.
 
 from kernels import dialect
 
-if dialect == "nki":
-    from kernels.giou.nki_kernels_06 import (
-        nki_giou,
-        nki_giou_backward,
-        nki_giou_backward_kernel,
-        nki_giou_kernel,
-    )
-else:
+if dialect == "neuronxcc.nki":
     from kernels.giou.nki_kernels import (
         nki_giou,
         nki_giou_backward,
@@ -23,6 +16,13 @@ else:
         nki_giou_kernel,
         nki_giou_kernel_strict,
         nki_giou_strict_into,
+    )
+else:
+    from kernels.giou.nki_kernels_06 import (
+        nki_giou,
+        nki_giou_backward,
+        nki_giou_backward_kernel,
+        nki_giou_kernel,
     )
 
 __all__ = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +52,7 @@ def _differentiable_no_further(function: Callable) -> Callable:
     guarded = jax.custom_jvp(function)
 
     @guarded.defjvp
-    def refuse(primals: Any, tangents: Any) -> None:
+    def refuse(primals: Any, tangents: Any) -> NoReturn:
         raise NotImplementedError(
             "the second derivative of GIOU was asked for, and there is no NKI kernel for it. "
             "Differentiate once, or write the loss with jax.numpy."
@@ -64,7 +64,7 @@ def _differentiable_no_further(function: Callable) -> Callable:
 @functools.cache
 def _operator(eps: float, clamp: bool) -> Callable:
     """The differentiable GIOU of one definition."""
-    settings = {"eps": eps, "clamp": clamp}
+    settings: dict[str, Any] = {"eps": eps, "clamp": clamp}
     forward = _batchable(lambda p, q: nki_giou(p, q, **settings), "... c, ... c -> ...")
     backward_both = _batchable(
         lambda g, p, q: nki_giou_backward(g, p, q, **settings),

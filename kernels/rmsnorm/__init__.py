@@ -6,15 +6,15 @@ and ``jax_op`` the differentiable operators, each importing its own framework on
 
 from kernels import dialect
 
-if dialect == "nki":
-    from kernels.rmsnorm.nki_kernels_06 import (
+if dialect == "neuronxcc.nki":
+    from kernels.rmsnorm.nki_kernels import (
         nki_rms_norm,
         nki_rms_norm_backward,
         nki_rms_norm_backward_kernel,
         nki_rms_norm_kernel,
     )
 else:
-    from kernels.rmsnorm.nki_kernels import (
+    from kernels.rmsnorm.nki_kernels_06 import (
         nki_rms_norm,
         nki_rms_norm_backward,
         nki_rms_norm_backward_kernel,

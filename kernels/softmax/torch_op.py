@@ -34,7 +34,7 @@ class SoftmaxFunction(torch.autograd.Function):
         return SoftmaxBackwardFunction.apply(grad_y, y)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], x: torch.Tensor) -> tuple[Any, int]:
+    def vmap(info: Any, in_dims: tuple[int, ...], x: torch.Tensor) -> tuple[Any, int]:
         """A batch is more rows."""
         return SoftmaxFunction.apply(x.movedim(in_dims[0], 0)), 0
 

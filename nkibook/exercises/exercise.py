@@ -263,7 +263,8 @@ class Exercise:
 
         got: Any = None
         stopped = error
-        with nkisim.checks(**dict.fromkeys(nkisim.CHECKS, "off")), launches() as launched:
+        silent: dict[str, Any] = dict.fromkeys(nkisim.CHECKS, "off")
+        with nkisim.checks(**silent), launches() as launched:
             try:
                 got, _ = self._run(answer, args)
             except Exception as again:  # there are no values, and the trace may be shorter
@@ -272,7 +273,8 @@ class Exercise:
         trace = stopped.trace if program is None else program.trace
         if trace is None or not trace.instructions:
             return Verdict(False, message)
-        details, difference = (), None
+        details: tuple[str, ...] = ()
+        difference: Difference | None = None
         if program is not None and isinstance(error, nkisim.errors.UninitializedReadError):
             difference = _undefined(program, expected)
             details = _from_unwritten(difference)
@@ -280,9 +282,9 @@ class Exercise:
             with contextlib.suppress(Mismatch):
                 difference = compare(got, expected, *self._tolerance(args, expected))
                 details = (_without_checks(difference),)
-        if difference is not None:
-            index, wrong = difference.index, difference.wrong
-            seen = reads.access(program, None, difference.output, index, wrong)
+        if difference is not None and program is not None:
+            at, wrong = difference.index, difference.wrong
+            seen = reads.access(program, None, difference.output, at, wrong)
         else:
             seen = reads.refused(trace, None if program is not None else stopped.instruction)
         details = (*details, *seen.sentences)

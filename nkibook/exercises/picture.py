@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
@@ -18,7 +20,7 @@ _MOST = 96
 
 _READ, _WANTED, _WRONG = COLORS["blue"], COLORS["orange"], COLORS["vermillion"]
 _PROGRAMS = [COLORS[name] for name in ("sky", "green", "purple", "yellow")]
-_SHARED = {"facecolor": "none", "edgecolor": INK, "hatch": "////", "linewidth": 0}
+_SHARED: dict[str, Any] = {"facecolor": "none", "edgecolor": INK, "hatch": "////", "linewidth": 0}
 
 
 def draw(access: Access, alt: str) -> Figure:
@@ -54,8 +56,8 @@ def _draw_panel(axes: Axes, panel: Panel, owners: list[tuple[int, ...]]) -> None
     if panel.wanted is not None:
         _add(axes, panel.wanted, facecolor="none", edgecolor=_WANTED, linewidth=2.5)
     for _, (r0, r1, c0, c1) in panel.outside:
-        look = {"facecolor": "none", "edgecolor": _WRONG, "linewidth": 1.8, "linestyle": "--"}
-        axes.add_patch(Rectangle((c0, r0), c1 - c0, r1 - r0, **look))
+        dashed: dict[str, Any] = {"edgecolor": _WRONG, "linewidth": 1.8, "linestyle": "--"}
+        axes.add_patch(Rectangle((c0, r0), c1 - c0, r1 - r0, facecolor="none", **dashed))
     if panel.mark is not None:
         row, column = panel.mark
         axes.plot(column + 0.5, row + 0.5, "x", color=INK, markersize=9, markeredgewidth=2.5)
@@ -90,7 +92,7 @@ def _aspect(panel: Panel) -> float:
     return min(max((bottom - top) / (right - left), 0.3), 1.1)
 
 
-def _add(axes: Axes, mask: np.ndarray, **look: object) -> None:
+def _add(axes: Axes, mask: np.ndarray, **look: Any) -> None:
     """The true elements of a matrix as boxes."""
     step = [max(1, -(-n // _MOST)) for n in mask.shape]
     coarse = mask
@@ -127,9 +129,14 @@ def _legend(panels: list[Panel], owners: list[tuple[int, ...]]) -> list[Patch | 
     if any(p.wrong is not None for p in panels):
         handles.append(Patch(color=_WRONG, alpha=0.6, label="wrong"))
     if any(p.mark is not None for p in panels):
-        look = {"color": INK, "marker": "x", "markeredgewidth": 2.5, "linestyle": "none"}
-        handles.append(Line2D([], [], label="the first wrong element", **look))
+        look: dict[str, Any] = {
+            "color": INK,
+            "marker": "x",
+            "markeredgewidth": 2.5,
+            "linestyle": "none",
+        }
+        handles.append(Line2D([], [], linestyle="none", label="the first wrong element", **look))
     if any(p.outside for p in panels):
-        look = {"edgecolor": _WRONG, "linestyle": "--", "linewidth": 1.8}
-        handles.append(Patch(facecolor="none", label="outside of the tensor", **look))
+        dashed: dict[str, Any] = {"edgecolor": _WRONG, "linestyle": "--", "linewidth": 1.8}
+        handles.append(Patch(facecolor="none", label="outside of the tensor", **dashed))
     return handles

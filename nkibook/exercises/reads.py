@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Buffer, Role, Space
 from nkisim.ir.trace import Trace
@@ -234,7 +234,7 @@ def _fill(panel: Panel, trace: Trace, buffer: Buffer, at: tuple[int, ...]) -> No
             if any(tensor is out for out in instr.outs):
                 _join(writers, instr.program, mask)
     if writers:
-        panel.several = int((sum(m.astype(int) for m in writers.values()) > 1).sum())
+        panel.several = int((np.sum(list(writers.values()), axis=0) > 1).sum())
 
 
 def _join(masks: dict[Any, np.ndarray], key: Any, mask: np.ndarray) -> None:
@@ -242,7 +242,7 @@ def _join(masks: dict[Any, np.ndarray], key: Any, mask: np.ndarray) -> None:
         masks[key] = masks[key] | mask if key in masks else mask
 
 
-def _box(tensor: Tensor) -> list[Box]:
+def _box(tensor: AccessPattern) -> list[Box]:
     """The box around an access, when its tensor is a matrix."""
     bounds = tensor.bounds()
     if len(bounds) != 2:

@@ -61,23 +61,26 @@ def window_reads(kernel: Any, *args: Any) -> Reads:
     """
     instructions = program_of(kernel, *args).instructions
     sums = [i for i in instructions if i.opcode == "tensor_reduce"]
-    if len(sums) != 1 or sums[0].ins[0].ndim != 5:
+    operand = next((x for i in sums for x in i.tiles_in), None)
+    if len(sums) != 1 or operand is None or operand.ndim != 5:
         raise ValueError(
             f"{kernel.__name__} issues {len(sums)} reductions here. The picture shows one, of a "
             "5-dimensional pattern: choose an image that fits into one tile."
         )
-    operand = sums[0].ins[0]
     buffer = operand.buffer
-    tile = tuple(buffer.shape[1:])
+    rows, columns = buffer.shape[1:]
+    tile = (rows, columns)
     sizes, strides = operand.shape[1:], operand.strides[1:]
     places = np.ogrid[tuple(slice(n) for n in sizes)]
-    elements = operand.offset + sum(s * i for s, i in zip(strides, places, strict=True))
+    elements = np.asarray(operand.offset + sum(s * i for s, i in zip(strides, places, strict=True)))
     loaded = np.zeros(tile, bool)
     from_hbm = {i.outs[0].buffer for i in instructions if i.opcode == "dma_copy"}
     for instruction in instructions:
         if not instruction.outs or instruction.outs[0].buffer is not buffer:
             continue
-        copied = instruction.opcode == "tensor_copy" and instruction.ins[0].buffer in from_hbm
+        copied = instruction.opcode == "tensor_copy" and any(
+            tile.buffer in from_hbm for tile in instruction.tiles_in
+        )
         if instruction.opcode == "dma_copy" or copied:
             _, *box = instruction.outs[0].bounds()
             loaded[tuple(slice(low, high + 1) for low, high in box)] = True
@@ -136,11 +139,15 @@ def draw_reads(
             corner = (col + along / side, row + down * height)
             left.add_patch(Rectangle(corner, 1 / side, height, facecolor=color[owner], linewidth=0))
         if len(owners) == 1 and max(rows, cols) <= _LABELLED:
-            look = {"color": text_color(color[owners[0]]), "ha": "center", "va": "center"}
+            said: dict[str, Any] = {
+                "color": text_color(color[owners[0]]),
+                "ha": "center",
+                "va": "center",
+            }
             # Over hatching, too.
-            look["bbox"] = {"facecolor": color[owners[0]], "linewidth": 0, "pad": 1}
-            left.text(col + 0.5, row + 0.5, "{}, {}".format(*owners[0]), fontsize=10.5, **look)
-        look = {"fill": False, "edgecolor": INK, "linewidth": 0.8}
+            said["bbox"] = {"facecolor": color[owners[0]], "linewidth": 0, "pad": 1}
+            left.text(col + 0.5, row + 0.5, "{}, {}".format(*owners[0]), fontsize=10.5, **said)
+        look: dict[str, Any] = {"fill": False, "edgecolor": INK, "linewidth": 0.8}
         if not reads.loaded[row, col]:
             look["hatch"] = "////"
         left.add_patch(Rectangle((col, row), 1, 1, **look))

@@ -46,9 +46,10 @@ def torch_hlo(fn: Callable[..., Any], *args: Any, metadata: bool = False) -> Hlo
     device = torch_xla.device()
     copies = _Copies(torch, torch_xla, device)
     if isinstance(fn, torch.nn.Module):
-        fn = copy.deepcopy(fn).to(device)
-        for name, tensor in (*fn.named_parameters(), *fn.named_buffers()):
+        module = copy.deepcopy(fn).to(device)
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
             copies.label(tensor, name)
+        fn = module
     names = _argument_names(fn, len(args))
     args = tuple(copies.convert(arg, name) for arg, name in zip(args, names, strict=True))
     with _tracing(torch_xla, metadata):

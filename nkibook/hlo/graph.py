@@ -109,8 +109,8 @@ def _caption(
 ) -> tuple[str, str]:
     """The two lines in a box: what it is, and its shape."""
     title = instruction.opcode
-    if instruction.opcode == "parameter":
-        title = labels.get(instruction.parameter_number, instruction.name)
+    if (number := instruction.parameter_number) is not None:
+        title = labels.get(number, instruction.name)
     elif instruction.opcode == "constant":
         title = f"constant {_cut(instruction.literal, 16)}"
     elif instruction.name in kernels:
@@ -145,8 +145,8 @@ def _describe(
     """The graph in words: every instruction and what it takes, where that stays readable."""
 
     def name(instruction: Instruction) -> str:
-        if instruction.opcode == "parameter":
-            return labels.get(instruction.parameter_number, instruction.name)
+        if (number := instruction.parameter_number) is not None:
+            return labels.get(number, instruction.name)
         kernel = kernels.get(instruction.name)
         return instruction.name + (f" ({kernel})" if kernel else "")
 

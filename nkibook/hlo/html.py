@@ -95,9 +95,11 @@ class Diff:
     def lines(self) -> list[tuple[str, str, Instruction | None]]:
         """Each line as its sign ("-" first only, "+" second only, " " both), text, instruction."""
         old, new = self.old.short_lines(), self.new.short_lines()
-        keys = [[_NUMBER.sub("", text) for text, _ in lines] for lines in (old, new)]
+        before, after = ([_NUMBER.sub("", text) for text, _ in lines] for lines in (old, new))
         found: list[tuple[str, str, Instruction | None]] = []
-        for tag, i, j, k, n in difflib.SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+        for tag, i, j, k, n in difflib.SequenceMatcher(
+            None, before, after, autojunk=False
+        ).get_opcodes():
             if tag == "equal":
                 found += [(" ", *line) for line in new[k:n]]
             else:

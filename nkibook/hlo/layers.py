@@ -116,13 +116,13 @@ def _order(rows: Sequence[int], links: Sequence[Edge]) -> list[list[int]]:
             break
         down = sweep % 2 == 0
         place = {n: i for row in order for i, n in enumerate(row)}
-        for row in order if down else reversed(order):
+        for nodes in order if down else reversed(order):
             neighbours = above if down else below
             key = {
-                n: _mean([place[m] for m in neighbours.get(n, [])], default=place[n]) for n in row
+                n: _mean([place[m] for m in neighbours.get(n, [])], default=place[n]) for n in nodes
             }
-            row.sort(key=key.__getitem__)
-            place.update({n: i for i, n in enumerate(row)})
+            nodes.sort(key=key.__getitem__)
+            place.update({n: i for i, n in enumerate(nodes)})
         crossings = _crossings(order, links)
         if crossings < fewest:
             best, fewest = [list(row) for row in order], crossings

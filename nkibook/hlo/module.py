@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from nkibook.hlo import calls, html, shorten
 from nkibook.hlo.calls import Collective, CustomCall
@@ -156,7 +157,7 @@ class HloModule:
         """What the entry's parameters are called in the function, by parameter number."""
         if self._labels is not None:
             return dict(self._labels)
-        found = {p.parameter_number: p.op_name for p in self.entry.parameters}
+        found = {n: p.op_name for n, p in enumerate(self.entry.parameters)}
         return {number: name for number, name in found.items() if name}
 
     @functools.cached_property
@@ -222,9 +223,10 @@ class HloModule:
     def summary(self) -> str:
         """One line a fact: parameters, custom calls, collectives. The same in every run."""
         heading = f"HLO module {self._short.name}, {self.stage} optimisation"
+        calls: list[Any] = [*self.custom_calls, *self.collectives]
         facts = [
             str(dataclasses.replace(call, name=self._short_names[call.computation, call.name]))
-            for call in (*self.custom_calls, *self.collectives)
+            for call in calls
         ]
         return "\n  ".join([heading, *facts])
 

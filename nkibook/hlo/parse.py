@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Iterator, Mapping
+from typing import NoReturn
 
 # Bits of one element, by XLA primitive type (xla/xla_data.proto). `pred` takes a whole byte.
 DTYPE_BITS = {
@@ -194,7 +195,7 @@ class Computation:
     def parameters(self) -> tuple[Instruction, ...]:
         """The `parameter` instructions, by parameter number."""
         found = [i for i in self.instructions if i.opcode == "parameter"]
-        return tuple(sorted(found, key=lambda i: i.parameter_number))
+        return tuple(sorted(found, key=lambda i: i.parameter_number or 0))
 
     def operand_shapes(self, instruction: Instruction) -> tuple[Shape, ...]:
         return tuple(self[name].shape for name in instruction.operands)
@@ -281,7 +282,7 @@ class _Parser:
 
     # Lexing.
 
-    def fail(self, expected: str, at: int | None = None) -> None:
+    def fail(self, expected: str, at: int | None = None) -> NoReturn:
         at = self.pos if at is None else at
         number = self.text.count("\n", 0, at) + 1
         lines = self.text.splitlines() or [""]
@@ -290,7 +291,9 @@ class _Parser:
         raise HloParseError(f"HLO text, line {number}: expected {expected} in: {shown}")
 
     def skip_space(self) -> None:
-        self.pos = _SPACE.match(self.text, self.pos).end()
+        space = _SPACE.match(self.text, self.pos)
+        assert space is not None  # it matches nothing as well
+        self.pos = space.end()
 
     def accept(self, token: str) -> bool:
         self.skip_space()
@@ -325,7 +328,8 @@ class _Parser:
 
     def until(self, stops: str) -> str:
         """The text up to the first of `stops` that is outside brackets and quotes."""
-        start, depth = self.pos, []
+        start = self.pos
+        depth: list[str] = []
         while self.pos < len(self.text):
             char = self.text[self.pos]
             if not depth and char in stops:
@@ -450,7 +454,7 @@ class _Parser:
 
     def shape(self) -> Shape:
         if self.accept("("):
-            elements = []
+            elements: list[Shape] = []
             while not self.accept(")"):
                 if elements:
                     self.expect(",")

@@ -29,8 +29,14 @@ _BOILERPLATE = (
     "origin",
     "use_global_device_ids",
 )
-_SOURCE_KEYS = ("source_file", "source_line", "source_end_line", "stack_frame_id")
-_SOURCE_KEYS += ("source_column", "source_end_column")
+_SOURCE_KEYS = (
+    "source_file",
+    "source_line",
+    "source_end_line",
+    "stack_frame_id",
+    "source_column",
+    "source_end_column",
+)
 _SOURCE = re.compile(rf' ?\b(?:{"|".join(_SOURCE_KEYS)})=(?:"(?:[^"\\]|\\.)*"|\d+)')
 _ID = re.compile(r"\.\d+(?=\.|$)")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -64,7 +70,8 @@ def lines(
         yield "", None
         yield _header(computation), None
         for instruction in computation.instructions:
-            label = labels.get(instruction.parameter_number) if computation.is_entry else None
+            number = instruction.parameter_number
+            label = labels.get(number) if computation.is_entry and number is not None else None
             yield f"  {instruction}" + (f" /*{label}*/" if label else ""), instruction
         yield "}", None
 

@@ -5,6 +5,7 @@ The tests for a device and the report of an instance run these.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -52,17 +53,16 @@ class Operator:
         return tuple(x.astype(DTYPES[dtype]) for x in self.data(np.random.default_rng(0)))
 
 
+def _module(package: str, framework: Framework) -> Any:
+    """The module with a package's operator for PyTorch or JAX, which it imports."""
+    return importlib.import_module(f"kernels.{package}.{framework}_op")
+
+
 def _add() -> Operator:
     from kernels.add import nki_tensor_add, reference
 
     def call(framework: Framework) -> Callable[..., Any]:
-        if framework == "torch":
-            from kernels.add.torch_op import add
-        elif framework == "jax":
-            from kernels.add.jax_op import add
-        else:
-            add = nki_tensor_add
-        return add
+        return nki_tensor_add if framework == "numpy" else _module("add", framework).add
 
     def data(rng: np.random.Generator) -> Arrays:
         return tuple(rng.standard_normal((2, 300, 257), np.float32))
@@ -74,13 +74,9 @@ def _avgpool(*window: Any) -> Operator:
     from kernels.avgpool import nki_avg_pool2d, nki_avg_pool2d_backward_kernel, reference
 
     def call(framework: Framework) -> Callable[..., Any]:
-        if framework == "torch":
-            from kernels.avgpool.torch_op import avg_pool2d
-        elif framework == "jax":
-            from kernels.avgpool.jax_op import avg_pool2d
-        else:
-            avg_pool2d = nki_avg_pool2d
-        return lambda x: avg_pool2d(x, *window)
+        numpy = framework == "numpy"
+        pool = nki_avg_pool2d if numpy else _module("avgpool", framework).avg_pool2d
+        return lambda x: pool(x, *window)
 
     def gradients(g: np.ndarray, x: np.ndarray) -> Arrays:
         return (reference.avg_pool2d_backward(g, x.shape[-2:], *window),)
@@ -102,13 +98,7 @@ def _giou() -> Operator:
     from kernels.giou import nki_giou, nki_giou_backward, reference
 
     def call(framework: Framework) -> Callable[..., Any]:
-        if framework == "torch":
-            from kernels.giou.torch_op import giou
-        elif framework == "jax":
-            from kernels.giou.jax_op import giou
-        else:
-            giou = nki_giou
-        return giou
+        return nki_giou if framework == "numpy" else _module("giou", framework).giou
 
     def data(rng: np.random.Generator) -> Arrays:
         # Corners that every dtype has, and no two alike on an axis: a tie has several gradients.
@@ -127,15 +117,12 @@ def _rmsnorm() -> Operator:
     from kernels.rmsnorm import nki_rms_norm, nki_rms_norm_backward, reference
 
     def call(framework: Framework) -> Callable[..., Any]:
+        if framework == "numpy":
+            return lambda x, w: nki_rms_norm(x, w, 1e-5)[0]
+        norm = _module("rmsnorm", framework).rms_norm
         if framework == "torch":
-            from kernels.rmsnorm.torch_op import rms_norm
-
-            return lambda x, w: rms_norm(x, tuple(w.shape), w, 1e-5)
-        if framework == "jax":
-            from kernels.rmsnorm.jax_op import rms_norm
-
-            return lambda x, w: rms_norm(x, w, 1e-5)
-        return lambda x, w: nki_rms_norm(x, w, 1e-5)[0]
+            return lambda x, w: norm(x, tuple(w.shape), w, 1e-5)
+        return lambda x, w: norm(x, w, 1e-5)
 
     def data(rng: np.random.Generator) -> Arrays:
         return rng.standard_normal((131, 300), np.float32), rng.standard_normal(300, np.float32)
@@ -157,13 +144,7 @@ def _matmul() -> Operator:
     from kernels.matmul import nki_matmul, nki_matmul_backward, reference
 
     def call(framework: Framework) -> Callable[..., Any]:
-        if framework == "torch":
-            from kernels.matmul.torch_op import matmul
-        elif framework == "jax":
-            from kernels.matmul.jax_op import matmul
-        else:
-            matmul = nki_matmul
-        return matmul
+        return nki_matmul if framework == "numpy" else _module("matmul", framework).matmul
 
     def data(rng: np.random.Generator) -> Arrays:
         return rng.standard_normal((131, 200), np.float32), rng.standard_normal(

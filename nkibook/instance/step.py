@@ -11,6 +11,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,12 @@ def hlo(framework: str) -> dict[str, Any]:
 
 def main() -> int:
     name, *arguments = sys.argv[1:]
-    steps = {"environment": environment, "hlo": hlo, "operators": operators, "probe": probe}
+    steps: dict[str, Callable[..., Any]] = {
+        "environment": environment,
+        "hlo": hlo,
+        "operators": operators,
+        "probe": probe,
+    }
     answer = json.dumps(steps[name](*arguments), default=str)
     print(f"\n{answer}", flush=True)
     os._exit(0)  # a runtime that hangs when it is closed must not take the answer with it

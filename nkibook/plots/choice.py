@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 
@@ -109,7 +109,7 @@ class Moving:
         ValueError: fewer than two frames, or a time that is not positive.
     """
 
-    def __init__(self, frames: list[Shown], what: str, seconds: float = 0.5) -> None:
+    def __init__(self, frames: Sequence[Shown], what: str, seconds: float = 0.5) -> None:
         if len(frames) < 2:
             raise ValueError(f"{len(frames)} frames: something that moves has two at least.")
         if not seconds > 0:

@@ -89,12 +89,12 @@ def arrow(
     )
     if text:
         middle = ((start[0] + end[0]) / 2 + offset[0], (start[1] + end[1]) / 2 + offset[1])
-        axes.text(*middle, text, **({"ha": "center", "va": "center"} | text_style))
+        axes.text(*middle, text, **{"ha": "center", "va": "center", **text_style})
 
 
 def note(axes: Axes, x: float, y: float, text: str, **text_style: Any) -> None:
     """Write a small text with its left middle at (x, y), in data coordinates."""
-    axes.text(x, y, text, **({"ha": "left", "va": "center", "fontsize": 10} | text_style))
+    axes.text(x, y, text, **{"ha": "left", "va": "center", "fontsize": 10, **text_style})
 
 
 def memory_bar(

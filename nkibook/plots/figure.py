@@ -53,7 +53,7 @@ SMALLEST = 10.4
 TIME_AXIS = re.compile(r"\b(?:time|latency|duration|seconds?|ms|us|ns)\b|[µμ]s\b", re.IGNORECASE)
 ORIGINS = ("measured", "modelled", "published")
 
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "axes.axisbelow": True,
     "axes.edgecolor": INK,
     "axes.facecolor": "none",
@@ -185,7 +185,7 @@ def show(fig: MatplotlibFigure, alt: str, caption: str | None = None) -> Figure:
     least = SMALLEST * max(1.0, fig.get_figwidth() / WIDTH)
     for text in fig.findobj(Text):
         text.set_fontsize(max(text.get_fontsize(), least))
-    titled = fig.findobj(lambda artist: hasattr(artist, "hover_titles"))
+    titled: list[Any] = fig.findobj(lambda artist: hasattr(artist, "hover_titles"))
     for number, artist in enumerate(titled):
         artist.set_gid(f"hover-{number}")
     svg = _titled(_render(fig), {artist.get_gid(): artist.hover_titles for artist in titled})

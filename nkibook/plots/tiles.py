@@ -7,6 +7,7 @@ its author meant.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
@@ -84,7 +85,12 @@ def draw_tiles(
         )
         if size >= _MIN_LABEL:
             middle = ((col0 + col1) / 2, (row0 + row1) / 2)
-            look = {"color": text_color(fill), "fontsize": size, "ha": "center", "va": "center"}
+            look: dict[str, Any] = {
+                "color": text_color(fill),
+                "fontsize": size,
+                "ha": "center",
+                "va": "center",
+            }
             axes.text(*middle, owner(key), **look)
     axes.set_xlim(0, cols)
     axes.set_ylim(rows, 0)
@@ -116,7 +122,9 @@ def _label_size(
     owner: Callable[[Hashable], str],
 ) -> float:
     """Return the largest size, in points, at which every label fits in its tile."""
-    width, height = (72 * 0.8 * inches for inches in axes.figure.get_size_inches())
+    figure = axes.get_figure(root=True)
+    assert figure is not None  # axes of a figure
+    width, height = (72 * 0.8 * inches for inches in figure.get_size_inches())
     size = _MAX_LABEL
     for row0, row1, col0, col1, key in tiles:
         # A letter is about 0.6 of the font size wide.

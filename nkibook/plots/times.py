@@ -86,7 +86,7 @@ def timing(records: Sequence[Record], *, alt: str | None = None) -> Figure:
     fig, axes = subplots(size=(WIDTH, 1.1 + 0.5 * len(bars)))
     for row, record in enumerate(bars):
         _draw(axes, row, record, scale, end)
-    handles = [
+    handles: list[Line2D | Patch] = [
         _across(axes, record, scale, dashes)
         for record, dashes in zip(bounds, itertools.cycle(_DASHES), strict=False)
     ]
@@ -253,7 +253,7 @@ def _wrap(text: str) -> str:
 def _across(axes: Axes, record: Record, scale: float, dashes: str) -> Line2D:
     """Draw a bound as a line across the bars; return what stands for it in the legend."""
     label = f"{record.label}: {format_seconds(record.median)} ({record.how}, {record.kind})"
-    look = {"color": INK, "linestyle": dashes, "linewidth": 1.2}
+    look: dict[str, Any] = {"color": INK, "linestyle": dashes, "linewidth": 1.2}
     axes.axvline(record.median / scale, **look)
     return Line2D([], [], **look, label=_wrap(label))
 
@@ -261,12 +261,18 @@ def _across(axes: Axes, record: Record, scale: float, dashes: str) -> Line2D:
 def _draw(axes: Axes, row: int, record: Record, scale: float, end: float) -> None:
     """Draw one record; `scale` is the unit of the axis and `end` its end, both in seconds."""
     color, hatch = _LOOK[record.kind]
-    look = {"color": color, "hatch": hatch, "edgecolor": INK, "linewidth": 0.8}
+    look: dict[str, Any] = {"color": color, "hatch": hatch, "edgecolor": INK, "linewidth": 0.8}
     axes.barh(row, record.median / scale, height=0.55, **look)
     said = format_seconds(record.median)
     if len(record.samples) > 1:
         near = [sample / scale for sample in record.samples if sample <= end]
-        dots = {"linestyle": "", "marker": ".", "markersize": 4, "color": INK, "alpha": 0.35}
+        dots: dict[str, Any] = {
+            "linestyle": "",
+            "marker": ".",
+            "markersize": 4,
+            "color": INK,
+            "alpha": 0.35,
+        }
         axes.plot(near, [row] * len(near), **dots)
         axes.plot([record.p20 / scale, min(record.p80, end) / scale], [row, row], color=INK)
         beyond = len(record.samples) - len(near)

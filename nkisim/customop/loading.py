@@ -215,7 +215,7 @@ def _operators(shapes: str, library: ctypes.CDLL) -> list[dict[str, str]]:
             rule=f"a library has at most {MAX_FUNCTIONS}.",
             fix="remove some; a model can have one library.",
         )
-    found = []
+    found: list[Any] = []
     for line in lines:
         namespace, operator, kernel = line.split(" ")
         schema = torch._C._get_schema(f"{shapes}::{operator}", "")

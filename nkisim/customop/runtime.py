@@ -9,6 +9,7 @@ import ctypes
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import torch
@@ -115,8 +116,9 @@ class KernelFunction:
             written.ctypes.data_as(ctypes.c_void_p),
             records,
         )
-        processors.note(self._summary(written, records))
-        self._judge(records, written.reshape(output.shape), capacity)
+        kept = list(records)
+        processors.note(self._summary(written, kept))
+        self._judge(kept, written.reshape(output.shape), capacity)
 
     def _pack(self, value: torch.Tensor | float | int) -> _Argument:
         if not isinstance(value, torch.Tensor):
@@ -297,7 +299,7 @@ def _error(kind: type[KernelError], problem: str, *, rule: str, fix: str) -> Ker
 
 def _caller() -> Location | None:
     """The line that called the operator: the innermost one outside of PyTorch and nkisim."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         package = frame.f_globals.get("__name__", "").partition(".")[0]
         if package not in ("torch", "torch_xla", "nkisim"):

@@ -59,7 +59,7 @@ def caller(depth: int = 1) -> FrameType | None:
     Args:
         depth: how many frames further out to begin; those before are the simulator's own.
     """
-    frame = sys._getframe(depth)
+    frame: FrameType | None = sys._getframe(depth)
     while frame is not None and _is_own(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
@@ -71,7 +71,7 @@ def locate() -> Location | None:
     It takes the longer, the more of the simulator's calls lie between: Python makes an object of
     each frame that is looked at.
     """
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         code, at = frame.f_code, frame.f_lasti
         found = _locations.get((id(code), at))

@@ -7,6 +7,7 @@ Nothing else in the simulator holds a hardware constant.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import SupportsIndex
 
 from nkisim.machine.timing import V2, V3, V3_STATIC, V4, Timing
 
@@ -38,7 +39,7 @@ class Machine:
     sbuf_min_align: int = 1
     psum_min_align: int = 4
 
-    def __reduce_ex__(self, protocol: int) -> str | tuple:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple:
         """One of this module's is pickled by its name: it stays the same object."""
         for name, value in globals().items():
             if value is self:

@@ -17,6 +17,7 @@ from nkisim.report.whatif import Change, moved_in, recosted, shorter
 
 if TYPE_CHECKING:
     from nkisim.cost.tasks import Kind, Task
+    from nkisim.report.groups import TaskGroup
     from nkisim.report.times import Times
 
 _MORE = 2  # times the gain of one engine: worth to tell of all at once
@@ -62,10 +63,10 @@ def wide_strides(t: Times) -> Iterator[Finding]:
             rate = rates.get(tasks.engine, t.timing.gpsimd)
             n = c.data * t.timing.interface_ghz / 2
             found[tasks.engine].add(tasks, c.data - n * c.cycles / rate.ghz)
-    for engine, tasks in found.items():
-        yield from tasks.finding(
+    for engine, those in found.items():
+        yield from those.finding(
             t,
-            f"{counted(len(tasks.saved), f'{engine.value} instruction')} with an innermost "
+            f"{counted(len(those.saved), f'{engine.value} instruction')} with an innermost "
             f"stride of {t.timing.wide_stride_bytes} bytes or more, at half the rate of the "
             "memory interface: lay the elements side by side",
             shorter(engine),
@@ -187,7 +188,9 @@ def small_tiles(t: Times) -> Iterator[Finding]:
 
 def _fixed_costs(t: Times) -> Iterator[Finding]:
     """Engines whose time goes into starting instructions, not into elements."""
-    found = {e: (Tasks(), []) for e in (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)}
+    found: dict[Engine, tuple[Tasks, list[TaskGroup]]] = {
+        e: (Tasks(), []) for e in (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)
+    }
     for tasks in t.groups:
         if tasks.engine in found and tasks.task.transfer is None:
             fewer, groups = found[tasks.engine]
@@ -222,10 +225,10 @@ def _triggers(t: Times) -> Iterator[Finding]:
         Engine.SYNC: "transfers are started by the Sync Engine, one after the other",
         Engine.GPSIMD: "indirect transfers have their descriptors written by GpSimd",
     }
-    for engine, tasks in found.items():
-        yield from tasks.finding(
+    for engine, those in found.items():
+        yield from those.finding(
             t,
-            f"{len(tasks.saved)} {how[engine]}, {each[engine]:.0f} ns each: move more in each, so "
+            f"{len(those.saved)} {how[engine]}, {each[engine]:.0f} ns each: move more in each, so "
             "that there are half as many",
             _half_as_many(engine),
             tiles=1,

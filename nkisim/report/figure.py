@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nkisim.errors import ParameterError
 from nkisim.report.report import core_shown, shortened
@@ -81,7 +81,9 @@ def draw(
     axes.set_facecolor("none")
     for row, (name, bars) in enumerate(tracks):
         spans = [(bar.start, bar.length) for bar in bars]
-        blocks = axes.broken_barh(spans, (row - 0.4, 0.8), facecolor=_COLORS[name], linewidth=0)
+        blocks: Any = axes.broken_barh(
+            spans, (row - 0.4, 0.8), facecolor=_COLORS[name], linewidth=0
+        )
         blocks.hover_titles = [bar.said() for bar in bars]
     labels = [f"{'DMA ' * (name in _DMA)}{name}" for name, _ in tracks]
     if _is_whole(timeline, start_us, end):
@@ -100,7 +102,7 @@ def draw(
     scale = max(_SMALLEST, min(1.0, size[0] / _SIZE[0], size[1] / _SIZE[1]))
     usual = matplotlib.rcParams["font.size"] * scale
     if scale < 1:
-        axes.xaxis.label.set_size(usual)
+        axes.xaxis.label.set_fontsize(usual)
         axes.tick_params(labelsize=usual)
     # The title starts where the axes do: right of the labels, their ticks and the margin.
     beside = max((_points(label, FontProperties(size=usual)) for label in labels), default=0.0)

@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,7 @@ def fusable(t: Times) -> Iterator[Finding]:
             t,
             f"{counted(count, 'instruction')} could be part of "
             f"{'the one before' if reduces else 'the next one'}: {_HINTS[what]}",
-            lambda task, ns, what=what: done_along(task.kind) if ns else _doing_both(task, what, t),
+            partial(_fused, what, t),
         )
 
 
@@ -174,6 +175,11 @@ def _leaves_no_choice(what: str, first: Instruction, second: Instruction) -> boo
     if what == "tensor_scalar":
         return not is_affine(second, f"{first.attrs['op']}, {second.attrs['op']}")
     return what in _BOTH
+
+
+def _fused(what: str, t: Times, task: Task, ns: float) -> Kind:
+    """A pair in one instruction: the first is done along the way, the second does both."""
+    return done_along(task.kind) if ns else _doing_both(task, what, t)
 
 
 def _doing_both(task: Task, what: str, t: Times) -> Kind:

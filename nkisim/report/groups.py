@@ -52,8 +52,8 @@ def group_tasks(work: Work, schedule: Schedule) -> list[TaskGroup]:
     the first ones."""
     tasks = work.tasks
     found: dict[tuple, list[int]] = defaultdict(list)
-    for at, (task, engine) in enumerate(zip(tasks, schedule.engine, strict=True)):
-        found[engine, id(task.instr.location), sort_of(task)].append(at)
+    for at, (task, number) in enumerate(zip(tasks, schedule.engine, strict=True)):
+        found[number, id(task.instr.location), sort_of(task)].append(at)
     groups = []
     for (e, *_), positions in found.items():
         first, engine = tasks[positions[0]], ENGINES[e]

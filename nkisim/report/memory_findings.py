@@ -6,12 +6,12 @@ import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nkisim.compiler.overflow import TO_SBUF
 from nkisim.cost.compute import Cost
 from nkisim.errors import Location
-from nkisim.ir.instruction import Engine
+from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Space
 from nkisim.report.gains import LEAST, Finding, Tasks
 from nkisim.report.report import counted
@@ -19,6 +19,7 @@ from nkisim.report.whatif import gain_us, moved_in
 from nkisim.schedule.engines import ENGINES
 
 if TYPE_CHECKING:
+    from nkisim.cost.dma import Transfer
     from nkisim.cost.tasks import Kind, Task
     from nkisim.report.groups import TaskGroup
     from nkisim.report.times import Times
@@ -46,7 +47,7 @@ def short_runs(t: Times) -> Iterator[Finding]:
             t,
             f"DMA in contiguous runs of {run} bytes; from {_LONG_RUN // 1024} KiB on the queues "
             "come near their rate",
-            lambda task, ns: moved_in(task.kind, ns, task.transfer.engines),
+            lambda task, ns: moved_in(task.kind, ns),
         )
 
 
@@ -57,37 +58,40 @@ def loaded_again(t: Times) -> Iterator[Finding]:
     seen: dict[tuple, int] = {}  # what was loaded -> how much of its tensor was before
     loaded: Counter[int] = Counter()  # of a tensor, bytes a partition
     different: Counter[int] = Counter()  # the same, each part once
-    reloads: list[tuple[int, int, int]] = []  # where, of which tensor, after how much of it
+    reloads: list[tuple[int, Transfer, int, int]] = []  # where, what, of which tensor, after what
     loads = [
         alike.positions
         for alike in t.groups
         if alike.task.label == "load" and alike.task.transfer and not alike.task.transfer.indirect
     ]
-    piece, instr = 0, None
+    piece = 0
+    instr: Instruction | None = None
     for at in sorted(chain.from_iterable(loads)):
         task = work.tasks[at]
+        moved = task.transfer
+        assert moved is not None  # a load is one
         piece = piece + 1 if task.instr is instr else 0  # of a load that swaps axes
         instr = task.instr
         number, part = task.reads[0]
         if number in written or not work.memory[task.writes[0][0]].space.on_chip:
             continue
         what = number, id(part), piece
-        nbytes = task.transfer.nbytes // instr.outs[0].shape[0]
+        nbytes = moved.nbytes // task.instr.outs[0].shape[0]
         if what in seen:
-            reloads.append((at, number, loaded[number] - seen[what]))
+            reloads.append((at, moved, number, loaded[number] - seen[what]))
         else:
             different[number] += nbytes
         seen[what] = loaded[number]
         loaded[number] += nbytes
     again: dict[Location | None, tuple[Tasks, int, int]] = {}
-    for at, number, between in reloads:
+    for at, moved, number, between in reloads:
         # What has to be kept of a tensor until a load comes again.
         held = min(between, different[number])
         if held <= t.machine.sbuf_bytes // 2:
             task = work.tasks[at]
             tasks, nbytes, most = again.get(task.instr.location, (Tasks(), 0, 0))
-            tasks.add_one(at, task, task.transfer.engine_ns)
-            nbytes += task.transfer.hbm_bytes
+            tasks.add_one(at, task, moved.engine_ns)
+            nbytes += moved.hbm_bytes
             again[task.instr.location] = tasks, nbytes, max(most, held)
     for tasks, nbytes, held in again.values():
         yield from tasks.finding(
@@ -104,14 +108,14 @@ def converting(t: Times) -> Iterator[Finding]:
     for alike in t.groups:
         i, moved = alike.task.instr, alike.task.transfer
         if alike.task.label == "store" and moved is not None and i.opcode == "dma_copy":
-            tile, stored = i.ins[0].itemsize, i.outs[0].itemsize
+            tile, stored = i.tiles_in[0].itemsize, i.outs[0].itemsize
             if stored < tile:
                 found.add(alike, moved.engine_ns * (1 - stored / tile))
     yield from found.finding(
         t,
         f"{counted(len(found.saved), 'store')} of wider elements than HBM gets: DMA moves all of "
         "their bytes and converts; results in the type that is stored would be fewer bytes",
-        lambda task, ns: moved_in(task.kind, ns, task.transfer.engines),
+        lambda task, ns: moved_in(task.kind, ns),
     )
 
 
@@ -143,7 +147,7 @@ class _Line:
 
     def __init__(self) -> None:
         self.tasks = Tasks()
-        self._what: Counter[int] = Counter()  # nanoseconds
+        self._what: defaultdict[int, float] = defaultdict(float)  # nanoseconds
 
     def add(self, tasks: TaskGroup, ns: float, what: int) -> None:
         """Each of these tasks, which are like `what`, could be `ns` shorter."""
@@ -187,9 +191,10 @@ def exposed(t: Times, are_small: bool) -> Iterator[Finding]:
     more = dataclasses.replace(
         dma, in_flight=2 * dma.in_flight, single_in_flight=2 * dma.single_in_flight
     )
-    single = all(tasks[at].transfer.engines == 1 for at in held["ring"])
+    rings = (tasks[at].transfer for at in held["ring"])
+    single = all(moved is not None and moved.engines == 1 for moved in rings)
     under_way = dma.single_in_flight if single else dma.in_flight
-    changes = [
+    changes: list[tuple[str, str, dict[str, Any], int]] = [
         (
             "sbuf",
             f"tiles wait for room in SBUF: {'' if are_small else 'tiles of half the bytes, or '}"
@@ -262,7 +267,7 @@ def few_loads(t: Times) -> Iterator[Finding]:
             f"{'one load keeps' if count == 1 else f'{count} loads keep'} all else waiting: in "
             "smaller tiles, transfers and engines would work at the same time",
             # The second half comes while engines work on the first.
-            lambda task, ns: moved_in(task.kind, ns, task.transfer.engines),
+            lambda task, ns: moved_in(task.kind, ns),
             tiles=-1,
         )
 
@@ -274,7 +279,7 @@ def spills(t: Times) -> Iterator[Finding]:
     found, moved = Tasks(), {"spill": 0, "reload": 0}
     for alike in t.groups:
         task = alike.task
-        if task.label in moved:
+        if task.label in moved and task.transfer is not None:
             for at in alike.positions:
                 found.add_one(at, task, s.queue_end[at] - s.queue_start[at])
             moved[task.label] += task.transfer.hbm_bytes * len(alike.positions)

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from nkisim.cost.tasks import Task, Work
@@ -65,7 +64,7 @@ class Line(NamedTuple):
     location: Location | None
     resource: str
     label: str
-    count: int
+    count: int  # type: ignore[assignment]  # a tuple has a method of this name
     busy_us: float
 
 
@@ -199,6 +198,7 @@ class Times:
 
     def _bytes_ns(self, task: Task) -> float:
         """What the bytes of a transfer take one DMA engine at its full rate."""
+        assert task.transfer is not None  # of a transfer
         return task.transfer.nbytes * self.ns_a_byte(task)
 
     def ns_a_byte(self, task: Task, run_bytes: int | None = None) -> float:
@@ -233,7 +233,8 @@ class Times:
     def hbm_bytes(self) -> int:
         """Bytes read from and written to HBM, spills included. Of a launch on several cores, those
         of the slowest one."""
-        return sum(g.task.transfer.hbm_bytes * len(g.positions) for g in self._transfers)
+        moved = ((g.task.transfer, len(g.positions)) for g in self._transfers)
+        return sum(transfer.hbm_bytes * n for transfer, n in moved if transfer is not None)
 
     @property
     def bandwidth_gb_per_s(self) -> float:
@@ -356,7 +357,8 @@ class Times:
     def _steps(self, number: int, chain: list[int], until_ns: float | None) -> Iterator[Step]:
         """Tasks of one core that hold each other up; the last of them up to a time, or its end."""
         work, s = self.cores[number].work, self.cores[number].schedule
-        for at, after in pairwise((*chain, None)):
+        afters: list[int | None] = [*chain[1:], None]
+        for at, after in zip(chain, afters, strict=True):
             task = work.tasks[at]
             label, name = task.label, ENGINES[s.engine[at]].value
             if task.transfer is not None:

@@ -209,7 +209,9 @@ def shorter(engine: Engine, fixed: float = 0.0) -> Change:
     return change
 
 
-def moved_in(kind: Kind, ns: float, engines: int) -> Kind:
-    """A transfer that is `ns` shorter, by so many DMA engines."""
-    moved = kind.transfer._replace(engine_ns=kind.transfer.engine_ns - ns, engines=engines)
+def moved_in(kind: Kind, ns: float, engines: int | None = None) -> Kind:
+    """A transfer that is `ns` shorter, by so many DMA engines; by its own when None."""
+    now = kind.transfer
+    assert now is not None  # of a transfer
+    moved = now._replace(engine_ns=now.engine_ns - ns, engines=engines or now.engines)
     return replace(kind, transfer=moved)

@@ -19,7 +19,8 @@ import numpy as np
 
 from nkisim import checking
 from nkisim.errors import KernelError, ParameterError
-from nkisim.frontends.neuronxcc.rules import annotations, compatibility, rewriting
+from nkisim.frontends.neuronxcc.rules import compatibility, rewriting
+from nkisim.frontends.neuronxcc.rules.annotations import check_parameters
 from nkisim.frontends.neuronxcc.rules.dialect import RULES
 from nkisim.frontends.neuronxcc.rules.outputs import check_outputs
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
@@ -216,15 +217,15 @@ class Kernel:
             return special.rebuild(program.run(inputs))
         outputs = [np.empty(s.shape, s.dtype) for s in program.outputs]
         for o, i in program.aliases.items():
-            given = inputs[i]
-            if not given.flags.writeable and program.writes_input(i):
+            array = inputs[i]
+            if not array.flags.writeable and program.writes_input(i):
                 raise ParameterError(
                     f"argument '{program.inputs[i].name}' is read-only, "
                     f"but kernel {self.__name__} writes it",
                     rule="an output argument is an array the kernel may write",
                     fix="pass a writable array, e.g. np.array(x)",
                 )
-            outputs[o] = given if given.flags.c_contiguous else given.copy()
+            outputs[o] = array if array.flags.c_contiguous else array.copy()
         inputs_now = [
             next((outputs[o] for o, i in program.aliases.items() if i == at), x)
             for at, x in enumerate(inputs)
@@ -372,8 +373,8 @@ class Specialization:
         tracer.direct = "force_auto_alloc" not in kernel.options
         tensors = [v for v in leaves((args, kwargs)) if isinstance(v, _TENSORS)]
         if all(isinstance(v, np.ndarray) for v in tensors):
-            tracer.data = tensors
-        annotations.check_parameters(kernel.func, bound.arguments)
+            tracer.data = [np.asarray(v) for v in tensors]
+        check_parameters(kernel.func, bound.arguments)
         count = 0
 
         def declare(leaf: Any) -> Any:

@@ -152,6 +152,8 @@ class Benchmarked(Kernel):
         artifacts: what writes files of a timeline; None for no files.
     """
 
+    _parent: Benchmarked | None = None
+
     def __init__(
         self, kernel: Kernel, what: str, artifacts: Artifacts | TraceFile | None = None
     ) -> None:
@@ -188,9 +190,8 @@ class Benchmarked(Kernel):
 
     def _set_result(self, result: BenchmarkResult) -> None:
         self.benchmark_result = result
-        parent = self.__dict__.get("_parent")
-        if parent is not None:  # `fn[grid](...)`, then `fn.benchmark_result`
-            parent._set_result(result)
+        if self._parent is not None:  # `fn[grid](...)`, then `fn.benchmark_result`
+            self._parent._set_result(result)
 
 
 def benchmark(kernel: Callable | None = None, **options: Any) -> Any:

@@ -83,6 +83,7 @@ class NkiKernel(Kernel):
         bound = self._launches.get(lnc)
         if bound is None:
             bound = self._launches[lnc] = self._on(Grid.of((NeuronCores(lnc),)))
+        assert isinstance(bound, NkiKernel)  # a copy of this one
         return bound
 
     def with_schedule(self, pairs: Sequence[tuple]) -> NkiKernel:

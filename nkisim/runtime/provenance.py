@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import OPCODES, Instruction
 from nkisim.ir.memory import Buffer, Role
 from nkisim.ir.views import view_of
@@ -83,7 +83,7 @@ def unused(program: Program) -> tuple[np.ndarray, ...]:
     return tuple((_flat(read, b) & ~_flat(wanted, b)).reshape(b.shape) for b in arguments)
 
 
-def touched(instr: Instruction, tensor: Tensor) -> np.ndarray:
+def touched(instr: Instruction, tensor: AccessPattern) -> np.ndarray:
     """A boolean array of the shape of `tensor`'s buffer: what `instr` touches of it as `tensor`."""
     mark: dict[int, np.ndarray] = {}
     where = instr.where_of(tensor)
@@ -98,7 +98,9 @@ def _flat(wanted: dict[int, np.ndarray], buffer: Buffer) -> np.ndarray:
     return wanted[buffer.number]
 
 
-def _needed(wanted: dict[int, np.ndarray], instr: Instruction, out: Tensor) -> np.ndarray | None:
+def _needed(
+    wanted: dict[int, np.ndarray], instr: Instruction, out: AccessPattern
+) -> np.ndarray | None:
     """Which elements that `instr` writes are wanted; they are wanted no longer before it."""
     flags = wanted.get(out.buffer.number)
     if flags is None or not flags.any():
@@ -115,7 +117,7 @@ def _needed(wanted: dict[int, np.ndarray], instr: Instruction, out: Tensor) -> n
     return found
 
 
-def _want(wanted: dict[int, np.ndarray], tensor: Tensor, part: np.ndarray) -> None:
+def _want(wanted: dict[int, np.ndarray], tensor: AccessPattern, part: np.ndarray) -> None:
     if not part.any():
         return
     flags = _flat(wanted, tensor.buffer)

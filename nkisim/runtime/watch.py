@@ -27,8 +27,8 @@ def launches(*, each: bool = False) -> Iterator[list[Specialization]]:
             found.append(special)
         return special
 
-    Kernel.specialize = specialize
+    Kernel.specialize = specialize  # type: ignore[method-assign]
     try:
         yield found
     finally:
-        Kernel.specialize = original
+        Kernel.specialize = original  # type: ignore[method-assign]

@@ -40,7 +40,7 @@ def cpp_compiler() -> list[str] | None:
     """The command of the C++ compiler: $CXX, else c++. None when there is none."""
     command = shlex.split(os.environ.get("CXX", "")) or ["c++"]
     path = shutil.which(command[0])
-    return path and [path, *command[1:]]
+    return [path, *command[1:]] if path else None
 
 
 def cuda_compiler() -> str | None:
@@ -51,7 +51,7 @@ def cuda_compiler() -> str | None:
     folders = [Path(home) / "bin" for home in [os.environ.get("CUDA_HOME")] if home]
     folders += map(Path, os.environ.get("PATH", "").split(os.pathsep))
     nvidia = find_spec("nvidia")
-    for root in nvidia.submodule_search_locations if nvidia else ():
+    for root in (nvidia and nvidia.submodule_search_locations) or ():
         folders += sorted(Path(root).glob("cu[0-9]*/bin"), reverse=True)
     return shutil.which("nvcc", path=os.pathsep.join(map(str, folders)))
 

@@ -142,7 +142,7 @@ def _custom_call(
     specialization: Specialization,
     operands: Sequence[Any],
     aliases: dict[int, int],
-) -> list[jax.Array]:
+) -> Sequence[jax.Array]:
     """One XLA custom call. ``aliases`` maps operands to the outputs that replace them."""
     program = specialization.program
     xla_ffi.register()
@@ -156,7 +156,7 @@ def _custom_call(
     )
     config = bridge.backend_config(specialization)
 
-    def run(*tensors: Any) -> list[jax.Array]:
+    def run(*tensors: Any) -> Sequence[jax.Array]:
         with jax.named_scope(bridge.func_name):  # for the metadata of the instruction
             return foreign_call(*tensors, config=config)
 
