@@ -129,13 +129,9 @@ def _legend(panels: list[Panel], owners: list[tuple[int, ...]]) -> list[Patch | 
     if any(p.wrong is not None for p in panels):
         handles.append(Patch(color=_WRONG, alpha=0.6, label="wrong"))
     if any(p.mark is not None for p in panels):
-        look: dict[str, Any] = {
-            "color": INK,
-            "marker": "x",
-            "markeredgewidth": 2.5,
-            "linestyle": "none",
-        }
-        handles.append(Line2D([], [], linestyle="none", label="the first wrong element", **look))
+        look: dict[str, Any] = {"color": INK, "marker": "x", "markeredgewidth": 2.5}
+        cross = Line2D([], [], linestyle="none", label="the first wrong element", **look)
+        handles.append(cross)
     if any(p.outside for p in panels):
         dashed: dict[str, Any] = {"edgecolor": _WRONG, "linestyle": "--", "linewidth": 1.8}
         handles.append(Patch(facecolor="none", label="outside of the tensor", **dashed))
