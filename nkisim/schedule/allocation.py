@@ -264,8 +264,7 @@ class Pool:
 
     Args:
         capacity: bytes a partition.
-        wanted: for each of its tiles, in program order, the bytes that it takes and the task that
-            needs it first.
+        wanted: for each of its tiles, in program order, the bytes that it takes and its number.
     """
 
     __slots__ = ("_free", "_next", "_wanted", "by", "since")
@@ -285,17 +284,17 @@ class Pool:
         """Bytes are free from `time` on, when `task` ends.
 
         Returns:
-            The first tasks of the tiles that get memory now.
+            The tiles that get memory now.
         """
         if time > self.since:
             self.since, self.by = time, task
         free = self._free + nbytes
-        need, first = self._wanted[self._next]
+        need, tile = self._wanted[self._next]
         granted = []
         while free >= need:
             free -= need
-            granted.append(first)
+            granted.append(tile)
             self._next += 1
-            need, first = self._wanted[self._next]
+            need, tile = self._wanted[self._next]
         self._free = free
         return granted

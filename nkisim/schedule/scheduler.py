@@ -180,9 +180,14 @@ class _Run:
             limit = limits[memory]
             nbytes = nbytes if nbytes < limit else limit
             taken.append(nbytes)
-            wanted[memory].append((nbytes, first))
-            self.waits[first] += 1
+            wanted[memory].append((nbytes, len(taken) - 1))
         self.pools = [Pool(*memory) for memory in zip(limits, wanted, strict=True)]
+        # Who touches a tile: parts of it may be filled by tasks that wait for nothing else.
+        self.touching: list[list[int]] = [[] for _ in taken]
+        for at, touched in enumerate(tiles.touched):
+            for tile in touched:
+                self.touching[tile].append(at)
+                self.waits[at] += 1
         # Of each tile: its pool and its bytes, the tasks left that touch it, and when the others
         # are done.
         self.homes = [(self.pools[m], n) for m, n in zip(tiles.memory, taken, strict=True)]
@@ -432,5 +437,6 @@ class _Run:
 
     def _give_back(self, pool: Pool, time: float, nbytes: int, by: int) -> None:
         """Give memory to the next tiles in program order, as far as there is any."""
-        for first in pool.give_back(time, nbytes, by):
-            self._arrive(first, pool.since, pool.by, "memory")
+        for tile in pool.give_back(time, nbytes, by):
+            for at in self.touching[tile]:
+                self._arrive(at, pool.since, pool.by, "memory")
