@@ -160,13 +160,7 @@ def _softmax() -> Operator:
     from kernels.softmax import nki_softmax, nki_softmax_backward, reference
 
     def call(framework: Framework) -> Callable[..., Any]:
-        if framework == "torch":
-            from kernels.softmax.torch_op import softmax
-        elif framework == "jax":
-            from kernels.softmax.jax_op import softmax
-        else:
-            softmax = nki_softmax
-        return softmax
+        return nki_softmax if framework == "numpy" else _module("softmax", framework).softmax
 
     return Operator(
         "softmax",
@@ -184,26 +178,24 @@ def _attention() -> Operator:
     scale = 0.25
 
     def call(framework: Framework) -> Callable[..., Any]:
-        if framework == "torch":
-            from kernels.attention.torch_op import attention
-        elif framework == "jax":
-            from kernels.attention.jax_op import attention
-        else:
-            return lambda *qkv: nki_attention(*qkv, scale)[0]
-        return lambda *qkv: attention(*qkv, scale=scale)
+        if framework == "numpy":
+            return lambda q, k, v: nki_attention(q, k, v, scale)[0]
+        attention = _module("attention", framework).attention
+        return lambda q, k, v: attention(q, k, v, scale=scale)
 
     def data(rng: np.random.Generator) -> Arrays:
         return tuple(rng.standard_normal((2, rows, 33), np.float32) for rows in (70, 131, 131))
 
-    def backward(g: np.ndarray, *qkv: np.ndarray) -> Any:
-        return nki_attention_backward(g, *qkv, *reference.attention(*qkv, scale), scale)
+    def backward(g: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Any:
+        o, lse = reference.attention(q, k, v, scale)
+        return nki_attention_backward(g, q, k, v, o, lse, scale)
 
     return Operator(
         "attention",
         data,
         call,
-        lambda *qkv: reference.attention(*qkv, scale)[0],
-        lambda g, *qkv: reference.attention_backward(g, *qkv, scale),
+        lambda q, k, v: reference.attention(q, k, v, scale)[0],
+        lambda g, q, k, v: reference.attention_backward(g, q, k, v, scale),
         backward,
     )
 

@@ -176,7 +176,7 @@ class _Run:
         limits = [room[space] for space in MEMORIES]
         wanted: list[list] = [[] for _ in MEMORIES]
         taken = []
-        for memory, nbytes, first in zip(tiles.memory, tiles.nbytes, tiles.first, strict=True):
+        for memory, nbytes in zip(tiles.memory, tiles.nbytes, strict=True):
             limit = limits[memory]
             nbytes = nbytes if nbytes < limit else limit
             taken.append(nbytes)
