@@ -236,7 +236,7 @@ bypass = _Token("bypass", "No operator, for nisa.activate2.")
 
 def _reduced(x: NkiTensor, axis: Any, keepdims: bool, call: str) -> tuple[tuple, tuple]:
     """(axes, shape of the result)."""
-    from nkisim.frontends.nki.surface.isa.vector import axes_of
+    from nkisim.frontends.nki.surface.isa.vector.checks import axes_of
 
     axes = axes_of(f"nl.{call}", x, axis)
     kept = tuple(1 if d in axes else n for d, n in enumerate(x.shape))

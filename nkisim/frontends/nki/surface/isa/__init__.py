@@ -54,22 +54,22 @@ from nkisim.frontends.nki.surface.isa.registers import (
 from nkisim.frontends.nki.surface.isa.scalar import activate2, activation, activation_reduce
 from nkisim.frontends.nki.surface.isa.selects import exponential, range_select, select_reduce
 from nkisim.frontends.nki.surface.isa.tensor_engine import nc_matmul, nc_transpose
-from nkisim.frontends.nki.surface.isa.vector import (
-    bn_aggr,
-    bn_stats,
-    max8,
-    nc_find_index8,
-    nc_match_replace8,
-    nc_stream_shuffle,
+from nkisim.frontends.nki.surface.isa.vector.elementwise import (
     reciprocal,
     scalar_tensor_tensor,
-    tensor_reduce,
     tensor_scalar,
-    tensor_scalar_cumulative,
     tensor_scalar_reduce,
     tensor_tensor,
+)
+from nkisim.frontends.nki.surface.isa.vector.reductions import (
+    bn_aggr,
+    bn_stats,
+    tensor_reduce,
+    tensor_scalar_cumulative,
     tensor_tensor_scan,
 )
+from nkisim.frontends.nki.surface.isa.vector.searches import max8, nc_find_index8, nc_match_replace8
+from nkisim.frontends.nki.surface.isa.vector.shuffles import nc_stream_shuffle
 from nkisim.frontends.nki.surface.names import missing
 
 tensor_engine = engine.tensor

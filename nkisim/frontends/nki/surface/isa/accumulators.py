@@ -77,7 +77,7 @@ def accumulate(
     instr = session.issue(key, tensors, lambda: lower(results, before))
     if call.negate and call.result is not None:
         from nkisim.frontends.nki.surface.functions import multiply
-        from nkisim.frontends.nki.surface.isa.vector import tensor_scalar
+        from nkisim.frontends.nki.surface.isa.vector.elementwise import tensor_scalar
 
         tensor_scalar(call.result, kept, multiply, -1.0)
     return NkiInstruction(instr)

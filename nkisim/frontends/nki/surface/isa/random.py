@@ -9,7 +9,7 @@ from nkisim.frontends.nki.operands import check_on_chip, free_of, same_domain, v
 from nkisim.frontends.nki.session import Recipe, current
 from nkisim.frontends.nki.surface.isa.copies import wrong_engine
 from nkisim.frontends.nki.surface.isa.enums import ENGINES, NkiInstruction, engine
-from nkisim.frontends.nki.surface.isa.vector import constant, rows_of
+from nkisim.frontends.nki.surface.isa.vector.checks import constant, rows_of
 from nkisim.frontends.nki.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.machine import GEN2, GEN4
@@ -95,7 +95,7 @@ def rand2(
         name: of the instruction.
     """
     from nkisim.frontends.nki.surface import functions as nl
-    from nkisim.frontends.nki.surface.isa.vector import tensor_scalar, tensor_tensor
+    from nkisim.frontends.nki.surface.isa.vector.elementwise import tensor_scalar, tensor_tensor
 
     call = "nisa.rand2"
     if current().trace.machine is not GEN4:

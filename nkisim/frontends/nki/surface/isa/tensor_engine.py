@@ -19,7 +19,7 @@ from nkisim.frontends.nki.surface.isa.enums import (
     engine,
     matmul_perf_mode,
 )
-from nkisim.frontends.nki.surface.isa.vector import rows_of
+from nkisim.frontends.nki.surface.isa.vector.checks import rows_of
 from nkisim.frontends.nki.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
