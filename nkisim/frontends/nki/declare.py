@@ -139,7 +139,8 @@ def filled(
     shape: Sequence[int], value: float, dtype: Any, buffer: Any, name: str = ""
 ) -> NkiTensor:
     """A new tensor that holds one value."""
-    from nkisim.frontends.nki.surface.isa.copies import dma_copy, memset
+    from nkisim.frontends.nki.surface.isa.copies import memset
+    from nkisim.frontends.nki.surface.isa.dma import dma_copy
 
     made = make(shape, dtype, buffer, name)
     if made._layout.on_chip:

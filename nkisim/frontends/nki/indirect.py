@@ -159,7 +159,7 @@ def transpose_rows(
 ) -> NkiInstruction:
     """dst = rows that src picks, transposed: a gather into a tile, and its transpose."""
     from nkisim.frontends.nki.declare import make
-    from nkisim.frontends.nki.surface.isa.copies import dma_transpose
+    from nkisim.frontends.nki.surface.isa.dma import dma_transpose
     from nkisim.frontends.nki.tensor import MemoryRegion
 
     rows = make(src.shape, src.dtype, MemoryRegion.sbuf)

@@ -244,7 +244,7 @@ class NkiTensor:
         return new
 
     def __setitem__(self, key: object, value: object) -> None:
-        from nkisim.frontends.nki.surface.isa.copies import assign
+        from nkisim.frontends.nki.surface.isa.dma import assign
 
         if isinstance(value, NkiTensor) and value is self:
             return

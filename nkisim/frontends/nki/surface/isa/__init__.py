@@ -5,15 +5,9 @@ from typing import Any
 
 from nkisim.errors import KernelError
 from nkisim.frontends.nki.registers import VirtualRegister
-from nkisim.frontends.nki.surface.isa.copies import (
-    dma_compute,
-    dma_copy,
-    dma_transpose,
-    memset,
-    tensor_copy,
-    tensor_copy_predicated,
-)
+from nkisim.frontends.nki.surface.isa.copies import memset, tensor_copy, tensor_copy_predicated
 from nkisim.frontends.nki.surface.isa.cores import core_barrier, sendrecv
+from nkisim.frontends.nki.surface.isa.dma import dma_compute, dma_copy, dma_transpose
 from nkisim.frontends.nki.surface.isa.enums import (
     NkiInstruction,
     dge_mode,

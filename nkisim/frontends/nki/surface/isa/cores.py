@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
 from nkisim.frontends.nki.session import Recipe, Session, current
-from nkisim.frontends.nki.surface.isa.copies import dma_walks
+from nkisim.frontends.nki.surface.isa.dma import dma_walks
 from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, dma_engine, engine
 from nkisim.frontends.nki.tensor import NkiTensor
 from nkisim.ir.instruction import Engine

@@ -81,7 +81,8 @@ def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
         dst: a tensor of one element.
         src: a register.
     """
-    from nkisim.frontends.nki.surface.isa.copies import dma_copy, memset
+    from nkisim.frontends.nki.surface.isa.copies import memset
+    from nkisim.frontends.nki.surface.isa.dma import dma_copy
 
     _single("nisa.register_store", dst)
     session = current()

@@ -1,0 +1,359 @@
+"""Transfers by DMA: copies, transposes, and copies that compute."""
+
+from __future__ import annotations
+
+from nkisim.errors import (
+    DTypeError,
+    IndexingError,
+    MemorySpaceError,
+    OutOfBoundsError,
+    ParameterError,
+    ShapeError,
+)
+from nkisim.frontends.nki.layout import merged
+from nkisim.frontends.nki.operands import common, free_of
+from nkisim.frontends.nki.session import Recipe, current
+from nkisim.frontends.nki.surface.isa.copies import check_types, settled_pair, tensor_copy
+from nkisim.frontends.nki.surface.isa.enums import (
+    NkiInstruction,
+    dge_mode,
+    engine,
+    oob_mode,
+)
+from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.ir.instruction import Engine
+from nkisim.ir.memory import Space
+from nkisim.machine import GEN2, GEN4
+
+
+def dma_copy(
+    dst: NkiTensor,
+    src: NkiTensor,
+    priority: int | None = None,
+    oob_mode: oob_mode = oob_mode.error,
+    dge_mode: dge_mode = dge_mode.unknown,
+    engine: engine = engine.unknown,
+    name: str | None = None,
+) -> NkiInstruction:
+    """dst = src, by DMA, between HBM and SBUF.
+
+    Args:
+        dst, src: as many elements each. Either may be dynamic (`.ap(scalar_offset=...)`); one of
+            them may pick a row for each partition (`.ap(vector_offset=...)`, `vector_select`).
+        priority: 0 to 3, on NeuronCore-v4.
+        oob_mode: with `skip`, rows whose index is out of range stay as they are.
+        dge_mode: what generates descriptors. With `hwdge` both have one dtype.
+        engine: sync or scalar, with `hwdge` only.
+        name: of the instruction.
+
+    Raises:
+        MemorySpaceError: an operand in PSUM.
+        ShapeError: different numbers of elements.
+        DTypeError: `hwdge` with two dtypes.
+    """
+    session = current()
+    if dst._indirect is not None or src._indirect is not None:
+        if (dst._indirect or src._indirect).by_row:
+            from nkisim.frontends.nki.indirect import copy_rows
+
+            return copy_rows(session, dst, src, oob_mode)
+        try:
+            dst, src = settled_pair(session, dst, src)
+        except OutOfBoundsError:
+            if oob_mode.name == "skip":
+                return NkiInstruction()
+            raise
+    key = ("dma_copy", priority, dge_mode, engine)
+    try:
+        return NkiInstruction(session.issue(key, (dst, src), lambda: _dma(dst, src, *key[1:])))
+    except _Split as split:
+        return _split_copy(dst, src, split)
+
+
+class _Split(Exception):
+    """A copy whose partitions lie on several axes of the other side."""
+
+
+def _dma(dst: NkiTensor, src: NkiTensor, priority, mode: dge_mode, queue: engine) -> Recipe:
+    call = "nisa.dma_copy"
+    machine = current().trace.machine
+    for which, t in (("dst", dst), ("src", src)):
+        if not isinstance(t, NkiTensor):
+            raise ParameterError(
+                f"{call}: {which} is {t!r}",
+                rule="a DMA moves the elements of a tensor to another one",
+                fix="pass tensors",
+            )
+        if t._layout.space is Space.PSUM:
+            raise MemorySpaceError(
+                f"{call}: {which} is {t.describe()}",
+                rule="a DMA moves data between HBM and SBUF",
+                fix="copy between PSUM and SBUF with nisa.tensor_copy",
+            )
+    if priority is not None and not 0 <= priority <= 3:
+        raise ParameterError(
+            f"{call}: priority {priority}", rule="a priority is 0 to 3", fix="use one of these"
+        )
+    if priority is not None and machine is not GEN4:
+        raise ParameterError(
+            f"{call}: priority {priority} on {machine.name}",
+            rule="DMAs have priorities from NeuronCore-v4 (trn3) on",
+            fix="leave it out",
+        )
+    if mode is dge_mode.hwdge:
+        if machine is GEN2:
+            raise ParameterError(
+                f"{call}: dge_mode.hwdge on {machine.name}",
+                rule="hardware descriptor generation needs NeuronCore-v3 (trn2)",
+                fix="use dge_mode.unknown",
+            )
+        if dst.dtype != src.dtype:
+            raise DTypeError(
+                f"{call}: {src.dtype} to {dst.dtype} with dge_mode.hwdge",
+                rule="hardware descriptor generation does not convert",
+                fix="use dge_mode.unknown, or tensors of one type",
+            )
+    elif queue not in (engine.unknown,):
+        raise ParameterError(
+            f"{call}: engine {queue.name} with dge_mode.{mode.name}",
+            rule="an engine starts a DMA with hardware descriptor generation only",
+            fix="pass dge_mode=nisa.dge_mode.hwdge, or no engine",
+        )
+    check_types(call, dst, src)
+    walks = dma_walks(call, dst, src)
+    return Recipe("dma_copy", Engine.DMA, [walks[0]], [walks[1]])
+
+
+def dma_walks(call: str, *tensors: NkiTensor) -> list:
+    """Walks over as many elements, in HBM or on chip.
+
+    Raises:
+        ShapeError: different numbers of elements.
+        _Split: the partitions of one lie on several axes of another.
+    """
+    size = tensors[0].size
+    for t in tensors[1:]:
+        if t.size != size:
+            raise ShapeError(
+                f"{call}: {tensors[0].describe()} and {t.describe()}",
+                rule=f"both have as many elements; these have {size:,} and {t.size:,}",
+                fix="slice them to one size",
+            )
+    lanes = {t.shape[0] for t in tensors if t._layout.on_chip}
+    lane = max(lanes, default=0)
+    if len(lanes) > 1:
+        raise _Split
+    walks = []
+    for t in tensors:
+        own = t._layout
+        if own.on_chip:
+            shape, strides = merged(own.shape[1:], own.strides[1:])
+            if lane > 1:
+                shape, strides = (lane, *shape), (own.strides[0], *strides)
+        else:
+            shape, strides = merged(own.shape, own.strides)
+        walks.append((shape, strides))
+    if lane <= 1:
+        found = common(call, tensors, tuple(walks))
+        if not lane:
+            return found
+        return [
+            ((1, *shape), (t._layout.strides[0], *strides))
+            for t, (shape, strides) in zip(tensors, found, strict=True)
+        ]
+    found = common(call, tensors, tuple(walks))
+    if found[0][0][0] != lane:
+        raise _Split
+    if len(found[0][0]) == 1:
+        return [((lane, 1), (strides[0], 1)) for _, strides in found]
+    return found
+
+
+def _split_copy(dst: NkiTensor, src: NkiTensor, split: _Split) -> NkiInstruction:
+    """A copy in several: a DMA walks partitions on one axis."""
+    chip, other = (dst, src) if dst._layout.on_chip else (src, dst)
+    both = dst._layout.on_chip and src._layout.on_chip
+    if both and dst.shape[0] != src.shape[0]:
+        return _between_partitions(dst, src)
+    own = other._layout
+    shape, strides = merged(own.shape, own.strides)
+    flat = other._walk(shape, strides)
+    outer = shape[0]
+    if chip.shape[0] % outer:
+        raise ShapeError(
+            f"nisa.dma_copy: {dst.describe()} and {src.describe()}",
+            rule="the partitions of a tile are whole rows of the other side",
+            fix="reshape so that partitions come first, or copy in parts",
+        )
+    rows = chip.shape[0] // outer
+    last = NkiInstruction()
+    for i in range(outer):
+        tile, part = chip[i * rows : (i + 1) * rows], flat[i]
+        last = dma_copy(tile, part) if chip is dst else dma_copy(part, tile)
+    return last
+
+
+def _between_partitions(dst: NkiTensor, src: NkiTensor) -> NkiInstruction:
+    """A copy between tiles with different numbers of partitions, row by row of the larger one."""
+    few, many = (dst, src) if dst.shape[0] < src.shape[0] else (src, dst)
+    times, rest = divmod(many.shape[0], few.shape[0])
+    count = free_of(many)
+    if rest or count * times != free_of(few) or not few.is_contiguous():
+        raise ShapeError(
+            f"nisa.dma_copy: {dst.describe()} and {src.describe()}",
+            rule="the partitions of one tile are whole parts of those of the other",
+            fix="copy in parts",
+        )
+    flat = few.reshape((few.shape[0], times, count))
+    wide = many.reshape((many.shape[0], count))
+    last = NkiInstruction()
+    for p in range(many.shape[0]):
+        row = flat[p // times, p % times : p % times + 1, :].reshape((1, count))
+        one = wide[p : p + 1]
+        last = dma_copy(one, row) if many is dst else dma_copy(row, one)
+    return last
+
+
+def dma_transpose(
+    dst: NkiTensor,
+    src: NkiTensor,
+    axes: tuple[int, ...] | None = None,
+    priority: int | None = None,
+    dge_mode: dge_mode = dge_mode.unknown,
+    oob_mode: oob_mode = oob_mode.error,
+    name: str | None = None,
+) -> NkiInstruction:
+    """dst = src with its axes permuted, by DMA.
+
+    Args:
+        dst: a tensor of the permuted shape.
+        src: a tensor of that dtype.
+        axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0); None for the one of src's rank.
+        priority, dge_mode, oob_mode, name: as for `dma_copy`.
+    """
+    session = current()
+    if src._indirect is not None and src._indirect.by_row:
+        from nkisim.frontends.nki.indirect import transpose_rows
+
+        return transpose_rows(session, dst, src, axes, oob_mode)
+    if dst._indirect is not None or src._indirect is not None:
+        dst, src = settled_pair(session, dst, src)
+    order = None if axes is None else tuple(axes)
+    key = ("dma_transpose", order)
+    return NkiInstruction(session.issue(key, (dst, src), lambda: _transpose(dst, src, order)))
+
+
+_ORDERS = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+
+
+def _transpose(dst: NkiTensor, src: NkiTensor, axes: tuple[int, ...] | None) -> Recipe:
+    call = "nisa.dma_transpose"
+    order = _ORDERS.get(src.ndim) if axes is None else axes
+    if order != _ORDERS.get(src.ndim):
+        raise ParameterError(
+            f"{call}: axes {axes} of {src.describe()}",
+            rule="it permutes by (1, 0), (2, 1, 0) or (3, 1, 2, 0)",
+            fix="reshape src to 2, 3 or 4 axes",
+        )
+    shape = tuple(src.shape[a] for a in order)
+    if dst.shape != shape:
+        raise ShapeError(
+            f"{call}: dst is {dst.describe()}, src {src.describe()}",
+            rule=f"dst has the permuted shape, {list(shape)}",
+            fix="declare or reshape it so",
+        )
+    if dst._layout.type.stored != src._layout.type.stored:
+        raise DTypeError(
+            f"{call}: dst is {dst.describe()}, src {src.describe()}",
+            rule="a transpose does not convert",
+            fix="use tensors of one dtype",
+        )
+    for which, t in (("dst", dst), ("src", src)):
+        if t._layout.space is Space.PSUM:
+            raise MemorySpaceError(
+                f"{call}: {which} is {t.describe()}",
+                rule="a DMA moves data between HBM and SBUF",
+                fix="use nisa.nc_transpose",
+            )
+    out, own = dst._layout, src._layout
+    return Recipe(
+        "dma_transpose",
+        Engine.DMA,
+        [(out.shape, out.strides)],
+        [(own.shape, own.strides)],
+        None,
+        {"axes": order},
+    )
+
+
+def dma_compute(
+    dst: NkiTensor,
+    srcs: list[NkiTensor],
+    reduce_op: object,
+    scales: list[float] | None = None,
+    unique_indices: bool = True,
+    oob_mode: oob_mode = oob_mode.error,
+    name: str | None = None,
+) -> NkiInstruction:
+    """dst = the sum of srcs, inside the DMA engine, in fp32.
+
+    Args:
+        dst: a tensor in HBM or SBUF.
+        srcs: up to 16 tensors of as many elements. With a dynamic row for each partition: two, of
+            which one is dst, and rows are added to what is there.
+        reduce_op: nl.add.
+        scales: 1.0 for each source.
+        unique_indices: that no row comes twice.
+        oob_mode, name: as for `dma_copy`.
+    """
+    from nkisim.frontends.nki.ops import op_name
+
+    session = current()
+    call = "nisa.dma_compute"
+    if isinstance(srcs, (int, float)) or reduce_op is None:
+        raise ParameterError(
+            f"{call}: srcs {srcs!r}", rule="srcs is a list of tensors", fix="pass a list"
+        )
+    if isinstance(reduce_op, (list, tuple)) and scales is not None and callable(scales):
+        reduce_op, scales = scales, reduce_op  # the order before NKI 0.4
+    op_name(call, reduce_op, frozenset({"add"}), session.trace.machine)
+    if not 1 <= len(srcs) <= 16:
+        raise ParameterError(
+            f"{call}: {len(srcs)} sources", rule="it adds up 1 to 16", fix="use several calls"
+        )
+    if scales is not None and any(s != 1.0 for s in scales):
+        raise ParameterError(
+            f"{call}: scales {scales}",
+            rule="each source is added as it is: scales are 1.0",
+            fix="multiply on an engine first",
+        )
+    if any(t._indirect is not None and t._indirect.by_row for t in (dst, *srcs)):
+        from nkisim.frontends.nki.indirect import add_rows
+
+        return add_rows(session, dst, srcs, oob_mode)
+    dst, *srcs = settled_pair(session, dst, *srcs)
+    if len(srcs) == 1:
+        return dma_copy(dst, srcs[0])
+    key = ("dma_compute", len(srcs))
+
+    def lower() -> Recipe:
+        walks = dma_walks(call, dst, *srcs)
+        return Recipe("dma_sum", Engine.DMA, walks[:1], walks[1:])
+
+    return NkiInstruction(session.issue(key, (dst, *srcs), lower))
+
+
+def assign(dst: NkiTensor, value: object) -> None:
+    """`dst[...] = value`: a copy."""
+    if not isinstance(value, NkiTensor):
+        raise IndexingError(
+            f"{value!r} is assigned to a part of {dst.describe()}",
+            rule="a tensor is assigned to a part of another one",
+            fix="use nisa.memset(dst, value)",
+        )
+    if value._buffer is dst._buffer and value.offset == dst.offset and value.shape == dst.shape:
+        return
+    if dst._layout.on_chip and value._layout.on_chip:
+        tensor_copy(dst, value)
+    else:
+        dma_copy(dst, value)
