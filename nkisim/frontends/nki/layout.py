@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import prod
 
+from nkisim.errors import ShapeError
 from nkisim.frontends.nki.dtypes import Type
 from nkisim.ir.access import Form
 from nkisim.ir.memory import Space, c_strides
@@ -171,3 +172,50 @@ def refined(walks: tuple[tuple[Ints, Ints], ...]) -> tuple[Ints, tuple[Ints, ...
                 shape[-1] //= n
                 strides[-1] *= n
     return tuple(reversed(sizes)), tuple(tuple(reversed(own)) for own in steps)
+
+
+def without(own: Layout, dim: int) -> tuple[Ints, Ints]:
+    """Shape and strides without an axis; on chip two are left, and one in HBM."""
+    shape = (*own.shape[:dim], *own.shape[dim + 1 :])
+    strides = (*own.strides[:dim], *own.strides[dim + 1 :])
+    if own.on_chip and len(shape) < 2:
+        return (*shape, 1), (*strides, 1)
+    return (shape, strides) if shape else ((1,), (1,))
+
+
+def filled(sizes: Ints, total: int, what: str) -> Ints:
+    """`sizes` with the one that is -1 computed. Raises ShapeError if they do not make `total`."""
+    unknown = [n for n, size in enumerate(sizes) if size == -1]
+    known = prod([s for s in sizes if s != -1])
+    if len(unknown) == 1 and known and total % known == 0:
+        at = unknown[0]
+        return (*sizes[:at], total // known, *sizes[at + 1 :])
+    if unknown or known != total:
+        raise ShapeError(
+            f"{what} to {list(sizes)}",
+            rule=f"the extents multiply to {total}; one may be -1",
+            fix="correct the extents",
+        )
+    return sizes
+
+
+def restride(shape: Ints, strides: Ints, new: Ints) -> Ints | None:
+    """Strides of the same elements in another shape; None when there are none."""
+    sizes, steps = merged(shape, strides)
+    groups = list(zip(sizes, steps, strict=True))
+    out: list[int] = []
+    left, step = (1, 1) if not groups else groups.pop()
+    for n in reversed(new):
+        if n == 1:
+            out.append(step)
+            continue
+        if left == 1:
+            if not groups:
+                return None
+            left, step = groups.pop()
+        if left % n:
+            return None
+        out.append(step)
+        left //= n
+        step *= n
+    return tuple(reversed(out)) if left == 1 and not groups else None
