@@ -15,7 +15,7 @@ from nkisim.frontends.nki.registers import VirtualRegister
 from nkisim.frontends.nki.session import RULES, Session
 from nkisim.frontends.nki.surface.typing import tensor as shape_of
 from nkisim.frontends.nki.target import target
-from nkisim.frontends.nki.tensor import MemoryRegion, NkiTensor
+from nkisim.frontends.nki.tensors.tensor import MemoryRegion, NkiTensor
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.grid import MAX_CORES, Grid, NeuronCores
 from nkisim.ir.memory import Role

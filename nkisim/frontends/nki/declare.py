@@ -11,7 +11,7 @@ import numpy as np
 from nkisim.errors import KernelError, ParameterError, PlacementError, ShapeError, TileSizeError
 from nkisim.frontends.nki.dtypes import type_of
 from nkisim.frontends.nki.session import Session, current
-from nkisim.frontends.nki.tensor import MemoryRegion, NkiTensor
+from nkisim.frontends.nki.tensors.tensor import MemoryRegion, NkiTensor
 from nkisim.ir.memory import Space
 
 _RANK = 5

@@ -14,7 +14,7 @@ import numpy as np
 
 from nkisim.errors import AccumulationError, TileSizeError
 from nkisim.frontends.nki.session import Session
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.memory import Space
 from nkisim.machine import GEN4
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from math import prod
 
 from nkisim.errors import ShapeError, TileSizeError
-from nkisim.frontends.nki.layout import Ints, merged, refined
 from nkisim.frontends.nki.session import Walk
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.layout import Ints, merged, refined
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 
 _PARTITIONS = 128
 

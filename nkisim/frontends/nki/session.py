@@ -16,9 +16,9 @@ import numpy as np
 
 from nkisim.errors import IndexingError, KernelError, OutOfBoundsError, TraceContextError, locate
 from nkisim.frontends.nki.dtypes import Type, type_of
-from nkisim.frontends.nki.layout import Ints
 from nkisim.frontends.nki.registers import VirtualRegister
-from nkisim.frontends.nki.tensor import Indirect, NkiTensor
+from nkisim.frontends.nki.tensors.layout import Ints
+from nkisim.frontends.nki.tensors.tensor import Indirect, NkiTensor
 from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.instruction import OPCODES, Engine, Instruction
 from nkisim.ir.memory import Buffer, Placed, Role, Space

@@ -8,7 +8,7 @@ from typing import Any
 from nkisim.errors import UnsupportedError
 from nkisim.frontends.nki.registers import VirtualRegister
 from nkisim.frontends.nki.surface.names import missing
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 
 
 class ReplicaGroup:

@@ -13,7 +13,7 @@ from typing import Any
 
 from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
 from nkisim.frontends.nki import ops
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.memory import Space
 
 
@@ -26,7 +26,7 @@ def _isa() -> Any:
 def _like(call: str, x: NkiTensor, dtype: Any = None, shape: tuple | None = None) -> NkiTensor:
     """A new SBUF tile for a result of `x`."""
     from nkisim.frontends.nki.declare import make
-    from nkisim.frontends.nki.tensor import MemoryRegion
+    from nkisim.frontends.nki.tensors.tensor import MemoryRegion
 
     if not isinstance(x, NkiTensor) or not x._layout.on_chip:
         given = x.describe() if isinstance(x, NkiTensor) else repr(x)
@@ -408,7 +408,7 @@ def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
 def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     """The two axes of a tile swapped, in a new PSUM tile."""
     from nkisim.frontends.nki.declare import make
-    from nkisim.frontends.nki.tensor import MemoryRegion
+    from nkisim.frontends.nki.tensors.tensor import MemoryRegion
 
     if x.ndim != 2:
         raise ShapeError(
@@ -428,7 +428,7 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
         transpose_x: that x has the contraction on its partitions.
     """
     from nkisim.frontends.nki.declare import make
-    from nkisim.frontends.nki.tensor import MemoryRegion
+    from nkisim.frontends.nki.tensors.tensor import MemoryRegion
 
     if not transpose_x:
         x = copy(transpose(x))

@@ -9,7 +9,6 @@ from typing import Any
 from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
 from nkisim.frontends.nki import declare, target
 from nkisim.frontends.nki.dtypes import type_of
-from nkisim.frontends.nki.indexing import DynamicSlice
 from nkisim.frontends.nki.loops import dynamic_range, fori_loop, while_loop
 from nkisim.frontends.nki.registers import VirtualRegister
 from nkisim.frontends.nki.session import current
@@ -93,7 +92,8 @@ from nkisim.frontends.nki.surface.functions import (
     where,
 )
 from nkisim.frontends.nki.surface.names import missing
-from nkisim.frontends.nki.tensor import MemoryRegion, NkiTensor
+from nkisim.frontends.nki.tensors.indexing import DynamicSlice
+from nkisim.frontends.nki.tensors.tensor import MemoryRegion, NkiTensor
 
 __all__ = [
     "DType",

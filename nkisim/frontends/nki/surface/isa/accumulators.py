@@ -9,7 +9,7 @@ from typing import NamedTuple
 from nkisim.errors import ParameterError
 from nkisim.frontends.nki.session import Recipe, Session
 from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, reduce_cmd
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 
 
 class Accumulated(NamedTuple):

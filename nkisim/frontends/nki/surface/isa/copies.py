@@ -18,7 +18,7 @@ from nkisim.frontends.nki.surface.isa.enums import (
     NkiInstruction,
     engine,
 )
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 from nkisim.machine import GEN2

@@ -6,7 +6,7 @@ from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeErr
 from nkisim.frontends.nki.session import Recipe, Session, current
 from nkisim.frontends.nki.surface.isa.dma import dma_walks
 from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, dma_engine, engine
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 from nkisim.machine import GEN2

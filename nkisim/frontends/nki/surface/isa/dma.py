@@ -10,7 +10,6 @@ from nkisim.errors import (
     ParameterError,
     ShapeError,
 )
-from nkisim.frontends.nki.layout import merged
 from nkisim.frontends.nki.operands import common, free_of
 from nkisim.frontends.nki.session import Recipe, current
 from nkisim.frontends.nki.surface.isa.copies import check_types, settled_pair, tensor_copy
@@ -20,7 +19,8 @@ from nkisim.frontends.nki.surface.isa.enums import (
     engine,
     oob_mode,
 )
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.layout import merged
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 from nkisim.machine import GEN2, GEN4
@@ -54,7 +54,7 @@ def dma_copy(
     session = current()
     if dst._indirect is not None or src._indirect is not None:
         if (dst._indirect or src._indirect).by_row:
-            from nkisim.frontends.nki.indirect import copy_rows
+            from nkisim.frontends.nki.tensors.indirect import copy_rows
 
             return copy_rows(session, dst, src, oob_mode)
         try:
@@ -233,7 +233,7 @@ def dma_transpose(
     """
     session = current()
     if src._indirect is not None and src._indirect.by_row:
-        from nkisim.frontends.nki.indirect import transpose_rows
+        from nkisim.frontends.nki.tensors.indirect import transpose_rows
 
         return transpose_rows(session, dst, src, axes, oob_mode)
     if dst._indirect is not None or src._indirect is not None:
@@ -328,7 +328,7 @@ def dma_compute(
             fix="multiply on an engine first",
         )
     if any(t._indirect is not None and t._indirect.by_row for t in (dst, *srcs)):
-        from nkisim.frontends.nki.indirect import add_rows
+        from nkisim.frontends.nki.tensors.indirect import add_rows
 
         return add_rows(session, dst, srcs, oob_mode)
     dst, *srcs = settled_pair(session, dst, *srcs)

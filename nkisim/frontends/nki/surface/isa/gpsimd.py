@@ -14,7 +14,7 @@ from nkisim.frontends.nki.session import Recipe, current
 from nkisim.frontends.nki.surface import functions as nl
 from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, nc_version
 from nkisim.frontends.nki.surface.isa.vector.checks import constant, no_packed, rows_of
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 from nkisim.machine import GEN2

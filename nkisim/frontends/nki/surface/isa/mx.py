@@ -12,7 +12,7 @@ from nkisim.frontends.nki.operands import check_on_chip, free_of
 from nkisim.frontends.nki.session import Recipe, current
 from nkisim.frontends.nki.surface.isa.enums import NkiInstruction
 from nkisim.frontends.nki.surface.isa.vector.checks import rows_of
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 from nkisim.machine import GEN4

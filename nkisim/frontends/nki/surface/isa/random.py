@@ -10,7 +10,7 @@ from nkisim.frontends.nki.session import Recipe, current
 from nkisim.frontends.nki.surface.isa.copies import wrong_engine
 from nkisim.frontends.nki.surface.isa.enums import ENGINES, NkiInstruction, engine
 from nkisim.frontends.nki.surface.isa.vector.checks import constant, rows_of
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.machine import GEN2, GEN4
 
@@ -112,7 +112,7 @@ def rand2(
         return uniform(dst, min, max)
     uniform(dst, 0.0, 1.0)
     from nkisim.frontends.nki.declare import make
-    from nkisim.frontends.nki.tensor import MemoryRegion
+    from nkisim.frontends.nki.tensors.tensor import MemoryRegion
 
     span = make((dst.shape[0], 1), "float32", MemoryRegion.sbuf)
     if isinstance(max, NkiTensor) and isinstance(min, NkiTensor):

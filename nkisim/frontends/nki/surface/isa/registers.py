@@ -9,7 +9,7 @@ import numpy as np
 from nkisim.errors import ParameterError
 from nkisim.frontends.nki.registers import VirtualRegister
 from nkisim.frontends.nki.session import current
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 
 
 def register_alloc(x: int | None = None) -> VirtualRegister:

@@ -12,7 +12,7 @@ from nkisim.frontends.nki.surface.isa.accumulators import Accumulated, accumulat
 from nkisim.frontends.nki.surface.isa.copies import memset, settled_pair, tensor_copy
 from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, reduce_cmd
 from nkisim.frontends.nki.surface.isa.vector.checks import constant, no_packed
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.machine import GEN2, GEN4
 

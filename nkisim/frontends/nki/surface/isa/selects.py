@@ -12,7 +12,7 @@ from nkisim.frontends.nki.surface import functions as nl
 from nkisim.frontends.nki.surface.isa.accumulators import Accumulated, accumulate
 from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, reduce_cmd
 from nkisim.frontends.nki.surface.isa.vector.checks import constant, no_packed, one_psum
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.machine import GEN2, GEN4
 

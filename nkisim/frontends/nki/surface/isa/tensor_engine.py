@@ -20,7 +20,7 @@ from nkisim.frontends.nki.surface.isa.enums import (
     matmul_perf_mode,
 )
 from nkisim.frontends.nki.surface.isa.vector.checks import rows_of
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 from nkisim.machine import GEN2, GEN4, Machine

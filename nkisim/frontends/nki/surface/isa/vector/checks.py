@@ -11,13 +11,13 @@ from nkisim.errors import (
     ShapeError,
 )
 from nkisim.frontends.nki import dtypes
-from nkisim.frontends.nki.layout import merged
 from nkisim.frontends.nki.operands import (
     free_of,
 )
 from nkisim.frontends.nki.ops import BITS
 from nkisim.frontends.nki.session import Recipe
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.layout import merged
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 

@@ -20,7 +20,7 @@ from nkisim.frontends.nki.surface.isa.accumulators import Accumulated, accumulat
 from nkisim.frontends.nki.surface.isa.copies import settled_pair, wrong_engine
 from nkisim.frontends.nki.surface.isa.enums import ENGINES, NkiInstruction, engine, reduce_cmd
 from nkisim.frontends.nki.surface.isa.vector.checks import check_bits, constant, no_packed, one_psum
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 from nkisim.machine import GEN2

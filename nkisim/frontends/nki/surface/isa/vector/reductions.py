@@ -9,7 +9,6 @@ from nkisim.errors import (
     ParameterError,
     ShapeError,
 )
-from nkisim.frontends.nki.layout import merged
 from nkisim.frontends.nki.operands import (
     check_on_chip,
     common,
@@ -31,7 +30,8 @@ from nkisim.frontends.nki.surface.isa.vector.checks import (
     per_partition,
 )
 from nkisim.frontends.nki.surface.isa.vector.elementwise import ADD_UP, WIDE
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.layout import merged
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 
 

@@ -14,7 +14,7 @@ from nkisim.frontends.nki.operands import (
 from nkisim.frontends.nki.session import Recipe, current
 from nkisim.frontends.nki.surface.isa.enums import NkiInstruction
 from nkisim.frontends.nki.surface.isa.vector.checks import constant, per_partition, rows_of
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 
 

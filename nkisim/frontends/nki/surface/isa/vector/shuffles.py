@@ -6,7 +6,6 @@ from nkisim.errors import (
     ParameterError,
     ShapeError,
 )
-from nkisim.frontends.nki.layout import merged
 from nkisim.frontends.nki.operands import (
     check_on_chip,
     common,
@@ -15,7 +14,8 @@ from nkisim.frontends.nki.operands import (
 from nkisim.frontends.nki.session import Recipe, current
 from nkisim.frontends.nki.surface.isa.copies import settled_pair
 from nkisim.frontends.nki.surface.isa.enums import NkiInstruction
-from nkisim.frontends.nki.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.layout import merged
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 
 

@@ -18,13 +18,13 @@ from nkisim.errors import (
     OutOfBoundsError,
     warn,
 )
-from nkisim.frontends.nki import layout as layouts
 from nkisim.frontends.nki.dtypes import type_of
-from nkisim.frontends.nki.indexing import DynamicSlice, part_of
-from nkisim.frontends.nki.layout import Ints, Layout
-from nkisim.frontends.nki.missing_operators import refuse_operators
 from nkisim.frontends.nki.registers import VirtualRegister
-from nkisim.frontends.nki.views import Indirect, Views
+from nkisim.frontends.nki.tensors import layout as layouts
+from nkisim.frontends.nki.tensors.indexing import DynamicSlice, part_of
+from nkisim.frontends.nki.tensors.layout import Ints, Layout
+from nkisim.frontends.nki.tensors.missing_operators import refuse_operators
+from nkisim.frontends.nki.tensors.views import Indirect, Views
 from nkisim.ir.access import AccessPattern, Form, _Blank
 from nkisim.ir.memory import Space, c_strides
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nkisim.errors import IndexingError, OutOfBoundsError
-from nkisim.frontends.nki.layout import Layout
 from nkisim.frontends.nki.registers import VirtualRegister
+from nkisim.frontends.nki.tensors.layout import Layout
 
 if TYPE_CHECKING:
-    from nkisim.frontends.nki.tensor import NkiTensor
+    from nkisim.frontends.nki.tensors.tensor import NkiTensor
 
 
 class DynamicSlice:
@@ -70,14 +70,14 @@ def part_of(tensor: NkiTensor, key: tuple) -> tuple[Layout, int] | NkiTensor:
     part = own.with_(tuple(shape), tuple(strides))
     if moved is None:
         return part, step
-    from nkisim.frontends.nki.tensor import Indirect
+    from nkisim.frontends.nki.tensors.tensor import Indirect
 
     tensor._check_direct("indexing")
     return tensor._at(part, tensor.offset + step, Indirect(*moved, by_row=False))
 
 
 def _is_tensor(k: object) -> bool:
-    from nkisim.frontends.nki.tensor import NkiTensor
+    from nkisim.frontends.nki.tensors.tensor import NkiTensor
 
     return isinstance(k, NkiTensor) and k.size == 1
 

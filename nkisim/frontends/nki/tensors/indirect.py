@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from nkisim.errors import DTypeError, IndexingError, MemorySpaceError, ParameterError, ShapeError
-from nkisim.frontends.nki.layout import merged, refined
 from nkisim.frontends.nki.session import Recipe, Session
 from nkisim.frontends.nki.surface.isa.enums import NkiInstruction
-from nkisim.frontends.nki.tensor import Indirect, NkiTensor
+from nkisim.frontends.nki.tensors.layout import merged, refined
+from nkisim.frontends.nki.tensors.tensor import Indirect, NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 
@@ -160,7 +160,7 @@ def transpose_rows(
     """dst = rows that src picks, transposed: a gather into a tile, and its transpose."""
     from nkisim.frontends.nki.declare import make
     from nkisim.frontends.nki.surface.isa.dma import dma_transpose
-    from nkisim.frontends.nki.tensor import MemoryRegion
+    from nkisim.frontends.nki.tensors.tensor import MemoryRegion
 
     rows = make(src.shape, src.dtype, MemoryRegion.sbuf)
     copy_rows(session, rows, src, mode)

@@ -13,9 +13,9 @@ from nkisim.errors import (
     ShapeError,
     UnsupportedError,
 )
-from nkisim.frontends.nki import layout as layouts
 from nkisim.frontends.nki.dtypes import Type, type_of
-from nkisim.frontends.nki.layout import Ints, Layout
+from nkisim.frontends.nki.tensors import layout as layouts
+from nkisim.frontends.nki.tensors.layout import Ints, Layout
 from nkisim.ir.memory import c_strides
 
 

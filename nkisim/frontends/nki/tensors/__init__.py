@@ -1,0 +1,1 @@
+"""Tensors of `import nki`: memory, views of it, and how they are indexed."""
