@@ -11,14 +11,33 @@ import difflib
 import html
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from nkibook.hlo.calls import COLLECTIVES
+from nkibook.hlo.calls import COLLECTIVES, Collective, CustomCall
 from nkibook.hlo.shorten import without_source
 
 if TYPE_CHECKING:
-    from nkibook.hlo.module import HloModule
+    from collections.abc import Sequence
+
     from nkibook.hlo.parse import Instruction
+
+
+class Module(Protocol):
+    """What is shown of an HLO module: see :class:`nkibook.hlo.module.HloModule`."""
+
+    stage: str
+    origin: str
+
+    @property
+    def custom_calls(self) -> Sequence[CustomCall]: ...
+
+    @property
+    def collectives(self) -> Sequence[Collective]: ...
+
+    def summary(self) -> str: ...
+
+    def short_lines(self) -> list[tuple[str, Instruction | None]]: ...
+
 
 # The first rule takes away the light plate that the rendered book's theme puts under HTML outputs
 # in dark mode; its selector repeats the theme's, to weigh as much. Orange and blue are those of
@@ -50,7 +69,7 @@ _COMMENT = re.compile(r"(/\*.*?\*/)$")
 _NUMBER = re.compile(r"(?<=[A-Za-z_-])\.\d+\b")
 
 
-def module_html(module: HloModule) -> str:
+def module_html(module: Module) -> str:
     """The module in short, then its custom calls' configs and the full text, folded."""
     parts = [_short_html(module)]
     for call in module.custom_calls:
@@ -66,8 +85,8 @@ def module_html(module: HloModule) -> str:
 class SideBySide:
     """Two modules in two columns (one below the other on a narrow page), each with its caption."""
 
-    left: HloModule
-    right: HloModule
+    left: Module
+    right: Module
     captions: tuple[str, str]
 
     def __repr__(self) -> str:
@@ -88,8 +107,8 @@ class Diff:
     A line counts as the same when it differs in the numbers of names alone, `add.1` and `add.2`.
     """
 
-    old: HloModule
-    new: HloModule
+    old: Module
+    new: Module
     captions: tuple[str, str]
 
     def lines(self) -> list[tuple[str, str, Instruction | None]]:
@@ -130,14 +149,14 @@ class Diff:
         return f'<style>{CSS}</style><div class="nki-hlo">{head}{_pre(body)}</div>'
 
 
-def heading(module: HloModule) -> str:
+def heading(module: Module) -> str:
     """What a module is, in one line: who made it, at which stage, what stands out in it."""
     counts = [(len(module.custom_calls), "custom call"), (len(module.collectives), "collective")]
     notes = [f"{n} {what}{'s' if n > 1 else ''}" for n, what in counts if n]
     return ", ".join([f"HLO {module.stage} XLA optimisation", *notes]) + f" ({module.origin})"
 
 
-def _short_html(module: HloModule, caption: str | None = None) -> str:
+def _short_html(module: Module, caption: str | None = None) -> str:
     lines = []
     for text, instruction in module.short_lines():
         opcode = "" if instruction is None else instruction.opcode

@@ -135,26 +135,6 @@ def _address(
     return start, at
 
 
-def filled(
-    shape: Sequence[int], value: float, dtype: Any, buffer: Any, name: str = ""
-) -> NkiTensor:
-    """A new tensor that holds one value."""
-    from nkisim.frontends.nki.surface.isa.copies import memset
-    from nkisim.frontends.nki.surface.isa.dma import dma_copy
-
-    made = make(shape, dtype, buffer, name)
-    if made._layout.on_chip:
-        whole = made.dtype.startswith(("int", "uint", "bool"))
-        memset(made, int(value) if whole else value)
-        return made
-    size = made.size
-    lanes = next(n for n in range(128, 0, -1) if size % n == 0)
-    tile = make((lanes, 1), dtype, MemoryRegion.sbuf)
-    memset(tile, int(value) if made.dtype.startswith(("int", "uint", "bool")) else value)
-    dma_copy(made.reshape((lanes, size // lanes)), tile.broadcast(1, size // lanes))
-    return made
-
-
 def constant(values: Any) -> NkiTensor:
     """Data known when the kernel is compiled, in shared HBM."""
     if isinstance(values, (str, bytes)) or hasattr(values, "__fspath__"):

@@ -8,19 +8,34 @@ rest. A write of another instruction starts over.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from nkisim.checking import Checker
 from nkisim.errors import AccumulationError, TileSizeError
-from nkisim.frontends.nki.session import Session
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.memory import Space
+from nkisim.ir.trace import Trace
 from nkisim.machine import GEN4
 
 
+class Recording(Protocol):
+    """What records a kernel, as far as it is needed here.
+
+    Attributes:
+        psum: what matmuls wrote, by the number of a buffer: tiles, or a map of flags.
+        checker: reports what is refused.
+        trace: what is recorded, for its NeuronCore generation.
+    """
+
+    psum: dict[Any, Any]
+    checker: Checker
+    trace: Trace
+
+
 def opened(
-    session: Session, dst: NkiTensor, accumulate: bool | None, call: str
+    session: Recording, dst: NkiTensor, accumulate: bool | None, call: str
 ) -> tuple[str, np.ndarray | None]:
     """What a matmul does to `dst`: "overwrite" or "add"; with the latter, the elements that it
     overwrites all the same, as a boolean array of the shape of `dst`'s walk, or None for none.
@@ -57,9 +72,9 @@ def opened(
     return "add", ~mask
 
 
-def closed(session: Session, dst: NkiTensor) -> None:
+def closed(psum: dict[Any, Any], dst: NkiTensor) -> None:
     """Something else than a matmul writes `dst`: what follows starts over there."""
-    known = session.psum.get(dst._buffer.number)
+    known = psum.get(dst._buffer.number)
     if not known:
         return
     if (dst._layout, dst.offset) in known and len(known) == 1:
@@ -107,7 +122,7 @@ def _window(flags: np.ndarray, dst: NkiTensor) -> np.ndarray:
     )
 
 
-def _one_bank(session: Session, dst: NkiTensor, call: str) -> None:
+def _one_bank(session: Recording, dst: NkiTensor, call: str) -> None:
     machine = session.trace.machine
     own = dst._layout
     if machine is GEN4 or not own.row:

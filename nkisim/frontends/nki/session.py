@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from nkisim.errors import IndexingError, KernelError, OutOfBoundsError, TraceContextError, locate
+from nkisim.frontends.nki import matmuls
 from nkisim.frontends.nki.dtypes import Type, type_of
 from nkisim.frontends.nki.registers import VirtualRegister
 from nkisim.frontends.nki.tensors.layout import Ints
-from nkisim.frontends.nki.tensors.tensor import Indirect, NkiTensor
+from nkisim.frontends.nki.tensors.tensor import Above, NkiTensor
+from nkisim.frontends.nki.tensors.views import Indirect
 from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.instruction import OPCODES, Engine, Instruction
 from nkisim.ir.memory import Buffer, Placed, Role, Space
@@ -196,7 +198,7 @@ class Session(Tracer):
         if outs and instr.engine is not Engine.TENSOR and self.psum:
             first = tensors[0]
             if first._buffer.number in self.psum:
-                closed(self, first)
+                matmuls.closed(self.psum, first)
         return instr
 
     # -- values, where the kernel is traced on data ---------------------------------------------
@@ -288,13 +290,6 @@ def _alike(instructions: list[Instruction], cores: int) -> bool:
     return True
 
 
-def closed(session: Session, dst: NkiTensor) -> None:
-    """Something else than a product writes `dst`."""
-    from nkisim.frontends.nki.matmuls import closed as start_over
-
-    start_over(session, dst)
-
-
 class NoData(TraceContextError):
     """What a kernel does depends on values, and there are none."""
 
@@ -339,3 +334,10 @@ def current() -> Session:
         rule="nl.* and nisa.* describe instructions of a kernel that is being traced",
         fix="put the code in a function, and call nki.jit(function) or nki.simulate(function)",
     )
+
+
+def _values(tensor: NkiTensor) -> np.ndarray:
+    return current().values_of(tensor)
+
+
+Above.values = staticmethod(_values)

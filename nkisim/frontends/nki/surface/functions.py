@@ -17,10 +17,18 @@ from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.memory import Space
 
 
-def _isa() -> Any:
-    from nkisim.frontends.nki.surface import isa  # which takes operators from here
+class Above:
+    """What functions on tiles need of the layer above, which sets this when it is imported.
 
-    return isa
+    Attributes:
+        isa: the module of the instructions, which take their operators from here.
+    """
+
+    isa: Any
+
+
+def _isa() -> Any:
+    return Above.isa
 
 
 def _like(call: str, x: NkiTensor, dtype: Any = None, shape: tuple | None = None) -> NkiTensor:

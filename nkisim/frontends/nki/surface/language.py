@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
@@ -91,6 +91,8 @@ from nkisim.frontends.nki.surface.functions import (
     var,
     where,
 )
+from nkisim.frontends.nki.surface.isa.copies import memset
+from nkisim.frontends.nki.surface.isa.dma import dma_copy
 from nkisim.frontends.nki.surface.names import missing
 from nkisim.frontends.nki.tensors.indexing import DynamicSlice
 from nkisim.frontends.nki.tensors.tensor import MemoryRegion, NkiTensor
@@ -396,28 +398,45 @@ class ndarray(metaclass=_Tensors):
     ) -> None: ...
 
 
+def _filled(
+    shape: Sequence[int], value: float, dtype: Any, buffer: Any, name: str = ""
+) -> NkiTensor:
+    """A new tensor that holds one value."""
+    made = declare.make(shape, dtype, buffer, name)
+    if made._layout.on_chip:
+        whole = made.dtype.startswith(("int", "uint", "bool"))
+        memset(made, int(value) if whole else value)
+        return made
+    size = made.size
+    lanes = next(n for n in range(128, 0, -1) if size % n == 0)
+    tile = declare.make((lanes, 1), dtype, MemoryRegion.sbuf)
+    memset(tile, int(value) if made.dtype.startswith(("int", "uint", "bool")) else value)
+    dma_copy(made.reshape((lanes, size // lanes)), tile.broadcast(1, size // lanes))
+    return made
+
+
 def zeros(shape: tuple, dtype: str, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
     """A new tensor of zeros."""
-    return declare.filled(shape, 0.0, dtype, buffer, name)
+    return _filled(shape, 0.0, dtype, buffer, name)
 
 
 def ones(shape: tuple, dtype: str, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
     """A new tensor of ones."""
-    return declare.filled(shape, 1.0, dtype, buffer, name)
+    return _filled(shape, 1.0, dtype, buffer, name)
 
 
 def full(
     shape: tuple, fill_value: float, dtype: str, buffer: MemoryRegion = sbuf, name: str = ""
 ) -> NkiTensor:
     """A new tensor of one value."""
-    return declare.filled(shape, fill_value, dtype, buffer, name)
+    return _filled(shape, fill_value, dtype, buffer, name)
 
 
 def zeros_like(
     x: NkiTensor, dtype: str | None = None, buffer: MemoryRegion | None = None, name: str = ""
 ) -> NkiTensor:
     """A new tensor of zeros with the shape of x, in SBUF unless `buffer` says otherwise."""
-    return declare.filled(x.shape, 0.0, dtype or x.dtype, buffer or sbuf, name)
+    return _filled(x.shape, 0.0, dtype or x.dtype, buffer or sbuf, name)
 
 
 def empty_like(

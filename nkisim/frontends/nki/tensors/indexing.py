@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nkisim.errors import IndexingError, OutOfBoundsError
 from nkisim.frontends.nki.registers import VirtualRegister
 from nkisim.frontends.nki.tensors.layout import Layout
-
-if TYPE_CHECKING:
-    from nkisim.frontends.nki.tensors.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.views import Indirect, Views
 
 
 class DynamicSlice:
@@ -22,7 +20,7 @@ class DynamicSlice:
         self.size = size
 
 
-def part_of(tensor: NkiTensor, key: tuple) -> tuple[Layout, int] | NkiTensor:
+def part_of(tensor: Views, key: tuple) -> tuple[Layout, int] | Views:
     """A part of a tensor: its layout, and how many elements it begins behind the tensor. A dynamic
     view for an index that a register holds.
 
@@ -70,19 +68,17 @@ def part_of(tensor: NkiTensor, key: tuple) -> tuple[Layout, int] | NkiTensor:
     part = own.with_(tuple(shape), tuple(strides))
     if moved is None:
         return part, step
-    from nkisim.frontends.nki.tensors.tensor import Indirect
 
     tensor._check_direct("indexing")
     return tensor._at(part, tensor.offset + step, Indirect(*moved, by_row=False))
 
 
 def _is_tensor(k: object) -> bool:
-    from nkisim.frontends.nki.tensors.tensor import NkiTensor
 
-    return isinstance(k, NkiTensor) and k.size == 1
+    return isinstance(k, Views) and k.size == 1
 
 
-def _expanded(tensor: NkiTensor, key: tuple) -> tuple:
+def _expanded(tensor: Views, key: tuple) -> tuple:
     n = len(tensor._layout.shape)
     dots = [i for i, k in enumerate(key) if k is Ellipsis]
     if len(dots) > 1 or len(key) - len(dots) > n:
@@ -108,7 +104,7 @@ def _index(value: object) -> int | None:
         return None
 
 
-def _integer(tensor: NkiTensor, axis: int, n: int, k: object) -> int:
+def _integer(tensor: Views, axis: int, n: int, k: object) -> int:
     at = _index(k)
     if at is None:
         raise _no_index(tensor, k)
@@ -121,7 +117,7 @@ def _integer(tensor: NkiTensor, axis: int, n: int, k: object) -> int:
     return at % n
 
 
-def _range(tensor: NkiTensor, axis: int, n: int, k: slice) -> tuple[int, int, int]:
+def _range(tensor: Views, axis: int, n: int, k: slice) -> tuple[int, int, int]:
     """(start, count, step) of a slice."""
     given = (k.start, k.stop, k.step)
     start, stop, step = bounds = tuple(None if v is None else _index(v) for v in given)
@@ -157,7 +153,7 @@ def _spelled(k: slice) -> str:
     return text if k.step is None else f"{text}:{k.step}"
 
 
-def _no_index(tensor: NkiTensor, k: object) -> IndexingError:
+def _no_index(tensor: Views, k: object) -> IndexingError:
     if k is None:
         return IndexingError(
             f"a new axis in an index of {tensor.describe()}",

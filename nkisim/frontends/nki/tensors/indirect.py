@@ -152,16 +152,3 @@ def add_rows(session: Session, dst: NkiTensor, srcs: list[NkiTensor], mode: Any)
 
     key = ("add rows", skips, walk, side)
     return NkiInstruction(session.issue(key, (dst, dst, other, index), lower))
-
-
-def transpose_rows(
-    session: Session, dst: NkiTensor, src: NkiTensor, axes: Any, mode: Any
-) -> NkiInstruction:
-    """dst = rows that src picks, transposed: a gather into a tile, and its transpose."""
-    from nkisim.frontends.nki.declare import make
-    from nkisim.frontends.nki.surface.isa.dma import dma_transpose
-    from nkisim.frontends.nki.tensors.tensor import MemoryRegion
-
-    rows = make(src.shape, src.dtype, MemoryRegion.sbuf)
-    copy_rows(session, rows, src, mode)
-    return dma_transpose(dst, rows, axes)

@@ -6,10 +6,12 @@ another tensor on the same memory; none of them copies.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from math import prod
 from typing import Any
+
+import numpy as np
 
 from nkisim.errors import (
     ControlFlowError,
@@ -47,6 +49,18 @@ class MemoryRegion(Enum):
 
 
 REGIONS = {region.space: region for region in MemoryRegion}
+
+
+class Above:
+    """What a tensor asks of the layers above it, which set this when they are imported.
+
+    Attributes:
+        assign: writes down `tensor[...] = value`, given both.
+        values: the values of a tensor, where the kernel is traced on data.
+    """
+
+    assign: Callable[[NkiTensor, object], None]
+    values: Callable[[NkiTensor], np.ndarray]
 
 
 class NkiTensor(Views):
@@ -221,11 +235,9 @@ class NkiTensor(Views):
         return new
 
     def __setitem__(self, key: object, value: object) -> None:
-        from nkisim.frontends.nki.surface.isa.dma import assign
-
         if isinstance(value, NkiTensor) and value is self:
             return
-        assign(self if key is Ellipsis else self[key], value)
+        Above.assign(self if key is Ellipsis else self[key], value)
 
     def ap(
         self,
@@ -323,9 +335,7 @@ class NkiTensor(Views):
 
     def __bool__(self) -> bool:
         """Whether all elements are true: known where the kernel runs on data."""
-        from nkisim.frontends.nki.session import current
-
-        return bool(current().values_of(self).all())
+        return bool(Above.values(self).all())
 
     def __iter__(self):
         raise ControlFlowError(

@@ -1,10 +1,12 @@
 """`nki.isa`: the instructions. Each takes its destination first, and casts to its type."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from nkisim.errors import KernelError
 from nkisim.frontends.nki.registers import VirtualRegister
+from nkisim.frontends.nki.surface import functions
 from nkisim.frontends.nki.surface.isa.copies import memset, tensor_copy, tensor_copy_predicated
 from nkisim.frontends.nki.surface.isa.cores import core_barrier, sendrecv
 from nkisim.frontends.nki.surface.isa.dma import dma_compute, dma_copy, dma_transpose
@@ -52,7 +54,6 @@ from nkisim.frontends.nki.surface.isa.vector.elementwise import (
     reciprocal,
     scalar_tensor_tensor,
     tensor_scalar,
-    tensor_scalar_reduce,
     tensor_tensor,
 )
 from nkisim.frontends.nki.surface.isa.vector.reductions import (
@@ -60,6 +61,7 @@ from nkisim.frontends.nki.surface.isa.vector.reductions import (
     bn_stats,
     tensor_reduce,
     tensor_scalar_cumulative,
+    tensor_scalar_reduce,
     tensor_tensor_scan,
 )
 from nkisim.frontends.nki.surface.isa.vector.searches import max8, nc_find_index8, nc_match_replace8
@@ -145,3 +147,5 @@ __all__ = [
 ]
 
 __getattr__: Callable[[str], Any] = missing("nki.isa")
+
+functions.Above.isa = sys.modules[__name__]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from nkisim.errors import (
     DTypeError,
     IndexingError,
@@ -10,8 +12,9 @@ from nkisim.errors import (
     ParameterError,
     ShapeError,
 )
+from nkisim.frontends.nki.declare import make
 from nkisim.frontends.nki.operands import common, free_of
-from nkisim.frontends.nki.session import Recipe, current
+from nkisim.frontends.nki.session import Recipe, Session, current
 from nkisim.frontends.nki.surface.isa.copies import check_types, settled_pair, tensor_copy
 from nkisim.frontends.nki.surface.isa.enums import (
     NkiInstruction,
@@ -19,8 +22,9 @@ from nkisim.frontends.nki.surface.isa.enums import (
     engine,
     oob_mode,
 )
+from nkisim.frontends.nki.tensors.indirect import add_rows, copy_rows
 from nkisim.frontends.nki.tensors.layout import merged
-from nkisim.frontends.nki.tensors.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.tensor import Above, MemoryRegion, NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 from nkisim.machine import GEN2, GEN4
@@ -54,8 +58,6 @@ def dma_copy(
     session = current()
     if dst._indirect is not None or src._indirect is not None:
         if (dst._indirect or src._indirect).by_row:
-            from nkisim.frontends.nki.tensors.indirect import copy_rows
-
             return copy_rows(session, dst, src, oob_mode)
         try:
             dst, src = settled_pair(session, dst, src)
@@ -233,9 +235,7 @@ def dma_transpose(
     """
     session = current()
     if src._indirect is not None and src._indirect.by_row:
-        from nkisim.frontends.nki.tensors.indirect import transpose_rows
-
-        return transpose_rows(session, dst, src, axes, oob_mode)
+        return _transpose_rows(session, dst, src, axes, oob_mode)
     if dst._indirect is not None or src._indirect is not None:
         dst, src = settled_pair(session, dst, src)
     order = None if axes is None else tuple(axes)
@@ -328,8 +328,6 @@ def dma_compute(
             fix="multiply on an engine first",
         )
     if any(t._indirect is not None and t._indirect.by_row for t in (dst, *srcs)):
-        from nkisim.frontends.nki.tensors.indirect import add_rows
-
         return add_rows(session, dst, srcs, oob_mode)
     dst, *srcs = settled_pair(session, dst, *srcs)
     if len(srcs) == 1:
@@ -357,3 +355,15 @@ def assign(dst: NkiTensor, value: object) -> None:
         tensor_copy(dst, value)
     else:
         dma_copy(dst, value)
+
+
+def _transpose_rows(
+    session: Session, dst: NkiTensor, src: NkiTensor, axes: Any, mode: Any
+) -> NkiInstruction:
+    """dst = rows that src picks, transposed: a gather into a tile, and its transpose."""
+    rows = make(src.shape, src.dtype, MemoryRegion.sbuf)
+    copy_rows(session, rows, src, mode)
+    return dma_transpose(dst, rows, axes)
+
+
+Above.assign = staticmethod(assign)

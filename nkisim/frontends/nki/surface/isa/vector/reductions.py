@@ -18,6 +18,7 @@ from nkisim.frontends.nki.operands import (
 )
 from nkisim.frontends.nki.ops import ALU, BITS, REDUCTIONS, UNARY, op_name
 from nkisim.frontends.nki.session import Recipe, current
+from nkisim.frontends.nki.surface.isa.accumulators import Accumulated, accumulate
 from nkisim.frontends.nki.surface.isa.copies import settled_pair
 from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, reduce_cmd
 from nkisim.frontends.nki.surface.isa.vector.checks import (
@@ -29,7 +30,7 @@ from nkisim.frontends.nki.surface.isa.vector.checks import (
     one_psum,
     per_partition,
 )
-from nkisim.frontends.nki.surface.isa.vector.elementwise import ADD_UP, WIDE
+from nkisim.frontends.nki.surface.isa.vector.elementwise import WIDE
 from nkisim.frontends.nki.tensors.layout import merged
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
@@ -293,3 +294,92 @@ def tensor_scalar_cumulative(
         )
 
     return NkiInstruction(session.issue(key, tuple(tensors), lower))
+
+
+def tensor_scalar_reduce(
+    dst: NkiTensor,
+    data: NkiTensor,
+    op0: Any,
+    operand0: NkiTensor | float,
+    reduce_op: Any,
+    reduce_res: NkiTensor | None = None,
+    reverse0: bool = False,
+    reduce_cmd: reduce_cmd = reduce_cmd.reset_reduce,
+    reduce_init: NkiTensor | float | None = None,
+    reduce_res_negate: bool = False,
+    name: str | None = None,
+) -> NkiInstruction:
+    """dst = data op0 operand0, and its reduction over the free axes.
+
+    Args:
+        dst, data: tiles with as many partitions, and elements in each.
+        op0: an arithmetic operator.
+        operand0: a number, or a (P, 1) tile.
+        reduce_op: nl.add, nl.multiply, nl.maximum or nl.minimum.
+        reduce_res: (P, 1) tile for the reduction; None leaves it in the accumulators.
+        reverse0: not supported.
+        reduce_cmd: reset_reduce, reduce or load_reduce.
+        reduce_init: with load_reduce, what the accumulators begin with.
+        reduce_res_negate: write the negative.
+        name: of the instruction.
+    """
+    session = current()
+    call = "nisa.tensor_scalar_reduce"
+    if reverse0:
+        raise ParameterError(
+            f"{call}: reverse0", rule="operands are not reversed here", fix="leave it out"
+        )
+    if (reduce_init is not None) != (reduce_cmd.name == "load_reduce"):
+        raise ParameterError(
+            f"{call}: reduce_init={reduce_init!r} with reduce_cmd.{reduce_cmd.name}",
+            rule="reduce_init goes with reduce_cmd.load_reduce",
+            fix="pass both, or none",
+        )
+    tile = type(operand0) is NkiTensor
+
+    def lower(outs: list, before: list) -> Recipe:
+        machine = session.trace.machine
+        check_on_chip(call, dst=dst, data=data)
+        no_packed(call, dst=dst, data=data)
+        name = op_name(call, op0, ALU - BITS, machine)
+        out, source = same_domain(call, dst, data)
+        axes = len(source[0])
+        walks = [source]
+        if tile:
+            walks.append(vector(call, "operand0", operand0, data.shape[0], axes))
+        lanes = data.shape[0]
+        results = [vector(call, "reduce_res", t, lanes, axes) for t in outs]
+        start = [vector(call, "accumulator", t, lanes, axes) for t in before]
+        operands = (None, None if tile else operand0, *[None] * len(start))
+        attrs = {
+            "steps": ((name, False),),
+            "reduce_op": op_name(call, reduce_op, ADD_UP, machine),
+        }
+        if start:
+            attrs["accumulate"] = True
+        return Recipe(
+            "tensor_scalar_reduce",
+            Engine.VECTOR,
+            [out, *results],
+            [*walks, *start],
+            operands,
+            attrs,
+        )
+
+    return accumulate(
+        session,
+        Accumulated(
+            "vector",
+            ("tensor_scalar_reduce", op0, None if tile else constant(operand0), reduce_op),
+            dst,
+            (data, operand0) if tile else (data,),
+            reduce_cmd,
+            reduce_res,
+            reduce_init,
+            reduce_res_negate,
+        ),
+        lower,
+    )
+
+
+ADD_UP = frozenset({"add", "multiply", "maximum", "minimum"})
