@@ -40,7 +40,7 @@ from nkisim.ir.trace import Trace
 from nkisim.machine import Machine
 from nkisim.machine.target import target
 
-_notes: dict[tuple, dict] = {}
+_lowered_calls: dict[tuple, dict] = {}
 
 # Most instructions have no attributes, or only an operator: they share a dict nobody changes.
 _NO_ATTRS: dict[str, Any] = {}
@@ -88,9 +88,9 @@ class Tracer:
         # are assigned.
         self.unassigned: dict[int, Callable[[AccessPattern], None]] = {}
         checker.begin(self.trace)
-        # What a front end keeps of calls that were like others: the same in all traces for one
-        # machine with the same checks.
-        self.notes: dict = _notes.setdefault((machine, checker.kind), {})
+        # How calls lower, for calls that are like others (`lowering.op_cache`): one memo for all
+        # traces for one machine with the same checks.
+        self.lowered_calls: dict = _lowered_calls.setdefault((machine, checker.kind), {})
 
     # -- memory ---------------------------------------------------------------------------------
 

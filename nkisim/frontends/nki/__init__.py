@@ -3,17 +3,17 @@
 What is where:
 
     surface/      what kernels import: `nki`, and its `language`, `isa`, `collectives`, `typing`
-    surface/isa/  the instructions, a module for each engine or family
+    surface/isa/  the instructions, a module for each engine or family; `vector/` for the many of
+                  the Vector Engine
+    tensors/      NkiTensor and its memory (`tensor`), views of it (`views`), how one walks memory
+                  (`layout`), `t[...]` (`indexing`), rows that an index tensor picks (`indirect`)
     dtypes        names of types (this dialect's types are strings) and what NumPy stores them as
-    layout        how a view walks its memory, in bytes of a partition row or of HBM
-    tensor        NkiTensor: views by index, `.ap()`, reshape, permute and the rest
     operands      brings the operands of an instruction to one iteration domain
     session       what records a kernel, and the short path from a call to an instruction
     matmuls       which elements of PSUM a matmul overwrites and which it adds to
     registers     registers
     loops         loops whose bounds are data
     declare       declaring tensors
-    indirect      DMA of rows that an index tensor picks
     target        the NeuronCore generation that the environment names
 
 An instruction takes its destination first and returns none. It has no mask, and its result is cast

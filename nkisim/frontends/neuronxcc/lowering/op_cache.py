@@ -96,7 +96,7 @@ def remembered(operation: Callable) -> Callable:
         if len(tensors) > 1:
             _mark_same(tensors, key)
         name = tuple(key)
-        notes = tracer.notes
+        notes = tracer.lowered_calls
         note = notes.get(name, _NEW)
         if type(note) is Note:
             return _do_again(tracer, note, tensors, locate())
