@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kernels.arguments import dtype_name, require_array
+
 TILE_ROWS = 128
 """Rows of a tile: the partition axis of SBUF has 128 partitions (``nl.tile_size.pmax``)."""
 
@@ -15,23 +17,15 @@ DTYPES = ("float32", "bfloat16", "float16")
 """Element types that the add kernels take."""
 
 
-def _dtype_name(array: Any) -> str:
-    """``torch.bfloat16`` and NumPy's ``bfloat16`` have one name here."""
-    return str(array.dtype).removeprefix("torch.")
-
-
 def check(a: Any, b: Any) -> None:
     """Refuse what the kernel cannot add, before anything is traced.
 
     Raises:
-        TypeError, ValueError: as :func:`nki_tensor_add`.
+        TypeError: no arrays, dtypes that differ, or one that the kernel does not take.
+        ValueError: not 2-D, shapes that differ, or no elements.
     """
     for name, array in (("a_input", a), ("b_input", b)):
-        if not hasattr(array, "shape") or not hasattr(array, "dtype"):
-            raise TypeError(
-                f"{name} is a {type(array).__name__}. Pass a NumPy array, a PyTorch tensor or a "
-                "JAX array."
-            )
+        require_array(name, array)
         if len(array.shape) != 2:
             raise ValueError(
                 f"{name} has shape {tuple(array.shape)}: {len(array.shape)} dimensions. The add "
@@ -47,7 +41,7 @@ def check(a: Any, b: Any) -> None:
             f"a_input has shape {tuple(a.shape)} and b_input {tuple(b.shape)}. The kernel does not "
             "broadcast. Broadcast or slice one of them to the other's shape first."
         )
-    dtype_a, dtype_b = _dtype_name(a), _dtype_name(b)
+    dtype_a, dtype_b = dtype_name(a), dtype_name(b)
     if dtype_a != dtype_b:
         raise TypeError(
             f"a_input is {dtype_a} and b_input {dtype_b}. The kernel adds tensors of one dtype. "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from kernels.arguments import dtype_name, require_array
 from kernels.attention.nki_kernels import (
     DTYPES,
     MAX_HEAD,
@@ -73,13 +74,13 @@ def nki_attention_backward(
     _refuse_empty(q, k)
     rows = (*lead, q.shape[-2])
     for name, array, shape, dtype in (
-        ("grad_o", grad_o, tuple(q.shape), _dtype_name(q)),
-        ("o", o, tuple(q.shape), _dtype_name(q)),
+        ("grad_o", grad_o, tuple(q.shape), dtype_name(q)),
+        ("o", o, tuple(q.shape), dtype_name(q)),
         ("lse", lse, rows, "float32"),
     ):
-        if tuple(array.shape) != shape or _dtype_name(array) != dtype:
+        if tuple(array.shape) != shape or dtype_name(array) != dtype:
             raise ValueError(
-                f"{name} is {_dtype_name(array)} of shape {tuple(array.shape)}, and should be "
+                f"{name} is {dtype_name(array)} of shape {tuple(array.shape)}, and should be "
                 f"{dtype} of shape {shape}, as in the forward pass. Pass what it returned."
             )
     grads = nki_attention_backward_kernel(
@@ -106,19 +107,15 @@ def check(q: Any, k: Any, v: Any, scale: float | None) -> tuple[tuple[int, ...],
             scale that is not positive.
     """
     for name, array in (("q", q), ("k", k), ("v", v)):
-        if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+        require_array(name, array)
+        if dtype_name(array) not in DTYPES:
             raise TypeError(
-                f"{name} is a {type(array).__name__}. Pass a NumPy array, a PyTorch tensor or a "
-                "JAX array."
-            )
-        if _dtype_name(array) not in DTYPES:
-            raise TypeError(
-                f"{name} is {_dtype_name(array)}. The attention kernels take {', '.join(DTYPES)}. "
+                f"{name} is {dtype_name(array)}. The attention kernels take {', '.join(DTYPES)}. "
                 "Cast it first."
             )
-        if _dtype_name(array) != _dtype_name(q):
+        if dtype_name(array) != dtype_name(q):
             raise TypeError(
-                f"q is {_dtype_name(q)} and {name} {_dtype_name(array)}. All three must have one "
+                f"q is {dtype_name(q)} and {name} {dtype_name(array)}. All three must have one "
                 "dtype. Cast them."
             )
     shapes = [tuple(x.shape) for x in (q, k, v)]
@@ -164,8 +161,3 @@ def _refuse_empty(q: Any, k: Any) -> None:
 
 def _by_head(x: Any) -> Any:
     return x.reshape((-1, *x.shape[-2:]))
-
-
-def _dtype_name(array: Any) -> str:
-    """``torch.bfloat16`` and NumPy's ``bfloat16`` have one name here."""
-    return str(array.dtype).removeprefix("torch.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kernels.arguments import dtype_name, require_array
 from kernels.avgpool.geometry import Pooling
 
 PARTITIONS = 128
@@ -39,11 +40,7 @@ def check(name: str, array: Any, *, no_images: bool = False) -> None:
     Raises:
         TypeError, ValueError: it is something else.
     """
-    if not hasattr(array, "shape") or not hasattr(array, "dtype"):
-        raise TypeError(
-            f"{name} is a {type(array).__name__}. Pass a NumPy array, a PyTorch tensor or a JAX "
-            "array."
-        )
+    require_array(name, array)
     shape = tuple(array.shape)
     if len(shape) not in (3, 4):
         raise ValueError(
@@ -55,7 +52,7 @@ def check(name: str, array: Any, *, no_images: bool = False) -> None:
             f"{name} has shape {shape}: no elements. A launch needs at least one. Skip the call "
             "for empty tensors."
         )
-    dtype = str(array.dtype).removeprefix("torch.")
+    dtype = dtype_name(array)
     if dtype not in DTYPES:
         raise TypeError(
             f"{name} is {dtype}. The pooling kernels take {', '.join(DTYPES)}: engines compute in "

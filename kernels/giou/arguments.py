@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from kernels.arguments import dtype_name, require_array
+
 PARTITIONS = 128
 """Partitions of SBUF, the most rows a tile can have (``nl.tile_size.pmax``)."""
 
@@ -13,11 +15,6 @@ FIRST_BOXES = 256
 
 DTYPES = ("float32", "bfloat16", "float16")
 """Element types that the GIOU kernels take. They compute in float32, whatever they are given."""
-
-
-def _dtype_name(array: Any) -> str:
-    """``torch.bfloat16`` and NumPy's ``bfloat16`` have one name here."""
-    return str(array.dtype).removeprefix("torch.")
 
 
 def no_scores(boxes: Any) -> Any:
@@ -38,26 +35,22 @@ def check_gradient(grad: Any, boxes: Any) -> None:
             f"grad has shape {tuple(grad.shape)} for boxes of shape {tuple(boxes.shape)}: there "
             f"is one GIOU a pair. Pass a gradient of shape {leading}."
         )
-    if _dtype_name(grad) != "float32":
-        raise TypeError(f"grad is {_dtype_name(grad)}: GIOUs are float32. Cast the gradient first.")
+    if dtype_name(grad) != "float32":
+        raise TypeError(f"grad is {dtype_name(grad)}: GIOUs are float32. Cast the gradient first.")
 
 
 def check_arguments(boxes1: Any, boxes2: Any, eps: Any) -> float:
     """Refuse what the kernels cannot take, before anything is traced; return eps as a float."""
     for name, boxes in (("boxes1", boxes1), ("boxes2", boxes2)):
-        if not hasattr(boxes, "shape") or not hasattr(boxes, "dtype"):
-            raise TypeError(
-                f"{name} is a {type(boxes).__name__}. Pass a NumPy array, a PyTorch tensor or a "
-                "JAX array."
-            )
+        require_array(name, boxes)
         if len(boxes.shape) == 0 or boxes.shape[-1] != 4:
             raise ValueError(
                 f"{name} has shape {tuple(boxes.shape)}. The last axis of boxes is x1, y1, x2, y2, "
                 "so it has 4 elements. Reshape or slice first."
             )
-        if _dtype_name(boxes) not in DTYPES:
+        if dtype_name(boxes) not in DTYPES:
             raise TypeError(
-                f"{name} is {_dtype_name(boxes)}. The GIOU kernels take {', '.join(DTYPES)}, and "
+                f"{name} is {dtype_name(boxes)}. The GIOU kernels take {', '.join(DTYPES)}, and "
                 "a NeuronCore has no float64. Cast the boxes first."
             )
     if tuple(boxes1.shape) != tuple(boxes2.shape):

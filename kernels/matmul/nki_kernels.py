@@ -14,6 +14,8 @@ import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 
+from kernels.arguments import dtype_name, require_array
+
 TILE_K = 128
 """Most of the contraction in one ``nc_matmul``: it lies on the 128 partitions."""
 
@@ -221,19 +223,15 @@ def result_shape(
         ValueError: shapes that do not fit.
     """
     for name, array in (("a", a), ("b", b)):
-        if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+        require_array(name, array)
+        if dtype_name(array) not in DTYPES:
             raise TypeError(
-                f"{name} is a {type(array).__name__}. Pass a NumPy array, a PyTorch tensor or a "
-                "JAX array."
-            )
-        if _dtype_name(array) not in DTYPES:
-            raise TypeError(
-                f"{name} is {_dtype_name(array)}. The matmul kernel takes {', '.join(DTYPES)}. "
+                f"{name} is {dtype_name(array)}. The matmul kernel takes {', '.join(DTYPES)}. "
                 "Cast it first."
             )
-    if _dtype_name(a) != _dtype_name(b):
+    if dtype_name(a) != dtype_name(b):
         raise TypeError(
-            f"a is {_dtype_name(a)} and b {_dtype_name(b)}. Both must have one dtype. Cast one."
+            f"a is {dtype_name(a)} and b {dtype_name(b)}. Both must have one dtype. Cast one."
         )
     if transpose_a and transpose_b:
         raise ValueError(
@@ -259,8 +257,3 @@ def result_shape(
             f"a has shape {a_shape} and b {b_shape}: a contraction of {ours} with {theirs}. {rule}"
         )
     return shape
-
-
-def _dtype_name(array: Any) -> str:
-    """``torch.bfloat16`` and NumPy's ``bfloat16`` have one name here."""
-    return str(array.dtype).removeprefix("torch.")

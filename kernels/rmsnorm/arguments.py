@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from kernels.arguments import dtype_name, require_array
+
 TILE_ROWS = 128
 """Rows of a tile: the partition axis of SBUF has 128 partitions (``nl.tile_size.pmax``)."""
 
@@ -28,30 +30,21 @@ DTYPES = ("float32", "bfloat16", "float16")
 """Element types that the RMSNorm kernels take."""
 
 
-def _dtype_name(array: Any) -> str:
-    """``torch.bfloat16`` and NumPy's ``bfloat16`` have one name here."""
-    return str(array.dtype).removeprefix("torch.")
-
-
 def leading_shape(x: Any, weight: Any) -> tuple[int, ...]:
     """Check that ``weight`` fits the last axes of ``x``; return the shape of the axes before them.
 
     Args:
-        x, weight: as in :func:`nki_rms_norm`, or with no rows.
+        x, weight: as in :func:`kernels.rmsnorm.nki_rms_norm`, or with no rows.
 
     Raises:
         TypeError: not an array, or a dtype that the kernels do not take.
         ValueError: shapes that do not fit, or rows of no elements or more than 16384.
     """
     for name, array in (("x", x), ("weight", weight)):
-        if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+        require_array(name, array)
+        if dtype_name(array) not in DTYPES:
             raise TypeError(
-                f"{name} is a {type(array).__name__}. Pass a NumPy array, a PyTorch tensor or a "
-                "JAX array."
-            )
-        if _dtype_name(array) not in DTYPES:
-            raise TypeError(
-                f"{name} is {_dtype_name(array)}. The RMSNorm kernels take {', '.join(DTYPES)}. "
+                f"{name} is {dtype_name(array)}. The RMSNorm kernels take {', '.join(DTYPES)}. "
                 "Cast it first."
             )
     shape, axes = tuple(x.shape), tuple(weight.shape)
@@ -78,19 +71,19 @@ def check_gradient(grad_y: Any, x: Any, invvar: Any, lead: tuple[int, ...]) -> N
     """Refuse arguments of the backward pass that do not fit ``x``.
 
     Args:
-        grad_y, x, invvar: as in :func:`nki_rms_norm_backward`.
+        grad_y, x, invvar: as in :func:`kernels.rmsnorm.nki_rms_norm_backward`.
         lead: the shape that ``invvar`` has.
 
     Raises:
         ValueError: another shape or dtype than in the forward pass.
     """
     for name, array, shape, dtype in (
-        ("grad_y", grad_y, tuple(x.shape), _dtype_name(x)),
+        ("grad_y", grad_y, tuple(x.shape), dtype_name(x)),
         ("invvar", invvar, lead, "float32"),
     ):
-        if tuple(array.shape) != shape or _dtype_name(array) != dtype:
+        if tuple(array.shape) != shape or dtype_name(array) != dtype:
             raise ValueError(
-                f"{name} is {_dtype_name(array)} of shape {tuple(array.shape)}, and should be "
+                f"{name} is {dtype_name(array)} of shape {tuple(array.shape)}, and should be "
                 f"{dtype} of shape {shape}, as in the forward pass. Pass what it returned."
             )
 

@@ -13,6 +13,8 @@ import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 
+from kernels.arguments import dtype_name, require_array
+
 TILE_ROWS = 128
 """Rows of a tile: the partition axis of SBUF has 128 partitions (``nl.tile_size.pmax``)."""
 
@@ -209,10 +211,10 @@ def nki_softmax_backward(grad_y: Any, y: Any) -> Any:
     """
     _check_filled("y", y)
     check(grad_y, "grad_y")
-    if tuple(grad_y.shape) != tuple(y.shape) or _dtype_name(grad_y) != _dtype_name(y):
+    if tuple(grad_y.shape) != tuple(y.shape) or dtype_name(grad_y) != dtype_name(y):
         raise ValueError(
-            f"grad_y is {_dtype_name(grad_y)} of shape {tuple(grad_y.shape)}, and should be "
-            f"{_dtype_name(y)} of shape {tuple(y.shape)}, as y."
+            f"grad_y is {dtype_name(grad_y)} of shape {tuple(grad_y.shape)}, and should be "
+            f"{dtype_name(y)} of shape {tuple(y.shape)}, as y."
         )
     rows = (-1, y.shape[-1])
     return nki_softmax_backward_kernel(grad_y.reshape(rows), y.reshape(rows)).reshape(
@@ -231,13 +233,10 @@ def check(x: Any, name: str = "x") -> None:
         TypeError: not an array, or another dtype.
         ValueError: no axis.
     """
-    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+    require_array(name, x)
+    if dtype_name(x) not in DTYPES:
         raise TypeError(
-            f"{name} is a {type(x).__name__}. Pass a NumPy array, a PyTorch tensor or a JAX array."
-        )
-    if _dtype_name(x) not in DTYPES:
-        raise TypeError(
-            f"{name} is {_dtype_name(x)}. The softmax kernels take {', '.join(DTYPES)}. Cast it "
+            f"{name} is {dtype_name(x)}. The softmax kernels take {', '.join(DTYPES)}. Cast it "
             "first."
         )
     if not tuple(x.shape):
@@ -251,8 +250,3 @@ def _check_filled(name: str, x: Any) -> None:
             f"{name} has shape {tuple(x.shape)}: no elements. A launch has at least one. Skip the "
             "call for empty arrays."
         )
-
-
-def _dtype_name(array: Any) -> str:
-    """``torch.bfloat16`` and NumPy's ``bfloat16`` have one name here."""
-    return str(array.dtype).removeprefix("torch.")

@@ -41,7 +41,7 @@ class Words:
         tail: how to read the last elements of an axis, too.
         everywhere: what to look at when parts of an output stay unwritten.
         written_only: how to read only what was written.
-        of_each: the same, for the operands of a matmul.
+        of_each: how a matmul reads only what was written of its operands.
         to_sbuf: how a tile gets into SBUF.
         by_dma: how data gets from HBM and back.
     """

@@ -23,6 +23,7 @@ class Step:
 def make_step(
     instr: Instruction, outs: tuple[AccessPattern, ...], ins: tuple[Operand, ...]
 ) -> Step:
+    """An instruction with these operands in the place of its own."""
     return Step(instr, outs, ins, tuple([x for x in ins if isinstance(x, AccessPattern)]))
 
 
@@ -65,6 +66,7 @@ def apart(a: AccessPattern, b: AccessPattern) -> bool:
 
 
 def continues(a: AccessPattern, b: AccessPattern, axis: int) -> bool:
+    """Whether `b` begins where `a` ends along an axis, and is like it along the others."""
     if a.buffer is not b.buffer or a.coefs != b.coefs or a.base_shape != b.base_shape:
         return False
     if a.dtype != b.dtype:
@@ -78,5 +80,6 @@ def continues(a: AccessPattern, b: AccessPattern, axis: int) -> bool:
 
 
 def stretch(a: AccessPattern, b: AccessPattern, axis: int) -> AccessPattern:
+    """The view of both, where `b` continues `a` along an axis."""
     shape = (*a.shape[:axis], a.shape[axis] + b.shape[axis], *a.shape[axis + 1 :])
     return AccessPattern(a.buffer, shape, a.base_shape, a.offsets, a.coefs, a.dtype)

@@ -27,7 +27,7 @@ class Timeline(Times):
         return find(self)
 
     def on_core(self, number: int) -> Timeline:
-        """The same launch, with figures, findings and pictures of one of its cores.
+        """This launch, with figures, findings and pictures of one of its cores.
 
         Args:
             number: of the core, from 0; `cores` has one entry for each.

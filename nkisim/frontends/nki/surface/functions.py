@@ -27,10 +27,6 @@ class Above:
     isa: Any
 
 
-def _isa() -> Any:
-    return Above.isa
-
-
 def _like(call: str, x: NkiTensor, dtype: Any = None, shape: tuple | None = None) -> NkiTensor:
     """A new SBUF tile for a result of `x`."""
     from nkisim.frontends.nki.declare import make
@@ -56,7 +52,7 @@ def _unary(name: str, doc: str, *, activation: bool, psum: bool = True) -> Calla
             )
         dst = _like(name, x, dtype)
         if activation:
-            _isa().activation(dst, function, x)
+            Above.isa.activation(dst, function, x)
         else:
             _compute(name, dst, (x,))
         return dst
@@ -96,9 +92,9 @@ def _binary(name: str, doc: str, *, on_engine: bool = True) -> Callable:
             )
         elif not every(tiles):
             other, reverse = (y, False) if tiles[0] else (x, True)
-            _isa().tensor_scalar(dst, tile, function, other, reverse)
+            Above.isa.tensor_scalar(dst, tile, function, other, reverse)
         elif _is_column(y, x):
-            _isa().tensor_scalar(dst, x, function, y)
+            Above.isa.tensor_scalar(dst, x, function, y)
         else:
             if x.shape != y.shape:
                 raise ShapeError(
@@ -107,7 +103,7 @@ def _binary(name: str, doc: str, *, on_engine: bool = True) -> Callable:
                     fix="repeat an axis with t.broadcast(dim, size), or use nisa.tensor_scalar for "
                     "a (P, 1) tile",
                 )
-            _isa().tensor_tensor(dst, x, y, function)
+            Above.isa.tensor_tensor(dst, x, y, function)
         return dst
 
     return _named(function, name, doc)
@@ -205,7 +201,7 @@ ops.NAMES[sin] = "sin"
 def reciprocal(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     """1 / x, in a new SBUF tile; also `op=nl.reciprocal`."""
     dst = _like("reciprocal", x, dtype)
-    _isa().reciprocal(dst, x)
+    Above.isa.reciprocal(dst, x)
     return dst
 
 
@@ -215,7 +211,7 @@ ops.NAMES[reciprocal] = "reciprocal"
 def copy(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     """x in a new SBUF tile; with equal dtypes bit by bit. Also `op=nl.copy`."""
     dst = _like("copy", x, dtype)
-    _isa().tensor_copy(dst, x)
+    Above.isa.tensor_copy(dst, x)
     return dst
 
 
@@ -256,7 +252,7 @@ def _reduction(name: str, op: Callable, doc: str) -> Callable:
     def function(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
         axes, shape = _reduced(x, axis, keepdims, name)
         dst = _like(name, x, dtype, shape)
-        _isa().tensor_reduce(dst, op, x, axes)
+        Above.isa.tensor_reduce(dst, op, x, axes)
         return dst
 
     function.__name__ = function.__qualname__ = name
@@ -274,12 +270,12 @@ def mean(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> 
     """The mean over the last axes, computed in fp32, in a new SBUF tile."""
     axes, shape = _reduced(x, axis, keepdims, "mean")
     total = _like("mean", x, "float32", shape)
-    _isa().tensor_reduce(total, add, x, axes)
+    Above.isa.tensor_reduce(total, add, x, axes)
     dst = _like("mean", x, dtype, shape)
     count = 1
     for a in axes:
         count *= x.shape[a]
-    _isa().tensor_scalar(dst, total, multiply, 1.0 / count)
+    Above.isa.tensor_scalar(dst, total, multiply, 1.0 / count)
     return dst
 
 
@@ -291,13 +287,13 @@ def var(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> N
     apart = _like("var", x, "float32")
     count = rows.shape[-1]
     flat = apart.reshape(rows.shape)
-    _isa().tensor_tensor(
+    Above.isa.tensor_tensor(
         flat, rows, center.reshape((*rows.shape[:-1], 1)).broadcast(rows.ndim - 1, count), subtract
     )
-    _isa().tensor_tensor(apart, apart, apart, multiply)
+    Above.isa.tensor_tensor(apart, apart, apart, multiply)
     total = sum(apart, axes, "float32", keepdims=True)
     dst = _like("var", x, dtype, shape)
-    _isa().tensor_scalar(dst, total, multiply, 1.0 / count)
+    Above.isa.tensor_scalar(dst, total, multiply, 1.0 / count)
     return dst
 
 
@@ -305,16 +301,16 @@ def all(x: NkiTensor, axis: Any, dtype: Any = None) -> NkiTensor:
     """1 where every element over the last axes is not 0, in a new SBUF tile."""
     axes, shape = _reduced(x, axis, False, "all")
     truth = _like("all", x, "float32")
-    _isa().tensor_scalar(truth, x, not_equal, 0.0)
+    Above.isa.tensor_scalar(truth, x, not_equal, 0.0)
     dst = _like("all", x, dtype, shape)
-    _isa().tensor_reduce(dst, minimum, truth, axes)
+    Above.isa.tensor_reduce(dst, minimum, truth, axes)
     return dst
 
 
 def softmax(x: NkiTensor, axis: Any = -1, dtype: Any = None) -> NkiTensor:
     """exp(x - max) / sum over the last axes, in a new SBUF tile."""
     axes, _ = _reduced(x, axis, True, "softmax")
-    isa = _isa()
+    isa = Above.isa
     rows = (x.shape[0], *x.shape[1 : axes[0]], -1)
     view = x.reshape(rows)
     count = view.shape[-1]
@@ -341,7 +337,7 @@ def rms_norm(
 ) -> NkiTensor:
     """x / sqrt(sum(x * x) / n + epsilon) * w over the last axes, in a new SBUF tile."""
     axes, _ = _reduced(x, axis, True, "rms_norm")
-    isa = _isa()
+    isa = Above.isa
     kind = compute_dtype or "float32"
     squares = _like("rms_norm", x, kind)
     isa.tensor_tensor(squares, x, x, multiply)
@@ -361,7 +357,7 @@ def rms_norm(
 
 def where(condition: NkiTensor, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
     """x where condition is not 0, else y, in a new SBUF tile. One of x and y may be a number."""
-    isa = _isa()
+    isa = Above.isa
     tile = x if isinstance(x, NkiTensor) else y if isinstance(y, NkiTensor) else condition
     dst = _like("where", condition, dtype or tile.dtype)
     chosen = _like("where", condition, "uint8")
@@ -393,7 +389,7 @@ def broadcast_to(x: NkiTensor, shape: tuple, dtype: Any = None) -> NkiTensor:
             rule="both have as many axes, and each is equal or 1",
             fix="add axes of extent 1 with t.expand_dim",
         )
-    isa = _isa()
+    isa = Above.isa
     view = x
     for d in range(1, len(shape)):
         if view.shape[d] != shape[d]:
@@ -423,7 +419,7 @@ def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
             f"nl.transpose of {x.describe()}", rule="it takes a 2-D tile", fix="reshape it"
         )
     dst = make((x.shape[1], x.shape[0]), dtype or x.dtype, MemoryRegion.psum)
-    _isa().nc_transpose(dst, x)
+    Above.isa.nc_transpose(dst, x)
     return dst
 
 
@@ -441,7 +437,7 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
     if not transpose_x:
         x = copy(transpose(x))
     dst = make((x.shape[1], y.shape[1]), "float32", MemoryRegion.psum)
-    _isa().nc_matmul(dst, x, y)
+    Above.isa.nc_matmul(dst, x, y)
     return dst
 
 
@@ -451,12 +447,12 @@ def gather_flattened(
     """data[p, indices[p, i]] in the flattened free axes, in a new SBUF tile."""
     dst = _like("gather_flattened", indices, dtype or data.dtype)
     wide = indices if indices.dtype == "uint32" else copy(indices, "uint32")
-    _isa().nc_n_gather(dst, data, wide)
+    Above.isa.nc_n_gather(dst, data, wide)
     return dst
 
 
 def dropout(x: NkiTensor, rate: Any, dtype: Any = None) -> NkiTensor:
     """x with elements set to 0 at a rate, in a new SBUF tile."""
     dst = _like("dropout", x, dtype)
-    _isa().dropout(dst, x, rate)
+    Above.isa.dropout(dst, x, rate)
     return dst
