@@ -71,7 +71,7 @@ def test_profiles_leave_nothing_behind(func, kept, no_collection):
 
 
 @pytest.mark.parametrize("func", [doubled, doubled_by_python])
-def test_a_kernel_that_is_gone_takes_its_traces_along(func, no_collection):
+def test_a_kernel_that_is_gone_takes_its_traces_along(func, kept, no_collection):
     before = instructions()
     kernel = nki.jit(func)
     x = np.ones((ROUNDS, 128, 4), np.float32)
