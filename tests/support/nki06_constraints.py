@@ -1,63 +1,33 @@
 """What breaks a documented constraint of NKI 0.6, and a neighbour that keeps it.
 
-Not all of the constraints are here yet. `BROKEN` maps a constraint of `nki_api_0.6.json`,
-"module.name#position", to (target, code that breaks it, code that keeps it, what the message
-says). Code is run in a kernel; `s`, `p`, `h` and `sh` make a tile in SBUF, in PSUM, in HBM and in
-shared HBM, filled with ones, and `q` one in PSUM that nothing has written.
+Each constraint of `nki_api_0.6.json`, "module.name#position", is in one of three tables:
+
+    BROKEN    (target, code that breaks it, code that keeps it, what the message says)
+    SHOWN     (target, code with assertions that it holds)
+    EXEMPT    why there is nothing to break or to show
+
+Code is run in a kernel; `s`, `p`, `h` and `sh` make a tile in SBUF, in PSUM, in HBM and in shared
+HBM, filled with ones, `z` one of zeros in SBUF, and `q` one in PSUM that nothing has written. `v(t)` are the values of a
+tensor, `refused(call, text)` and `warns(text)` are checks. With the target HOST, code is run outside
+of a kernel, for trn2; with CORES, on the two cores of trn2.
 """
 
 from __future__ import annotations
 
-TRN1, TRN2, TRN3 = "trn1", "trn2", "trn3"
+import json
+from importlib.resources import files
 
-_ONE_SHAPE = "nl.{}(s(8, 4), s(8, 5))", "nl.{}(s(8, 4), s(8, 4))"
-_AXIS = "nl.{}(s(8, 4), axis=0)", "nl.{}(s(8, 4), axis=1)"
+TRN1, TRN2, TRN3, HOST, CORES = "trn1", "trn2", "trn3", "host", "cores"
+
+_API = json.loads(files("nkisim.frontends.nki").joinpath("nki_api_0.6.json").read_text())
+DOCUMENTED: dict[str, str] = {
+    f"{module.removeprefix('nki.')}.{name}#{at}": sentence
+    for module, names in _API["modules"].items()
+    for name, entry in names.items()
+    for at, sentence in enumerate(entry.get("constraints") or ())
+}
 
 BROKEN: dict[str, tuple[str, str, str, str]] = {
-    **{
-        f"language.{name}#1": (TRN2, *(code.format(name) for code in _ONE_SHAPE), "shape")
-        for name in ("add", "subtract", "multiply", "maximum", "minimum")
-    },
-    **{
-        f"language.{name}#0": (TRN2, *(code.format(name) for code in _AXIS), "axis")
-        for name in ("sum", "max", "min", "mean", "prod", "var", "all")
-    },
-    **{
-        f"language.{name}#0": (
-            TRN2,
-            f"nl.{name}(s(8, 4), s(8, 4))",
-            f"nl.{name}(s(8, 4, nl.int32), s(8, 4, nl.int32))",
-            "integer",
-        )
-        for name in ("bitwise_and", "bitwise_or", "bitwise_xor")
-    },
-    "language.load#0": (TRN2, "nl.load(s(8, 4))", "nl.load(h(8, 4))", "HBM"),
-    "language.store#0": (
-        TRN2,
-        "nl.store(sh(8, 4), p(8, 4))",
-        "nl.store(sh(8, 4), s(8, 4))",
-        "PSUM",
-    ),
-    "language.transpose#0": (TRN2, "nl.transpose(s(8, 4, 2))", "nl.transpose(s(8, 4))", "2"),
-    "language.broadcast_to#0": (
-        TRN2,
-        "nl.broadcast_to(s(8, 1), (8, 4, 2))",
-        "nl.broadcast_to(s(8, 1), (8, 4))",
-        "",
-    ),
-    "language.ndarray#0": (
-        TRN2,
-        "nl.ndarray((8, 4), nl.float32, buffer='sbuf')",
-        "nl.ndarray((8, 4), nl.float32, buffer=nl.sbuf)",
-        "buffer",
-    ),
-    "language.psum#0": (
-        TRN2,
-        "nl.ndarray((8, 4), nl.float32, buffer=nl.psum, address=(0, 512))",
-        "nl.ndarray((8, 4), nl.float32, buffer=nl.psum, address=(0, 2048))",
-        "bank",
-    ),
-    "language.rsqrt#2": (TRN2, "nl.rsqrt(p(8, 4))", "nl.rsqrt(s(8, 4))", "PSUM"),
     "isa.dma_copy#0": (
         TRN2,
         "nisa.dma_copy(s(8, 4), p(8, 4))",
@@ -92,7 +62,7 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {
         TRN2,
         "nisa.tensor_copy(s(8, 4), s(8, 5))",
         "nisa.tensor_copy(s(8, 4), s(8, 4))",
-        "",
+        "as many elements in each",
     ),
     "isa.tensor_copy#1": (
         TRN2,
@@ -110,7 +80,7 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {
         TRN2,
         "nisa.memset(s(8, 4, nl.int32), 1.5)",
         "nisa.memset(s(8, 4, nl.int32), 1)",
-        "",
+        "the type of the tensor",
     ),
     "isa.tensor_copy_predicated#0": (
         TRN2,
@@ -134,7 +104,7 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {
         TRN2,
         "nisa.nc_matmul(q(8, 8), s(8, 8), s(16, 8))",
         "nisa.nc_matmul(q(8, 8), s(16, 8), s(16, 8))",
-        "",
+        "contraction on the partitions",
     ),
     "isa.nc_matmul#2": (
         TRN2,
@@ -158,13 +128,14 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {
         TRN2,
         "nisa.nc_matmul(q(8, 8), s(8, 8), s(8, 8), accumulate=True)",
         "nisa.nc_matmul(q(8, 8), s(8, 8), s(8, 8), accumulate=False)",
-        "",
+        "nothing wrote",
     ),
     "isa.nc_matmul_mx#0": (
         TRN3,
         "nisa.nc_matmul_mx(q(32, 32), *2 * [s(32, 32)], *2 * [s(32, 32, nl.uint8)])",
-        "None",
-        "",
+        "nisa.nc_matmul_mx(q(32, 32), *2 * [z(32, 32, nl.float8_e5m2_x4)], "
+        "*2 * [s(32, 32, nl.uint8)])",
+        "stationary is one of",
     ),
     "isa.nc_transpose#1": (
         TRN2,
@@ -208,7 +179,7 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {
         "operand1=1)",
         "nisa.tensor_scalar(s(8, 4, nl.int32), s(8, 4, nl.int32), nl.bitwise_or, 1, "
         "op1=nl.bitwise_and, operand1=1)",
-        "",
+        "both are arithmetic",
     ),
     "isa.tensor_scalar#3": (
         TRN2,
@@ -346,10 +317,10 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {
         "integer",
     ),
     "isa.core_barrier#0": (
-        TRN2,
+        CORES,
         "nisa.core_barrier(sh(8, 4), (0, 2))",
-        "None",
-        "cores",
+        "nisa.core_barrier(sh(8, 4), (0, 1))",
+        "both cores wait",
     ),
     "isa.dma_compute#0": (
         TRN2,

@@ -7,12 +7,21 @@ They have no broadcasting, and the result has the type of the first tile unless 
 from __future__ import annotations
 
 import inspect
+import numbers
 from builtins import all as every
 from collections.abc import Callable
 from typing import Any
 
-from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
+from nkisim.errors import (
+    DTypeError,
+    KernelError,
+    MemorySpaceError,
+    ParameterError,
+    ShapeError,
+    warn,
+)
 from nkisim.frontends.nki import ops
+from nkisim.frontends.nki.dtypes import INTEGERS
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.memory import Space
 
@@ -51,6 +60,8 @@ def _unary(name: str, doc: str, *, activation: bool, psum: bool = True) -> Calla
                 fix=f"use nisa.activation with op=nl.{name}, or copy with nisa.tensor_copy first",
             )
         dst = _like(name, x, dtype)
+        if name in ops.BITS:
+            _whole(name, x)
         if activation:
             Above.isa.activation(dst, function, x)
         else:
@@ -78,13 +89,18 @@ def _binary(name: str, doc: str, *, on_engine: bool = True) -> Callable:
         tile = x if isinstance(x, NkiTensor) else y
         dst = _like(name, tile, dtype)
         tiles = isinstance(x, NkiTensor), isinstance(y, NkiTensor)
+        _check_operands(name, x, y)
         if name == "power" and not every(tiles):
             raise ParameterError(
                 "nl.power with a number",
                 rule="both operands are tiles",
                 fix="fill a tile with nl.full, or multiply",
             )
+        if not on_engine:
+            warn(_only_simulated(name))
         if every(tiles) and not on_engine:
+            if x.shape != y.shape:
+                raise _other_shape(name, x, y)
             _compute(name, dst, (x, y))
         elif not on_engine:
             _compute(
@@ -97,16 +113,59 @@ def _binary(name: str, doc: str, *, on_engine: bool = True) -> Callable:
             Above.isa.tensor_scalar(dst, x, function, y)
         else:
             if x.shape != y.shape:
-                raise ShapeError(
-                    f"nl.{name} of {x.describe()} and {y.describe()}",
-                    rule="both tiles have one shape; there is no broadcasting",
-                    fix="repeat an axis with t.broadcast(dim, size), or use nisa.tensor_scalar for "
-                    "a (P, 1) tile",
-                )
+                raise _other_shape(name, x, y)
             Above.isa.tensor_tensor(dst, x, y, function)
         return dst
 
     return _named(function, name, doc)
+
+
+def _check_operands(name: str, *operands: Any) -> None:
+    """Raises ParameterError or DTypeError for what is neither a tile nor a number, or no integer
+    where the operator works on bits."""
+    for given in operands:
+        if isinstance(given, NkiTensor):
+            if name in ops.BITS:
+                _whole(name, given)
+        elif not isinstance(given, numbers.Number) and not hasattr(given, "__float__"):
+            raise ParameterError(
+                f"nl.{name} with {given!r}",
+                rule="operands are tiles in SBUF or PSUM, and numbers",
+                fix="pass one of these",
+            )
+
+
+def _whole(name: str, tile: NkiTensor) -> None:
+    if tile.dtype not in INTEGERS and tile.dtype != "bool":
+        raise DTypeError(
+            f"nl.{name} of {tile.describe()}",
+            rule="bit operators take integer types, and do not convert",
+            fix="view the bits as an integer type: t.view(nl.uint32)",
+        )
+
+
+def _other_shape(name: str, x: NkiTensor, y: NkiTensor) -> KernelError:
+    return ShapeError(
+        f"nl.{name} of {x.describe()} and {y.describe()}",
+        rule="both tiles have one shape; there is no broadcasting",
+        fix="repeat an axis with t.broadcast(dim, size), or use nisa.tensor_scalar for a (P, 1) "
+        "tile",
+    )
+
+
+_INSTEAD = {
+    "divide": "multiply by a reciprocal: nl.multiply(x, nl.reciprocal(y))",
+    "mod": "compute x - y * nl.floor(x / y) from a reciprocal",
+    "fmod": "compute x - y * nl.trunc(x / y) from a reciprocal",
+}
+
+
+def _only_simulated(name: str) -> KernelError:
+    return ParameterError(
+        f"nl.{name}",
+        rule=f"nl.{name} runs in simulators only; a kernel with it does not compile for a device",
+        fix=_INSTEAD[name],
+    )
 
 
 def _is_column(y: NkiTensor, x: NkiTensor) -> bool:
@@ -424,18 +483,27 @@ def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
 
 
 def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
-    """x.T @ y with transpose_x, in a new PSUM tile.
+    """x.T @ y, in a new PSUM tile.
 
     Args:
-        x: an SBUF tile (K, M); (M, K) without transpose_x, which is transposed first.
+        x: an SBUF tile (K, M).
         y: an SBUF tile (K, N), N at most 512.
-        transpose_x: that x has the contraction on its partitions.
+        transpose_x: that x has the contraction on its partitions. It is True: NKI 0.6 does not
+            transpose x, though the default is False.
+
+    Raises:
+        ParameterError: without transpose_x=True.
     """
     from nkisim.frontends.nki.declare import make
     from nkisim.frontends.nki.tensors.tensor import MemoryRegion
 
     if not transpose_x:
-        x = copy(transpose(x))
+        raise ParameterError(
+            "nl.matmul without transpose_x=True",
+            rule="nl.matmul contracts over the partitions of both tiles, and does not transpose x",
+            fix="pass transpose_x=True with an x of shape (K, M): nl.matmul(nl.copy("
+            "nl.transpose(x)), y, transpose_x=True)",
+        )
     dst = make((x.shape[1], y.shape[1]), "float32", MemoryRegion.psum)
     Above.isa.nc_matmul(dst, x, y)
     return dst
@@ -445,6 +513,12 @@ def gather_flattened(
     data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: Any = None
 ) -> NkiTensor:
     """data[p, indices[p, i]] in the flattened free axes, in a new SBUF tile."""
+    if isinstance(indices, NkiTensor) and indices.dtype not in INTEGERS:
+        raise DTypeError(
+            f"nl.gather_flattened by {indices.describe()}",
+            rule="indices are of an integer type",
+            fix="convert them: nl.copy(indices, nl.uint32)",
+        )
     dst = _like("gather_flattened", indices, dtype or data.dtype)
     wide = indices if indices.dtype == "uint32" else copy(indices, "uint32")
     Above.isa.nc_n_gather(dst, data, wide)

@@ -607,10 +607,30 @@ def no_reorder() -> Iterator[None]:
 
 
 def device_print(print_prefix: str, tensor: NkiTensor) -> None:
-    """Print a tensor when the kernel runs."""
+    """Print a tensor when the kernel runs.
+
+    Args:
+        print_prefix: a string known while tracing.
+        tensor: in SBUF or HBM.
+
+    Raises:
+        ParameterError, MemorySpaceError: it is given something else.
+    """
     from nkisim.frontends.nki.session import Recipe
 
     session = current()
+    if not isinstance(print_prefix, str) or not isinstance(tensor, NkiTensor):
+        raise ParameterError(
+            f"nl.device_print({print_prefix!r}, {tensor!r})",
+            rule="it takes a string known while tracing, and a tensor",
+            fix='write e.g. nl.device_print("tile", tile)',
+        )
+    if tensor.buffer is MemoryRegion.psum:
+        raise MemorySpaceError(
+            f"nl.device_print of {tensor.describe()}",
+            rule="tensors in SBUF and HBM are printed",
+            fix="copy it to SBUF first: nl.copy(tile)",
+        )
 
     def lower() -> Recipe:
         own = tensor._layout
