@@ -5,10 +5,10 @@ from __future__ import annotations
 import nki
 import nki.isa as nisa
 import nki.language as nl
-import numpy as np
-import pytest
 import nki06_constraints as table
 import nki06_constraints_language as language
+import numpy as np
+import pytest
 from nki06_constraints import CORES, DOCUMENTED, HOST
 
 from nkisim.errors import KernelError, NkiWarning
@@ -42,7 +42,9 @@ def launched(buffer):
 
 def execute(code, target, monkeypatch):
     """`code`, in a kernel for a generation or outside of one."""
-    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", {HOST: "trn2", CORES: "trn2"}.get(target, target))
+    monkeypatch.setenv(
+        "NEURON_PLATFORM_TARGET_OVERRIDE", {HOST: "trn2", CORES: "trn2"}.get(target, target)
+    )
     if target == HOST:
         names = {"nki": nki, "nl": nl, "nisa": nisa, "np": np, "launched": launched}
         exec(compile(code, "<a constraint>", "exec"), names)

@@ -375,8 +375,8 @@ EXEMPT: dict[str, str] = {
     "language.dynamic_range#0": "deprecated, and allowed",
     "language.gather_flattened#1": "points to another function",
     "language.ds#0": "says what the documentation lacks",
-    "language.fori_loop#3": "not checked: the body is unrolled, and what it declares is not followed "
-    "to uses behind the loop",
+    "language.fori_loop#3": "not checked: the body is unrolled, and what it declares is not "
+    "followed to uses behind the loop",
     "language.shared_constant#2": "says what was tested on hardware",
     "language.device_print#2": "an environment variable of the device's runtime",
     "language.rand#0": "which generator a device uses; those here are the simulator's own",
