@@ -8,8 +8,8 @@ Each constraint of `nki_api_0.6.json`, "module.name#position", is in one of thre
 
 Code is run in a kernel. `s`, `p`, `h` and `sh` make a tile in SBUF, in PSUM, in HBM and in shared
 HBM, filled with ones; `z` one of zeros in SBUF, `q` one in PSUM that nothing has written. `v(t)`
-are the values of a tensor; `refused(call, text)` and `warns(text)` are checks. With the target HOST,
-code is run outside of a kernel, for trn2; with CORES, on the two cores of trn2.
+are the values of a tensor; `refused(call, text)` and `warns(text)` are checks. With the target
+HOST, code is run outside of a kernel, for trn2; with CORES, on the two cores of trn2.
 """
 
 from __future__ import annotations
