@@ -1,16 +1,21 @@
 """The parts of memory that tasks touch: as boxes, and whether two of them meet.
 
 Two parts conflict when their bounding boxes meet, unless both step through memory so that they
-never hit the same element.
+never hit the same element. Where one leaves out some of its box, as half of each row of a tile does
+in a row that is one axis, their elements are compared.
 """
 
 from __future__ import annotations
 
-from math import gcd
+from math import gcd, prod
+
+import numpy as np
 
 from nkisim.ir.access import AccessPattern
 
 Box = tuple[tuple[int, int, int], ...]
+
+_FEW = 1 << 18  # elements of a row up to which they are looked at one by one
 
 
 class Patterns:
@@ -26,6 +31,7 @@ class Patterns:
     def __init__(self) -> None:
         self._boxes: dict[AccessPattern, Box] = {}
         self._meet: dict[tuple, bool] = {}
+        self._rows: dict[AccessPattern, int | None] = {}
         self.history = 0
         self.steps: dict[tuple, tuple] = {}
 
@@ -61,7 +67,38 @@ class Patterns:
                 over = False
             if b_low > a_low or a_high > b_high or b_step > 1:
                 under = False
+        if self._sparse(a) or self._sparse(b):
+            return self._compared(a, b)
         return over, under
+
+    def _sparse(self, t: AccessPattern) -> bool:
+        """Whether a part leaves out some of its box."""
+        form = t.form
+        known = _sparse.get(form)
+        if known is None:
+            box = prod((high - low) // (step or 1) + 1 for low, high, step in self.box(t))
+            known = _sparse[form] = form.size < box
+        return known
+
+    def _compared(self, a: AccessPattern, b: AccessPattern) -> tuple[bool, bool] | None:
+        """`overlap` of two parts whose boxes meet, by the elements of a row."""
+        mine, other = self._row(a), self._row(b)
+        if mine is None or other is None:
+            return False, False
+        (a_low, a_high, a_step), (b_low, b_high, b_step) = self.box(a)[0], self.box(b)[0]
+        common = mine & other
+        if not common:
+            return None
+        over = a_low <= b_low and b_high <= a_high and a_step <= 1 and common == other
+        under = b_low <= a_low and a_high <= b_high and b_step <= 1 and common == mine
+        return over, under
+
+    def _row(self, t: AccessPattern) -> int | None:
+        """The elements that a part has in each of its rows, as the bits of a number; None where
+        rows differ or are long."""
+        if t not in self._rows:
+            self._rows[t] = _row(t)
+        return self._rows[t]
 
 
 def _box(t: AccessPattern) -> Box:
@@ -76,4 +113,27 @@ def _box(t: AccessPattern) -> Box:
     return tuple([(*ends, step) for ends, step in zip(t.bounds(), steps, strict=True)])
 
 
+def _row(t: AccessPattern) -> int | None:
+    length = prod(t.base_shape[1:])
+    first, *rest = t.coefs
+    if length > _FEW or any(c and any(row[d] for row in rest) for d, c in enumerate(first)):
+        return None
+    at = np.zeros((), np.int64)
+    step = length
+    for n, offset in zip(t.base_shape[1:], t.offsets[1:], strict=True):
+        step //= n
+        at = at + offset * step
+    for d, extent in enumerate(t.shape):
+        step, by = length, 0
+        for n, row in zip(t.base_shape[1:], rest, strict=True):
+            step //= n
+            by += row[d] * step
+        if by:
+            at = np.add.outer(at, np.arange(extent) * by)
+    found = np.zeros(length, bool)
+    found[at.ravel()] = True
+    return int.from_bytes(np.packbits(found, bitorder="little").tobytes(), "little")
+
+
+_sparse: dict[object, bool] = {}
 _steps: dict[tuple[int, tuple[int, ...]], list[int]] = {}

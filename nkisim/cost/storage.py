@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import count, product
+from math import gcd, prod
+from typing import NamedTuple
 
 import numpy as np
 
 from nkisim.cost.tasks import Access, Memory, Task, Work
 from nkisim.ir.access import AccessPattern
+from nkisim.ir.access import Form as Walk
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Buffer, Placed, Space, c_strides
 
@@ -27,6 +30,24 @@ _Slots = dict[tuple[int, tuple[int, ...]], Access]
 # that they may name; what these are in; how many block axes the tensor has, when the operand is in
 # one of its tiles; what they touch, when the kernel places the tile by hand.
 _Operand = tuple[int, _Parts, Memory, int, _Slots | None]
+
+
+class _Slot(NamedTuple):
+    """The memory that a tile placed by hand is in, which others may be in, too.
+
+    Attributes:
+        number: of the memory.
+        alone: whether all tiles in it are in the same place.
+        first: the lowest address in it.
+        unit: bytes in which addresses and sizes of elements in it are counted.
+        length: how many of these a partition has there.
+    """
+
+    number: int
+    alone: bool
+    first: int
+    unit: int
+    length: int
 
 
 class Form:
@@ -96,8 +117,10 @@ class Storage:
         self._operands: dict[tuple, _Operand] = {}
         self._tiles: dict[tuple[int, tuple[int, ...]], int] = {}  # (buffer, block) -> number
         self._walked: set[int] = set()  # blocked buffers with a view of several tiles
-        self._slots: dict[tuple[Space, Placed], tuple[int, bool]] = {}
-        self._placed: dict[tuple, tuple[int, bool]] = {}  # the same, by what views have in common
+        self._slots: dict[tuple[Space, Placed], _Slot] = {}
+        # The same by what views have in common; None for views of several tiles.
+        self._placed: dict[tuple, tuple[_Slot, Placed | None]] = {}
+        self._shared: dict[tuple, AccessPattern] = {}  # parts of memory that tiles share
         self._placings: dict[tuple[Space, tuple[Placed, ...]], int] = {}
         self._placing_of: dict[int, int] = {}  # by identity: there may be thousands of tiles in one
         self._scratch: dict[tuple[int, int, int], Memory] = {}  # what tiles are, by what that is
@@ -257,11 +280,12 @@ class Storage:
     # -- tiles placed by hand -------------------------------------------------------------------
 
     def _place(self, buffers: Iterable[Buffer]) -> None:
-        """Tiles that share bytes are one."""
-        tiles: dict[tuple[Space, Placed], None] = {}
+        """Tiles that share bytes, one with the next, are in one memory."""
+        tiles: dict[tuple[Space, Placed], int] = {}
         for b in buffers:
             for at in b.placed:
-                tiles.setdefault((b.space, at))
+                known = tiles.get((b.space, at), 0)
+                tiles[b.space, at] = gcd(known, b.dtype.itemsize)
         groups: list[list] = []  # [space, partitions taken, first byte, last byte, tiles]
         for space, at in sorted(tiles, key=lambda x: (x[0].value, x[1].address, x[1])):
             rows = set(range(at.start // 32, -(-(at.start + at.partitions) // 32)))
@@ -276,9 +300,10 @@ class Storage:
             groups.append(group)
         for space, _, first, last, members in groups:
             number = self.scratch(last - first, space)
-            alone = len(set(members)) == 1
+            unit = gcd(last - first, *[gcd(at.address - first, tiles[space, at]) for at in members])
+            slot = _Slot(number, len(set(members)) == 1, first, unit, (last - first) // unit)
             for at in members:
-                self._slots[space, at] = (number, alone)
+                self._slots[space, at] = slot
 
     def _placing(self, b: Buffer) -> int:
         """A number for where the tiles of a buffer are."""
@@ -290,36 +315,64 @@ class Storage:
 
     def alone(self, t: AccessPattern) -> bool:
         """Whether a tile shares no memory with others that the kernel places."""
-        return not t.buffer.placed or self._slot(t, {})[1] is not None
+        if not t.buffer.placed:
+            return True
+        slot, place = self._where(t)
+        return slot.alone and place is not None
 
     def _slot(self, t: AccessPattern, parts: _Parts) -> Access:
         """The memory behind a tile placed by hand, and which part of it `t` is."""
-        b = t.buffer
-        blocks = b.par_axis
-        key = (b.space, self._placing(b), t.offsets[:blocks], t.form)
-        found = self._placed.get(key)
-        if found is None:
-            found = self._placed[key] = self._found_slot(t)
-        number, alone = found
-        if not alone:
-            return number, None
+        slot, place = self._where(t)
+        if place is None:
+            return slot.number, None
+        if not slot.alone:
+            return slot.number, self._shared_part(t, slot, place)
+        blocks = t.buffer.par_axis
         inside = t.offsets[blocks:]
         part = parts.get(inside)
         if part is None:
             part = parts[inside] = _in_first_tile(t, blocks)
-        return number, part
+        return slot.number, part
 
-    def _found_slot(self, t: AccessPattern) -> tuple[int, bool]:
-        """The memory behind the tiles placed by hand that a view touches, and whether it is all
-        that these are in, without others."""
+    def _where(self, t: AccessPattern) -> tuple[_Slot, Placed | None]:
+        """The memory behind the tiles placed by hand that a view touches, and the place in it; no
+        place if it touches several tiles."""
         b = t.buffer
-        blocks = b.shape[: b.par_axis]
-        found = {
-            self._slots[b.space, b.placed[int(np.ravel_multi_index(idx, blocks)) if blocks else 0]]
-            for idx in _blocks_of(t, blocks, t.offsets[: b.par_axis])
-        }
-        number, alone = min(found)
-        return number, alone and len(found) == 1
+        key = (b.space, self._placing(b), t.offsets[: b.par_axis], t.form)
+        found = self._placed.get(key)
+        if found is None:
+            blocks = b.shape[: b.par_axis]
+            places = {
+                b.placed[int(np.ravel_multi_index(idx, blocks)) if blocks else 0]
+                for idx in _blocks_of(t, blocks, t.offsets[: b.par_axis])
+            }
+            slot = min(self._slots[b.space, place] for place in places)
+            found = self._placed[key] = slot, places.pop() if len(places) == 1 else None
+        return found
+
+    def _shared_part(self, t: AccessPattern, slot: _Slot, place: Placed) -> AccessPattern | None:
+        """A view of a tile as one of the memory that it shares with others, partitions by units;
+        None where it has no such form."""
+        blocks = t.buffer.par_axis
+        free = t.base_shape[blocks + 1 :]
+        if len(t.base_shape) <= blocks or prod(free) * t.itemsize != place.size:
+            return None
+        item, rest = divmod(t.itemsize, slot.unit)
+        if rest:
+            return None
+        steps = [n * item for n in c_strides(free)]
+        column = [
+            sum(row[d] * step for row, step in zip(t.coefs[blocks + 1 :], steps, strict=True))
+            for d in range(len(t.shape))
+        ]
+        walk = Walk.of((*t.shape, item), (128, slot.length), ((*t.coefs[blocks], 0), (*column, 1)))
+        start = (place.address - slot.first) // slot.unit
+        start += sum(o * step for o, step in zip(t.offsets[blocks + 1 :], steps, strict=True))
+        key = walk, place.start + t.offsets[blocks], start
+        part = self._shared.get(key)
+        if part is None:
+            part = self._shared[key] = t.view_of(walk, key[1:])
+        return part
 
 
 def _look(i: Instruction) -> object:

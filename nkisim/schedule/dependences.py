@@ -154,6 +154,7 @@ def _on_changes(touches: Touches, patterns: Patterns) -> list[_Waits]:
                 regions[m].write(parts[k], task, waits)
             else:
                 regions[m].read(parts[k], task, waits, is_last)
+        waits.pop(task, None)  # one that writes two tiles in the same place
         befores += waits
         whys += waits.values()
         ats += [task] * len(waits)
