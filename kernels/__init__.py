@@ -9,10 +9,9 @@ installed SDK or not.
 Which *dialect* of NKI the operators' kernels are written in: ``neuronxcc.nki``, which the compilers
 of SDK 2.29 and earlier take, or ``import nki`` (NKI 0.6), which those of SDK 2.30 and later take.
 The installed SDK decides; the simulator runs both, and takes ``neuronxcc.nki``.
-``NKI_DIALECT=nki`` or ``NKI_DIALECT=neuronxcc.nki`` in the environment decides otherwise. Tensor
-addition, average pooling, GIOU and RMSNorm have kernels in both (``nki_kernels_06`` holds those in
-``import nki``); matmul, softmax and attention in ``neuronxcc.nki`` only. No kernel in
-``import nki`` has run on a device.
+``NKI_DIALECT=nki`` or ``NKI_DIALECT=neuronxcc.nki`` in the environment decides otherwise. Each
+operator but attention has kernels in both (``nki_kernels_06`` holds those in ``import nki``);
+attention in ``neuronxcc.nki`` only. No kernel in ``import nki`` has run on a device.
 """
 
 from __future__ import annotations

@@ -4,6 +4,11 @@
 and ``jax_op`` the differentiable operators, each importing its own framework only.
 """
 
-from kernels.matmul.nki_kernels import nki_matmul, nki_matmul_backward, nki_matmul_kernel
+from kernels import dialect
+
+if dialect == "neuronxcc.nki":
+    from kernels.matmul.nki_kernels import nki_matmul, nki_matmul_backward, nki_matmul_kernel
+else:
+    from kernels.matmul.nki_kernels_06 import nki_matmul, nki_matmul_backward, nki_matmul_kernel
 
 __all__ = ["nki_matmul", "nki_matmul_backward", "nki_matmul_kernel"]

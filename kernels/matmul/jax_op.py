@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from kernels.jax_rules import compiled_once, shardable, vary_alike
-from kernels.matmul.nki_kernels import nki_matmul, result_shape
+from kernels.matmul import nki_matmul
+from kernels.matmul.arguments import result_shape
 
 # The products that there are: forward, and what their gradients are made of. "..." are rows. Rows
 # need each other only in the last one, a sum over them.

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from kernels.matmul.nki_kernels import nki_matmul, result_shape
+from kernels.matmul import nki_matmul
+from kernels.matmul.arguments import result_shape
 
 
 class MatmulFunction(torch.autograd.Function):

@@ -4,12 +4,22 @@
 and ``jax_op`` the differentiable operators, each importing its own framework only.
 """
 
-from kernels.softmax.nki_kernels import (
-    nki_softmax,
-    nki_softmax_backward,
-    nki_softmax_backward_kernel,
-    nki_softmax_kernel,
-)
+from kernels import dialect
+
+if dialect == "neuronxcc.nki":
+    from kernels.softmax.nki_kernels import (
+        nki_softmax,
+        nki_softmax_backward,
+        nki_softmax_backward_kernel,
+        nki_softmax_kernel,
+    )
+else:
+    from kernels.softmax.nki_kernels_06 import (
+        nki_softmax,
+        nki_softmax_backward,
+        nki_softmax_backward_kernel,
+        nki_softmax_kernel,
+    )
 
 __all__ = [
     "nki_softmax",

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from kernels.jax_rules import compiled_once, shardable
-from kernels.softmax.nki_kernels import check, nki_softmax, nki_softmax_backward
+from kernels.softmax import nki_softmax, nki_softmax_backward
+from kernels.softmax.arguments import check
 
 _forward_on_devices = shardable(nki_softmax, "... c -> ... c")
 _backward_on_devices = shardable(nki_softmax_backward, "... c, ... c -> ... c")

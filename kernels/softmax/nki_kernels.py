@@ -13,20 +13,14 @@ import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 
-from kernels.arguments import dtype_name, require_array
-
-TILE_ROWS = 128
-"""Rows of a tile: the partition axis of SBUF has 128 partitions (``nl.tile_size.pmax``)."""
-
-CHUNK = 2048
-"""Elements of a row that one instruction takes."""
-
-KEPT_COLS = 8192
-"""Longest row that is loaded once. In float32 its powers then take 32 KiB a partition, and so does
-the row, of which the next one is loaded meanwhile."""
-
-DTYPES = ("float32", "bfloat16", "float16")
-"""Element types that the softmax kernels take."""
+from kernels.softmax.arguments import (
+    CHUNK,
+    KEPT_COLS,
+    TILE_ROWS,
+    check_filled,
+    check_gradient,
+    cut,
+)
 
 
 @nki.jit
@@ -54,7 +48,7 @@ def nki_softmax_kernel(x):
     """
     n_rows, n_cols = x.shape
     y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    for first, height in _cut(n_rows, TILE_ROWS):
+    for first, height in cut(n_rows, TILE_ROWS):
         rows = nl.ds(first, height)
         if n_cols <= KEPT_COLS:
             _softmax_kept(y, x, rows)
@@ -83,7 +77,7 @@ def _softmax_long(y, x, rows):
     When a larger element turns up, what has been summed up so far is made smaller by the ratio of
     the powers, exp(old - new).
     """
-    chunks = _cut(x.shape[1], CHUNK)
+    chunks = cut(x.shape[1], CHUNK)
     least, total = None, None
     for start, width in chunks:
         tile = nl.load(x[rows, nl.ds(start, width)])
@@ -137,9 +131,9 @@ def nki_softmax_backward_kernel(grad_y, y):
     """
     n_rows, n_cols = y.shape
     grad_x = nl.ndarray(y.shape, dtype=y.dtype, buffer=nl.shared_hbm)
-    chunks = _cut(n_cols, CHUNK)
+    chunks = cut(n_cols, CHUNK)
     keep = n_cols <= KEPT_COLS
-    for first, height in _cut(n_rows, TILE_ROWS):
+    for first, height in cut(n_rows, TILE_ROWS):
         rows = nl.ds(first, height)
         dots = nl.ndarray((height, len(chunks)), dtype=nl.float32, buffer=nl.sbuf)
         kept = []
@@ -174,11 +168,6 @@ def nki_softmax_backward_kernel(grad_y, y):
     return grad_x
 
 
-def _cut(size: int, piece: int) -> list[tuple[int, int]]:
-    """Start and length of each piece of an axis; the last one may be shorter."""
-    return [(at, min(piece, size - at)) for at in range(0, size, piece)]
-
-
 def nki_softmax(x: Any) -> Any:
     """The softmax over the last axis of an array, with :func:`nki_softmax_kernel`.
 
@@ -192,7 +181,7 @@ def nki_softmax(x: Any) -> Any:
         TypeError: not an array, or another dtype.
         ValueError: no axis, or no elements.
     """
-    _check_filled("x", x)
+    check_filled("x", x)
     return nki_softmax_kernel(x.reshape((-1, x.shape[-1]))).reshape(tuple(x.shape))
 
 
@@ -209,44 +198,8 @@ def nki_softmax_backward(grad_y: Any, y: Any) -> Any:
     Raises:
         TypeError, ValueError: as :func:`nki_softmax`; also when ``grad_y`` does not fit ``y``.
     """
-    _check_filled("y", y)
-    check(grad_y, "grad_y")
-    if tuple(grad_y.shape) != tuple(y.shape) or dtype_name(grad_y) != dtype_name(y):
-        raise ValueError(
-            f"grad_y is {dtype_name(grad_y)} of shape {tuple(grad_y.shape)}, and should be "
-            f"{dtype_name(y)} of shape {tuple(y.shape)}, as y."
-        )
+    check_gradient(grad_y, y)
     rows = (-1, y.shape[-1])
     return nki_softmax_backward_kernel(grad_y.reshape(rows), y.reshape(rows)).reshape(
         tuple(y.shape)
     )
-
-
-def check(x: Any, name: str = "x") -> None:
-    """Refuse what the kernels do not take; arrays of no elements pass.
-
-    Args:
-        x: the operand.
-        name: of the operand, for messages.
-
-    Raises:
-        TypeError: not an array, or another dtype.
-        ValueError: no axis.
-    """
-    require_array(name, x)
-    if dtype_name(x) not in DTYPES:
-        raise TypeError(
-            f"{name} is {dtype_name(x)}. The softmax kernels take {', '.join(DTYPES)}. Cast it "
-            "first."
-        )
-    if not tuple(x.shape):
-        raise ValueError(f"{name} has shape (): no axis to normalise. Its last axis is a row.")
-
-
-def _check_filled(name: str, x: Any) -> None:
-    check(x, name)
-    if 0 in tuple(x.shape):
-        raise ValueError(
-            f"{name} has shape {tuple(x.shape)}: no elements. A launch has at least one. Skip the "
-            "call for empty arrays."
-        )

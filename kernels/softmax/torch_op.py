@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from kernels.softmax.nki_kernels import check, nki_softmax, nki_softmax_backward
+from kernels.softmax import nki_softmax, nki_softmax_backward
+from kernels.softmax.arguments import check
 
 
 class SoftmaxFunction(torch.autograd.Function):
