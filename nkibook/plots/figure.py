@@ -23,6 +23,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as MatplotlibFigure
 from matplotlib.text import Text
+from matplotlib.ticker import Formatter, LogFormatterMathtext
 
 # Okabe and Ito's palette: eight colours that the common forms of colour blindness keep apart
 # (https://jfly.uni-koeln.de/color/). Black is left out: it is the ink.
@@ -162,7 +163,8 @@ def show(fig: MatplotlibFigure, alt: str, caption: str | None = None) -> Figure:
     """Turn a matplotlib figure into the object that a notebook displays.
 
     Black becomes the colour of the page's text, and backgrounds become transparent. Text that would
-    be too small on a phone becomes as large as SMALLEST. An artist with an attribute
+    be too small on a phone becomes as large as SMALLEST, and a logarithmic axis has numbers in the
+    place of powers, whose exponents would be smaller. An artist with an attribute
     `hover_titles`, a text for each of its marks in drawing order, tells them under the pointer.
     Call it as the last expression of a cell.
 
@@ -185,6 +187,11 @@ def show(fig: MatplotlibFigure, alt: str, caption: str | None = None) -> Figure:
     least = SMALLEST * max(1.0, fig.get_figwidth() / WIDTH)
     for text in fig.findobj(Text):
         text.set_fontsize(max(text.get_fontsize(), least))
+    for axis in [axis for axes in fig.axes for axis in (axes.xaxis, axes.yaxis)]:
+        if isinstance(major := axis.get_major_formatter(), LogFormatterMathtext):
+            axis.set_major_formatter(_Plain(major))
+        if isinstance(minor := axis.get_minor_formatter(), LogFormatterMathtext):
+            axis.set_minor_formatter(_Plain(minor))
     titled: list[Any] = fig.findobj(lambda artist: hasattr(artist, "hover_titles"))
     for number, artist in enumerate(titled):
         artist.set_gid(f"hover-{number}")
@@ -193,6 +200,30 @@ def show(fig: MatplotlibFigure, alt: str, caption: str | None = None) -> Figure:
     prefix = "f" + hashlib.sha256(f"{alt}\n{svg}".encode()).hexdigest()[:10]
     width = round(fig.get_figwidth() * 96)
     return Figure(_inline(svg, alt, prefix), alt, caption, width)
+
+
+def plain_number(value: float) -> str:
+    """A number for an axis, of one size of letters: 0.01, 500, 20k, 4M, 1e-6."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}"
+    if value == 0 or abs(value) >= 1e-3:
+        return f"{value:g}"
+    digits, exponent = f"{value:e}".split("e")
+    return f"{float(digits):g}e{int(exponent)}"
+
+
+class _Plain(Formatter):
+    """Labels the ticks that another formatter would label, with plain numbers."""
+
+    def __init__(self, other: Formatter) -> None:
+        self.other = other
+
+    def set_locs(self, locs: Any) -> None:
+        self.other.set_locs(locs)
+
+    def __call__(self, value: float, pos: int | None = None) -> str:
+        return plain_number(value) if self.other(value, pos) else ""
 
 
 def _check_origin(fig: MatplotlibFigure) -> None:

@@ -16,15 +16,19 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import (
-    LogFormatterMathtext,
-    LogLocator,
-    NullFormatter,
-    StrMethodFormatter,
-)
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, StrMethodFormatter
 
 from nkibook.bench import Kind, Record, format_seconds
-from nkibook.plots.figure import COLORS, INK, WIDTH, Figure, Figures, show, subplots
+from nkibook.plots.figure import (
+    COLORS,
+    INK,
+    WIDTH,
+    Figure,
+    Figures,
+    plain_number,
+    show,
+    subplots,
+)
 
 if TYPE_CHECKING:
     from nkisim.report.timeline import Timeline
@@ -50,7 +54,7 @@ _LINES = (  # color, marker: curves of one figure, in turn
     ("orange", "v"),
     ("sky", "P"),
 )
-_WRITTEN_OUT = 100_000  # from here on labels are powers: numbers would run into each other
+_WRITTEN_OUT = 100_000  # from here on labels are round: powers of two would run into each other
 _DASHES = ("--", ":", "-.")  # bounds of one figure, in turn
 
 
@@ -190,14 +194,17 @@ def timelines(*profiles: Timeline, titles: Sequence[str | None] | None = None) -
 
 
 def _label_powers(axis: Axis, values: Sequence[float]) -> None:
-    """Label powers of ten; powers of two where the values span less than two decades."""
+    """Label powers of ten; more where the values span less than two decades: powers of two, or
+    of large values 1, 2 and 5 of each decade."""
     axis.set_minor_formatter(NullFormatter())
-    if max(values) < 100 * min(values):
+    if max(values) >= 100 * min(values):
+        return
+    if max(values) < _WRITTEN_OUT:
         axis.set_major_locator(LogLocator(base=2))
-        long = max(values) >= _WRITTEN_OUT
-        axis.set_major_formatter(
-            LogFormatterMathtext(base=2) if long else StrMethodFormatter("{x:,g}")
-        )
+        axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    else:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
 
 
 def _kind_of(label: str, points: Mapping[float, Record]) -> Kind:

@@ -21,6 +21,7 @@ from kernels.add import nki_tensor_add_kernel
 from nkibook import plots
 from nkibook.bench import Kind, Record, dma_bound, format_seconds, modelled, published
 from nkibook.plots import times
+from nkibook.plots.figure import plain_number
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -339,8 +340,33 @@ def test_sizes_near_each_other_are_labelled_in_powers_of_two():
 
     assert {"128", "256", "1,024"} <= set(texts(figure(128, 256, 1024)))
     assert "256" not in texts(figure(128, 1024 * 1024))
-    # Long numbers would run into each other: only the powers are written.
-    assert not {"1,048,576", "1.04858e+06"} & set(texts(figure(2**19, 2**20, 2**24)))
+    # Long numbers would run into each other: round ones are written, in short.
+    large = set(texts(figure(2**19, 2**20, 2**24)))
+    assert {"1M", "2M", "10M"} <= large and "1,048,576" not in large
+
+
+def test_logarithmic_axes_have_no_exponents_which_would_be_small_on_a_phone():
+    fig, axes = plots.subplots()
+    axes.loglog([1e-7, 1e-2, 1e5], [1e-1, 1e3, 1e9])
+    figure = plots.show(fig, "A line.")
+    assert {"1e-7", "0.001", "1k", "100k", "1G"} <= set(texts(figure))
+    assert "<tspan" not in figure.svg  # parts of a text in another size
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.001, "0.001"),
+        (2e-5, "2e-5"),
+        (500, "500"),
+        (20_000, "20k"),
+        (-4e6, "-4M"),
+        (1e9, "1G"),
+    ],
+)
+def test_numbers_of_axes_are_short(value, text):
+    assert plain_number(value) == text
 
 
 def test_a_measured_curve_has_no_number_in_the_alternative_text():
