@@ -33,13 +33,13 @@ def overlapping(timeline: Timeline, tiles: int) -> plots.Moving:
 
 def _blocks(timeline: Timeline, tiles: int) -> list[tuple[int, int, Interval]]:
     """Row, tile and time of each instruction and transfer of the first tiles."""
-    count: Counter[tuple[str, str]] = Counter()
+    count: Counter[str] = Counter()  # engines may share the instructions of a name
     found = []
     for interval in sorted(timeline.intervals, key=lambda i: i.start_us):
         row = interval.label if interval.track == "DMA" else interval.track
         if row in _ROWS:
-            tile = count[row, interval.label]
-            count[row, interval.label] += 1
+            tile = count[interval.label]
+            count[interval.label] += 1
             if tile < tiles:
                 found.append((_ROWS.index(row), tile, interval))
     return found
