@@ -143,7 +143,7 @@ class Diff:
         )
         kinds = {"-": " nki-minus", "+": " nki-plus", " ": ""}
         body = "".join(
-            _line(f"{sign} {_marked_up(text, instruction)}", kinds[sign])
+            line_html(f"{sign} {_marked_up(text, instruction)}", kinds[sign])
             for sign, text, instruction in self.lines()
         )
         return f'<style>{CSS}</style><div class="nki-hlo">{head}{_pre(body)}</div>'
@@ -163,7 +163,7 @@ def _short_html(module: Module, caption: str | None = None) -> str:
         kind = " nki-call" if opcode == "custom-call" else ""
         if opcode.removesuffix("-start") in COLLECTIVES:
             kind = " nki-coll"
-        lines.append(_line(_marked_up(text, instruction), kind))
+        lines.append(line_html(_marked_up(text, instruction), kind))
     head = html.escape(caption or heading(module))
     return f'<div class="nki-head">{head}</div>{_pre("".join(lines))}'
 
@@ -180,11 +180,11 @@ def _marked_up(text: str, instruction: Instruction | None) -> str:
 
 
 def _folded(title: str, text: str) -> str:
-    lines = "".join(_line(html.escape(line)) for line in text.split("\n"))
+    lines = "".join(line_html(html.escape(line)) for line in text.split("\n"))
     return f"<details><summary>{html.escape(title)}</summary>{_pre(lines)}</details>"
 
 
-def _line(content: str, kind: str = "") -> str:
+def line_html(content: str, kind: str = "") -> str:
     # The newline shows where a viewer drops the style sheet; at the end of a block it takes no
     # space.
     return f'<span class="nki-line{kind}">{content}\n</span>'
