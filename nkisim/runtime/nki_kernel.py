@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from nkisim import checking
-from nkisim.errors import Location, OutputError, ParameterError
+from nkisim.errors import Location, OutputError, ParameterError, warn
 from nkisim.frontends.nki.dtypes import PACKED, packed_numpy, type_of
 from nkisim.frontends.nki.registers import VirtualRegister
 from nkisim.frontends.nki.session import RULES, Session
@@ -145,6 +146,8 @@ class NkiSpecialization(Specialization):
         }
         self.guards = Guards(kernel.func, self.constants.values())
         _check_cores(kernel)
+        _warn_of_environment(kernel)
+        _warn_of_python(kernel, bound.arguments)
         names = _leaf_names(bound.arguments)
         machine, source = kernel.target
         checker = checking.Checker()
@@ -234,6 +237,60 @@ def _check_cores(kernel: NkiKernel) -> None:
         )
 
 
+def _place(kernel: NkiKernel) -> Location | None:
+    code = getattr(kernel.func, "__code__", None)
+    return code and Location(code.co_filename, code.co_firstlineno, code.co_name)
+
+
+def _warn_of_environment(kernel: NkiKernel) -> None:
+    """Warns of variables of the SDK that ask for something else than what happens here."""
+    cores = os.environ.get("NEURON_LOGICAL_NC_CONFIG")
+    if cores and cores != str(kernel.lnc):
+        warn(
+            ParameterError(
+                f"kernel {kernel.__name__}[{kernel.lnc}] with NEURON_LOGICAL_NC_CONFIG={cores}",
+                rule="on a device a kernel is launched on as many cores as the runtime joins in a "
+                "logical core",
+                fix=f"launch {kernel.__name__}[{cores}], or set NEURON_LOGICAL_NC_CONFIG="
+                f"{kernel.lnc}",
+                location=_place(kernel),
+            )
+        )
+    if os.environ.get("NKI_PRECISE_FP") == "0":
+        warn(
+            ParameterError(
+                f"kernel {kernel.__name__} with NKI_PRECISE_FP=0",
+                rule="this simulator rounds each tile to its own type, as hardware does; it does "
+                "not keep narrow types in float32",
+                fix="leave NKI_PRECISE_FP out, or declare tiles in nl.float32",
+                location=_place(kernel),
+            )
+        )
+
+
+def _warn_of_python(kernel: NkiKernel, arguments: dict[str, Any]) -> None:
+    """Warns of Python that the SDK's compiler refuses in the head of a kernel."""
+    for name, parameter in kernel.signature.parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            warn(
+                ParameterError(
+                    f"{name} of kernel {kernel.__name__} is a keyword-only argument",
+                    rule="AWS's compiler has no keyword-only arguments; this simulator has",
+                    fix="leave out the * before it",
+                    location=_place(kernel),
+                )
+            )
+        elif isinstance(arguments.get(name), list):
+            warn(
+                ParameterError(
+                    f"argument {name} of kernel {kernel.__name__} is a list",
+                    rule="AWS's compiler takes no lists as arguments; this simulator does",
+                    fix="pass a tuple",
+                    location=_place(kernel),
+                )
+            )
+
+
 def _check_annotations(kernel: NkiKernel, arguments: dict[str, Any]) -> None:
     """Parameters that are annotated with nki.typing.tensor have that shape."""
     hints = getattr(kernel.func, "__annotations__", {})
@@ -256,12 +313,11 @@ def _check_outputs(kernel: NkiKernel, returned: list[NkiTensor], session: Sessio
     trace = session.trace
     for t in returned:
         if t.buffer is not MemoryRegion.shared_hbm:
-            code = getattr(kernel.func, "__code__", None)
             raise OutputError(
                 f"kernel {kernel.__name__} returns {t.describe()}",
                 rule="outputs are in shared HBM",
                 fix="declare it with buffer=nl.shared_hbm; copy tiles into such a tensor",
-                location=code and Location(code.co_filename, code.co_firstlineno, code.co_name),
+                location=_place(kernel),
             )
         if t._buffer.role is Role.LOCAL:
             session.checker.on_output(AccessPattern(t._buffer))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import nki
+import nki.collectives as collectives
 import nki.isa as nisa
 import nki.language as nl
 import nki06_constraints as table
+import nki06_constraints_isa as isa
 import nki06_constraints_language as language
+import nki06_constraints_rest as rest
 import numpy as np
 import pytest
 from nki06_constraints import CORES, DOCUMENTED, HOST
@@ -14,7 +19,7 @@ from nki06_constraints import CORES, DOCUMENTED, HOST
 from nkisim.errors import KernelError, NkiWarning
 from nkisim.frontends.nki.session import current
 
-TABLES = (table, language)
+TABLES = (table, isa, language, rest)
 BROKEN = {k: v for t in TABLES for k, v in getattr(t, "BROKEN", {}).items()}
 SHOWN = {k: v for t in TABLES for k, v in getattr(t, "SHOWN", {}).items()}
 EXEMPT = {k: v for t in TABLES for k, v in getattr(t, "EXEMPT", {}).items()}
@@ -26,6 +31,10 @@ def refused(call, says):
         call()
     assert "rule:" in str(found.value)
     assert "fix:" in str(found.value)
+
+
+def warns(says):
+    return pytest.warns(NkiWarning, match=says)
 
 
 def launched(buffer):
@@ -47,6 +56,7 @@ def execute(code, target, monkeypatch):
     )
     if target == HOST:
         names = {"nki": nki, "nl": nl, "nisa": nisa, "np": np, "launched": launched}
+        names |= {"run": run, "warns": warns, "refused": refused}
         exec(compile(code, "<a constraint>", "exec"), names)
     else:
         run(code, 2 if target == CORES else 1)
@@ -89,15 +99,20 @@ def run(code, cores=1):
         "h": hbm(nl.hbm),
         "sh": hbm(nl.shared_hbm),
         "np": np,
+        "numbers": lambda n: nl.shared_constant(np.arange(n, dtype=np.int32).reshape(n, 1)),
         "v": lambda t: current().values_of(t),
         "refused": refused,
-        "warns": lambda says: pytest.warns(NkiWarning, match=says),
+        "warns": warns,
     }
 
     @nki.jit
     def kernel(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-        nisa.dma_copy(out, x)
+        if cores == 1:
+            nisa.dma_copy(out, x)
+        else:
+            me = nl.program_id(0)
+            nisa.dma_copy(out[me : me + 1], x[me : me + 1])
         exec(compile(code, "<a constraint>", "exec"), names)
         return out
 
@@ -105,10 +120,11 @@ def run(code, cores=1):
 
 
 def test_every_constraint_is_broken_shown_or_exempt():
-    wanted = [k for k in DOCUMENTED if k.startswith("language.")]
-    kept = [k for k in [*BROKEN, *SHOWN, *EXEMPT] if k.startswith("language.")]
-    assert sorted(kept) == sorted(wanted)
-    assert {*BROKEN, *SHOWN, *EXEMPT} <= set(DOCUMENTED)
+    kept = [
+        k for t in TABLES for name in ("BROKEN", "SHOWN", "EXEMPT") for k in getattr(t, name, ())
+    ]
+    assert sorted(kept) == sorted(DOCUMENTED)
+    assert all(EXEMPT.values())
 
 
 @pytest.mark.filterwarnings("ignore::nkisim.NkiWarning")
@@ -125,3 +141,15 @@ def test_a_breach_is_refused_and_its_neighbour_runs(constraint, monkeypatch):
 def test_it_holds(constraint, monkeypatch):
     target, code = SHOWN[constraint]
     execute(code, target, monkeypatch)
+
+
+def test_what_is_exempt_because_all_of_it_is_refused():
+    views = [k for k, why in EXEMPT.items() if why == isa.NO_INDIRECT]
+    assert len(views) == 18
+    code = "refused(lambda: s(8, 4).indirect(z(8, 1, nl.uint32)), 'no tensor indirection')"
+    run(code)
+    run("refused(lambda: nisa.topk(None, None, None, 8), 'does not have it')")
+    for name in {k.split(".")[1].split("#")[0] for k in EXEMPT if k.startswith("collectives.")}:
+        call = getattr(collectives, name)
+        given = [None for p in signature(call).parameters.values() if p.default is p.empty]
+        refused(lambda call=call, given=given: call(*given), "one rank")

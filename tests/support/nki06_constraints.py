@@ -319,7 +319,7 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {
     "isa.core_barrier#0": (
         CORES,
         "nisa.core_barrier(sh(8, 4), (0, 2))",
-        "nisa.core_barrier(sh(8, 4), (0, 1))",
+        "nisa.core_barrier(nl.ndarray((8, 4), nl.float32, buffer=nl.shared_hbm), (0, 1))",
         "both cores wait",
     ),
     "isa.dma_compute#0": (

@@ -50,7 +50,8 @@ def _nc_matmul(instr: Instruction) -> Callable:
     unless that `attrs["starts"]` the accumulation.
 
     With `attrs["rows"]` = 2 each partition holds two rows of the contraction (fp8 double row).
-    Where `attrs["fresh"]` is true, an accumulation starts.
+    Where `attrs["fresh"]` is true, an accumulation starts. With `attrs["exact"]` a product with the
+    identity matrix moves the elements of the stationary tile, bit by bit.
 
     The plan sets `attrs["spread"]`: for each operand, whether a transpose by a product comes before
     it, which is left out.
@@ -81,13 +82,21 @@ def _nc_matmul(instr: Instruction) -> Callable:
 
         return add
 
+    exact = instr.attrs.get("exact")
+
     def multiply(out: np.ndarray, st: np.ndarray, mv: np.ndarray) -> None:
-        if flat:
+        if exact and _is_identity(mv.reshape(mv.shape[0], -1)):
+            np.copyto(out, st.reshape(st.shape[0], -1).T.reshape(out.shape), casting="unsafe")
+        elif flat:
             product_of(st, mv, out)
         else:
             write(out, product_of(st, mv).reshape(out.shape))
 
     return multiply
+
+
+def _is_identity(m: np.ndarray) -> bool:
+    return m.shape[0] == m.shape[1] and np.array_equal(m.astype(F32), np.identity(len(m), F32))
 
 
 def _flow_transpose(instr: Instruction, missing: Missing) -> Missing:

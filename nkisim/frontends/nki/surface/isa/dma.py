@@ -115,6 +115,12 @@ def _dma(dst: NkiTensor, src: NkiTensor, priority, mode: dge_mode, queue: engine
                 rule="hardware descriptor generation does not convert",
                 fix="use dge_mode.unknown, or tensors of one type",
             )
+        if queue not in (engine.unknown, engine.sync, engine.scalar):
+            raise ParameterError(
+                f"{call}: engine {queue.name} with dge_mode.hwdge",
+                rule="the engines sync and scalar start a DMA with hardware descriptor generation",
+                fix="name one of these, or no engine",
+            )
     elif queue not in (engine.unknown,):
         raise ParameterError(
             f"{call}: engine {queue.name} with dge_mode.{mode.name}",
@@ -234,13 +240,54 @@ def dma_transpose(
         priority, dge_mode, oob_mode, name: as for `dma_copy`.
     """
     session = current()
-    if src._indirect is not None and src._indirect.by_row:
+    by_row = src._indirect is not None and src._indirect.by_row
+    _check_transpose_mode(session, src, dge_mode, by_row)
+    if by_row:
         return _transpose_rows(session, dst, src, axes, oob_mode)
     if dst._indirect is not None or src._indirect is not None:
         dst, src = settled_pair(session, dst, src)
     order = None if axes is None else tuple(axes)
     key = ("dma_transpose", order)
     return NkiInstruction(session.issue(key, (dst, src), lambda: _transpose(dst, src, order)))
+
+
+def _check_transpose_mode(session: Session, src: NkiTensor, mode: dge_mode, by_row: bool) -> None:
+    """Raises ParameterError, DTypeError or ShapeError where a way of making descriptors does not
+    go with a transpose."""
+    call = "nisa.dma_transpose"
+    machine = session.trace.machine
+    if mode.name == ("hwdge" if by_row else "swdge"):
+        raise ParameterError(
+            f"{call}: dge_mode.{mode.name} {'with' if by_row else 'without'} row numbers",
+            rule="software generates the descriptors of transposes with row numbers, hardware "
+            "those of others",
+            fix="use dge_mode.unknown",
+        )
+    if mode.name != "hwdge" and not by_row:
+        return
+    if machine is GEN2:
+        raise ParameterError(
+            f"{call} with {'row numbers' if by_row else 'dge_mode.hwdge'} on {machine.name}",
+            rule="it needs NeuronCore-v3 (trn2)",
+            fix="compile for trn2, or leave it out",
+        )
+    if src._layout.type.itemsize != 2:
+        raise DTypeError(
+            f"{call}: src is {src.describe()}",
+            rule="such a transpose moves elements of 2 bytes",
+            fix="use dge_mode.unknown without row numbers, or a 2-byte type",
+        )
+    if by_row:
+        return
+    first, rows, last = src.shape[0], src.shape[0] * src.shape[-2], src.shape[-1]
+    fits = first == 16 if src.ndim == 2 else first in (1, 2, 4, 8, 16) and rows % 16 == 0
+    if not fits or last > 128:
+        raise ShapeError(
+            f"{call}: src is {src.describe()} with dge_mode.hwdge",
+            rule="the last axis has at most 128 elements; the first has 16, or with more than two "
+            "axes 1, 2, 4, 8 or 16, its product with the last but one being a multiple of 16",
+            fix="use dge_mode.unknown, or transpose parts of that shape",
+        )
 
 
 _ORDERS = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
@@ -327,7 +374,20 @@ def dma_compute(
             rule="each source is added as it is: scales are 1.0",
             fix="multiply on an engine first",
         )
+    for which, t in (("dst", dst), *((f"srcs[{i}]", t) for i, t in enumerate(srcs))):
+        if t._layout.space is Space.PSUM:
+            raise MemorySpaceError(
+                f"{call}: {which} is {t.describe()}",
+                rule="a DMA moves data between HBM and SBUF",
+                fix="copy it to SBUF with nisa.tensor_copy first",
+            )
     if any(t._indirect is not None and t._indirect.by_row for t in (dst, *srcs)):
+        if not unique_indices:
+            raise ParameterError(
+                f"{call}: unique_indices=False with row numbers",
+                rule="rows are read, added to and written: one that comes twice would lose a sum",
+                fix="pass row numbers that differ, with unique_indices=True",
+            )
         return add_rows(session, dst, srcs, oob_mode)
     dst, *srcs = settled_pair(session, dst, *srcs)
     if len(srcs) == 1:

@@ -110,6 +110,12 @@ def affine_select(
         name: of the instruction.
     """
     session = current()
+    if isinstance(on_false_value, NkiTensor) or not hasattr(on_false_value, "__float__"):
+        raise ParameterError(
+            f"nisa.affine_select: on_false_value={on_false_value!r}",
+            rule="it is a number, taken as float32",
+            fix="pass a number; choose between tiles with nisa.tensor_copy_predicated",
+        )
     offset = _plain(session, offset)
     key = (
         "affine_select",

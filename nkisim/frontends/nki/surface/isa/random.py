@@ -3,7 +3,7 @@ the same in every run."""
 
 from __future__ import annotations
 
-from nkisim.errors import DTypeError, ParameterError, ShapeError
+from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
 from nkisim.frontends.nki import dtypes
 from nkisim.frontends.nki.operands import check_on_chip, free_of, same_domain, vector
 from nkisim.frontends.nki.session import Recipe, current
@@ -12,6 +12,7 @@ from nkisim.frontends.nki.surface.isa.enums import ENGINES, NkiInstruction, engi
 from nkisim.frontends.nki.surface.isa.vector.checks import constant, rows_of
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
+from nkisim.ir.memory import Space
 from nkisim.machine import GEN2, GEN4
 
 _STATE = "random state"
@@ -147,6 +148,12 @@ def dropout(
                 rule="both have one dtype",
                 fix="declare dst with that of data",
             )
+        if tile and data.dtype in dtypes.INTEGERS and prob.dtype != "float32":
+            raise DTypeError(
+                f"{call}: prob is {prob.describe()}, data {data.describe()}",
+                rule="with data of an integer type, prob is float32",
+                fix="convert prob with nisa.tensor_copy into a float32 tile",
+            )
         out, source = same_domain(call, dst, data)
         walks = [source]
         if tile:
@@ -187,7 +194,7 @@ def set_rng_seed(src_seeds: NkiTensor, name: str | None = None) -> NkiInstructio
     return NkiInstruction(session.issue(("set_rng_seed",), (_state(), src_seeds), lower))
 
 
-def _lanes(call: str, t: NkiTensor, where: engine) -> None:
+def _lanes(call: str, t: NkiTensor, where: engine, writes: bool = False) -> None:
     machine = current().trace.machine
     allowed = ("gpsimd", "vector") if machine is GEN4 else ("gpsimd",)
     if machine is GEN2 or where.name not in allowed:
@@ -198,6 +205,13 @@ def _lanes(call: str, t: NkiTensor, where: engine) -> None:
         )
     words = 6 if where.name == "gpsimd" else 24
     check_on_chip(call, state=t)
+    reads_psum = writes and machine is GEN4 and where.name == "vector"
+    if t._layout.space is not Space.SBUF and not (t._layout.space is Space.PSUM and reads_psum):
+        raise MemorySpaceError(
+            f"{call}: {t.describe()} with engine.{where.name} on {machine.name}",
+            rule="the state is in SBUF; the Vector Engine of NeuronCore-v4 may write it to PSUM",
+            fix="use an SBUF tile",
+        )
     if t.dtype != "uint32" or free_of(t) != words:
         raise ShapeError(
             f"{call}: {t.describe()}",
@@ -233,7 +247,7 @@ def rand_get_state(
     """
     from nkisim.frontends.nki.surface.isa.copies import memset, tensor_copy
 
-    _lanes("nisa.rand_get_state", dst, engine)
+    _lanes("nisa.rand_get_state", dst, engine, writes=True)
     memset(dst, 0)
     return tensor_copy(dst[0:1, 0:2], _seeded().view("uint32"))
 

@@ -46,6 +46,12 @@ def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
         src: an int, or a register.
     """
     _writable("nisa.register_move", dst)
+    if isinstance(src, NkiTensor):
+        raise ParameterError(
+            f"nisa.register_move from {src.describe()}",
+            rule="it moves an integer or a register",
+            fix="load a tensor of one element with nisa.register_load",
+        )
     dst.state = src.state if isinstance(src, VirtualRegister) else int(src)
 
 

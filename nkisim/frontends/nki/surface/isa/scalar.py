@@ -216,6 +216,12 @@ def activate2(
             fix="use one of these pairs",
         )
     tensors = [x for x in (imm0, imm1) if isinstance(x, NkiTensor)]
+    if len({t.dtype for t in tensors}) > 1:
+        raise DTypeError(
+            f"{call}: imm0 is {tensors[0].describe()}, imm1 {tensors[1].describe()}",
+            rule="imm0 and imm1 have one dtype when both are tiles",
+            fix="convert one with nisa.tensor_copy",
+        )
     key = (
         "activate2",
         op,

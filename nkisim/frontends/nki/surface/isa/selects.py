@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nkisim.errors import DTypeError, ParameterError
-from nkisim.frontends.nki.operands import check_on_chip, same_domain, vector
+from nkisim.errors import DTypeError, ParameterError, ShapeError
+from nkisim.frontends.nki.operands import check_on_chip, free_of, same_domain, vector
 from nkisim.frontends.nki.ops import NAMES, op_name
 from nkisim.frontends.nki.session import Recipe, Session, current
 from nkisim.frontends.nki.surface import functions as nl
@@ -88,6 +88,14 @@ def range_select(
         ]
         results = [vector(call, "reduce_res", t, lanes, axes) for t in outs]
         start = [vector(call, "accumulator", t, lanes, axes) for t in before]
+        last = int(range_start) + free_of(dst) - 1
+        if not (abs(range_start) <= 2**24 and last <= 2**24):
+            raise ParameterError(
+                f"{call}: range_start={range_start} for {dst.describe()}",
+                rule="the index is a float32, exact up to 2**24 = 16,777,216; it would reach "
+                f"{last:,}",
+                fix="subtract a common offset from range_start and the bounds",
+            )
         coefs, step = [0], 1
         for n in reversed(source[0][1:]):
             coefs.insert(1, step)
@@ -215,6 +223,19 @@ def exponential(
     def lower(outs: list, before: list) -> Recipe:
         check_on_chip(call, dst=dst, src=src)
         no_packed(call, dst=dst, src=src)
+        for which, t in (("dst", dst), ("src", src)):
+            if t.ndim > 4:
+                raise ShapeError(
+                    f"{call}: {which} is {t.describe()}",
+                    rule="it takes up to 4 axes",
+                    fix="join free axes: t.flatten_dims(first, last)",
+                )
+        if tile and max_value.dtype != "float32":
+            raise DTypeError(
+                f"{call}: max_value is {max_value.describe()}",
+                rule="a tile as max_value is float32",
+                fix="convert it with nisa.tensor_copy into a float32 tile",
+            )
         out, source = same_domain(call, dst, src)
         axes, lanes = len(source[0]), dst.shape[0]
         walks = [source]

@@ -123,6 +123,12 @@ def _matmul(dst, stationary, moving, settings: tuple) -> Recipe:
     rows = 2 if mode is matmul_perf_mode.double_row else 1
     if rows == 2:
         _check_double(call, stationary, moving, machine)
+        if size and size[1] != 128:
+            raise ParameterError(
+                f"{call}: double_row with tile_size={tuple(size)}",
+                rule="double_row uses all 128 columns of the array",
+                fix="pass a tile_size of 128 columns, or leave perf_mode out",
+            )
     check_product(call, dst, stationary, moving, rows, position, size, machine)
     attrs: dict = {}
     if rows == 2:
@@ -131,6 +137,8 @@ def _matmul(dst, stationary, moving, settings: tuple) -> Recipe:
         attrs["accumulate"] = True
     if transposes:
         attrs["transpose"] = True
+        if machine is not GEN2 and kind == "overwrite":
+            attrs["exact"] = True
     if st_ones or mv_ones:
         attrs["onezero"] = (bool(st_ones), bool(mv_ones))
     if size:

@@ -164,7 +164,16 @@ def steps_of(
             continue
         name = op_name(call, op, ALU, machine)
         which = f"operand{at}"
-        if name in UNARY and isinstance(operand, type(None)):
+        if name in UNARY and at == 0:
+            if operand is not None and (isinstance(operand, NkiTensor) or operand != 0):
+                given = operand.describe() if isinstance(operand, NkiTensor) else operand
+                raise ParameterError(
+                    f"{call}: {which}={given} of nl.{name}",
+                    rule=f"nl.{name} has no second operand",
+                    fix=f"pass {which}=None",
+                )
+            operand = 0.0
+        elif name in UNARY and operand is None:
             operand = 0.0
         if isinstance(operand, NkiTensor):
             check_on_chip(call, **{which: operand})

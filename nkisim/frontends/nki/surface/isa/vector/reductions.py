@@ -235,6 +235,13 @@ def tensor_scalar_cumulative(
     session = current()
     call = "nisa.tensor_scalar_cumulative"
     check_on_chip(call, dst=dst, src=src)
+    for which, imm in (("imm0", imm0), ("imm1", imm1)):
+        if is_tensor(imm) and imm.dtype != "float32":
+            raise DTypeError(
+                f"{call}: {which} is {imm.describe()}",
+                rule=f"a tile as {which} is float32",
+                fix="convert it with nisa.tensor_copy into a float32 tile",
+            )
     for t in (dst, src):
         if t.dtype in WIDE:
             raise DTypeError(

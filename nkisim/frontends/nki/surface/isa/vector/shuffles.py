@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nkisim.errors import (
     ParameterError,
+    PlacementError,
     ShapeError,
 )
 from nkisim.frontends.nki.operands import (
@@ -32,7 +33,8 @@ def nc_stream_shuffle(
     session = current()
     dst, src = settled_pair(session, dst, src)
     mask = tuple(shuffle_mask)
-    key = ("nc_stream_shuffle", mask)
+    starts = tuple([t.offset // max(t._layout.row, 1) for t in (dst, src)])
+    key = ("nc_stream_shuffle", mask, starts)
 
     def lower() -> Recipe:
         call = "nisa.nc_stream_shuffle"
@@ -49,6 +51,17 @@ def nc_stream_shuffle(
                 rule="both have one dtype, and as many elements a partition",
                 fix="slice or convert one",
             )
+        for which, t, start in (("dst", dst, starts[0]), ("src", src, starts[1])):
+            lanes = t.shape[0]
+            step = 32 if lanes <= 32 else 64 if lanes <= 64 else 128
+            if start % step:
+                raise PlacementError(
+                    f"{call}: {which} is {t.describe()}, from partition {start} on",
+                    rule="up to 32 partitions start at 0, 32, 64 or 96, up to 64 at 0 or 64, more "
+                    "at 0",
+                    fix=f"use a tile that starts at a multiple of {step}, or shuffle in parts of "
+                    "32 partitions",
+                )
         (shape, own), (_, other) = common(
             call,
             (dst, src),

@@ -1,0 +1,115 @@
+"""Documented constraints of `nki` itself, `nki.collectives` and `nki.typing`.
+
+See `nki06_constraints` for what the tables hold.
+"""
+
+from __future__ import annotations
+
+from nki06_constraints import DOCUMENTED, HOST, TRN2
+
+_KERNEL = (
+    "def kernel({parameters}):\n"
+    "    out = nl.ndarray((2, 2), nl.float32, buffer=nl.shared_hbm)\n"
+    "    nisa.dma_copy(out, {source})\n"
+    "    return out\n"
+    "x = np.ones((2, 2), np.float32)\n"
+)
+_TARGET = "import os\nos.environ['NEURON_PLATFORM_TARGET_OVERRIDE']"
+_ONE = _KERNEL.format(parameters="x", source="x")
+
+BROKEN: dict[str, tuple[str, str, str, str]] = {
+    "nki.jit#0": (
+        HOST,
+        f"{_TARGET} = 'trn9'\nlaunched(nl.shared_hbm)",
+        f"{_TARGET} = 'gen3'\nlaunched(nl.shared_hbm)",
+        "trn9",
+    ),
+    "nki.jit#2": (
+        HOST,
+        f"{_ONE}nki.jit(kernel, platform_target='trn2')(x)",
+        f"{_ONE}nki.jit(kernel, mode='trace')(x)",
+        "platform_target",
+    ),
+    "nki.jit#4": (HOST, "launched(nl.hbm)", "launched(nl.shared_hbm)", "outputs are in shared HBM"),
+    "nki.simulate#6": (
+        TRN2,
+        "nl.copy(nl.ndarray((8, 4), nl.float32))",
+        "nl.copy(nl.zeros((8, 4), nl.float32))",
+        "nothing wrote",
+    ),
+}
+
+SHOWN: dict[str, tuple[str, str]] = {
+    "nki.jit#1": (
+        HOST,
+        "import os\nseen = []\n@nki.jit\ndef kernel(x):\n"
+        "    out = nl.ndarray((2, 2), nl.float32, buffer=nl.shared_hbm)\n"
+        "    seen.append(nl.num_programs())\n"
+        "    nisa.dma_copy(out[nl.program_id(0)], x[nl.program_id(0)])\n"
+        "    if nl.num_programs() == 1:\n"
+        "        nisa.dma_copy(out[1], x[1])\n"
+        "    return out\n"
+        "x = np.ones((2, 2), np.float32)\nkernel(x)\nassert seen == [1]\n"
+        "refused(lambda: kernel[3](x), '1 or 2')\n"
+        "os.environ['NEURON_LOGICAL_NC_CONFIG'] = '1'\n"
+        "try:\n"
+        "    with warns('NEURON_LOGICAL_NC_CONFIG=1'):\n"
+        "        kernel[2](x)\n"
+        "finally:\n"
+        "    del os.environ['NEURON_LOGICAL_NC_CONFIG']\n"
+        "assert seen == [1, 2, 2]",
+    ),
+    "nki.jit#3": (
+        HOST,
+        _KERNEL.format(parameters="x, *, scale=1", source="x")
+        + "with warns('keyword-only'):\n    nki.jit(kernel)(x)\n"
+        + _KERNEL.format(parameters="xs", source="xs[0]")
+        + "with warns('tuple'):\n    nki.jit(kernel)([x])\n"
+        "import warnings\n"
+        "with warnings.catch_warnings():\n"
+        "    warnings.simplefilter('error')\n"
+        "    nki.jit(kernel)((x,))",
+    ),
+    "nki.jit#6": (
+        HOST,
+        f"{_ONE}assert (nki.jit(kernel).with_schedule([('b', 'a')])(x) == x).all()",
+    ),
+    "nki.simulate#1": (
+        HOST,
+        f"{_ONE}import torch\n"
+        "assert type(nki.simulate(kernel)(x)) is np.ndarray\n"
+        "assert type(nki.simulate(kernel)(torch.ones(2, 2))) is torch.Tensor",
+    ),
+    "nki.simulate#2": (HOST, f"{_ONE}assert (nki.simulate(kernel)(x) == x).all()"),
+    "nki.simulate#4": (
+        HOST,
+        "import os\n"
+        "run('assert (v(nl.full((8, 4), 257.0, nl.bfloat16)) == 256.0).all()')\n"
+        "os.environ['NKI_PRECISE_FP'] = '0'\n"
+        "try:\n"
+        "    with warns('NKI_PRECISE_FP=0'):\n"
+        "        run('assert (v(nl.full((8, 4), 257.0, nl.bfloat16)) == 256.0).all()')\n"
+        "finally:\n"
+        "    del os.environ['NKI_PRECISE_FP']",
+    ),
+    "nki.simulate#5": (
+        HOST,
+        "import os\ndel os.environ['NEURON_PLATFORM_TARGET_OVERRIDE']\n"
+        "run('assert nisa.get_nc_version() is nisa.nc_version.gen4')",
+    ),
+}
+
+EXEMPT: dict[str, str] = {
+    "nki.jit#5": "advice to those who write kernels",
+    "nki.jit#7": "AWS's own library decorates sub-kernels; they are inlined",
+    "nki.simulate#0": "says how settled the interface is",
+    "nki.simulate#3": "every kernel is simulated here, whatever the variable says",
+    "nki.simulate#7": "of AWS's simulator; this one has times and capacities",
+    "typing.tensor#0": "says since when it is there",
+    "typing.tensor#1": "says what the documentation lacks",
+    **{
+        key: "the simulator refuses every collective: it runs one rank"
+        for key in DOCUMENTED
+        if key.startswith("collectives.")
+    },
+}
