@@ -10,8 +10,8 @@ Which *dialect* of NKI the operators' kernels are written in: ``neuronxcc.nki``,
 of SDK 2.29 and earlier take, or ``import nki`` (NKI 0.6), which those of SDK 2.30 and later take.
 The installed SDK decides; the simulator runs both, and takes ``neuronxcc.nki``.
 ``NKI_DIALECT=nki`` or ``NKI_DIALECT=neuronxcc.nki`` in the environment decides otherwise. Each
-operator but attention has kernels in both (``nki_kernels_06`` holds those in ``import nki``);
-attention in ``neuronxcc.nki`` only. No kernel in ``import nki`` has run on a device.
+operator has kernels in both; ``nki_kernels_06`` holds those in ``import nki``. No kernel in
+``import nki`` has run on a device.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from kernels.attention.launch import check, nki_attention, nki_attention_backward
+from kernels.attention import nki_attention, nki_attention_backward
+from kernels.attention.launch import check
 from kernels.jax_rules import compiled_once, shardable, vary_alike
 
 

@@ -1,4 +1,5 @@
-"""Launching the attention kernels on the arrays of any framework, after a check of the operands."""
+"""What both dialects' attention kernels share: sizes, checks, and how a kernel is launched on the
+arrays of any framework."""
 
 from __future__ import annotations
 
@@ -6,70 +7,62 @@ import math
 from typing import Any
 
 from kernels.arguments import dtype_name, require_array
-from kernels.attention.nki_kernels import (
-    DTYPES,
-    MAX_HEAD,
-    MAX_LENGTH,
-    nki_attention_backward_kernel,
-    nki_attention_kernel,
-)
+
+TILE = 128
+"""Queries of a tile, and keys of a tile where they lie on partitions."""
+
+BANK = 512
+"""Keys whose scores fill a bank of PSUM: the most that one ``nc_matmul`` computes."""
+
+BLOCK = 2048
+"""Keys after which the forward kernel looks for a larger score, and rescales."""
+
+MAX_HEAD = 128
+"""Longest query or key: the contraction of the scores lies on the partitions."""
+
+MAX_LENGTH = 16384
+"""Longest sequence. The backward kernel keeps a float32 gradient for all queries in SBUF."""
+
+KEPT_BYTES = 64 * 1024
+"""Bytes a partition that operands may take and stay for all tiles of a head. Where they need more,
+they are loaded where they are used."""
+
+NEVER = -1e30
+"""Score of a key that a query does not see. Finite, so that a difference of two is not NaN."""
+
+DTYPES = ("float32", "bfloat16", "float16")
+"""Element types that the attention kernels take."""
 
 
-def nki_attention(
-    q: Any, k: Any, v: Any, scale: float | None = None, causal: bool = False
+def cut(size: int, piece: int) -> list[tuple[int, int]]:
+    """Start and length of each piece of an axis; the last one may be shorter."""
+    return [(at, min(piece, size - at)) for at in range(0, size, piece)]
+
+
+def forward(
+    kernel: Any, q: Any, k: Any, v: Any, scale: float | None, causal: bool
 ) -> tuple[Any, Any]:
-    """``softmax(scale * q @ k.T) @ v`` with :func:`nki_attention_kernel`.
-
-    Dimensions:
-        "...": heads, sequences: any axes. Q, K: queries and keys of a sequence, 1 to 16384.
-        D: elements of a query, key or value, 1 to 128.
-
-    Args:
-        q: (..., Q, D), float32, bfloat16 or float16. A NumPy array, a PyTorch tensor or a JAX
-            array.
-        k, v: (..., K, D); dtype, framework, device and axes in front of ``q``.
-        scale: of the scores, positive; 1 / sqrt(D) when None.
-        causal: whether query i sees keys 0 to i only.
-
-    Returns:
-        o: (..., Q, D), dtype of ``q``.
-        lse: (..., Q), float32: ``log(sum(exp(scale * scores)))`` of each query.
-
-    Raises:
-        TypeError: not an array, another dtype, or several.
-        ValueError: shapes that do not fit, a sequence or a head that is too long, an axis of no
-            elements, or a scale that is not positive.
-    """
+    """Launch a dialect's forward kernel. Operands, results and errors are those of
+    :func:`kernels.attention.nki_kernels.nki_attention`."""
     lead, scale = check(q, k, v, scale)
     _refuse_empty(q, k)
-    o, lse = nki_attention_kernel(*map(_by_head, (q, k, v)), scale, bool(causal))
+    o, lse = kernel(*map(_by_head, (q, k, v)), scale, bool(causal))
     return o.reshape(tuple(q.shape)), lse.reshape((*lead, q.shape[-2]))
 
 
-def nki_attention_backward(
+def backward(
+    kernel: Any,
     grad_o: Any,
     q: Any,
     k: Any,
     v: Any,
     o: Any,
     lse: Any,
-    scale: float | None = None,
-    causal: bool = False,
+    scale: float | None,
+    causal: bool,
 ) -> tuple[Any, Any, Any]:
-    """The gradients of :func:`nki_attention`, with :func:`nki_attention_backward_kernel`.
-
-    Args:
-        grad_o: gradient of the loss for o; shape and dtype of ``q``.
-        q, k, v, scale, causal: as in the forward pass.
-        o, lse: what the forward pass returned.
-
-    Returns:
-        The gradients of q, k and v, each with its shape and dtype.
-
-    Raises:
-        TypeError, ValueError: as :func:`nki_attention`; also when ``grad_o``, ``o`` or ``lse`` do
-            not fit ``q``.
-    """
+    """Launch a dialect's backward kernel. Operands, results and errors are those of
+    :func:`kernels.attention.nki_kernels.nki_attention_backward`."""
     lead, scale = check(q, k, v, scale)
     _refuse_empty(q, k)
     rows = (*lead, q.shape[-2])
@@ -83,7 +76,7 @@ def nki_attention_backward(
                 f"{name} is {dtype_name(array)} of shape {tuple(array.shape)}, and should be "
                 f"{dtype} of shape {shape}, as in the forward pass. Pass what it returned."
             )
-    grads = nki_attention_backward_kernel(
+    grads = kernel(
         *map(_by_head, (grad_o, q, k, v, o)),
         lse.reshape((-1, q.shape[-2], 1)),
         scale,
@@ -96,7 +89,8 @@ def check(q: Any, k: Any, v: Any, scale: float | None) -> tuple[tuple[int, ...],
     """Check the operands of an attention.
 
     Args:
-        q, k, v, scale: as in :func:`nki_attention`; axes may have no elements.
+        q, k, v, scale: as in :func:`kernels.attention.nki_kernels.nki_attention`; axes may have no
+            elements.
 
     Returns:
         The shape of the axes before those of a head, and the scale.

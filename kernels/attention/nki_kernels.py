@@ -8,34 +8,22 @@ kernel computes the weights again. This is flash attention.
 
 from __future__ import annotations
 
+from typing import Any
+
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 
-TILE = 128
-"""Queries of a tile, and keys of a tile where they lie on partitions."""
-
-BANK = 512
-"""Keys whose scores fill a bank of PSUM: the most that one ``nc_matmul`` computes."""
-
-BLOCK = 2048
-"""Keys after which the forward kernel looks for a larger score, and rescales."""
-
-MAX_HEAD = 128
-"""Longest query or key: the contraction of the scores lies on the partitions."""
-
-MAX_LENGTH = 16384
-"""Longest sequence. The backward kernel keeps a float32 gradient for all queries in SBUF."""
-
-KEPT_BYTES = 64 * 1024
-"""Bytes a partition that operands may take and stay for all tiles of a head. Where they need more,
-they are loaded where they are used."""
-
-NEVER = -1e30
-"""Score of a key that a query does not see. Finite, so that a difference of two is not NaN."""
-
-DTYPES = ("float32", "bfloat16", "float16")
-"""Element types that the attention kernels take."""
+from kernels.attention.launch import (
+    BANK,
+    BLOCK,
+    KEPT_BYTES,
+    NEVER,
+    TILE,
+    backward,
+    cut,
+    forward,
+)
 
 
 @nki.jit
@@ -77,12 +65,12 @@ def nki_attention_kernel(q, k, v, scale, causal):
     o = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     lse = nl.ndarray((heads, n_queries, 1), dtype=nl.float32, buffer=nl.shared_hbm)
     keep = 2 * n_keys * k.itemsize <= KEPT_BYTES
-    blocks = _cut(n_keys, BLOCK)
+    blocks = cut(n_keys, BLOCK)
 
     for h in nl.affine_range(heads):
         if keep:
             kept = [_keys_and_values(k, v, h, *block) for block in blocks]
-        for first, rows in _cut(n_queries, TILE):
+        for first, rows in cut(n_queries, TILE):
             at = nl.ds(first, rows)
             q_t = nl.load_transpose2d(q[h, at, :])
             state = None
@@ -145,7 +133,7 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
     grad_q = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     grad_k = nl.ndarray(k.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     grad_v = nl.ndarray(k.shape, dtype=q.dtype, buffer=nl.shared_hbm)
-    tiles = _cut(n_queries, TILE)
+    tiles = cut(n_queries, TILE)
     keep = 4 * n_queries * q.itemsize <= KEPT_BYTES
     height = min(n_queries, TILE)
 
@@ -166,12 +154,12 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
         if keep:
             kept = [_queries(q, grad_o, h, *tile) for tile in tiles]
 
-        for start, size in _cut(n_keys, BANK):
+        for start, size in cut(n_keys, BANK):
             keys = _keys(k, v, h, start, size)
             seen = [i for i, (at, n) in enumerate(tiles) if not causal or at + n > start]
             totals = None
             if seen:
-                shape = min(size, TILE), len(_cut(size, TILE)), head
+                shape = min(size, TILE), len(cut(size, TILE)), head
                 totals = [nl.zeros(shape, nl.float32, buffer=nl.psum) for _ in range(2)]
             for i in seen:
                 first, rows = tiles[i]
@@ -182,7 +170,7 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
                     queries, keys, numbers, totals, scale, first - start if causal else None
                 )
                 sums[0:rows, i, :] = nl.add(sums[0:rows, i, :], more)
-            for t, (at, n) in enumerate(_cut(size, TILE)):
+            for t, (at, n) in enumerate(cut(size, TILE)):
                 place = nl.ds(start + at, n)
                 if totals is None:  # no query sees these keys
                     nothing = nl.zeros((n, head), dtype=q.dtype, buffer=nl.sbuf)
@@ -215,7 +203,7 @@ def _queries(q, grad_o, h, first, rows):
 def _keys(k, v, h, start, size):
     """512 rows of k and v in SBUF with axes swapped, and those of k in tiles of 128 rows, too."""
     at = nl.ds(start, size)
-    rows = [nl.load(k[h, nl.ds(start + first, n), :]) for first, n in _cut(size, TILE)]
+    rows = [nl.load(k[h, nl.ds(start + first, n), :]) for first, n in cut(size, TILE)]
     return nl.load_transpose2d(k[h, at, :]), nl.load_transpose2d(v[h, at, :]), rows
 
 
@@ -253,7 +241,7 @@ def _backward_tile(queries, keys, numbers, totals, scale, shift):
     )
     turned = _turned(grad_scores)
     more = nl.zeros((rows, head), nl.float32, buffer=nl.psum)
-    for t, (at, n) in enumerate(_cut(size, TILE)):
+    for t, (at, n) in enumerate(cut(size, TILE)):
         columns = nl.ds(at, n)
         totals[0][0:n, t, :] += nisa.nc_matmul(grad_scores[:, columns], q)
         totals[1][0:n, t, :] += nisa.nc_matmul(weights[:, columns], grad_o)
@@ -264,7 +252,7 @@ def _backward_tile(queries, keys, numbers, totals, scale, shift):
 def _keys_and_values(k, v, h, start, size):
     """Keys with their axes swapped, (D, size), and values in tiles of 128, in SBUF."""
     keys = nl.load_transpose2d(k[h, nl.ds(start, size), :])
-    tiles = [nl.load(v[h, nl.ds(start + at, n), :]) for at, n in _cut(size, TILE)]
+    tiles = [nl.load(v[h, nl.ds(start + at, n), :]) for at, n in cut(size, TILE)]
     return keys, tiles
 
 
@@ -284,7 +272,7 @@ def _scores(q_t, keys_t, size, scale, shift):
     Returns:
         Tiles of up to 512 keys, (rows, keys), and the negative of the largest score, (rows, 1).
     """
-    rows, banks = q_t.shape[1], _cut(size, BANK)
+    rows, banks = q_t.shape[1], cut(size, BANK)
     scores = []
     maxima = nl.ndarray((rows, len(banks)), dtype=nl.float32, buffer=nl.sbuf)
     for number, (at, n) in enumerate(banks):
@@ -333,7 +321,7 @@ def _weigh(state, scores, least, values):
             dtype=values[0].dtype,
         )
         weights_t = _turned(weights)
-        for t, (_, n) in enumerate(_cut(part.shape[1], TILE)):
+        for t, (_, n) in enumerate(cut(part.shape[1], TILE)):
             value = values[number * (BANK // TILE) + t]
             product += nisa.nc_matmul(weights_t[0:n, t, :], value[0:n, :])
     more = nisa.tensor_reduce(nl.add, sums, axis=(1,), keepdims=True)
@@ -361,7 +349,7 @@ def _select(tile, shift, otherwise):
 def _turned(tile):
     """Up to 512 columns of a tile in SBUF as tiles of up to 128 rows: (128, tiles, rows)."""
     rows, size = tile.shape
-    cuts = _cut(size, TILE)
+    cuts = cut(size, TILE)
     height = min(size, TILE)
     in_psum = nl.ndarray((height, len(cuts), rows), dtype=tile.dtype, buffer=nl.psum)
     turned = nl.ndarray((height, len(cuts), rows), dtype=tile.dtype, buffer=nl.sbuf)
@@ -375,6 +363,56 @@ def _turned(tile):
     return turned
 
 
-def _cut(size: int, piece: int) -> list[tuple[int, int]]:
-    """Start and length of each piece of an axis; the last one may be shorter."""
-    return [(at, min(piece, size - at)) for at in range(0, size, piece)]
+def nki_attention(
+    q: Any, k: Any, v: Any, scale: float | None = None, causal: bool = False
+) -> tuple[Any, Any]:
+    """``softmax(scale * q @ k.T) @ v`` with :func:`nki_attention_kernel`.
+
+    Dimensions:
+        "...": heads, sequences: any axes. Q, K: queries and keys of a sequence, 1 to 16384.
+        D: elements of a query, key or value, 1 to 128.
+
+    Args:
+        q: (..., Q, D), float32, bfloat16 or float16. A NumPy array, a PyTorch tensor or a JAX
+            array.
+        k, v: (..., K, D); dtype, framework, device and axes in front of ``q``.
+        scale: of the scores, positive; 1 / sqrt(D) when None.
+        causal: whether query i sees keys 0 to i only.
+
+    Returns:
+        o: (..., Q, D), dtype of ``q``.
+        lse: (..., Q), float32: ``log(sum(exp(scale * scores)))`` of each query.
+
+    Raises:
+        TypeError: not an array, another dtype, or several.
+        ValueError: shapes that do not fit, a sequence or a head that is too long, an axis of no
+            elements, or a scale that is not positive.
+    """
+    return forward(nki_attention_kernel, q, k, v, scale, causal)
+
+
+def nki_attention_backward(
+    grad_o: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    o: Any,
+    lse: Any,
+    scale: float | None = None,
+    causal: bool = False,
+) -> tuple[Any, Any, Any]:
+    """The gradients of :func:`nki_attention`, with :func:`nki_attention_backward_kernel`.
+
+    Args:
+        grad_o: gradient of the loss for o; shape and dtype of ``q``.
+        q, k, v, scale, causal: as in the forward pass.
+        o, lse: what the forward pass returned.
+
+    Returns:
+        The gradients of q, k and v, each with its shape and dtype.
+
+    Raises:
+        TypeError, ValueError: as :func:`nki_attention`; also when ``grad_o``, ``o`` or ``lse`` do
+            not fit ``q``.
+    """
+    return backward(nki_attention_backward_kernel, grad_o, q, k, v, o, lse, scale, causal)

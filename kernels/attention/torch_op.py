@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from kernels.attention.launch import check, nki_attention, nki_attention_backward
+from kernels.attention import nki_attention, nki_attention_backward
+from kernels.attention.launch import check
 
 
 class AttentionFunction(torch.autograd.Function):

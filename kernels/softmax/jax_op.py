@@ -17,8 +17,11 @@ from kernels.jax_rules import compiled_once, shardable
 from kernels.softmax import nki_softmax, nki_softmax_backward
 from kernels.softmax.arguments import check
 
-_forward_on_devices = shardable(nki_softmax, "... c -> ... c")
-_backward_on_devices = shardable(nki_softmax_backward, "... c, ... c -> ... c")
+# Without the keyword `lnc` of one dialect: custom_partitioning takes no keywords.
+_forward_on_devices = shardable(lambda x: nki_softmax(x), "... c -> ... c")
+_backward_on_devices = shardable(
+    lambda grad_y, y: nki_softmax_backward(grad_y, y), "... c, ... c -> ... c"
+)
 
 
 @custom_vmap
