@@ -28,6 +28,7 @@ from nkisim.ir.dtypes import as_dtype
 from nkisim.ir.grid import SINGLE, Grid, NeuronCores, SpmdDim
 from nkisim.machine import Machine
 from nkisim.machine.target import Target, target
+from nkisim.numerics.emulated import keep_fp32
 from nkisim.numerics.program import Program, TensorSpec
 from nkisim.runtime import debugging, frameworks
 from nkisim.trace import sources
@@ -396,7 +397,7 @@ class Specialization:
         trace = tracer.run(body)
         tracer.data = None
         if as_sdk:
-            compatibility.keep_fp32(trace)
+            keep_fp32(trace)
         self.guards.settle()
         returned = [leaf for leaf in leaves(trace.result) if isinstance(leaf, Tensor)]
         check_outputs(kernel, returned, trace, checker)

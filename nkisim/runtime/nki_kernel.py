@@ -22,6 +22,7 @@ from nkisim.ir.grid import MAX_CORES, Grid, NeuronCores
 from nkisim.ir.memory import Role
 from nkisim.machine import GEN2
 from nkisim.machine.target import Target
+from nkisim.numerics.emulated import keep_fp32
 from nkisim.numerics.program import Program, TensorSpec
 from nkisim.runtime.kernel import (
     _TENSORS,
@@ -107,6 +108,10 @@ class NkiKernel(Kernel):
         plain = map_leaves(_unpacked, (tuple(args), dict(kwargs)))
         return super().run(*plain)
 
+    def _key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        key = super()._key(args, kwargs)
+        return None if key is None else (key, _environment())
+
     def _specialization(self, args: Sequence[Any], kwargs: dict[str, Any]) -> NkiSpecialization:
         return NkiSpecialization(self, args, kwargs)
 
@@ -146,7 +151,7 @@ class NkiSpecialization(Specialization):
         }
         self.guards = Guards(kernel.func, self.constants.values())
         _check_cores(kernel)
-        _warn_of_environment(kernel)
+        _warn_of_cores(kernel)
         _warn_of_python(kernel, bound.arguments)
         names = _leaf_names(bound.arguments)
         machine, source = kernel.target
@@ -180,6 +185,8 @@ class NkiSpecialization(Specialization):
 
         trace = session.run(body)
         session.data = None
+        if _environment()[1] == "0":
+            keep_fp32(trace)
         self.guards.settle()
         self.depends_on_data = session.depends_on_data
         if self.depends_on_data and self.guards.reason is None:
@@ -242,9 +249,14 @@ def _place(kernel: NkiKernel) -> Location | None:
     return code and Location(code.co_filename, code.co_firstlineno, code.co_name)
 
 
-def _warn_of_environment(kernel: NkiKernel) -> None:
-    """Warns of variables of the SDK that ask for something else than what happens here."""
-    cores = os.environ.get("NEURON_LOGICAL_NC_CONFIG")
+def _environment() -> tuple[str, str]:
+    """Variables of the SDK that a specialisation follows."""
+    return os.environ.get("NEURON_LOGICAL_NC_CONFIG", ""), os.environ.get("NKI_PRECISE_FP", "1")
+
+
+def _warn_of_cores(kernel: NkiKernel) -> None:
+    """Warns where the environment names another number of cores for a logical core."""
+    cores, _ = _environment()
     if cores and cores != str(kernel.lnc):
         warn(
             ParameterError(
@@ -253,16 +265,6 @@ def _warn_of_environment(kernel: NkiKernel) -> None:
                 "logical core",
                 fix=f"launch {kernel.__name__}[{cores}], or set NEURON_LOGICAL_NC_CONFIG="
                 f"{kernel.lnc}",
-                location=_place(kernel),
-            )
-        )
-    if os.environ.get("NKI_PRECISE_FP") == "0":
-        warn(
-            ParameterError(
-                f"kernel {kernel.__name__} with NKI_PRECISE_FP=0",
-                rule="this simulator rounds each tile to its own type, as hardware does; it does "
-                "not keep narrow types in float32",
-                fix="leave NKI_PRECISE_FP out, or declare tiles in nl.float32",
                 location=_place(kernel),
             )
         )

@@ -81,16 +81,27 @@ SHOWN: dict[str, tuple[str, str]] = {
         "assert type(nki.simulate(kernel)(torch.ones(2, 2))) is torch.Tensor",
     ),
     "nki.simulate#2": (HOST, f"{_ONE}assert (nki.simulate(kernel)(x) == x).all()"),
+    "nki.simulate#3": (
+        HOST,
+        f"{_ONE}import os, torch\n"
+        "for switch in ('1', '0'):\n"
+        "    os.environ['NKI_SIMULATOR'] = switch\n"
+        "    assert (nki.jit(kernel)(x) == x).all()\n"
+        "    assert type(nki.jit(kernel)(torch.ones(2, 2))) is torch.Tensor\n"
+        "del os.environ['NKI_SIMULATOR']",
+    ),
     "nki.simulate#4": (
         HOST,
         "import os\n"
-        "run('assert (v(nl.full((8, 4), 257.0, nl.bfloat16)) == 256.0).all()')\n"
-        "os.environ['NKI_PRECISE_FP'] = '0'\n"
-        "try:\n"
-        "    with warns('NKI_PRECISE_FP=0'):\n"
-        "        run('assert (v(nl.full((8, 4), 257.0, nl.bfloat16)) == 256.0).all()')\n"
-        "finally:\n"
-        "    del os.environ['NKI_PRECISE_FP']",
+        + _KERNEL.format(parameters="x", source="nl.copy(nl.copy(nl.load(x), t), nl.float32)")
+        .replace("(x):", "(x, t):")
+        .replace("np.ones((2, 2), np.float32)", "np.full((2, 2), 257, np.float32)")
+        + "kernel = nki.jit(kernel)\n"
+        "for switch, wanted in ((None, 256), ('0', 257), ('1', 256)):\n"
+        "    if switch:\n"
+        "        os.environ['NKI_PRECISE_FP'] = switch\n"
+        "    assert (kernel(x, nl.bfloat16) == wanted).all()\n"
+        "del os.environ['NKI_PRECISE_FP']",
     ),
     "nki.simulate#5": (
         HOST,
@@ -103,7 +114,6 @@ EXEMPT: dict[str, str] = {
     "nki.jit#5": "advice to those who write kernels",
     "nki.jit#7": "AWS's own library decorates sub-kernels; they are inlined",
     "nki.simulate#0": "says how settled the interface is",
-    "nki.simulate#3": "every kernel is simulated here, whatever the variable says",
     "nki.simulate#7": "of AWS's simulator; this one has times and capacities",
     "typing.tensor#0": "says since when it is there",
     "typing.tensor#1": "says what the documentation lacks",

@@ -10,17 +10,10 @@ kernels declared with that mode only; every other way to run a kernel (other mod
 
 from __future__ import annotations
 
-import numpy as np
-
 from nkisim.errors import KernelError, OutputError, ParameterError
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
-from nkisim.ir.dtypes import F32, bfloat16, float8_e4m3, float8_e5m2
-from nkisim.ir.memory import Role, Space
-from nkisim.ir.trace import Trace
+from nkisim.ir.memory import Space
 from nkisim.trace.tracer import Tracer
-
-# The types that NumPy does not have, which the SDK's simulator computes in fp32.
-_EMULATED = frozenset(np.dtype(t) for t in (bfloat16, float8_e4m3, float8_e5m2))
 
 
 def returned_in_hbm(tracer: Tracer, leaf: object) -> object:
@@ -66,21 +59,3 @@ def refuse(tracer: Tracer, error: KernelError) -> None:
         raise error
     if tracer.program == 0:
         tracer.checker.warn(error)
-
-
-def keep_fp32(trace: Trace) -> None:
-    """Keep on-chip bf16 and fp8 tiles in fp32: the SDK lists it as a known issue of its simulator.
-
-    Arguments, outputs and scratch tensors in HBM round as ever. So do tiles whose bits are looked
-    at as another type.
-    """
-    recast = {
-        t.buffer.number
-        for instr in trace.instructions
-        for t in (*instr.outs, *instr.tiles_in)
-        if t.dtype != t.buffer.dtype
-    }
-    for buffer in trace.buffers:
-        local = buffer.role is Role.LOCAL and buffer.space.on_chip
-        if local and buffer.dtype in _EMULATED and buffer.number not in recast:
-            buffer.stored = F32

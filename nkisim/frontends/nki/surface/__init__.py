@@ -49,6 +49,10 @@ def simulate(kernel: Callable) -> Any:
     Returns:
         A callable: NumPy arrays or PyTorch tensors in, the same kind out. `simulate(k)[2](*args)`
         runs it on two cores.
+
+    Tiles are rounded to their types, as hardware does; with NKI_PRECISE_FP=0 in the environment
+    those of bf16 and fp8 on chip keep fp32 precision. NKI_SIMULATOR changes nothing: without a
+    device every kernel is simulated.
     """
     from nkisim.runtime.nki_kernel import NkiKernel
 
