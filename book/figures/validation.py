@@ -25,13 +25,14 @@ _MARKS = {
 }
 
 
-def scatter(rows: Iterable[Row], instances: str, alt: str) -> Figure:
+def scatter(rows: Iterable[Row], instances: str, alt: str, names: bool = True) -> Figure:
     """Modelled against published latency, both in microseconds on log axes.
 
     Args:
         rows: points and their modelled latencies.
         instances: what the published ones were measured on.
         alt: of the picture.
+        names: whether points far from the line are named.
     """
     rows = list(rows)
     fig, axes = plots.subplots(size=(5.6, 5.2))
@@ -48,7 +49,7 @@ def scatter(rows: Iterable[Row], instances: str, alt: str) -> Figure:
                 for a, b, name in mine
             ]
     for p, m in rows:
-        if not 0.6 <= m / p.published_us <= 1.6:
+        if names and not 0.6 <= m / p.published_us <= 1.6:
             look = {"textcoords": "offset points", "fontsize": 10.5, "va": "center"}
             axes.annotate(p.name, (p.published_us, m), xytext=(7, -3), **look)
     for axis in (axes.xaxis, axes.yaxis):
