@@ -53,6 +53,28 @@ def rows() -> list[tuple[Point, float]]:
     return found
 
 
+def our_rmsnorms() -> list[tuple[str, float, float, float]]:
+    """(name, published, recorded and modelled microseconds) of the points of RMSNorm whose tokens
+    are loaded without a DMA transpose; modelled is our own kernel of the same work, on trn2."""
+    import nkisim
+    from nkisim.machine import GEN3
+    from validation.norms_today import rmsnorm_columns
+
+    found = []
+    for p in json.loads(RECORD.read_text())["points"]:
+        q = p["parameters"]
+        if p["kernel"] != "rmsnorm_tkg" or "hidden_dim_tp" in q:
+            continue
+        x, gamma = (
+            nkisim.TensorSpec((rows, q["hidden"]), np.dtype(np.float16))
+            for rows in (q["batch"] * q["seqlen"], 1)
+        )
+        kernel = rmsnorm_columns[q["lnc"]].on(GEN3)
+        now = nkisim.profile(kernel, x, gamma, q.get("hidden_actual")).latency_us
+        found.append((name_of(p["kernel"], q), p["published_us"], p["modelled_us"], now))
+    return found
+
+
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
     """Spearman's rank correlation of two lists: equal values share the mean of their ranks."""
     ranks = []
