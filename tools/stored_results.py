@@ -52,6 +52,7 @@ NEEDS = {
         "notebooks/giou_cpp",
         "notebooks/giou_optimisation",
         "notebooks/matmul_fast",
+        "notebooks/moving",
         "notebooks/rmsnorm_ffi",
         "notebooks/rmsnorm_optimisation",
         "notebooks/todays_nki",
