@@ -184,7 +184,10 @@ def show(fig: MatplotlibFigure, alt: str, caption: str | None = None) -> Figure:
             f"alt is {alt!r}: every figure needs a text that says what it shows. "
             "Pass one, for example show(fig, alt='Bars: time of each add, by size')."
         )
-    least = SMALLEST * max(1.0, fig.get_figwidth() / WIDTH)
+    # What stands beyond the axes makes the picture wider than the figure, and its text smaller.
+    FigureCanvasSVG(fig)
+    width = max(fig.get_figwidth(), fig.get_tightbbox().width)
+    least = SMALLEST * max(1.0, width / WIDTH)
     for text in fig.findobj(Text):
         text.set_fontsize(max(text.get_fontsize(), least))
     for axis in [axis for axes in fig.axes for axis in (axes.xaxis, axes.yaxis)]:
@@ -198,8 +201,7 @@ def show(fig: MatplotlibFigure, alt: str, caption: str | None = None) -> Figure:
     svg = _titled(_render(fig), {artist.get_gid(): artist.hover_titles for artist in titled})
     # Ids are unique on a page as long as two figures differ, and the same in every run.
     prefix = "f" + hashlib.sha256(f"{alt}\n{svg}".encode()).hexdigest()[:10]
-    width = round(fig.get_figwidth() * 96)
-    return Figure(_inline(svg, alt, prefix), alt, caption, width)
+    return Figure(_inline(svg, alt, prefix), alt, caption, round(fig.get_figwidth() * 96))
 
 
 def plain_number(value: float) -> str:
