@@ -35,6 +35,17 @@ SDK_OF_COMPILER = {
     "2.26": "2.31",
     "2.27": "2.32",
 }
+# Which SDK compiles which dialect, and for which chips AWS states support of `import nki`: AWS's
+# documentation of SDK 2.32, August 2026 (release-notes/components/nki.rst, nki/migration/index.rst,
+# nki/nki_faq.rst). A test holds the table of "Today's NKI" to it.
+_ROWS = (
+    (("2.26",), "yes, the only one", "no", ""),
+    (("2.27", "2.28"), "yes", "0.1, 0.2 (beta)", "inf2, trn1, trn2"),
+    (("2.29",), "yes, for the last time", "0.3", "trn2, trn3"),
+    (("2.30",), "compile error", "0.4", "trn2, trn3"),
+    (("2.31",), "compile error", "0.5", "trn2, trn3"),
+    (("2.32",), "compile error", "0.6", "trn2, trn3"),
+)
 SUPPORTED_SDKS = ("2.26", "2.27", "2.28", "2.29")
 TORCH = "2.9"
 PYTHONS = ((3, 11), (3, 12), (3, 13))
@@ -75,6 +86,7 @@ def examine(dev: Path = Path("/dev")) -> list[Finding]:
         _dialect(),
         _target(),
         _sdk(_devices(dev)),
+        _applies(),
         _device(_devices(dev)),
         *_pjrt(),
         _neuron_package("torch-neuronx", "torch_neuronx", "PyTorch"),
@@ -231,6 +243,33 @@ def _dialect() -> Finding:
     if kernels.backend != "nkisim" and by == "by default":
         by = f"by neuronx-cc {kernels.backend_version}"
     return Finding("dialect of operators", State.OK, f"{kernels.dialect}, {by}")
+
+
+def sdk_table() -> str:
+    """Neuron SDKs, dialects and chips as a Markdown table."""
+    chips = "chips for which AWS states support of `import nki`"
+    lines = [
+        f"| Neuron SDK | `neuronxcc.nki` | `import nki` | {chips} |",
+        "|---|---|---|---|",
+    ]
+    for sdks, *cells in _ROWS:
+        lines.append("| " + " | ".join([", ".join(sdks), *cells]).rstrip() + " |")
+    return "\n".join(lines)
+
+
+def _applies() -> Finding:
+    """The row of the table of SDKs that the installed compiler is in."""
+    name = "SDK and dialects"
+    version = _version("neuronx-cc")
+    sdk = SDK_OF_COMPILER.get(_minor(version)) if version else None
+    for sdks, old, today, chips in _ROWS:
+        if sdk in sdks:
+            found = f"SDK {sdk}: neuronxcc.nki {old}; import nki {today}"
+            return Finding(name, State.OK, f"{found}, for {chips}" if chips else found)
+    if version:
+        return Finding(name, State.OK, f"neuronx-cc {version} is in no row of the table of SDKs")
+    advice = "The landing page has the table of SDKs, chips and dialects, to choose from."
+    return Finding(name, State.ABSENT, "no SDK: the simulator takes both dialects", advice)
 
 
 def _target() -> Finding:

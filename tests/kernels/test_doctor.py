@@ -343,3 +343,22 @@ def test_torch_xla_is_not_asked_for_where_it_does_not_exist(
 def test_windows_is_sent_to_wsl(monkeypatch):
     monkeypatch.setattr(platform, "system", lambda: "Windows")
     assert "WSL" in doctor._system().advice
+
+
+def test_the_table_of_sdks_is_the_one_on_the_page():
+    page = (Path(__file__).resolve().parents[2] / "notebooks/todays_nki.md").read_text()
+    assert doctor.sdk_table() in page
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("2.23.6484.0", "SDK 2.28: neuronxcc.nki yes; import nki 0.1, 0.2 (beta), for inf2"),
+        ("2.27.5334.0", "SDK 2.32: neuronxcc.nki compile error; import nki 0.6, for trn2, trn3"),
+        ("9.1.0", "neuronx-cc 9.1.0 is in no row"),
+        (None, "no SDK"),
+    ],
+)
+def test_the_row_that_applies(monkeypatch, version, said):
+    monkeypatch.setattr(doctor, "_version", lambda name: version)
+    assert doctor._applies().found.startswith(said)
