@@ -51,6 +51,7 @@ NEEDS = {
         "notebooks/rmsnorm_jax",
         "notebooks/rmsnorm_nki",
         "notebooks/todays_nki",
+        "notebooks/matrices_nki",
         "notebooks/training_jax",
     ),
     SIMULATOR: (
@@ -65,6 +66,7 @@ NEEDS = {
         "notebooks/rmsnorm_nki",
         "notebooks/rmsnorm_optimisation",
         "notebooks/todays_nki",
+        "notebooks/matrices_nki",
     ),
 }
 

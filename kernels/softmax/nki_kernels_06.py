@@ -56,17 +56,15 @@ def nki_softmax_kernel(x):
         rows = x[first : first + height, 0:n_cols], y[first : first + height, 0:n_cols]
         if n_cols > KEPT_COLS:
             _softmax_long(*rows)
-        # The Vector Engine finds the largest, the Scalar Engine takes powers and has some time
-        # left: it makes three of four results. An engine that is not named is the Vector Engine.
-        elif tile // nl.num_programs(0) % 4 == 3:
-            _softmax_kept(*rows, nisa.engine.vector)
+        # The Vector Engine finds the largest; the Scalar Engine, which takes powers, has some time
+        # left and makes three of four results.
         else:
-            _softmax_kept(*rows, nisa.engine.scalar)
+            _softmax_kept(*rows, tile // nl.num_programs(0) % 4 != 3)
     return y
 
 
-def _softmax_kept(x, y, engine):
-    """The softmax of 128 rows that are loaded once; an engine multiplies them by their share."""
+def _softmax_kept(x, y, on_scalar):
+    """The softmax of 128 rows that are loaded once; the last product on Scalar or Vector Engine."""
     lanes = x.shape[0]
     tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
     least = nl.ndarray((lanes, 1), dtype=nl.float32, buffer=nl.sbuf)
@@ -80,7 +78,10 @@ def _softmax_kept(x, y, engine):
         dst=powers, op=nl.exp, data=tile, bias=least, reduce_op=nl.add, reduce_res=total
     )
     nisa.reciprocal(dst=share, data=total)
-    nisa.tensor_scalar(dst=result, data=powers, op0=nl.multiply, operand0=share, engine=engine)
+    if on_scalar:
+        nisa.activation(dst=result, op=nl.copy, data=powers, scale=share)
+    else:
+        nisa.tensor_scalar(dst=result, data=powers, op0=nl.multiply, operand0=share)
     nisa.dma_copy(dst=y, src=result)
 
 
