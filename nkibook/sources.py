@@ -23,16 +23,17 @@ from nkibook.hlo.html import CSS, line_html
 Source = Callable[..., Any] | str
 """A kernel, a function, or source text."""
 
-# A column has room for a line of code from some 24rem on. Below, what both have is shown once.
+# A column has room for a line of code from some 21rem on. Below, what both have is shown once.
 _CSS = (
     ".nki-code{container-type:inline-size}"
     ".nki-code .highlight{background:none;margin:0;padding:0;border:0}"
-    ".nki-code pre{padding:0;margin:0;border-radius:0;font-size:.78em;line-height:1.5}"
-    ".nki-code .nki-line{padding:0 .3rem 0 calc(.4rem + 6ch)}"
+    ".nki-code pre{padding:0!important;margin:0!important;border-radius:0}"  # else the theme's
+    ".nki-code pre{font-size:.72em;line-height:1.5}"
+    ".nki-code .nki-line{padding:0 .3rem 0 calc(.4rem + 4ch);text-indent:-4ch}"
     ".nki-code .nki-row{display:grid;grid-template-columns:1fr 1fr;gap:0 .5rem}"
     ".nki-code .nki-row>*{min-width:0;background:rgba(128,128,128,.07)}"
     ".nki-code .nki-head{background:none!important;font-weight:600}"
-    "@container (max-width:47rem){.nki-code .nki-row{grid-template-columns:1fr}"
+    "@container (max-width:42rem){.nki-code .nki-row{grid-template-columns:1fr}"
     ".nki-code .nki-twice{display:none}}"
 )
 
