@@ -47,8 +47,8 @@ LIGHT = "#ffffff"
 # shows the figure at two thirds of its size.
 WIDTH = 5.6
 
-# Points, in a figure of that width: on a phone that shows it at two thirds, 9 pixels.
-SMALLEST = 10.4
+# Points, in a figure of that width: on a phone that shows it at two thirds or less, 9 pixels.
+SMALLEST = 10.8
 
 # An axis of time, and the words of which a figure with one must hold at least one.
 TIME_AXIS = re.compile(r"\b(?:time|latency|duration|seconds?|ms|us|ns)\b|[µμ]s\b", re.IGNORECASE)
