@@ -185,11 +185,13 @@ def show(fig: MatplotlibFigure, alt: str, caption: str | None = None) -> Figure:
             "Pass one, for example show(fig, alt='Bars: time of each add, by size')."
         )
     # What stands beyond the axes makes the picture wider than the figure, and its text smaller.
+    # Larger text can make it wider again.
     FigureCanvasSVG(fig)
-    width = max(fig.get_figwidth(), fig.get_tightbbox().width)
-    least = SMALLEST * max(1.0, width / WIDTH)
-    for text in fig.findobj(Text):
-        text.set_fontsize(max(text.get_fontsize(), least))
+    for _ in range(2):
+        fig.draw_without_rendering()  # which lays it out
+        least = SMALLEST * max(1.0, max(fig.get_figwidth(), fig.get_tightbbox().width) / WIDTH)
+        for text in fig.findobj(Text):
+            text.set_fontsize(max(text.get_fontsize(), least))
     for axis in [axis for axes in fig.axes for axis in (axes.xaxis, axes.yaxis)]:
         if isinstance(major := axis.get_major_formatter(), LogFormatterMathtext):
             axis.set_major_formatter(_Plain(major))
