@@ -48,7 +48,7 @@ LIGHT = "#ffffff"
 WIDTH = 5.6
 
 # Points, in a figure of that width: on a phone that shows it at two thirds or less, 9 pixels.
-SMALLEST = 10.8
+SMALLEST = 11.0
 
 # An axis of time, and the words of which a figure with one must hold at least one.
 TIME_AXIS = re.compile(r"\b(?:time|latency|duration|seconds?|ms|us|ns)\b|[µμ]s\b", re.IGNORECASE)
