@@ -34,8 +34,10 @@ NEEDS = {
         "notebooks/giou_nki",
         "notebooks/giou_torch",
         "notebooks/matmul_torch",
+        "notebooks/matrices_nki",
         "notebooks/rmsnorm_nki",
         "notebooks/rmsnorm_torch",
+        "notebooks/todays_nki",
         "notebooks/training_torch",
     ),
     JAX: (
