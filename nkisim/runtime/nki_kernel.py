@@ -33,6 +33,7 @@ from nkisim.runtime.kernel import (
     leaves,
     map_leaves,
 )
+from nkisim.runtime.python_subset import warn_of_python
 from nkisim.trace.guards import Guards
 from nkisim.trace.tracer import tracing
 
@@ -152,7 +153,7 @@ class NkiSpecialization(Specialization):
         self.guards = Guards(kernel.func, self.constants.values())
         _check_cores(kernel)
         _warn_of_cores(kernel)
-        _warn_of_python(kernel, bound.arguments)
+        warn_of_python(kernel, bound.arguments, _place(kernel))
         names = _leaf_names(bound.arguments)
         machine, source = kernel.target
         checker = checking.Checker()
@@ -268,29 +269,6 @@ def _warn_of_cores(kernel: NkiKernel) -> None:
                 location=_place(kernel),
             )
         )
-
-
-def _warn_of_python(kernel: NkiKernel, arguments: dict[str, Any]) -> None:
-    """Warns of Python that the SDK's compiler refuses in the head of a kernel."""
-    for name, parameter in kernel.signature.parameters.items():
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            warn(
-                ParameterError(
-                    f"{name} of kernel {kernel.__name__} is a keyword-only argument",
-                    rule="AWS's compiler has no keyword-only arguments; this simulator has",
-                    fix="leave out the * before it",
-                    location=_place(kernel),
-                )
-            )
-        elif isinstance(arguments.get(name), list):
-            warn(
-                ParameterError(
-                    f"argument {name} of kernel {kernel.__name__} is a list",
-                    rule="AWS's compiler takes no lists as arguments; this simulator does",
-                    fix="pass a tuple",
-                    location=_place(kernel),
-                )
-            )
 
 
 def _check_annotations(kernel: NkiKernel, arguments: dict[str, Any]) -> None:
