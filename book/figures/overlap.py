@@ -13,7 +13,7 @@ from nkisim.report.timeline import Timeline
 from nkisim.report.times import Interval
 
 _ROWS = ("load", "Scalar", "Vector", "store")
-_FRAMES = 16
+_FRAMES = 9
 
 
 def overlapping(timeline: Timeline, tiles: int) -> plots.Moving:
