@@ -81,7 +81,8 @@ class Rules:
             what they wrote themselves.
         declared: `f(trace)` for `Declared`.
         watch_loop: `f(frame, loop)` for `LoopWatch`; the frame is that of the function that loops.
-        explain: `f(error)`, what to say of an attribute that does not exist; None for nothing.
+        explain: `f(error)`, what to say of an attribute that does not exist, or of a call that does
+            not fit its function; None for nothing.
         words: what messages say of its ways.
     """
 
@@ -100,5 +101,5 @@ class Rules:
     alike_is_harmless: bool = False
     declared: Callable[[Any], Declared] | None = None
     watch_loop: Callable[[FrameType, Loop], LoopWatch] | None = None
-    explain: Callable[[AttributeError], KernelError | None] | None = None
+    explain: Callable[[AttributeError | TypeError], KernelError | None] | None = None
     words: Words = field(default_factory=Words)

@@ -506,7 +506,7 @@ class Tracer:
         except KernelError as error:
             error.trace = self.trace
             raise
-        except AttributeError as error:
+        except (AttributeError, TypeError) as error:
             explain = self.trace.rules.explain
             told = None if explain is None else explain(error)
             if told is None:

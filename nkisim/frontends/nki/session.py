@@ -16,6 +16,7 @@ import numpy as np
 
 from nkisim.errors import IndexingError, KernelError, OutOfBoundsError, TraceContextError, locate
 from nkisim.frontends.nki import matmuls
+from nkisim.frontends.nki.calls import explain
 from nkisim.frontends.nki.dtypes import Type, type_of
 from nkisim.frontends.nki.registers import VirtualRegister
 from nkisim.frontends.nki.tensors.layout import Ints
@@ -30,7 +31,7 @@ from nkisim.trace.tracer import Tracer, current_if_any
 
 Walk = tuple[Ints, Ints]  # shape and strides of an operand
 
-RULES = Rules(dialect="nki", alike_is_harmless=True)
+RULES = Rules(dialect="nki", alike_is_harmless=True, explain=explain)
 
 _recipes: dict[tuple, dict] = {}
 

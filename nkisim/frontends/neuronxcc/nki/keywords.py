@@ -22,6 +22,11 @@ _UNDOCUMENTED = frozenset(
     {"dge_mode", "directives", "lazy_initialization", "name", "precise_schedule"}
     | {"keepdims", "perf_mode"}
 )
+# Keywords of `import nki`, and what stands in their place.
+_TODAYS = {
+    "accumulate": "add to a tile of zeros in PSUM, tile += {}(...): accumulate= is `import nki`",
+    "dst": "take the result, tile = {}(...), or tile[...] = {}(...): dst= is `import nki`",
+}
 _UNDOCUMENTED_OF = {"nl.load": {"mode"}, "nl.store": {"mode"}}
 
 
@@ -57,11 +62,12 @@ def _checked(operation: Callable, what: str) -> Callable:
 
 def _report(what: str, known: list[str], ignored: list[str]) -> None:
     near = [m for name in ignored for m in difflib.get_close_matches(name, known, 1)]
+    todays = [_TODAYS[name].format(what, what) for name in ignored if name in _TODAYS]
     meant = f"write {' and '.join(near)}, if that is meant" if near else "leave it out"
     error = ParameterError(
         f"{what} ignores {', '.join(f'{name}=' for name in ignored)}",
         rule=f"its keywords are {', '.join(known)}; **kwargs takes any other without a word",
-        fix=meant,
+        fix="; ".join(todays) or meant,
         location=locate(),
     )
     current().checker.report("keyword", error)

@@ -31,6 +31,7 @@ _MODULES = {
 # What NumPy and PyTorch call it, and how to write it. Names that are near are found without this.
 _ELSEWHERE = {
     "T": "nl.transpose(x)",
+    "NkiTensor": "nl.ndarray(shape, dtype); NkiTensor is `import nki`",
     "argmax": "nisa.max8 and nisa.nc_find_index8",
     "argmin": "nisa.max8 and nisa.nc_find_index8 of -x",
     "array": "a kernel argument, or nl.shared_constant(array)",
@@ -44,11 +45,14 @@ _ELSEWHERE = {
     "cumsum": "nisa.tensor_tensor_scan",
     "dot": "nl.matmul(x, y)",
     "double": "nl.float32",
+    "dma_compute": "nl.load, an operation, nl.store; dma_compute is `import nki`",
+    "dynamic_range": "nl.sequential_range(n); dynamic_range is `import nki`",
     "einsum": "nl.matmul(x, y)",
     "empty": "nl.ndarray(shape, dtype)",
     "eye": "nl.shared_identity_matrix(n)",
     "float8": "nl.float8_e4m3 or nl.float8_e5m2",
     "float64": "nl.float32",
+    "fori_loop": "for i in nl.sequential_range(n); fori_loop is `import nki`",
     "fp16": "nl.float16",
     "fp8": "nl.float8_e4m3 or nl.float8_e5m2",
     "half": "nl.float16",
@@ -57,6 +61,8 @@ _ELSEWHERE = {
     "mm": "nl.matmul(x, y)",
     "pow": "nl.power(x, y)",
     "range": "nl.affine_range(n)",
+    "register_alloc": "a tile of shape (1, 1); registers are `import nki`",
+    "register_load": "nl.load into a tile of shape (1, 1); registers are `import nki`",
     "reshape": "x.reshape(shape)",
     "sort": "nisa.max8 and nisa.nc_match_replace8",
     "stack": "an nl.ndarray of the whole, and assign its parts: t[:, i] = a",
@@ -72,6 +78,7 @@ _VALUES = (
 # What is asked of a tile, and how to write it, for a tile called {}.
 _OF_A_TILE = {
     "T": "nl.transpose({})",
+    "ap": "an index, as i, j = nl.mgrid[0:128, 0:64]; {}[i, 2 * j]; .ap is `import nki`",
     "bfloat16": "{}.astype(nl.bfloat16)",
     "bmm": "nl.matmul({}, y)",
     "clone": "nl.copy({})",
@@ -92,6 +99,7 @@ _OF_A_TILE = {
     "permute": "an index with its axes in another order: i, j, k = nl.mgrid[...]; {}[i, k, j]",
     "pow": "nl.power({}, y)",
     "ravel": "{0}.reshape(({0}.shape[0], -1))",
+    "select": "an index, as {}[i]; .select is `import nki`",
     "squeeze": "{}.reshape(shape)",
     "swapaxes": "an index with its axes in another order: i, j, k = nl.mgrid[...]; {}[i, k, j]",
     "to": "{}.astype(dtype)",

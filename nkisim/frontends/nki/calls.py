@@ -1,0 +1,80 @@
+"""What to say of a call that does not fit its function: most are calls of `neuronxcc.nki`."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from types import TracebackType
+
+from nkisim.errors import KernelError, Location, ParameterError
+from nkisim.trace.frames import is_ours
+
+_UNKNOWN = re.compile(r"(\w+)\(\) got an unexpected keyword argument '(\w+)'")
+_COUNT = re.compile(r"(\w+)\(\) (?:missing|takes) .*argument")
+_SURFACE = "nkisim.frontends.nki.surface."
+_MODULES = {"nisa": _SURFACE + "isa", "nl": _SURFACE + "language"}
+
+
+def explain(error: AttributeError | TypeError) -> KernelError | None:
+    """A call at a kernel's line whose arguments its function does not have; None for anything else.
+
+    Python says so with a TypeError before the function runs, so calls that fit cost nothing.
+    """
+    text = str(error)
+    found = _UNKNOWN.match(text) or _COUNT.match(text)
+    line = _last_line(error.__traceback__)
+    if not isinstance(error, TypeError) or found is None or line is None:
+        return None
+    for short, module in _MODULES.items():
+        function = (
+            getattr(sys.modules.get(module), found[1], None) if module in sys.modules else None
+        )
+        if inspect.isfunction(function) and f"{short}.{found[1]}" in line.text:
+            break
+    else:
+        return None
+    name = f"{short}.{found[1]}"
+    parameters = list(inspect.signature(function).parameters)
+    if found.re is _UNKNOWN:
+        what, fix = f"{name} has no argument {found[2]}", _instead(found[2], parameters)
+    else:
+        what, fix = text.replace(f"{found[1]}()", name, 1), _call(name, function)
+    return ParameterError(
+        what,
+        rule=f"its arguments in `import nki` are {', '.join(parameters)}",
+        fix=fix,
+        location=line,
+    )
+
+
+def _last_line(trace: TracebackType | None) -> Location | None:
+    """The innermost line of the kernel: instructions have a wrapper of ours around them."""
+    line = None
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not is_ours(trace.tb_frame):
+            line = Location(code.co_filename, trace.tb_lineno, code.co_name)
+        trace = trace.tb_next
+    return line
+
+
+def _instead(keyword: str, parameters: list[str]) -> str:
+    if keyword == "mask":
+        return "slice what the mask kept, t[0:n]: mask= is `neuronxcc.nki`"
+    if keyword == "dtype" and "dst" in parameters:
+        return "declare dst with that dtype: results are cast to the type of dst"
+    near = difflib.get_close_matches(keyword, parameters, 1)
+    return f"write {near[0]}, if that is meant" if near else "leave it out"
+
+
+def _call(name: str, function: Callable) -> str:
+    needed = [
+        f"{p.name}={p.name}"
+        for p in inspect.signature(function).parameters.values()
+        if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
+    ]
+    first = "declare the result and pass it: " if needed[:1] == ["dst=dst"] else ""
+    return f"{first}{name}({', '.join(needed)})"
