@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 
 import nbformat
 import nki_reference
 import notebook_download
+import numpy as np
 import pytest
+import todays_reference
 from reading_paths import following
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -113,3 +116,57 @@ def test_functions_without_a_page_have_an_example(entries: dict[str, str]) -> No
         if "code-block" not in text and not set(used.get(name, [])) - {"book/api"}
     }
     assert bare <= without
+
+
+@pytest.fixture(scope="module")
+def todays_entries() -> dict[str, str]:
+    """The text of each entry of the reference of `import nki`, by the name."""
+    text = todays_reference.reference(ROOT, ["notebooks/add_torch", "notebooks/todays_nki"])
+    parts = re.split(r"^\.\. py:(?:function|data):: ", text, flags=re.M)[1:]
+    return {re.match(r"[\w.]+", part)[0]: part for part in parts}
+
+
+def test_the_reference_of_todays_dialect_has_every_name(todays_entries: dict[str, str]) -> None:
+    modules = todays_reference.facts(ROOT)
+    names = {f"{module}.{name}" for module, found in modules.items() for name in found}
+    assert set(todays_entries) == names
+    copy = todays_entries["nki.isa.tensor_copy"]
+    assert copy.startswith("nki.isa.tensor_copy(dst, src, ")
+    assert "*Engine:* Vector, Scalar or GpSimd." in copy
+    assert ":doc:`/notebooks/todays_nki`" in copy
+    assert "add_torch" not in copy
+
+
+def test_what_is_not_yet_there_in_todays_dialect_is_refused_and_nothing_else() -> None:
+    """An instruction that raises UnsupportedError whatever it gets is marked, and no other is."""
+    import inspect
+
+    import nki.collectives
+    import nki.isa
+
+    from nkisim import KernelError
+    from nkisim.errors import UnsupportedError
+
+    for module, found in (("nki.isa", nki.isa), ("nki.collectives", nki.collectives)):
+        for name, known in todays_reference.facts(ROOT)[module].items():
+            if known["kind"] != "function":
+                continue
+            function = getattr(found, name)
+            needed = [
+                None
+                for p in inspect.signature(function).parameters.values()
+                if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
+            ]
+
+            def kernel(x, function=function, needed=needed):
+                function(*needed)
+
+            refused = False
+            try:
+                with warnings.catch_warnings(action="ignore"):  # of kernels without a result
+                    nki.jit(kernel)(np.zeros((128, 8), np.float32))
+            except UnsupportedError:
+                refused = True
+            except (KernelError, AttributeError, TypeError, ValueError):
+                pass
+            assert refused == bool(todays_reference.not_yet(module, name)), name

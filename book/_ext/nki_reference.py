@@ -35,6 +35,12 @@ def short_name(module: str, name: str) -> str:
     return f"{SHORT[module]}.{name}"
 
 
+def in_todays_dialect(root: Path, page: str) -> bool:
+    """Whether a page's cells import `nki`: its `nl` and `nisa` are not `neuronxcc.nki`'s."""
+    path = root / f"{page}.md"
+    return path.is_file() and "\nimport nki\n" in path.read_text()
+
+
 def uses(root: Path, pages: list[str]) -> dict[str, list[str]]:
     """The pages whose code cells use each name, in the order of `pages`."""
     found: dict[str, list[str]] = {}
@@ -55,7 +61,7 @@ def reference(root: Path, pages: list[str]) -> str:
     import kernels  # noqa: F401  (settles the backend of neuronxcc.nki)
     from nkisim.frontends.neuronxcc.coverage import coverage
 
-    used = uses(root, pages)
+    used = uses(root, [page for page in pages if not in_todays_dialect(root, page)])
     parts = []
     for title, entries in groups.groups(coverage()).items():
         module, _, kind = title.partition(": ")

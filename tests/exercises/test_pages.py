@@ -32,7 +32,7 @@ PAGES = sorted(
     if (PUZZLES / f"{page.stem}.py").exists()
 )
 
-REFERENCE = {"api", "bibliography", "glossary", "setup"}  # tables, and how to install
+REFERENCE = {"api", "api_nki", "bibliography", "glossary", "setup"}  # tables, and how to install
 
 
 class Cell:

@@ -1,0 +1,116 @@
+"""Sphinx extension: a reference entry for every documented name of `import nki`.
+
+A page holds the line `<!-- todays-reference -->`; in its place come the names, by module and
+engine, each as an object of Sphinx's Python domain. Parameters, engine and limits are those of
+nki_api_0.6.json, the text is the simulator's docstring, else that file's. Then come the pages
+whose cells use the name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nki_reference import MOST_PAGES, _described, _literal, in_todays_dialect, uses
+from sphinx.application import Sphinx
+
+MARKER = "<!-- todays-reference -->"
+FACTS = "nkisim/frontends/nki/nki_api_0.6.json"
+SHORT = {"nki": "nki", "nki.language": "nl", "nki.isa": "nisa"}
+ENGINES = {"Tensor": "Tensor Engine", "Vector": "Vector Engine", "Scalar": "Scalar Engine"}
+ENGINES |= {"GpSimd": "GpSimd", "DMA": "DMA"}
+# What raises UnsupportedError when it is called.
+NOT_YET = {
+    "nki.isa": {"topk": "the simulator refuses it; max8 and nc_match_replace8 do its work"},
+    "nki.collectives": {"*": "the simulator runs one rank, and refuses them"},
+}
+
+
+def facts(root: Path) -> dict[str, dict[str, Any]]:
+    """What is documented of each name, by module."""
+    return json.loads((root / FACTS).read_text())["modules"]
+
+
+def not_yet(module: str, name: str) -> str:
+    """Why a name cannot be used in the simulator; empty if it can."""
+    found = NOT_YET.get(module, {})
+    return "" if name in ("ReplicaGroup", "rank_id") else found.get(name, found.get("*", ""))
+
+
+def reference(root: Path, pages: list[str]) -> str:
+    """The entries of all names, as MyST."""
+
+    import kernels  # noqa: F401  (settles the backend of nki)
+
+    used = uses(root, [page for page in pages if in_todays_dialect(root, page)])
+    parts = []
+    for (module, group), names in _groups(facts(root)).items():
+        parts += [f"### `{module}`{': ' * bool(group)}{group}", "", "````{eval-rst}"]
+        home = importlib.import_module(module)
+        for name, known in names.items():
+            found = getattr(home, name, None)
+            parts += _entry(module, name, known, found, used)
+        parts += ["````", ""]
+    return "\n".join(parts)
+
+
+def _groups(modules: dict[str, dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for module, names in modules.items():
+        for name, known in names.items():
+            group = ""
+            if known["kind"] in ("dtype", "constant", "class"):
+                group = "types and constants" if module in ("nki.language", "nki.isa") else ""
+            elif module == "nki.isa":
+                first = (known.get("engine") or "").split(" ")[0].rstrip(",")
+                group = ENGINES.get(first, "registers, and what is not an engine's alone")
+            found.setdefault((module, group), {})[name] = known
+    return found
+
+
+def _entry(
+    module: str, name: str, known: dict[str, Any], found: Any, used: dict[str, list[str]]
+) -> Iterator[str]:
+    called = known["kind"] in ("function", "decorator")
+    signature = f"({', '.join(map(_parameter, known.get('params') or ()))})" if called else ""
+    yield f".. py:{'function' if called else 'data'}:: {module}.{name}{signature}"
+    yield ""
+    text = (_described(found) if called else []) or [_literal(known.get("semantics") or "")]
+    said = []
+    if known.get("engine"):
+        said.append(f"*Engine:* {known['engine']}.")
+    if reason := not_yet(module, name):
+        said.append(f"**Not yet:** {reason}.")
+    if limits := known.get("constraints"):
+        said.append(f"*Limits:* {_literal('; '.join(limits))}.")
+    text += ["", " ".join(said)]
+    if pages := used.get(f"{SHORT.get(module, module)}.{name}", []):
+        links = ", ".join(f":doc:`/{page}`" for page in pages[:MOST_PAGES])
+        text += ["", f"Used in {links}{' and others' * (len(pages) > MOST_PAGES)}."]
+    yield from (f"   {line}".rstrip() for line in text)
+    yield ""
+
+
+def _parameter(known: dict[str, Any]) -> str:
+    stars = {"var_keyword": "**", "var_positional": "*"}.get(known["kind"], "")
+    default = known.get("default")
+    return f"{stars}{known['name']}" + (f"={default}" if default is not None else "")
+
+
+def insert(app: Sphinx, page: str, source: list[str]) -> None:
+    """Put the entries in the place of the marker."""
+    if MARKER not in source[0]:
+        return
+    from sphinx_external_toc.parsing import parse_toc_yaml
+
+    root = Path(app.srcdir)
+    pages = list(parse_toc_yaml(root / "_toc.yml"))
+    source[0] = source[0].replace(MARKER, reference(root, pages))
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("source-read", insert)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
