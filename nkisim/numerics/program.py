@@ -260,7 +260,11 @@ class _Layout:
             if instr.watched:
                 check = range_check(instr, trace.strict_ranges)
                 calls.append((check, places[len(step.outs) :]))
-            calls.append((self._function(step), places))
+            function = self._function(step)
+            repeated = [_repeated(t) for t in step.outs]
+            if any(repeated):
+                function = functools.partial(_with_repeated, function, repeated)
+            calls.append((function, places))
         self.size = len(self._places)
         del self._places, self._functions, self._byte_strides, self._arrays
 
@@ -393,6 +397,27 @@ def poison(dtype: np.dtype) -> object:
     if dtype in FLOATS:
         return np.nan
     return True if dtype == np.bool_ else np.iinfo(dtype).min
+
+
+def _repeated(view: AccessPattern) -> tuple[int, ...]:
+    """Axes along which a view stays on one element, as those that a step of 0 makes."""
+    if 0 not in view.strides:
+        return ()
+    steps = zip(view.strides, view.shape, strict=True)
+    return tuple([axis for axis, (step, n) in enumerate(steps) if step == 0 and n > 1])
+
+
+def _with_repeated(function: Callable, repeated: list[tuple[int, ...]], *tiles: np.ndarray) -> None:
+    """Runs an instruction some of whose outputs write an element many times: the last one stays.
+
+    Functions compute in their outputs, and reductions read there what they add up.
+    """
+    outs = [t.copy() if axes else t for t, axes in zip(tiles, repeated, strict=False)]
+    function(*outs, *tiles[len(outs) :])
+    for tile, made, axes in zip(tiles, outs, repeated, strict=False):
+        if axes:
+            last = tuple([slice(-1, None) if d in axes else slice(None) for d in range(tile.ndim)])
+            tile[last] = made[last]
 
 
 def _fill(value: object, array: np.ndarray) -> None:
