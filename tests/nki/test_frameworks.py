@@ -1,5 +1,9 @@
 """Kernels of `import nki` on arrays of PyTorch and JAX."""
 
+import base64
+import json
+import re
+
 import nki
 import nki.isa as nisa
 import nki.language as nl
@@ -12,9 +16,12 @@ from nkisim import KernelError
 @nki.jit
 def scaled(x, factor):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    tile = nl.load(x)
+    rows = -(-x.shape[0] // nl.num_programs(0))
+    start = nl.program_id(0) * rows
+    end = min(start + rows, x.shape[0])
+    tile = nl.load(x[start:end])
     nisa.tensor_scalar(tile, tile, nl.multiply, factor)
-    nl.store(out, value=tile)
+    nl.store(out[start:end], value=tile)
     return out
 
 
@@ -47,6 +54,97 @@ def test_torch_tensors_stay_torch_tensors():
         found = kernel(x, 0.5)
         assert isinstance(found, torch.Tensor)
         torch.testing.assert_close(found, x * 0.5)
+
+
+def test_eight_devices_under_shard_map(run_python, eight_devices):
+    """Each device runs the kernel on its own rows, on one core or two; so does the gradient."""
+    run_python(
+        """
+        import jax, jax.numpy as jnp, numpy as np
+        from jax.sharding import Mesh, PartitionSpec as P
+        import nkisim
+        nkisim.install()
+        import nki, nki.isa as nisa, nki.language as nl
+
+        @nki.jit
+        def product(a, b):
+            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+            columns = a.shape[1] // nl.num_programs(0)
+            part = (slice(0, a.shape[0]), nl.ds(nl.program_id(0) * columns, columns))
+            x, y = nl.load(a[part]), nl.load(b[part])
+            nisa.tensor_tensor(x, x, y, nl.multiply)
+            nl.store(out[part], value=x)
+            return out
+
+        assert len(jax.devices()) == 8
+        rows = P("d")
+        mesh = Mesh(np.array(jax.devices()), ("d",))
+        rng = np.random.default_rng(0)
+        a, b = jnp.asarray(rng.standard_normal((2, 24, 10), np.float32))
+        for cores in (1, 2):
+
+            @jax.custom_vjp
+            def times(a, b):
+                return product[cores](a, b)
+
+            times.defvjp(
+                lambda a, b: (product[cores](a, b), (a, b)),
+                lambda kept, g: (product[cores](g, kept[1]), product[cores](g, kept[0])),
+            )
+            for check in (True, False):
+                shared = jax.jit(jax.shard_map(
+                    times, mesh=mesh, in_specs=(rows, rows), out_specs=rows, check_vma=check
+                ))
+                out = shared(a, b)
+                np.testing.assert_array_equal(out, np.asarray(a) * np.asarray(b))
+                assert {s.data.shape for s in out.addressable_shards} == {(3, 10)}
+                text = shared.lower(a, b).compile().as_text()
+                assert text.count("AwsNeuronCustomNativeKernel") == 1
+                assert "all-gather" not in text
+                slope = jax.jit(jax.grad(lambda a, b: (shared(a, b) ** 2).sum()))(a, b)
+                np.testing.assert_allclose(slope, 2 * a * b * b, rtol=1e-6)
+        """,
+        env=eight_devices,
+    )
+
+
+class TestXla:
+    """On torch_xla's CPU client."""
+
+    @pytest.fixture
+    def device(self):
+        return pytest.importorskip("torch_xla").device()
+
+    @pytest.mark.parametrize("cores", [1, 2])
+    @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+    def test_runs(self, device, dtype, cores):
+        import torch
+
+        x = torch.arange(35.0).reshape(5, 7).to(getattr(torch, dtype))
+        out = scaled[cores](x.to(device), 3.0)
+        assert out.device.type == "xla"
+        assert torch.equal(out.cpu(), x * 3)
+
+    @pytest.mark.parametrize("cores", [1, 2])
+    def test_lowers_to_the_custom_call(self, device, cores):
+        import torch
+        import torch_xla
+
+        from nkisim.runtime.frameworks.torch import lowering
+
+        x = torch.ones(5, 7, dtype=torch.bfloat16, device=device)
+        with lowering():
+            y = scaled[cores](x, 2.0)
+        assert (y.dtype, y.shape) == (torch.bfloat16, (5, 7))
+        hlo = torch_xla._XLAC._get_xla_tensors_hlo([y + x])
+        (line,) = [line for line in hlo.splitlines() if "custom-call(" in line]
+        assert 'custom_call_target="AwsNeuronCustomNativeKernel"' in line
+        assert "bf16[5,7]" in line
+        (config,) = re.findall(r'backend_config="([^"]*)"', line)
+        fields = json.loads(base64.b64decode(config))
+        assert fields["func_name"] == "scaled"
+        assert fields["grid"] == [cores]
+        assert fields["outputs"] == [["output0", [5, 7], "bfloat16"]]
 
 
 def test_both_dialects_live_in_one_process():
