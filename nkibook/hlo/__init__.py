@@ -4,7 +4,7 @@
     print(module)                         # XLA's own text
     print(module.text(short=True))        # the same, to read line by line
     module.custom_calls                   # targets, shapes, decoded backend_config
-    module.after                          # after XLA's optimisation (JAX)
+    module.after                          # after XLA's optimisation
     module.diff(other, captions=(…, …))   # both as one listing, with the lines that differ marked
     module.graph()                        # the dataflow graph, as inline SVG
 

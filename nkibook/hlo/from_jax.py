@@ -70,8 +70,8 @@ def jax_hlo(
     return module.after if optimized else module
 
 
-def _compile(lowered: Any) -> tuple[str, str]:
-    """Text of the optimised module, and the name of the XLA backend that made it."""
+def _compile(lowered: Any) -> tuple[str, str, None]:
+    """Text of the optimised module, and the XLA backend that made it. Its metadata has labels."""
     import jax
 
     try:
@@ -80,4 +80,4 @@ def _compile(lowered: Any) -> tuple[str, str]:
         raise HloUnavailable(f"XLA did not compile the module: {error}") from error
     if text is None:
         raise HloUnavailable("this JAX backend does not give out the module it compiled.")
-    return text, jax.default_backend()
+    return text, jax.default_backend(), None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import glob
 import inspect
 import os
@@ -15,7 +16,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import kernels
+from nkibook.hlo import compiled_torch
 from nkibook.hlo.module import HloModule, HloUnavailable
+from nkibook.hlo.parse import parse_module
 
 
 def torch_hlo(fn: Callable[..., Any], *args: Any, metadata: bool = False) -> HloModule:
@@ -33,8 +36,9 @@ def torch_hlo(fn: Callable[..., Any], *args: Any, metadata: bool = False) -> Hlo
             instruction came from.
 
     Returns:
-        The module. torch_xla shows HLO only before XLA's optimisation: `.after` and `.stablehlo`
-        raise HloUnavailable.
+        The module. `.after` is what XLA's CPU backend makes of it, compiled in a process of its
+        own, which takes seconds; neuronx-cc takes the module *before* optimisation, and makes
+        something else. `.stablehlo` raises HloUnavailable.
 
     Raises:
         ImportError: when torch or torch_xla is not installed; it says what to do.
@@ -57,12 +61,25 @@ def torch_hlo(fn: Callable[..., Any], *args: Any, metadata: bool = False) -> Hlo
             results = fn(*args)
         results = _tensors(torch, results)
         text = torch_xla._XLAC._get_xla_tensors_hlo(results)
+        proto = torch_xla._XLAC._get_xla_tensors_hlo_proto(results)
+    labels = copies.parameter_labels(results)
     return HloModule(
         text,
         origin=f"torch_xla {torch_xla.__version__}",
         stage="before",
-        labels=copies.parameter_labels(results),
+        labels=labels,
+        after=functools.partial(_compile, text, proto, labels),
     )
+
+
+def _compile(text: str, proto: bytes, labels: dict[int, str]) -> tuple[str, str, dict[int, str]]:
+    """Text of the optimised module, the backend that made it, and what its parameters are."""
+    shapes = [(p.shape.dtype, p.shape.dims) for p in parse_module(text).entry.parameters]
+    try:
+        optimized, order = compiled_torch.optimized(proto, shapes)
+    except compiled_torch.NotCompiled as error:
+        raise HloUnavailable(f"XLA did not compile the module: {error}") from error
+    return optimized, "cpu", {n: labels[old] for n, old in enumerate(order) if old in labels}
 
 
 class _Copies:

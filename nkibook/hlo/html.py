@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import html
+import itertools
 import json
 import re
 from typing import TYPE_CHECKING, Protocol
@@ -58,12 +59,16 @@ CSS = (
     ".nki-hlo .nki-coll{background:rgba(86,180,233,.2);border-left-color:#56b4e9}"
     ".nki-hlo .nki-minus{background:rgba(213,94,0,.16);border-left-color:#d55e00}"
     ".nki-hlo .nki-plus{background:rgba(0,158,115,.18);border-left-color:#009e73}"
+    ".nki-diff pre{margin:0;padding:0;border-radius:0}"
     ".nki-hlo .nki-op{font-weight:700}"
     ".nki-hlo .nki-note{opacity:.65}"
     ".nki-hlo summary{cursor:pointer;font-size:.85em}"
     ".nki-hlo-pair{display:flex;flex-wrap:wrap;gap:0 1rem}"
     ".nki-hlo-pair>.nki-hlo{flex:1 1 20rem}"
 )
+
+# Of more lines than _LONG that follow one another with the same sign, _SHOWN are not folded.
+_LONG, _SHOWN = 24, 12
 
 _COMMENT = re.compile(r"(/\*.*?\*/)$")
 _NUMBER = re.compile(r"(?<=[A-Za-z_-])\.\d+\b")
@@ -142,11 +147,20 @@ class Diff:
             )
         )
         kinds = {"-": " nki-minus", "+": " nki-plus", " ": ""}
-        body = "".join(
-            line_html(f"{sign} {_marked_up(text, instruction)}", kinds[sign])
-            for sign, text, instruction in self.lines()
-        )
-        return f'<style>{CSS}</style><div class="nki-hlo">{head}{_pre(body)}</div>'
+        parts = []
+        for sign, run in itertools.groupby(self.lines(), key=lambda line: line[0]):
+            lines = [
+                line_html(f"{sign} {_marked_up(text, instruction)}", kinds[sign])
+                for _, text, instruction in run
+            ]
+            shown = len(lines) if len(lines) <= _LONG else _SHOWN
+            parts.append(_pre("".join(lines[:shown])))
+            if lines[shown:]:
+                title = f"{sign} {len(lines) - shown} more lines"
+                folded = _pre("".join(lines[shown:]))
+                parts.append(f"<details><summary>{title}</summary>{folded}</details>")
+        body = "".join(parts)
+        return f'<style>{CSS}</style><div class="nki-hlo nki-diff">{head}{body}</div>'
 
 
 def heading(module: Module) -> str:

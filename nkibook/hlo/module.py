@@ -38,13 +38,13 @@ class HloModule:
         stablehlo: str | None = None,
         labels: Mapping[int, str] | None = None,
         before: HloModule | None = None,
-        after: Callable[[], tuple[str, str]] | None = None,
+        after: Callable[[], tuple[str, str, Mapping[int, str] | None]] | None = None,
     ) -> None:
         """Wraps a module's text; `torch_hlo` and `jax_hlo` call this.
 
         `labels` names the entry's parameters by number (by default, from the metadata).
         `before` is the module this one was optimised from. `after` compiles, and returns the
-        optimised text and the name of the XLA backend.
+        optimised text, the name of the XLA backend, and `labels` for it.
         """
         self.stage = stage
         self.origin = origin
@@ -98,20 +98,20 @@ class HloModule:
     def after(self) -> HloModule:
         """The module after XLA's optimisation: fusions, schedule, collectives. Compiles it.
 
-        Raises HloUnavailable where it cannot be had: torch_xla keeps the optimised module to
-        itself.
+        Of torch_xla it is what XLA's CPU backend makes, in a process of its own: a few seconds.
+
+        Raises HloUnavailable where XLA cannot compile it.
         """
         if self.stage == "after":
             return self
         if self._compile is None:
             raise HloUnavailable(
-                f"{self.origin} does not give out the module after optimisation. On a Neuron "
-                "device neuronx-cc compiles the module before it. To see what XLA's CPU backend "
-                "does with the same expression, use jax_hlo(...).after."
+                f"{self.origin} does not give out the module after optimisation: "
+                "torch_hlo(...).after and jax_hlo(...).after have it."
             )
-        text, backend = self._compile()
+        text, backend, labels = self._compile()
         origin = f"{self.origin}, XLA backend {backend}"
-        return HloModule(text, origin=origin, stage="after", labels=self._labels, before=self)
+        return HloModule(text, origin=origin, stage="after", labels=labels, before=self)
 
     # What is in it.
 

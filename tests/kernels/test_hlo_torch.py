@@ -153,9 +153,26 @@ def test_metadata_names_the_torch_operation():
 def test_what_torch_xla_cannot_show_is_an_error():
     hlo = torch_hlo(lambda a: a * a, torch.rand(3))
     assert hlo.before is hlo
-    for form in ("after", "stablehlo"):
-        with pytest.raises(HloUnavailable, match="jax_hlo"):
-            getattr(hlo, form)
+    with pytest.raises(HloUnavailable, match="jax_hlo"):
+        _ = hlo.stablehlo
+    hlo = torch_hlo(lambda a: a.real, torch.zeros(3, dtype=torch.complex64))
+    with pytest.raises(HloUnavailable, match="c64"):
+        _ = hlo.after
+
+
+def test_after_is_what_xla_makes_of_the_module():
+    def step(rows, scale, columns):
+        return torch.tanh(add(rows, rows) * scale - columns) + 1
+
+    hlo = torch_hlo(step, torch.rand(6, 5), torch.tensor(0.5), torch.rand(5))
+    after = hlo.after
+    assert (after.stage, after.before) == ("after", hlo)
+    assert "XLA backend cpu" in after.origin
+    # The kernel is a call still, and what is around it has become one loop.
+    assert [str(c.operand_shapes[0].dims) for c in after.custom_calls] == ["(6, 5)"]
+    assert after.custom_calls[0].backend_config == hlo.custom_calls[0].backend_config
+    assert (hlo.count("fusion"), after.count("fusion")) == (0, 1)
+    assert dims(after) == dims(hlo) == {"rows": (6, 5), "scale": (), "columns": (5,)}
 
 
 def test_results_that_are_not_in_the_graph_are_refused():
