@@ -24,7 +24,6 @@ ENGINES = {"Tensor": "Tensor Engine", "Vector": "Vector Engine", "Scalar": "Scal
 ENGINES |= {"GpSimd": "GpSimd", "DMA": "DMA"}
 # What raises UnsupportedError when it is called.
 NOT_YET = {
-    "nki.isa": {"topk": "the simulator refuses it; max8 and nc_match_replace8 do its work"},
     "nki.collectives": {"*": "the simulator runs one rank, and refuses them"},
 }
 

@@ -310,6 +310,12 @@ def _local_gather(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -
     return 1 / per_cycle, 0.0
 
 
+def _topk(instr: Instruction, ins: tuple, outs: tuple, timing: Timing) -> tuple:
+    """Published: 4 n + K cycles, n values in the 16 partitions of a group (API reference, 0.6)."""
+    cycles = 4 * instr.attrs["n"] + outs[0].n
+    return cycles / _elements(instr, ins, outs), 0.0
+
+
 _FORMULAS: dict[str, Formula] = {
     "tensor_tensor": _two_inputs,
     "scalar_tensor_tensor": _chained,
@@ -326,4 +332,5 @@ _FORMULAS: dict[str, Formula] = {
     "tensor_copy_dynamic_src": _dynamic,
     "tensor_copy_dynamic_dst": _dynamic,
     "local_gather": _local_gather,
+    "topk": _topk,
 }

@@ -560,6 +560,30 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {
         "nisa.register_store(s(8, 4, nl.int32)[0:1, 0:1], nisa.register_alloc(1))",
         "one element",
     ),
+    "isa.topk#0": (
+        TRN2,
+        "nisa.topk(s(16, 8, nl.bfloat16), s(16, 8, nl.uint32), s(16, 2), 32)",
+        "nisa.topk(s(16, 8, nl.bfloat16), s(16, 8, nl.uint32), s(16, 2, nl.bfloat16), 32)",
+        "bfloat16",
+    ),
+    "isa.topk#1": (
+        TRN2,
+        "nisa.topk(s(16, 8, nl.bfloat16), s(16, 8, nl.uint32), s(16, 2, nl.bfloat16), 7)",
+        "nisa.topk(s(16, 8, nl.bfloat16), s(16, 8, nl.uint32), s(16, 2, nl.bfloat16), 32)",
+        "8 to 65535",
+    ),
+    "isa.topk#2": (
+        TRN2,
+        "nisa.topk(s(16, 8, nl.bfloat16), s(16, 8, nl.uint32), s(16, 2, nl.bfloat16), 33)",
+        "nisa.topk(s(16, 8, nl.bfloat16), s(16, 8, nl.uint32), s(16, 2, nl.bfloat16), 32)",
+        "holds n values",
+    ),
+    "isa.topk#3": (
+        TRN2,
+        "nisa.topk(s(24, 8, nl.bfloat16), s(24, 8, nl.uint32), s(24, 2, nl.bfloat16), 32)",
+        "nisa.topk(s(16, 8, nl.bfloat16), s(16, 8, nl.uint32), s(16, 2, nl.bfloat16), 32)",
+        "partitions by the 16",
+    ),
     "isa.nonzero_with_count#1": (
         TRN2,
         "nisa.nonzero_with_count(s(16, 4, nl.int32), s(16, 4))",
@@ -766,10 +790,6 @@ EXEMPT: dict[str, str] = {
         key: NO_INDIRECT
         for key, sentence in DOCUMENTED.items()
         if key.startswith("isa.") and sentence.startswith(_OF_INDIRECT)
-    },
-    **{
-        f"isa.topk#{at}": "the simulator refuses every nisa.topk: the layout is not documented"
-        for at in range(4)
     },
     "isa.activation_reduce#0": "says that there is a newer instruction",
     "isa.nc_n_gather#3": "how the hardware cuts the work; no result depends on it",

@@ -87,6 +87,40 @@ def _match_replace8(instr: Instruction) -> Callable:
     return run
 
 
+def _flow_topk(instr: Instruction, missing: Missing) -> Missing:
+    """What a group of 16 partitions gives is undefined if one of its values is."""
+    gap = missing[0]
+    if gap is None:
+        return [None, None]
+    lanes, columns = gap.shape
+    used = np.add.outer(np.arange(lanes) % 16, 16 * np.arange(columns)) < instr.attrs["n"]
+    lost = np.repeat((gap & used).reshape(lanes // 16, -1).any(axis=1), 16)
+    return [np.broadcast_to(lost[:, None], out.shape) if lost.any() else None for out in instr.outs]
+
+
+@opcode("topk", Engine.GPSIMD, flow=_flow_topk)
+def _topk(instr: Instruction) -> Callable:
+    """The largest values of each group of 16 partitions, ascending, and their places."""
+    n = instr.attrs["n"]
+
+    def run(values: np.ndarray, places: np.ndarray, data: np.ndarray) -> None:
+        lanes, k = values.shape
+        rows = as_f32(data).reshape(lanes // 16, 16, -1).transpose(0, 2, 1)
+        rows = rows.reshape(lanes // 16, -1)[:, :n]
+        # A stable sort from the last place to the first: of equal values the first is the largest.
+        at = n - 1 - np.argsort(rows[:, ::-1], axis=1, kind="stable")[:, -k:]
+        for out, found, rest in (
+            (values, np.take_along_axis(rows, at, axis=1), np.nan),
+            (places, at, 0xFFFFFFFF),
+        ):
+            snake = np.full((lanes // 16, 16 * k), rest, found.dtype)
+            snake[:, :k] = found
+            snake = snake.reshape(-1, k, 16).transpose(0, 2, 1).reshape(lanes, k)
+            np.copyto(out, snake, casting="unsafe")
+
+    return run
+
+
 def _flow_shuffle(instr: Instruction, missing: Missing) -> Missing:
     """A partition is undefined where the one that it gets is."""
     out = instr.outs[0]

@@ -30,7 +30,6 @@ from nkisim.frontends.nki.surface.isa.gpsimd import (
     nonzero_with_count,
     sequence_bounds,
     tensor_partition_reduce,
-    topk,
 )
 from nkisim.frontends.nki.surface.isa.mx import nc_matmul_mx, quantize_mx
 from nkisim.frontends.nki.surface.isa.random import (
@@ -50,6 +49,7 @@ from nkisim.frontends.nki.surface.isa.registers import (
 from nkisim.frontends.nki.surface.isa.scalar import activate2, activation, activation_reduce
 from nkisim.frontends.nki.surface.isa.selects import exponential, range_select, select_reduce
 from nkisim.frontends.nki.surface.isa.tensor_engine import nc_matmul, nc_transpose
+from nkisim.frontends.nki.surface.isa.topk import topk
 from nkisim.frontends.nki.surface.isa.vector.elementwise import (
     reciprocal,
     scalar_tensor_tensor,

@@ -386,37 +386,6 @@ def nonzero_with_count(
     return NkiInstruction(session.issue(key, (dst, src), lower))
 
 
-def topk(
-    val_dst: NkiTensor,
-    idx_dst: NkiTensor,
-    src: NkiTensor,
-    n: int,
-    name: str | None = None,
-) -> NkiInstruction:
-    """The K largest values, ascending, and their places, of each group of 16 partitions.
-
-    A group of 16 partitions holds n values, element i in partition i % 16 and column i // 16.
-
-    Args:
-        val_dst: a bfloat16 SBUF tile (P, ceil(K / 16)).
-        idx_dst: a uint32 SBUF tile of its shape.
-        src: a bfloat16 SBUF tile (P, >= ceil(n / 16)), P a multiple of 16.
-        n: how many values a group holds, 8 to 65535.
-        name: of the instruction.
-
-    Raises:
-        UnsupportedError: always; the layout of a group is not documented well enough.
-    """
-    from nkisim.errors import UnsupportedError
-
-    raise UnsupportedError(
-        "nisa.topk",
-        rule="this simulator does not have it: AWS does not document in which order a group of 16 "
-        "partitions holds its values",
-        fix="use nisa.max8 and nisa.nc_match_replace8 in turn",
-    )
-
-
 def get_nc_version() -> nc_version:
     """The generation that the kernel is compiled for."""
     from nkisim.frontends.nki.target import current_machine
@@ -439,5 +408,4 @@ __all__ = [
     "nonzero_with_count",
     "sequence_bounds",
     "tensor_partition_reduce",
-    "topk",
 ]
