@@ -9,6 +9,7 @@ from pathlib import Path
 
 import build_book
 import check_book
+import executing
 import jupytext
 import nbformat
 import pytest
@@ -73,16 +74,38 @@ def test_a_broken_page_fails_every_time(book: Path) -> None:
         assert status != 0, report
         assert "nowhere.md" in report
 
+        end = report[report.index("and this is why:") :]
+        assert "nowhere.md" in end, report
+        assert "1 warnings" in end
+
     page.write_text(PAGE.replace("LINK", "no link").replace("print(", "assert not ("))
     status, report = build(book)
     assert status != 0, report
-    assert "AssertionError" in report
+    end = report[report.index("==> book/page.md") :]
+    assert 'assert not (f"the value is {value}")' in end
+    assert "AssertionError" in end
+    assert "a cell raised in book/page.md" in end
+
+    page.write_text(PAGE.replace("print(", "print('to standard error', file=sys.stderr)\nprint("))
+    status, report = build(book)
+    assert status != 0, report
+    assert "book/page.md wrote to standard error:\nto standard error" in report
+
+
+def test_what_remains_is_guessed_from_what_is_done() -> None:
+    progress = executing.Progress({"a": 60.0, "b": 20.0, "c": 20.0}, 2)
+    assert progress.left() == 60.0  # the longest page is longer than half of all
+    progress.ended["b"] = 40.0  # on a machine half as fast
+    assert progress.left(elapsed=40.0) == 80.0
+    assert executing.Progress({"a": 5.0, "b": 5.0, "c": 5.0}, 8).left() == 5.0
 
 
 def test_results_are_those_of_the_code_that_is_there(book: Path) -> None:
     site = book / "_build/html/book/page.html"
     status, report = build(book)
     assert status == 0, report
+    assert "executing 1 pages, 1 at a time: about" in report
+    assert "[ 1/1]" in report
     assert "the value is 41" in site.read_text()
     assert "<math" in site.read_text()
 

@@ -12,20 +12,23 @@ stored results, and say so (tools/stored_results.py).
 import argparse
 import glob
 import hashlib
+import itertools
 import json
-import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import executing
 import stored_results
 import yaml
 from jupyter_cache import get_cache
-from jupyter_cache.executors import load_executor
 from sphinx_external_toc.parsing import parse_toc_yaml
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,6 +38,7 @@ DOWNLOAD = BUILD / "download"  # goes into the site as it is: html_extra_path in
 CACHE = BUILD / ".jupyter_cache"
 CACHE_KEY = CACHE / "nki-book-key"
 BUILT = BUILD / ".built"
+LOG = BUILD / "sphinx.log"
 
 # What kernels are to find in their environment, wherever they are started from.
 ENVIRONMENT = {
@@ -94,30 +98,84 @@ def prepare_cache() -> None:
         stored_results.put_into_cache(ROOT / f"{page}.md", CACHE)
 
 
-def execute_pages() -> None:
-    """Execute the pages that are not in the cache, as many at a time as there are processors.
+def execute_pages(record: bool = False) -> dict[str, str]:
+    """Execute the pages that are not in the cache; return the traceback of each that raised.
 
-    One that fails stays out of the cache: the build executes it once more, and reports its error.
+    With `record`, keep how long each took for the guesses of later builds.
     """
     cache = get_cache(CACHE)
+    pages = []
     for name in parse_toc_yaml(ROOT / "_toc.yml"):
         page = ROOT / f"{name}.md"
         if "{code-cell}" in _read(page):
             cache.add_nb_to_project(str(page), read_data={"name": "myst_nb_md", "type": "plugin"})
-    log = logging.getLogger("jupyter_cache")
-    log.setLevel(logging.INFO)
+            pages.append(str(name))
     timeout = yaml.safe_load((ROOT / "_config.yml").read_text())["execute"]["timeout"]
-    load_executor("local-parallel", cache, log).run_and_cache(timeout=timeout)
+    results = executing.execute(cache, pages, ROOT, timeout)
+    if record:
+        executing.record(results, ROOT)
+    return {Path(r.uri).relative_to(ROOT).as_posix(): r.error for r in results if r.error}
 
 
-def jupyter_book(*arguments: str) -> int:
-    """Run `jupyter-book build` and return its exit status."""
+def error_streams() -> dict[str, str]:
+    """What the cells of each page wrote to standard error: the build takes it for a warning."""
+    cache = get_cache(CACHE)
+    found = {}
+    for project in cache.list_project_records():
+        match = cache.get_cached_project_nb(project.pk)
+        if match is None:
+            continue
+        texts = [
+            output.text
+            for cell in cache.get_cache_bundle(match.pk).nb.cells
+            for output in cell.get("outputs", [])
+            if output.output_type == "stream" and output.name == "stderr"
+        ]
+        if texts:
+            found[Path(project.uri).relative_to(ROOT).as_posix()] = "".join(texts)
+    return found
+
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+# Sphinx's steps that take their time, a line a page; all else it says goes to the log.
+STEP = re.compile(r"(reading sources|writing output)\.\.\. \[ *(\d+)%\]")
+
+
+def jupyter_book(*arguments: str) -> tuple[int, str]:
+    """Run `jupyter-book build`; return its exit status and its warnings and errors.
+
+    What it prints is in _build/sphinx.log; here come the share of pages done and the warnings.
+    """
     environment = os.environ | {
         "NKI_BOOK_STORED": json.dumps(stored_results.stored_pages(ROOT)),
     }
     script = Path(sys.executable).with_name("jupyter-book")
     command = [sys.executable, script, "build", ROOT, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment).returncode
+    problems: list[str] = []
+    run = subprocess.Popen(
+        command, cwd=ROOT, env=environment, text=True, errors="replace", bufsize=1,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+    def collect() -> None:
+        assert run.stderr is not None
+        for line in run.stderr:
+            problems.append(ANSI.sub("", line))
+            print(problems[-1], end="", file=sys.stderr, flush=True)
+
+    reader = threading.Thread(target=collect)
+    reader.start()
+    shown = ("", -1)
+    with LOG.open("w") as log:
+        assert run.stdout is not None
+        for line in map(ANSI.sub, itertools.repeat(""), run.stdout):
+            log.write(line)
+            for step, percent in STEP.findall(line):
+                if (step, int(percent) // 25) != shown:
+                    shown = (step, int(percent) // 25)
+                    print(f"    {step}: {percent} %", flush=True)
+    reader.join()
+    return run.wait(), "".join(problems).strip()
 
 
 def _not_packed(folder: str, names: list[str]) -> set[str]:
@@ -150,7 +208,7 @@ def make_downloads() -> int:
     return run.returncode
 
 
-def build_book(clean: bool) -> int:
+def build_book(clean: bool, record: bool = False) -> int:
     """Build and check every page; return an exit status."""
     if clean:
         shutil.rmtree(BUILD, ignore_errors=True)
@@ -160,20 +218,41 @@ def build_book(clean: bool) -> int:
         return 0
     BUILT.unlink(missing_ok=True)
     prepare_cache()
-    execute_pages()
+    start = time.monotonic()
+    failed = execute_pages(record)
+    if failed:
+        for page, error in failed.items():
+            print(f"\n==> {page}\n{ANSI.sub('', error).strip()}", file=sys.stderr)
+        print(f"\nerror: a cell raised in {', '.join(failed)}: see above", file=sys.stderr)
+        return 1
     for old in (SITE, BUILD / ".doctrees", BUILD / "jupyter_execute"):
         shutil.rmtree(old, ignore_errors=True)
     status = make_downloads()
     if status:
         return status
-    status = jupyter_book("-W", "-n", "--keep-going")
+    print("==> writing the pages", flush=True)
+    status, problems = jupyter_book("-W", "-n", "--keep-going")
     if status:
-        print("error: the book did not build cleanly, see the warnings above", file=sys.stderr)
+        report_problems(problems)
         return status
     status = subprocess.run([sys.executable, ROOT / "tools/check_book.py", SITE]).returncode
     if status == 0:
         BUILT.write_text(inputs)
+        index = (SITE / "index.html").relative_to(ROOT)
+        print(f"==> built in {executing.duration(time.monotonic() - start)}: {index}")
     return status
+
+
+def report_problems(problems: str) -> None:
+    """Say, as the last thing of a build, why it failed: a log is often cut but for its end."""
+    print(
+        f"\n==> the book did not build cleanly; all is in {LOG.relative_to(ROOT)}, and this is why:"
+    )
+    print(problems or "".join(_read(LOG).splitlines(keepends=True)[-30:]))
+    if "mystnb.stderr" in problems:
+        for page, text in error_streams().items():
+            print(f"\n==> {page} wrote to standard error:\n{text.strip()}")
+    print(f"\nerror: {problems.count('WARNING: ')} warnings, see above", flush=True)
 
 
 def build_page(page: str) -> int:
@@ -189,18 +268,21 @@ def build_page(page: str) -> int:
     output.mkdir(parents=True)
     toc = output / "_toc.yml"
     toc.write_text(f"format: jb-book\nroot: {source}\n")
-    return jupyter_book("--toc", str(toc), "--path-output", str(output))
+    return jupyter_book("--toc", str(toc), "--path-output", str(output))[0]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--page", help="build only this page, without failing on warnings")
     parser.add_argument("--clean", action="store_true", help="reuse nothing, as CI does")
+    parser.add_argument("--record", action="store_true", help="keep how long each page took")
     arguments = parser.parse_args()
     os.environ.update(ENVIRONMENT)
     if not glob.glob("/dev/neuron*"):
         os.environ.setdefault("PJRT_DEVICE", "CPU")  # torch_xla warns when it chooses by itself
-    return build_page(arguments.page) if arguments.page else build_book(arguments.clean)
+    if arguments.page:
+        return build_page(arguments.page)
+    return build_book(arguments.clean, arguments.record)
 
 
 if __name__ == "__main__":

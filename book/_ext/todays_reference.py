@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nki_reference import MOST_PAGES, _described, _literal, in_todays_dialect, uses
+from nki_reference import MOST_PAGES, _described, _literal, in_todays_dialect, short_name, uses
 from sphinx.application import Sphinx
 
 MARKER = "<!-- todays-reference -->"
@@ -43,7 +43,9 @@ def reference(root: Path, pages: list[str]) -> str:
     """The entries of all names, as MyST."""
 
     import kernels  # noqa: F401  (settles the backend of nki)
+    from nkisim.frontends.neuronxcc.coverage import coverage
 
+    older = {short_name(entry.module, entry.name) for entry in coverage()}
     used = uses(root, [page for page in pages if in_todays_dialect(root, page)])
     parts = []
     for (module, group), names in _groups(facts(root)).items():
@@ -51,7 +53,7 @@ def reference(root: Path, pages: list[str]) -> str:
         home = importlib.import_module(module)
         for name, known in names.items():
             found = getattr(home, name, None)
-            parts += _entry(module, name, known, found, used)
+            parts += _entry(module, name, known, found, used, older)
         parts += ["````", ""]
     return "\n".join(parts)
 
@@ -71,11 +73,18 @@ def _groups(modules: dict[str, dict[str, Any]]) -> dict[tuple[str, str], dict[st
 
 
 def _entry(
-    module: str, name: str, known: dict[str, Any], found: Any, used: dict[str, list[str]]
+    module: str,
+    name: str,
+    known: dict[str, Any],
+    found: Any,
+    used: dict[str, list[str]],
+    older: set[str] | None = None,
 ) -> Iterator[str]:
     called = known["kind"] in ("function", "decorator")
     signature = f"({', '.join(map(_parameter, known.get('params') or ()))})" if called else ""
     yield f".. py:{'function' if called else 'data'}:: {module}.{name}{signature}"
+    if f"{module}.{name}" in (older or ()):
+        yield "   :no-index:"  # an object has one entry, and the older reference has this one
     yield ""
     text = (_described(found) if called else []) or [_literal(known.get("semantics") or "")]
     said = []

@@ -1,0 +1,133 @@
+"""Execute the pages of the book that are not in the cache, and say how long that takes.
+
+Pages run side by side, one a processor, the longest first, so that none is left over at the end.
+How long each takes is in page_seconds.json, written by `build_book.py --record` on two cores of
+2.9 GHz. On another machine the guess gets better with each page that ends.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from jupyter_cache.base import JupyterCacheAbstract
+from jupyter_cache.executors.basic import ExecutionWorkerLocalMProc, ProcessData
+
+SECONDS_FILE = Path(__file__).with_name("page_seconds.json")
+UNKNOWN = 10.0  # seconds for a page that the file does not have
+WRITING = 2.2  # seconds for a page to be read, written and checked, measured as the others
+
+
+class Ended(NamedTuple):
+    """A page that was executed: its file, the seconds it took, and the error that ended it."""
+
+    uri: str
+    seconds: float
+    error: str
+
+
+def page_seconds() -> dict[str, float]:
+    """Seconds that the cells of each page took where `--record` was last used."""
+    return json.loads(SECONDS_FILE.read_text()) if SECONDS_FILE.is_file() else {}
+
+
+def record(results: Iterable[Ended], root: Path) -> None:
+    """Keep how long the pages took that were executed now."""
+    seconds = page_seconds()
+    for result in results:
+        if not result.error:
+            page = Path(result.uri).relative_to(root).with_suffix("").as_posix()
+            seconds[page] = round(result.seconds, 1)
+    SECONDS_FILE.write_text(json.dumps(seconds, indent=1, sort_keys=True) + "\n")
+
+
+def duration(seconds: float) -> str:
+    """A guessed time in words, no more exact than the guess.
+
+    >>> duration(4), duration(47), duration(200)
+    ('10 s', '50 s', '3 min')
+    """
+    if seconds < 90:
+        return f"{max(10, round(seconds, -1)):.0f} s"
+    return f"{seconds / 60:.0f} min"
+
+
+class Progress:
+    """What remains of `expected`, seconds by page, when `processors` pages run at a time."""
+
+    def __init__(self, expected: dict[str, float], processors: int) -> None:
+        self.expected = expected
+        self.processors = max(1, min(processors, len(expected)))
+        self.ended: dict[str, float] = {}
+
+    def left(self, elapsed: float = 0.0) -> float:
+        """Seconds until the last page ends, `elapsed` seconds after the first began."""
+        planned = sum(self.expected[page] for page in self.ended)
+        speed = sum(self.ended.values()) / planned if planned else 1.0
+        total = max(sum(self.expected.values()) / self.processors, *self.expected.values(), 0.0)
+        return max(0.0, total * speed - elapsed)
+
+
+def _execute(data: ProcessData) -> Ended:
+    """Execute one page, in a process of its own; into the cache if no cell raised."""
+    start = time.monotonic()
+    status, uri = ExecutionWorkerLocalMProc()(data)
+    error = ""
+    if status:
+        record = data.cache.get_project_record(data.pk)
+        error = record.traceback or "it could not be executed: see the error above"
+    return Ended(uri, time.monotonic() - start, error)
+
+
+def execute(cache: JupyterCacheAbstract, pages: Iterable[str], root: Path, timeout: int) -> list:
+    """Execute those of `pages` that are not in `cache`; return an `Ended` for each.
+
+    Prints a line for each page that ends. On a terminal, one more line counts the seconds.
+    """
+    wanted = {str(root / f"{page}.md"): page for page in pages}
+    records = [record for record in cache.list_unexecuted() if record.uri in wanted]
+    if not records:
+        return []
+    seconds = page_seconds()
+    expected = {wanted[r.uri]: seconds.get(wanted[r.uri], UNKNOWN) for r in records}
+    records.sort(key=lambda record: -expected[wanted[record.uri]])
+    progress = Progress(expected, os.cpu_count() or 1)
+    print(
+        f"==> executing {len(records)} pages, {progress.processors} at a time: "
+        f"about {duration(progress.left())}, then {duration(WRITING * len(wanted))} to write "
+        f"{len(wanted)} pages",
+        flush=True,
+    )
+    multiprocessing.log_to_stderr(logging.ERROR)  # a cell that raises is reported at the end
+    jobs = [ProcessData(record.pk, record.uri, cache, timeout, False) for record in records]
+    results: list[Ended] = []
+    live = sys.stdout.isatty()
+    start = time.monotonic()
+    with multiprocessing.Pool(progress.processors) as pool:
+        running = pool.imap_unordered(_execute, jobs)
+        while len(results) < len(jobs):
+            try:
+                ended = running.next(timeout=1)
+            except multiprocessing.TimeoutError:
+                if live:
+                    elapsed = time.monotonic() - start
+                    left = duration(progress.left(elapsed))
+                    print(f"\r    {elapsed:.0f} s, about {left} left  ", end="", flush=True)
+                continue
+            results.append(ended)
+            page = wanted[ended.uri]
+            progress.ended[page] = ended.seconds
+            left = progress.left(time.monotonic() - start)
+            state = "failed" if ended.error else ""
+            if len(results) < len(jobs) and not ended.error:
+                state = f"about {duration(left)} left"
+            line = f"    [{len(results):2}/{len(jobs)}] {ended.seconds:4.0f} s  {page:32} {state}"
+            print(("\r" if live else "") + line.rstrip(), flush=True)
+    return results
