@@ -6,6 +6,7 @@ import html
 from collections.abc import Iterable
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator
 
 from nkibook import plots
@@ -48,10 +49,8 @@ def scatter(rows: Iterable[Row], instances: str, alt: str, names: bool = True) -
                 f"{name}: {microseconds(a)} µs published, {microseconds(b)} modelled"
                 for a, b, name in mine
             ]
-    for p, m in rows:
-        if names and not 0.6 <= m / p.published_us <= 1.6:
-            look = {"textcoords": "offset points", "fontsize": 10.5, "va": "center"}
-            axes.annotate(p.name, (p.published_us, m), xytext=(7, -3), **look)
+    if names:
+        _name_outliers(axes, rows)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator())
     axes.set_xscale("log")
@@ -61,8 +60,36 @@ def scatter(rows: Iterable[Row], instances: str, alt: str, names: bool = True) -
     axes.set_aspect("equal")
     axes.set_xlabel(f"published latency, µs (measured on {instances})")
     axes.set_ylabel("latency modelled by nkisim, µs")
-    axes.legend(loc="upper left")
+    axes.legend(loc="lower right")
     return plots.show(fig, alt=alt, caption="Line: equal. Band: within 35 %.")
+
+
+def _name_outliers(axes: Axes, rows: list[Row]) -> None:
+    """Name the points far from the line, with a leader: where they are there is no room for text."""
+    far = sorted(
+        ((p.published_us, m, p.name) for p, m in rows if not 0.6 <= m / p.published_us <= 1.6),
+        key=lambda point: -point[1],
+    )
+    for above in (True, False):
+        for i, (x, y, name) in enumerate(point for point in far if (point[1] > point[0]) == above):
+            place = (0.03, 0.96 - 0.06 * i) if above else (0.97, 0.56 - 0.06 * i)
+            axes.annotate(
+                name,
+                (x, y),
+                xytext=place,
+                textcoords="axes fraction",
+                ha="left" if above else "right",
+                va="center",
+                fontsize=10.5,
+                arrowprops={
+                    "arrowstyle": "-",
+                    "color": INK,
+                    "lw": 0.7,
+                    "alpha": 0.6,
+                    "relpos": (1, 0.5),
+                },
+                annotation_clip=False,
+            ).set_in_layout(False)
 
 
 class Table:
