@@ -63,8 +63,8 @@ def _unread(reads: list[_Read], tail: str) -> ParameterError | None:
     return ParameterError(
         f"{count:,} of {buffer.size:,} elements of the input {AccessPattern(buffer).describe()} "
         f"are never read, in [{part}]",
-        rule="what a kernel does not read cannot be in its result; n // 64 loops leave out the "
-        "last elements of an n that 64 does not divide",
+        rule="what a kernel does not read cannot be in its result; n // size tiles leave out the "
+        "last elements of an n that size does not divide",
         fix=tail,
         location=instr.location,
     )

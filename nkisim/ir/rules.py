@@ -49,8 +49,8 @@ class Words:
     within: str = ""
     edge: str = "cut the last tile, e.g. n = min(128, {size} - start), or loop over fewer tiles"
     tail: str = (
-        "loop (n + 63) // 64 times, the last time over what is left, min(64, n - start); look at "
-        "the launch grid, too; or pass the part that is meant"
+        "loop (n + size - 1) // size times, the last time over what is left, min(size, n - start); "
+        "look at the launch grid, too; or pass the part that is meant"
     )
     everywhere: str = "check the launch grid and the slices that are written"
     written_only: str = "slice what was written"

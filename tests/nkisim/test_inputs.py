@@ -58,7 +58,7 @@ def test_a_launch_that_is_too_small_is_told_and_the_fix_launches_once_more():
         return out
 
     kernel = Kernel(doubled)
-    with pytest.warns(NkiWarning, match="or launch, once more, .n . 63. // 64 times"):
+    with pytest.warns(NkiWarning, match="or launch, once more, .n . size - 1. // size times"):
         kernel[100 // 64](x)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

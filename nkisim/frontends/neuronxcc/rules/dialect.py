@@ -35,7 +35,7 @@ RULES = Rules(
     words=Words(
         within=", wherever the mask is true",
         edge="mask the edge, e.g. mask=(index < {size}), or launch fewer tiles",
-        tail="loop, or launch, once more, (n + 63) // 64 times, with a mask of the index < n; or "
+        tail="loop, or launch, once more, (n + size - 1) // size times, with a mask of the index < n; or "
         "pass the part that is meant",
         everywhere="check the launch grid and the masks of the stores",
         written_only="give this operation the mask that the write had",
