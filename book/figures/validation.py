@@ -65,7 +65,7 @@ def scatter(rows: Iterable[Row], instances: str, alt: str, names: bool = True) -
 
 
 def _name_outliers(axes: Axes, rows: list[Row]) -> None:
-    """Name the points far from the line, with a leader: where they are there is no room for text."""
+    """Name the points far from the line, with leaders: near them there is no room for text."""
     far = sorted(
         ((p.published_us, m, p.name) for p, m in rows if not 0.6 <= m / p.published_us <= 1.6),
         key=lambda point: -point[1],

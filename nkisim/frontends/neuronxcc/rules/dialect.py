@@ -35,8 +35,8 @@ RULES = Rules(
     words=Words(
         within=", wherever the mask is true",
         edge="mask the edge, e.g. mask=(index < {size}), or launch fewer tiles",
-        tail="loop, or launch, once more, (n + size - 1) // size times, with a mask of the index < n; or "
-        "pass the part that is meant",
+        tail="loop, or launch, once more, (n + size - 1) // size times, with a mask of the index "
+        "< n; or pass the part that is meant",
         everywhere="check the launch grid and the masks of the stores",
         written_only="give this operation the mask that the write had",
         of_each="give each operand the mask that its own write had: a[mask_a], b[mask_b]",
