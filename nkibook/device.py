@@ -13,6 +13,7 @@ import datetime
 import html
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -212,7 +213,8 @@ class NotMeasured:
         return "\n".join(textwrap.wrap(self.text, 76))
 
     def _repr_html_(self) -> str:
-        return f"<p><em>{html.escape(self.text)}</em></p>"
+        text = re.sub(r"`(.+?)`", r"<code>\1</code>", html.escape(self.text))
+        return f"<p><em>{text}</em></p>"
 
 
 def measured(label: str) -> Any:

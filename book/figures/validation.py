@@ -92,8 +92,11 @@ def _name_outliers(axes: Axes, rows: list[Row]) -> None:
             ).set_in_layout(False)
 
 
+LONG = 30  # rows; a longer table is folded
+
+
 class Table:
-    """Rows of text, as an HTML table on a page and as one line elsewhere.
+    """Rows of text, as an HTML table on a page, folded when it is long, and as one line elsewhere.
 
     Args:
         name: what it shows.
@@ -119,15 +122,41 @@ class Table:
 
         body = "".join(line(r, "td") for r in self.rows)
         style = f"dataframe {self.style}".rstrip()
-        return (
+        table = (
             f'<table class="{style}"><thead>{line(self.head, "th")}</thead>'
             f"<tbody>{body}</tbody></table>"
         )
+        if len(self.rows) <= LONG:
+            return table
+        said = html.escape(f"All {len(self.rows)} rows: {self.name}")
+        return f"<details><summary>{said}</summary>{table}</details>"
 
 
 def microseconds(value: float) -> str:
     """A time in microseconds, in about three digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def families(rows: Iterable[Row]) -> Table:
+    """How good the model is for each kind of kernel."""
+    errors: dict[str, list[float]] = {}
+    for p, m in rows:
+        errors.setdefault(p.family, []).append(m / p.published_us - 1)
+    return Table(
+        "the model's error by kind of kernel",
+        ["kind", "points", "median error", "within 35 %", "largest"],
+        (
+            [
+                family,
+                str(len(found)),
+                f"{np.median(np.abs(found)):.0%}",
+                f"{np.mean(np.abs(found) <= 0.35):.0%}",
+                f"{max(found, key=abs):+.0%}",
+            ]
+            for family, found in errors.items()
+        ),
+        style="points",
+    )
 
 
 def table(rows: Iterable[Row]) -> Table:

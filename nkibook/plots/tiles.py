@@ -53,6 +53,7 @@ def tile_grid(
     owners = draw_tiles(axes, shape, tiles, owner=owner)
     if not axes.texts and 1 < len(owners) <= _MAX_LEGEND:
         handles = [Patch(color=color, label=owner(key)) for key, color in owners.items()]
+        fig.set_size_inches(WIDTH, height + 0.3 * -(-len(owners) // 4))  # room for the legend
         fig.legend(handles=handles, loc="outside lower center", ncols=4)
     return show(fig, alt or _describe(shape, tiles, name, owner, owners), caption)
 
