@@ -334,13 +334,13 @@ def _reduce_free(
 
 @remembered
 def max(x, axis, *, dtype=None, mask=None, keepdims=False, **kwargs):
-    """Maximum along free axes."""
+    """Maximum along free axes. NaN if one is, as in NumPy; AWS does not say what a device gives."""
     return _reduce_free("nl.max", "maximum", x, axis, dtype, mask, keepdims)
 
 
 @remembered
 def min(x, axis, *, dtype=None, mask=None, keepdims=False, **kwargs):
-    """Minimum along free axes."""
+    """Minimum along free axes. NaN if one is, as in NumPy; AWS does not say what a device gives."""
     return _reduce_free("nl.min", "minimum", x, axis, dtype, mask, keepdims)
 
 
