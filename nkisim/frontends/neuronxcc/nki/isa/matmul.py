@@ -33,8 +33,8 @@ def nc_matmul(
     over more than 128 is done.
 
     Args:
-        stationary: SBUF tile (K <= 128, M <= 128), fp8, bf16, fp16 or fp32. A tile in PSUM is copied
-            into SBUF first, here; AWS documents SBUF only, so write `nl.copy` for a device.
+        stationary: SBUF tile (K <= 128, M <= 128), fp8, bf16, fp16 or fp32. One in PSUM is
+            copied by the simulator; AWS documents SBUF only, so write `nl.copy` for a device.
         moving: SBUF tile (K, N <= 512) of such a type; in PSUM, as above.
         is_stationary_onezero, is_moving_onezero: promise that a float32 operand holds only ones
             and zeros, which makes it faster. The result is the same.
