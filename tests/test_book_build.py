@@ -76,7 +76,7 @@ def test_a_broken_page_fails_every_time(book: Path) -> None:
 
         end = report[report.index("and this is why:") :]
         assert "nowhere.md" in end, report
-        assert "1 warnings" in end
+        assert "error: warnings: 1, see above" in end
 
     page.write_text(PAGE.replace("LINK", "no link").replace("print(", "assert not ("))
     status, report = build(book)

@@ -252,7 +252,7 @@ def report_problems(problems: str) -> None:
     if "mystnb.stderr" in problems:
         for page, text in error_streams().items():
             print(f"\n==> {page} wrote to standard error:\n{text.strip()}")
-    print(f"\nerror: {problems.count('WARNING: ')} warnings, see above", flush=True)
+    print(f"\nerror: warnings: {problems.count('WARNING: ')}, see above", flush=True)
 
 
 def build_page(page: str) -> int:

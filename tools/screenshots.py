@@ -144,13 +144,16 @@ class Browser:
         return answer["result"].get("value")
 
     def screenshot(self, path: Path, width: int) -> None:
-        """Write the whole page, not only the window, as PNG."""
+        """Write the whole page, not only the window, as PNG; below MAX_HEIGHT goes on in -2.png."""
         height = self.evaluate("document.scrollingElement.scrollHeight")
         # A window as tall as the page: capturing beyond the window shifts what is fixed in it.
         self._resize(width, min(height, MAX_HEIGHT))
-        self.evaluate(SETTLED)
-        shot = self.call("Page.captureScreenshot")
-        path.write_bytes(base64.b64decode(shot["data"]))
+        for part in range(-(-height // MAX_HEIGHT)):
+            self.evaluate(f"window.scrollTo(0, {part * MAX_HEIGHT})")
+            self.evaluate(SETTLED)
+            shot = self.call("Page.captureScreenshot")
+            name = f"{path.stem}-{part + 1}.png" if part else path.name
+            path.with_name(name).write_bytes(base64.b64decode(shot["data"]))
 
     def complaints(self) -> list[str]:
         """Return errors that the page logged and requests it sent over the network."""

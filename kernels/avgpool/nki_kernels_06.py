@@ -208,8 +208,8 @@ def nki_avg_pool2d_backward_kernel(
         (C, H, W) in HBM, dtype of `grad_out`.
 
     Raises:
-        TypeError, ValueError: settings that are no pooling, or that give another output size than
-            `grad_out` has.
+        TypeError, ValueError: settings that are no pooling.
+        AssertionError: settings that give another output size than `grad_out` has.
 
     Notes:
         Launch as ``kernel[1]`` or ``kernel[2]``: the cores take the tiles in turn. Each output is
@@ -225,11 +225,10 @@ def nki_avg_pool2d_backward_kernel(
     channels = grad_out.shape[0]
     axes = settings.axes(height, width)
     out_size = (grad_out.shape[1], grad_out.shape[2])
-    if out_size != (axes[0].out, axes[1].out):
-        raise ValueError(
-            f"grad_out has height and width {out_size}. Pooling {height}x{width} gives "
-            f"{(axes[0].out, axes[1].out)}. Pass the settings of the forward."
-        )
+    assert out_size == (axes[0].out, axes[1].out), (
+        f"grad_out has height and width {out_size}. Pooling {height}x{width} gives "
+        f"{(axes[0].out, axes[1].out)}. Pass the settings of the forward."
+    )
     grad_in = nl.ndarray((channels, height, width), dtype=grad_out.dtype, buffer=nl.shared_hbm)
     tiles = list(backward_tiles(axes[0], axes[1]))
     blocks = (channels + PARTITIONS - 1) // PARTITIONS

@@ -155,7 +155,7 @@ def test_refused_inputs():
         nki_avg_pool2d(x.astype(np.float64), 2)
     with pytest.raises(ValueError, match="kernel_size"):
         nki_avg_pool2d(x, 0)
-    with pytest.raises(ValueError, match="Pass the settings of the forward"):
+    with pytest.raises(AssertionError, match="Pass the settings of the forward"):
         unpool(x, (8, 8), pooling(2))
     with pytest.raises(KernelError, match="1 or 2"):
         nki_avg_pool2d(x, 2, lnc=3)
