@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -253,9 +254,19 @@ hbm = private_hbm
 class NKIObject:
     """Base of classes whose objects kernels use: configurations, dataclasses.
 
+    An annotated field of a class below this one that has no default has None, as AWS's compiler
+    has it: `x: int` in the class body means `x: int = None`. So `@dataclass` asks for no field,
+    and fields with and without a default may stand in any order.
+
     Args:
         **kwargs: attributes.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in inspect.get_annotations(cls):
+            if not hasattr(cls, name):
+                setattr(cls, name, None)  # which `@dataclass` takes as the default
 
     def __init__(self, **kwargs: Any) -> None:
         for name, value in kwargs.items():
