@@ -258,7 +258,8 @@ class Checker:
                 if writer is None or writer.spec.on_chip:
                     self.report("partition", error)
         if self.modes["race"] != "off":
-            for error, mild in check_races(self.trace, self.simulated):
+            strict = self.modes["race"] == "error"
+            for error, mild in check_races(self.trace, self.simulated, strict):
                 self.report("race", error, mild)
         for name, find in self.trace.rules.checks_at_end.items():
             if self.modes[name] != "off":

@@ -12,6 +12,7 @@ from nkisim.errors import RaceError
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Instruction, picking
 from nkisim.ir.memory import Role
+from nkisim.ir.regions import BEGIN
 from nkisim.ir.views import view_of
 
 if TYPE_CHECKING:
@@ -20,13 +21,17 @@ if TYPE_CHECKING:
 _Use = tuple[Instruction, AccessPattern, bool]  # and whether it writes
 
 
-def check_races(trace: Trace, simulated: bool) -> Iterator[tuple[RaceError, bool]]:
+def check_races(
+    trace: Trace, simulated: bool, strict: bool = False
+) -> Iterator[tuple[RaceError, bool]]:
     """Shared HBM touched by two instances, at least one of which writes.
 
     Args:
         trace: instance by instance.
         simulated: whether the SDK's simulator runs it, where instances that all write the same
             do no harm.
+        strict: where instances may write the same (`Rules.equal_is_harmless`), compare what they
+            write when the trace runs (`Instruction.contested`).
 
     Yields:
         The error, and whether it is a mild one of that kind.
@@ -38,7 +43,7 @@ def check_races(trace: Trace, simulated: bool) -> Iterator[tuple[RaceError, bool
             found = in_cells(uses[0][1].buffer.shape, ((t.form, t.offsets) for _, t, _ in uses))
             if found is not None and not _clash_in_cells(uses, *found):
                 continue
-        yield from _clashes(trace, uses, simulated)
+        yield from _clashes(trace, uses, simulated, strict)
 
 
 def _uses(trace: Trace) -> dict[tuple[int, int], list[_Use]]:
@@ -93,8 +98,13 @@ def _clash_in_cells(uses: list[_Use], cells: int, places: list[list[int]]) -> bo
     )
 
 
-def _clashes(trace: Trace, uses: list[_Use], simulated: bool) -> Iterator[tuple[RaceError, bool]]:
-    owner = np.full(uses[0][1].buffer.size, -1, np.int32)
+def _clashes(
+    trace: Trace, uses: list[_Use], simulated: bool, strict: bool
+) -> Iterator[tuple[RaceError, bool]]:
+    size = uses[0][1].buffer.size
+    owner = np.full(size, -1, np.int32)
+    # Those that several write, if all must write the same.
+    shared = np.zeros(size, bool) if _may_be_equal(trace) else None
     is_read = redundant = False
     for instr, tensor, writes in uses:
         is_read |= not writes
@@ -110,18 +120,49 @@ def _clashes(trace: Trace, uses: list[_Use], simulated: bool) -> Iterator[tuple[
             # no consequence which of them writes last.
             harmless = not is_read or trace.rules.alike_is_harmless
             redundant = simulated and not trace.tells_apart and harmless
-            yield _error(trace, instr, tensor, writes, view, clash), redundant
+            equal = shared is not None and writes and len(instr.outs) == 1 and not redundant
+            error = _error(trace, instr, tensor, writes, view, clash, equal)
+            if equal and shared is not None:
+                view_of(shared, tensor)[clash] = True
+                if strict:
+                    instr.contested = clash, _differing(error)
+            yield error, redundant or equal
         if writes:
             np.copyto(view, instr.program, where=True if where is None else where)
+    latest = np.full(size, -1, np.int32)
     for instr, tensor, writes in uses:
+        where = instr.where_of(tensor)
+        if writes:
+            if shared is not None:
+                mask = True if where is None else where
+                np.copyto(view_of(latest, tensor), instr.program, where=mask)
+            continue
         view = view_of(owner, tensor)
         clash = view > instr.program
-        where = instr.where_of(tensor)
         if where is not None:
             clash &= where
-        if not writes and clash.any():
+        if shared is not None:  # it reads what it has written itself, and the other one as well
+            clash &= ~(view_of(shared, tensor) & (view_of(latest, tensor) == instr.program))
+        if clash.any():
             harmless = trace.rules.alike_is_harmless and not trace.tells_apart
             yield _error(trace, instr, tensor, writes, view, clash), harmless
+
+
+def _may_be_equal(trace: Trace) -> bool:
+    """Whether instances may write the same element, if what they write is equal. It is compared
+    when the trace runs, where each instruction runs once."""
+    return trace.rules.equal_is_harmless and all(i.opcode != BEGIN for i in trace.instructions)
+
+
+def _differing(error: RaceError) -> RaceError:
+    """The error where instances do not write the same, given the warning that they must."""
+    return RaceError(
+        f"{error.problem}: not the same values",
+        rule="instances of a launch grid run in no promised order: where several write an element, "
+        "all must write the same value",
+        fix=error.fix,
+        location=error.location,
+    )
 
 
 def _error(
@@ -131,8 +172,10 @@ def _error(
     writes: bool,
     owner: np.ndarray,
     clash: np.ndarray,
+    equal: bool = False,
 ) -> RaceError:
-    """`instr` touches elements, where `clash` is true, that the instances in `owner` write."""
+    """`instr` touches elements, where `clash` is true, that the instances in `owner` write;
+    `equal`: which is right if all write the same."""
     index = tuple(int(i) for i in np.argwhere(clash)[0])
     other = trace.grid.coordinates(int(owner[index]))
     mine = trace.grid.coordinates(instr.program)
@@ -141,7 +184,7 @@ def _error(
         f"{tensor.describe()} that instance {other} writes, the first at "
         f"{list(tensor.coordinates(index))}",
         rule="instances of a launch grid run in no promised order: what one writes, "
-        "no other may write or read",
+        "no other may write or read" + (", unless all write the same value" if equal else ""),
         fix="make each instance's offset depend on nl.program_id of every grid axis, "
         "and its tile no larger than the step between offsets",
         location=instr.location,

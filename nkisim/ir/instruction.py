@@ -57,6 +57,8 @@ class Instruction:
         location: the kernel line.
         engine_asked: whether the kernel asked for the engine, and left no choice.
         watched: whether its input is compared with the range of its function when it runs.
+        contested: which elements of its output another core writes, too, if that is right as
+            long as both write the same, and the error to raise where they do not; else None.
         undefined: of a transpose, which elements of its input nothing wrote; None for none. A
             product would spread what is there by chance, so that it is left out.
         model: an earlier instruction for operands of the same forms and types, where this one was
@@ -77,6 +79,7 @@ class Instruction:
     engine_asked: bool = False
     watched: bool = False
     tiles_in: tuple[AccessPattern, ...] = field(init=False)  # the tensors among `ins`
+    contested: tuple[np.ndarray, Exception] | None = field(init=False, default=None)
     undefined: np.ndarray | None = field(init=False, default=None)
     model: Instruction | None = field(init=False, default=None)
 
@@ -108,7 +111,7 @@ class Instruction:
         new.location, new.engine_asked, new.watched = location, self.engine_asked, self.watched
         new.outs, new.ins, new.tiles_in = outs, ins, tiles_in
         new.program, new.loops = program, loops
-        new.undefined = None
+        new.contested = new.undefined = None
         new.model = self.model or self
         return new
 

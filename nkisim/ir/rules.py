@@ -79,6 +79,7 @@ class Rules:
             kernel that places its tiles.
         alike_is_harmless: whether instances that all do the same may read what others write: it is
             what they wrote themselves.
+        equal_is_harmless: whether several instances may write an element if all write the same.
         declared: `f(trace)` for `Declared`.
         watch_loop: `f(frame, loop)` for `LoopWatch`; the frame is that of the function that loops.
         explain: `f(error)`, what to say of an attribute that does not exist, or of a call that does
@@ -99,6 +100,7 @@ class Rules:
     one_bank: bool = False
     places_all: bool = False
     alike_is_harmless: bool = False
+    equal_is_harmless: bool = False
     declared: Callable[[Any], Declared] | None = None
     watch_loop: Callable[[FrameType, Loop], LoopWatch] | None = None
     explain: Callable[[AttributeError | TypeError], KernelError | None] | None = None

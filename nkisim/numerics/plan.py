@@ -210,7 +210,7 @@ def _join(a: Step, b: Step) -> Step | None:
     x, y = a.instr, b.instr
     if x.opcode != y.opcode or not x.spec.elementwise or x.attrs.keys() != y.attrs.keys():
         return None
-    if x.watched != y.watched:
+    if x.watched != y.watched or x.contested is not None or y.contested is not None:
         return None
     if not all(_same_constant(v, y.attrs[k]) for k, v in x.attrs.items()):
         return None

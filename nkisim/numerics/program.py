@@ -264,6 +264,8 @@ class _Layout:
             repeated = [_repeated(t) for t in step.outs]
             if any(repeated):
                 function = functools.partial(_with_repeated, function, repeated)
+            if instr.contested is not None:
+                function = functools.partial(_with_contested, function, *instr.contested)
             calls.append((function, places))
         self.size = len(self._places)
         del self._places, self._functions, self._byte_strides, self._arrays
@@ -371,6 +373,20 @@ class _Workspace:
 def _bytes(array: np.ndarray) -> np.ndarray:
     """A flat byte view (ml_dtypes types have no buffer protocol of their own)."""
     return array.reshape(-1).view(np.uint8)
+
+
+def _with_contested(
+    function: Callable, contested: np.ndarray, error: Exception, out: np.ndarray, *rest: np.ndarray
+) -> None:
+    """Call `function`, which writes elements of `out` that another core has written.
+
+    Raises:
+        error: it writes something else there.
+    """
+    before = out[contested].tobytes()
+    function(out, *rest)
+    if out[contested].tobytes() != before:
+        raise error
 
 
 def _wrong_count(what: str, given: int, wanted: int) -> ParameterError:

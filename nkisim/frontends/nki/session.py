@@ -31,7 +31,7 @@ from nkisim.trace.tracer import Tracer, current_if_any
 
 Walk = tuple[Ints, Ints]  # shape and strides of an operand
 
-RULES = Rules(dialect="nki", alike_is_harmless=True, explain=explain)
+RULES = Rules(dialect="nki", alike_is_harmless=True, equal_is_harmless=True, explain=explain)
 
 _recipes: dict[tuple, dict] = {}
 

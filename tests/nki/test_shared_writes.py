@@ -1,0 +1,114 @@
+"""Both cores of a logical core write the same elements of shared HBM."""
+
+from __future__ import annotations
+
+import warnings
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+import numpy as np
+import pytest
+
+from nkisim.errors import KernelError, RaceError
+
+X = np.arange(128 * 6, dtype=np.float32).reshape(128, 6) - 300
+
+
+def _loaded(x):
+    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    return tile
+
+
+def doubled_by_both(x, other=0.0, columns=6):
+    """2 * x by each core, with instructions of its own; core 1 adds `other` to it."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = _loaded(x)
+    if nl.program_id(0) == 0:
+        nisa.tensor_tensor(dst=tile, data1=tile, data2=tile, op=nl.add)
+        nisa.dma_copy(dst=out, src=tile)
+    else:
+        nisa.tensor_scalar(
+            dst=tile, data=tile, op0=nl.multiply, operand0=2.0, op1=nl.add, operand1=other
+        )
+        nisa.dma_copy(dst=out[:, 0:columns], src=tile[:, 0:columns])
+    return out
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32])
+@pytest.mark.parametrize("columns", [1, 3, 6])
+def test_equal_values_are_a_warning(dtype, columns):
+    x = X.astype(dtype)
+    with pytest.warns(match="unless all write the same value"):
+        found = nki.simulate(doubled_by_both)[2](x, 0.0, columns)
+    np.testing.assert_array_equal(found, 2 * x)
+
+
+@pytest.mark.parametrize("columns", [1, 6])
+@pytest.mark.filterwarnings("ignore")
+def test_other_values_are_an_error(columns):
+    with pytest.raises(RaceError, match="not the same values") as caught:
+        nki.simulate(doubled_by_both)[2](X, 1.0, columns)
+    assert f"{128 * columns:,} elements" in str(caught.value)
+    assert caught.value.location.function == "doubled_by_both"
+
+
+def differing_in_one(x, y):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=_loaded(x if nl.program_id(0) == 0 else y))
+    return out
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_values_of_each_launch_count():
+    kernel = nki.simulate(differing_in_one)[2]
+    y = X.copy()
+    y[127, 5] = np.nan
+    both = y.copy()
+    np.testing.assert_array_equal(kernel(both, y), y)
+    with pytest.raises(RaceError, match="not the same values"):
+        kernel(X, y)
+    np.testing.assert_array_equal(kernel(X, X.copy()), X)
+
+
+def read_back(x, from_other):
+    """Both write 2 * x, then each reads its half of it, or the other's without a barrier."""
+    rows = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    core = nl.program_id(0)
+    tile = _loaded(x)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
+    if not (from_other and core == 0):
+        nisa.dma_copy(dst=rows, src=tile)
+    half = nl.ndarray((64, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=half, src=rows[core * 64 : core * 64 + 64, :])
+    if from_other and core == 0:
+        nisa.dma_copy(dst=rows, src=tile)
+    nisa.dma_copy(dst=out[core * 64 : core * 64 + 64, :], src=half)
+    return out
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_a_core_has_written_itself_it_may_read():
+    np.testing.assert_array_equal(nki.simulate(read_back)[2](X, False), 2 * X)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_only_the_other_one_has_written_it_may_not():
+    with pytest.raises(KernelError):
+        nki.simulate(read_back)[2](X, True)
+
+
+def test_a_core_that_writes_alone_gets_no_warning():
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = _loaded(x)
+        core = nl.program_id(0)
+        rows = slice(core * 64, core * 64 + 64)
+        nisa.dma_copy(dst=out[rows, :], src=tile[rows, :])
+        return out
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(nki.simulate(kernel)[2](X), X)
