@@ -251,6 +251,7 @@ class Checker:
     def finish(self) -> None:
         """All instances are traced: check what only the whole stream shows."""
         self._memory_state.finish()
+        self._memory_state.follow_exchanges(self)
         if self._assignments:
             writers = {id(t): i for i in self.trace.instructions for t in i.outs}
             for instr, error in self._assignments:

@@ -10,6 +10,7 @@ import numpy as np
 from nkisim.checking.written import WrittenElements
 from nkisim.errors import UninitializedReadError
 from nkisim.ir.access import AccessPattern
+from nkisim.ir.barriers import in_order
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Buffer, Role
 from nkisim.ir.restriction import Restriction, bounding_box
@@ -32,14 +33,25 @@ class MemoryState:
     the chip, or when nothing that is read was ever written. That a mask has left nothing of the
     instruction that was to write it, in the last round of a loop, makes no difference to the rest
     of the round: its results are as undefined, and the mask of the store drops them.
+
+    An instance may hand another one a tile that is written in part: what is undefined in it is
+    undefined where it arrives. Instances are traced one after the other, so that this is looked at
+    in the end, over the instructions in the order in which they run.
+
+    Args:
+        checker: which reports.
+        trace: the instructions.
+        in_order: whether instructions come in the order in which they run.
     """
 
-    def __init__(self, checker: Any, trace: Trace) -> None:
+    def __init__(self, checker: Any, trace: Trace, in_order: bool = False) -> None:
         self.checker = weakref.proxy(checker)  # in no cycle, as the trace is large
         self.trace = trace
         self.check_reads = checker.modes["uninitialized"] != "off"
         self.check_ranges = checker.modes["range"] != "off"
         trace.strict_ranges = checker.modes["range"] == "error"
+        self.followed = {Role.LOCAL, Role.EXCHANGE} if in_order else {Role.LOCAL}
+        self.sent_in_part = False  # whether an instance has sent a tile that is written in part
         self.written = WrittenElements()
         self.reported: set[int] = set()
         self.scattered: set[int] = set()
@@ -54,7 +66,7 @@ class MemoryState:
         if instr.opcode == "barrier" and instr.attrs["fence"]:
             self.fenced.add(instr.program)
         for tensor in tiles:
-            if tensor.buffer.role is Role.LOCAL and not self.written.knows(tensor):
+            if tensor.buffer.role in self.followed and not self.written.knows(tensor):
                 missing = [self._undefined(instr, tensor) for tensor in tiles]
                 if any(m is not None for m in missing):
                     undefined = self._flow(instr, tiles, missing)
@@ -74,7 +86,7 @@ class MemoryState:
     def _undefined(self, instr: Instruction, tensor: AccessPattern) -> np.ndarray | None:
         """Elements of an operand that nothing wrote; None when all are defined."""
         buffer = tensor.buffer
-        if buffer.role is not Role.LOCAL:
+        if buffer.role not in self.followed:
             return None
         if self.written.knows(tensor):
             return None
@@ -104,7 +116,10 @@ class MemoryState:
         if not self.check_reads:
             return [None] * len(instr.outs)
         flow = instr.spec.flow
-        stays = flow is not None and all(t.space.on_chip for t in instr.outs)
+        sends = instr.attrs.get("sends", False)
+        stays = flow is not None and (sends or all(t.space.on_chip for t in instr.outs))
+        if sends and not _all_of(missing[0], None):  # type: ignore[arg-type]
+            self.sent_in_part = True
         undefined = flow(instr, missing) if flow is not None else [None] * len(instr.outs)
         useless = any(
             u is not None and _all_of(u, instr.where_of(t))
@@ -164,6 +179,7 @@ class MemoryState:
                 "be read or stored",
                 fix="write the elements first, or "
                 + (words.of_each if instr.opcode == "nc_matmul" else words.written_only),
+                location=instr.location,
             ),
             mild=self.checker.as_sdk and not _all_of(missing, instr.where_of(tensor)),
         )
@@ -173,7 +189,7 @@ class MemoryState:
     ) -> None:
         buffer = tensor.buffer
         number = buffer.number
-        if buffer.role is not Role.LOCAL:
+        if buffer.role not in self.followed:
             if number not in self.trace.written_arguments:
                 self.trace.written_arguments.append(number)
             return
@@ -218,6 +234,16 @@ class MemoryState:
             if missing is not None and tensor.buffer.number not in self.reported:
                 self._report_read(instr, tensor, missing)
         self.trace.partly_written |= self.partly_written()
+
+    def follow_exchanges(self, checker: Any) -> None:
+        """Look again, at what instances hand each other as well, if any of it is undefined."""
+        if not self.sent_in_part:
+            return
+        again = MemoryState(checker, self.trace, in_order=True)
+        again.reported, again.masked_off = self.reported, self.masked_off
+        for instr in in_order(self.trace):
+            again.on_instruction(instr)
+        again.finish()
 
     def defined_part(self, tensor: AccessPattern) -> Restriction | None:
         """The part of a tile that something wrote; None when it is all, or nothing."""

@@ -33,7 +33,12 @@ class Meeting(NamedTuple):
 
 
 def interleave(trace: Trace) -> None:
-    """Reorder the instructions of a trace so that each meeting finds all of its parties.
+    """Put the instructions of a trace in the order of `in_order`."""
+    trace.instructions = in_order(trace)
+
+
+def in_order(trace: Trace) -> list[Instruction]:
+    """The instructions of a trace, instance by instance, so that each meeting finds its parties.
 
     Each instance keeps its own order. The barriers of a meeting become neighbours. They are
     followed by the transfers that receive what other parties left in exchange buffers, and only
@@ -43,7 +48,7 @@ def interleave(trace: Trace) -> None:
         ParameterError: an instance waits for another one that never comes (a deadlock).
     """
     if not any(i.opcode == "barrier" for i in trace.instructions):
-        return
+        return trace.instructions
     streams: list[list[Instruction]] = [[] for _ in range(trace.grid.size)]
     for instr in trace.instructions:
         streams[instr.program].append(instr)
@@ -74,7 +79,7 @@ def interleave(trace: Trace) -> None:
             ready += parties
     if waiting:
         raise _deadlock(trace, waiting)
-    trace.instructions = order
+    return order
 
 
 def _complete(instr: Instruction, waiting: dict[int, Instruction]) -> tuple[int, ...]:
