@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nkisim import KernelError
+from nkisim.errors import OutOfBoundsError
 
 RNG = np.random.default_rng(44)
 BF16 = ml_dtypes.bfloat16
@@ -266,7 +267,10 @@ REFUSED = {
     "no operator": (lambda x, t: nisa.tensor_tensor(t, t, t, np.add), "operator"),
     "the truth of a register": (lambda x, t: bool(nisa.register_alloc(1)), "register"),
     "every other partition": (lambda x, t: t.ap([[16, 16], [1, 8]]), "one after the other"),
-    "a pattern past the end": (lambda x, t: t.ap([[8, 32], [1, 9]]), "stays inside"),
+    "a pattern past the end": (
+        lambda x, t: nisa.tensor_copy(t.ap([[8, 32], [1, 9]]), t.ap([[8, 32], [1, 9]])),
+        "stays inside",
+    ),
     "an output on chip": (lambda x, t: None, "shared HBM"),
 }
 
@@ -282,3 +286,27 @@ def test_refused(what):
 
     with pytest.raises(KernelError, match=words):
         run(kernel, random(32, 8))
+
+
+def _rows_of_a_pattern(x, extra, use_it):
+    """Copies column i of each group of 4, by patterns; the last one begins beyond its row."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    made = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    rows, n = x.shape
+    nisa.dma_copy(dst=tile, src=x)
+    for i in range(4 + extra):
+        view = tile.ap([[n, rows], [4, n // 4]], offset=i)
+        if i < 4 or use_it:
+            nisa.tensor_copy(dst=made[:, nl.ds(min(i, 3) * (n // 4), n // 4)], src=view)
+    nisa.dma_copy(dst=out, src=made)
+    return out
+
+
+@pytest.mark.parametrize("rows", [128, 5])
+def test_a_pattern_beyond_its_tensor_is_an_error_where_it_is_used(rows):
+    x = np.arange(rows * 12, dtype=np.float32).reshape(rows, 12)
+    expected = x.reshape(rows, 3, 4).transpose(0, 2, 1).reshape(rows, 12)
+    np.testing.assert_array_equal(nki.simulate(_rows_of_a_pattern)(x, 1, False), expected)
+    with pytest.raises(OutOfBoundsError, match=r"access pattern .* reaches elements"):
+        nki.simulate(_rows_of_a_pattern)(x, 1, True)

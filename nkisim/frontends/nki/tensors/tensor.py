@@ -261,7 +261,8 @@ class NkiTensor(Views):
             dtype: reinterpret the bits; pattern and offset then count in its elements.
 
         Returns:
-            A view whose shape are the counts.
+            A view whose shape are the counts. One that reaches past the tensor is an
+            OutOfBoundsError where an instruction uses it.
         """
         own = self._layout
         try:
@@ -298,9 +299,12 @@ class NkiTensor(Views):
             moved = self._moved(new, scalar_offset, vector_offset, indirect_dim)
             if moved.by_row:
                 new = new.with_(shape, (0, *steps[1:]))
-        elif shape and min(shape) > 0:
-            _check_inside(self, new, at, pattern)
-        return self._at(new, at, moved)
+        view = self._at(new, at, moved)
+        if moved is None and shape and min(shape) > 0:
+            beyond = _beyond(self, new, at, pattern)
+            if beyond is not None:  # loops make a view too many, and do not use it
+                view._pattern = _Beyond(beyond)
+        return view
 
     def _moved(self, new: Layout, scalar: Any, vector: Any, dim: int) -> Indirect:
         """The dynamic offset that `ap` was given."""
@@ -347,7 +351,19 @@ class NkiTensor(Views):
     __hash__ = object.__hash__
 
 
-def _check_inside(tensor: NkiTensor, new: Layout, at: int, pattern: Sequence) -> None:
+class _Beyond:
+    """Stands for the access pattern of a view that reaches past its tensor."""
+
+    def __init__(self, error: OutOfBoundsError) -> None:
+        self.error = error
+
+    @property
+    def form(self) -> Form:
+        raise self.error
+
+
+def _beyond(tensor: NkiTensor, new: Layout, at: int, pattern: Sequence) -> OutOfBoundsError | None:
+    """The error of a view that reaches past its tensor; None for one that stays inside."""
     low = at + sum(s * (n - 1) for s, n in zip(new.strides, new.shape, strict=True) if s < 0)
     high = at + sum(s * (n - 1) for s, n in zip(new.strides, new.shape, strict=True) if s > 0)
     total = prod(new.base)
@@ -361,7 +377,7 @@ def _check_inside(tensor: NkiTensor, new: Layout, at: int, pattern: Sequence) ->
         limit = f"the tensor has {total} elements"
         if new.on_chip:
             limit += f", {new.row} in each partition"
-        raise OutOfBoundsError(
+        return OutOfBoundsError(
             f"access pattern {[list(p) for p in pattern]} from element {at} on "
             f"{tensor.describe()} {what}",
             rule=limit
@@ -369,6 +385,7 @@ def _check_inside(tensor: NkiTensor, new: Layout, at: int, pattern: Sequence) ->
             + (", its free axes in their partition" if new.on_chip else ""),
             fix="correct the counts, the strides or the offset",
         )
+    return None
 
 
 def _two_offsets(tensor: NkiTensor, offset: int) -> KernelError:

@@ -256,6 +256,7 @@ def _check_transpose_mode(session: Session, src: NkiTensor, mode: dge_mode, by_r
     go with a transpose."""
     call = "nisa.dma_transpose"
     machine = session.trace.machine
+    mode = dge_mode(mode)  # or its number
     if mode.name == ("hwdge" if by_row else "swdge"):
         raise ParameterError(
             f"{call}: dge_mode.{mode.name} {'with' if by_row else 'without'} row numbers",
@@ -422,6 +423,7 @@ def _transpose_rows(
 ) -> NkiInstruction:
     """dst = rows that src picks, transposed: a gather into a tile, and its transpose."""
     rows = make(src.shape, src.dtype, MemoryRegion.sbuf)
+    session.trace.hidden.add(rows._buffer.number)  # no kernel places it
     copy_rows(session, rows, src, mode)
     return dma_transpose(dst, rows, axes)
 
