@@ -78,3 +78,34 @@ def test_a_field_that_is_not_given_has_its_default_or_none():
 def test_a_field_that_is_none_of_the_class_is_refused():
     with pytest.raises(TypeError, match="depth"):
         Sizes(rows=5, depth=1)
+
+
+@pytest.mark.parametrize("fill", [0.0, 1.0])
+def test_a_tensor_is_true_whatever_is_in_it(fill):
+    def add(x, bias):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x)
+        if bias:
+            more = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=more, src=bias)
+            nisa.tensor_tensor(dst=tile, data1=tile, data2=more, op=nl.add)
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=5.0)
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    bias = np.full_like(X, fill)
+    np.testing.assert_array_equal(nki.simulate(add)(X, bias), X + bias + 5)
+    np.testing.assert_array_equal(nki.simulate(add)(X, None), X)
+
+
+def test_the_truth_of_one_element_is_a_warning():
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        if x:
+            nisa.dma_copy(dst=out, src=x)
+        return out
+
+    one = np.zeros((1, 1), np.float32)
+    with pytest.warns(match="a tensor is always true"):
+        np.testing.assert_array_equal(nki.simulate(kernel)(one), one)

@@ -338,8 +338,10 @@ class NkiTensor(Views):
         return self._layout.shape[0]
 
     def __bool__(self) -> bool:
-        """Whether all elements are true: known where the kernel runs on data."""
-        return bool(Above.values(self).all())
+        """True: `if bias:` asks whether there is a tensor, not what is in it."""
+        if self.size == 1:
+            warn(_truth(self))
+        return True
 
     def __iter__(self):
         raise ControlFlowError(
@@ -386,6 +388,15 @@ def _beyond(tensor: NkiTensor, new: Layout, at: int, pattern: Sequence) -> OutOf
             fix="correct the counts, the strides or the offset",
         )
     return None
+
+
+def _truth(tensor: NkiTensor) -> KernelError:
+    return ControlFlowError(
+        f"the truth value of {tensor.describe()}, which has one element",
+        rule="a tensor is always true: what is in it is not known when the kernel is compiled",
+        fix="write `is not None` to ask whether it is there; for a branch on its value, load it "
+        "into a register and loop with nl.dynamic_range(0, register)",
+    )
 
 
 def _two_offsets(tensor: NkiTensor, offset: int) -> KernelError:
