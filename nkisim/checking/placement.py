@@ -97,7 +97,7 @@ def check_placement(trace: Trace) -> Iterator[KernelError]:
         return
     if trace.rules.places_all:
         yield from _hidden_tiles(trace)
-    yield from _mixed(trace)
+        yield from _mixed(trace)
     cells = _cells({(b.space, p) for b in trace.buffers for p in b.placed})
     owner: dict[int, int] = {}  # of each cell: the tile that was written there last
     tiles: dict[tuple[int, int], int] = {}

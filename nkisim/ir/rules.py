@@ -75,8 +75,8 @@ class Rules:
         checks_at_end: by the name of the check, `f(trace)`: the errors in a whole trace, each with
             whether nothing but the order of iterations makes it right.
         one_bank: whether a tile in PSUM fits a bank.
-        places_all: whether the compiler refuses instructions that need a tile of its own in a
-            kernel that places its tiles.
+        places_all: whether a kernel that places tiles places all of them: the compiler refuses
+            others, and instructions that need a tile of its own.
         alike_is_harmless: whether instances that all do the same may read what others write: it is
             what they wrote themselves.
         equal_is_harmless: whether several instances may write an element if all write the same.

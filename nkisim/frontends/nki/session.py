@@ -20,7 +20,7 @@ from nkisim.frontends.nki.calls import explain
 from nkisim.frontends.nki.dtypes import Type, type_of
 from nkisim.frontends.nki.registers import VirtualRegister
 from nkisim.frontends.nki.tensors.layout import Ints
-from nkisim.frontends.nki.tensors.tensor import Above, NkiTensor
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.frontends.nki.tensors.views import Indirect
 from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.instruction import OPCODES, Engine, Instruction
@@ -335,10 +335,3 @@ def current() -> Session:
         rule="nl.* and nisa.* describe instructions of a kernel that is being traced",
         fix="put the code in a function, and call nki.jit(function) or nki.simulate(function)",
     )
-
-
-def _values(tensor: NkiTensor) -> np.ndarray:
-    return current().values_of(tensor)
-
-
-Above.values = staticmethod(_values)

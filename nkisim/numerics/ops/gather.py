@@ -229,7 +229,17 @@ def _gather_flattened(instr: Instruction) -> Callable:
     return run
 
 
-@opcode("local_gather", Engine.GPSIMD)
+def _flow_local_gather(instr: Instruction, missing: Missing) -> Missing:
+    """A partition gathers from its own elements, which of them data decides."""
+    data, index = missing[0], missing[1]
+    shape = instr.outs[0].shape
+    if index is not None or data is None:
+        return [np.ones(shape, bool)]  # where the index is undefined
+    open_ = data.reshape(shape[0], -1).any(axis=1)
+    return [np.broadcast_to(open_.reshape(-1, *[1] * (len(shape) - 1)), shape)]
+
+
+@opcode("local_gather", Engine.GPSIMD, flow=_flow_local_gather)
 def _local_gather(instr: Instruction) -> Callable:
     """Each group of 16 partitions gathers by the indices that the group holds."""
     data = instr.ins[0]

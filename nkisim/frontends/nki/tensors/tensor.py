@@ -11,8 +11,6 @@ from enum import Enum
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from nkisim.errors import (
     ControlFlowError,
     IndexingError,
@@ -56,11 +54,9 @@ class Above:
 
     Attributes:
         assign: writes down `tensor[...] = value`, given both.
-        values: the values of a tensor, where the kernel is traced on data.
     """
 
     assign: Callable[[NkiTensor, object], None]
-    values: Callable[[NkiTensor], np.ndarray]
 
 
 class NkiTensor(Views):

@@ -423,7 +423,6 @@ def _transpose_rows(
 ) -> NkiInstruction:
     """dst = rows that src picks, transposed: a gather into a tile, and its transpose."""
     rows = make(src.shape, src.dtype, MemoryRegion.sbuf)
-    session.trace.hidden.add(rows._buffer.number)  # no kernel places it
     copy_rows(session, rows, src, mode)
     return dma_transpose(dst, rows, axes)
 
