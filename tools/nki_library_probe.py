@@ -14,6 +14,8 @@ mode", through packages that AWS does not publish. This module stands in for the
 - `test.utils.scripts.remote_lock_scripts`, `test.utils.perf_analysis_private`: not in the public
   tree; names only.
 
+At the end it prints a table: file, passed/failed/skipped, and the reasons of failures.
+
 One line of its harness is worked around: `Orchestrator._compiled_kernel`, which it reads in
 simulation mode and never sets there, is None.
 """
@@ -22,7 +24,9 @@ from __future__ import annotations
 
 import builtins
 import os
+import re
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -186,7 +190,31 @@ def main() -> None:
 
 
 class _Late:
-    """Hooks that run with the harness loaded."""
+    """Hooks that run with the harness loaded, and a table of results at the end."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, Counter[str]] = {}
+        self.reasons: dict[str, Counter[str]] = {}
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.when != "call" and not (report.when == "setup" and report.outcome != "passed"):
+            return
+        group = report.nodeid.partition("/core/")[2].partition("::")[0]
+        self.counts.setdefault(group, Counter())[report.outcome] += 1
+        if report.failed:
+            # "E   nkisim.errors.RaceError: ...": the first error of the chain, without numbers
+            lines = [x[1:].strip() for x in report.longreprtext.splitlines() if x[:2] == "E "]
+            reason = re.sub(r"[0-9][0-9,]*", "N", lines[0] if lines else "no message")
+            self.reasons.setdefault(group, Counter())[reason[:160]] += 1
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        write = terminalreporter.write_line
+        write("group: passed/failed/skipped")
+        for group, counts in sorted(self.counts.items()):
+            numbers = "/".join(str(counts[x]) for x in ("passed", "failed", "skipped"))
+            write(f"{group}: {numbers}")
+            for reason, count in self.reasons.get(group, Counter()).most_common():
+                write(f"    {count} x {reason}")
 
     def pytest_collection_modifyitems(self) -> None:
         pytest_collection_modifyitems()
