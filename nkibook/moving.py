@@ -15,6 +15,7 @@ import kernels  # noqa: F401  makes both dialects importable
 
 # isort: split
 import neuronxcc.nki as old_nki
+import neuronxcc.nki.compiler as old_ncc
 import neuronxcc.nki.isa as old_nisa
 import neuronxcc.nki.language as old_nl
 import nki
@@ -145,6 +146,24 @@ def _new_windows(x):
     w = t.ap([[11, 64], [1, 9], [1, 3]])  # <-
     y = nl.ndarray((64, 9), dtype=x.dtype, buffer=nl.sbuf)
     nisa.tensor_reduce(dst=y, op=nl.maximum, data=w, axis=2)  # <-
+    return _store(y)
+
+
+@old_nki.jit
+def _old_two_axes(x):
+    t = old_nl.load(x)
+    p, i, j, di, dj = old_nl.mgrid[0:64, 0:4, 0:5, 0:3, 0:3]  # <-
+    w = t[p, i + di, j + dj]  # <-
+    y = old_nisa.tensor_reduce(old_nl.max, w, axis=[3, 4])  # <-
+    return _old_store(y)
+
+
+@nki.jit
+def _new_two_axes(x):
+    t = _load(x)  # 64 x 6 x 7: a partition holds 42 elements
+    w = t.ap([[6 * 7, 64], [7, 4], [1, 5], [7, 3], [1, 3]])  # <-
+    y = nl.ndarray((64, 4, 5), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.tensor_reduce(dst=y, op=nl.maximum, data=w, axis=[3, 4])  # <-
     return _store(y)
 
 
@@ -282,6 +301,85 @@ def _new_blocks(x):
 
 
 @old_nki.jit
+def _old_address(x):
+    t = old_nl.ndarray(
+        (old_nl.par_dim(128), 8), x.dtype, buffer=old_ncc.sbuf.mod_alloc(base_addr=4096)  # <-
+    )
+    t[...] = old_nl.load(x)
+    return _old_store(t)
+
+
+@nki.jit
+def _new_address(x):
+    t = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf, address=(0, 4096))  # <-
+    nisa.dma_copy(dst=t, src=x)
+    return _store(t)
+
+
+@old_nki.jit
+def _old_select(x):
+    t = old_nl.load(x)
+    p, f = old_nl.mgrid[0:50, 0:40]  # <-
+    y = old_nisa.affine_select(pred=p >= f, on_true_tile=t, on_false_value=0.0)  # <-
+    return _old_store(y)
+
+
+@nki.jit
+def _new_select(x):
+    t = _load(x)
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.affine_select(
+        dst=y,
+        pattern=[[-1, 40]],  # <-
+        channel_multiplier=1,  # <-
+        cmp_op=nl.greater_equal,  # <-
+        on_true_tile=t,
+        on_false_value=0.0,
+    )
+    return _store(y)
+
+
+@old_nki.jit
+def _old_gather(x):
+    which = old_nisa.iota(99 - old_nl.arange(100)[:, None], dtype=old_nl.int32)  # <-
+    t = old_nl.load(x[which, old_nl.arange(40)[None, :]])  # <-
+    return _old_store(t)
+
+
+@nki.jit
+def _new_gather(x):
+    which = nl.ndarray((100, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.iota(dst=which, pattern=[[0, 1]], offset=99, channel_multiplier=-1)  # <-
+    t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x.ap([[40, 100], [1, 40]], vector_offset=which))  # <-
+    return _store(t)
+
+
+@old_nki.jit
+def _old_register(x):
+    y = old_nl.ndarray(x.shape, x.dtype, buffer=old_nl.shared_hbm)
+    for i in range(2):
+        row = old_nisa.iota(old_nl.arange(1)[:, None] + 1 - i, dtype=old_nl.int32)
+        t = old_nl.load(x[row, old_nl.arange(40)[None, :]])  # <-
+        old_nl.store(y[i : i + 1], value=t)
+    return y
+
+
+@nki.jit
+def _new_register(x):
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in range(2):
+        row = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+        nisa.iota(dst=row, pattern=[[0, 1]], offset=1 - i)
+        number = nisa.register_alloc()  # <-
+        nisa.register_load(number, row)  # <-
+        t = nl.ndarray((1, 40), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x.ap([[40, 1], [1, 40]], scalar_offset=number))  # <-
+        nisa.dma_copy(dst=y[i : i + 1], src=t)
+    return y
+
+
+@old_nki.jit
 def _old_loop(x):
     t = old_nl.load(x)
     for _ in old_nl.sequential_range(3):  # <-
@@ -331,6 +429,10 @@ def _windows(x: np.ndarray) -> np.ndarray:
     return np.lib.stride_tricks.sliding_window_view(x, 3, axis=1).max(-1)
 
 
+def _planes(x: np.ndarray) -> np.ndarray:
+    return np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2)).max((3, 4))
+
+
 def _same(x: np.ndarray) -> np.ndarray:
     return x
 
@@ -345,6 +447,7 @@ PAIRS = (
         lambda x: x[:, ::2] + x[:, 1::2],
     ),
     Pair("windows", _old_windows, _new_windows, ((64, 11),), _windows),
+    Pair("windows, two axes", _old_two_axes, _new_two_axes, ((64, 6, 7),), _planes),
     Pair("mask to slice", _old_edge, _new_edge, ((200, 30),), _same),
     Pair("result and dtype", _old_result, _new_result, ((50, 7),), _tripled),
     Pair("operator", _old_operator, _new_operator, ((50, 7), (50, 7)), np.subtract),
@@ -358,6 +461,10 @@ PAIRS = (
     Pair("fill", _old_fill, _new_fill, ((50, 7),), lambda x: x + np.float32(2)),
     Pair("sum in PSUM", _old_sum, _new_sum, ((256, 100), (256, 60)), lambda w, m: w.T @ m),
     Pair("block dimension", _old_blocks, _new_blocks, ((256, 8),), lambda x: x[:128] + x[128:]),
+    Pair("address", _old_address, _new_address, ((128, 8),), _same),
+    Pair("select by position", _old_select, _new_select, ((50, 40),), np.tril),
+    Pair("gather", _old_gather, _new_gather, ((100, 40),), lambda x: x[::-1]),
+    Pair("row by a register", _old_register, _new_register, ((2, 40),), lambda x: x[::-1]),
     Pair("loop", _old_loop, _new_loop, ((50, 7),), lambda x: x / 8),
     Pair("loop at run time", _old_loop, _new_run_time, ((50, 7),), lambda x: x / 8),
     Pair("launch", _old_launch[4], _new_launch[2], ((512, 20),), _same),
