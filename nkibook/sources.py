@@ -75,7 +75,10 @@ class Sources:
     def hunks(self) -> list[tuple[bool, slice, slice]]:
         """Runs of lines, in order: whether both have them, and where they are in each."""
         before, after = ([line.strip() for line in lines] for lines in (self.old, self.new))
-        matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+        # A bracket or an empty line in both says nothing of what belongs together.
+        matcher = difflib.SequenceMatcher(
+            lambda line: not line.strip("()[]{},"), before, after, autojunk=False
+        )
         return [
             (tag == "equal", slice(i, j), slice(k, n)) for tag, i, j, k, n in matcher.get_opcodes()
         ]
