@@ -493,3 +493,30 @@ def test_frames_move_and_the_last_one_is_the_still():
     assert repr(moving) == "two frames, 2 frames. The last one: Figure: A small figure of two"
     with pytest.raises(ValueError, match="frames"):
         plots.Moving([small("one")], "one frame")
+
+
+def test_programs_shows_two_buttons_for_each_framework():
+    class Module:
+        def __init__(self, name):
+            self.name = name
+
+        @property
+        def after(self):
+            return Module(f"{self.name} optimised")
+
+        def diff(self, other, captions):
+            return Shown(f"{captions[0]} {self.name} | {captions[1]} {other.name}")
+
+    class Shown:
+        def __init__(self, text):
+            self.text = text
+
+        def _repr_html_(self):
+            return f"<p>{self.text}</p>"
+
+    programs = plots.Programs({"A": (Module("a"), Module("b"))}, captions=("old", "new"))
+    html = programs._repr_html_()
+    assert "<p>old a | new b</p>" in html
+    assert "<p>old a optimised | new b optimised</p>" in html
+    assert re.findall(r"<label[^>]*>([^<]*)", html) == ["A, before XLA", "A, after XLA"]
+    assert repr(programs) == "HLO of A, before and after XLA's optimisation: old, and new"
