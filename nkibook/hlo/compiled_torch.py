@@ -1,18 +1,22 @@
 """What XLA's CPU backend makes of a module of torch_xla.
 
 torch_xla does not hand out what it compiled. XLA writes it into a folder when `XLA_FLAGS` asks for
-that, and reads these flags once in a process, before its first program. So the module is compiled
-in a process of its own: `optimized` starts it, and this file is what it runs.
+that, and reads these flags once in a process, before its first program. So modules are compiled
+in a process of their own. `optimized` starts it with the first module, since the import of
+torch_xla takes seconds, and it waits for more until this process ends: `serve`.
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -56,28 +60,59 @@ def optimized(proto: bytes, parameters: Sequence[tuple[str, tuple[int, ...]]]) -
     unknown = sorted({dtype for dtype, _ in parameters} - set(_TORCH_TYPES))
     if unknown:
         raise NotCompiled(f"a parameter has dtype {', '.join(unknown)}, which torch has not.")
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        (folder / "module.pb").write_bytes(proto)
-        (folder / "parameters.json").write_text(json.dumps(parameters))
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", __name__, name],
-                env=_environment(os.environ, folder),
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise NotCompiled(f"it took more than {_TIMEOUT} s.") from error
-        written = list(folder.glob("dump/*.cpu_after_optimizations.txt"))
-        if len(written) != 1:
-            raise NotCompiled("\n".join(done.stderr.strip().splitlines()[-3:]) or "no text.")
-        (before,) = folder.glob("dump/*.before_optimizations.txt")
-        order = _order(before.read_text())
-        if sorted(order) != list(range(len(parameters))):
-            raise NotCompiled("torch_xla made constants of scalar parameters.")
-        return written[0].read_text(), order
+    folder, process = _compiler()
+    for old in folder.glob("dump/*"):
+        old.unlink()
+    (folder / "module.pb").write_bytes(proto)
+    (folder / "parameters.json").write_text(json.dumps(parameters))
+    assert process.stdin
+    assert process.stdout
+    watch = threading.Timer(_TIMEOUT, process.kill)
+    watch.start()
+    try:
+        print("compile", file=process.stdin, flush=True)
+        said = json.loads(process.stdout.readline() or "null")
+    except BrokenPipeError:
+        said = None
+    finally:
+        watch.cancel()
+    if said is None:
+        _compiler.cache_clear()
+        process.wait()
+        last = (folder / "errors").read_text().strip().splitlines()[-3:]
+        raise NotCompiled("\n".join([f"no answer within {_TIMEOUT} s, or it ended.", *last]))
+    written = list(folder.glob("dump/*.cpu_after_optimizations.txt"))
+    if len(written) != 1:
+        raise NotCompiled(said or "XLA wrote no text.")
+    (before,) = folder.glob("dump/*.before_optimizations.txt")
+    order = _order(before.read_text())
+    if sorted(order) != list(range(len(parameters))):
+        raise NotCompiled("torch_xla made constants of scalar parameters.")
+    return written[0].read_text(), order
+
+
+@functools.cache
+def _compiler() -> tuple[pathlib.Path, subprocess.Popen[str]]:
+    """The folder where XLA writes, and the process that compiles; both are gone at exit."""
+    temporary = tempfile.TemporaryDirectory()
+    folder = pathlib.Path(temporary.name)
+    with (folder / "errors").open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"from {__name__} import serve; serve({temporary.name!r})"],
+            env=_environment(os.environ, folder),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+
+    def end() -> None:
+        process.kill()
+        process.wait()
+        temporary.cleanup()
+
+    atexit.register(end)
+    return folder, process
 
 
 def _order(before: str) -> list[int]:
@@ -126,5 +161,15 @@ def _compile(folder: pathlib.Path) -> None:
     xla._xla_warm_up_cache(results, [])
 
 
-if __name__ == "__main__":
-    _compile(pathlib.Path(sys.argv[1]))
+def serve(folder_name: str) -> None:
+    """Compile the folder's module for each line of standard input; answer with the error, or ""."""
+    folder = pathlib.Path(folder_name)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    for _ in sys.stdin:
+        error = ""
+        try:
+            _compile(folder)
+        except Exception as found:
+            error = "\n".join(str(found).strip().splitlines()[-3:]) or type(found).__name__
+        print(json.dumps(error), file=answers, flush=True)
