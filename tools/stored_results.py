@@ -42,15 +42,20 @@ NEEDS = {
     ),
     JAX: (
         "notebooks/add_jax",
+        "notebooks/add_torch",
         "notebooks/attention_jax",
+        "notebooks/attention_torch",
         "notebooks/avgpool_jax",
+        "notebooks/avgpool_torch",
         "notebooks/avgpool_nki",
         "notebooks/custom_call_jax",
         "notebooks/giou_jax",
+        "notebooks/giou_torch",
         "notebooks/giou_nki",
         "notebooks/matmul_jax",
         "notebooks/rmsnorm_ffi",
         "notebooks/rmsnorm_jax",
+        "notebooks/rmsnorm_torch",
         "notebooks/rmsnorm_nki",
         "notebooks/todays_nki",
         "notebooks/matrices_nki",
@@ -73,7 +78,12 @@ NEEDS = {
 }
 
 # Those that need it in cells for the simulator only, so on a device they do without.
-FOR_THE_SIMULATOR = {TORCH_XLA: ("notebooks/custom_call_jax",)}
+FOR_THE_SIMULATOR = {
+    TORCH_XLA: ("notebooks/custom_call_jax",),
+    JAX: tuple(
+        f"notebooks/{name}_torch" for name in ("add", "attention", "avgpool", "giou", "rmsnorm")
+    ),
+}
 
 
 def missing() -> tuple[str, ...]:
