@@ -8,7 +8,6 @@ against the cost model. Without a device nothing is measured, and the command sa
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime
 import html
 import json
@@ -27,6 +26,7 @@ import ml_dtypes
 import numpy as np
 
 import kernels
+from kernels.logical_core import instance
 from nkibook import bench
 from nkibook.bench import Kind, Record
 from nkibook.exercises.running import converted
@@ -38,20 +38,6 @@ MEASURED = Path(__file__).resolve().parents[1] / "measured.json"
 
 class NoDeviceError(RuntimeError):
     """There is no Neuron device to measure on."""
-
-
-def instance() -> str:
-    """The kind of Neuron instance this is: "inf2", "trn1", "trn2", ...; "" where it is none.
-
-    From NEURON_PLATFORM_TARGET_OVERRIDE, as the Neuron compiler takes it, else from the name of the
-    instance type that EC2 gives its machines ("inf2.xlarge").
-    """
-    kind = os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE", "")
-    if not kind:
-        with contextlib.suppress(OSError):
-            kind = Path("/sys/devices/virtual/dmi/id/product_name").read_text().partition(".")[0]
-    kind = kind.strip().lower()
-    return kind if kind.startswith(("inf", "trn")) else ""
 
 
 def cores_per_launch() -> int:

@@ -26,6 +26,7 @@ from kernels.attention.launch import (
     cut,
     forward,
 )
+from kernels.logical_core import cores
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of an element: a dtype of this dialect is a string."""
@@ -487,7 +488,13 @@ def _turned(tile, engine):
 
 
 def nki_attention(
-    q: Any, k: Any, v: Any, scale: float | None = None, causal: bool = False, *, lnc: int = 1
+    q: Any,
+    k: Any,
+    v: Any,
+    scale: float | None = None,
+    causal: bool = False,
+    *,
+    lnc: int | None = None,
 ) -> tuple[Any, Any]:
     """``softmax(scale * q @ k.T) @ v`` with :func:`nki_attention_kernel`.
 
@@ -501,7 +508,8 @@ def nki_attention(
         k, v: (..., K, D); dtype, framework, device and axes in front of ``q``.
         scale: of the scores, positive; 1 / sqrt(D) when None.
         causal: whether query i sees keys 0 to i only.
-        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on.
+        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on. By default as many as
+            the runtime joins (:func:`kernels.logical_core.cores`).
 
     Returns:
         o: (..., Q, D), dtype of ``q``.
@@ -512,7 +520,7 @@ def nki_attention(
         ValueError: shapes that do not fit, a sequence or a head that is too long, an axis of no
             elements, or a scale that is not positive.
     """
-    return forward(nki_attention_kernel[lnc], q, k, v, scale, causal)
+    return forward(nki_attention_kernel[cores(lnc)], q, k, v, scale, causal)
 
 
 def nki_attention_backward(
@@ -525,7 +533,7 @@ def nki_attention_backward(
     scale: float | None = None,
     causal: bool = False,
     *,
-    lnc: int = 1,
+    lnc: int | None = None,
 ) -> tuple[Any, Any, Any]:
     """The gradients of :func:`nki_attention`, with :func:`nki_attention_backward_kernel`.
 
@@ -541,4 +549,6 @@ def nki_attention_backward(
         TypeError, ValueError: as :func:`nki_attention`; also when ``grad_o``, ``o`` or ``lse`` do
             not fit ``q``.
     """
-    return backward(nki_attention_backward_kernel[lnc], grad_o, q, k, v, o, lse, scale, causal)
+    return backward(
+        nki_attention_backward_kernel[cores(lnc)], grad_o, q, k, v, o, lse, scale, causal
+    )

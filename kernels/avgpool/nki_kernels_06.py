@@ -28,6 +28,7 @@ from kernels.avgpool.geometry import (
     pooling,
     runs,
 )
+from kernels.logical_core import cores
 
 
 @nki.jit
@@ -323,7 +324,7 @@ def nki_avg_pool2d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
     *,
-    lnc: int = 1,
+    lnc: int | None = None,
 ) -> Any:
     """Average pooling with :func:`nki_avg_pool2d_kernel`; arguments as ``avg_pool2d`` in PyTorch.
 
@@ -336,7 +337,8 @@ def nki_avg_pool2d(
         ceil_mode: whether the last window may reach over the edge.
         count_include_pad: whether padding counts in the divisor.
         divisor_override: a fixed divisor, in place of the count.
-        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on.
+        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on. By default as many as
+            the runtime joins (:func:`kernels.logical_core.cores`).
 
     Returns:
         (C, out_H, out_W) or (N, C, out_H, out_W), dtype and framework of `x`.
@@ -349,23 +351,25 @@ def nki_avg_pool2d(
     return pool(x, settings, lnc=lnc)
 
 
-def pool(x: Any, settings: Pooling, *, lnc: int = 1) -> Any:
+def pool(x: Any, settings: Pooling, *, lnc: int | None = None) -> Any:
     """:func:`nki_avg_pool2d` with validated settings."""
     check("x", x)
     out_size = settings.out_size(*x.shape[-2:])
     planes = x.reshape(-1, *x.shape[-2:])
-    out = nki_avg_pool2d_kernel[lnc](planes, *constants(settings))
+    out = nki_avg_pool2d_kernel[cores(lnc)](planes, *constants(settings))
     return out.reshape(*x.shape[:-2], *out_size)
 
 
-def unpool(grad_out: Any, size: tuple[int, int], settings: Pooling, *, lnc: int = 1) -> Any:
+def unpool(
+    grad_out: Any, size: tuple[int, int], settings: Pooling, *, lnc: int | None = None
+) -> Any:
     """Gradient of :func:`nki_avg_pool2d` with respect to its input.
 
     Args:
         grad_out: (C, out_H, out_W) or (N, C, out_H, out_W), gradient with respect to the output.
         size: height and width of the input.
         settings: those of the forward, from :func:`kernels.avgpool.geometry.pooling`.
-        lnc: physical cores of the logical core, 1 or 2.
+        lnc: physical cores of the logical core, 1 or 2, as in the forward pass.
 
     Returns:
         (C, H, W) or (N, C, H, W), dtype and framework of `grad_out`.
@@ -376,5 +380,5 @@ def unpool(grad_out: Any, size: tuple[int, int], settings: Pooling, *, lnc: int 
     """
     check("grad_out", grad_out)
     planes = grad_out.reshape(-1, *grad_out.shape[-2:])
-    grad_in = nki_avg_pool2d_backward_kernel[lnc](planes, *size, *constants(settings))
+    grad_in = nki_avg_pool2d_backward_kernel[cores(lnc)](planes, *size, *constants(settings))
     return grad_in.reshape(*grad_out.shape[:-2], *size)

@@ -22,6 +22,7 @@ from kernels.giou.arguments import (
     check_gradient,
     no_scores,
 )
+from kernels.logical_core import cores
 
 TILE_BOXES = 512
 """Most boxes a partition in a forward tile: one coordinate of each fills a PSUM bank."""
@@ -352,7 +353,7 @@ def _larger(a, b, half):
 
 
 def nki_giou(
-    boxes1: Any, boxes2: Any, eps: float = 1e-7, *, clamp: bool = False, lnc: int = 1
+    boxes1: Any, boxes2: Any, eps: float = 1e-7, *, clamp: bool = False, lnc: int | None = None
 ) -> Any:
     """Generalized IoU of each box with its partner, by :func:`nki_giou_kernel`.
 
@@ -367,7 +368,8 @@ def nki_giou(
         clamp: False: add ``eps`` to both denominators, as torchvision's
             ``ops.generalized_box_iou_loss`` does. True: hold both denominators at ``eps`` or
             more, and widths and heights at 0 or more.
-        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on.
+        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on. By default as many as
+            the runtime joins (:func:`kernels.logical_core.cores`).
 
     Returns:
         (...), float32. Empty when the boxes are.
@@ -380,7 +382,7 @@ def nki_giou(
     leading = tuple(boxes1.shape[:-1])
     if 0 in leading:
         return no_scores(boxes1)
-    scores = nki_giou_kernel[lnc](boxes1.reshape(-1, 4), boxes2.reshape(-1, 4), eps, clamp)
+    scores = nki_giou_kernel[cores(lnc)](boxes1.reshape(-1, 4), boxes2.reshape(-1, 4), eps, clamp)
     return scores.reshape(leading)
 
 
@@ -392,7 +394,7 @@ def nki_giou_backward(
     *,
     clamp: bool = False,
     both: bool = True,
-    lnc: int = 1,
+    lnc: int | None = None,
 ) -> tuple[Any, ...]:
     """Gradients of ``(grad * nki_giou(boxes1, boxes2)).sum()``.
 
@@ -412,7 +414,7 @@ def nki_giou_backward(
     check_gradient(grad, boxes1)
     if 0 in tuple(grad.shape):
         return (boxes1 * 1, boxes2 * 1) if both else (boxes1 * 1,)
-    grads = nki_giou_backward_kernel[lnc](
+    grads = nki_giou_backward_kernel[cores(lnc)](
         grad.reshape(-1), boxes1.reshape(-1, 4), boxes2.reshape(-1, 4), eps, clamp, bool(both)
     )
     grads = grads if both else (grads,)

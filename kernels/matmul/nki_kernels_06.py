@@ -19,6 +19,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
+from kernels.logical_core import cores
 from kernels.matmul.arguments import (
     BLOCK,
     CHUNK_BYTES,
@@ -169,7 +170,7 @@ def _pieces(begin, end, size):
 
 
 def nki_matmul(
-    a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False, *, lnc: int = 1
+    a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False, *, lnc: int | None = None
 ) -> Any:
     """Multiply matrices with :func:`nki_matmul_kernel`.
 
@@ -184,7 +185,8 @@ def nki_matmul(
             contraction runs over all of these: the gradient of a weight. Not together with
             ``transpose_b``.
         transpose_b: b comes with its axes swapped.
-        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on.
+        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on. By default as many as
+            the runtime joins (:func:`kernels.logical_core.cores`).
 
     Returns:
         (..., N), or (M, N) with ``transpose_a``; dtype of ``a``. Products are summed in float32 and
@@ -197,10 +199,10 @@ def nki_matmul(
     shape = filled_shape(a, b, transpose_a, transpose_b)
     rows = a.reshape((-1, a.shape[-1]))
     columns = b.reshape((-1, b.shape[-1])) if transpose_a else b
-    return nki_matmul_kernel[lnc](rows, columns, transpose_a, transpose_b).reshape(shape)
+    return nki_matmul_kernel[cores(lnc)](rows, columns, transpose_a, transpose_b).reshape(shape)
 
 
-def nki_matmul_backward(grad_c: Any, a: Any, b: Any, *, lnc: int = 1) -> tuple[Any, Any]:
+def nki_matmul_backward(grad_c: Any, a: Any, b: Any, *, lnc: int | None = None) -> tuple[Any, Any]:
     """The gradients of ``nki_matmul(a, b)``, one launch each.
 
     Args:

@@ -14,6 +14,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
+from kernels.logical_core import cores
 from kernels.rmsnorm.arguments import (
     BACKWARD_CHUNK,
     CHUNK_BYTES,
@@ -270,7 +271,9 @@ def _on_all_partitions(weight):
     return tile
 
 
-def nki_rms_norm(x: Any, weight: Any, eps: float = 1e-5, *, lnc: int = 1) -> tuple[Any, Any]:
+def nki_rms_norm(
+    x: Any, weight: Any, eps: float = 1e-5, *, lnc: int | None = None
+) -> tuple[Any, Any]:
     """Normalise over the last axes of an array with :func:`nki_rms_norm_kernel`.
 
     Dimensions:
@@ -282,7 +285,8 @@ def nki_rms_norm(x: Any, weight: Any, eps: float = 1e-5, *, lnc: int = 1) -> tup
             or XLA) or a JAX array.
         weight: the scale of each element; any of these dtypes, framework and device of ``x``.
         eps: added to the mean square of a row.
-        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on.
+        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on. By default as many as
+            the runtime joins (:func:`kernels.logical_core.cores`).
 
     Returns:
         y: (..., *weight.shape), dtype of ``x``.
@@ -293,14 +297,14 @@ def nki_rms_norm(x: Any, weight: Any, eps: float = 1e-5, *, lnc: int = 1) -> tup
         ValueError: shapes that do not fit, rows longer than 16384, or no elements.
     """
     lead, n_cols = rows_and_cols(x, weight)
-    y, invvar = nki_rms_norm_kernel[lnc](
+    y, invvar = nki_rms_norm_kernel[cores(lnc)](
         x.reshape((-1, n_cols)), weight.reshape((1, n_cols)), float(eps)
     )
     return y.reshape(tuple(x.shape)), invvar.reshape(lead)
 
 
 def nki_rms_norm_backward(
-    grad_y: Any, x: Any, weight: Any, invvar: Any, *, lnc: int = 1
+    grad_y: Any, x: Any, weight: Any, invvar: Any, *, lnc: int | None = None
 ) -> tuple[Any, Any]:
     """The gradients of :func:`nki_rms_norm`, with :func:`nki_rms_norm_backward_kernel`.
 
@@ -320,7 +324,7 @@ def nki_rms_norm_backward(
     """
     lead, n_cols = rows_and_cols(x, weight)
     check_gradient(grad_y, x, invvar, lead)
-    grad_x, grad_weight = nki_rms_norm_backward_kernel[lnc](
+    grad_x, grad_weight = nki_rms_norm_backward_kernel[cores(lnc)](
         grad_y.reshape((-1, n_cols)),
         x.reshape((-1, n_cols)),
         weight.reshape((1, n_cols)),

@@ -13,6 +13,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
+from kernels.logical_core import cores
 from kernels.softmax.arguments import (
     CHUNK,
     KEPT_COLS,
@@ -208,12 +209,13 @@ def _loaded(grad_y, y):
     return pair
 
 
-def nki_softmax(x: Any, *, lnc: int = 1) -> Any:
+def nki_softmax(x: Any, *, lnc: int | None = None) -> Any:
     """The softmax over the last axis of an array, with :func:`nki_softmax_kernel`.
 
     Args:
         x: (..., N), float32, bfloat16 or float16. A NumPy array, a PyTorch tensor or a JAX array.
-        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on.
+        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on. By default as many as
+            the runtime joins (:func:`kernels.logical_core.cores`).
 
     Returns:
         Shape and dtype of ``x``.
@@ -223,10 +225,10 @@ def nki_softmax(x: Any, *, lnc: int = 1) -> Any:
         ValueError: no axis, or no elements.
     """
     check_filled("x", x)
-    return nki_softmax_kernel[lnc](x.reshape((-1, x.shape[-1]))).reshape(tuple(x.shape))
+    return nki_softmax_kernel[cores(lnc)](x.reshape((-1, x.shape[-1]))).reshape(tuple(x.shape))
 
 
-def nki_softmax_backward(grad_y: Any, y: Any, *, lnc: int = 1) -> Any:
+def nki_softmax_backward(grad_y: Any, y: Any, *, lnc: int | None = None) -> Any:
     """The gradient of :func:`nki_softmax`, with :func:`nki_softmax_backward_kernel`.
 
     Args:
@@ -242,5 +244,5 @@ def nki_softmax_backward(grad_y: Any, y: Any, *, lnc: int = 1) -> Any:
     """
     check_gradient(grad_y, y)
     rows = (-1, y.shape[-1])
-    grad_x = nki_softmax_backward_kernel[lnc](grad_y.reshape(rows), y.reshape(rows))
+    grad_x = nki_softmax_backward_kernel[cores(lnc)](grad_y.reshape(rows), y.reshape(rows))
     return grad_x.reshape(tuple(y.shape))

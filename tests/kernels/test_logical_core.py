@@ -1,0 +1,42 @@
+"""A launch of `import nki` is on as many cores as the Neuron runtime joins in a logical one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kernels
+from kernels.add import nki_kernels_06
+from kernels.logical_core import cores
+from nkisim import NkiWarning
+from nkisim.runtime import watch
+
+
+@pytest.mark.parametrize(
+    ("backend", "instance", "said", "expected"),
+    [
+        ("neuronxcc", "trn2", "", 2),  # the runtime's default
+        ("neuronxcc", "trn2", "1", 1),
+        ("neuronxcc", "inf2", "", 1),
+        ("neuronxcc", "", "", 1),
+        ("nkisim", "trn2", "", 1),  # the simulator launches on what the kernel says
+        ("nkisim", "trn2", "2", 2),
+    ],
+)
+def test_as_many_as_the_runtime_joins(monkeypatch, backend, instance, said, expected):
+    monkeypatch.setattr(kernels, "backend", backend)
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", instance)
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", said)
+    assert cores() == expected
+
+
+@pytest.mark.parametrize("joined", [1, 2])
+def test_an_operator_is_launched_on_all_of_them(monkeypatch, joined):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", str(joined))
+    x = np.ones((300, 5), np.float32)
+    with watch.launches(each=True) as found:
+        nki_kernels_06.nki_tensor_add(x, x)
+        with pytest.warns(NkiWarning, match="NEURON_LOGICAL_NC_CONFIG"):
+            nki_kernels_06.nki_tensor_add(x, x, lnc=3 - joined)
+    assert [launch.kernel.lnc for launch in found] == [joined, 3 - joined]
