@@ -167,6 +167,7 @@ def test_stored_results_are_those_of_the_page(compiling: Path) -> None:
         (stored_results.COMPILER, ("custom_op.load(", "cpp_extension", "kernels.rmsnorm.ffi")),
         (stored_results.TORCH_XLA, ("torch_hlo(", "import torch_xla", "from torch_xla")),
         (stored_results.JAX, ("jax_hlo(", "import jax", "from jax")),
+        (stored_results.TODAYS, ("\nimport nki\n",)),
     ],
 )
 def test_every_page_that_needs_something_is_known(need: str, uses: tuple[str, ...]) -> None:
@@ -197,6 +198,12 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stored["notebooks/add_torch"] == stored_results.TORCH_XLA
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert stored_results.stored_pages(ROOT)["notebooks/giou_cpp"] == stored_results.COMPILER
+    assert stored_results.stored_pages(ROOT)["notebooks/moving"] == stored_results.TODAYS
+    monkeypatch.setattr(stored_results.kernels, "dialect", "nki")
+    monkeypatch.setattr(stored_results, "find_spec", lambda n: n == "jax" or None)
+    stored = stored_results.stored_pages(ROOT)
+    assert "notebooks/avgpool_nki" not in stored  # uses torch_xla in the simulator's cells
+    assert stored["notebooks/add_torch"] == stored_results.OLDER
 
 
 def test_digest_sees_content_names_and_nothing_else(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 Without a C++ compiler, a page that compiles is not executed, without torch_xla, none that shows
 its HLO, without JAX, none that uses it, and where the Neuron SDK runs the kernels, none about the
-simulator: stored text outputs go into the execution cache, where the build finds them, and
-book/_ext/stored_note.py says so on the page.
+simulator and none in the dialect of NKI that this SDK does not compile: stored text outputs go into
+the execution cache, where the build finds them, and book/_ext/stored_note.py says so on the page.
 """
 
 from __future__ import annotations
@@ -22,7 +22,22 @@ COMPILER = "C++ compiler"
 TORCH_XLA = "torch_xla"
 JAX = "JAX"
 SIMULATOR = "simulator"
+OLDER = "SDK that compiles neuronxcc.nki (2.29 or earlier)"
+TODAYS = "SDK that compiles import nki (2.30 or later)"
+_TODAYS_PAGES = (
+    "notebooks/avgpool_nki",
+    "notebooks/giou_nki",
+    "notebooks/matrices_nki",
+    "notebooks/moving",
+    "notebooks/rmsnorm_nki",
+    "notebooks/todays_nki",
+)
+_NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.md"))
 NEEDS = {
+    TODAYS: _TODAYS_PAGES,
+    OLDER: tuple(
+        page for path in _NOTEBOOKS if (page := f"notebooks/{path.stem}") not in _TODAYS_PAGES
+    ),
     COMPILER: ("notebooks/giou_cpp", "notebooks/rmsnorm_ffi"),
     TORCH_XLA: (
         "notebooks/add_torch",
@@ -63,23 +78,17 @@ NEEDS = {
     ),
     SIMULATOR: (
         "notebooks/attention_fast",
-        "notebooks/avgpool_nki",
         "notebooks/giou_cpp",
-        "notebooks/giou_nki",
         "notebooks/giou_optimisation",
         "notebooks/matmul_fast",
-        "notebooks/moving",
         "notebooks/rmsnorm_ffi",
-        "notebooks/rmsnorm_nki",
         "notebooks/rmsnorm_optimisation",
-        "notebooks/todays_nki",
-        "notebooks/matrices_nki",
     ),
 }
 
 # Those that need it in cells for the simulator only, so on a device they do without.
 FOR_THE_SIMULATOR = {
-    TORCH_XLA: ("notebooks/custom_call_jax",),
+    TORCH_XLA: ("notebooks/custom_call_jax", *_TODAYS_PAGES),
     JAX: tuple(
         f"notebooks/{name}_torch" for name in ("add", "attention", "avgpool", "giou", "rmsnorm")
     ),
@@ -90,11 +99,15 @@ def missing() -> tuple[str, ...]:
     """Which of NEEDS this machine does not have."""
     # $CXX, else c++, as nkisim.customop.compiling and kernels.rmsnorm.ffi.building look.
     compiler = shutil.which(os.environ.get("CXX", "c++").split()[0]) is not None
+    # The simulator runs both dialects, an SDK the one that `kernels` takes.
+    ran = kernels.DIALECTS if kernels.backend == "nkisim" else (kernels.dialect,)
     found = {
         COMPILER: compiler,
         TORCH_XLA: find_spec("torch_xla") is not None,
         JAX: find_spec("jax") is not None,
         SIMULATOR: kernels.backend == "nkisim",
+        OLDER: "neuronxcc.nki" in ran,
+        TODAYS: "nki" in ran,
     }
     return tuple(need for need in NEEDS if not found[need])
 

@@ -19,14 +19,15 @@ the text that it printed when the notebook was stored; of a figure, that is its 
 {remedy}
 ```
 """
+_ANOTHER_SDK = "Another one was there. To run them, set NKI_BACKEND=nkisim, and build again."
 REMEDIES = {
     "C++ compiler": "To run them, install one (on Debian and Ubuntu `apt-get install g++`), and "
     "build again.",
     "torch_xla": "To run them, build on Linux on x86_64: torch_xla has wheels for nothing else.",
     "JAX": "To run them, install it (`make env` does), and build again.",
-    "process that PyTorch and JAX share": "With the Neuron SDK, a process runs one of them. To run "
-    "them, set NKI_BACKEND=nkisim, and build again.",
     "simulator": "The Neuron SDK was there. To run them, set NKI_BACKEND=nkisim, and build again.",
+    "SDK that compiles neuronxcc.nki (2.29 or earlier)": _ANOTHER_SDK,
+    "SDK that compiles import nki (2.30 or later)": _ANOTHER_SDK,
 }
 
 

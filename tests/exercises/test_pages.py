@@ -145,7 +145,8 @@ def test_skeletons_fail_and_solutions_pass(page: Path) -> None:
 def test_section_stands_on_its_own(page: Path, run_python: Callable[..., Any]) -> None:
     """Its imports and puzzles need nothing of the cells above, nor of this process, where
     tests/conftest.py has put the simulator in place."""
-    run_python("\n\n".join(cell.source for cell in section(page) if cell.exercise is None))
+    cells = section(page)
+    run_python("\n\n".join(c.skeleton() if c.exercise else c.source for c in cells))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

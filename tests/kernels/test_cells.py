@@ -46,6 +46,27 @@ def test_marked_cells_run_with_the_simulator_only(monkeypatch, backend):
     assert shell.input_transformers_cleanup.count(cells.transform) == (backend == "neuronxcc")
 
 
+@pytest.mark.parametrize(("dialect", "refused"), [("nki", True), ("neuronxcc.nki", False)])
+@pytest.mark.parametrize("before", [True, False], ids=["later cell", "first cell"])
+def test_the_older_dialect_is_refused_at_once(monkeypatch, before, dialect, refused):
+    monkeypatch.setattr(kernels, "backend", "neuronxcc")
+    monkeypatch.setattr(kernels, "dialect", dialect)
+    shell = InteractiveShell()
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    shell.user_ns["cells"] = cells
+    register = "cells.register()\n"  # as `import nkibook` does
+    if before:
+        shell.run_cell(register, store_history=True).raise_error()
+    cell = ("" if before else register) + "import neuronxcc.nki as nki\nran = True"
+    done = shell.run_cell(cell, store_history=True)
+    assert ("ran" in shell.user_ns) is not refused
+    if refused:
+        with pytest.raises(ImportError, match=r"SDK 2\.29 was the last for neuronxcc\.nki"):
+            done.raise_error()
+    shell.run_cell("# simulator only\nimport neuronxcc.nki", store_history=True).raise_error()
+    shell.run_cell("y = '''\nimport neuronxcc.nki\n'''", store_history=True).raise_error()
+
+
 @pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.stem)
 def test_the_mark_is_known_before_it_is_used(page):
     """A page imports something of nkibook in a cell before its first marked one."""

@@ -14,8 +14,14 @@ import stand_in
 
 @pytest.fixture(scope="session")
 def sdk(tmp_path_factory):
-    """The folder of the stand-in for the SDK."""
+    """The folder of the stand-in for SDK 2.28.1."""
     return stand_in.build(tmp_path_factory.mktemp("sdk") / "site")
+
+
+@pytest.fixture(scope="session")
+def todays_sdk(tmp_path_factory):
+    """The folder of the stand-in for SDK 2.32, whose kernels are in `import nki`."""
+    return stand_in.build(tmp_path_factory.mktemp("todays_sdk") / "site", "2.32")
 
 
 @pytest.fixture(scope="session")
@@ -38,9 +44,9 @@ def warm(sdk):
 
 @pytest.fixture(scope="session")
 def on_instance(sdk, tmp_path_factory):
-    """Run Python code on the instance that the stand-in plays, inf2 by default."""
+    """Run Python code on the instance that a stand-in plays, by default inf2 with SDK 2.28.1."""
 
-    def run(code: str, instance: str = "inf2") -> str:
+    def run(code: str, instance: str = "inf2", sdk: Path = sdk) -> str:
         folder = tmp_path_factory.mktemp("instance")
         script = folder / "script.py"  # a file: kernels have source lines
         script.write_text(textwrap.dedent(code))

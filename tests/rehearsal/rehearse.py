@@ -1,6 +1,7 @@
 """Run notebooks against the stand-in for the SDK, as `make test-neuron` does on an instance.
 
     python tests/rehearsal/rehearse.py [--instance trn2] notebooks/add_torch.ipynb ...
+    python tests/rehearsal/rehearse.py --sdk 2.32 --instance trn2 notebooks/avgpool_nki.ipynb
 
 For each it says which cells raise, how many XLA programs were compiled, and what was launched that
 a device would run with undefined results.
@@ -69,11 +70,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("notebooks", nargs="+", type=Path)
     parser.add_argument("--instance", default="inf2", choices=sorted(stand_in.CORES))
+    parser.add_argument("--sdk", default="2.28.1", choices=stand_in.SDKS, help="default: 2.28.1")
     parser.add_argument("--verbose", action="store_true", help="what pytest prints, in any case")
     options = parser.parse_args()
     failed = False
     with tempfile.TemporaryDirectory() as folder:
-        sdk = stand_in.build(Path(folder, "site"))
+        sdk = stand_in.build(Path(folder, "site"), options.sdk)
         for at, path in enumerate(options.notebooks):
             log = Path(folder, f"log{at}")
             log.mkdir()

@@ -1,10 +1,10 @@
-"""Build the stand-in for Neuron SDK 2.28.1: a folder to put in front of the import path.
+"""Build the stand-in for a Neuron SDK: a folder to put in front of the import path.
 
 To the book it looks like the SDK: packages with its versions, `neuron-ls`, kernels that only take
 what the SDK's take. Kernels run in the simulator, of which the folder holds a copy under another
 name, so that `import nkisim` in a notebook is another package, as it is on an instance.
 
-    python tests/rehearsal/stand_in.py FOLDER        # then: PYTHONPATH=FOLDER python ...
+    python tests/rehearsal/stand_in.py FOLDER [SDK]     # then: PYTHONPATH=FOLDER python ...
 """
 
 from __future__ import annotations
@@ -18,13 +18,29 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
-# What SDK 2.28.1 consists of, as in requirements-neuron.txt: distribution, version, its package.
-DISTRIBUTIONS = (
-    ("neuronx-cc", "2.23.6484.0", "neuronxcc"),
-    ("torch-neuronx", "2.9.0.2.12.22436", "torch_neuronx"),
-    ("jax-neuronx", "0.7.0.1.0.7584", "jax_neuronx"),
-    ("libneuronxla", "2.2.15515.0", "libneuronxla"),
-)
+# What an SDK consists of: distribution, version, its package. From AWS's release manifest,
+# src/helperscripts/n2-manifest.json of the documentation of SDK 2.32.
+#
+# 2.28.1 is that of requirements-neuron.txt. It has a beta of `nki`, 0.2.0, which nothing here uses.
+#
+# 2.32 ships no torch-neuronx: setup/pytorch/manual.rst installs that of 2.31, for torch 2.9, beside
+# it. It takes JAX 0.7.0 to 0.10.0 (release-notes/components/jax.rst), so JAX 0.7.0 of the tests'
+# environment is allowed, though not the 0.10.0 that it is made for.
+SDKS = {
+    "2.28.1": (
+        ("neuronx-cc", "2.23.6484.0", "neuronxcc"),
+        ("torch-neuronx", "2.9.0.2.12.22436", "torch_neuronx"),
+        ("jax-neuronx", "0.7.0.1.0.7584", "jax_neuronx"),
+        ("libneuronxla", "2.2.15515.0", "libneuronxla"),
+    ),
+    "2.32": (
+        ("neuronx-cc", "2.27.5334.0", "neuronxcc"),
+        ("nki", "0.6.0", "nki"),
+        ("torch-neuronx", "2.9.0.2.15.32035", "torch_neuronx"),
+        ("jax-neuronx", "0.10.0.1.0.11459", "jax_neuronx"),
+        ("libneuronxla", "3.0.5356.0", "libneuronxla"),
+    ),
+}
 
 # The copy provides the SDK's names under these, and its own under the last.
 _COPIED = {
@@ -36,11 +52,13 @@ _NAMES = re.compile(rf"\b({'|'.join(_COPIED)})\b")
 CORES = {"inf2": 2, "trn1": 2, "trn2": 8}
 
 
-def build(folder: Path) -> Path:
-    """Write the stand-in into a folder, which is made, and return it."""
+def build(folder: Path, sdk: str = "2.28.1") -> Path:
+    """Write the stand-in for an SDK, one of SDKS, into a folder, which is made, and return it."""
     shutil.copytree(HERE / "sdk", folder, dirs_exist_ok=True)
+    if "nki" not in (package for *_, package in SDKS[sdk]):
+        shutil.rmtree(folder / "nki")
     _copy_simulator(folder / _COPIED["nkisim"])
-    for distribution, version, package in DISTRIBUTIONS:
+    for distribution, version, package in SDKS[sdk]:
         metadata = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
         metadata.mkdir()
         (metadata / "METADATA").write_text(
@@ -109,6 +127,6 @@ def read_log(log: Path) -> list[dict]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
-    build(Path(sys.argv[1]))
+    build(Path(sys.argv[1]), *sys.argv[2:])

@@ -2,7 +2,7 @@
 
 Every notebook that runs there and every exercise's solution run as `make test-neuron` runs them,
 and in test_report.py the tests marked `neuron`; the SDK is the one of `stand_in.py`, which refuses
-what Neuron SDK 2.28.1 refuses.
+what Neuron SDK 2.28.1 refuses, and for the pages in `import nki` what 2.32 refuses.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,14 +19,19 @@ import stand_in
 import stored_results
 from rehearse import Rehearsal, rehearse
 
+from nkibook.exercises.running import framework_of
+
 ROOT = Path(__file__).resolve().parents[2]
 
 # Programs that a notebook may have XLA compile, or kernels that it may launch on NumPy arrays: on a
 # device each takes seconds to minutes. A loop without torch_xla.sync() goes far beyond these.
 CEILINGS = {"torch": 60, "jax": 140, "numpy": 60}
-ELSEWHERE = {Path(page).name for page in stored_results.NEEDS[stored_results.SIMULATOR]}
-OPERATORS = ("add", "avgpool", "giou", "rmsnorm")
-NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.md"))
+ELSEWHERE, OLDER, TODAYS = (
+    {Path(page).name for page in stored_results.NEEDS[need]}
+    for need in (stored_results.SIMULATOR, stored_results.OLDER, stored_results.TODAYS)
+)
+# What differs on a trn2 with SDK 2.28.1: more cores to shard over, and two in one launch.
+ON_TRN2 = ("add_torch", "add_jax", "avgpool_jax", "giou_jax", "rmsnorm_jax")
 
 needs = {
     "torch": pytest.mark.skipif(find_spec("torch_xla") is None, reason="needs: torch_xla"),
@@ -34,16 +40,8 @@ needs = {
 }
 
 
-def framework(name: str) -> str:
-    return name.rpartition("_")[2] if name.endswith(("_torch", "_jax")) else "numpy"
-
-
-def pages(instance: str) -> list:
-    chosen = [n for n in NOTEBOOKS if n not in ELSEWHERE]
-    if instance == "trn2":
-        # What differs there: more cores to shard over, and two in one launch.
-        chosen = [n for n in chosen if n.rpartition("_")[0] in OPERATORS]
-    return [pytest.param(n, marks=needs[framework(n)]) for n in chosen]
+def pages(names: Iterable[str]) -> list:
+    return [pytest.param(n, marks=needs[framework_of(n)]) for n in sorted(names)]
 
 
 def explained(found: Rehearsal) -> str:
@@ -56,21 +54,25 @@ def runs(name: str, instance: str, *where: Path) -> None:
     assert found.result.right, explained(found)
     assert found.refused == (), "a device would run these, with undefined results"
     assert found.launches > 0
-    assert found.runtimes == (framework(name),)
-    assert found.programs <= CEILINGS[framework(name)]
+    assert found.runtimes == (framework_of(name),)
+    assert found.programs <= CEILINGS[framework_of(name)]
 
 
-# Classes, since pytest-xdist hands a class to one worker: these two take longest.
+# Classes, since pytest-xdist hands a class to one worker: these take longest.
 class TestInf2:
-    @pytest.mark.parametrize("name", pages("inf2"))
+    @pytest.mark.parametrize("name", pages(OLDER - ELSEWHERE))
     def test_notebook_runs(self, sdk, warm, tmp_path, name):
         runs(name, "inf2", sdk, tmp_path, warm)
 
 
 class TestTrn2:
-    @pytest.mark.parametrize("name", pages("trn2"))
+    @pytest.mark.parametrize("name", pages(ON_TRN2))
     def test_notebook_runs(self, sdk, warm, tmp_path, name):
         runs(name, "trn2", sdk, tmp_path, warm)
+
+    @pytest.mark.parametrize("name", pages(TODAYS))
+    def test_notebook_in_todays_dialect_runs(self, todays_sdk, warm, tmp_path, name):
+        runs(name, "trn2", todays_sdk, tmp_path, warm)
 
 
 SOLUTIONS = """
@@ -93,7 +95,7 @@ sys.exit(f"wrong: {wrong}" if wrong else 0)
 
 @pytest.mark.parametrize("name", [pytest.param(f, marks=m) for f, m in needs.items()])
 def test_solutions_of_exercises_are_right(sdk, tmp_path, name):
-    chosen = [n for n in NOTEBOOKS if n not in ELSEWHERE and framework(n) == name]
+    chosen = [n for n in sorted(OLDER - ELSEWHERE) if framework_of(n) == name]
     script = tmp_path / "solutions.py"
     script.write_text(SOLUTIONS)
     done = subprocess.run(

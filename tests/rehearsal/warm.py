@@ -73,10 +73,13 @@ def main() -> None:
         print("ready", flush=True)
         asked = serve(listener)
     os.setsid()
+    # The same packages, but for the stand-in: there is one for each SDK.
+    own = os.environ["PYTHONPATH"].split(os.pathsep)
+    others = [path for path in sys.path[1:] if path not in own]
     os.environ.clear()
     os.environ.update(asked["env"])
     os.chdir(asked["cwd"])
-    sys.path[0] = asked["cwd"]
+    sys.path[:] = [asked["cwd"], *os.environ["PYTHONPATH"].split(os.pathsep), *others]
     sys.argv = [asked["module"], *asked["argv"]]
     runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
 

@@ -14,7 +14,15 @@ Numbers in brackets are the sources:
     NeuronCores to the process, once. That a second client in the same process fails is what users
     of inf2.xlarge report.
 [6] AWS Neuron documentation v2.28.1, nki/api/nki.errors.rst: what the compiler refuses, by name.
-[7] AWS Neuron documentation v2.28.1, nki/api: the names there are (as in nki_api_2.26.json).
+[7] AWS Neuron documentation v2.28.1, nki/api: the names there are (as in nki_api_2.26.json); of
+    `import nki` those of the documentation of SDK 2.32 (as in nki_api_0.6.json).
+[8] AWS Neuron documentation of SDK 2.32, release-notes/components/nki.rst (NKI 0.4.0) and
+    nki/migration/index.rst: a kernel in `neuronxcc.nki` is a compile error from SDK 2.30 on.
+[9] nki-samples issue 134, a third party's inf2.xlarge with SDK 2.32: `neuronxcc.nki` still imports,
+    and what `neuronxcc.nki.baremetal` runs ends without an error, with zeros in every element.
+[10] AWS Neuron documentation of SDK 2.32, nki/api/nki/__init__.py: a launch `kernel[lnc]` must be
+    on as many cores as NEURON_LOGICAL_NC_CONFIG says, else there is a runtime error; 2 is the
+    default on Trainium2 (about-neuron/arch/neuron-features/logical-neuroncore-config.rst).
 """
 
 from __future__ import annotations
@@ -34,15 +42,27 @@ stand_in_nkisim.install()
 
 INSTANCE = os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE", "inf2")
 _NO_CORES_TOGETHER = ("inf2", "trn1")
-_DOCUMENTED = json.loads(
-    next(Path(stand_in_nkisim.__file__).parent.rglob("nki_api_2.26.json")).read_text()
-)["modules"]
+_COPY = Path(stand_in_nkisim.__file__).parent
+_DOCUMENTED = {
+    module: names
+    for path in _COPY.rglob("nki_api_*.json")
+    for module, names in json.loads(path.read_text())["modules"].items()
+}
+
+# The stand-in for SDK 2.30 or later has a package `nki`, and takes no kernel of the older dialect.
+TODAYS = Path(__file__).with_name("nki").is_dir()
+
+# Physical cores that the runtime joins in a logical core [10].
+JOINED = int(
+    os.environ.get("NEURON_LOGICAL_NC_CONFIG") or (1 if INSTANCE in _NO_CORES_TOGETHER else 2)
+)
 
 
 def simulated(name: str):
     """The simulator's module of one of the SDK's names."""
-    package, _, rest = name.partition(".")
-    return importlib.import_module(f"stand_in_{package}{'.' if rest else ''}{rest}")
+    package, dot, rest = name.partition(".")
+    home = "stand_in_nkisim.frontends.nki.surface" if package == "nki" else f"stand_in_{package}"
+    return importlib.import_module(home + dot + rest)
 
 
 def take_documented(module: str, namespace: dict) -> None:
@@ -182,7 +202,8 @@ def _count_jax_programs() -> None:
     flags = os.environ.get("XLA_FLAGS", "").split()
     kept = [f for f in flags if not f.startswith("--xla_force_host_platform_device_count")]
     os.environ["XLA_FLAGS"] = " ".join(kept)  # which the Neuron plugin does not know
-    jax.config.update("jax_num_cpu_devices", int(os.environ.get("REHEARSAL_CORES", 2)))
+    cores = int(os.environ.get("REHEARSAL_CORES", 2))
+    jax.config.update("jax_num_cpu_devices", cores // JOINED if TODAYS else cores)
 
     def listen(event: str, duration: float, **_) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
@@ -234,7 +255,7 @@ class Kernel:
                     f"grid {grid}: several NeuronCores in one launch need a NeuronCore v3, and "
                     f"the target is {INSTANCE}"  # [1]
                 )
-        return Kernel(self.__inner[grid], self.__mode)
+        return type(self)(self.__inner[grid], self.__mode)
 
     @property
     def benchmark_result(self):
@@ -245,8 +266,11 @@ class Kernel:
     def __call__(self, *args, **kwargs):
         if _tracing():
             return self.__inner(*args, **kwargs)
+        if TODAYS and not isinstance(self, TodaysKernel):
+            return self.__on_a_later_sdk(args, kwargs)
         runtime = check_arguments(self.__mode, args, kwargs)
         if runtime != "simulation":
+            self._check_launch()
             claim(runtime)
         _state["launches"] += 1
         if runtime == "numpy":
@@ -256,6 +280,31 @@ class Kernel:
 
             return as_on_a_device(lambda: launch(self.__inner, args, kwargs))
         return as_on_a_device(lambda: self.__inner(*args, **kwargs))
+
+    def _check_launch(self):
+        """Refuse a grid that the runtime would refuse."""
+
+    def __on_a_later_sdk(self, args, kwargs):
+        if self.__mode != "baremetal":
+            raise CompilerError(f"{self.__name__}: neuronxcc.nki is not supported")  # [8]
+        claim("numpy")
+        result = self.__inner(*args, **kwargs)
+        several = isinstance(result, tuple | list)
+        return tuple(map(np.zeros_like, result)) if several else np.zeros_like(result)  # [9]
+
+
+class TodaysKernel(Kernel):
+    """A kernel of `import nki`: `kernel(...)`, or `kernel[lnc](...)` on the cores of a logical
+    core."""
+
+    __slots__ = ()
+
+    def _check_launch(self):
+        if inner(self).lnc != JOINED:
+            raise RuntimeError(
+                f"{self.__name__} is compiled for {inner(self).lnc} cores, and the runtime joins "
+                f"{JOINED} in a logical NeuronCore"  # [10]
+            )
 
 
 def _cores(entry) -> int:
