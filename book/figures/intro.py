@@ -11,9 +11,10 @@ import nkisim
 from kernels.add import jax_op
 from kernels.giou import nki_giou_kernel, nki_giou_kernel_strict
 from nkibook import plots
+from nkibook.figures.grid import filling
 from nkibook.hlo import jax_hlo
 from nkibook.hlo.html import Diff
-from nkibook.plots import Figure, Figures
+from nkibook.plots import Figures, Moving
 from nkibook.tracing import written_tiles
 
 
@@ -32,10 +33,11 @@ def add_any(a_input, b_input):
     return c_output
 
 
-def masked_grid() -> Figure:
-    """Which instance wrote what, of a launch whose last tiles are cut by a mask."""
+def masked_grid() -> Moving:
+    """Which instance wrote what and when, of a launch whose last tiles are cut by a mask."""
     a, b = np.zeros((2, 300, 700), np.float32)
-    return plots.tile_grid(a.shape, written_tiles(add_any[3, 2], a, b), name="the output")
+    tiles = written_tiles(add_any[3, 2], a, b)
+    return filling(nkisim.profile(add_any[3, 2], a, b), a.shape, tiles)
 
 
 def two_timelines() -> Figures:
