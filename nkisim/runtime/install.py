@@ -102,15 +102,19 @@ def install(in_place_of_sdk: bool = False) -> bool:
             if not getattr(sys.modules[name], "__nkisim__", name.startswith("neuronxcc.nki")):
                 del sys.modules[name]  # a placeholder that was imported before us
     if not any(isinstance(f, _Finder) for f in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+        sys.meta_path.insert(0, _Finder(in_place_of_sdk))
     return True
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Resolves the SDK's names to this package's modules."""
 
+    def __init__(self, in_place_of_sdk: bool) -> None:
+        self.in_place_of_sdk = in_place_of_sdk
+
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "nki" and sdk_installed("nki"):
+        is_nki = name.partition(".")[0] == "nki"
+        if is_nki and not self.in_place_of_sdk and sdk_installed("nki"):
             return None
         if name == "neuronxcc" or name in _NKI:
             return importlib.machinery.ModuleSpec(name, self, is_package=name.count(".") < 2)

@@ -88,7 +88,7 @@ PRINT_DIALECT = """
     import kernels
     print(kernels.backend, kernels.dialect)
 """
-NKI_OF_THE_SDK = {"nki/__init__.py": "", "nki/language.py": ""}
+NKI_OF_THE_SDK = {"nki/__init__.py": "", "nki/language.py": "", "nki/isa.py": ""}
 
 
 def versioned(version):
@@ -113,6 +113,13 @@ def versioned(version):
 def test_operators_take_the_dialect_of_the_sdk(run_python, sdk, files, wanted):
     path = (sdk(files),) if files else ()
     assert run_python(PRINT_DIALECT, path=path).stdout.strip() == wanted
+
+
+def test_the_simulator_brings_both_dialects_where_an_sdk_is_installed(run_python, sdk):
+    path = (sdk({**versioned("2.27.5334.0"), **NKI_OF_THE_SDK}),)
+    code = PRINT_DIALECT + "    import nki\n    print(nki.jit.__module__.split('.')[0])"
+    done = run_python(code, path=path, env={"NKI_BACKEND": "nkisim", "NKI_DIALECT": "nki"})
+    assert done.stdout.split() == ["nkisim", "nki", "nkisim"]
 
 
 def test_the_dialect_can_be_asked_for(run_python, sdk):
