@@ -26,7 +26,7 @@ import ml_dtypes
 import numpy as np
 
 import kernels
-from kernels.logical_core import instance
+from kernels.logical_core import cores, instance
 from nkibook import bench
 from nkibook.bench import Kind, Record
 from nkibook.exercises.running import converted
@@ -37,7 +37,14 @@ MEASURED = Path(__file__).resolve().parents[1] / "measured.json"
 
 
 class NoDeviceError(RuntimeError):
-    """There is no Neuron device to measure on."""
+    """There is no Neuron device to measure on, or nothing that tells its time."""
+
+
+NO_BENCHMARK = (
+    "NKI 0.6 has no nki.benchmark, so a program cannot read the device time of a launch. "
+    "`python -m nkibook.device --calls jax` times whole calls; `neuron-explorer capture` records "
+    'what a device did: see the page "Set up".'
+)
 
 
 def cores_per_launch() -> int:
@@ -86,7 +93,7 @@ def _need_device() -> None:
 def measure(
     kernel: Callable[..., Any],
     *args: Any,
-    grid: tuple[int, ...] = (),
+    grid: tuple[int, ...] | int = (),
     label: str | None = None,
     warmup: int = 5,
     iters: int = 20,
@@ -108,9 +115,12 @@ def measure(
         Device time, as `nki.benchmark` reports it (nc_latency: 10th, 50th and 90th percentile).
 
     Raises:
-        NoDeviceError: the Neuron SDK is not there, so the kernel would run on the simulator.
+        NoDeviceError: the Neuron SDK is not there, so the kernel would run on the simulator; or it
+            is one whose kernels are in `import nki`, which has no `nki.benchmark`.
     """
     _need_device()
+    if kernels.dialect == "nki":
+        raise NoDeviceError(NO_BENCHMARK)
     from neuronxcc import nki
 
     name = label or getattr(kernel, "__name__", type(kernel).__name__)
@@ -157,9 +167,10 @@ def measure_calls(
 def measure_all() -> list[Record]:
     """Measure every launch: device time, and each framework's calls and dispatch; and model them.
 
-    Each runtime has a process of its own. Dispatch is a later call less the median device time.
+    Each runtime has a process of its own. Dispatch is a later call less the median device time;
+    where the kernels are in `import nki`, there is neither, as `NO_BENCHMARK` says.
     """
-    records = _from_process("--lines")
+    records = _from_process("--lines") if kernels.dialect == "neuronxcc.nki" else []
     core = {r.label.removesuffix(": device"): r.median for r in records}
     for framework in ("torch", "jax"):
         module = {"torch": "torch_xla", "jax": "jax"}[framework]
@@ -168,14 +179,25 @@ def measure_all() -> list[Record]:
         calls = _from_process("--calls", framework)
         for record in calls:
             name, _, what = record.label.rpartition(": ")
-            if what.startswith("later"):
+            if what.startswith("later") and core:
                 beyond = tuple(max(0.0, sample - core[name]) for sample in record.samples)
                 how = "a later call less the median device time"
                 records.append(_record(f"{name}: dispatch, {framework}", Kind.DEVICE, beyond, how))
             else:
                 records.append(record)
-    model = {"NKI_BACKEND": "nkisim", "PJRT_DEVICE": "CPU", "JAX_PLATFORMS": "cpu"}
-    return [*records, *_from_process("--model", **model)]
+    return [*records, *_from_process("--model", **model_environment())]
+
+
+def model_environment() -> dict[str, str]:
+    """Environment variables of a process that models what this machine runs, in the simulator."""
+    here = {"NEURON_PLATFORM_TARGET_OVERRIDE": instance()} if instance() else {}
+    return here | {
+        "NKI_BACKEND": "nkisim",
+        "NKI_DIALECT": kernels.dialect,
+        "NEURON_LOGICAL_NC_CONFIG": str(cores()),
+        "PJRT_DEVICE": "CPU",
+        "JAX_PLATFORMS": "cpu",
+    }
 
 
 def _from_process(*arguments: str, **environment: str) -> list[Record]:
@@ -231,43 +253,53 @@ def _record(label: str, kind: Kind, samples: tuple[float, ...], how: str) -> Rec
 
 
 class Launch(NamedTuple):
-    """What the command measures: a kernel, its arguments, and its launch grid."""
+    """What the command measures: a kernel, its arguments, and its launch grid, if any."""
 
     label: str
     kernel: Any
     args: tuple
-    grid: tuple[int, ...] = ()
+    grid: tuple[int, ...] | int = ()
 
 
 def launches() -> Iterator[Launch]:
-    """What the command measures, one at a time: the arguments are large."""
-    from kernels.add.nki_kernels import TILE_COLS, TILE_ROWS, nki_tensor_add_kernel
-    from kernels.attention.nki_kernels import nki_attention_kernel
-    from kernels.avgpool.nki_kernels import nki_avg_pool2d_kernel
-    from kernels.giou.nki_kernels import nki_giou_kernel
-    from kernels.matmul.nki_kernels import nki_matmul_kernel
-    from kernels.rmsnorm.nki_kernels import nki_rms_norm_kernel
-    from validation.vector_add import add_tiles
+    """What the command measures, one at a time: the arguments are large.
+
+    In `import nki` all are launched on as many cores as the runtime joins.
+    """
+    from kernels.add import nki_tensor_add_kernel
+    from kernels.add.arguments import TILE_COLS, TILE_ROWS
+    from kernels.attention import nki_attention_kernel
+    from kernels.avgpool import nki_avg_pool2d_kernel
+    from kernels.giou import nki_giou_kernel
+    from kernels.matmul import nki_matmul_kernel
+    from kernels.rmsnorm import nki_rms_norm_kernel
+
+    todays = kernels.dialect == "nki"
+    joined: tuple[int, ...] | int = cores() if todays else ()
 
     def zeros(*shape: int) -> np.ndarray:
         return np.zeros(shape, np.float32)
 
     for rows, columns in ((256, 1024), (4096, 4096)):
         pair = (zeros(rows, columns), zeros(rows, columns))
-        grid = (-(-rows // TILE_ROWS), -(-columns // TILE_COLS))
+        tiles = (-(-rows // TILE_ROWS), -(-columns // TILE_COLS))
+        grid = joined if todays else tiles
         yield Launch(f"add, {rows} x {columns}", nki_tensor_add_kernel, pair, grid)
-    yield Launch("add in tiles of 128 x 1000", add_tiles, (zeros(256000), zeros(256000), 1000))
+    if not todays:
+        from validation.vector_add import add_tiles
+
+        yield Launch("add in tiles of 128 x 1000", add_tiles, (zeros(256000), zeros(256000), 1000))
     boxes = zeros(1024 * 256, 4)
-    yield Launch("GIOU, 1024 x 256 boxes", nki_giou_kernel, (boxes, boxes, 1e-7, False))
+    yield Launch("GIOU, 1024 x 256 boxes", nki_giou_kernel, (boxes, boxes, 1e-7, False), joined)
     pooled = (zeros(128, 112, 112), 2)
-    yield Launch("average pooling, 128 x 112 x 112", nki_avg_pool2d_kernel, pooled)
+    yield Launch("average pooling, 128 x 112 x 112", nki_avg_pool2d_kernel, pooled, joined)
     rows_and_weight = (zeros(4096, 4096), zeros(1, 4096), 1e-5)
-    yield Launch("RMSNorm, 4096 x 4096", nki_rms_norm_kernel, rows_and_weight)
+    yield Launch("RMSNorm, 4096 x 4096", nki_rms_norm_kernel, rows_and_weight, joined)
     square = np.zeros((2048, 2048), ml_dtypes.bfloat16)
-    yield Launch("matmul, 2048 x 2048, bfloat16", nki_matmul_kernel, (square, square))
+    yield Launch("matmul, 2048 x 2048, bfloat16", nki_matmul_kernel, (square, square), joined)
     head = np.zeros((1, 4096, 128), ml_dtypes.bfloat16)
     heads = (head, head, head, 128**-0.5, False)
-    yield Launch("attention, 4096 x 128, bfloat16", nki_attention_kernel, heads)
+    yield Launch("attention, 4096 x 128, bfloat16", nki_attention_kernel, heads, joined)
 
 
 def model() -> dict[str, Record]:
@@ -328,7 +360,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ]
     except NoDeviceError as error:
         print(f"Nothing was measured: {error}\n")
-        for record in model().values():
+        for record in model().values() if kernels.backend == "nkisim" else ():
             print(record)
         return 1
     if options.lines:

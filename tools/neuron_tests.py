@@ -156,7 +156,8 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    print(f"Neuron SDK: neuronxcc {kernels.backend_version}", flush=True)
+    compiler = f"neuronx-cc {kernels.backend_version}"
+    print(f"Neuron SDK: {compiler}, kernels in {kernels.dialect}", flush=True)
     if options.tests:
         return run_tests(options.tests).returncode
     failed = False

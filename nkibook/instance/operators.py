@@ -13,6 +13,8 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 
+import kernels
+from kernels.logical_core import cores
 from nkibook.exercises.comparing import to_numpy
 from nkibook.exercises.running import converted
 
@@ -81,8 +83,12 @@ def _avgpool(*window: Any) -> Operator:
     def gradients(g: np.ndarray, x: np.ndarray) -> Arrays:
         return (reference.avg_pool2d_backward(g, x.shape[-2:], *window),)
 
+    kernel = nki_avg_pool2d_backward_kernel
+    if kernels.dialect == "nki":
+        kernel = kernel[cores()]
+
     def backward(g: np.ndarray, x: np.ndarray) -> Any:
-        return nki_avg_pool2d_backward_kernel(g, *x.shape[-2:], *window)
+        return kernel(g, *x.shape[-2:], *window)
 
     return Operator(
         f"avgpool {', '.join(map(str, window))}",

@@ -17,7 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from nkibook.instance.probes import PROBES
+import kernels
+from nkibook.instance.probes import probes
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 1800  # seconds a step: a first launch compiles
@@ -58,13 +59,13 @@ def steps(frameworks: Sequence[str], notebooks: bool = True) -> Iterator[Step]:
         frameworks: of "numpy", "torch" and "jax", those to ask.
         notebooks: whether every notebook is run, too.
     """
-    from nkibook.device import instance
+    from nkibook.device import instance, model_environment
 
     here = instance()
     yield Step("environment", _module("nkibook.instance.step", "environment"))
     yield Step("doctor", _module("nkibook.doctor", "--json"), json.loads)
     yield Step("neuron-ls", ["neuron-ls", "--json-output"], devices)
-    for number, probe in enumerate(PROBES):
+    for number, probe in probes(kernels.dialect):
         if probe.framework in frameworks and (not probe.only or here in probe.only):
             command = _module("nkibook.instance.step", "probe", str(number))
             yield Step(f"probe: {probe.name}", command)
@@ -73,9 +74,13 @@ def steps(frameworks: Sequence[str], notebooks: bool = True) -> Iterator[Step]:
         yield Step(f"operators: {framework}", command)
         if framework != "numpy":
             yield Step(f"hlo: {framework}", _module("nkibook.instance.step", "hlo", framework))
-    yield Step("times", _module("nkibook.device", "--lines"))
-    model = {"NKI_BACKEND": "nkisim", "PJRT_DEVICE": "CPU", "JAX_PLATFORMS": "cpu"}
-    yield Step("model", _module("nkibook.device", "--model"), environment=model)
+    if kernels.dialect == "neuronxcc.nki":  # the other has no nki.benchmark
+        yield Step("times", _module("nkibook.device", "--lines"))
+    else:
+        for framework in frameworks:
+            if framework != "numpy":
+                yield Step(f"calls: {framework}", _module("nkibook.device", "--calls", framework))
+    yield Step("model", _module("nkibook.device", "--model"), environment=model_environment())
     tests = [sys.executable, str(ROOT / "tools/neuron_tests.py")]
     for framework in frameworks:
         yield Step(f"tests: {framework}", [*tests, "--tests", framework], _tail)

@@ -18,6 +18,7 @@ from typing import Any
 VARIABLES = (
     "JAX_PLATFORMS",
     "NEURON_CC_FLAGS",
+    "NEURON_LOGICAL_NC_CONFIG",
     "NEURON_PLATFORM_TARGET_OVERRIDE",
     "NEURON_RT_NUM_CORES",
     "NEURON_RT_VISIBLE_CORES",
@@ -30,13 +31,15 @@ VARIABLES = (
 
 
 def environment() -> dict[str, Any]:
-    """Versions, the kind of instance, and the variables above."""
+    """Versions, the kind of instance, the dialect of the kernels, and the variables above."""
+    import kernels
     from nkibook.device import instance
 
     found = {d.metadata["Name"]: d.version for d in importlib.metadata.distributions()}
     driver = Path("/sys/module/neuron/version")
     return {
         "instance": instance(),
+        "dialect": kernels.dialect,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} on {platform.machine()}",
         "driver": driver.read_text().strip() if driver.is_file() else "",

@@ -91,6 +91,30 @@ def test_everything_is_measured_in_processes_of_their_own(monkeypatch):
     assert asked[-1][1]["NKI_BACKEND"] == "nkisim"  # the model reads the simulator's trace
 
 
+def test_without_a_benchmark_in_the_dialect_only_calls_are_measured(monkeypatch, capsys):
+    monkeypatch.setattr(device.kernels, "backend", "neuronxcc")
+    monkeypatch.setattr(device.kernels, "dialect", "nki")
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    with pytest.raises(device.NoDeviceError, match=r"has no nki\.benchmark"):
+        device.measure(nki_tensor_add_kernel, TILE, TILE)
+    assert device.main([]) == 1
+    assert capsys.readouterr().out.startswith("Nothing was measured: NKI 0.6 has no nki.benchmark")
+    asked = {}
+
+    def answer(*arguments, **environment):
+        asked[arguments] = environment
+        return [record("x: first call, jax", 9.0), record("x: later call, jax", 1e-3)]
+
+    monkeypatch.setattr(device, "_from_process", answer)
+    monkeypatch.setattr(device, "find_spec", lambda name: name == "jax" or None)
+    assert {r.label for r in device.measure_all()} == {"x: first call, jax", "x: later call, jax"}
+    assert list(asked) == [("--calls", "jax"), ("--model",)]
+    model = asked["--model",]
+    assert model["NKI_DIALECT"] == "nki"
+    assert model["NEURON_PLATFORM_TARGET_OVERRIDE"] == "trn2"
+    assert model["NEURON_LOGICAL_NC_CONFIG"] == "2"
+
+
 def test_a_page_shows_what_was_measured_beside_the_model(monkeypatch, tmp_path):
     path = tmp_path / "measured.json"
     monkeypatch.setattr(device, "MEASURED", path)

@@ -13,26 +13,31 @@ import pytest
 import stand_in
 
 from nkibook.instance import comparing, report
-from nkibook.instance.probes import PROBES
+from nkibook.instance.probes import PROBES, probes
 
 # This one asks what happens before an import, which a forked process has behind it.
 BEFORE = next(i for i, p in enumerate(PROBES) if p.name.endswith("before torch_xla is imported"))
 
 
-@pytest.fixture(scope="module")
-def written(sdk, warm, tmp_path_factory):
-    """A report without the notebooks, which test_instance.py runs; what ran; and the log."""
-    path = tmp_path_factory.mktemp("report") / "report.zip"
-    log = tmp_path_factory.mktemp("log")
+def write(path, sdk, instance, log, warm, *options):
+    """Write a report without the notebooks, which test_instance.py runs."""
     changes = {"SECRET_TOKEN": "d41d8cd98f00b204", "REHEARSAL_COLD": f"probe {BEFORE}"}
     done = subprocess.run(
-        [sys.executable, "-m", "nkibook.instance", "-o", str(path), "--no-notebooks"],
-        env=stand_in.environment(sdk, "inf2", log, warm) | changes,
+        [sys.executable, "-m", "nkibook.instance", "-o", str(path), "--no-notebooks", *options],
+        env=stand_in.environment(sdk, instance, log, warm) | changes,
         capture_output=True,
         text=True,
     )
     assert path.exists(), done.stdout + done.stderr
-    return path, done, log
+    return done
+
+
+@pytest.fixture(scope="module")
+def written(sdk, warm, tmp_path_factory):
+    """A report; what ran; and the log."""
+    path = tmp_path_factory.mktemp("report") / "report.zip"
+    log = tmp_path_factory.mktemp("log")
+    return path, write(path, sdk, "inf2", log, warm), log
 
 
 def test_the_stand_in_behaves_as_assumed(written):
@@ -40,7 +45,8 @@ def test_the_stand_in_behaves_as_assumed(written):
     assert done.returncode == 0, done.stdout + done.stderr
     rows = list(comparing.differences(report.read(path)))
     installed = report.installed()
-    asked = [p for p in PROBES if p.framework in installed and "trn2" not in p.only]
+    older = [probe for _, probe in probes("neuronxcc.nki")]
+    asked = [p for p in older if p.framework in installed and "trn2" not in p.only]
     assert sum(said == "as assumed" for _, said, _ in rows) == len(asked)
     assert all(good for _, _, good in rows)
     assert any("measured" in said and "modelled" in said for _, said, _ in rows)
@@ -48,6 +54,20 @@ def test_the_stand_in_behaves_as_assumed(written):
     for framework in installed:
         asked = [what.split(", ") for what, _, _ in rows if f", {framework}, float16" in what]
         assert {name.split()[0] for name, *_ in asked} == book
+
+
+def test_the_stand_in_for_a_later_sdk_behaves_as_assumed(todays_sdk, warm, tmp_path):
+    """In NumPy: tests/kernels/test_dialect.py has the operators in each framework."""
+    path = tmp_path / "report.zip"
+    done = write(path, todays_sdk, "trn2", tmp_path, warm, "--framework", "numpy")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = report.read(path)
+    assert found["environment"]["answer"]["dialect"] == "nki"
+    rows = list(comparing.differences(found))
+    asked = [probe for _, probe in probes("nki") if probe.framework == "numpy"]
+    assert sum(said == "as assumed" for _, said, _ in rows) == len(asked)
+    assert all(good for _, _, good in rows)
+    assert int(re.search(r"(\d+) passed", found["tests: numpy"]["answer"])[1]) >= 30
 
 
 @pytest.mark.parametrize("framework", report.installed())
