@@ -10,6 +10,9 @@ mode", through packages that AWS does not publish. This module stands in for the
 - `nki_cpu_simulator`, with `cpu_simulate` and the modules of `nki` below it: the simulator's;
 - `nki.dtype`, `nki.compiler`, `nki.tensor`: old names of modules of `nki`;
 - `nki.compiler.frontend.ParserFrontend`: `compile` traces the kernel;
+- `np.zeros` of a packed type such as `nl.float8_e4m3fn_x4`, which is a string in `nki` 0.6;
+- the scale that `nisa.quantize_mx` chooses: by OCP's rule, which the library's references have.
+  `nki` 0.5 made it twice as large, and so does the simulator;
 - `neuron_dtypes`: `static_cast`, `sizeinbytes`, `finfo`, `is_float_type` and the packed types;
 - `test.utils.scripts.remote_lock_scripts`, `test.utils.perf_analysis_private`: not in the public
   tree; names only.
@@ -90,6 +93,21 @@ def _neuron_dtypes() -> None:
     )
     _module("neuronxcc.starfish.support.dtype", static_cast=static_cast)
 
+    plain = np.zeros
+
+    def zeros(shape: Any, dtype: Any = float, **options: Any) -> np.ndarray:
+        packed = isinstance(dtype, str) and dtype in PACKED
+        return plain(shape, packed_numpy(dtype) if packed else dtype, **options)
+
+    np.zeros = zeros
+
+
+def _mx_scale() -> None:
+    from nkisim.numerics.ops import mx
+
+    for name, (dtype, largest_exponent) in list(mx._FORMATS.items()):
+        mx._FORMATS[name] = dtype, largest_exponent + 1
+
 
 def _simulator() -> None:
     import nki
@@ -160,6 +178,7 @@ def pytest_configure(config: Any) -> None:
 
     nkisim.install()
     _neuron_dtypes()
+    _mx_scale()
     _simulator()
     _harness()
 
