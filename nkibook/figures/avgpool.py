@@ -174,6 +174,60 @@ def draw_reads(
     return show(fig, alt or describe_reads(reads), caption or describe_pattern(reads))
 
 
+def draw_channels(channels: int, size: int, window: int) -> Any:
+    """Draw where images lie in SBUF: a channel a partition, its rows one after another.
+
+    Args:
+        channels: how many; the first three and the last are drawn.
+        size: rows and columns of each image.
+        window: rows and columns of the window that is marked, the first of each image.
+    """
+    from matplotlib.patches import Rectangle
+
+    from nkibook.plots import COLORS, INK, show, subplots
+    from nkibook.plots.figure import WIDTH, text_color
+
+    palette = list(COLORS.values())
+    fig, axes = subplots(size=(WIDTH, 3.2))
+    cells = size * size
+    shown = {0: 0, 1: 1, 2: 2, channels - 1: 4}  # partition: at which height
+    for number, at in enumerate(shown.values()):
+        color = palette[number]
+        for element in range(cells):
+            row, column = divmod(element, size)
+            marked = row < window and column < window
+            look: dict[str, Any] = {
+                "facecolor": color,
+                "alpha": 1.0 if marked else 0.35,
+                "edgecolor": INK,
+                "linewidth": 0.8,
+            }
+            axes.add_patch(Rectangle((element, at + 0.1), 1, 0.8, **look))
+            if marked:
+                write = {"ha": "center", "va": "center", "color": text_color(color)}
+                axes.text(element + 0.5, at + 0.5, f"{row},{column}", fontsize=9, **write)
+        axes.vlines(range(0, cells + 1, size), at + 0.05, at + 0.95, color=INK, linewidth=1.8)
+    axes.text(cells / 2, 3.5, "⋮", ha="center", va="center", fontsize=16)
+    axes.set_xlim(0, cells)
+    axes.set_ylim(5, 0)
+    axes.set_xticks([size * (row + 0.5) for row in range(size)], [f"row {r}" for r in range(size)])
+    axes.set_yticks([at + 0.5 for at in shown.values()], [f"channel {c}" for c in shown])
+    axes.set_xlabel("elements of a partition: the image, row after row")
+    axes.set_ylabel("partition")
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    return show(
+        fig,
+        f"SBUF with a channel in each of {channels} partitions. A partition holds the {size} rows "
+        f"of {size} elements of its image one after another. The first window of {window}x{window} "
+        f"is marked: it is {window} elements of each of the first {window} rows, in every "
+        "partition.",
+        f"The first window of {window}x{window} in strong colours: row and column of its elements. "
+        "One instruction works on all partitions.",
+    )
+
+
 def walk(reads: Reads) -> Any:
     """The window walking over the tile: a frame an output, with what that output reads."""
     from nkibook.plots import Moving
