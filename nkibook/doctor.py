@@ -174,9 +174,14 @@ def _has_module(name: str) -> bool:
     return True
 
 
+def _has_sdk() -> bool:
+    """Whether a dialect of NKI is on the path, with its code."""
+    return _has_module("neuronxcc.nki") or _has_module("nki.language")
+
+
 def _install() -> str:
     """How to get the tested versions: next to an SDK they have their own list."""
-    if _has_module("neuronxcc.nki"):
+    if _has_sdk():
         return (
             "Run `pip install -r requirements-neuron.txt --extra-index-url "
             "https://pip.repos.neuron.amazonaws.com` in this environment."
@@ -196,7 +201,7 @@ def _package(name: str, module: str) -> Finding:
 def _framework(name: str, module: str, other: str) -> Finding:
     """A framework. With the SDK one of the two is enough: AWS's images have an environment each."""
     finding = _package(name, module)
-    if finding.state is State.OK or not _has_module("neuronxcc.nki") or not _has_module(other):
+    if finding.state is State.OK or not _has_sdk() or not _has_module(other):
         return finding
     pages = "PyTorch" if name == "torch" else "JAX"
     advice = (
@@ -293,13 +298,13 @@ def _target() -> Finding:
 def _sdk(devices: Sequence[str]) -> Finding:
     name = "Neuron SDK (neuronx-cc)"
     version = _version("neuronx-cc")
-    if not _has_module("neuronxcc.nki"):
+    if not _has_sdk():
         if version is None and not _has_module("neuronxcc"):
             if devices:
                 advice = f"This machine has a Neuron device: install the SDK to use it. {_NEURON}"
                 return Finding(name, State.MISSING, "not installed", advice)
             return Finding(name, State.ABSENT, "not installed", "Not needed without a device.")
-        found = f"{version or 'a package'} of that name, without neuronxcc.nki"
+        found = f"{version or 'a package'} of that name, without NKI"
         advice = (
             "This is an empty placeholder from PyPI, not the SDK: uninstall it. The SDK comes "
             f"from AWS' own index. {_NEURON}"
@@ -310,11 +315,16 @@ def _sdk(devices: Sequence[str]) -> Finding:
         return Finding(name, State.WRONG, "unknown version", advice)
     sdk = SDK_OF_COMPILER.get(_minor(version))
     found = f"{version} (SDK {sdk or 'unknown to this book'})"
-    if sdk not in SUPPORTED_SDKS:
-        supported = f"{SUPPORTED_SDKS[0]} to {SUPPORTED_SDKS[-1]}"
-        advice = f"The book's kernels are written for SDK {supported}. {_NEURON}"
-        return Finding(name, State.WRONG, found, advice)
-    return Finding(name, State.OK, found)
+    if sdk in SUPPORTED_SDKS:
+        return Finding(name, State.OK, found)
+    if sdk and _has_module("nki.language"):
+        return Finding(name, State.OK, f"{found}: operators, and pages in import nki")
+    supported = f"{SUPPORTED_SDKS[0]} to {SUPPORTED_SDKS[-1]}"
+    advice = (
+        f"The book's kernels in neuronxcc.nki are written for SDK {supported}, those in import nki "
+        f"for 2.32, which needs its package nki. {_NEURON}"
+    )
+    return Finding(name, State.WRONG, found, advice)
 
 
 # Arguments of _framework.
@@ -327,7 +337,7 @@ def _neuron_package(distribution: str, module: str, framework: str) -> Finding:
         if _framework(*_OTHER[framework]).state is State.ABSENT:
             advice = f"It comes with {framework}."
             return Finding(distribution, State.ABSENT, "not installed", advice)
-        if _has_module("neuronxcc.nki"):
+        if _has_sdk():
             advice = f"Needed to run the {framework} pages on a Neuron device. {_NEURON}"
             return Finding(distribution, State.MISSING, "not installed", advice)
         return Finding(distribution, State.ABSENT, "not installed", "Not needed without the SDK.")

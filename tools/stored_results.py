@@ -22,8 +22,8 @@ COMPILER = "C++ compiler"
 TORCH_XLA = "torch_xla"
 JAX = "JAX"
 SIMULATOR = "simulator"
-OLDER = "SDK that compiles neuronxcc.nki (2.29 or earlier)"
-TODAYS = "SDK that compiles import nki (2.30 or later)"
+OLDER = "SDK 2.29 or earlier (neuronxcc.nki)"
+TODAYS = "SDK 2.30 or later (import nki)"
 _TODAYS_PAGES = (
     "notebooks/avgpool_nki",
     "notebooks/giou_nki",

@@ -26,8 +26,8 @@ REMEDIES = {
     "torch_xla": "To run them, build on Linux on x86_64: torch_xla has wheels for nothing else.",
     "JAX": "To run them, install it (`make env` does), and build again.",
     "simulator": "The Neuron SDK was there. To run them, set NKI_BACKEND=nkisim, and build again.",
-    "SDK that compiles neuronxcc.nki (2.29 or earlier)": _ANOTHER_SDK,
-    "SDK that compiles import nki (2.30 or later)": _ANOTHER_SDK,
+    "SDK 2.29 or earlier (neuronxcc.nki)": _ANOTHER_SDK,
+    "SDK 2.30 or later (import nki)": _ANOTHER_SDK,
 }
 
 

@@ -223,6 +223,16 @@ def test_sdks_the_book_is_not_written_for(machine, version, found):
     assert finding["found"] == found
 
 
+@pytest.mark.parametrize("older", [("neuronxcc.nki",), ()])
+def test_an_sdk_whose_kernels_are_in_import_nki(machine, older):
+    machine.complete()
+    machine.package("neuronx-cc", "2.27.5334.0", "neuronxcc", *older)
+    machine.package("nki", "0.6.0", "nki", "nki.language")
+    finding = machine.findings()[1]["Neuron SDK (neuronx-cc)"]
+    assert finding["state"] == State.OK
+    assert finding["found"] == "2.27.5334.0 (SDK 2.32): operators, and pages in import nki"
+
+
 def test_table_lists_every_finding_and_the_verdict(machine):
     machine.complete(jax=None)
     done = machine.doctor()

@@ -1,7 +1,8 @@
 """The stand-in for the SDK refuses what its sources say the SDK refuses, and takes the rest.
 
 Three scripts, for NumPy, PyTorch and JAX, since a process has one runtime and starting one takes
-seconds. They try things and print what happened; each test looks at some of that.
+seconds, and one for SDK 2.32. They try things and print what happened; each test looks at some of
+that.
 """
 
 from __future__ import annotations
@@ -128,6 +129,66 @@ y = torch.ones(3, 5).to(torch_xla.device())
 attempt("then torch", lambda: add[1, 1](y, y))
 """
 
+SDK_2_32 = (
+    ATTEMPT.partition("import kernels")[0]
+    + ATTEMPT[ATTEMPT.index("def attempt") :]
+    + """
+from importlib.metadata import version
+import sys
+import numpy as np
+import kernels
+import nki, nki.isa, nki.language as nl
+from kernels.add import nki_tensor_add, nki_tensor_add_kernel as add
+
+attempt("backend", lambda: (kernels.backend, kernels.dialect))
+for name in ("neuronx-cc", "nki", "torch-neuronx", "jax-neuronx", "libneuronxla"):
+    attempt(name, lambda: version(name))
+attempt("imports", lambda: [n for n in sys.modules if n.split(".")[0] == "nkisim"])
+for name in ("func", "lnc", "signature", "cache_info", "on"):
+    attempt(f"attribute {name}", lambda: getattr(add, name))
+for module, name in ((nki, "baremetal"), (nki, "simulate_kernel"), (nl, "arange"), (nl, "mgrid")):
+    attempt(f"name {name}", lambda: getattr(module, name))
+
+@nki.jit
+def copied(x):
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(y, value=nl.load(x))
+    return y
+
+@nki.jit
+def half(x):
+    y = nl.ndarray((3, 5), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(y[:, 0:4], value=nl.load(x[:, 0:4]))
+    return y
+
+attempt("operator", lambda: nki_tensor_add(array, array).sum())
+for lnc in (1, 2):
+    attempt(f"on {lnc}", lambda: add[lnc](array, array).sum())
+attempt("no number", lambda: add(array, array).sum())
+attempt("a grid", lambda: add[3, 1](array, array))
+attempt("too many partitions", lambda: copied(np.ones((200, 5), np.float32)))
+attempt("half written", lambda: half(array))
+attempt("simulate", lambda: nki.simulate(copied)(array).sum())
+attempt("simulate two", lambda: nki.simulate(add[2])(array, array).sum())
+attempt("target", lambda: nki.jit(lambda x: x, platform_target="trn2"))
+
+import neuronxcc.nki as older
+import neuronxcc.nki.language as older_nl
+
+@older.jit
+def older_copied(x):
+    y = older_nl.ndarray(x.shape, x.dtype, buffer=older_nl.shared_hbm)
+    older_nl.store(y, value=older_nl.load(x))
+    return y
+
+attempt("older", lambda: older_copied(array))
+attempt("older baremetal", lambda: older.baremetal(older_copied)(array).sum())
+
+import jax
+attempt("devices", lambda: len(jax.devices()))
+"""
+)
+
 needs_torch_xla = pytest.mark.skipif(
     importlib.util.find_spec("torch_xla") is None, reason="needs: torch_xla"
 )
@@ -151,6 +212,12 @@ def in_torch(on_instance):
 @pytest.fixture(scope="module")
 def in_jax(on_instance):
     return found(on_instance(ATTEMPT + JAX))
+
+
+@pytest.fixture(scope="module")
+def on_a_later_sdk(on_instance, todays_sdk):
+    """On an inf2, whose runtime joins no cores."""
+    return found(on_instance(SDK_2_32, "inf2", todays_sdk))
 
 
 def test_it_is_the_sdk_to_the_book(in_numpy):
@@ -190,6 +257,47 @@ def test_cores_together_need_trn2(in_numpy, on_instance):
     assert in_numpy["one core"] == "3000.0"
     code = ATTEMPT + NUMPY[NUMPY.index("tall = ") :]
     assert found(on_instance(code, "trn2"))["two cores"] == "3000.0"
+
+
+def test_a_later_sdk_is_one_to_the_book(on_a_later_sdk):
+    assert on_a_later_sdk["backend"] == "('neuronxcc', 'nki')"
+    versions = {name: version for name, version, _ in stand_in.SDKS["2.32"]}
+    assert versions["nki"] == "0.6.0"
+    assert {name: on_a_later_sdk[name] for name in versions} == versions
+    assert on_a_later_sdk["imports"] == "[]"
+
+
+def test_what_is_not_in_nki_is_absent(on_a_later_sdk):
+    absent = [v for name, v in on_a_later_sdk.items() if name.startswith(("attribute ", "name "))]
+    assert len(absent) == 9
+    assert all(v.startswith("AttributeError") for v in absent)
+    assert on_a_later_sdk["target"].startswith("ParameterError")
+
+
+def test_a_launch_is_on_as_many_cores_as_the_runtime_joins(on_a_later_sdk, on_instance, todays_sdk):
+    assert on_a_later_sdk["operator"] == on_a_later_sdk["on 1"] == "30.0"
+    assert on_a_later_sdk["no number"] == "30.0"
+    assert on_a_later_sdk["on 2"].startswith("RuntimeError")
+    assert "Error" in on_a_later_sdk["a grid"]
+    assert on_a_later_sdk["simulate two"].startswith("CompilerError")
+    assert on_a_later_sdk["devices"] == "2"
+    on_trn2 = found(on_instance(SDK_2_32, "trn2", todays_sdk))
+    assert on_trn2["operator"] == on_trn2["on 2"] == on_trn2["simulate two"] == "30.0"
+    assert on_trn2["on 1"].startswith("RuntimeError")
+    assert on_trn2["no number"].startswith("RuntimeError")
+    assert on_trn2["devices"] == "4"  # eight physical cores
+
+
+def test_wrong_kernels_of_today(on_a_later_sdk):
+    assert on_a_later_sdk["too many partitions"].startswith("CompilerError")
+    assert on_a_later_sdk["half written"].startswith("WouldRun")
+    assert on_a_later_sdk["simulate"] == "15.0"
+
+
+def test_the_older_dialect_ended(on_a_later_sdk):
+    """AWS documents a compile error, and an issue of nki-samples tells of zeros."""
+    assert on_a_later_sdk["older"].startswith("CompilerError")
+    assert on_a_later_sdk["older baremetal"] == "0.0"
 
 
 @needs_torch_xla
