@@ -29,6 +29,7 @@ from nkisim.ir.dtypes import (
     uint32,
     weak_scalar_dtype,
 )
+from nkisim.numerics.ops.float32 import as_f32
 
 FLOATS = (float32, float16, bfloat16, float8_e4m3, float8_e5m2)
 INTS = (int8, int16, int32, uint8, uint16, uint32)
@@ -194,3 +195,17 @@ def test_casts_to_bool_ask_for_zero():
     np.testing.assert_array_equal(out, [False, False, True, True, True])
     cast_into(out, np.array([0, 1, 256, -1, 0], np.int32))
     np.testing.assert_array_equal(out, [False, True, True, True, False])
+
+
+@pytest.mark.parametrize("dtype", [float16, bfloat16, float8_e4m3, float8_e5m2])
+@pytest.mark.parametrize("shape", [(3, 5), (64, 257), (1, 4096), (128, 2, 64)])
+def test_operands_become_fp32_bit_by_bit(dtype, shape):
+    """Many elements go through a table; it has NumPy's values, NaNs included, of any view."""
+    item = np.dtype(dtype).itemsize
+    code = {1: np.uint8, 2: np.uint16}[item]
+    bits = np.random.default_rng(0).integers(0, 256**item, (2 * shape[0], *shape[1:-1], shape[-1]))
+    x = bits.astype(code).view(dtype)
+    for view in (x[::2], x[: shape[0]], x[: shape[0], ..., ::-1], x[:1].repeat(shape[0], 0)):
+        found = as_f32(view)
+        assert found.dtype == np.float32
+        assert np.array_equal(found.view(np.uint32), view.astype(np.float32).view(np.uint32))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 
 from nkisim.ir.dtypes import F32, FLOATS, cast_into
@@ -16,9 +18,31 @@ _DIRECT = frozenset(
 )
 
 
+# Types that NumPy converts bit by bit: for many elements, a table of all their values is faster.
+_CODES = {
+    np.dtype(ml_dtypes.float8_e4m3): np.uint8,
+    np.dtype(ml_dtypes.float8_e4m3fn): np.uint8,
+    np.dtype(ml_dtypes.float8_e5m2): np.uint8,
+    np.dtype(np.float16): np.uint16,
+}
+_MANY = 4096  # elements
+
+
+@functools.cache
+def _values(dtype: np.dtype) -> np.ndarray:
+    """fp32 of each code of a type of one or two bytes."""
+    code = _CODES[dtype]
+    return np.arange(np.iinfo(code).max + 1).astype(code).view(dtype).astype(F32)
+
+
 def as_f32(x: np.ndarray) -> np.ndarray:
     """`x` in fp32; itself when it is."""
-    return x if x.dtype == F32 else x.astype(F32)
+    if x.dtype == F32:
+        return x
+    code = _CODES.get(x.dtype)
+    if code is None or x.size < _MANY or x.strides[-1] != x.itemsize:
+        return x.astype(F32)
+    return _values(x.dtype).take(x.view(code), mode="clip")
 
 
 def operator(name: str) -> Callable[..., None]:

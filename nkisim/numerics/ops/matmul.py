@@ -8,14 +8,14 @@ import numpy as np
 
 from nkisim.ir.dtypes import F32
 from nkisim.ir.instruction import Engine, Instruction, Missing, opcode
-from nkisim.numerics.ops.float32 import write
+from nkisim.numerics.ops.float32 import as_f32, write
 
 
 def _matrix(x: np.ndarray, rows: int) -> np.ndarray:
     """fp32, two-dimensional, with one axis contiguous, as BLAS wants it."""
     m = x.reshape(rows, -1)
     if m.dtype != F32:
-        return m.astype(F32)
+        return as_f32(m)
     item = m.itemsize
     return m if m.strides[1] == item or m.strides[0] == item else np.ascontiguousarray(m)
 
