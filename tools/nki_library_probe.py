@@ -204,7 +204,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         options = ["--test-mode", "simulation", "--platform-target", platform]
         options += ["--output-directory", folder, "--force-local-cleanup"]
-        options += ["-p", "no:cacheprovider", "-W", "ignore"]
+        options += ["-p", "no:cacheprovider", "-p", "no:nbval", "-W", "ignore"]
         sys.exit(pytest.main([*rest, *options], plugins=[_Late()]))
 
 
