@@ -36,6 +36,16 @@ class More(Sizes):
     depth: int
 
 
+@dataclass
+class NoTypes(nl.NKIObject):
+    rows = None
+    factor = 2.0
+
+    @property
+    def doubled(self):
+        return 2 * self.rows
+
+
 class Plain(nl.NKIObject):
     rows: int
     factor: float = 2.0
@@ -58,6 +68,7 @@ def kernel(x, make):
         lambda x: Sizes(x.shape[1]),
         lambda x: Frozen(rows=x.shape[1]),
         lambda x: More(rows=x.shape[1], depth=2),
+        lambda x: NoTypes(rows=x.shape[1]),
         lambda x: Plain(rows=x.shape[1]),
     ],
 )
@@ -109,3 +120,5 @@ def test_the_truth_of_one_element_is_a_warning():
     one = np.zeros((1, 1), np.float32)
     with pytest.warns(match="a tensor is always true"):
         np.testing.assert_array_equal(nki.simulate(kernel)(one), one)
+    assert (NoTypes(rows=4).factor, NoTypes(3, factor=1.0).doubled) == (2.0, 6)
+    assert NoTypes() == NoTypes(None, 2.0)

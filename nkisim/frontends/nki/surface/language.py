@@ -256,7 +256,8 @@ class NKIObject:
 
     An annotated field of a class below this one that has no default has None, as AWS's compiler
     has it: `x: int` in the class body means `x: int = None`. So `@dataclass` asks for no field,
-    and fields with and without a default may stand in any order.
+    and fields with and without a default may stand in any order. `x = 3` without an annotation
+    makes a field, too, after those that have one.
 
     Args:
         **kwargs: attributes.
@@ -264,9 +265,14 @@ class NKIObject:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name in inspect.get_annotations(cls):
+        fields = inspect.get_annotations(cls)
+        for name in fields:
             if not hasattr(cls, name):
                 setattr(cls, name, None)  # which `@dataclass` takes as the default
+        for name, value in vars(cls).items():
+            if not (name.startswith("__") or callable(value) or hasattr(value, "__get__")):
+                fields.setdefault(name, Any)
+        cls.__annotations__ = fields
 
     def __init__(self, **kwargs: Any) -> None:
         for name, value in kwargs.items():
