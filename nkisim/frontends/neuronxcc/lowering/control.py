@@ -80,6 +80,10 @@ def affine_range(*args: int, **kwargs: Any) -> Iterator[int]:
     It traces the body once, so that a number that Python counts is the same in each iteration.
     With `precise_schedule=True`, which published kernels pass and no page explains, it keeps the
     order that is written down: iterations may use what those before have left.
+
+    Args:
+        *args: `stop`, or `start, stop`, or `start, stop, step`, as those of Python's `range`: whole
+            numbers known while tracing.
     """
     ordered = kwargs.get("precise_schedule")
     return _loop("sequential_range" if ordered else "affine_range", args)
@@ -89,10 +93,19 @@ def sequential_range(*args: int, **kwargs: Any) -> Iterator[int]:
     """Loop whose iterations run in order, each seeing what the ones before it wrote in memory.
 
     A number that Python counts is the same in each: the compiler traces the body once.
+
+    Args:
+        *args: `stop`, or `start, stop`, or `start, stop, step`, as those of Python's `range`: whole
+            numbers known while tracing.
     """
     return _loop("sequential_range", args)
 
 
 def static_range(*args: int) -> Iterator[int]:
-    """Loop that is unrolled while tracing."""
+    """Loop that is unrolled while tracing.
+
+    Args:
+        *args: `stop`, or `start, stop`, or `start, stop, step`, as those of Python's `range`: whole
+            numbers known while tracing.
+    """
     return _loop("static_range", args)
