@@ -37,6 +37,10 @@ _FIRST_COMPILER_OF_NKI = (2, 25)
 """The neuronx-cc of SDK 2.30: kernels of ``neuronxcc.nki`` are a compile error from there on (SDK
 2.30's release notes, components/nki.rst)."""
 
+_FIRST_AFTER_THE_BETAS = (2, 24)
+"""The neuronx-cc of SDK 2.29, which has NKI 0.3. Those before it have 0.1 and 0.2, betas without
+``nl.load`` (AWS's nki/migration/index.rst)."""
+
 
 def _provides(package: str, submodule: str) -> bool:
     """Whether a package is installed and has this submodule. Imports nothing.
@@ -64,7 +68,7 @@ def _choose() -> tuple[str, str, str]:
     """Make the dialects importable; return the backend, its version and the dialect.
 
     Raises:
-        ImportError: an SDK that does not import.
+        ImportError: an SDK that does not import, or without the dialect that is asked for.
         ValueError: NKI_BACKEND or NKI_DIALECT is set to something unknown.
     """
     simulate = _wanted(
@@ -87,6 +91,13 @@ def _choose() -> tuple[str, str, str]:
         return "nkisim", nkisim.__version__, wanted or DIALECTS[0]
     version = _sdk_version()
     release = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if wanted == "nki" and (not newer or (older and release < _FIRST_AFTER_THE_BETAS)):
+        raise ImportError(
+            f"NKI_DIALECT=nki, and the Neuron SDK here (neuronx-cc {version}) has no `import nki`, "
+            "or a beta of it. What is in `import nki` needs SDK 2.30 or later, or the simulator: "
+            "start with NKI_BACKEND=nkisim PJRT_DEVICE=CPU JAX_PLATFORMS=cpu. The other pages of "
+            "the book are in neuronxcc.nki, and run with this SDK."
+        )
     is_newer = newer and (not older or release >= _FIRST_COMPILER_OF_NKI)
     dialect = wanted or DIALECTS[is_newer]
     # An SDK that is there but does not import is an error to see, not one to work around.

@@ -126,6 +126,11 @@ def test_the_dialect_can_be_asked_for(run_python, sdk):
     path = (sdk({**versioned("2.24.8799.0"), **NKI_OF_THE_SDK}),)
     done = run_python(PRINT_DIALECT, path=path, env={"NKI_DIALECT": "nki"})
     assert done.stdout.split() == ["neuronxcc", "nki"]
+    for files in (FAKE_SDK, {**versioned("2.23.6484.0"), **NKI_OF_THE_SDK}):  # none; a beta
+        done = run_python(
+            PRINT_DIALECT, path=(sdk(files),), env={"NKI_DIALECT": "nki"}, check=False
+        )
+        assert "needs SDK 2.30 or later" in done.stderr.splitlines()[-1]
     done = run_python(PRINT_DIALECT, env={"NKI_DIALECT": "nki"})
     assert done.stdout.split() == ["nkisim", "nki"]
     done = run_python(PRINT_DIALECT, env={"NKI_DIALECT": "nki 0.6"}, check=False)
