@@ -27,6 +27,9 @@ Source = Callable[..., Any] | str
 _CSS = (
     ".nki-code{container-type:inline-size}"
     ".nki-code .highlight{background:none;margin:0;padding:0;border:0}"
+    # The book's button that copies a block of code is as tall as two lines, and no part of a
+    # comparison is a program.
+    ".nki-code .highlight{min-height:0!important}.nki-code .copybtn{display:none!important}"
     ".nki-code pre{padding:0!important;margin:0!important;border-radius:0}"  # else the theme's
     ".nki-code pre{font-size:.72em;line-height:1.5}"
     ".nki-code .nki-line{padding:0 .3rem 0 calc(.4rem + 4ch);text-indent:-4ch}"
