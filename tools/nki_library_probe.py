@@ -3,6 +3,9 @@
     git clone https://github.com/aws-neuron/nki-library && cd nki-library && git checkout 2.29
     python tools/nki_library_probe.py PATH_TO_NKI_LIBRARY trn2 TEST_FILES... [pytest options]
 
+With `--limit SECONDS`, the tests run in a random order (the same each time) and stop when the
+time is over: what ran of a slow group is then a fair sample.
+
 Its tests need numpy, torch, scipy, pandas, pytest-metadata, pytest-html, allpairspy, filelock,
 attrs, fabric2, boto3, plotext and aws-embedded-metrics. They run kernels in "simulation
 mode", through packages that AWS does not publish. This module stands in for these:
@@ -28,12 +31,16 @@ from __future__ import annotations
 
 import builtins
 import os
+import random
 import re
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = "NEURON_PLATFORM_TARGET_OVERRIDE"
@@ -198,6 +205,11 @@ def pytest_collection_modifyitems() -> None:
 
 def main() -> None:
     library, platform, *rest = sys.argv[1:]
+    limit = None
+    if "--limit" in rest:
+        at = rest.index("--limit")
+        limit = float(rest[at + 1])
+        del rest[at : at + 2]
     os.environ[TARGET] = platform
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     sys.path[:0] = [str(ROOT), str(ROOT / "tools"), library, str(Path(library) / "src")]
@@ -205,27 +217,27 @@ def main() -> None:
     import tempfile
 
     import nki_library_probe
-    import pytest
 
     nki_library_probe.pytest_configure(None)
     with tempfile.TemporaryDirectory() as folder:
         options = ["--test-mode", "simulation", "--platform-target", platform]
         options += ["--output-directory", folder, "--force-local-cleanup"]
         options += ["-p", "no:cacheprovider", "-p", "no:nbval", "-W", "ignore"]
-        sys.exit(pytest.main([*rest, *options], plugins=[_Late()]))
+        sys.exit(pytest.main([*rest, *options], plugins=[_Late(limit)]))
 
 
 class _Late:
     """Hooks that run with the harness loaded, and a table of results at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: float | None) -> None:
+        self.limit, self.collected = limit, 0
         self.counts: dict[str, Counter[str]] = {}
         self.reasons: dict[str, Counter[str]] = {}
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.when != "call" and not (report.when == "setup" and report.outcome != "passed"):
             return
-        group = report.nodeid.partition("/core/")[2].partition("::")[0]
+        group = report.nodeid.partition("/nkilib/")[2].partition("::")[0]
         self.counts.setdefault(group, Counter())[report.outcome] += 1
         if report.failed:
             # "E   nkisim.errors.RaceError: ...": the first error of the chain, without numbers
@@ -235,6 +247,8 @@ class _Late:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         write = terminalreporter.write_line
+        ran = sum(sum(counts.values()) for counts in self.counts.values())
+        write(f"{ran} of {self.collected} tests ran")
         write("group: passed/failed/skipped")
         for group, counts in sorted(self.counts.items()):
             numbers = "/".join(str(counts[x]) for x in ("passed", "failed", "skipped"))
@@ -242,8 +256,19 @@ class _Late:
             for reason, count in self.reasons.get(group, Counter()).most_common():
                 write(f"    {count} x {reason}")
 
-    def pytest_collection_modifyitems(self) -> None:
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list) -> None:
         pytest_collection_modifyitems()
+        self.collected = len(items)
+        if self.limit is not None:
+            random.Random(0).shuffle(items)
+
+    def pytest_runtest_logfinish(self) -> None:
+        if self.limit is not None and time.monotonic() - self.began > self.limit:
+            self.session.shouldstop = f"after {self.limit:g} s"
+
+    def pytest_sessionstart(self, session: Any) -> None:
+        self.session, self.began = session, time.monotonic()
 
 
 if __name__ == "__main__":
