@@ -11,6 +11,8 @@ import nki_reference
 import notebook_download
 import numpy as np
 import pytest
+import stored_note
+import stored_results
 import todays_reference
 from reading_paths import following
 
@@ -170,3 +172,7 @@ def test_what_is_not_yet_there_in_todays_dialect_is_refused_and_nothing_else() -
             except (KernelError, AttributeError, TypeError, ValueError):
                 pass
             assert refused == bool(todays_reference.not_yet(module, name)), name
+
+
+def test_a_page_of_stored_results_says_what_to_do() -> None:
+    assert set(stored_note.REMEDIES) == set(stored_results.NEEDS)
