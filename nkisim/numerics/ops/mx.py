@@ -6,7 +6,7 @@ exponent with a bias of 127.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import ml_dtypes
 import numpy as np
@@ -63,22 +63,27 @@ def _quantize(instr: Instruction) -> Callable:
 
 @opcode("nc_matmul_mx", Engine.TENSOR)
 def _matmul_mx(instr: Instruction) -> Callable:
-    """stationary.T @ moving over partitions and packed elements, each scaled by its group."""
+    """stationary.T @ moving over partitions and packed elements, each scaled by its group.
+
+    Operands: both, and for each 32 partitions the four rows of scales of the first, then of the
+    second.
+    """
     formats = instr.attrs["formats"]
     fresh = instr.attrs.get("fresh")
     adds = instr.attrs.get("accumulate", False)
 
-    def operand(packed: np.ndarray, scales: np.ndarray, fmt: str) -> np.ndarray:
+    def operand(packed: np.ndarray, scales: Sequence[np.ndarray], fmt: str) -> np.ndarray:
         lanes = packed.shape[0]
         values = unpack(packed.reshape(lanes, -1), fmt)
-        codes = scales.reshape(scales.shape[0], -1)[scale_rows(lanes)]
+        codes = np.stack(scales).reshape(lanes // 8, -1).repeat(8, axis=0)
         by = np.ldexp(np.float32(1), codes.astype(np.int32) - _BIAS)
         scaled = values * by[:, :, None]
         return scaled.transpose(0, 2, 1).reshape(lanes * 4, -1)
 
     def run(out: np.ndarray, st: np.ndarray, mv: np.ndarray, *rest: np.ndarray) -> None:
-        a = operand(st, rest[0], formats[0])
-        b = operand(mv, rest[1], formats[1])
+        parts = st.shape[0] // 32  # each has scales of its own
+        a = operand(st, rest[:parts], formats[0])
+        b = operand(mv, rest[parts : 2 * parts], formats[1])
         product = np.matmul(a.T, b).reshape(out.shape)
         if adds:
             before = out.astype(F32)

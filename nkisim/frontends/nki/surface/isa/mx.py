@@ -108,6 +108,11 @@ def check_scale(call: str, which: str, scale: NkiTensor, lanes: int, count: int)
         )
 
 
+def _scales_of(scale: NkiTensor, lanes: int) -> list[NkiTensor]:
+    """The parts that hold scales: partitions 0 to 3 of each 32."""
+    return [scale[i : min(i + 4, scale.shape[0])] for i in range(0, lanes, 32)]
+
+
 def nc_matmul_mx(
     dst: NkiTensor,
     stationary: NkiTensor,
@@ -136,7 +141,13 @@ def nc_matmul_mx(
     _needs_v4(call)
     kind, fresh = opened(session, dst, accumulate, call)
     key = ("nc_matmul_mx", kind, tile_position, tile_size)
-    ins = (stationary, moving, stationary_scale, moving_scale)
+    ins = [stationary, moving]
+    for which, t, s in (
+        ("stationary", stationary, stationary_scale),
+        ("moving", moving, moving_scale),
+    ):
+        check_scale(call, f"{which}_scale", s, t.shape[0], free_of(t))
+        ins += _scales_of(s, t.shape[0])
     tensors = (dst, *ins) if kind == "overwrite" else (dst, *ins, dst)
 
     def lower() -> Recipe:
@@ -148,7 +159,6 @@ def nc_matmul_mx(
         ):
             _need(call, which, t, packed, Space.SBUF)
             _need(call, f"{which}_scale", s, _SCALES, Space.SBUF)
-            check_scale(call, f"{which}_scale", s, t.shape[0], free_of(t))
         _need(call, "dst", dst, ("float32", "bfloat16"), Space.PSUM)
         k, m, n = stationary.shape[0], free_of(stationary), free_of(moving)
         if k % 32 or moving.shape[0] != k or m % 2 or m > 128:
