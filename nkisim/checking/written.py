@@ -48,10 +48,11 @@ class _Notes:
         views: by the part that each of them is.
     """
 
-    __slots__ = ("_boxes", "views")
+    __slots__ = ("_boxes", "_included", "views")
 
     def __init__(self) -> None:
         self.views: dict[Part, AccessPattern] = {}
+        self._included: set[Part] = set()  # others that they were found to have: it stays so
         self._boxes: dict[tuple[int, ...], _Boxes] = {}  # of those that are boxes; by wide axes
 
     def add(self, tensor: AccessPattern) -> None:
@@ -69,22 +70,30 @@ class _Notes:
             boxes = self._boxes[wide] = _Boxes(wide, fixed, {})
         at = tuple([bounds[axis][0] for axis in boxes.fixed])
         inside = [*[bounds[axis] for axis in wide], *bounds[len(blocks) :]]
-        boxes.at.setdefault(at, []).append(inside)
+        here = boxes.at.setdefault(at, [])
+        if here and (both := _together_with(here[-1], inside)) is not None:
+            here[-1] = both
+        else:
+            here.append(inside)
 
     def include(self, tensor: AccessPattern) -> bool:
         """Whether it is easily told that they have all elements of another view."""
-        if (tensor.form, tensor.offsets) in self.views:
+        key = tensor.form, tensor.offsets
+        if key in self.views or key in self._included:
             return True
         if tensor.base_shape != tensor.buffer.shape or not tensor.size:
             return False
         bounds, blocks = tensor.bounds(), tensor.buffer.par_axis
-        if self._hold(bounds, blocks):
-            return True
-        tiles = [range(low, high + 1) for low, high in bounds[:blocks]]
-        return 1 < prod(map(len, tiles)) <= _FEW and all(
-            self._hold([*[(at, at) for at in tile], *bounds[blocks:]], blocks)
-            for tile in itertools.product(*tiles)
-        )
+        found = self._hold(bounds, blocks)
+        if not found and blocks:
+            tiles = [range(low, high + 1) for low, high in bounds[:blocks]]
+            found = 1 < prod(map(len, tiles)) <= _FEW and all(
+                self._hold([*[(at, at) for at in tile], *bounds[blocks:]], blocks)
+                for tile in itertools.product(*tiles)
+            )
+        if found:
+            self._included.add(key)
+        return found
 
     def meet(self, tensor: AccessPattern) -> bool:
         """Whether it is easily told that they have an element of another view."""
@@ -297,6 +306,16 @@ class WrittenElements:
             return
         for tensor in noted.views.values():
             self.add(tensor)
+
+
+def _together_with(box: _Bounds, other: _Bounds) -> _Bounds | None:
+    """Two boxes as one, where the other one follows along an axis; else None."""
+    apart = [axis for axis, (a, b) in enumerate(zip(box, other, strict=True)) if a != b]
+    if len(apart) != 1 or box[apart[0]][1] + 1 != other[apart[0]][0]:
+        return None
+    both = list(box)
+    both[apart[0]] = box[apart[0]][0], other[apart[0]][1]
+    return both
 
 
 def _hold(boxes: list[_Bounds], inside: _Bounds) -> bool:
