@@ -9,6 +9,7 @@ import pytest
 
 from nkisim import KernelError
 from nkisim.errors import OutOfBoundsError
+from nkisim.frontends.nki.dtypes import packed_numpy
 
 RNG = np.random.default_rng(44)
 BF16 = ml_dtypes.bfloat16
@@ -243,6 +244,30 @@ def test_products_of_quantised_operands(fmt, monkeypatch):
     wanted = wide[0].T @ wide[1]
     error = np.abs(run(kernel, a, b) - wanted).max() / np.abs(wanted).max()
     assert error < (0.05 if fmt == nl.float8_e4m3fn_x4 else 0.15)
+
+
+def test_a_product_reads_the_scales_of_partitions_that_hold_one(monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    codes = RNG.integers(0, 16, (64, 32, 4)).astype(np.uint16)
+    scales = RNG.integers(125, 130, (8, 32)).astype(np.uint8)
+    packed = (codes << np.arange(0, 16, 4, dtype=np.uint16)).sum(-1).astype(np.uint16)
+
+    def kernel(x, s, groups):
+        scale = nl.ndarray((64, 32), nl.uint8)
+        for g in groups:
+            nisa.dma_copy(scale[g // 4 * 32 + g % 4 : g // 4 * 32 + g % 4 + 1, :], s[g : g + 1, :])
+        data = nl.load(x)
+        acc = nl.ndarray((32, 32), nl.float32, buffer=nl.psum)
+        nisa.nc_matmul_mx(acc, data, data, scale, scale)
+        return stored(nl.copy(acc))
+
+    x = packed.view(packed_numpy(nl.float4_e2m1fn_x4))
+    values = codes.astype(np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float32)
+    wide = values * np.exp2(scales.astype(np.float32) - 127).repeat(8, 0)[:, :, None]
+    wide = wide.transpose(0, 2, 1).reshape(256, 32)
+    np.testing.assert_allclose(nki.simulate(kernel)(x, scales, range(8)), wide.T @ wide, rtol=1e-5)
+    with pytest.raises(KernelError, match="nothing wrote"):
+        nki.simulate(kernel)(x, scales, range(7))
 
 
 REFUSED = {
