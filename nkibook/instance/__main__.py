@@ -25,6 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--framework", action="append", choices=report.installed(), help="only this one; repeatable"
     )
+    parser.add_argument(
+        "--only", action="append", metavar="STEP", help="steps that begin so; repeatable"
+    )
     parser.add_argument("--limit", type=float, default=report.LIMIT, help="seconds a step")
     options = parser.parse_args(argv)
     if options.compare is None and options.output is None:
@@ -43,7 +46,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 2
     frameworks = options.framework or report.installed()
-    found = report.write(options.output, frameworks, not options.no_notebooks, options.limit)
+    chosen = [
+        step
+        for step in report.steps(frameworks, not options.no_notebooks)
+        if step.name.startswith(tuple(options.only or [""]))
+    ]
+    found = report.write(options.output, chosen, options.limit)
     print()
     code = say(found)
     print(f"\nWritten: {options.output}. README.md says what is done with it and where to send it.")

@@ -149,21 +149,19 @@ def scrubbed(text: str) -> str:
     return re.sub(r"\b\d{1,3}(\.\d{1,3}){3}\b", "<address>", text)
 
 
-def write(
-    path: Path, frameworks: Sequence[str], notebooks: bool = True, limit: float = LIMIT
-) -> dict[str, Any]:
-    """Run every step and write the archive. Prints each as it ends.
+def write(path: Path, chosen: Sequence[Step], limit: float = LIMIT) -> dict[str, Any]:
+    """Run steps and write the archive. Prints each as it ends.
 
     Args:
         path: of the archive.
-        frameworks, notebooks: as for `steps`.
+        chosen: of `steps`.
         limit: seconds a step may take.
 
     Returns:
         The report: what each step answered, by its name.
     """
     report: dict[str, Any] = {}
-    for step in steps(frameworks, notebooks):
+    for step in chosen:
         print(f"{step.name} ", end="", flush=True)
         report[step.name] = found = run(step, limit)
         print(found.get("failed") or "answered", f"({found['seconds']} s)", flush=True)

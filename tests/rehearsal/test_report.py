@@ -59,7 +59,8 @@ def test_the_stand_in_behaves_as_assumed(written):
 def test_the_stand_in_for_a_later_sdk_behaves_as_assumed(todays_sdk, warm, tmp_path):
     """In NumPy: tests/kernels/test_dialect.py has the operators in each framework."""
     path = tmp_path / "report.zip"
-    done = write(path, todays_sdk, "trn2", tmp_path, warm, "--framework", "numpy")
+    only = [word for step in ("environment", "probe", "operators") for word in ("--only", step)]
+    done = write(path, todays_sdk, "trn2", tmp_path, warm, "--framework", "numpy", *only)
     assert done.returncode == 0, done.stdout + done.stderr
     found = report.read(path)
     assert found["environment"]["answer"]["dialect"] == "nki"
@@ -67,7 +68,7 @@ def test_the_stand_in_for_a_later_sdk_behaves_as_assumed(todays_sdk, warm, tmp_p
     asked = [probe for _, probe in probes("nki") if probe.framework == "numpy"]
     assert sum(said == "as assumed" for _, said, _ in rows) == len(asked)
     assert all(good for _, _, good in rows)
-    assert int(re.search(r"(\d+) passed", found["tests: numpy"]["answer"])[1]) >= 30
+    assert sum(what.startswith("attention, numpy") for what, *_ in rows) == 3
 
 
 @pytest.mark.parametrize("framework", report.installed())
