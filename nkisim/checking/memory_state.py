@@ -59,7 +59,7 @@ class MemoryState:
         self.computed: set[int] = set()  # results of instructions that did run, on such tiles
         # Instances behind a fence may read what others, traced later, write before it.
         self.fenced: set[int] = set()
-        self.late: list[tuple[Instruction, AccessPattern, int]] = []
+        self.late: list[tuple[Instruction, AccessPattern]] = []
 
     def on_instruction(self, instr: Instruction) -> None:
         tiles = instr.tiles_in
@@ -67,7 +67,7 @@ class MemoryState:
             self.fenced.add(instr.program)
         for tensor in tiles:
             if tensor.buffer.role in self.followed and not self.written.knows(tensor):
-                missing = [self._undefined(instr, t, place) for place, t in enumerate(tiles)]
+                missing = [self._undefined(instr, tensor) for tensor in tiles]
                 if any(m is not None for m in missing):
                     undefined = self._flow(instr, tiles, missing)
                     for out, unknown in zip(instr.outs, undefined, strict=True):
@@ -83,18 +83,15 @@ class MemoryState:
         """Whether it is known without a look that all of a tile was written."""
         return self.written.knows(tensor)
 
-    def _undefined(
-        self, instr: Instruction, tensor: AccessPattern, place: int
-    ) -> np.ndarray | None:
-        """Elements of an operand, the input at a place, that it reads and nothing wrote; None when
-        all are defined."""
+    def _undefined(self, instr: Instruction, tensor: AccessPattern) -> np.ndarray | None:
+        """Elements of an operand that nothing wrote; None when all are defined."""
         buffer = tensor.buffer
         if buffer.role not in self.followed:
             return None
         if self.written.knows(tensor):
             return None
         if buffer.program is None and instr.program in self.fenced:
-            self.late.append((instr, tensor, place))
+            self.late.append((instr, tensor))
             return None
         written = self.written.part(tensor)
         if written is True or 0 in tensor.shape:
@@ -103,10 +100,6 @@ class MemoryState:
         where = instr.where_of(tensor)
         if where is not None:
             missing &= where
-        if instr.spec.used is not None:
-            used = instr.spec.used(instr, place)
-            if used is not None:
-                missing &= used
         if not missing.any():
             return None
         self.trace.read_undefined.add(buffer.number)
@@ -236,8 +229,8 @@ class MemoryState:
         """Look at what is read behind fences. Then note the buffers that are defined in part; used
         to poison what outputs leave open."""
         self.fenced.clear()
-        for instr, tensor, place in self.late:
-            missing = self._undefined(instr, tensor, place)
+        for instr, tensor in self.late:
+            missing = self._undefined(instr, tensor)
             if missing is not None and tensor.buffer.number not in self.reported:
                 self._report_read(instr, tensor, missing)
         self.trace.partly_written |= self.partly_written()

@@ -190,8 +190,6 @@ class OpSpec:
         flow: which output elements are undefined, given those of the inputs:
             `flow(instruction, missing) -> missing of each output`, boolean arrays or None for
             fully defined. An opcode without one refuses undefined inputs.
-        used: which elements of the input at a place it reads, as a boolean array that goes with
-            the input's shape; None for all.
     """
 
     name: str
@@ -202,7 +200,6 @@ class OpSpec:
     pure_copy: bool = False
     flow: Flow | None = None
     partial: bool = False
-    used: Callable[[Instruction, int], np.ndarray | None] | None = None
 
 
 OPCODES: dict[str, OpSpec] = {}
@@ -217,16 +214,13 @@ def opcode(
     pure_copy: bool = False,
     flow: Flow | None = None,
     partial: bool = False,
-    used: Callable[[Instruction, int], np.ndarray | None] | None = None,
 ) -> Callable[[Callable], Callable]:
     """Enter an opcode in the table. Decorates its `bind(instruction) -> f(*outs, *tiles_in)`."""
     if elementwise and flow is None:
         flow = _flow_elementwise
 
     def enter(bind: Callable) -> Callable:
-        OPCODES[name] = OpSpec(
-            name, engine, bind, on_chip, elementwise, pure_copy, flow, partial, used
-        )
+        OPCODES[name] = OpSpec(name, engine, bind, on_chip, elementwise, pure_copy, flow, partial)
         return bind
 
     return enter

@@ -61,16 +61,7 @@ def _quantize(instr: Instruction) -> Callable:
     return run
 
 
-def _used(instr: Instruction, place: int) -> np.ndarray | None:
-    """Of a tile of scales, the partitions that hold one."""
-    if place not in (2, 3):
-        return None
-    data, scales = instr.tiles_in[place - 2], instr.tiles_in[place]
-    held = np.isin(np.arange(scales.shape[0]), scale_rows(data.shape[0]))
-    return held.reshape(-1, *[1] * (len(scales.shape) - 1))
-
-
-@opcode("nc_matmul_mx", Engine.TENSOR, used=_used)
+@opcode("nc_matmul_mx", Engine.TENSOR)
 def _matmul_mx(instr: Instruction) -> Callable:
     """stationary.T @ moving over partitions and packed elements, each scaled by its group.
 
