@@ -1,15 +1,21 @@
-"""Accumulation in PSUM: the Tensor Engine adds to what a tile holds, in fp32, until it is read."""
+"""Accumulation in PSUM: the Tensor Engine adds to what a tile holds, in fp32, until it is read.
+
+NeuronCore-v4 adds in bfloat16, too: each sum is rounded to what the tile holds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from nkisim.errors import AccumulationError
 from nkisim.ir.access import AccessPattern, block_of
-from nkisim.ir.dtypes import F32
+from nkisim.ir.dtypes import F32, bfloat16
 from nkisim.ir.instruction import Engine, Instruction, touching
 from nkisim.ir.memory import Space
+from nkisim.machine import GEN4
 
 if TYPE_CHECKING:
     from nkisim.ir.trace import Trace
@@ -41,7 +47,7 @@ def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
             if early is not None and tile not in reported:
                 reported.add(tile)
                 yield _read_early(instr, t, early)
-            elif t.buffer.dtype != F32 and tile not in reported:
+            elif t.buffer.dtype not in _sums(trace) and tile not in reported:
                 reported.add(tile)
                 yield _not_fp32(instr, t)
         if instr.engine is Engine.TENSOR:
@@ -52,13 +58,19 @@ def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
                 reads.setdefault(tile, {})[tuple(t.bounds())] = (instr, t)
 
 
+def _sums(trace: Trace) -> tuple[np.dtype, ...]:
+    """The types in which the Tensor Engine adds."""
+    return (F32, np.dtype(bfloat16)) if trace.machine is GEN4 else (F32,)
+
+
 def _tile(t: AccessPattern) -> _Tile:
     """Which tile a view is in."""
     return t.buffer.number, block_of(t)
 
 
 def _in_doubt(trace: Trace) -> set[_Tile]:
-    """The PSUM tiles that are read before they are added to for the last time, or not in fp32."""
+    """The PSUM tiles that are read before they are added to for the last time, or are of a type
+    that is not added in."""
     first_read: dict[_Tile, int] = {}
     last_sum: dict[_Tile, int] = {}
     sums: dict[int, bool] = {}  # by the settings of an instruction, whether it accumulates
@@ -76,11 +88,11 @@ def _in_doubt(trace: Trace) -> set[_Tile]:
                 if t.buffer.space is psum:
                     first_read.setdefault(_tile(t), at)
     never = len(trace.instructions)
-    buffers = trace.buffers
+    buffers, types = trace.buffers, _sums(trace)
     return {
         tile
         for tile, at in last_sum.items()
-        if (first_read.get(tile, never) <= at or buffers[tile[0]].dtype != F32)
+        if (first_read.get(tile, never) <= at or buffers[tile[0]].dtype not in types)
         and buffers[tile[0]].space is Space.PSUM
     }
 

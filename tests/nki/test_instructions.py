@@ -246,6 +246,29 @@ def test_products_of_quantised_operands(fmt, monkeypatch):
     assert error < (0.05 if fmt == nl.float8_e4m3fn_x4 else 0.15)
 
 
+def test_sums_in_bfloat16_are_of_v4(monkeypatch):
+    a = random(64, 32, dtype=BF16)
+
+    def kernel(x):
+        t = nl.load(x)
+        acc = nl.ndarray((32, 32), nl.bfloat16, buffer=nl.psum)
+        for _ in range(3):
+            nisa.nc_matmul(acc, t, t)
+        return stored(nl.copy(acc))
+
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    product = a.astype(np.float32).T @ a.astype(np.float32)
+    once = product.astype(BF16).astype(np.float32)
+    twice = (once + product).astype(BF16).astype(np.float32)
+    wanted = (twice + product).astype(BF16)
+    result = nki.simulate(kernel)(a)
+    # the order of a sum may move a value to the next bfloat16
+    np.testing.assert_allclose(result.astype(np.float32), wanted.astype(np.float32), rtol=2**-7)
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    with pytest.raises(KernelError):
+        nki.simulate(kernel)(a)
+
+
 def test_a_product_reads_the_scales_of_partitions_that_hold_one(monkeypatch):
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
     codes = RNG.integers(0, 16, (64, 32, 4)).astype(np.uint16)
