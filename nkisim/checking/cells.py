@@ -16,6 +16,7 @@ import numpy as np
 from nkisim.ir.access import Form
 
 _MOST = 1 << 22  # cells, of all views together: whole arrays are quicker beyond
+_MARKED = 1 << 24  # elements of a tensor that are marked one by one rather than views be cut
 _MANY = 64  # views among which tiles of a grid are looked for
 
 # A view of the tensor: its form, and the offsets where it starts.
@@ -107,26 +108,26 @@ def is_box(form: Form) -> bool:
 def in_boxes(view: Part, most: int = 4096) -> list[Part] | None:
     """A view as boxes, cut along its first axes as often as it takes; None for more than `most`."""
     form, offsets = view
-    starts = [offsets]
+    if is_box(form):
+        return [view]
+    starts = np.array([offsets])
     while not is_box(form):  # the parts have one form
         if not form.shape or len(starts) * form.shape[0] > most:
             return None
-        step = [row[0] for row in form.coefs]
-        starts = [
-            tuple([o + k * s for o, s in zip(start, step, strict=True)])
-            for start in starts
-            for k in range(form.shape[0])
-        ]
+        steps = np.arange(form.shape[0])[:, None] * [row[0] for row in form.coefs]
+        starts = (starts[:, None] + steps).reshape(-1, len(offsets))
         rest = tuple([row[1:] for row in form.coefs])
         form = Form.of(form.shape[1:], form.base_shape, rest)
-    return [(form, start) for start in starts]
+    return [(form, start) for start in map(tuple, starts.tolist())]
 
 
 def covered(shape: tuple[int, ...], views: Iterable[Part]) -> bool | None:
-    """Whether views, cut into boxes, are all of a tensor of `shape`; None if that is hard to
-    tell."""
-    if sum(form.size for form, _ in views) < prod(shape):
+    """Whether views are all of a tensor of `shape`; None if that is hard to tell."""
+    views, size = list(views), prod(shape)
+    if sum([form.size for form, _ in views]) < size:
         return False
+    if size <= _MARKED and not all([is_box(form) for form, _ in views]):
+        return _all_marked(shape, views)  # quicker than to cut them
     boxes: list[Part] = []
     for view in views:
         parts = in_boxes(view)
@@ -138,3 +139,14 @@ def covered(shape: tuple[int, ...], views: Iterable[Part]) -> bool | None:
         return None
     cells, places = found
     return len(set().union(*places)) == cells
+
+
+def _all_marked(shape: tuple[int, ...], views: list[Part]) -> bool | None:
+    """As `covered`, by a flag an element."""
+    marks = np.zeros(prod(shape), bool)
+    for form, offsets in views:
+        if form.base_shape != shape or not form.holds(offsets):
+            return None
+        start = sum([o * s for o, s in zip(offsets, form.base_strides, strict=True)])
+        np.ndarray(form.shape, bool, marks, start, form.strides)[...] = True
+    return bool(marks.all())

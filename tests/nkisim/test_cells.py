@@ -89,7 +89,9 @@ def test_the_tiles_of_a_grid_cover_it_but_for_those_that_are_missing(missing):
         assert covered(SHAPE, list(map(part, keys[missing:]))) is (not missing)
 
 
-def test_a_view_with_gaps_is_no_box_but_boxes():
+@pytest.mark.parametrize("marked", [0, 1 << 22])
+def test_a_view_with_gaps_is_no_box_but_boxes(marked, monkeypatch):
+    monkeypatch.setattr(cells_module, "_MARKED", marked)
     halves = [part((slice(k, None, 2),)) for k in (0, 1)]
     assert in_cells(SHAPE, halves) is None
     assert covered(SHAPE, halves)
