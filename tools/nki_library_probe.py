@@ -68,15 +68,19 @@ def _neuron_dtypes() -> None:
         array = np.asarray(array)
         if kind.name not in PACKED:
             if array.dtype.names:
-                inner = array.dtype["x4"].base
+                inner = array.dtype[0].base
                 if inner.itemsize and kind.stored.itemsize <= 2 and kind.name.startswith("uint"):
                     return array.view(kind.stored)
                 shape = *array.shape[:-1], -1
                 if inner == np.uint16:  # four of four bits
-                    codes = array["x4"][..., None] >> np.arange(0, 16, 4, dtype=np.uint16) & 15
+                    codes = (
+                        array[array.dtype.names[0]][..., None]
+                        >> np.arange(0, 16, 4, dtype=np.uint16)
+                        & 15
+                    )
                     array = codes.astype(np.uint8).view(ml_dtypes.float4_e2m1fn).reshape(shape)
                 else:
-                    array = np.ascontiguousarray(array["x4"]).reshape(shape)
+                    array = np.ascontiguousarray(array[array.dtype.names[0]]).reshape(shape)
             return array.astype(kind.stored)
         if array.dtype.names:
             return array

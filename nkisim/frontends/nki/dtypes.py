@@ -114,13 +114,13 @@ def _look_up(dtype: object, what: str) -> Type:
 
 def packed_numpy(name: str) -> np.dtype:
     """What an array holds that is passed as a packed type: a record of four elements, or of the
-    16 bits that hold four of 4 bits, the first in the lowest."""
+    16 bits that hold four of 4 bits, the first in the lowest. Its field has the type's name."""
     kind = TYPES[name]
     if kind.packed is None:
         return kind.stored
     if kind.stored.itemsize < 4 * kind.packed.itemsize:  # NumPy has no smaller element than a byte
-        return np.dtype([("x4", kind.stored)])
-    return np.dtype([("x4", kind.packed, (4,))])
+        return np.dtype([(name, kind.stored)])
+    return np.dtype([(name, kind.packed, (4,))])
 
 
 def _no_type(dtype: object, what: str) -> DTypeError:
