@@ -13,6 +13,7 @@ mode", through packages that AWS does not publish. This module stands in for the
 
 - `nki_cpu_simulator`, with `cpu_simulate` and the modules of `nki` below it: the simulator's;
 - `nki.dtype`, `nki.compiler`, `nki.tensor`: old names of modules of `nki`;
+- `base_tensor` of a tensor that is no view, which kernels of MoE ask for: the tensor itself;
 - `nki.compiler.frontend.ParserFrontend`: `compile` traces the kernel;
 - `np.zeros` of a packed type such as `nl.float8_e4m3fn_x4`, which is a string in `nki` 0.6;
 - the scale that `nisa.quantize_mx` chooses: by OCP's rule, which the library's references have.
@@ -144,6 +145,7 @@ def _simulator() -> None:
         return nki.simulate(kernel)
 
     nki.cpu_simulate = cpu_simulate
+    nki.language.NkiTensor.base_tensor = property(lambda tensor: tensor)
 
     class NKIFrontend:
         """What compiles a kernel."""
