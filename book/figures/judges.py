@@ -29,7 +29,7 @@ def results() -> Iterator[tuple[str, str, int, int, int, str]]:
             yield f"nki-library 2.29, {group}", chip, passed, failed, skipped, "whole"
     for group, (passed, failed, skipped) in library["stopped early, of many more"].items():
         chip, _, rest = group.partition(" ")
-        name, sample = re.split(r", (?=\d+ s)", rest, maxsplit=1)
+        name, sample = re.split(r", (?=\d+ (?:s|of))", rest, maxsplit=1)
         yield f"nki-library 2.29, {name}", chip, passed, failed, skipped, f"stopped after {sample}"
 
 
