@@ -185,6 +185,33 @@ def test_a_loop_runs_as_often_as_a_register_says():
         np.testing.assert_allclose(run(kernel, a, count), wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("start", [0, 1, 3, 10])
+def test_a_bare_while_runs_until_its_register_is_zero(start):
+    def in_threes(left, reg, count):
+        while reg:
+            nisa.tensor_scalar(dst=count, data=count, op0=nl.add, operand0=1)
+            nisa.tensor_scalar(left, left, nl.subtract, 3, op1=nl.maximum, operand1=0)
+            nisa.register_load(reg, left)
+
+    def kernel(n):
+        left, count = nl.load(n), nl.ndarray((1, 1), nl.int32)
+        nisa.memset(count, 0)
+        in_threes(left, nisa.register_alloc(left), count)
+        return stored(count)
+
+    assert run(kernel, np.array([[start]], np.int32)).item() == -(-start // 3)
+
+
+def test_an_if_on_a_register_is_refused():
+    def kernel(n):
+        if nisa.register_alloc(nl.load(n)):
+            return n
+        return n
+
+    with pytest.raises(KernelError, match=r"`while register:`"):
+        run(kernel, np.array([[1]], np.int32))
+
+
 def test_two_cores_exchange_tiles():
     a = random(2, 64, 16)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import sys
+from types import FrameType
 from typing import Any
 
-from nkisim.errors import ControlFlowError
+from nkisim.errors import ControlFlowError, IndexingError
+from nkisim.trace import sources
 
 
 class VirtualRegister:
@@ -27,12 +31,29 @@ class VirtualRegister:
         return ControlFlowError(
             f"{what} of a register",
             rule="a register has its value when the kernel runs, not while it is traced",
-            fix="loop with nl.fori_loop, nl.while_loop or nl.dynamic_range, move a view with "
+            fix="loop with `while register:`, nl.fori_loop or nl.dynamic_range, move a view with "
             "t.ap(scalar_offset=register), and compute in a (1, 1) tile that nisa.register_load "
             "reads",
         )
 
+    def number(self) -> int:
+        """The value, where the kernel is traced on data.
+
+        Raises:
+            IndexingError: nothing has written it.
+        """
+        if self.state is None:
+            raise IndexingError(
+                "a register that nothing has written is used",
+                rule="a register holds what nisa.register_load, register_move or register_alloc"
+                "(x) put into it",
+                fix="load it first",
+            )
+        return int(self.state)
+
     def __bool__(self) -> bool:
+        if _is_loop(sys._getframe(1)):
+            return self.number() != 0
         raise self._refuse("the truth value")
 
     def __int__(self) -> int:
@@ -43,6 +64,17 @@ class VirtualRegister:
 
     def __repr__(self) -> str:
         return "VirtualRegister()"
+
+
+def _is_loop(frame: FrameType) -> bool:
+    """Whether a frame is at `while register:`, the only statement that reads a register's truth."""
+    tree = sources.definition(frame.f_code)
+    return tree is not None and any(
+        isinstance(node, ast.While)
+        and isinstance(node.test, ast.Name)
+        and node.test.lineno == frame.f_lineno
+        for node in ast.walk(tree)
+    )
 
 
 def _arithmetic(name: str):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nkisim.errors import IndexingError, KernelError, OutOfBoundsError, TraceContextError, locate
+from nkisim.errors import KernelError, OutOfBoundsError, TraceContextError, locate
 from nkisim.frontends.nki import matmuls
 from nkisim.frontends.nki.calls import explain
 from nkisim.frontends.nki.dtypes import Type, type_of
@@ -239,14 +239,7 @@ class Session(Tracer):
     def number_of(self, index: object) -> int:
         """The value of a register, or of a one-element tensor."""
         if isinstance(index, VirtualRegister):
-            if index.state is None:
-                raise IndexingError(
-                    "a register that nothing has written is used",
-                    rule="a register holds what nisa.register_load, register_move or register_alloc"
-                    "(x) put into it",
-                    fix="load it first",
-                )
-            return int(index.state)
+            return index.number()
         return int(self.values_of(index).reshape(-1)[0])
 
     def settled(self, tensor: NkiTensor) -> NkiTensor:
