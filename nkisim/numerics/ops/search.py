@@ -32,10 +32,23 @@ def _max8(instr: Instruction) -> Callable:
         rows = _rows(x, absent)
         if absent is not None:
             rows = np.nan_to_num(rows, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+        rows = _with_largest(rows)
         top = np.partition(rows, rows.shape[1] - 8, axis=1)[:, -8:]
         write(out, np.sort(top, axis=1)[:, ::-1].reshape(out.shape))
 
     return run
+
+
+def _with_largest(rows: np.ndarray) -> np.ndarray:
+    """Some columns of long rows, the 8 largest among them: these are in groups of which no more
+    than 7 others have a larger maximum. To partition whole rows takes ten times as long."""
+    groups = rows.shape[1] // 32
+    if groups < 16:
+        return rows
+    grouped = rows[:, : groups * 32].reshape(len(rows), 32, groups)
+    best = np.argpartition(grouped.max(axis=1), groups - 8, axis=1)[:, None, -8:]
+    chosen = np.take_along_axis(grouped, best, axis=2).reshape(len(rows), -1)
+    return np.concatenate([chosen, rows[:, groups * 32 :]], axis=1)
 
 
 @opcode("nc_find_index8", Engine.VECTOR, flow=flow_by_axis)
