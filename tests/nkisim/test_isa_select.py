@@ -18,6 +18,7 @@ from nkisim.errors import (
     ParameterError,
     ShapeError,
 )
+from nkisim.numerics.ops.search import _with_largest
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 few = settings(max_examples=30, deadline=None)
@@ -646,3 +647,22 @@ def test_refused_on_trn2(case, compute):
     body, error, message = REFUSED_ON_TRN2[case]
     with pytest.raises(error, match=message):
         compute(body, X, target="trn2")
+
+
+@pytest.mark.parametrize("n", [511, 512, 543, 2808])
+@pytest.mark.parametrize("kind", ["distinct", "equal", "rounded", "infinite", "sorted", "nan"])
+def test_max8_of_long_rows(n, kind):
+    """Groups of columns are left out of long rows; the 8 largest are never among them."""
+    x = np.random.default_rng(n).standard_normal((4, n)).astype(np.float32)
+    if kind == "equal":
+        x[:] = 1
+    elif kind == "rounded":
+        x = np.round(x)
+    elif kind == "infinite":
+        x[:, 5:] = -np.inf
+    elif kind == "sorted":
+        x.sort(axis=1)
+    elif kind == "nan":
+        x[:, ::100] = np.nan
+    found = np.sort(_with_largest(x), axis=1)[:, -8:]
+    assert np.array_equal(found, np.sort(x, axis=1)[:, -8:], equal_nan=True)
