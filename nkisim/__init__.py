@@ -14,6 +14,7 @@ from nkisim.runtime.explaining import Explanation, explain
 from nkisim.runtime.install import install, sdk_installed
 from nkisim.runtime.kernel import Kernel
 from nkisim.runtime.profiling import profile
+from nkisim.runtime.ranks import run_ranks
 
 __version__ = "0.1.0"
 
@@ -30,6 +31,7 @@ __all__ = [
     "explain",
     "install",
     "profile",
+    "run_ranks",
     "sdk_installed",
     "values",
 ]

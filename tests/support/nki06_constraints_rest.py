@@ -118,8 +118,75 @@ EXEMPT: dict[str, str] = {
     "typing.tensor#0": "says since when it is there",
     "typing.tensor#1": "says what the documentation lacks",
     **{
-        key: "the simulator refuses every collective: it runs one rank"
+        key: "sizes that are data are refused"
         for key in DOCUMENTED
-        if key.startswith("collectives.")
+        if key.startswith(("collectives.all_gather_v#", "collectives.all_to_all_v#"))
     },
+}
+
+
+# A call of each collective on one rank: in HBM, with its tensors and its settings.
+_CALLS = {
+    "all_reduce": "ncc.all_reduce([{src}], [{dst}], G, {op})",
+    "all_gather": "ncc.all_gather([{src}], [{dst}], G, {dim})",
+    "reduce_scatter": "ncc.reduce_scatter([{src}], [{dst}], G, {dim}, {op})",
+    "all_to_all": "ncc.all_to_all([{src}], [{dst}], G, {dim})",
+    "collective_permute": "ncc.collective_permute([{src}], [{dst}], [(0, 0)])",
+    "collective_permute_implicit": "ncc.collective_permute_implicit("
+    "{srcs}, [[{dst}]], G, {channels})",
+    "collective_permute_implicit_reduce": "ncc.collective_permute_implicit_reduce("
+    "{srcs}, [[h(8, 4)]], [[{dst}]], G, {op}, {channels})",
+}
+_SETTINGS = {
+    "src": "h(8, 4)",
+    "dst": "h(8, 4)",
+    "srcs": "[[h(8, 4)]]",
+    "op": "nl.add",
+    "dim": "0",
+    "channels": "[0]",
+}
+# What breaks a constraint of this text, what its neighbour is, and what the error says.
+_BREACHES = {
+    "HBM or SBUF, never mixed": ({"dst": "s(8, 4)"}, {}, "all tensors are in HBM, or"),
+    "HBM only": ({"src": "s(8, 4)", "dst": "s(8, 4)"}, {}, "all tensors are in HBM"),
+    "op add": ({"op": "nl.multiply"}, {"op": "nl.minimum"}, "nl.multiply"),
+    "collective_dim 0 (HBM) or 0/1": (
+        {"dim": "1"},
+        {"dim": "1", "src": "s(8, 4)", "dst": "s(8, 4)"},
+        "collective_dim=1",
+    ),
+    "collective_dim 0": ({"dim": "1"}, {}, "collective_dim=1"),
+    "one tensor per channel": ({"srcs": "[[h(8, 4), h(8, 4)]]"}, {}, "one tensor for each channel"),
+    "channels 0..n-1": ({"channels": "[1]"}, {}, "channel_ids"),
+}
+
+for _key, _text in DOCUMENTED.items():
+    _name = _key.removeprefix("collectives.").partition("#")[0]
+    if not _key.startswith("collectives.") or _name not in _CALLS:
+        continue
+    if "priority" in _text:
+        _call = _CALLS[_name].format(**_SETTINGS)[:-1]
+        BROKEN[_key] = ("trn3", f"{_call}, priority=4)", f"{_call}, priority=3)", "priority 4")
+        continue
+    _broken, _kept, _says = next(v for k, v in _BREACHES.items() if _text.startswith(k))
+    BROKEN[_key] = (
+        TRN2,
+        _CALLS[_name].format(**_SETTINGS | _broken),
+        _CALLS[_name].format(**_SETTINGS | _kept),
+        _says,
+    )
+
+_RING = "ncc.collective_permute_implicit_current_processing_rank_id({step}, G)"
+SHOWN |= {
+    "collectives.collective_permute_implicit_current_processing_rank_id#0": (
+        TRN2,
+        f"assert {_RING.format(step=0)}.number() == 0",
+    ),
+    "collectives.collective_permute_implicit_current_processing_rank_id#1": (
+        TRN2,
+        f"row = {_RING.format(step=1)}\n"
+        "t = s(1, 4)\n"
+        "nisa.dma_copy(t, h(8, 4).ap([[4, 1], [1, 4]], scalar_offset=row, indirect_dim=0))\n"
+        "assert (v(t) == 1).all()",
+    ),
 }

@@ -1,0 +1,278 @@
+"""Collectives among ranks in one process, against NumPy."""
+
+import ml_dtypes
+import nki
+import nki.collectives as ncc
+import nki.isa as nisa
+import nki.language as nl
+import numpy as np
+import pytest
+
+import nkisim
+from nkisim.errors import KernelError
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def run(kernel, *of_ranks, lnc=1):
+    return nkisim.run_ranks(nki.simulate(kernel)[lnc], list(of_ranks))
+
+
+def inputs(ranks, *shape, dtype=np.float32):
+    random = np.random.default_rng(ranks)
+    return [random.standard_normal(shape).astype(dtype) for _ in range(ranks)]
+
+
+def hbm(shape, dtype):
+    return nl.ndarray(shape, dtype=dtype, buffer=nl.shared_hbm)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, BF16])
+@pytest.mark.parametrize("op", ["add", "minimum", "maximum"])
+@pytest.mark.parametrize("groups", [[[0, 1, 2, 3]], [[0, 2], [3, 1]]])
+def test_all_reduce_in_hbm(dtype, op, groups):
+    def kernel(x):
+        mine, out = nl.ndarray(x.shape, x.dtype, nl.private_hbm), hbm(x.shape, x.dtype)
+        tile = nl.load(x)
+        nisa.tensor_scalar(tile, tile, nl.multiply, 2.0)
+        nisa.dma_copy(mine, tile)
+        ncc.all_reduce([mine], [out], ncc.ReplicaGroup(groups), getattr(nl, op))
+        return out
+
+    xs = inputs(4, 32, 5, dtype=dtype)
+    found = run(kernel, *[(x,) for x in xs])
+    for group in groups:
+        wanted = getattr(np, op).reduce([2 * xs[r].astype(np.float32) for r in group])
+        for rank in group:
+            np.testing.assert_allclose(
+                found[rank].astype(np.float32),
+                wanted,
+                rtol=1e-6 if dtype is np.float32 else 2e-2,
+                atol=1e-6 if dtype is np.float32 else 2e-2,
+            )
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_all_gather_in_sbuf(dim):
+    def kernel(x):
+        shape = [*x.shape]
+        shape[dim] *= 2
+        whole = nl.ndarray(tuple(shape), x.dtype, nl.sbuf)
+        ncc.all_gather([nl.load(x)], [whole], ncc.ReplicaGroup([[0, 1]]), dim)
+        out = hbm(tuple(shape), x.dtype)
+        nisa.dma_copy(out, whole)
+        return out
+
+    xs = inputs(2, 32, 6)
+    for found in run(kernel, *[(x,) for x in xs]):
+        np.testing.assert_array_equal(found, np.concatenate(xs, dim))
+
+
+def test_reduce_scatter_and_gathering_again_is_all_reduce():
+    def kernel(x):
+        part, out = nl.ndarray((3, 8), x.dtype, nl.private_hbm), hbm(x.shape, x.dtype)
+        group = ncc.ReplicaGroup([[2, 0, 1]])
+        ncc.reduce_scatter([x], [part], group, 0, nl.add)
+        ncc.all_gather([part], [out], group, 0)
+        return out
+
+    xs = inputs(3, 9, 8)
+    for found in run(kernel, *[(x,) for x in xs]):
+        np.testing.assert_allclose(found, sum(xs), rtol=1e-5, atol=1e-6)
+
+
+def test_all_to_all_is_a_transpose_of_parts():
+    def kernel(x, y):
+        outs = hbm(x.shape, x.dtype), hbm(y.shape, y.dtype)
+        ncc.all_to_all([x, y], list(outs), ncc.ReplicaGroup([[0, 1]]), 0)
+        return outs
+
+    xs, ys = inputs(2, 4, 3), [np.arange(2, dtype=np.int32) + 10 * r for r in range(2)]
+    for rank, (x, y) in enumerate(run(kernel, *zip(xs, ys, strict=True))):
+        np.testing.assert_array_equal(x, np.concatenate([v.reshape(2, 2, 3)[rank] for v in xs]))
+        np.testing.assert_array_equal(y, [rank, 10 + rank])
+
+
+def test_permute_moves_along_the_pairs_and_leaves_the_rest():
+    def kernel(x):
+        out = hbm(x.shape, x.dtype)
+        nisa.dma_copy(out, x)
+        ncc.collective_permute([x], [out], [(0, 2), (2, 0)])
+        return out
+
+    xs = inputs(3, 2, 2)
+    found = run(kernel, *[(x,) for x in xs])
+    for rank, source in enumerate([2, 1, 0]):
+        np.testing.assert_array_equal(found[rank], xs[source])
+
+
+def test_a_ring_brings_the_data_of_the_rank_that_it_names():
+    """Each rank copies what arrives to the rows of its owner: in the end an all-gather."""
+
+    def kernel(x):
+        out, ring = hbm((4, 8), x.dtype), ncc.ReplicaGroup([[0, 1, 2, 3]])
+        here = x
+        for step in range(4):
+            owner = ncc.collective_permute_implicit_current_processing_rank_id(step, ring)
+            nisa.dma_copy(out.ap([[8, 1], [1, 8]], scalar_offset=owner, indirect_dim=0), here)
+            if step < 3:
+                then = nl.ndarray(x.shape, x.dtype, nl.private_hbm)
+                ncc.collective_permute_implicit([[here]], [[then]], ring)
+                here = then
+        return out
+
+    xs = inputs(4, 1, 8)
+    for found in run(kernel, *[(x,) for x in xs]):
+        np.testing.assert_array_equal(found, np.concatenate(xs))
+
+
+def test_a_ring_that_reduces():
+    def kernel(x, y):
+        out, ring = hbm(x.shape, x.dtype), ncc.ReplicaGroup([[0, 1, 2]])
+        ncc.collective_permute_implicit_reduce([[x]], [[y]], [[out]], ring, nl.maximum)
+        return out
+
+    xs, ys = inputs(3, 4, 4), inputs(3, 4, 4)[::-1]
+    found = run(kernel, *zip(xs, ys, strict=True))
+    for rank in range(3):
+        np.testing.assert_array_equal(found[rank], np.maximum(xs[rank - 1], ys[rank - 1]))
+
+
+def test_rank_id_tells_ranks_apart_and_traces_are_not_shared():
+    def kernel(x):
+        out = hbm((1, 4), x.dtype)
+        nisa.dma_copy(out, x.ap([[4, 1], [1, 4]], scalar_offset=ncc.rank_id(), indirect_dim=0))
+        return out
+
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    jitted = nki.jit(kernel)
+    for _ in range(2):
+        found = nkisim.run_ranks(jitted, [(x,)] * 3)
+        np.testing.assert_array_equal(np.concatenate(found), x)
+
+
+def test_both_cores_of_a_rank_meet_their_like():
+    def kernel(x):
+        out = hbm(x.shape, x.dtype)
+        half = nl.ds(nl.program_id(0) * 16, 16)
+        tile, total = nl.load(x[half, :]), nl.ndarray((16, 4), x.dtype, nl.sbuf)
+        ncc.all_reduce([tile], [total], ncc.ReplicaGroup([[0, 1]]), nl.add)
+        nisa.dma_copy(out[half, :], total)
+        return out
+
+    xs = inputs(2, 32, 4)
+    for found in run(kernel, *[(x,) for x in xs], lnc=2):
+        np.testing.assert_allclose(found, sum(xs), rtol=1e-6)
+
+
+def group(*ranks):
+    return ncc.ReplicaGroup([list(ranks)])
+
+
+REFUSED = {
+    "no list": (lambda x, out, t: ncc.all_reduce(x, [out], group(0, 1), nl.add), r"pass srcs=\["),
+    "a tile and HBM": (
+        lambda x, out, t: ncc.all_reduce([x], [t], group(0, 1), nl.add),
+        "all tensors are in HBM",
+    ),
+    "two tiles": (
+        lambda x, out, t: ncc.all_reduce([t, t], [t, t], group(0, 1), nl.add),
+        "several tensors in one call are in HBM",
+    ),
+    "all_to_all in SBUF": (
+        lambda x, out, t: ncc.all_to_all([t], [t], group(0, 1), 0),
+        "all tensors are in HBM$|all tensors are in HBM\n",
+    ),
+    "a product": (
+        lambda x, out, t: ncc.all_reduce([x], [out], group(0, 1), nl.multiply),
+        "nl.multiply",
+    ),
+    "axis 1 of HBM": (lambda x, out, t: ncc.all_gather([x], [out], group(0, 1), 1), "it is 0 for"),
+    "a short destination": (
+        lambda x, out, t: ncc.all_gather([x], [out], group(0, 1), 0),
+        r"declare dst with shape \(64, 4\)",
+    ),
+    "a rank too many": (
+        lambda x, out, t: ncc.all_reduce([x], [out], group(0, 1, 2), nl.add),
+        "nkisim.run_ranks",
+    ),
+    "a rank in no group": (
+        lambda x, out, t: ncc.all_reduce([x], [out], group(0), nl.add),
+        "each rank is in one group",
+    ),
+    "a target twice": (
+        lambda x, out, t: ncc.collective_permute([x], [out], [(0, 1), (1, 1)]),
+        "a target once",
+    ),
+    "five channels": (
+        lambda x, out, t: ncc.collective_permute_implicit(
+            [[x]] * 5, [[out]] * 5, group(0, 1), channel_ids=[0, 1, 2, 3, 4]
+        ),
+        "at most 4",
+    ),
+    "a priority on trn2": (
+        lambda x, out, t: ncc.all_reduce([x], [out], group(0, 1), nl.add, priority=1),
+        "NeuronCore-v4",
+    ),
+    "sizes that are data": (
+        lambda x, out, t: ncc.all_gather_v([x], [out], group(0, 1), x),
+        "sizes are data",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_refused(what):
+    call, message = REFUSED[what]
+
+    def kernel(x):
+        out = hbm(x.shape, x.dtype)
+        tile = nl.load(x)
+        nisa.dma_copy(out, tile)
+        call(x, out, tile)
+        return out
+
+    with pytest.raises(KernelError, match=message):
+        run(kernel, *[(x,) for x in inputs(2, 32, 4)])
+
+
+def branching(x, flag, other):
+    out = hbm(x.shape, x.dtype)
+    nisa.dma_copy(out, x)
+    if flag:
+        ncc.all_reduce([x], [out], group(0, 1), nl.add)
+    elif other:
+        ncc.all_reduce([x], [out], group(0, 1), nl.maximum)
+    return out
+
+
+def test_a_rank_that_never_comes_is_a_deadlock_with_the_line():
+    x, y = inputs(2, 4, 4)
+    with pytest.raises(KernelError, match=r"rank 0 waits at ncc.all_reduce.*for ranks \[1\]"):
+        run(branching, (x, True, False), (y, False, False))
+    with pytest.raises(KernelError, match=r"rank 1 calls .*maximum.*rank 0 .*add"):
+        run(branching, (x, True, False), (y, False, True))
+
+
+def test_an_error_on_one_rank_ends_the_others():
+    def kernel(x, n):
+        out = hbm(x.shape, x.dtype)
+        nisa.dma_copy(out, x[0:n, :])
+        ncc.all_reduce([x], [out], group(0, 1), nl.add)
+        return out
+
+    x, y = inputs(2, 4, 4)
+    with pytest.raises(KernelError, match="dma_copy"):
+        run(kernel, (x, 4), (y, 3))
+
+
+def test_one_rank_alone():
+    def kernel(x):
+        out = hbm(x.shape, x.dtype)
+        ncc.all_reduce([x], [out], group(0), nl.add)
+        return out
+
+    (x,) = inputs(1, 4, 4)
+    np.testing.assert_array_equal(nki.simulate(kernel)(x), x)
+    with pytest.raises(KernelError, match="one tuple of arguments for each rank"):
+        nkisim.run_ranks(kernel, [])
