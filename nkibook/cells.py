@@ -21,8 +21,8 @@ SKIPPED = (
 )
 
 OLDER_DIALECT = (
-    "this cell imports neuronxcc.nki, and the Neuron SDK here (neuronx-cc "
-    f"{kernels.backend_version}) compiles kernels of `import nki` only: SDK 2.29 was the last for "
+    "this cell imports neuronxcc.nki, and the Neuron SDK here (neuronx-cc {}) "
+    "compiles kernels of `import nki` only: SDK 2.29 was the last for "
     "neuronxcc.nki. Open notebooks/todays_nki, which is in `import nki`, or run this page in the "
     "simulator: start Jupyter with NKI_BACKEND=nkisim PJRT_DEVICE=CPU JAX_PLATFORMS=cpu. With "
     "SDK 2.28.1 it runs on a device."
@@ -42,8 +42,12 @@ def transform(lines: list[str]) -> list[str]:
     if needs_simulator(cell):
         return [f"print({SKIPPED!r})\n"]
     if _is_refused(cell):
-        return [f"raise ImportError({OLDER_DIALECT!r})\n"]
+        return [f"raise ImportError({_older_dialect()!r})\n"]
     return lines
+
+
+def _older_dialect() -> str:
+    return OLDER_DIALECT.format(kernels.backend_version)
 
 
 def _is_refused(cell: str) -> bool:
@@ -75,4 +79,4 @@ def register() -> None:
         shell.input_transformers_cleanup.append(transform)
         cells = shell.user_ns.get("In", [""])
         if not needs_simulator(cells[-1]) and _is_refused(cells[-1]):
-            raise ImportError(OLDER_DIALECT)
+            raise ImportError(_older_dialect())
