@@ -167,9 +167,7 @@ def draw_reads(
         axes.set_xticks(np.arange(width) + 0.5, range(width))
         axes.set_yticks(np.arange(height) + 0.5, range(height))
         axes.set_xlabel("column")
-        axes.tick_params(length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        _without_frame(axes)
     left.set_ylabel("row")
     return show(fig, alt or describe_reads(reads), caption or describe_pattern(reads))
 
@@ -214,9 +212,7 @@ def draw_channels(channels: int, size: int, window: int) -> Any:
     axes.set_yticks([at + 0.5 for at in shown.values()], [f"channel {c}" for c in shown])
     axes.set_xlabel("elements of a partition: the image, row after row")
     axes.set_ylabel("partition")
-    axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    _without_frame(axes)
     return show(
         fig,
         f"SBUF with a channel in each of {channels} partitions. A partition holds the {size} rows "
@@ -226,6 +222,13 @@ def draw_channels(channels: int, size: int, window: int) -> Any:
         f"The first window of {window}x{window} in strong colours: row and column of its elements. "
         "One instruction works on all partitions.",
     )
+
+
+def _without_frame(axes: Any) -> None:
+    """Leave the labels of the ticks, and neither ticks nor a frame."""
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
 
 
 def walk(reads: Reads) -> Any:
@@ -280,9 +283,7 @@ def draw_steps(axis: Any) -> Any:
     axes.set_xticks(np.arange(axis.size) + 0.5, range(axis.size))
     axes.set_yticks(np.arange(steps) + 0.5, [f"step {q}" for q in range(steps)])
     axes.set_xlabel("row of the image; thick lines are between groups")
-    axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    _without_frame(axes)
     return show(
         fig,
         f"{axis.size} rows in groups of {axis.stride}, {axis.out} windows of {axis.kernel}: "

@@ -55,9 +55,9 @@ class Job:
     def __init__(self, size: int) -> None:
         self.size = size
         self._turn = threading.Condition()  # who holds it runs
-        self._meetings: dict[tuple, dict[int, Post]] = {}
+        self._meetings: dict[tuple, dict[int, Post]] = {}  # those that some have not come to
         self._visits: Counter[tuple] = Counter()
-        self._waiting: dict[int, tuple] = {}  # rank: the meeting
+        self._waiting: set[int] = set()  # ranks at a meeting that some have not come to
         self._ended: set[int] = set()
         self._failed = False
 
@@ -95,12 +95,16 @@ class Job:
                     fix="call it on every rank of the group, outside of branches on the rank",
                 )
         posts[number] = post
-        self._turn.notify_all()
-        self._waiting[number] = meeting
+        if len(posts) == len(group):
+            del self._meetings[meeting]
+            self._waiting -= posts.keys()
+            self._turn.notify_all()
+        else:
+            self._waiting.add(number)
         while len(posts) < len(group):
             if self._failed:
                 raise Abandoned
-            if self._stuck():
+            if len(self._waiting | self._ended) == self.size:
                 missing = [r for r in group if r not in posts]
                 raise ParameterError(
                     f"deadlock: rank {number} waits at {_text(post)} for ranks {missing}, which "
@@ -109,18 +113,7 @@ class Job:
                     fix="call it on every rank of the group, outside of branches on the rank",
                 )
             self._turn.wait()
-        del self._waiting[number]
         return [posts[r].values for r in group]
-
-    def _stuck(self) -> bool:
-        return all(
-            r in self._ended
-            or (
-                r in self._waiting
-                and len(self._meetings[self._waiting[r]]) < len(self._waiting[r][0])
-            )
-            for r in range(self.size)
-        )
 
 
 def _text(post: Post) -> str:

@@ -289,7 +289,8 @@ def collective_permute_implicit_reduce(
     srcs1 = _by_channel(call, "srcs1_by_channel", srcs1_by_channel, channel_ids)
     dsts = _by_channel(call, "dsts_by_channel", dsts_by_channel, channel_ids)
     for one, two, dst in zip(srcs0, srcs1, dsts, strict=True):
-        _check(call, [one, two], [dst, dst], together=True)
+        _check(call, [one], [dst])
+        _check(call, [two], [dst])
         _fits(call, one, two, one.shape)
         _fits(call, one, dst, one.shape)
     group = _group(call, replica_group)
@@ -364,7 +365,6 @@ def _check(
     dsts: Sequence[NkiTensor],
     sbuf: bool = True,
     several: bool = True,
-    together: bool = False,
 ) -> bool:
     """Whether the tensors are in SBUF. Raises for what a collective does not take."""
     for which, tensors in (("srcs", srcs), ("dsts", dsts)):
@@ -394,7 +394,7 @@ def _check(
             rule="all tensors are in HBM" + ", or all are in SBUF" * sbuf,
             fix="copy with nisa.dma_copy first",
         )
-    if len(srcs) > 1 and not together and (on_chip or not several):
+    if len(srcs) > 1 and (on_chip or not several):
         raise ParameterError(
             f"{call}: {len(srcs)} tensors",
             rule="several tensors in one call are in HBM" if several else "one tensor each way",
