@@ -68,6 +68,15 @@ def test_a_line_warns_once_with_how_often(times):
         assert (f"(the first of {n} like it in this line)" in text) == (n > 1), text
 
 
+@pytest.fixture
+def interrupts():
+    """A shell ignores interrupts in what it runs in the background; here they come."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 @pytest.mark.parametrize("loop", [nl.affine_range, nl.sequential_range, nl.static_range, range])
 @pytest.mark.parametrize("at", [0, 1, 700])
 def test_an_interrupt_stops_a_loop_in_the_iteration_that_it_comes_in(loop, at):
