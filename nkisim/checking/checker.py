@@ -319,6 +319,13 @@ class Checker:
         first, times = self._warnings.get(key, (error, 0))
         self._warnings[key] = first, times + 1
 
+    def stop(self) -> None:
+        """Check nothing more, and forget the warnings: what is written down from here on is not
+        what will run."""
+        self.modes = dict.fromkeys(self.modes, "off")
+        self._warnings.clear()
+        self.begin(self.trace)
+
     def show_warnings(self) -> None:
         """Show what `warn` has gathered: the trace is done."""
         self._gathers = False

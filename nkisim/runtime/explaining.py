@@ -12,6 +12,7 @@ from nkisim.errors import Location
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.instruction import Instruction
 from nkisim.numerics.program import Program
+from nkisim.runtime.by_data import ProgramByData, no_values
 from nkisim.runtime.kernel import as_kernel
 
 Row = tuple[str, str, str, str, int]  # engine, instruction, written, read, bytes
@@ -82,9 +83,12 @@ def explain(kernel: Any, *args: Any, **kwargs: Any) -> Explanation:
 
     Raises:
         KernelError: the kernel breaks a rule.
+        ParameterError: what the kernel does depends on data, and an argument is a TensorSpec.
     """
     kernel = as_kernel(kernel)
     program = kernel.specialize(args, kwargs).program
+    if isinstance(program, ProgramByData):
+        raise no_values(kernel.__name__)
     name = kernel.__name__ + (f"[{kernel.grid}]" if kernel.grid.shape else "")
     return explain_program(program, name)
 

@@ -24,6 +24,7 @@ from nkisim.machine import GEN2
 from nkisim.machine.target import Target
 from nkisim.numerics.emulated import keep_fp32
 from nkisim.numerics.program import Program, TensorSpec
+from nkisim.runtime.by_data import ProgramByData, changing_outputs
 from nkisim.runtime.kernel import (
     _TENSORS,
     Kernel,
@@ -185,12 +186,11 @@ class NkiSpecialization(Specialization):
             return result
 
         trace = session.run(body)
-        session.data = None
+        has_data, session.data = session.data is not None, None
         if _environment()[1] == "0":
             keep_fp32(trace)
         self.guards.settle()
-        self.depends_on_data = session.depends_on_data
-        if self.depends_on_data and self.guards.reason is None:
+        if session.depends_on_data and has_data and self.guards.reason is None:
             self.guards.reason = "what it does depends on the values of its arguments"
         returned = [x for x in leaves(trace.result) if isinstance(x, NkiTensor)]
         self._views = [(x._layout, x.offset) for x in returned]
@@ -202,7 +202,30 @@ class NkiSpecialization(Specialization):
             for t in trace.arguments
             if t.buffer.number in trace.written_arguments and t.buffer.number not in kept
         ]
-        self.program = Program(trace, [*outputs, *written])
+        if session.depends_on_data and not has_data:
+            _check_registers(kernel, trace.result)
+            pinned = self.kernel.on(machine)
+
+            def on_data(arrays: Sequence[np.ndarray]) -> NkiSpecialization:
+                values = iter(arrays)
+                given = map_leaves(
+                    lambda leaf: next(values) if isinstance(leaf, _TENSORS) else leaf,
+                    (tuple(args), dict(kwargs)),
+                )
+                found = pinned.specialize(*given)
+                assert isinstance(found, NkiSpecialization)
+                if found.returns != self.returns:
+                    raise changing_outputs(kernel.__name__, f"returns {found.returns}")
+                return found
+
+            self.program = ProgramByData(trace, [*outputs, *written], on_data)
+        else:
+            self.program = Program(trace, [*outputs, *written])
+
+    @property
+    def returns(self) -> str:
+        """Types and shapes of the tensors that the kernel returns."""
+        return ", ".join(f"{own.type.name}{list(own.shape)}" for own, _ in self._views) or "nothing"
 
     def rebuild(self, outputs: Sequence[Any]) -> Any:
         """What the kernel returns, with `outputs` (in program order) in place of its tensors."""
@@ -234,6 +257,17 @@ def _as_returned(value: Any, view: tuple) -> Any:
     if kind.name in PACKED:
         return np.ascontiguousarray(value).view(packed_numpy(kind.name)).reshape(layout.shape)
     return value
+
+
+def _check_registers(kernel: NkiKernel, result: Any) -> None:
+    """A register that is returned becomes a number, which needs data."""
+    if any(isinstance(x, VirtualRegister) for x in leaves(result)):
+        raise OutputError(
+            f"kernel {kernel.__name__} returns a register, and is traced without data",
+            rule="under jax.jit and torch_xla a kernel returns tensors",
+            fix="store it with nisa.register_store into a tensor in nl.shared_hbm, and return that",
+            location=_place(kernel),
+        )
 
 
 def _check_cores(kernel: NkiKernel) -> None:

@@ -24,7 +24,9 @@ from nkisim.machine.timing import Timing
 from nkisim.numerics.program import TensorSpec
 from nkisim.report.timeline import Timeline
 from nkisim.report.times import Core
-from nkisim.runtime.kernel import Kernel, Specialization, as_kernel, map_leaves
+from nkisim.runtime import frameworks
+from nkisim.runtime.by_data import ProgramByData, no_values
+from nkisim.runtime.kernel import Kernel, Specialization, as_kernel, leaves, map_leaves
 from nkisim.schedule.allocation import spill
 from nkisim.schedule.cores import waits_across
 from nkisim.schedule.scheduler import schedule, schedule_cores
@@ -38,14 +40,16 @@ def profile(kernel: Callable | Kernel, /, *args: Any, **kwargs: Any) -> Timeline
         kernel: a kernel, a kernel bound to a launch grid (`kernel[2, 2]`), or a function.
         *args, **kwargs: its arguments. A tensor may be an array of any framework, a
             `nkisim.TensorSpec(shape, dtype)` or `nki.typing.tensor[shape, dtype]`: only shape and
-            dtype are looked at.
+            dtype are looked at, unless the kernel itself reads values to tell what to do (a
+            register that bounds a loop or moves a view).
 
     Returns:
         A Timeline. All of its times are modelled.
 
     Raises:
         KernelError: the kernel breaks a rule.
-        ParameterError: a tensor without a shape or a dtype, or with one that no tensor has.
+        ParameterError: a tensor without a shape or a dtype, or with one that no tensor has; a
+            TensorSpec for a kernel that reads values.
         TypeError: the arguments do not fit the kernel's signature.
     """
     with _without_collection():
@@ -53,10 +57,19 @@ def profile(kernel: Callable | Kernel, /, *args: Any, **kwargs: Any) -> Timeline
 
 
 def trace_of(kernel: Callable | Kernel, /, *args: Any, **kwargs: Any) -> Specialization:
-    """The kernel traced for the shapes and dtypes of its arguments."""
-    args, kwargs = map_leaves(spec_of, (args, kwargs))
+    """The kernel traced for the shapes and dtypes of its arguments; for their values where it reads
+    them."""
+    kernel = as_kernel(kernel)
+    specs, specs_by_name = map_leaves(spec_of, (args, kwargs))
     with _without_collection(), simulated():
-        return as_kernel(kernel).specialize(args, kwargs)
+        special = kernel.specialize(specs, specs_by_name)
+        if not isinstance(special.program, ProgramByData):
+            return special
+        given = leaves(kernel.bind(args, kwargs))
+        tensors = [x for x in given if isinstance(spec_of(x), TensorSpec)]
+        if any(isinstance(x, TensorSpec | type) for x in tensors):
+            raise no_values(kernel.__name__)
+        return special.program.on_data([frameworks.as_numpy(x) for x in tensors])
 
 
 def timeline(trace: Trace) -> Timeline:

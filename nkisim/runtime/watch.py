@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from nkisim.runtime.by_data import ProgramByData
 from nkisim.runtime.kernel import Kernel, Specialization
 
 
@@ -23,7 +24,8 @@ def launches(*, each: bool = False) -> Iterator[list[Specialization]]:
     @functools.wraps(original)
     def specialize(self: Kernel, *args: Any, **kwargs: Any) -> Specialization:
         special = original(self, *args, **kwargs)
-        if each or not any(special is s for s in found):
+        # What runs by data is traced once more.
+        if not isinstance(special.program, ProgramByData) and (each or special not in found):
             found.append(special)
         return special
 

@@ -1,7 +1,7 @@
 """Loops whose bounds or condition are data.
 
 Where the kernel is traced on data, they run as many times as the data says, and come out unrolled;
-the trace then holds for these values only.
+the trace then holds for these values only. Without data they run once (`Session.assume`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from nkisim.errors import ParameterError
-from nkisim.frontends.nki.registers import VirtualRegister
+from nkisim.frontends.nki.registers import Assumed, VirtualRegister
 from nkisim.frontends.nki.session import current
 
 
@@ -18,6 +18,16 @@ def _bound(x: Any) -> int:
     if isinstance(x, VirtualRegister):
         return current().number_of(x)
     return int(x)
+
+
+def _rounds(lower: Any, upper: Any, step: int) -> Iterator[VirtualRegister]:
+    """The loop variable in each round, a register that cannot be written."""
+    first, end = _bound(lower), _bound(upper)
+    if isinstance(first, Assumed) or isinstance(end, Assumed):
+        yield VirtualRegister(Assumed(first), frozen=True)
+        return
+    for i in range(first, end, step):
+        yield VirtualRegister(i, frozen=True)
 
 
 def _step(call: str, step: Any) -> int:
@@ -48,8 +58,7 @@ def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[Virtu
     _enter("nl.dynamic_range")
     step = _step("nl.dynamic_range", step)
     low, high = (0, start) if stop is None else (start, stop)
-    for i in range(_bound(low), _bound(high), step):
-        yield VirtualRegister(i, frozen=True)
+    yield from _rounds(low, high, step)
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], None], step: int = 1) -> None:
@@ -63,8 +72,8 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], None], step: int
     """
     _enter("nl.fori_loop")
     step = _step("nl.fori_loop", step)
-    for i in range(_bound(lower), _bound(upper), step):
-        if body_fun(VirtualRegister(i, frozen=True)) is not None:
+    for i in _rounds(lower, upper, step):
+        if body_fun(i) is not None:
             raise ParameterError(
                 "the body of nl.fori_loop returns a value",
                 rule="it returns nothing; what it carries over lives in SBUF or HBM",
@@ -81,7 +90,8 @@ def while_loop(init: VirtualRegister, body_fun: Callable[[Any], VirtualRegister]
     """
     _enter("nl.while_loop")
     condition = init
-    while _bound(condition):
+    assumed = isinstance(_bound(init), Assumed)
+    while assumed or _bound(condition):
         condition = body_fun(condition)
         if not isinstance(condition, VirtualRegister):
             raise ParameterError(
@@ -89,3 +99,5 @@ def while_loop(init: VirtualRegister, body_fun: Callable[[Any], VirtualRegister]
                 rule="it returns the next condition, a register",
                 fix="load it with nisa.register_load, and return the register",
             )
+        if assumed or isinstance(_bound(condition), Assumed):
+            return

@@ -9,6 +9,12 @@ from typing import Any
 
 from nkisim.errors import ControlFlowError, IndexingError
 from nkisim.trace import sources
+from nkisim.trace.tracer import current_if_any
+
+
+class Assumed(int):
+    """A value that is not known, since the kernel is traced without data. It counts as 0, and a
+    loop that it bounds has one round."""
 
 
 class VirtualRegister:
@@ -49,12 +55,18 @@ class VirtualRegister:
                 "(x) put into it",
                 fix="load it first",
             )
-        return int(self.state)
+        return self.state if isinstance(self.state, Assumed) else int(self.state)
 
     def __bool__(self) -> bool:
-        if _is_loop(sys._getframe(1)):
-            return self.number() != 0
-        raise self._refuse("the truth value")
+        frame = sys._getframe(1)
+        if not _is_loop(frame):
+            raise self._refuse("the truth value")
+        value = self.number()
+        if isinstance(value, Assumed):
+            rounds: set = current_if_any().rounds
+            rounds ^= {(id(frame), frame.f_lineno)}
+            return (id(frame), frame.f_lineno) in rounds
+        return value != 0
 
     def __int__(self) -> int:
         raise self._refuse("the integer value")

@@ -18,7 +18,7 @@ from nkisim.errors import KernelError, OutOfBoundsError, TraceContextError, loca
 from nkisim.frontends.nki import matmuls
 from nkisim.frontends.nki.calls import explain
 from nkisim.frontends.nki.dtypes import Type, type_of
-from nkisim.frontends.nki.registers import VirtualRegister
+from nkisim.frontends.nki.registers import Assumed, VirtualRegister
 from nkisim.frontends.nki.tensors.layout import Ints
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.frontends.nki.tensors.views import Indirect
@@ -80,7 +80,8 @@ class Session(Tracer):
         self.by_name: dict[str, NkiTensor] = {}  # shared HBM that was declared with a name
         self.psum: dict = {}  # what matmuls wrote (nkisim.frontends.nki.matmuls), by buffer
         self.ordered = 0  # how many no_reorder blocks are open
-        self.depends_on_data = False  # whether the trace holds for these values only
+        self.depends_on_data = False  # whether what it does follows from values of its arguments
+        self.rounds: set = set()  # `while register:` loops that are in the one round assumed
 
     # -- memory ---------------------------------------------------------------------------------
 
@@ -205,20 +206,13 @@ class Session(Tracer):
     # -- values, where the kernel is traced on data ---------------------------------------------
 
     def values_of(self, tensor: NkiTensor) -> np.ndarray:
-        """The elements of a tensor at this point of the kernel.
-
-        Raises:
-            TraceContextError: the kernel is traced without data.
-        """
+        """The elements of a tensor at this point of the kernel; zeros if it is traced without data
+        (see `assume`)."""
         if self.data is None:
-            raise NoData(
-                f"the values of {tensor.describe()} decide what the kernel does, and it is traced "
-                "without data",
-                rule="under jax.jit, torch_xla and nkisim.profile(TensorSpec) a kernel has shapes "
-                "only",
-                fix="call the kernel on arrays",
-            )
+            self.assume()
+            return np.zeros(tensor.shape, tensor._layout.type.stored)
         self.depends_on_data = True
+        self.checker.modes["input"] = "off"  # which part of an input is read is data, too
         buffer = tensor._buffer
         if buffer.data is not None:
             return _read(buffer.data, tensor)
@@ -236,11 +230,24 @@ class Session(Tracer):
         (result,) = Program(part, [AccessPattern(buffer)]).run(inputs)
         return _read(result, tensor)
 
-    def number_of(self, index: object) -> int:
+    def assume(self) -> None:
+        """A value decides what the kernel does, and there is none: the trace gives the shapes of
+        the outputs, and what runs is traced on data (nkisim.runtime.by_data)."""
+        if not self.depends_on_data:
+            self.depends_on_data = True
+            self.checker.stop()
+            self.recipes = _recipes.setdefault((self.trace.machine.name, self.checker.kind), {})
+
+    def number_of(self, index: VirtualRegister | NkiTensor) -> int:
         """The value of a register, or of a one-element tensor."""
         if isinstance(index, VirtualRegister):
             return index.number()
-        return int(self.values_of(index).reshape(-1)[0])
+        return self.element(index)
+
+    def element(self, tensor: NkiTensor) -> int | float:
+        """The value of a one-element tensor: an Assumed if it is traced without data."""
+        value = self.values_of(tensor).reshape(-1)[0].item()
+        return Assumed() if self.data is None else value
 
     def settled(self, tensor: NkiTensor) -> NkiTensor:
         """A dynamic view that a register or a tensor moves, as the view that it is on this data."""
@@ -282,10 +289,6 @@ def _alike(instructions: list[Instruction], cores: int) -> bool:
                 if own.setdefault(n, m) != m or (x.buffer.program is None and n != m):
                     return False
     return True
-
-
-class NoData(TraceContextError):
-    """What a kernel does depends on values, and there are none."""
 
 
 def _read(values: np.ndarray, tensor: NkiTensor) -> np.ndarray:

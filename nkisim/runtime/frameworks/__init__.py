@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from nkisim.errors import ParameterError
 
 _TENSOR_TYPES = {"torch": "Tensor", "jax": "Array"}
@@ -27,6 +29,17 @@ def _framework_of(value: Any) -> str | None:
         if tensor_type is not None and isinstance(value, tensor_type):
             return framework
     return None
+
+
+def as_numpy(value: Any) -> np.ndarray:
+    """A tensor of any framework, with its values, as a NumPy array.
+
+    Raises:
+        TypeError: a JAX tracer, which has no values.
+    """
+    if _framework_of(value) == "torch":
+        return importlib.import_module(f"{__name__}.torch").as_numpy(value)
+    return np.asarray(value)
 
 
 def bridge_for(values: Iterable[Any]) -> ModuleType | None:

@@ -246,7 +246,7 @@ def _run(
     program: Program, tensors: Sequence[torch.Tensor], device: torch.device
 ) -> list[torch.Tensor]:
     """Simulate, and write what the kernel writes in place back into the caller's tensors."""
-    inputs = [_to_numpy(tensor) for tensor in tensors]
+    inputs = [as_numpy(tensor) for tensor in tensors]
     outputs = [
         inputs[program.aliases[i]] if i in program.aliases else np.empty(spec.shape, spec.dtype)
         for i, spec in enumerate(program.outputs)
@@ -298,7 +298,7 @@ def _torch_dtype(dtype: np.dtype) -> torch.dtype:
         ) from None
 
 
-def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
+def as_numpy(tensor: torch.Tensor) -> np.ndarray:
     """A NumPy array of the tensor: the same memory if it is contiguous and on the CPU."""
     host = tensor.detach().cpu().contiguous()
     bits = _BITS.get(host.dtype)

@@ -10,7 +10,7 @@ import numpy as np
 from nkisim.errors import ParameterError, ShapeError, UnsupportedError, locate
 from nkisim.frontends.nki import ops
 from nkisim.frontends.nki.ranks import Post, Rank, this_rank
-from nkisim.frontends.nki.registers import VirtualRegister
+from nkisim.frontends.nki.registers import Assumed, VirtualRegister
 from nkisim.frontends.nki.session import current
 from nkisim.frontends.nki.surface import isa
 from nkisim.frontends.nki.surface.names import missing
@@ -315,6 +315,8 @@ def collective_permute_implicit_current_processing_rank_id(
         name: of the instruction.
     """
     group = _group("ncc.collective_permute_implicit_current_processing_rank_id", replica_group)
+    if current().data is None:
+        return _assumed()
     current().depends_on_data = True
     mine = group.index(_rank().number)
     return VirtualRegister(group[(mine - iteration_id) % len(group)])
@@ -322,11 +324,19 @@ def collective_permute_implicit_current_processing_rank_id(
 
 def rank_id(name: str | None = None) -> VirtualRegister:
     """The rank of this participant, in a register: 0 outside of `nkisim.run_ranks`."""
+    if current().data is None:
+        return _assumed()
     rank = this_rank()
     if rank is None:
         return VirtualRegister(0)
     current().depends_on_data = True
     return VirtualRegister(rank.number)
+
+
+def _assumed() -> VirtualRegister:
+    """A register whose value is known when the kernel runs."""
+    current().assume()
+    return VirtualRegister(Assumed())
 
 
 def _unsupported(name: str, instead: str) -> UnsupportedError:
@@ -338,15 +348,15 @@ def _unsupported(name: str, instead: str) -> UnsupportedError:
 
 
 def _rank() -> Rank:
-    return this_rank() or Rank(None, 0)
+    return (this_rank() if current().data is not None else None) or Rank(None, 0)
 
 
 def _group(call: str, replica_group: ReplicaGroup) -> tuple[int, ...]:
     """The group of this rank."""
     rank = _rank()
-    size = rank.job.size if rank.job else 1
     groups = getattr(replica_group, "groups", None)
     ranks = [r for group in groups or [] for r in group]
+    size = len(ranks) if current().data is None else rank.job.size if rank.job else 1
     if groups is None or sorted(ranks) != list(range(size)) or len({len(g) for g in groups}) > 1:
         raise ParameterError(
             f"{call}: replica_group={replica_group!r} on {size} rank{'s' * (size > 1)}",
@@ -467,6 +477,8 @@ def _exchange(
     """What the tensors hold on each rank of a group."""
     session = current()
     values = [session.values_of(t).copy() for t in tensors]
+    if session.data is None:
+        return [values] * len(group)
     rank = _rank()
     if rank.job is None:
         return [values]

@@ -77,7 +77,7 @@ def register_load(dst: VirtualRegister, src: NkiTensor) -> None:
     session = current()
     if src._indirect is not None:
         src = session.settled(src)
-    dst.state = session.values_of(src).reshape(-1)[0].item()
+    dst.state = session.element(src)
 
 
 def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
@@ -92,7 +92,7 @@ def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
 
     _single("nisa.register_store", dst)
     session = current()
-    value = session.number_of(src) if isinstance(src, VirtualRegister) else int(src)
+    value = int(session.number_of(src) if isinstance(src, VirtualRegister) else src)
     if dst._layout.on_chip:
         memset(dst, value)
     else:

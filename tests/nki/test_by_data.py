@@ -1,0 +1,241 @@
+"""Kernels that read values of their arguments to tell what to do, on tensors of PyTorch and JAX."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+import numpy as np
+import pytest
+
+import nkisim
+from nkisim import KernelError
+
+ROWS = np.arange(40, dtype=np.float32).reshape(8, 5)
+
+
+def load(tensor):
+    register = nisa.register_alloc()
+    nisa.register_load(register, tensor)
+    return register
+
+
+@nki.jit
+def counted(x, n):
+    """x + n in a loop of n rounds."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for _ in nl.dynamic_range(load(n)):
+        nisa.tensor_scalar(tile, tile, nl.add, 1.0)
+    nl.store(out, value=tile)
+    return out
+
+
+@nki.jit
+def rows_by_fori(x, n):
+    """The first n rows of x doubled; the rest is zero."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, value=nl.zeros(x.shape, x.dtype, buffer=nl.sbuf))
+
+    def body(i):
+        row = nl.ndarray((1, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(row, x.ap([[x.shape[1], 1], [1, x.shape[1]]], scalar_offset=i))
+        nisa.tensor_scalar(row, row, nl.multiply, 2.0)
+        nisa.dma_copy(out.ap([[x.shape[1], 1], [1, x.shape[1]]], scalar_offset=i), row)
+
+    nl.fori_loop(0, load(n), body)
+    return out
+
+
+@nki.jit
+def until_zero(x, n):
+    """x + n, while a counter in memory is not zero."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, left = nl.load(x), nl.load(n)
+    go = load(left)
+    while go:
+        nisa.tensor_scalar(tile, tile, nl.add, 1.0)
+        nisa.tensor_scalar(left, left, nl.subtract, 1)
+        nisa.register_load(go, left)
+    nl.store(out, value=tile)
+    return out
+
+
+@nki.jit
+def while_condition(x, n):
+    """x + n by nl.while_loop. At least one round is run on hardware: n > 0."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, left = nl.load(x), nl.load(n)
+
+    def body(go):
+        nisa.tensor_scalar(tile, tile, nl.add, 1.0)
+        nisa.tensor_scalar(left, left, nl.subtract, 1)
+        nisa.register_load(go, left)
+        return go
+
+    nl.while_loop(load(left), body)
+    nl.store(out, value=tile)
+    return out
+
+
+def doubled(x, n):
+    return np.where(np.arange(len(x))[:, None] < n, 2 * x, 0)
+
+
+KERNELS = {
+    counted: np.add,
+    rows_by_fori: doubled,
+    until_zero: np.add,
+    while_condition: np.add,
+}
+
+
+@pytest.fixture(params=KERNELS, ids=lambda kernel: kernel.__name__)
+def kernel(request):
+    return request.param
+
+
+def number(n):
+    return np.array([[n]], np.int32)
+
+
+def test_jax_under_jit_vmap_and_eagerly(kernel):
+    jax = pytest.importorskip("jax")
+    compiled = jax.jit(kernel)
+    for n in (5, 0, 3, 5):
+        expected = KERNELS[kernel](ROWS, n)
+        np.testing.assert_array_equal(compiled(ROWS, number(n)), expected)
+        np.testing.assert_array_equal(kernel(jax.numpy.asarray(ROWS), number(n)), expected)
+    counts = np.array([2, 0, 4], np.int32).reshape(3, 1, 1)
+    found = jax.jit(jax.vmap(kernel, in_axes=(None, 0)))(ROWS, counts)
+    np.testing.assert_array_equal(found, [KERNELS[kernel](ROWS, n) for n in (2, 0, 4)])
+    shape = jax.eval_shape(kernel, ROWS, number(0))
+    assert (shape.shape, shape.dtype) == (ROWS.shape, ROWS.dtype)
+
+
+def test_torch(kernel):
+    torch = pytest.importorskip("torch")
+    for n in (4, 0):
+        found = kernel(torch.from_numpy(ROWS), torch.tensor([[n]], dtype=torch.int32))
+        np.testing.assert_array_equal(found, KERNELS[kernel](ROWS, n))
+
+
+def test_torch_xla_runs_it_and_has_its_shapes_in_the_hlo(kernel):
+    torch = pytest.importorskip("torch")
+    torch_xla = pytest.importorskip("torch_xla")
+    from nkisim.runtime.frameworks.torch import lowering
+
+    given = torch.from_numpy(ROWS), torch.tensor([[3]], dtype=torch.int32)
+    x, n = (t.to(torch_xla.device()) for t in given)
+    np.testing.assert_array_equal(kernel(x, n).cpu(), KERNELS[kernel](ROWS, 3))
+    with lowering():
+        found = kernel(x, n)
+    hlo = torch_xla._XLAC._get_xla_tensors_hlo([found])
+    (line,) = [line for line in hlo.splitlines() if "custom-call(" in line]
+    assert "f32[8,5]" in line
+    assert "AwsNeuronCustomNativeKernel" in line
+
+
+def test_one_jitted_function_holds_kernels_with_equal_first_rounds():
+    """Their traces on shapes are equal, and what they do is not."""
+    jax = pytest.importorskip("jax")
+
+    def loop(step):
+        @nki.jit
+        def alike(x, n):
+            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+            tile = nl.load(x)
+            for _ in nl.dynamic_range(0, load(n), step):
+                nisa.tensor_scalar(tile, tile, nl.add, 1.0)
+            nl.store(out, value=tile)
+            return out
+
+        return alike
+
+    one, two = loop(1), loop(2)
+    found = jax.jit(lambda x, n: (one(x, n), two(x, n)))(ROWS, number(6))
+    np.testing.assert_array_equal(found, [ROWS + 6, ROWS + 3])
+
+
+def test_arguments_that_are_written_in_the_loop():
+    torch = pytest.importorskip("torch")
+
+    @nki.jit
+    def bump(x, n):
+        for _ in nl.dynamic_range(load(n)):
+            tile = nl.load(x)
+            nisa.tensor_scalar(tile, tile, nl.add, 1.0)
+            nl.store(x, value=tile)
+        return x
+
+    for n in (0, 3):
+        x = torch.from_numpy(ROWS.copy())
+        assert bump(x, torch.tensor([[n]], dtype=torch.int32)) is x
+        np.testing.assert_array_equal(x, ROWS + n)
+        jax = pytest.importorskip("jax")
+        np.testing.assert_array_equal(jax.jit(bump)(ROWS, number(n)), ROWS + n)
+
+
+def test_checks_run_on_the_data():
+    """Row 8 of 8 is an error when it is reached, at the kernel's line."""
+    jax = pytest.importorskip("jax")
+    compiled = jax.jit(rows_by_fori)
+    compiled(ROWS, number(8))
+    with pytest.raises(Exception, match="dynamic offset of 8") as caught:
+        jax.block_until_ready(compiled(ROWS, number(9)))
+    assert "test_by_data.py" in str(caught.value)
+
+
+def test_outputs_that_only_some_data_has():
+    jax = pytest.importorskip("jax")
+
+    @nki.jit
+    def turned(x, n):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, value=nl.load(x))
+        for round, _ in enumerate(nl.dynamic_range(load(n))):
+            if round == 1:
+                out = out.reshape((5, 8))
+        return out
+
+    @nki.jit
+    def marked(x, n):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, value=nl.load(x))
+        for round, _ in enumerate(nl.dynamic_range(load(n))):
+            if round == 1:
+                nl.store(n, value=nl.zeros((1, 1), nl.int32, buffer=nl.sbuf))
+        return out
+
+    for kernel, found in ((turned, r"returns float32\[5, 8\]"), (marked, "writes its argument n")):
+        compiled = jax.jit(kernel)
+        np.testing.assert_array_equal(compiled(ROWS, number(1)), ROWS)
+        with pytest.raises(Exception, match=found):
+            jax.block_until_ready(compiled(ROWS, number(2)))
+
+
+def test_a_register_is_no_output_without_data():
+    jax = pytest.importorskip("jax")
+
+    @nki.jit
+    def count(n):
+        out = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.shared_hbm)
+        nl.store(out, value=nl.load(n))
+        return out, load(n)
+
+    assert count(number(3))[1] == 3
+    with pytest.raises(KernelError, match="returns a register") as caught:
+        jax.jit(count)(number(3))
+    assert "nisa.register_store" in caught.value.fix
+
+
+def test_times_follow_the_data(kernel):
+    """More rounds take longer; a shape alone has no time."""
+    torch = pytest.importorskip("torch")
+    few, many = (nkisim.profile(kernel, ROWS, number(n)).latency_us for n in (1, 6))
+    assert few < many
+    given = torch.from_numpy(ROWS), torch.tensor([[6]], dtype=torch.int32)
+    assert nkisim.profile(kernel, *given).latency_us == many
+    spec = nkisim.TensorSpec(ROWS.shape, np.float32)
+    for ask in (nkisim.profile, nkisim.explain):
+        with pytest.raises(KernelError, match="is given shapes"):
+            ask(kernel, spec, nkisim.TensorSpec((1, 1), np.int32))
+    assert nkisim.profile(kernel, ROWS, number(6)).latency_us == many  # as the fix says
