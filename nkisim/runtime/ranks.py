@@ -16,8 +16,8 @@ def run_ranks(kernel: Callable, arguments: Sequence[Sequence[Any]]) -> list[Any]
 
         first, second = nkisim.run_ranks(nki.simulate(kernel)[1], [(x0,), (x1,)])
 
-    Results only: there is no model of the time that ranks take to exchange data. AWS's simulator
-    has no collectives.
+    Under `jax.shard_map` no call of it is needed: there the devices are ranks. Results only: there
+    is no model of the time that ranks take to exchange data. AWS's simulator has no collectives.
 
     Args:
         kernel: called once for each rank.
@@ -36,8 +36,9 @@ def run_ranks(kernel: Callable, arguments: Sequence[Sequence[Any]]) -> list[Any]
             rule="there is one tuple of arguments for each rank",
             fix="pass [(x0,), (x1,)] for two ranks of a kernel with one argument",
         )
-    job = Job(len(arguments))
-    results: list[Any] = [None] * job.size
+    size = len(arguments)
+    job = Job(size)
+    results: list[Any] = [None] * size
     errors: dict[int, BaseException] = {}
 
     def work(rank: int) -> None:
@@ -48,7 +49,7 @@ def run_ranks(kernel: Callable, arguments: Sequence[Sequence[Any]]) -> list[Any]
 
     threads = [
         threading.Thread(target=contextvars.copy_context().run, args=(work, rank))
-        for rank in range(job.size)
+        for rank in range(size)
     ]
     for thread in threads:
         thread.start()

@@ -276,3 +276,80 @@ def test_one_rank_alone():
     np.testing.assert_array_equal(nki.simulate(kernel)(x), x)
     with pytest.raises(KernelError, match="one tuple of arguments for each rank"):
         nkisim.run_ranks(kernel, [])
+
+
+def test_the_devices_of_jax_are_ranks(run_python, eight_devices):
+    """Under jax.jit and jax.shard_map; against JAX's own collectives."""
+    run_python(
+        """
+        import jax, jax.numpy as jnp, numpy as np
+        from functools import partial
+        from jax.sharding import Mesh, PartitionSpec as P
+        import nkisim
+        nkisim.install()
+        import nki, nki.collectives as ncc, nki.isa as nisa, nki.language as nl
+        from nkisim.frontends.nki import ranks
+
+        def hbm(shape, dtype):
+            return nl.ndarray(shape, dtype=dtype, buffer=nl.shared_hbm)
+
+        def exchange(call, groups, grown=1):
+            @nki.jit
+            def kernel(x):
+                mine = nl.ndarray(x.shape, x.dtype, nl.private_hbm)
+                out = hbm((x.shape[0] * grown, x.shape[1]), x.dtype)
+                tile = nl.load(x)
+                nisa.tensor_scalar(tile, tile, nl.multiply, 2.0)
+                nisa.dma_copy(mine, tile)
+                call([mine], [out], ncc.ReplicaGroup(groups))
+                return out
+            return kernel
+
+        rows = P("d")
+        def sharded(function, devices=8):
+            mesh = Mesh(np.array(jax.devices()[:devices]), ("d",))
+            return jax.jit(jax.shard_map(
+                function, mesh=mesh, in_specs=rows, out_specs=rows, check_vma=False))
+
+        add = partial(ncc.all_reduce, op=nl.add)
+        everyone = [list(range(8))]
+        total = exchange(add, everyone)
+        x = jnp.asarray(np.random.default_rng(0).standard_normal((16, 3), np.float32))
+        for _ in range(3):
+            found = sharded(total)(x)
+            np.testing.assert_allclose(found, sharded(lambda x: jax.lax.psum(2 * x, "d"))(x), 1e-5)
+        found = sharded(lambda x: total(total(x) + 1))(x)
+        twice = sharded(lambda x: jax.lax.psum(2 * (jax.lax.psum(2 * x, "d") + 1), "d"))(x)
+        np.testing.assert_allclose(found, twice, 1e-4)
+        pairs = [[0, 1], [2, 3]]
+        found = sharded(exchange(add, pairs), 4)(x)
+        by_pairs = 2 * np.asarray(x).reshape(2, 2, 4, 3).sum(1, keepdims=True).repeat(2, 1)
+        np.testing.assert_allclose(found, by_pairs.reshape(16, 3), 1e-5)
+        gather = partial(ncc.all_gather, collective_dim=0)
+        found = sharded(exchange(gather, everyone, grown=8))(x)
+        np.testing.assert_array_equal(found, np.tile(2 * np.asarray(x), (8, 1)))
+
+        @nki.jit
+        def numbered(x):
+            out = hbm((1, 1), nl.int32)
+            nisa.register_store(out, ncc.rank_id())
+            return out
+        np.testing.assert_array_equal(sharded(numbered)(x).reshape(-1), range(8))
+
+        def message(function, devices=8):
+            try:
+                jax.block_until_ready(sharded(function, devices)(x))
+            except Exception as error:
+                return str(error)
+        assert "of JAX" in message(exchange(add, [[0, 1, 2, 3]]))
+        ranks._PATIENCE = 0.3
+        assert "no device of the mesh" in message(total, 4)
+        try:
+            nkisim.run_ranks(exchange(add, [[0, 1]]), [(x,), (x,)])
+        except TypeError as error:
+            assert "jax.shard_map" in str(error)
+        else:
+            raise AssertionError("JAX arrays among ranks")
+        """,
+        env=eight_devices,
+    )

@@ -1,7 +1,8 @@
 """Ranks of a job in one process: a thread each, of which one runs at a time.
 
 A kernel is traced on the data of its rank. At a collective its rank posts values and waits until
-the others of its group have come to theirs.
+the others of its group have come to theirs. Ranks are the calls of `nkisim.run_ranks`, or the
+devices of JAX on which one computation runs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from typing import Any, NamedTuple
 from nkisim.errors import Location, ParameterError
 
 _local = threading.local()
+_turn = threading.Condition()  # who holds it runs
+_jobs: dict[int, Job] = {}  # of computations of XLA that are running, by their number
+_PATIENCE = 5.0  # seconds in which a device comes to a computation that others wait in
 
 
 class Rank(NamedTuple):
@@ -49,31 +53,33 @@ class Job:
     """Ranks that exchange data.
 
     Args:
-        size: how many.
+        size: how many; None where they are devices, which nobody has counted.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int | None = None) -> None:
         self.size = size
-        self._turn = threading.Condition()  # who holds it runs
         self._meetings: dict[tuple, dict[int, Post]] = {}  # those that some have not come to
         self._visits: Counter[tuple] = Counter()
         self._waiting: set[int] = set()  # ranks at a meeting that some have not come to
         self._ended: set[int] = set()
-        self._failed = False
+        self.inside: set[int] = set()
+        self._failure: BaseException | None = None  # of the first rank that failed
 
     def run(self, number: int, work: Any) -> Any:
         """What `work()` returns, as one of the ranks."""
-        with self._turn:
+        with _turn:
             _local.rank = Rank(self, number)
+            self.inside.add(number)
             try:
                 return work()
-            except BaseException:
-                self._failed = True
+            except BaseException as error:
+                self._failure = self._failure or error
                 raise
             finally:
                 _local.rank = None
+                self.inside.discard(number)
                 self._ended.add(number)
-                self._turn.notify_all()
+                _turn.notify_all()
 
     def exchange(self, number: int, group: tuple[int, ...], post: Post) -> list[list]:
         """The values of all ranks of a group, in its order, once each has come here.
@@ -98,22 +104,44 @@ class Job:
         if len(posts) == len(group):
             del self._meetings[meeting]
             self._waiting -= posts.keys()
-            self._turn.notify_all()
+            _turn.notify_all()
         else:
             self._waiting.add(number)
+        in_vain = False
         while len(posts) < len(group):
-            if self._failed:
-                raise Abandoned
-            if len(self._waiting | self._ended) == self.size:
+            if self._failure is not None:
+                raise Abandoned(f"another rank failed: {self._failure}")
+            if self.size is None:
+                deadlock = in_vain and self.inside <= self._waiting
+            else:
+                deadlock = len(self._waiting | self._ended) == self.size
+            if deadlock:
                 missing = [r for r in group if r not in posts]
                 raise ParameterError(
                     f"deadlock: rank {number} waits at {_text(post)} for ranks {missing}, which "
-                    "have ended or wait elsewhere",
+                    "have ended, wait elsewhere or are no device of the mesh",
                     rule="the ranks of a group make the same collective calls in the same order",
                     fix="call it on every rank of the group, outside of branches on the rank",
                 )
-            self._turn.wait()
+            in_vain = not _turn.wait(_PATIENCE if self.size is None else None)
         return [posts[r].values for r in group]
+
+
+def on_device(run: int, device: int, work: Any) -> Any:
+    """What `work()` returns, as the rank of a device.
+
+    Args:
+        run: number of the computation that runs on several devices.
+        device: number of this one.
+        work: a function without arguments.
+    """
+    with _turn:
+        job = _jobs.setdefault(run, Job())
+        try:
+            return job.run(device, work)
+        finally:
+            if not job.inside:
+                _jobs.pop(run, None)
 
 
 def _text(post: Post) -> str:

@@ -211,8 +211,7 @@ class Session(Tracer):
         if self.data is None:
             self.assume()
             return np.zeros(tensor.shape, tensor._layout.type.stored)
-        self.depends_on_data = True
-        self.checker.modes["input"] = "off"  # which part of an input is read is data, too
+        self.holds_for_this_data()
         buffer = tensor._buffer
         if buffer.data is not None:
             return _read(buffer.data, tensor)
@@ -229,6 +228,11 @@ class Session(Tracer):
             return _read(inputs[at], tensor)
         (result,) = Program(part, [AccessPattern(buffer)]).run(inputs)
         return _read(result, tensor)
+
+    def holds_for_this_data(self) -> None:
+        """A value, or the rank, decides what the kernel does."""
+        self.depends_on_data = True
+        self.checker.modes["input"] = "off"  # which part of an input is read is data, too
 
     def assume(self) -> None:
         """A value decides what the kernel does, and there is none: the trace gives the shapes of

@@ -17,7 +17,9 @@ import numpy as np
 from jax.extend import source_info_util
 
 import nkisim
+from nkisim.frontends.nki.ranks import this_rank
 from nkisim.ir import dtypes
+from nkisim.runtime.by_data import ProgramByData
 from nkisim.runtime.frameworks import xla_ffi
 from nkisim.runtime.frameworks.base import FrameworkKernel
 from nkisim.runtime.kernel import Kernel, Specialization
@@ -65,6 +67,11 @@ def call(kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     bridge = JaxKernel(kernel)
     specialization, tensors = bridge.specialize(args, kwargs)
     program = specialization.program
+    if isinstance(program, ProgramByData) and this_rank() is not None:
+        raise TypeError(
+            f"kernel `{bridge.func_name}` got JAX arrays in nkisim.run_ranks, whose ranks take "
+            "NumPy arrays. Ranks of JAX are its devices: call the kernel under jax.shard_map."
+        )
     returned = jax.tree.leaves(specialization.rebuild(list(range(len(program.outputs)))))
     for output, source in program.aliases.items():
         if output not in returned:

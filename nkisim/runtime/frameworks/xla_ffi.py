@@ -25,7 +25,9 @@ import ml_dtypes
 import numpy as np
 
 from nkisim.errors import KernelError
+from nkisim.frontends.nki.ranks import Abandoned, on_device
 from nkisim.numerics.program import Program, poison
+from nkisim.runtime.by_data import ProgramByData
 from nkisim.runtime.frameworks.programs import ConfigError, UnknownProgramError, find_program
 
 TARGET = "AwsNeuronCustomNativeKernel"
@@ -118,13 +120,34 @@ class _ErrorCreateArgs(ctypes.Structure):  # XLA_FFI_Error_Create_Args
     ]
 
 
-class _Api(ctypes.Structure):  # XLA_FFI_Api, as far as its first function
+class _RunIdArgs(ctypes.Structure):  # XLA_FFI_RunId_Get_Args
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("extension_start", ctypes.c_void_p),
+        ("ctx", ctypes.c_void_p),
+        ("run_id", ctypes.c_int64),
+    ]
+
+
+class _DeviceOrdinalArgs(ctypes.Structure):  # XLA_FFI_DeviceOrdinal_Get_Args
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("extension_start", ctypes.c_void_p),
+        ("ctx", ctypes.c_void_p),
+        ("device_ordinal", ctypes.c_int32),
+    ]
+
+
+class _Api(ctypes.Structure):  # XLA_FFI_Api
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
         ("extension_start", ctypes.c_void_p),
         ("api_version", _ApiVersion),
         ("internal_api", ctypes.c_void_p),
         ("error_create", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_ErrorCreateArgs))),
+        ("functions", ctypes.c_void_p * 15),  # from Error_GetMessage to Future_SetError
+        ("run_id", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_RunIdArgs))),
+        ("device", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_DeviceOrdinalArgs))),
     ]
 
 
@@ -204,7 +227,28 @@ def execute(frame: _CallFrame) -> None:
     inputs, outputs = _views(frame.args), _views(frame.rets)
     for array in inputs:
         array.flags.writeable = False
-    program.run(_with_output_arguments(program, inputs, outputs), outputs)
+    inputs = _with_output_arguments(program, inputs, outputs)
+    if isinstance(program, ProgramByData):
+        run, device = _place(frame)
+        on_device(run, device, lambda: program.run(inputs, outputs))
+    else:
+        program.run(inputs, outputs)
+
+
+def _place(frame: _CallFrame) -> tuple[int, int]:
+    """Number of the computation that a call is part of, and of the device that it runs on.
+
+    Raises:
+        CustomCallError: the installed jaxlib does not tell.
+    """
+    api = frame.api.contents
+    if api.struct_size < _Api.device.offset + _Api.device.size:
+        raise CustomCallError("jaxlib is too old. Install the version that requirements.txt pins.")
+    run = _RunIdArgs(ctypes.sizeof(_RunIdArgs), None, frame.ctx, 0)
+    device = _DeviceOrdinalArgs(ctypes.sizeof(_DeviceOrdinalArgs), None, frame.ctx, 0)
+    if api.run_id(ctypes.byref(run)) or api.device(ctypes.byref(device)):
+        raise CustomCallError("XLA does not tell which device a kernel runs on.")
+    return run.run_id, device.device_ordinal
 
 
 def _with_output_arguments(
@@ -279,7 +323,7 @@ def handle(pointer: Any) -> int | None:
     _inside.add(thread)
     try:
         execute(frame)
-    except (CustomCallError, ConfigError, KernelError) as error:
+    except (CustomCallError, ConfigError, KernelError, Abandoned) as error:
         return _error(frame, _INVALID_ARGUMENT, str(error))
     except UnknownProgramError as error:
         return _error(frame, _FAILED_PRECONDITION, str(error))

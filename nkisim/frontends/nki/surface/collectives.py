@@ -317,19 +317,20 @@ def collective_permute_implicit_current_processing_rank_id(
     group = _group("ncc.collective_permute_implicit_current_processing_rank_id", replica_group)
     if current().data is None:
         return _assumed()
-    current().depends_on_data = True
+    current().holds_for_this_data()
     mine = group.index(_rank().number)
     return VirtualRegister(group[(mine - iteration_id) % len(group)])
 
 
 def rank_id(name: str | None = None) -> VirtualRegister:
-    """The rank of this participant, in a register: 0 outside of `nkisim.run_ranks`."""
+    """The rank of this participant, in a register: its number in `nkisim.run_ranks`, or that of the
+    device of JAX; 0 elsewhere."""
     if current().data is None:
         return _assumed()
     rank = this_rank()
     if rank is None:
         return VirtualRegister(0)
-    current().depends_on_data = True
+    current().holds_for_this_data()
     return VirtualRegister(rank.number)
 
 
@@ -356,7 +357,10 @@ def _group(call: str, replica_group: ReplicaGroup) -> tuple[int, ...]:
     rank = _rank()
     groups = getattr(replica_group, "groups", None)
     ranks = [r for group in groups or [] for r in group]
-    size = len(ranks) if current().data is None else rank.job.size if rank.job else 1
+    if current().data is None or (rank.job and rank.job.size is None):
+        size = len(ranks)  # devices, which nobody has counted
+    else:
+        size = rank.job.size if rank.job else 1
     if groups is None or sorted(ranks) != list(range(size)) or len({len(g) for g in groups}) > 1:
         raise ParameterError(
             f"{call}: replica_group={replica_group!r} on {size} rank{'s' * (size > 1)}",
@@ -365,6 +369,12 @@ def _group(call: str, replica_group: ReplicaGroup) -> tuple[int, ...]:
             "rank"
             if len(ranks) > size
             else f"name the ranks 0 to {size - 1}",
+        )
+    if rank.number not in ranks:
+        raise ParameterError(
+            f"{call}: replica_group={replica_group!r} on device {rank.number} of JAX",
+            rule="a rank is a device, and each that runs the kernel is in one group",
+            fix="name all devices of the mesh, and make the mesh of the first ones",
         )
     return tuple(next(g for g in groups if rank.number in g))
 
