@@ -22,23 +22,11 @@ FACTS = "nkisim/frontends/nki/nki_api_0.6.json"
 SHORT = {"nki": "nki", "nki.language": "nl", "nki.isa": "nisa"}
 ENGINES = {"Tensor": "Tensor Engine", "Vector": "Vector Engine", "Scalar": "Scalar Engine"}
 ENGINES |= {"GpSimd": "GpSimd", "DMA": "DMA"}
-# What raises UnsupportedError when it is called.
-NOT_YET = {
-    "nki.collectives": {
-        name: "the simulator has no collectives whose sizes are data"
-        for name in ("all_gather_v", "all_to_all_v")
-    },
-}
 
 
 def facts(root: Path) -> dict[str, dict[str, Any]]:
     """What is documented of each name, by module."""
     return json.loads((root / FACTS).read_text())["modules"]
-
-
-def not_yet(module: str, name: str) -> str:
-    """Why a name cannot be used in the simulator; empty if it can."""
-    return NOT_YET.get(module, {}).get(name, "")
 
 
 def reference(root: Path, pages: list[str]) -> str:
@@ -92,8 +80,6 @@ def _entry(
     said = []
     if known.get("engine"):
         said.append(f"*Engine:* {known['engine']}.")
-    if reason := not_yet(module, name):
-        said.append(f"**Not yet:** {reason}.")
     if limits := known.get("constraints"):
         said.append(f"*Limits:* {_literal('; '.join(limits))}.")
     text += ["", " ".join(said)]

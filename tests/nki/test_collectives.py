@@ -214,10 +214,6 @@ REFUSED = {
         lambda x, out, t: ncc.all_reduce([x], [out], group(0, 1), nl.add, priority=1),
         "NeuronCore-v4",
     ),
-    "sizes that are data": (
-        lambda x, out, t: ncc.all_gather_v([x], [out], group(0, 1), x),
-        "sizes are data",
-    ),
 }
 
 
@@ -234,6 +230,83 @@ def test_what_is_refused(what):
 
     with pytest.raises(KernelError, match=message):
         run(kernel, *[(x,) for x in inputs(2, 32, 4)])
+
+
+def uneven(call, groups, slot=16, in_sbuf=False, **settings):
+    """A kernel for a collective whose sizes are data. It returns dst, which was -1, and sizes."""
+
+    def kernel(x, sizes):
+        rows, ranks = sizes.shape
+        out, told = hbm((slot * ranks,), x.dtype), hbm(sizes.shape, nl.uint32)
+        if nl.program_id(0) == 0:
+            row = nl.ndarray((1, slot * ranks), x.dtype, nl.sbuf)
+            nisa.memset(row, -1.0)
+            nisa.dma_copy(out.reshape((1, slot * ranks)), row)
+            if in_sbuf:
+                mine = nl.ndarray((1, rows, ranks), nl.uint32, nl.sbuf)
+            else:
+                mine = nl.ndarray((rows, ranks), nl.uint32, nl.private_hbm)
+            nisa.dma_copy(mine.reshape((1, rows * ranks)), sizes.reshape((1, rows * ranks)))
+            call([x], [out], ncc.ReplicaGroup(groups), mine, **settings)
+            nisa.dma_copy(told.reshape((1, rows * ranks)), mine.reshape((1, rows * ranks)))
+        return out, told
+
+    return kernel
+
+
+@pytest.mark.parametrize("in_sbuf", [False, True])
+def test_all_gather_of_parts_of_their_own_sizes(in_sbuf):
+    xs = inputs(8, 6, 5)
+    groups = [[0, 1, 2, 3], [7, 5, 6, 4]]
+    counts, starts = [0, 16, 3, 7, 1, 2, 3, 4], [0, 14, 27, 1, 2, 3, 4, 5]
+    sizes = [
+        np.array([[n] * 4, [at] * 4, [99] * 4], np.uint32)
+        for n, at in zip(counts, starts, strict=True)
+    ]
+    found = run(
+        uneven(ncc.all_gather_v, groups, in_sbuf=in_sbuf), *zip(xs, sizes, strict=True), lnc=2
+    )
+    for ranks in groups:
+        expected = np.full((4, 16), -1, np.float32)
+        for row, r in zip(expected, ranks, strict=True):
+            row[: counts[r]] = xs[r].reshape(-1)[starts[r] :][: counts[r]]
+        for r in ranks:
+            np.testing.assert_array_equal(found[r][0], expected.reshape(-1))
+            np.testing.assert_array_equal(found[r][1][2], [counts[n] for n in ranks])
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("placed", [False, True])
+def test_all_to_all_of_parts_of_their_own_sizes(placed, known, monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    random = np.random.default_rng(0)
+    xs, n = inputs(8, 60), 8
+    counts = random.integers(0, 8, (n, n))  # from, to
+    starts = random.integers(0, 50, (n, n))
+    places = np.arange(n) * 16
+    if placed:
+        places = places[::-1].copy()
+    sizes = [
+        np.array([counts[r], starts[r], [99] * n, places][: 3 + placed], np.uint32)
+        for r in range(n)
+    ]
+    kernel = uneven(ncc.all_to_all_v, [range(n)], recv_counts_known=known, has_rdispls=placed)
+    for r, (out, told) in enumerate(run(kernel, *zip(xs, sizes, strict=True), lnc=2)):
+        expected = np.full(16 * n, -1, np.float32)
+        for s in range(n):
+            part = xs[s][starts[s, r] :][: counts[s, r]]
+            expected[places[s] :][: len(part)] = part
+        np.testing.assert_array_equal(out, expected)
+        np.testing.assert_array_equal(told[2], [99] * n if known else counts[:, r])
+
+
+def test_uneven_parts_stay_in_their_tensors():
+    xs = inputs(4, 6, 5)
+    for row, value, message in ((0, 17, "there is room for 16"), (1, 29, "src has 30 elements")):
+        sizes = np.array([[2] * 4, [1] * 4, [0] * 4], np.uint32)
+        sizes[row] = value
+        with pytest.raises(KernelError, match=message):
+            run(uneven(ncc.all_gather_v, [range(4)]), *[(x, sizes) for x in xs], lnc=2)
 
 
 def branching(x, flag, other):

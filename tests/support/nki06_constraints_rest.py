@@ -117,12 +117,49 @@ EXEMPT: dict[str, str] = {
     "nki.simulate#7": "of AWS's simulator; this one has times and capacities",
     "typing.tensor#0": "says since when it is there",
     "typing.tensor#1": "says what the documentation lacks",
-    **{
-        key: "sizes that are data are refused"
-        for key in DOCUMENTED
-        if key.startswith(("collectives.all_gather_v#", "collectives.all_to_all_v#"))
-    },
 }
+
+# A launch of a collective whose sizes are data, on ranks of two cores.
+_UNEVEN = """
+import os
+os.environ["NEURON_PLATFORM_TARGET_OVERRIDE"] = "{target}"
+def kernel(x, sizes):
+    out = nl.ndarray(({ranks} * 4,), nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(out.reshape((1, {ranks} * 4)), x.reshape((1, {ranks} * 4)))
+    tile = nl.load(x)
+    mine = nl.ndarray(sizes.shape, sizes.dtype, nl.private_hbm)
+    nisa.dma_copy(mine, sizes)
+    ncc.{call}([{src}], [out], ncc.ReplicaGroup([range({ranks})]), mine, {settings})
+    return out
+x, sizes = np.ones(({ranks}, 4), np.float32), np.ones(({rows}, {ranks}), np.{dtype})
+nkisim.run_ranks(nki.simulate(kernel)[{cores}], [(x, sizes)] * {ranks})
+"""
+_RANKS = {"rows": 3, "src": "x", "settings": "", "dtype": "uint32", "cores": 2}
+_GATHER = {"call": "all_gather_v", "target": "trn2", "ranks": 4} | _RANKS
+_TO_ALL = {"call": "all_to_all_v", "target": "trn3", "ranks": 8} | _RANKS
+for _key, _base, _broken, _kept, _says in (
+    ("all_gather_v#0", _GATHER, {"src": "tile"}, {}, "all tensors are in HBM"),
+    ("all_gather_v#1", _GATHER, {"rows": 2}, {}, r"uint32\[3, 4\]"),
+    ("all_gather_v#2", _GATHER, {"cores": 1}, {}, "logical core of two"),
+    ("all_gather_v#3", _GATHER | {"target": "trn3"}, {"settings": "priority=4"}, {}, "priority"),
+    ("all_to_all_v#0", _TO_ALL, {"src": "x, x"}, {}, "destination for each source"),
+    ("all_to_all_v#1", _TO_ALL, {"ranks": 4}, {}, "more than one device"),
+    (
+        "all_to_all_v#3",
+        _TO_ALL | {"rows": 4, "settings": "has_rdispls=True"},
+        {"target": "trn2"},
+        {},
+        "NeuronCore-v4",
+    ),
+    ("all_to_all_v#4", _TO_ALL, {"settings": "priority=4"}, {"settings": "priority=3"}, "priority"),
+):
+    BROKEN[f"collectives.{_key}"] = (
+        HOST,
+        _UNEVEN.format(**_base | _broken),
+        _UNEVEN.format(**_base | _kept),
+        _says,
+    )
+EXEMPT["collectives.all_to_all_v#2"] = "ranks of the simulator are on no node"
 
 
 # A call of each collective on one rank: in HBM, with its tensors and its settings.

@@ -1,0 +1,40 @@
+"""`nki.collectives`: data among the ranks of a job, which `nkisim.run_ranks` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nkisim.frontends.nki.surface.collectives.even import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    reduce_scatter,
+)
+from nkisim.frontends.nki.surface.collectives.exchange import ReplicaGroup
+from nkisim.frontends.nki.surface.collectives.permutes import (
+    collective_permute,
+    collective_permute_implicit,
+    collective_permute_implicit_current_processing_rank_id,
+    collective_permute_implicit_reduce,
+    rank_id,
+)
+from nkisim.frontends.nki.surface.collectives.uneven import all_gather_v, all_to_all_v
+from nkisim.frontends.nki.surface.names import missing
+
+__all__ = [
+    "ReplicaGroup",
+    "all_gather",
+    "all_gather_v",
+    "all_reduce",
+    "all_to_all",
+    "all_to_all_v",
+    "collective_permute",
+    "collective_permute_implicit",
+    "collective_permute_implicit_current_processing_rank_id",
+    "collective_permute_implicit_reduce",
+    "rank_id",
+    "reduce_scatter",
+]
+
+__getattr__: Callable[[str], Any] = missing("nki.collectives")
