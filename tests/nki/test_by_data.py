@@ -239,3 +239,56 @@ def test_times_follow_the_data(kernel):
         with pytest.raises(KernelError, match="is given shapes"):
             ask(kernel, spec, nkisim.TensorSpec((1, 1), np.int32))
     assert nkisim.profile(kernel, ROWS, number(6)).latency_us == many  # as the fix says
+
+
+@nki.jit
+def rows_of_cores(x, n):
+    """Each core adds its number of n, or their one number, to its row."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    core = nl.program_id(0)
+    row = nl.load(x[core : core + 1])
+    mine = core if n.shape[0] > 1 else 0
+    for _ in nl.dynamic_range(load(n[mine : mine + 1])):
+        nisa.tensor_scalar(row, row, nl.add, 1.0)
+    nl.store(out[core : core + 1], value=row)
+    return out
+
+
+@nki.jit
+def one_core_waits(x, n):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    core = nl.program_id(0)
+    row = nl.load(x[core : core + 1])
+    if core == n.shape[0] - 2:
+        for _ in nl.dynamic_range(load(n[0:1])):
+            nisa.tensor_scalar(row, row, nl.add, 1.0)
+    nl.store(out[core : core + 1], value=row)
+    return out
+
+
+def test_cores_of_a_logical_core_take_one_way():
+    x = ROWS[:2]
+    same = np.array([[3], [3]], np.int32)
+    np.testing.assert_array_equal(rows_of_cores[2](x, same), x + 3)
+    with pytest.raises(KernelError, match="3 rounds on core 1, and 1 round on core 0") as found:
+        rows_of_cores[2](x, np.array([[1], [3]], np.int32))
+    assert "one element that both cores read" in found.value.fix
+    np.testing.assert_array_equal(rows_of_cores[2](x, same[:1]), x + 3)  # as the fix says
+    for rows, says in ((2, "core 0 comes to"), (3, "core 1 comes to")):
+        with pytest.raises(KernelError, match=f"{says} a run-time loop"):
+            one_core_waits[2](x, np.ones((rows, 1), np.int32))
+
+
+def test_no_loop_of_the_device_is_inside_no_reorder():
+    @nki.jit
+    def ordered(x, n):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, value=nl.load(x))
+        go = load(n)
+        with nl.no_reorder():
+            while go:
+                nisa.register_load(go, nl.zeros((1, 1), nl.int32, buffer=nl.sbuf))
+        return out
+
+    with pytest.raises(KernelError, match=r"while register inside nl.no_reorder"):
+        ordered(ROWS, number(1))

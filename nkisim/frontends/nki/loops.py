@@ -20,9 +20,10 @@ def _bound(x: Any) -> int:
     return int(x)
 
 
-def _rounds(lower: Any, upper: Any, step: int) -> Iterator[VirtualRegister]:
+def _rounds(call: str, lower: Any, upper: Any, step: int) -> Iterator[VirtualRegister]:
     """The loop variable in each round, a register that cannot be written."""
     first, end = _bound(lower), _bound(upper)
+    current().on_loop(call, len(range(first, end, step)))
     if isinstance(first, Assumed) or isinstance(end, Assumed):
         yield VirtualRegister(Assumed(first), frozen=True)
         return
@@ -40,25 +41,15 @@ def _step(call: str, step: Any) -> int:
     return step
 
 
-def _enter(call: str) -> None:
-    if current().ordered:
-        raise ParameterError(
-            f"{call} inside nl.no_reorder",
-            rule="no loop of the device is inside no_reorder; the reverse is fine",
-            fix="put no_reorder into the body of the loop",
-        )
-
-
 def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[VirtualRegister]:
     """A loop of the device, from 0 or `start` up to a bound that a register may hold.
 
     Yields:
         The loop variable, a register that cannot be written.
     """
-    _enter("nl.dynamic_range")
     step = _step("nl.dynamic_range", step)
     low, high = (0, start) if stop is None else (start, stop)
-    yield from _rounds(low, high, step)
+    yield from _rounds("nl.dynamic_range", low, high, step)
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], None], step: int = 1) -> None:
@@ -70,9 +61,8 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], None], step: int
             what it carries over lives in SBUF or HBM.
         step: a positive integer.
     """
-    _enter("nl.fori_loop")
     step = _step("nl.fori_loop", step)
-    for i in _rounds(lower, upper, step):
+    for i in _rounds("nl.fori_loop", lower, upper, step):
         if body_fun(i) is not None:
             raise ParameterError(
                 "the body of nl.fori_loop returns a value",
@@ -88,10 +78,9 @@ def while_loop(init: VirtualRegister, body_fun: Callable[[Any], VirtualRegister]
         init: the first condition, a register.
         body_fun: gets the condition, and returns the next one, a register.
     """
-    _enter("nl.while_loop")
     condition = init
-    assumed = isinstance(_bound(init), Assumed)
-    while assumed or _bound(condition):
+    assumed = isinstance(_bound(init), Assumed)  # then there is one round
+    while _goes_on(condition):
         condition = body_fun(condition)
         if not isinstance(condition, VirtualRegister):
             raise ParameterError(
@@ -99,5 +88,11 @@ def while_loop(init: VirtualRegister, body_fun: Callable[[Any], VirtualRegister]
                 rule="it returns the next condition, a register",
                 fix="load it with nisa.register_load, and return the register",
             )
-        if assumed or isinstance(_bound(condition), Assumed):
+        if assumed:
             return
+
+
+def _goes_on(condition: VirtualRegister) -> bool:
+    value = _bound(condition)
+    current().on_loop("nl.while_loop", bool(value))
+    return isinstance(value, Assumed) or value != 0

@@ -62,8 +62,10 @@ class VirtualRegister:
         if not _is_loop(frame):
             raise self._refuse("the truth value")
         value = self.number()
+        session = current_if_any()
+        session.on_loop("while register", value != 0)
         if isinstance(value, Assumed):
-            rounds: set = current_if_any().rounds
+            rounds: set = session.rounds
             rounds ^= {(id(frame), frame.f_lineno)}
             return (id(frame), frame.f_lineno) in rounds
         return value != 0

@@ -14,7 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from nkisim.errors import KernelError, OutOfBoundsError, TraceContextError, locate
+from nkisim.errors import (
+    ControlFlowError,
+    KernelError,
+    Location,
+    OutOfBoundsError,
+    ParameterError,
+    TraceContextError,
+    locate,
+)
 from nkisim.frontends.nki import matmuls
 from nkisim.frontends.nki.calls import explain
 from nkisim.frontends.nki.dtypes import Type, type_of
@@ -30,6 +38,7 @@ from nkisim.numerics.program import Program
 from nkisim.trace.tracer import Tracer, current_if_any
 
 Walk = tuple[Ints, Ints]  # shape and strides of an operand
+Way = tuple[Location | None, int]  # what a run-time loop did: its line, and how many rounds
 
 RULES = Rules(dialect="nki", alike_is_harmless=True, equal_is_harmless=True, explain=explain)
 
@@ -82,6 +91,9 @@ class Session(Tracer):
         self.ordered = 0  # how many no_reorder blocks are open
         self.depends_on_data = False  # whether what it does follows from values of its arguments
         self.rounds: set = set()  # `while register:` loops that are in the one round assumed
+        # What the first core's run-time loops did, with their lines, and how far a later one is.
+        self.path: list[Way] = []
+        self.passed = 0
 
     # -- memory ---------------------------------------------------------------------------------
 
@@ -147,6 +159,9 @@ class Session(Tracer):
 
     def finish_program(self) -> None:
         """One core has been traced. Cores that do the same, to the instruction, write the same."""
+        if self.program and self.passed < len(self.path):
+            raise _apart(self.program, None, self.path[self.passed])
+        self.passed = 0
         trace = self.trace
         if trace.tells_apart and self.program == trace.grid.size - 1:
             trace.tells_apart = not _alike(trace.instructions, trace.grid.size)
@@ -242,6 +257,28 @@ class Session(Tracer):
             self.checker.stop()
             self.recipes = _recipes.setdefault((self.trace.machine.name, self.checker.kind), {})
 
+    def on_loop(self, call: str, turns: int) -> None:
+        """A run-time loop has so many rounds, or one more or none (True or False).
+
+        Raises:
+            ParameterError: it is inside no_reorder.
+            ControlFlowError: the cores of a logical core take different ways.
+        """
+        if self.ordered:
+            raise ParameterError(
+                f"{call} inside nl.no_reorder",
+                rule="no loop of the device is inside no_reorder; the reverse is fine",
+                fix="put no_reorder into the body of the loop",
+            )
+        here = locate(), turns
+        if self.program == 0:
+            self.path.append(here)
+            return
+        first = self.path[self.passed] if self.passed < len(self.path) else None
+        self.passed += 1
+        if first != here:
+            raise _apart(self.program, here, first)
+
     def number_of(self, index: VirtualRegister | NkiTensor) -> int:
         """The value of a register, or of a one-element tensor."""
         if isinstance(index, VirtualRegister):
@@ -267,6 +304,32 @@ class Session(Tracer):
         plain = tensor._at(tensor._layout, at)
         plain._indirect = None
         return plain
+
+
+def _apart(core: int, here: Way | None, first: Way | None) -> ControlFlowError:
+    """A core takes another way than the first one."""
+    if here is None:
+        what = f"core 0 comes to a run-time loop, and core {core} does not"
+    elif first is None:
+        what = f"core {core} comes to a run-time loop, and core 0 does not"
+    elif here[0] != first[0]:
+        what = f"core {core} comes to a run-time loop, and core 0 to one at {first[0]}"
+    else:
+        what = f"a run-time loop has {_told(here)} on core {core}, and {_told(first)} on core 0"
+    return ControlFlowError(
+        what,
+        rule="the cores of a logical core take the same way through run-time loops; otherwise what "
+        "they do is undefined, and the runtime is likely to stop with an error",
+        fix="load the bound from one element that both cores read",
+        location=(here or first)[0],
+    )
+
+
+def _told(way: Way) -> str:
+    turns = way[1]
+    if isinstance(turns, bool):
+        return "one more round" if turns else "no more round"
+    return f"{turns} round{'s' * (turns != 1)}"
 
 
 def _alike(instructions: list[Instruction], cores: int) -> bool:
