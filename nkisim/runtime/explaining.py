@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nkisim.errors import Location
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Instruction
 from nkisim.numerics.program import Program
 from nkisim.runtime.by_data import ProgramByData, no_values
@@ -117,7 +117,7 @@ def _row(instr: Instruction) -> Row:
 
 
 def _operand(x: object) -> str:
-    if not isinstance(x, Tensor):
+    if not isinstance(x, AccessPattern):
         return repr(x)
     name = f" {x.name}" if x.name else ""
     return f"{x.dtype}{list(x.shape)} {x.space.label}{name}"

@@ -48,6 +48,26 @@ def test_explain_takes_specs_and_grids():
     assert seen.count == 6
 
 
+def test_explain_names_the_operands_of_todays_dialect(monkeypatch):
+    import nki as today
+    import nki.isa as nisa
+    import nki.language as language
+
+    @today.jit
+    def copied(x):
+        out = language.ndarray(x.shape, dtype=x.dtype, buffer=language.shared_hbm)
+        tile = language.ndarray(x.shape, dtype=x.dtype, buffer=language.sbuf)
+        nisa.dma_copy(dst=tile, src=x)
+        nisa.activation(dst=tile, op=language.exp, data=tile)
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    text = str(nkisim.explain(copied, X[0])).splitlines()
+    assert re.search(r"DMA load: float32\[8, 4\] SBUF <- float32\[8, 4\] HBM x", text[2])
+    assert "Scalar activation(exp): float32[8, 4] SBUF <-" in text[4]
+
+
 def test_explain_in_a_console_is_its_text():
     seen = nkisim.explain(scaled, X, 2.0)
     assert repr(seen) == str(seen)
