@@ -1,5 +1,6 @@
-"""The cost model against published latencies that it was not made with, as the validation page has
-it, and what their kernels compute."""
+"""Published latencies that the cost model was not made with, what the validation page says of the
+largest errors, and what the kernels compute. The page evaluates every one of the points, and
+asserts that they are as close, and in such an order, as it says."""
 
 from __future__ import annotations
 
@@ -8,27 +9,9 @@ import pytest
 
 import nkisim
 from validation import attention_steps, nkibench_products
-from validation.__main__ import errors, evaluate, slower
+from validation.__main__ import evaluate
 from validation.points import POINTS, SOURCES
 from validation.points_held_out import HELD_OUT, LADDERS
-
-
-@pytest.fixture(scope="module")
-def rows():
-    return evaluate(HELD_OUT)
-
-
-@pytest.fixture(scope="module")
-def modelled(rows):
-    steps = {name for ladder in LADDERS.values() for name in ladder}
-    seen = evaluate(p for p in POINTS if p.name in steps)
-    return {p.name: us for p, us in (*rows, *seen)}
-
-
-def test_held_out_points_are_as_close_as_promised(rows):
-    size = np.abs(errors(rows))
-    assert np.median(size) <= 0.15
-    assert np.mean(size <= 0.35) >= 0.90
 
 
 def test_held_out_points_are_no_points_of_the_model():
@@ -52,10 +35,6 @@ def test_ladders_are_in_the_published_order():
     for ladder in LADDERS.values():
         times = [published[n] for n in ladder]
         assert times == sorted(times, reverse=True)
-
-
-def test_no_step_is_slower_than_the_one_before(modelled):
-    assert not any(slower(ladder, modelled) for ladder in LADDERS.values())
 
 
 # -- what the page says of the largest errors
@@ -93,9 +72,11 @@ def test_the_right_operand_of_the_large_matmul_is_loaded_once():
     assert found.hbm_bytes < 3e9
 
 
-def test_rows_spread_by_broadcast_to_cost_what_operators_cost(modelled):
-    spread = [modelled[f"mamba {form}, 256 x 2048, Autocomp"] for form in (
-        "sums in PSUM", "two buffers", "spread by operators")]  # fmt: skip
+def test_rows_spread_by_broadcast_to_cost_what_operators_cost():
+    forms = "sums in PSUM", "two buffers", "spread by operators"
+    names = [f"mamba {form}, 256 x 2048, Autocomp" for form in forms]
+    spread = [us for _, us in evaluate(p for p in (*POINTS, *HELD_OUT) if p.name in names)]
+    assert len(spread) == 3
     assert max(spread) / min(spread) < 1.001
 
 
