@@ -20,8 +20,7 @@ import socket
 import sys
 from importlib.util import find_spec
 
-# nbformat takes 3 s, too: a package that it needs builds a parser. No plugin of pytest, which
-# rewrites those while it imports them.
+# No plugin of pytest, which rewrites those while it imports them.
 IMPORTED = ("torch", "torch_xla", "jax", "ipykernel.kernelapp", "nbformat", "jupyter_client")
 
 
