@@ -3,13 +3,15 @@
 A page holds the line `<!-- todays-reference -->`; in its place come the names, by module and
 engine, each as an object of Sphinx's Python domain. Parameters, engine and limits are those of
 nki_api_0.6.json, the text is the simulator's docstring, else that file's. Then come the pages
-whose cells use the name.
+whose cells use the name, and of those that kernels use most an example that is run here
+(figures/nki_examples.py).
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ def facts(root: Path) -> dict[str, dict[str, Any]]:
 
 def reference(root: Path, pages: list[str]) -> str:
     """The entries of all names, as MyST."""
-
+    sys.path.insert(0, str(root / "book"))
     import kernels  # noqa: F401  (settles the backend of nki)
     from nkisim.frontends.neuronxcc.coverage import coverage
 
@@ -86,8 +88,19 @@ def _entry(
     if pages := used.get(f"{SHORT.get(module, module)}.{name}", []):
         links = ", ".join(f":doc:`/{page}`" for page in pages[:MOST_PAGES])
         text += ["", f"Used in {links}{' and others' * (len(pages) > MOST_PAGES)}."]
+    text += _examples(f"{module}.{name}")
     yield from (f"   {line}".rstrip() for line in text)
     yield ""
+
+
+def _examples(name: str) -> Iterator[str]:
+    from figures.nki_examples import EXAMPLES
+
+    for example in EXAMPLES.get(name, ()):
+        yield from ("", f"*Example.* {example.notice}", "", ".. code-block:: python", "")
+        yield from (f"   {line}" for line in example.text().split("\n"))
+        if example.large:
+            yield from ("", example.modelled(name.rpartition(".")[2]))
 
 
 def _parameter(known: dict[str, Any]) -> str:
