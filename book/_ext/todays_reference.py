@@ -20,10 +20,14 @@ from nki_reference import MOST_PAGES, _described, _literal, in_todays_dialect, s
 from sphinx.application import Sphinx
 
 MARKER = "<!-- todays-reference -->"
+PAGE = "book/api_nki"
 FACTS = "nkisim/frontends/nki/nki_api_0.6.json"
 SHORT = {"nki": "nki", "nki.language": "nl", "nki.isa": "nisa"}
-ENGINES = {"Tensor": "Tensor Engine", "Vector": "Vector Engine", "Scalar": "Scalar Engine"}
-ENGINES |= {"GpSimd": "GpSimd", "DMA": "DMA"}
+ENGINES = {"DMA": "DMA", "Tensor": "Tensor Engine", "Vector": "Vector Engine"}
+ENGINES |= {"Scalar": "Scalar Engine", "GpSimd": "GpSimd"}
+OTHERS = "registers, and what is not an engine's alone"
+TYPES = "types and constants"
+MOST_LIMITS = 3  # in a line; more are a list
 
 
 def facts(root: Path) -> dict[str, dict[str, Any]]:
@@ -34,63 +38,87 @@ def facts(root: Path) -> dict[str, dict[str, Any]]:
 def reference(root: Path, pages: list[str]) -> str:
     """The entries of all names, as MyST."""
     sys.path.insert(0, str(root / "book"))
+    from figures import judges
+
     import kernels  # noqa: F401  (settles the backend of nki)
     from nkisim.frontends.neuronxcc.coverage import coverage
 
     older = {short_name(entry.module, entry.name) for entry in coverage()}
-    used = uses(root, [page for page in pages if in_todays_dialect(root, page)])
+    used = uses(root, [page for page in pages if page != PAGE and in_todays_dialect(root, page)])
+    documented = facts(root)
+    tried = judges.tried(documented)
     parts = []
-    for (module, group), names in _groups(facts(root)).items():
+    for (module, group), names in _groups(documented).items():
         parts += [f"### `{module}`{': ' * bool(group)}{group}", "", "````{eval-rst}"]
         home = importlib.import_module(module)
-        for name, known in names.items():
-            found = getattr(home, name, None)
-            parts += _entry(module, name, known, found, used, older)
+        by_use = sorted(names, key=lambda short: -tried[f"{module}.{short}"].kernels)
+        for short in by_use:
+            name, known = f"{module}.{short}", names[short]
+            called = known["kind"] in ("function", "decorator")
+            text = _described(getattr(home, short, None)) if called else []
+            text = text or [_literal(known.get("semantics") or "")]
+            text += _said(known, judges.said(tried[name]))
+            text += _links(used.get(f"{SHORT.get(module, module)}.{short}", []))
+            text += _examples(name)
+            kind, parameters = ("function", _parameters(known)) if called else ("data", "")
+            # An object has one entry, and the older reference has those of both dialects.
+            index = ["   :no-index:"] if name in older else []
+            parts += [f".. py:{kind}:: {name}{parameters}", *index, ""]
+            parts += [*(f"   {line}".rstrip() for line in text), ""]
         parts += ["````", ""]
     return "\n".join(parts)
 
 
 def _groups(modules: dict[str, dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    """The names by module and what they are: what kernels are written with comes first."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for module, names in modules.items():
         for name, known in names.items():
             group = ""
             if known["kind"] in ("dtype", "constant", "class"):
-                group = "types and constants" if module in ("nki.language", "nki.isa") else ""
+                group = TYPES if module in ("nki.language", "nki.isa") else ""
             elif module == "nki.isa":
                 first = (known.get("engine") or "").split(" ")[0].rstrip(",")
-                group = ENGINES.get(first, "registers, and what is not an engine's alone")
+                group = ENGINES.get(first, OTHERS)
             found.setdefault((module, group), {})[name] = known
-    return found
+    modules_in_order, groups_in_order = list(modules), ["", *ENGINES.values(), OTHERS, TYPES]
+    return dict(
+        sorted(
+            found.items(),
+            key=lambda item: (
+                modules_in_order.index(item[0][0]),
+                groups_in_order.index(item[0][1]),
+            ),
+        )
+    )
 
 
-def _entry(
-    module: str,
-    name: str,
-    known: dict[str, Any],
-    found: Any,
-    used: dict[str, list[str]],
-    older: set[str] | None = None,
-) -> Iterator[str]:
-    called = known["kind"] in ("function", "decorator")
-    signature = f"({', '.join(map(_parameter, known.get('params') or ()))})" if called else ""
-    yield f".. py:{'function' if called else 'data'}:: {module}.{name}{signature}"
-    if f"{module}.{name}" in (older or ()):
-        yield "   :no-index:"  # an object has one entry, and the older reference has this one
+def _said(known: dict[str, Any], who: str) -> Iterator[str]:
+    """What is documented of a name beside its text, and who has tried it."""
     yield ""
-    text = (_described(found) if called else []) or [_literal(known.get("semantics") or "")]
-    said = []
     if known.get("engine"):
-        said.append(f"*Engine:* {known['engine']}.")
-    if limits := known.get("constraints"):
-        said.append(f"*Limits:* {_literal('; '.join(limits))}.")
-    text += ["", " ".join(said)]
-    if pages := used.get(f"{SHORT.get(module, module)}.{name}", []):
+        yield f"*Engine:* {known['engine']}."
+    if platforms := known.get("platforms"):
+        yield f"*Chips:* {platforms}."
+    limits = [_literal(limit) for limit in known.get("constraints") or ()]
+    if len(limits) > MOST_LIMITS:
+        yield from ("*Limits:*", "", *(f"- {limit}" for limit in limits))
+    elif limits:
+        yield f"*Limits:* {'; '.join(limits)}."
+    if members := known.get("members"):
+        yield from ("", f"*Members:* {', '.join(f'``{member}``' for member in members)}.")
+    for title, texts in (("Methods", "methods"), ("Attributes", "attributes")):
+        if told := known.get(texts):
+            yield from ("", f"*{title}:*", "")
+            yield from (f"- ``{name}``: {_literal(text)}" for name, text in told.items())
+    if known["kind"] not in ("dtype", "constant"):
+        yield from ("", f"*Tried:* {who}")
+
+
+def _links(pages: list[str]) -> Iterator[str]:
+    if pages:
         links = ", ".join(f":doc:`/{page}`" for page in pages[:MOST_PAGES])
-        text += ["", f"Used in {links}{' and others' * (len(pages) > MOST_PAGES)}."]
-    text += _examples(f"{module}.{name}")
-    yield from (f"   {line}".rstrip() for line in text)
-    yield ""
+        yield from ("", f"Used in {links}{' and others' * (len(pages) > MOST_PAGES)}.")
 
 
 def _examples(name: str) -> Iterator[str]:
@@ -101,6 +129,10 @@ def _examples(name: str) -> Iterator[str]:
         yield from (f"   {line}" for line in example.text().split("\n"))
         if example.large:
             yield from ("", example.modelled(name.rpartition(".")[2]))
+
+
+def _parameters(known: dict[str, Any]) -> str:
+    return f"({', '.join(map(_parameter, known.get('params') or ()))})"
 
 
 def _parameter(known: dict[str, Any]) -> str:

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import validation
-from figures.validation import Table
+from figures.coverage import Html
+from figures.validation import LONG, Table
+
+GROUPS = ("all chips", "later chips", "our tests only", "results, no modelled time")
+# Kernels do not name these classes: they get their objects from other names.
+GOT_FROM = {
+    "NkiTensor": "ndarray",
+    "MemoryRegion": "sbuf",
+    "DType": "float32",
+    "_TileSize": "tile_size",
+    "VirtualRegister": "register_alloc",
+}
+
+COLUMNS = {"docs": ("docstrings", "guides"), "trnsci": ("trnsci",), "library": ("nki-library",)}
+
+Documented = dict[str, dict[str, dict[str, Any]]]  # module, name, facts
 
 _FOLDER = Path(validation.__file__).parent
 _CHIPS = {"v3": "Trainium2, 3", "v4": "Trainium3"}
+_SHORT = {"nki.language": "nl", "nki.isa": "nisa", "nki.collectives": "ncc"}
 
 
 def _facts(name: str) -> dict[str, Any]:
@@ -36,7 +52,8 @@ def results() -> Iterator[tuple[str, str, int, int, int, str]]:
 def suites() -> Table:
     """A row for each suite and chip."""
     head = ["suite", "chip", "passed", "failed", "skipped", "how, or why"]
-    return Table("suites of others on the simulator", head, ([*map(str, r)] for r in results()))
+    rows = ([*map(str, r)] for r in results())
+    return Table("suites of others on the simulator", head, rows, style="stacked")
 
 
 def rates() -> str:
@@ -54,24 +71,80 @@ def rates() -> str:
 def reasons() -> Table:
     """Why tests of nki-library fail."""
     rows = _facts("nki_library_tests")["reasons"].items()
-    return Table("failures of nki-library's tests", ["tests", "why"], rows)
+    return Table("failures of nki-library's tests", ["tests", "why"], rows, style="stacked")
 
 
-def instructions(documented: dict[str, dict[str, Any]]) -> Table:
-    """The instructions by how many kernels use them.
+class Tried(NamedTuple):
+    """Who has tried a name of nki before the reader does.
 
-    Args:
-        documented: of each module, what is documented of each name.
+    Attributes:
+        kernels: public kernels that use it.
+        suites: of each suite that names it, in how many files or examples.
+        chips: those that have it, where not all have.
     """
-    usage = _facts("nki_usage")
-    rows = []
-    for module, short in (("nki.isa", "nisa"), ("nki.collectives", "ncc")):
-        for name, known in documented[module].items():
-            if known["kind"] != "function":
-                continue
-            kernels, files = usage["names"].get(f"{module}.{name}", (0, 0))
-            chips = next((c for v, c in _CHIPS.items() if v in (known["platforms"] or "")), "all")
-            rows.append((kernels, files, f"{short}.{name}", known["engine"] or "", chips))
-    rows.sort(key=lambda row: (-row[0], -row[1], row[2]))
-    head = ["instruction", "engines", "chips", f"of {usage['kernels']} kernels", "files"]
-    return Table("instructions by use", head, ([n, e, c, str(k), str(f)] for k, f, n, e, c in rows))
+
+    kernels: int
+    suites: dict[str, int]
+    chips: str
+
+
+def tried(documented: Documented) -> dict[str, Tried]:
+    """Who has tried each documented name, as `nki.isa.dma_copy`."""
+    usage, named = _facts("nki_usage")["names"], _facts("nki_names")
+    found = {}
+    for module, names in documented.items():
+        for name, known in names.items():
+            seen_as = f"{module}.{GOT_FROM.get(name, name)}"
+            kernels, _ = usage.get(seen_as, (0, 0))
+            counts = zip(named["suites"], named["names"].get(seen_as, ()), strict=False)
+            chips = next((c for v, c in _CHIPS.items() if v in (known["platforms"] or "")), "")
+            found[f"{module}.{name}"] = Tried(kernels, {s: n for s, n in counts if n}, chips)
+    return found
+
+
+def said(known: Tried) -> str:
+    """Who has tried a name, as a sentence."""
+    total = _facts("nki_usage")["kernels"]
+    kernels = f"by {known.kernels or 'none'} of {total} public kernels"
+    suites = f"by suites of others that run here: {', '.join(known.suites)}"
+    return f"{kernels}, and {suites if known.suites else 'by no suite of others that runs here'}."
+
+
+def groups(documented: Documented) -> dict[str, dict[str, Tried]]:
+    """All names by what a reader should expect of them, each once, and the most used first."""
+    found: dict[str, dict[str, Tried]] = {group: {} for group in GROUPS}
+    for name, known in sorted(tried(documented).items(), key=lambda item: -item[1].kernels):
+        module, _, short = name.rpartition(".")
+        if module == "nki.collectives" and documented[module][short]["kind"] == "function":
+            group = "results, no modelled time"
+        elif not known.suites:
+            group = "our tests only"
+        else:
+            group = "later chips" if known.chips else "all chips"
+        found[group][name] = known
+    return found
+
+
+def names(documented: Documented, group: str) -> Html:
+    """A row for each name of one of GROUPS; columns of suites where one has tried any."""
+    chosen = groups(documented)[group]
+    columns = {title: set(parts) for title, parts in COLUMNS.items()}
+    if not any(known.suites for known in chosen.values()):
+        columns = {}
+    head = "".join(f'<th scope="col">{title}</th>' for title in ("name", "kernels", *columns))
+    rows = "".join(_row(name, known, columns.values()) for name, known in chosen.items())
+    table = f'<table class="names"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+    if len(chosen) <= LONG:
+        return Html(table)
+    return Html(f"<details><summary>All {len(chosen)} names</summary>{table}</details>")
+
+
+def _row(name: str, known: Tried, columns: Iterable[set[str]]) -> str:
+    module, _, short = name.rpartition(".")
+    code = f"<code>{_SHORT.get(module, module)}.<wbr>{short}</code>"
+    # The older reference has the entry of what both dialects call the same (`nki.jit`).
+    link = code if module == "nki" else f'<a href="#{name}">{code}</a>'
+    chips = f" <small>{known.chips}</small>" if known.chips else ""
+    of_suites = (sum(n for s, n in known.suites.items() if s in parts) for parts in columns)
+    cells = "".join(f"<td>{count or ''}</td>" for count in (known.kernels, *of_suites))
+    return f'<tr><th scope="row">{link}{chips}</th>{cells}</tr>'

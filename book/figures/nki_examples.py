@@ -210,9 +210,8 @@ def window_sums(x):
     tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
     sums = nl.ndarray(out.shape, dtype=x.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=tile, src=x)
-    windows = tile.ap([
-        [height * width, rows], [2 * width, height // 2], [2, width // 2], [width, 2], [1, 2]
-    ])  # fmt: skip
+    places = [[height * width, rows], [2 * width, height // 2], [2, width // 2]]
+    windows = tile.ap([*places, [width, 2], [1, 2]])
     nisa.tensor_reduce(dst=sums, op=nl.add, data=windows, axis=(3, 4))
     nisa.dma_copy(dst=out, src=sums)
     return out

@@ -117,19 +117,23 @@ class Table:
         return f"Table: {self.name}, {len(self.rows)} rows"
 
     def _repr_html_(self) -> str:
-        def line(cells: Iterable[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
-
-        body = "".join(line(r, "td") for r in self.rows)
+        head = "".join(f'<th scope="col">{html.escape(h)}</th>' for h in self.head)
+        body = "".join(f"<tr>{self._cells(r)}</tr>" for r in self.rows)
         style = f"dataframe {self.style}".rstrip()
         table = (
-            f'<table class="{style}"><thead>{line(self.head, "th")}</thead>'
-            f"<tbody>{body}</tbody></table>"
+            f'<table class="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
         )
         if len(self.rows) <= LONG:
             return table
         said = html.escape(f"All {len(self.rows)} rows: {self.name}")
         return f"<details><summary>{said}</summary>{table}</details>"
+
+    def _cells(self, row: list[str]) -> str:
+        # data-name: on a narrow screen cells of some tables stand below one another.
+        return "".join(
+            f'<td data-name="{html.escape(name)}">{html.escape(cell)}</td>'
+            for name, cell in zip(self.head, row, strict=True)
+        )
 
 
 def microseconds(value: float) -> str:
