@@ -30,10 +30,9 @@ def index(target: AccessPattern, key: object) -> AccessPattern | IndirectTensor:
         IndexingError: too many indices, or an index that has no access pattern.
         ShapeError: index tensors that do not broadcast.
     """
-    if type(key) is tuple and len(key) == len(target.shape):
-        view = _inside(target, key)
-        if view is not None:
-            return view
+    view = _inside(target, key if type(key) is tuple else (key,))
+    if view is not None:
+        return view
     if key is Ellipsis:
         return target.view_of(target.form, target.offsets)
     if isinstance(key, Mask):
@@ -75,11 +74,14 @@ def is_row(target: AccessPattern, key: object) -> bool:
 
 
 def _inside(target: AccessPattern, key: tuple) -> AccessPattern | None:
-    """The view `target[key]` of an index for each axis that is known to stay in it: integers and
-    slices, or integers and index tensors. None for others, which `index` looks at closer."""
+    """The view `target[key]` of integers and slices for the first axes, or of integers and index
+    tensors for all, that are known to stay inside. None for others, which `index` looks at
+    closer."""
     starts: list[int] = []
     sizes: list = []
     shape = target.shape
+    if len(key) > len(shape):
+        return None
     for axis, k in enumerate(key):
         kind = type(k)
         if kind is int:
@@ -107,11 +109,17 @@ def _inside(target: AccessPattern, key: tuple) -> AccessPattern | None:
             return None
         starts.append(start)
         sizes.append(size)
+    left = shape[len(key) :]
+    if left:
+        starts += [0] * len(left)
+        sizes += left
     return target.view_of(_cut(target.form, tuple(sizes)), _moved(target, starts))
 
 
 def _inside_by_tensors(target: AccessPattern, key: tuple) -> AccessPattern | None:
     """The same where there are index tensors among the indices."""
+    if len(key) < len(target.shape):
+        return None
     starts: list[int] = []
     stretches: list[Stretch] = []
     for axis, k in enumerate(key):
