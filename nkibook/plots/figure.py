@@ -190,8 +190,12 @@ def show(fig: MatplotlibFigure, alt: str, caption: str | None = None) -> Figure:
     for _ in range(2):
         fig.draw_without_rendering()  # which lays it out
         least = SMALLEST * max(1.0, max(fig.get_figwidth(), fig.get_tightbbox().width) / WIDTH)
-        for text in fig.findobj(Text):
-            text.set_fontsize(max(text.get_fontsize(), least))
+        texts: list[Any] = fig.findobj(Text)
+        small = [text for text in texts if text.get_fontsize() < least]
+        if not small:
+            break
+        for text in small:
+            text.set_fontsize(least)
     for axis in [axis for axes in fig.axes for axis in (axes.xaxis, axes.yaxis)]:
         if isinstance(major := axis.get_major_formatter(), LogFormatterMathtext):
             axis.set_major_formatter(_Plain(major))
