@@ -37,12 +37,16 @@ def interleave(trace: Trace) -> None:
     trace.instructions = in_order(trace)
 
 
-def in_order(trace: Trace) -> list[Instruction]:
+def in_order(trace: Trace, so_far: bool = False) -> list[Instruction]:
     """The instructions of a trace, instance by instance, so that each meeting finds its parties.
 
     Each instance keeps its own order. The barriers of a meeting become neighbours. They are
     followed by the transfers that receive what other parties left in exchange buffers, and only
     then by anything else, which might overwrite what was sent.
+
+    Args:
+        trace: of a kernel.
+        so_far: whether instances are still being traced: where one waits, the rest is left out.
 
     Raises:
         ParameterError: an instance waits for another one that never comes (a deadlock).
@@ -77,7 +81,7 @@ def in_order(trace: Trace) -> list[Instruction]:
                 order += stream[here:end]
                 at[program] = end
             ready += parties
-    if waiting:
+    if waiting and not so_far:
         raise _deadlock(trace, waiting)
     return order
 

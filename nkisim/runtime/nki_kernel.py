@@ -181,9 +181,7 @@ class NkiSpecialization(Specialization):
         _check_annotations(kernel, given.arguments)
 
         def body() -> Any:
-            result = kernel.func(*given.args, **given.kwargs)
-            session.finish_program()
-            return result
+            return kernel.func(*given.args, **given.kwargs)
 
         trace = session.run(body)
         has_data, session.data = session.data is not None, None

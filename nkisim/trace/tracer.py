@@ -492,12 +492,7 @@ class Tracer:
         _stack().append(self)
         try:
             for program in range(self.trace.grid.size):
-                self.program = program
-                self.loops = self.running = ()
-                self._declarations = Declarations()
-                self._shared_seen = 0
-                self._met.clear()
-                result = body()
+                result = self.instance(program, body)
                 if program == 0:
                     self.trace.result = result
             fold_assignments(self.trace)
@@ -514,9 +509,31 @@ class Tracer:
             told.trace = self.trace
             raise told.with_traceback(error.__traceback__) from None
         finally:
+            self.close()
             _stack().pop()
             self.checker.show_warnings()
         return self.trace
+
+    def instance(self, program: int, body: Callable[[], Any]) -> Any:
+        """Trace `body` for one SPMD instance; what it returns."""
+        self.program = program
+        self.loops = self.running = ()
+        self._declarations = Declarations()
+        self._shared_seen = 0
+        self._met = Counter()
+        return body()
+
+    def close(self) -> None:
+        """The kernel has been traced, or there was an error."""
+
+    @contextmanager
+    def in_this_thread(self) -> Iterator[None]:
+        """Calls of this thread are recorded here."""
+        _stack().append(self)
+        try:
+            yield
+        finally:
+            _stack().pop()
 
 
 def _shared_in_a_loop(shape: tuple[int, ...], dtype: np.dtype) -> ScopeError:

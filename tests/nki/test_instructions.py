@@ -384,3 +384,31 @@ def test_a_pattern_beyond_its_tensor_is_an_error_where_it_is_used(rows):
     np.testing.assert_array_equal(nki.simulate(_rows_of_a_pattern)(x, 1, False), expected)
     with pytest.raises(OutOfBoundsError, match=r"access pattern .* reaches elements"):
         nki.simulate(_rows_of_a_pattern)(x, 1, True)
+
+
+def test_a_core_loads_into_a_register_what_the_other_core_has_written():
+    """Each core copies half of the numbers, and both count all of them, after the barrier."""
+    n = np.array([[3, 0, 5, 1]], np.int32)
+
+    def kernel(x):
+        me = nl.program_id(0)
+        out = nl.ndarray((2, 1), nl.int32, buffer=nl.shared_hbm)
+        both = nl.ndarray((1, 4), nl.int32, buffer=nl.shared_hbm, name="both")
+        half = nl.ds(2 * me, 2)
+        nisa.dma_copy(both[:, half], x[:, half])
+        nisa.core_barrier(both, (0, 1))
+        left, count = nl.ndarray((1, 1), nl.int32), nl.ndarray((1, 1), nl.int32)
+        nisa.tensor_reduce(left, nl.add, nl.load(both), axis=1)
+        nisa.memset(count, 0)
+        reg = nisa.register_alloc(left)
+        while reg:
+            nisa.tensor_scalar(count, count, nl.add, 1)
+            nisa.tensor_scalar(left, left, nl.subtract, 1)
+            mine, theirs = nl.ndarray((1, 1), nl.int32), nl.ndarray((1, 1), nl.int32)
+            nisa.tensor_copy(mine, left)
+            nisa.sendrecv(mine, theirs, 1 - me, 1 - me, pipe_id=0)
+            nisa.register_load(reg, theirs)
+        nisa.dma_copy(out[nl.ds(me, 1)], count)
+        return out
+
+    np.testing.assert_array_equal(run(kernel, n, cores=2), [[9], [9]])

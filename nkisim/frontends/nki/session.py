@@ -9,6 +9,7 @@ checked each time.
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -31,16 +32,24 @@ from nkisim.frontends.nki.tensors.layout import Ints
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.frontends.nki.tensors.views import Indirect
 from nkisim.ir.access import AccessPattern, Form
+from nkisim.ir.barriers import Meeting, in_order
 from nkisim.ir.instruction import OPCODES, Engine, Instruction
 from nkisim.ir.memory import Buffer, Placed, Role, Space
 from nkisim.ir.rules import Rules
 from nkisim.numerics.program import Program
+from nkisim.trace.coroutine import Coroutine
 from nkisim.trace.tracer import Tracer, current_if_any
 
 Walk = tuple[Ints, Ints]  # shape and strides of an operand
 Way = tuple[Location | None, int]  # what a run-time loop did: its line, and how many rounds
 
 RULES = Rules(dialect="nki", alike_is_harmless=True, equal_is_harmless=True, explain=explain)
+
+# What a session holds of the core that is being traced.
+_OF_CORE = (
+    *("program", "loops", "running", "_declarations", "_shared_seen", "_met"),
+    *("ordered", "named", "rounds", "passed", "limit"),
+)
 
 _recipes: dict[tuple, dict] = {}
 
@@ -86,7 +95,9 @@ class Session(Tracer):
         self.recipes: dict = _recipes.setdefault((self.trace.machine.name, self.checker.kind), {})
         self.state: dict = {}  # what the families of instructions remember, by name and program
         self.types: dict[int, Type] = {}  # of the elements, by the number of the buffer
-        self.by_name: dict[str, NkiTensor] = {}  # shared HBM that was declared with a name
+        # Shared HBM that was declared with a name, and how many of that name there were before.
+        self.by_name: dict[tuple[str, int], NkiTensor] = {}
+        self.named: Counter[str] = Counter()  # how many of a name this core has declared
         self.psum: dict = {}  # what matmuls wrote (nkisim.frontends.nki.matmuls), by buffer
         self.ordered = 0  # how many no_reorder blocks are open
         self.depends_on_data = False  # whether what it does follows from values of its arguments
@@ -94,6 +105,86 @@ class Session(Tracer):
         # What the first core's run-time loops did, with their lines, and how far a later one is.
         self.path: list[Way] = []
         self.passed = 0
+        # Cores whose tracing has begun before their turn (`_let_come`), what _OF_CORE is for them,
+        # and at how many meetings the one that is being traced stops; None for none.
+        self.early: dict[int, Coroutine] = {}
+        self.states: dict[int, dict[str, Any]] = {}
+        self.limit: int | None = None
+
+    # -- cores ----------------------------------------------------------------------------------
+
+    def instance(self, program: int, body: Callable[[], Any]) -> Any:
+        """Trace one core, or what is left of it."""
+        self.body = body
+        if program in self.early:
+            self._go_on(program, None)
+            vars(self).update(self.states[program])
+            result = self.early[program].result
+        else:
+            result = self._from_start(program)
+        self.finish_program()
+        return result
+
+    def _from_start(self, program: int) -> Any:
+        self.ordered, self.named, self.rounds, self.passed = 0, Counter(), set(), 0
+        return super().instance(program, self.body)
+
+    def finish_program(self) -> None:
+        """One core has been traced. Cores that do the same, to the instruction, write the same."""
+        if self.program and self.passed < len(self.path):
+            raise _apart(self.program, None, self.path[self.passed])
+        trace = self.trace
+        if self.program == trace.grid.size - 1:
+            if self.early:
+                trace.instructions.sort(key=lambda i: i.program)
+            trace.tells_apart = trace.tells_apart and not _alike(
+                trace.instructions, trace.grid.size
+            )
+
+    def _go_on(self, program: int, limit: int | None) -> None:
+        """Trace another core, until it has met others so many times; None for to its end."""
+        kept = {name: getattr(self, name) for name in _OF_CORE}
+        vars(self).update(self.states.get(program, {}))
+        self.limit = limit
+        try:
+            self.early[program].resume()
+        finally:
+            self.states[program] = {name: getattr(self, name) for name in _OF_CORE}
+            vars(self).update(kept)
+
+    def _let_come(self, program: int, meetings: int) -> None:
+        """Trace a core whose turn is later, until it has met others so many times."""
+
+        def from_start() -> None:
+            with self.in_this_thread():
+                self._from_start(program)
+
+        if program not in self.early:
+            self.early[program] = Coroutine(from_start)
+        elif self.states[program]["_met"].total() >= meetings:
+            return
+        self._go_on(program, meetings)
+
+    def meet(self, meeting: Meeting, *, fence: bool = False) -> None:
+        super().meet(meeting, fence=fence)
+        if self.limit is not None and self._met.total() >= self.limit:
+            self.early[self.program].pause()
+
+    def _so_far(self) -> list[Instruction]:
+        """What has run when this core is here, in an order in which it can run.
+
+        After a meeting the core may read what others wrote before it, so they are traced up to it.
+        """
+        meetings = self._met.total()
+        if not meetings:
+            return self.trace.instructions
+        for other in range(self.program + 1, self.trace.grid.size):
+            self._let_come(other, meetings)
+        return in_order(self.trace, so_far=True)
+
+    def close(self) -> None:
+        for core in self.early.values():
+            core.cancel()
 
     # -- memory ---------------------------------------------------------------------------------
 
@@ -112,9 +203,12 @@ class Session(Tracer):
             for n in shape[1:]:
                 row *= n
             shape = (shape[0], row)
-        if space is Space.SHARED_HBM and name and name in self.by_name:
-            found = self.by_name[name]
-            if self.program:
+        shared = space is Space.SHARED_HBM and name
+        if shared:
+            which = name, self.named[name]
+            self.named[name] += 1
+            found = self.by_name.get(which)
+            if found is not None:
                 self._shared_seen += 1
                 return found
         buffer = self.allocate(shape, kind.stored, space, name=name).buffer
@@ -122,8 +216,8 @@ class Session(Tracer):
         if address is not None:
             self._place(buffer, address)
         made = self.of_buffer(buffer, kind, declared)
-        if space is Space.SHARED_HBM and name:
-            self.by_name[name] = made
+        if shared:
+            self.by_name[which] = made
         return made
 
     def _place(self, buffer: Buffer, address: tuple[int, int]) -> None:
@@ -156,15 +250,6 @@ class Session(Tracer):
             buffer = self.hidden(name, shape, kind.stored).buffer
             found = self.state[key] = self.of_buffer(buffer, kind, shape)
         return found
-
-    def finish_program(self) -> None:
-        """One core has been traced. Cores that do the same, to the instruction, write the same."""
-        if self.program and self.passed < len(self.path):
-            raise _apart(self.program, None, self.path[self.passed])
-        self.passed = 0
-        trace = self.trace
-        if trace.tells_apart and self.program == trace.grid.size - 1:
-            trace.tells_apart = not _alike(trace.instructions, trace.grid.size)
 
     # -- instructions ---------------------------------------------------------------------------
 
@@ -230,7 +315,7 @@ class Session(Tracer):
         buffer = tensor._buffer
         if buffer.data is not None:
             return _read(buffer.data, tensor)
-        instructions = _needed(self.trace.instructions, buffer.number)
+        instructions = _needed(self._so_far(), buffer.number)
         part = copy.copy(self.trace)
         part.instructions = instructions
         written = {t.buffer.number for i in instructions for t in i.outs}
