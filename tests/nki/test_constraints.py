@@ -15,7 +15,7 @@ import pytest
 from nki06_constraints import CORES, DOCUMENTED, HOST
 
 import nkisim
-from nkisim.errors import KernelError, NkiWarning
+from nkisim.errors import KernelError, NkiWarning, UnsupportedError
 from nkisim.frontends.nki.session import current
 
 TABLES = (table, isa, language, rest)
@@ -150,3 +150,32 @@ def test_what_is_exempt_because_all_of_it_is_refused():
     assert len(views) == 18
     code = "refused(lambda: s(8, 4).indirect(z(8, 1, nl.uint32)), 'no tensor indirection')"
     run(code)
+
+
+@pytest.mark.parametrize("target", ["trn2", "trn3"])
+def test_the_fix_of_an_indirect_view_gathers(target, monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", target)
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((33, 10), np.float32)
+    offsets = rng.integers(0, 10, (33, 5), np.uint32)
+
+    def kernel(x, index, mended):
+        out = nl.ndarray(index.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        data = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+        picks = nl.ndarray(index.shape, dtype=index.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=data, src=x)
+        nisa.dma_copy(dst=picks, src=index)
+        twice = nl.ndarray(index.shape, dtype=x.dtype, buffer=nl.sbuf)
+        if mended:
+            picked = nl.ndarray(index.shape, dtype=x.dtype, buffer=nl.sbuf)
+            nisa.nc_n_gather(dst=picked, data=data, indices=picks)
+        else:
+            picked = data.indirect(picks)
+        nisa.tensor_scalar(dst=twice, data=picked, op0=nl.multiply, operand0=2.0)
+        nisa.dma_copy(dst=out, src=twice)
+        return out
+
+    with pytest.raises(UnsupportedError, match="pass it in place of the view"):
+        nki.simulate(kernel)(values, offsets, False)
+    found = nki.simulate(kernel)(values, offsets, True)
+    np.testing.assert_array_equal(found, 2 * np.take_along_axis(values, offsets.astype(int), 1))

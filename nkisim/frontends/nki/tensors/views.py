@@ -130,15 +130,23 @@ class Views:
         return self._at(own.with_(shape, strides), self.offset, moved)
 
     def indirect(self, index: Views, num_elem: int | None = None) -> Self:
-        """A view whose free elements an index tensor picks (NeuronCore-v4).
+        """A view whose free elements an index tensor picks, for instructions of NeuronCore-v4.
+
+        AWS's docstring says that offset i is `index[i % 16, i // 16]`. It does not say what the
+        partitions after the first 16 read, and where there are any, its default of `num_elem` is
+        more offsets than that formula has.
 
         Raises:
             UnsupportedError: always; the simulator has no such operands.
         """
         raise UnsupportedError(
             f"indirect view of {self.describe()}",
-            rule="this simulator has no tensor indirection of NeuronCore-v4",
-            fix="gather with nisa.nc_n_gather or nisa.local_gather, or with a DMA",
+            rule="this simulator has no tensor indirection, which NeuronCore-v4 (trn3) has: the "
+            "documentation does not say which offsets each partition reads",
+            fix="to gather, declare a tile as large as the offsets and pass it in place of the "
+            "view, after nisa.nc_n_gather(dst=tile, data=..., indices=...): uint32 offsets, for "
+            "each partition its own. To scatter, write rows of HBM with nisa.dma_copy and "
+            "vector_offset",
         )
 
     def _check_direct(self, method: str) -> None:
