@@ -103,5 +103,5 @@ class Rules:
     equal_is_harmless: bool = False
     declared: Callable[[Any], Declared] | None = None
     watch_loop: Callable[[FrameType, Loop], LoopWatch] | None = None
-    explain: Callable[[AttributeError | TypeError], KernelError | None] | None = None
+    explain: Callable[[Exception], KernelError | None] | None = None
     words: Words = field(default_factory=Words)

@@ -7,10 +7,23 @@ import sys
 from types import FrameType, TracebackType
 from typing import Any
 
+from nkisim.errors import Location
+
 
 def is_ours(frame: FrameType) -> bool:
     """Whether a frame is of the simulator, not of the kernel."""
     return _in_package(frame.f_globals.get("__name__", ""))
+
+
+def kernel_line(trace: TracebackType | None) -> Location | None:
+    """The innermost line that is not the simulator's; None when there is none."""
+    line = None
+    while trace is not None:
+        if not is_ours(trace.tb_frame):
+            code = trace.tb_frame.f_code
+            line = Location(code.co_filename, trace.tb_lineno, code.co_name)
+        trace = trace.tb_next
+    return line
 
 
 def hide_ours(error: BaseException) -> None:

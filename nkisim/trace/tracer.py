@@ -501,7 +501,7 @@ class Tracer:
         except KernelError as error:
             error.trace = self.trace
             raise
-        except (AttributeError, TypeError) as error:
+        except Exception as error:
             explain = self.trace.rules.explain
             told = None if explain is None else explain(error)
             if told is None:

@@ -162,3 +162,49 @@ def test_sums_in_psum_run_in_the_older_dialect():
         return out
 
     np.testing.assert_allclose(kernel(X), X.T @ X, rtol=1e-5)
+
+
+OLDER = {
+    "tensor_tensor": (
+        lambda t: old_nisa.tensor_tensor(t, t, t, old_nl.add),
+        "tile = nisa.tensor_tensor(data1=data1, data2=data2, op=op)",
+        lambda t: old_nisa.tensor_tensor(data1=t, data2=t, op=old_nl.add),
+    ),
+    "tensor_copy": (
+        lambda t: old_nisa.tensor_copy(t, t),
+        "tile = nisa.tensor_copy(src=src)",
+        lambda t: old_nisa.tensor_copy(src=t) + old_nisa.tensor_copy(src=t),
+    ),
+    "activation": (
+        lambda t: old_nisa.activation(t, old_nl.copy, t),
+        "tile = nisa.activation(op=op, data=data)",
+        lambda t: old_nisa.activation(op=old_nl.copy, data=t, scale=2.0),
+    ),
+    "tensor_scalar": (
+        lambda t: old_nisa.tensor_scalar(t, t, old_nl.multiply, 2.0),
+        "leave the destination out",
+        lambda t: old_nisa.tensor_scalar(t, old_nl.multiply, 2.0),
+    ),
+    "dma_copy": (
+        lambda t: old_nisa.dma_copy(t, t),
+        "write nisa.dma_copy(dst=dst, src=src)",
+        lambda t: old_nisa.tensor_scalar(t, old_nl.multiply, 2.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_a_destination_that_comes_first_in_the_older_dialect(name):
+    broken, fix, mended = OLDER[name]
+
+    def kernel(x, call):
+        out = old_nl.ndarray(x.shape, x.dtype, buffer=old_nl.shared_hbm)
+        old_nl.store(out, call(old_nl.load(x)))
+        return out
+
+    with pytest.raises(KernelError) as caught:
+        old_nki.jit(kernel)(X, broken)
+    assert fix in caught.value.fix
+    assert "import nki" in caught.value.fix or name == "dma_copy"
+    assert caught.value.location.filename == __file__
+    np.testing.assert_array_equal(old_nki.jit(kernel)(X, mended), 2 * X)

@@ -7,26 +7,33 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
-from types import TracebackType
 
 from nkisim.errors import KernelError, Location, ParameterError
-from nkisim.trace.frames import is_ours
+from nkisim.frontends.nki.arguments import SURFACE, wrong_argument
+from nkisim.trace.frames import kernel_line
 
 _UNKNOWN = re.compile(r"(\w+)\(\) got an unexpected keyword argument '(\w+)'")
 _COUNT = re.compile(r"(\w+)\(\) (?:missing|takes) .*argument")
-_SURFACE = "nkisim.frontends.nki.surface."
-_MODULES = {"nisa": _SURFACE + "isa", "nl": _SURFACE + "language"}
+_HANDLE = "'NkiInstruction' object"
+_MODULES = {"nisa": SURFACE + "isa", "nl": SURFACE + "language"}
 
 
-def explain(error: AttributeError | TypeError) -> KernelError | None:
-    """A call at a kernel's line whose arguments its function does not have; None for anything else.
+def explain(error: Exception) -> KernelError | None:
+    """A call at a kernel's line whose arguments its function does not have, or that are of another
+    kind; None for anything else.
 
-    Python says so with a TypeError before the function runs, so calls that fit cost nothing.
+    Python says so with an error of its own, so calls that fit cost nothing.
     """
+    if (told := wrong_argument(error)) is not None:
+        return told
+    line = kernel_line(error.__traceback__)
+    if line is None:
+        return None
     text = str(error)
+    if _HANDLE in text:
+        return _handle_used(line)
     found = _UNKNOWN.match(text) or _COUNT.match(text)
-    line = _last_line(error.__traceback__)
-    if not isinstance(error, TypeError) or found is None or line is None:
+    if not isinstance(error, TypeError) or found is None:
         return None
     for short, module in _MODULES.items():
         function = (
@@ -50,15 +57,15 @@ def explain(error: AttributeError | TypeError) -> KernelError | None:
     )
 
 
-def _last_line(trace: TracebackType | None) -> Location | None:
-    """The innermost line of the kernel: instructions have a wrapper of ours around them."""
-    line = None
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if not is_ours(trace.tb_frame):
-            line = Location(code.co_filename, trace.tb_lineno, code.co_name)
-        trace = trace.tb_next
-    return line
+def _handle_used(line: Location) -> ParameterError:
+    """The result of an instruction, used as the older dialect's are."""
+    return ParameterError(
+        "the result of an instruction is used as a tensor",
+        rule="in `import nki` an instruction writes into dst and returns a handle",
+        fix="declare dst with nl.ndarray(shape, dtype=nl.float32, buffer=nl.sbuf), pass it first, "
+        "and use it",
+        location=line,
+    )
 
 
 def _instead(keyword: str, parameters: list[str]) -> str:

@@ -104,7 +104,7 @@ def _look_up(dtype: object, what: str) -> Type:
     else:
         try:
             name = np.dtype(dtype).name
-        except TypeError:
+        except (TypeError, ValueError):
             name = getattr(dtype, "__name__", "")
     name = _ALIASES.get(name, name)
     if name not in TYPES:

@@ -356,7 +356,10 @@ def operator_name(op: Any) -> str:
         raise ParameterError(
             f"op={op!r} is not an operator of the engines",
             rule="operators are " + ", ".join(sorted(alu.ALU)),
-            fix="pass an nki.language function, e.g. op=nl.add",
+            fix="leave the destination out, and take the result: one that comes first is "
+            "`import nki`"
+            if isinstance(op, Tensor)
+            else "pass an nki.language function, e.g. op=nl.add",
         )
     return name
 

@@ -8,18 +8,15 @@ the error leaves the kernel (`explain`).
 from __future__ import annotations
 
 import difflib
-import enum
 import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Any
 
 from nkisim.errors import Location, UnknownNameError
 from nkisim.frontends.neuronxcc.coverage import documented
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
-from nkisim.trace.frames import is_ours
 
 _MODULES = {
     "nl": "nkisim.frontends.neuronxcc.nki.language",
@@ -171,12 +168,11 @@ def _near(name: str, names: Iterable[str], cutoff: float) -> str | None:
     return lower[near[0]] if near else None
 
 
-def explain(error: AttributeError) -> UnknownNameError | None:
-    """What a kernel asked in vain of a tile, or of names such as nisa.engine, in words; None for
-    any other error."""
-    line = _last_line(error.__traceback__)
+def unknown_name(error: AttributeError, line: Location) -> UnknownNameError | None:
+    """What a kernel asked in vain at a line, of a tile or of names such as nisa.engine, in words;
+    None for any other error."""
     name, asked = error.name, error.obj
-    if line is None or not name or name.startswith("_"):
+    if not name or name.startswith("_"):
         return None
     if (
         isinstance(asked, tuple)
@@ -219,19 +215,6 @@ def explain(error: AttributeError) -> UnknownNameError | None:
         fix=f"write {asked.__name__}.{near}, if that is meant" if near else "use one of these",
         location=line,
     )
-
-
-def _last_line(trace: TracebackType | None) -> Location | None:
-    """Where an error happened; None when that is in the simulator."""
-    found = None
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename != enum.__file__:
-            found = trace
-        trace = trace.tb_next
-    if found is None or is_ours(found.tb_frame):
-        return None
-    code = found.tb_frame.f_code
-    return Location(code.co_filename, found.tb_lineno, code.co_name)
 
 
 def _of_a_tile(name: str, tile: str) -> str:

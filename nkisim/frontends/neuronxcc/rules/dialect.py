@@ -12,10 +12,8 @@ from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.rules import Rules, Words
 
 
-def _explain(error: AttributeError | TypeError) -> KernelError | None:
-    if isinstance(error, TypeError):
-        return None
-    from nkisim.frontends.neuronxcc.nki.names import explain  # which knows all modules
+def _explain(error: Exception) -> KernelError | None:
+    from nkisim.frontends.neuronxcc.nki.calls import explain  # which knows all modules
 
     return explain(error)
 

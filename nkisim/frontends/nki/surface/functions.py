@@ -48,7 +48,9 @@ def _like(call: str, x: NkiTensor, dtype: Any = None, shape: tuple | None = None
             rule="it takes tiles in SBUF or PSUM",
             fix="nl.load the tensor first",
         )
-    return make(x.shape if shape is None else shape, dtype or x.dtype, MemoryRegion.sbuf)
+    return make(
+        x.shape if shape is None else shape, x.dtype if dtype is None else dtype, MemoryRegion.sbuf
+    )
 
 
 def _unary(name: str, doc: str, *, activation: bool, psum: bool = True) -> Callable:
@@ -477,7 +479,7 @@ def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
         raise ShapeError(
             f"nl.transpose of {x.describe()}", rule="it takes a 2-D tile", fix="reshape it"
         )
-    dst = make((x.shape[1], x.shape[0]), dtype or x.dtype, MemoryRegion.psum)
+    dst = make((x.shape[1], x.shape[0]), x.dtype if dtype is None else dtype, MemoryRegion.psum)
     Above.isa.nc_transpose(dst, x)
     return dst
 

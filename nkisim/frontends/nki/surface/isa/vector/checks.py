@@ -76,9 +76,20 @@ def axes_of(call: str, data: NkiTensor, axis: Any) -> tuple[int, ...]:
             f"{call}: axis={axis!r} of {data.describe()}",
             rule=f"axes are reduced that follow each other and end with the last one, {n - 1}; "
             "axis 0 is laid over partitions",
-            fix="bring the axes to the end with t.permute(dims)",
+            fix=_other_axes(axes, n),
         )
     return axes
+
+
+def _other_axes(axes: tuple[int, ...], n: int) -> str:
+    """What to do in place of a reduction over axes of a tile of `n`; -1 stands for none of them."""
+    if not axes or axes[0] < 0 or len(set(axes)) < len(axes):
+        return f"name axes from 1 to {n - 1}"
+    if axes[0] == 0:
+        return "reduce over partitions with nisa.tensor_partition_reduce"
+    kept = [a for a in range(n) if a not in axes]
+    last = tuple(range(n - len(axes), n))
+    return f"reduce data.permute({(*kept, *axes)}) over axis={last}"
 
 
 def rows_of(t: NkiTensor) -> tuple:

@@ -188,6 +188,7 @@ def steps_of(
         elif operand is None:
             raise _bad_operand(call, operand)
         else:
+            float(operand)  # which tells what is no number
             operands.append(operand)
         steps.append((name, bool(reverse)))
     bits = [name in BITS for name, _ in steps]
@@ -284,7 +285,7 @@ def scalar_tensor_tensor(
             check_on_chip(call, operand0=operand0)
             walks.append(vector(call, "operand0", operand0, data.shape[0], len(source[0])))
         steps = ((names[0], bool(reverse0)), (names[1], bool(reverse1)))
-        operands = (None, None if tile else operand0, None)
+        operands = (None, None if tile else float(operand0), None)
         return Recipe(
             "scalar_tensor_tensor",
             Engine.VECTOR,
