@@ -292,3 +292,28 @@ def test_no_loop_of_the_device_is_inside_no_reorder():
 
     with pytest.raises(KernelError, match=r"while register inside nl.no_reorder"):
         ordered(ROWS, number(1))
+
+
+def test_what_a_body_declares_stays_in_its_round():
+    def kernel(x, behind):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        made = [nl.load(x)] if behind == "before" else []
+
+        def body(i):
+            made.append(nl.load(x))
+            identity = nl.shared_identity_matrix(8)  # one for the kernel, wherever it is made
+            assert identity.shape == (8, 8)
+            nisa.tensor_copy(made[0], made[-1])
+
+        nl.fori_loop(0, 2 if behind == "next" else 1, body)
+        nl.shared_identity_matrix(8)
+        nl.copy(nl.shared_identity_matrix(8))
+        nl.store(out, value=made[0] if behind else nl.load(x))
+        return out
+
+    for behind in ("next", "end"):
+        with pytest.raises(KernelError, match="outside of the body that declares it") as found:
+            nki.simulate(kernel)(ROWS, behind)
+        assert found.value.location.filename == __file__
+    for behind in ("", "before"):  # the latter as the fix says
+        np.testing.assert_array_equal(nki.simulate(kernel)(ROWS, behind), ROWS)

@@ -225,6 +225,12 @@ BROKEN |= {
         "def body(i):\n    with nl.no_reorder():\n        s(8, 4)\nnl.fori_loop(0, 2, body)",
         "no_reorder",
     ),
+    "language.fori_loop#3": (
+        TRN2,
+        "made = []\nnl.fori_loop(0, 2, lambda i: made.append(s(8, 4)))\nnl.copy(made[0])",
+        "made = s(8, 4)\nnl.fori_loop(0, 2, lambda i: nl.copy(made) and None)\nnl.copy(made)",
+        "outside of the body that declares it",
+    ),
     "language.while_loop#1": (
         TRN2,
         "nl.while_loop(nisa.register_alloc(1), lambda r: 0)",
@@ -376,8 +382,6 @@ EXEMPT: dict[str, str] = {
     "language.dynamic_range#0": "deprecated, and allowed",
     "language.gather_flattened#1": "points to another function",
     "language.ds#0": "says what the documentation lacks",
-    "language.fori_loop#3": "not checked: the body is unrolled, and what it declares is not "
-    "followed to uses behind the loop",
     "language.shared_constant#2": "says what was tested on hardware",
     "language.device_print#2": "an environment variable of the device's runtime",
     "language.rand#0": "which generator a device uses; those here are the simulator's own",

@@ -63,7 +63,9 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], None], step: int
     """
     step = _step("nl.fori_loop", step)
     for i in _rounds("nl.fori_loop", lower, upper, step):
-        if body_fun(i) is not None:
+        with current().one_round():
+            result = body_fun(i)
+        if result is not None:
             raise ParameterError(
                 "the body of nl.fori_loop returns a value",
                 rule="it returns nothing; what it carries over lives in SBUF or HBM",
@@ -81,7 +83,8 @@ def while_loop(init: VirtualRegister, body_fun: Callable[[Any], VirtualRegister]
     condition = init
     assumed = isinstance(_bound(init), Assumed)  # then there is one round
     while _goes_on(condition):
-        condition = body_fun(condition)
+        with current().one_round():
+            condition = body_fun(condition)
         if not isinstance(condition, VirtualRegister):
             raise ParameterError(
                 f"the body of nl.while_loop returns {condition!r}",

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from nkisim.errors import (
     Location,
     OutOfBoundsError,
     ParameterError,
+    ScopeError,
     TraceContextError,
     locate,
 )
@@ -105,6 +107,7 @@ class Session(Tracer):
         # What the first core's run-time loops did, with their lines, and how far a later one is.
         self.path: list[Way] = []
         self.passed = 0
+        self.left: dict[int, Location | None] = {}  # buffers that bodies of loops have declared
         # Cores whose tracing has begun before their turn (`_let_come`), what _OF_CORE is for them,
         # and at how many meetings the one that is being traced stops; None for none.
         self.early: dict[int, Coroutine] = {}
@@ -263,6 +266,9 @@ class Session(Tracer):
             tensors: its tensors: those that it writes, then those that it reads.
             lower: works out what it lowers to. Raises KernelError if that is nothing.
         """
+        if self.left:
+            for t in tensors:
+                self.check_reached(t)
         name = (key, *[t._layout for t in tensors])
         recipe = self.recipes.get(name)
         fresh = recipe is None
@@ -341,6 +347,27 @@ class Session(Tracer):
             self.depends_on_data = True
             self.checker.stop()
             self.recipes = _recipes.setdefault((self.trace.machine.name, self.checker.kind), {})
+
+    @contextmanager
+    def one_round(self) -> Iterator[None]:
+        """Of a loop whose body is a function: the core's own tensors that it declares stay in it."""
+        first = len(self.trace.buffers)
+        yield
+        shared = {t._buffer.number for t in self.state.values() if isinstance(t, NkiTensor)}
+        for buffer in self.trace.buffers[first:]:
+            own = buffer.declared and buffer.program == self.program
+            if own and buffer.number not in shared:
+                self.left[buffer.number] = buffer.location
+
+    def check_reached(self, tensor: NkiTensor) -> None:
+        """Raises ScopeError for a tensor that the body of a loop has declared and left."""
+        if tensor._buffer.number in self.left:
+            raise ScopeError(
+                f"{tensor.describe()} is used outside of the body that declares it, at "
+                f"{self.left[tensor._buffer.number]}",
+                rule="what the body of nl.fori_loop or nl.while_loop declares stays in that round",
+                fix="declare it before the loop, and write it in the body",
+            )
 
     def on_loop(self, call: str, turns: int) -> None:
         """A run-time loop has so many rounds, or one more or none (True or False).
