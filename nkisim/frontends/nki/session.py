@@ -350,7 +350,7 @@ class Session(Tracer):
 
     @contextmanager
     def one_round(self) -> Iterator[None]:
-        """Of a loop whose body is a function: the core's own tensors that it declares stay in it."""
+        """Of a loop whose body is a function: tensors of the core that it declares stay in it."""
         first = len(self.trace.buffers)
         yield
         shared = {t._buffer.number for t in self.state.values() if isinstance(t, NkiTensor)}
