@@ -15,6 +15,15 @@ import kernels  # noqa: F401  (makes neuronxcc.nki importable for every test)
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# XLA compiles hundreds of small programs, that run once: optimising them takes longer than they do.
+# What is under test XLA does not compile, and the book's pages are run with all optimisations.
+QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+
+
+def pytest_collection_finish() -> None:
+    if "jax" in sys.modules:
+        sys.modules["jax"].config.update("jax_disable_most_optimizations", True)
+
 
 @pytest.fixture
 def run_python(tmp_path) -> Callable[..., subprocess.CompletedProcess[str]]:
@@ -36,6 +45,7 @@ def run_python(tmp_path) -> Callable[..., subprocess.CompletedProcess[str]]:
         folders = [*map(str, path), str(ROOT), os.environ.get("PYTHONPATH", "")]
         environment = {
             **os.environ,
+            **QUICK,
             "PYTHONPATH": os.pathsep.join(filter(None, folders)),
             **(env or {}),
         }
