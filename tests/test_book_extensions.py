@@ -172,5 +172,14 @@ def test_no_function_of_todays_dialect_is_there_by_name_only() -> None:
                 pass
 
 
+def test_names_that_are_links_have_an_entry_to_go_to(todays_entries: dict[str, str]) -> None:
+    from figures import judges
+
+    facts = todays_reference.facts(ROOT)
+    tables = "".join(judges.names(facts, group) for group in judges.GROUPS)
+    indexed = {name for name, text in todays_entries.items() if ":no-index:" not in text}
+    assert set(re.findall(r'href="#([^"]+)"', tables)) <= indexed
+
+
 def test_a_page_of_stored_results_says_what_to_do() -> None:
     assert set(stored_note.REMEDIES) == set(stored_results.NEEDS)

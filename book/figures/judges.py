@@ -143,7 +143,7 @@ def _row(name: str, known: Tried, columns: Iterable[set[str]]) -> str:
     module, _, short = name.rpartition(".")
     code = f"<code>{_SHORT.get(module, module)}.<wbr>{short}</code>"
     # The older reference has the entry of what both dialects call the same (`nki.jit`).
-    link = code if module == "nki" else f'<a href="#{name}">{code}</a>'
+    link = code if module in ("nki", "nki.typing") else f'<a href="#{name}">{code}</a>'
     chips = f" <small>{known.chips}</small>" if known.chips else ""
     of_suites = (sum(n for s, n in known.suites.items() if s in parts) for parts in columns)
     cells = "".join(f"<td>{count or ''}</td>" for count in (known.kernels, *of_suites))
