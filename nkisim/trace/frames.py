@@ -15,13 +15,18 @@ def is_ours(frame: FrameType) -> bool:
     return _in_package(frame.f_globals.get("__name__", ""))
 
 
+def line_of(trace: TracebackType) -> Location:
+    """The line that an entry of a traceback is at."""
+    code = trace.tb_frame.f_code
+    return Location(code.co_filename, trace.tb_lineno, code.co_name)
+
+
 def kernel_line(trace: TracebackType | None) -> Location | None:
     """The innermost line that is not the simulator's; None when there is none."""
     line = None
     while trace is not None:
         if not is_ours(trace.tb_frame):
-            code = trace.tb_frame.f_code
-            line = Location(code.co_filename, trace.tb_lineno, code.co_name)
+            line = line_of(trace)
         trace = trace.tb_next
     return line
 

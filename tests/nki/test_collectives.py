@@ -165,6 +165,37 @@ def test_both_cores_of_a_rank_meet_their_like():
         np.testing.assert_allclose(found, sum(xs), rtol=1e-6)
 
 
+@pytest.mark.parametrize("call", ["rank_id", "all_reduce"])
+def test_a_core_that_is_traced_early_is_of_its_rank(call):
+    """Core 0 loads what core 1 has written, and so core 1 is traced before its turn."""
+
+    def kernel(x):
+        core = nl.program_id(0)
+        out, both = hbm((2, 1), nl.int32), nl.ndarray((1, 2), nl.int32, nl.shared_hbm, name="both")
+        mine = nl.load(x)
+        if call == "rank_id":
+            nisa.register_store(mine, ncc.rank_id())
+        else:
+            total = nl.ndarray((1, 1), nl.int32, nl.sbuf)
+            ncc.all_reduce([mine], [total], group(0, 1), nl.add)
+            mine = total
+        nisa.dma_copy(both[:, nl.ds(core, 1)], mine)
+        nisa.core_barrier(both, (0, 1))
+        theirs = nisa.register_alloc()
+        nisa.register_load(theirs, both[:, nl.ds(1 - core, 1)])
+        count = nl.zeros((1, 1), nl.int32, buffer=nl.sbuf)
+        for _ in nl.dynamic_range(theirs):
+            nisa.tensor_scalar(count, count, nl.add, 1)
+        nisa.dma_copy(out[nl.ds(core, 1)], count)
+        return out
+
+    xs = [(np.array([[n]], np.int32),) for n in (2, 5)]
+    first, second = run(kernel, *xs, lnc=2)
+    expected = {"rank_id": (0, 1), "all_reduce": (7, 7)}[call]
+    np.testing.assert_array_equal(first, np.full((2, 1), expected[0]))
+    np.testing.assert_array_equal(second, np.full((2, 1), expected[1]))
+
+
 def group(*ranks):
     return ncc.ReplicaGroup([list(ranks)])
 

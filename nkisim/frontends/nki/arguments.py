@@ -21,7 +21,7 @@ import numpy as np
 from nkisim.errors import Location, ParameterError
 from nkisim.frontends.nki.registers import VirtualRegister
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
-from nkisim.trace.frames import is_ours
+from nkisim.trace.frames import is_ours, line_of
 
 DIALECT = "nkisim.frontends.nki."
 SURFACE = DIALECT + "surface."
@@ -78,7 +78,7 @@ def _called(trace: TracebackType | None) -> tuple[Callable, dict[str, Any], Loca
     while trace is not None:
         frame, code = trace.tb_frame, trace.tb_frame.f_code
         if not is_ours(frame):
-            line = Location(code.co_filename, trace.tb_lineno, code.co_name)
+            line = line_of(trace)
         elif line is not None and not code.co_name.startswith("_"):
             # A function that another one made has itself among its variables.
             given = frame.f_locals

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from nkisim.errors import Location, ParameterError
 
-_local = threading.local()
-_turn = threading.Condition()  # who holds it runs
+# Of this thread, and of the threads in which its kernel's other cores are traced.
+_rank: ContextVar[Rank | None] = ContextVar("rank", default=None)
+# Who holds it runs. No thread owns it: a rank's other core may wait at a collective.
+_turn = threading.Condition(threading.Lock())
 _jobs: dict[int, Job] = {}  # of computations of XLA that are running, by their number
 _PATIENCE = 5.0  # seconds in which a device comes to a computation that others wait in
 
@@ -68,18 +71,22 @@ class Job:
     def run(self, number: int, work: Any) -> Any:
         """What `work()` returns, as one of the ranks."""
         with _turn:
-            _local.rank = Rank(self, number)
-            self.inside.add(number)
-            try:
-                return work()
-            except BaseException as error:
-                self._failure = self._failure or error
-                raise
-            finally:
-                _local.rank = None
-                self.inside.discard(number)
-                self._ended.add(number)
-                _turn.notify_all()
+            return self.take_part(number, work)
+
+    def take_part(self, number: int, work: Any) -> Any:
+        """As `run`, for a caller that holds the turn."""
+        before = _rank.set(Rank(self, number))
+        self.inside.add(number)
+        try:
+            return work()
+        except BaseException as error:
+            self._failure = self._failure or error
+            raise
+        finally:
+            _rank.reset(before)
+            self.inside.discard(number)
+            self._ended.add(number)
+            _turn.notify_all()
 
     def exchange(self, number: int, group: tuple[int, ...], post: Post) -> list[list]:
         """The values of all ranks of a group, in its order, once each has come here.
@@ -138,7 +145,7 @@ def on_device(run: int, device: int, work: Any) -> Any:
     with _turn:
         job = _jobs.setdefault(run, Job())
         try:
-            return job.run(device, work)
+            return job.take_part(device, work)
         finally:
             if not job.inside:
                 _jobs.pop(run, None)
@@ -150,5 +157,5 @@ def _text(post: Post) -> str:
 
 
 def this_rank() -> Rank | None:
-    """The rank that runs in this thread; None outside of a job."""
-    return getattr(_local, "rank", None)
+    """The rank that runs here; None outside of a job."""
+    return _rank.get()

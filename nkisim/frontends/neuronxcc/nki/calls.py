@@ -11,7 +11,7 @@ from types import TracebackType
 from nkisim.errors import KernelError, Location, ParameterError
 from nkisim.frontends.neuronxcc.nki import isa, language
 from nkisim.frontends.neuronxcc.nki.names import unknown_name
-from nkisim.trace.frames import is_ours, kernel_line
+from nkisim.trace.frames import is_ours, kernel_line, line_of
 
 _COUNT = re.compile(r"(\w+)\(\) (missing|takes) .*argument")
 
@@ -61,7 +61,4 @@ def _last_line(trace: TracebackType | None) -> Location | None:
         if trace.tb_frame.f_code.co_filename != enum.__file__:
             found = trace
         trace = trace.tb_next
-    if found is None or is_ours(found.tb_frame):
-        return None
-    code = found.tb_frame.f_code
-    return Location(code.co_filename, found.tb_lineno, code.co_name)
+    return None if found is None or is_ours(found.tb_frame) else line_of(found)

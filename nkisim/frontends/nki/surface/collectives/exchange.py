@@ -40,7 +40,16 @@ class ReplicaGroup:
 
 
 def this() -> Rank:
+    """The rank that the kernel is traced for; 0 without data, and outside of a job."""
     return (this_rank() if current().data is not None else None) or Rank(None, 0)
+
+
+def count_of_ranks() -> int | None:
+    """How many ranks there are; None where nobody knows: devices of JAX, or no data yet."""
+    if current().data is None:
+        return None
+    rank = this()
+    return rank.job.size if rank.job else 1
 
 
 def ranks_of(call: str, replica_group: ReplicaGroup) -> tuple[int, ...]:
@@ -48,10 +57,9 @@ def ranks_of(call: str, replica_group: ReplicaGroup) -> tuple[int, ...]:
     rank = this()
     groups = getattr(replica_group, "groups", None)
     ranks = [r for group in groups or [] for r in group]
-    if current().data is None or (rank.job and rank.job.size is None):
-        size = len(ranks)  # devices, which nobody has counted
-    else:
-        size = rank.job.size if rank.job else 1
+    size = count_of_ranks()
+    if size is None:
+        size = len(ranks)
     if groups is None or sorted(ranks) != list(range(size)) or len({len(g) for g in groups}) > 1:
         raise ParameterError(
             f"{call}: replica_group={replica_group!r} on {size} rank{'s' * (size > 1)}",

@@ -13,6 +13,7 @@ from nkisim.frontends.nki.surface.collectives.exchange import (
     by_channel,
     check_fits,
     check_tensors,
+    count_of_ranks,
     exchange,
     put,
     ranks_of,
@@ -44,10 +45,9 @@ def collective_permute(
     check_fits(call, srcs[0], dsts[0], srcs[0].shape)
     rank = this()
     pairs = [tuple(pair) for pair in source_target_pairs]
-    if current().data is None or (rank.job and rank.job.size is None):
-        size = 1 + max((max(pair) for pair in pairs), default=0)  # devices: nobody has counted them
-    else:
-        size = rank.job.size if rank.job else 1
+    size = count_of_ranks()
+    if size is None:
+        size = 1 + max((max(pair) for pair in pairs), default=0)
     for which in zip(*pairs, strict=True):
         if len(set(which)) < len(which) or not set(which) <= set(range(size)):
             raise ParameterError(
