@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import nkisim
-
-TARGET = "NEURON_PLATFORM_TARGET_OVERRIDE"
+from nkisim.machine import GEN3
 
 
 @dataclass(frozen=True)
@@ -39,10 +35,9 @@ class Example:
 
     def run(self) -> np.ndarray:
         """What `call` gives, on trn2."""
-        space: dict[str, Any] = {"np": np, self.kernel.__name__: self.kernel}
-        with _trn2():
-            exec(self.given, space)
-            return np.asarray(eval(self.call, space))
+        space: dict[str, Any] = {"np": np, self.kernel.__name__: self.kernel.on(GEN3)}
+        exec(self.given, space)
+        return np.asarray(eval(self.call, space))
 
     def text(self) -> str:
         """The source, the inputs and the call, and what it prints, as Python."""
@@ -61,8 +56,7 @@ class Example:
             nkisim.TensorSpec(shape, array.dtype)
             for array, shape in zip(space.values(), self.large, strict=True)
         ]
-        with _trn2():
-            profile = nkisim.profile(self.kernel[self.cores], *specs).on_core(0)
+        profile = nkisim.profile(self.kernel.on(GEN3)[self.cores], *specs).on_core(0)
         lines, first = inspect.getsourcelines(self.kernel.func)
         line = first + next(i for i, text in enumerate(lines) if f"nisa.{instruction}(" in text)
         mine = [i for i in profile.intervals if i.location and i.location.lineno == line]
@@ -71,17 +65,3 @@ class Example:
         where = f"on {engines.pop()}" if engines else "from the start of the DMA to its end"
         sizes = ", ".join(f"{' and '.join(names)} of {what}" for what, names in of_shape.items())
         return f"With {sizes}: {us:.2g} µs {where}, modelled for trn2."
-
-
-@contextmanager
-def _trn2() -> Iterator[None]:
-    """Launches are for trn2, whatever the environment says."""
-    before = os.environ.get(TARGET)
-    os.environ[TARGET] = "trn2"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[TARGET]
-        else:
-            os.environ[TARGET] = before
