@@ -1,7 +1,8 @@
 """The data types of a NeuronCore: names, promotion, and how arithmetic and casts round.
 
-Floating-point engines compute in fp32 and round once on output; integer and bit operations stay
-integer. bf16 and fp8 come from ml_dtypes, with the bit layouts the hardware uses.
+Engines compute in fp32 and round once on output; bit operations, and arithmetic of 32-bit integers
+on the GpSimd Engine, stay integer. bf16 and fp8 come from ml_dtypes, with the bit layouts the
+hardware uses.
 """
 
 from __future__ import annotations
@@ -128,11 +129,15 @@ def compute_dtype(*dtypes: np.dtype) -> np.dtype:
 def cast_into(out: np.ndarray, values: np.ndarray) -> None:
     """Write `values` into `out`, rounding once to `out`'s type.
 
-    It rounds to nearest, ties to even. Integers that floats do not fit saturate: AWS's release
-    notes (NKI 0.6.0, SDK 2.32) say both of the hardware, and correct their own simulator in it. Of
-    NaN they say nothing; here it gives 0.
+    It rounds to nearest, ties to even. What an integer type does not hold saturates, whatever type
+    it comes from, since the engines convert by way of fp32: AWS's release notes (NKI 0.6.0, SDK
+    2.32) say both of the hardware, and correct their own simulator in it. Of NaN they say nothing;
+    here it gives 0.
     """
-    if values.dtype.kind not in "iub" and out.dtype in INTEGERS:
+    if values.dtype in INTEGERS and out.dtype in INTEGERS and values.dtype != out.dtype:
+        info = np.iinfo(out.dtype)
+        values = np.clip(values.astype(np.int64), info.min, info.max)
+    elif values.dtype.kind not in "iub" and out.dtype in INTEGERS:
         info = np.iinfo(out.dtype)
         wide = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
         values = np.clip(np.rint(wide), info.min, info.max)

@@ -1,5 +1,10 @@
 """Elementwise arithmetic as the engines do it: fp32 inside, one rounding on the way out.
 
+Integers are no exception, of whatever type: arithmetic operators "accept any valid NKI data type
+and convert input elements into float32" (NKI API common fields). The one documented exception is
+the arithmetic of 32-bit integers that the GpSimd Engine does natively; a front end says so of an
+instruction.
+
 `ALU` holds the operators that Vector, Scalar and GpSimd share. `bind` turns an operator and the
 operand types into one NumPy call that writes the result in place.
 """
@@ -23,8 +28,8 @@ class AluOp:
     Attributes:
         name: as in `nki.language`.
         fn: the NumPy function; a ufunc where NumPy has one.
-        kind: "arith" (computed in fp32 or integers), "bits" (integers only), "compare" (gives
-            bool), "logic" (gives bool), or "float" (always computed in fp32).
+        kind: "arith", "bits" (integers only), "compare" (gives bool), "logic" (gives bool), or
+            "float" (in fp32, of integers too).
     """
 
     name: str
@@ -64,7 +69,8 @@ def _integer_power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     whole = np.power(x, np.maximum(y, 0))
     if (y >= 0).all():
         return whole
-    fraction = np.power(x.astype(np.float64), y)
+    with np.errstate(all="ignore"):
+        fraction = np.power(x.astype(np.float64), y)
     rounded = np.empty_like(whole)
     cast_into(rounded, fraction)
     return np.where(y >= 0, whole, rounded)
@@ -156,36 +162,55 @@ def check_operand_types(name: str, dtypes: tuple[np.dtype, ...]) -> None:
         )
 
 
-def bind(name: str, out: np.dtype, ins: tuple[np.dtype, ...]) -> Callable[..., None]:
+def bind(
+    name: str, out: np.dtype, ins: tuple[np.dtype, ...], native: bool = False
+) -> Callable[..., None]:
     """`f(out_view, *in_views)` that computes operator `name` in the engine's precision.
 
     Args:
         name: key in ALU.
         out: dtype of the output.
         ins: dtypes of the operands, scalars included.
+        native: whether all of them are 32-bit integers, computed as such.
     """
     op = ALU[name]
     fn = op.fn
+    if native and op.kind in ("arith", "compare"):
+        return _native(_integer_power if name == "power" else fn, out, ins)
     if op.kind in ("compare", "logic"):
-        wide = compute_dtype(*ins)
         direct = out == BOOL and all(dt == ins[0] for dt in ins)
-        return _into(fn) if direct and isinstance(fn, np.ufunc) else _via(fn, wide)
-    wide = F32 if op.kind == "float" else compute_dtype(*ins)
-    if wide == BOOL and name not in _OF_TRUTH_VALUES:
-        wide = np.dtype(np.uint8)
-    # The engines compute in fp32 (NKI API common fields), integers as such where the result is one
-    # of no more bits.
-    widens = out in FLOATS or (out in INTEGERS and out.itemsize > wide.itemsize)
-    if op.kind == "arith" and wide in INTEGERS and widens:
-        wide = F32
-    if name == "power" and wide != F32:
-        fn = _integer_power
+        if op.kind == "compare" and ins[0] in WIDE:
+            direct = False
+        return _into(fn) if direct and isinstance(fn, np.ufunc) else _via(fn, F32)
+    if op.kind == "bits":
+        wide = compute_dtype(*ins)
+        if wide == BOOL and name not in _OF_TRUTH_VALUES:
+            wide = np.dtype(np.uint8)
+        if out == wide and isinstance(fn, np.ufunc):
+            return _into(fn) if all(dt == wide for dt in ins) else _rounding(fn, wide)
+        return _patterns(fn, wide)
     if name == "divide" and out in INTEGERS and not any(dt in FLOATS for dt in ins):
         fn = _whole_quotient
-    if isinstance(fn, np.ufunc) and (out == wide or (out in FLOATS and wide == F32)):
-        same = out == wide and all(dt == wide for dt in ins)
-        return _into(fn) if same else _rounding(fn, wide)
-    return _via(fn, wide)
+    if isinstance(fn, np.ufunc) and out in FLOATS:
+        same = out == F32 and all(dt == F32 for dt in ins)
+        return _into(fn) if same else _rounding(fn, F32)
+    return _via(fn, F32)
+
+
+WIDE = frozenset({np.dtype(np.int32), np.dtype(np.uint32)})
+
+
+def _native(fn: Callable, out: np.dtype, ins: tuple[np.dtype, ...]) -> Callable[..., None]:
+    """In 32-bit integers, which wrap around; in 64 bits where signed meets unsigned."""
+    wide = ins[0] if all(dt == ins[0] for dt in ins) else np.dtype(np.int64)
+    return _into(fn) if out == wide and isinstance(fn, np.ufunc) else _patterns(fn, wide)
+
+
+def _patterns(fn: Callable, wide: np.dtype) -> Callable[..., None]:
+    """Compute in an integer type, and write as many of the low bits as the output has."""
+    return lambda out, *ins: np.copyto(
+        out, fn(*(np.asarray(x).astype(wide, copy=False) for x in ins)), casting="unsafe"
+    )
 
 
 def _into(fn: np.ufunc) -> Callable[..., None]:

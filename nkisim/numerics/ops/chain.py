@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nkisim.ir.access import AccessPattern
-from nkisim.ir.dtypes import F32, cast_into
+from nkisim.ir.dtypes import F32
 from nkisim.ir.instruction import Engine, Instruction, flow_by_axis, opcode
 from nkisim.numerics import alu
 from nkisim.numerics.ops.elementwise import elementwise
@@ -77,11 +77,9 @@ def _bits(instr: Instruction) -> Callable:
             else:
                 value = fn(operand, value) if swap else fn(value, operand)
         if instr.where is None:
-            cast_into(out, value)
+            np.copyto(out, value, casting="unsafe")
         else:
-            kept = np.empty(out.shape, out.dtype)
-            cast_into(kept, value)
-            np.copyto(out, kept, where=instr.where)
+            np.copyto(out, value, where=instr.where, casting="unsafe")
 
     return run
 

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from nkisim.ir.access import AccessPattern
-from nkisim.ir.dtypes import cast_into, compute_dtype, weak_scalar_dtype
+from nkisim.ir.dtypes import INTEGERS, cast_into, weak_scalar_dtype
 from nkisim.ir.instruction import Engine, Instruction, Missing, opcode
 from nkisim.numerics import alu
+from nkisim.numerics.ops.float32 import converted
 from nkisim.numerics.ops.masking import masked
 
 
@@ -23,7 +24,8 @@ def elementwise(instr: Instruction) -> Callable:
     """Operator `attrs["op"]` over tiles and scalars, in the order of `instr.ins`."""
     fixed = [None if isinstance(x, AccessPattern) else _scalar(x) for x in instr.ins]
     dtypes = tuple(x.dtype if s is None else s.dtype for x, s in zip(instr.ins, fixed, strict=True))
-    fn = alu.bind(instr.attrs["op"], instr.outs[0].dtype, dtypes)
+    native = instr.attrs.get("native", False)
+    fn = alu.bind(instr.attrs["op"], instr.outs[0].dtype, dtypes, native)
     scalars = [(at, s) for at, s in enumerate(fixed) if s is not None]
     if not scalars:
         return masked(instr, fn)
@@ -43,8 +45,12 @@ opcode("reciprocal", Engine.VECTOR, elementwise=True)(elementwise)
 @opcode("memset", Engine.VECTOR, elementwise=True)
 def _memset(instr: Instruction) -> Callable:
     value = np.empty((), instr.outs[0].dtype)
+    given = np.asarray(_scalar(instr.attrs["value"]))
     with np.errstate(all="ignore"):  # a value past the type's range is infinite
-        cast_into(value, np.asarray(_scalar(instr.attrs["value"])))
+        if given.dtype in INTEGERS:  # bits of a constant: -1 in an unsigned type is all ones
+            np.copyto(value, given, casting="unsafe")
+        else:
+            cast_into(value, given)
     return masked(instr, lambda out: out.fill(value[()]))
 
 
@@ -60,13 +66,14 @@ def _flow_select(instr: Instruction, missing: Missing) -> Missing:
 
 @opcode("select", Engine.VECTOR, elementwise=True, flow=_flow_select)
 def _select(instr: Instruction) -> Callable:
-    """condition ? x : y, on tiles; y may be a scalar. What is chosen keeps its bits."""
-    x, y = instr.ins[1:]
-    number = None if isinstance(y, AccessPattern) else _scalar(y)
-    wide = compute_dtype(x.dtype, y.dtype if number is None else number.dtype)
+    """condition ? x : y, on tiles; y may be a scalar. What is chosen keeps its bits if its type
+    is the output's."""
+    kind = instr.outs[0].dtype
+    y = instr.ins[2]
+    number = None if isinstance(y, AccessPattern) else converted(np.asarray(_scalar(y)), kind)
 
     def run(out: np.ndarray, c: np.ndarray, a: np.ndarray, *b: np.ndarray) -> None:
-        other = b[0] if number is None else number
-        cast_into(out, np.where(c != 0, a.astype(wide), other.astype(wide)))
+        other = converted(b[0], kind) if number is None else number
+        np.copyto(out, np.where(c != 0, converted(a, kind), other))
 
     return masked(instr, run)

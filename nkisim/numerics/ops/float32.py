@@ -136,6 +136,15 @@ def scratch(out: np.ndarray, *keep: object) -> np.ndarray:
     return np.empty(out.shape, F32)
 
 
+def converted(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """`x` in a type: as it is in its own, in another by way of fp32."""
+    if x.dtype == dtype:
+        return x
+    out = np.empty(x.shape, dtype)
+    write(out, as_f32(x))
+    return out
+
+
 def write(out: np.ndarray, values: np.ndarray, where: np.ndarray | None = None) -> None:
     """Round fp32 `values` once into `out`, where `where` is true."""
     if values is out:

@@ -8,9 +8,10 @@ import numpy as np
 
 from nkisim.errors import index_error
 from nkisim.ir.access import AccessPattern, affine_values
-from nkisim.ir.dtypes import FLOATS, INTEGERS, cast_into
+from nkisim.ir.dtypes import INTEGERS, cast_into
 from nkisim.ir.instruction import Engine, Instruction, Missing, opcode
 from nkisim.numerics import alu
+from nkisim.numerics.ops.float32 import as_f32, converted
 
 
 class _Picker:
@@ -99,17 +100,6 @@ def _by_rows(picker: _Picker, picks: tuple) -> np.ndarray | None:
     return at.reshape(-1) if at.size == at.shape[0] == picker.shape[0] else None
 
 
-def _cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    if x.dtype == dtype:
-        return x
-    out = np.empty(x.shape, dtype)
-    if x.dtype in FLOATS and dtype in INTEGERS:
-        cast_into(out, x)
-    else:
-        np.copyto(out, x, casting="unsafe")
-    return out
-
-
 def _gather(instr: Instruction) -> Callable:
     out_tile, region = instr.outs[0], instr.ins[0]
     pick = _Picker(instr, region, out_tile.shape, instr.where_out)
@@ -126,7 +116,7 @@ def _gather(instr: Instruction) -> Callable:
         else:
             values = source[(*pick.grids, *picks)]
         keep = pick.kept(left_out)
-        np.copyto(out, _cast(values, kind), where=True if keep is None else keep)
+        np.copyto(out, converted(values, kind), where=True if keep is None else keep)
 
     return run
 
@@ -138,7 +128,7 @@ def _scatter(instr: Instruction, accumulate: bool = False) -> Callable:
 
     def run(target: np.ndarray, x: np.ndarray, *tiles: np.ndarray) -> None:
         picks, left_out = pick(tiles)
-        x = _cast(x, target.dtype)
+        x = converted(x, target.dtype)
         keep = pick.kept(left_out)
         rows = _by_rows(pick, picks) if keep is None else None
         if rows is not None and x.shape[1:] == pick.walk_shape[1:]:
@@ -150,7 +140,11 @@ def _scatter(instr: Instruction, accumulate: bool = False) -> Callable:
             index = np.broadcast_arrays(*pick.grids, *picks, np.empty(pick.shape, bool))[:-1]
             if keep is not None:
                 index, x = tuple(i[keep] for i in index), x[keep]
-        if accumulate:
+        if accumulate and target.dtype in INTEGERS:  # DMA adds in fp32
+            total = as_f32(place)
+            np.add.at(total, tuple(index), as_f32(x))
+            cast_into(place, total)
+        elif accumulate:
             np.add.at(place, tuple(index), x)
         else:
             place[tuple(index)] = x
@@ -223,7 +217,7 @@ def _gather_flattened(instr: Instruction) -> Callable:
             )
         at[at >= per_partition] = 0
         values = np.take_along_axis(x.reshape(x.shape[0], -1), at, axis=1)
-        values = _cast(values, out.dtype).reshape(o.shape)
+        values = converted(values, out.dtype).reshape(o.shape)
         np.copyto(o, values, where=True if where is None else where)
 
     return run

@@ -6,30 +6,25 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nkisim.ir.dtypes import FLOATS, INTEGERS, cast_into
+from nkisim.ir.dtypes import FLOATS
 from nkisim.ir.instruction import Engine, Instruction, Missing, opcode
 from nkisim.ir.regions import BEGIN, END
+from nkisim.numerics.ops.float32 import as_f32, converted, write
 from nkisim.numerics.ops.masking import masked
 
 
 def _copy(instr: Instruction) -> Callable:
+    """A copy; into another type by way of fp32 (nisa.dma_copy and nisa.tensor_copy, SDK 2.32).
+    `through_fp32` says so of a copy that does not convert."""
     out, src = instr.outs[0].dtype, instr.ins[0].dtype
-    if out != src and src in FLOATS and out not in FLOATS:
-        return masked(instr, cast_into)
-    return masked(instr, lambda o, x: np.copyto(o, x, casting="unsafe"))
+    if out == src and "through_fp32" not in instr.attrs:
+        return masked(instr, np.copyto)
+    if src in FLOATS and out in FLOATS:
+        return masked(instr, lambda o, x: np.copyto(o, x, casting="unsafe"))
+    return masked(instr, lambda o, x: write(o, as_f32(x)))
 
 
-@opcode("tensor_copy", Engine.VECTOR, elementwise=True, pure_copy=True)
-def _tensor_copy(instr: Instruction) -> Callable:
-    """As `_copy`, but the engines convert by way of fp32; `through_fp32` says so of a copy that
-    does not convert."""
-    out, src = instr.outs[0].dtype, instr.ins[0].dtype
-    whole = src in INTEGERS and out in INTEGERS
-    if not whole or (out == src and "through_fp32" not in instr.attrs):
-        return _copy(instr)
-    return masked(instr, lambda o, x: cast_into(o, x.astype(np.float32)))
-
-
+opcode("tensor_copy", Engine.VECTOR, elementwise=True, pure_copy=True)(_copy)
 opcode("dma_copy", Engine.DMA, on_chip=False, elementwise=True, pure_copy=True)(_copy)
 opcode("partition_broadcast", Engine.TENSOR, elementwise=True, pure_copy=True)(_copy)
 
@@ -42,16 +37,11 @@ def _flow_transpose(instr: Instruction, missing: Missing) -> Missing:
 @opcode("dma_transpose", Engine.DMA, on_chip=False, flow=_flow_transpose)
 def _dma_transpose(instr: Instruction) -> Callable:
     axes, where = instr.attrs["axes"], instr.where_out
-    out, src = instr.outs[0].dtype, instr.ins[0].dtype
-    to_integer = out != src and src in FLOATS and out not in FLOATS
+    out = instr.outs[0].dtype
 
     def run(o: np.ndarray, x: np.ndarray) -> None:
-        values = x.transpose(axes)
-        if to_integer:
-            whole = np.empty(values.shape, out)
-            cast_into(whole, values)
-            values = whole
-        np.copyto(o, values, casting="unsafe", where=True if where is None else where)
+        values = converted(x.transpose(axes), out)
+        np.copyto(o, values, where=True if where is None else where)
 
     return run
 

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from nkisim.ir.dtypes import BOOL, F32, cast_into
+from nkisim.ir.dtypes import BOOL, F32
 from nkisim.ir.instruction import Engine, Instruction, flow_by_axis, opcode
 from nkisim.numerics import alu
 from nkisim.numerics.ops.float32 import as_f32, operator, write
@@ -150,12 +150,8 @@ def _own_type(ufunc: np.ufunc, axes: tuple[int, ...], instr: Instruction) -> Cal
 
     def run(o: np.ndarray, x: np.ndarray) -> None:
         total = ufunc.reduce(x, axis=axes, keepdims=True, where=where, **start)
-        if instr.where_out is None:
-            cast_into(o, total)
-        else:
-            kept = np.empty(o.shape, o.dtype)
-            cast_into(kept, total)
-            np.copyto(o, kept, where=instr.where_out)
+        kept = True if instr.where_out is None else instr.where_out
+        np.copyto(o, total, where=kept, casting="unsafe")
 
     return run
 

@@ -11,7 +11,7 @@ from nkisim.ir.access import AccessPattern, Affine, affine_values
 from nkisim.ir.dtypes import F32, cast_into
 from nkisim.ir.instruction import Engine, Instruction, Missing, flow_by_axis, opcode
 from nkisim.numerics import alu
-from nkisim.numerics.ops.float32 import as_f32, write
+from nkisim.numerics.ops.float32 import as_f32, converted, write
 from nkisim.numerics.ops.masking import masked
 
 
@@ -61,7 +61,7 @@ def _iota(instr: Instruction) -> Callable:
     shape = instr.outs[0].shape
     values = np.empty(shape, instr.outs[0].dtype)
     wrapped = affine_values(shape, coefs, offset).astype(np.int32)
-    np.copyto(values, wrapped, casting="unsafe")
+    cast_into(values, wrapped)
     return masked(instr, lambda out: np.copyto(out, values))
 
 
@@ -70,14 +70,14 @@ def _copy_predicated(instr: Instruction) -> Callable:
     """dst = src where the predicate is not zero; the last input is dst itself."""
     reverse, where = instr.attrs["reverse"], instr.where
     source = instr.ins[1]
-    number = None if isinstance(source, AccessPattern) else source
+    number = None if isinstance(source, AccessPattern) else np.asarray(source, F32)
 
     def run(dst: np.ndarray, pred: np.ndarray, *rest: np.ndarray) -> None:
         chosen = pred == 0 if reverse else pred != 0
         if where is not None:
             chosen &= where
-        src = rest[0] if number is None else number
-        np.copyto(dst, src, where=chosen, casting="unsafe")
+        src = converted(rest[0] if number is None else number, dst.dtype)
+        np.copyto(dst, src, where=chosen)
 
     return run
 

@@ -14,7 +14,7 @@ from nkisim.frontends.neuronxcc.lowering.movement import copy
 from nkisim.frontends.neuronxcc.lowering.operands import one_of, require_tile
 from nkisim.frontends.neuronxcc.tensors.index import Mask
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
-from nkisim.ir.dtypes import F32, INTEGERS, as_dtype
+from nkisim.ir.dtypes import F32, as_dtype
 from nkisim.ir.integers import as_int
 from nkisim.ir.memory import Space
 from nkisim.numerics import alu
@@ -156,7 +156,8 @@ def all_reduce(
         op: a binary operator, as an nl or NumPy function.
         program_axes: the grid axis, or axes, to reduce along. Instances that differ on these only
             are a group.
-        dtype: of the result; x's when None. fp32 inside, except for integers.
+        dtype: of the result; x's when None. fp32 inside, except for 32-bit
+            integers.
         mask: which elements to reduce; the others are undefined.
         parallel_reduce: a hint on memory against speed; it changes no result.
         asynchronous: must be False: no documented function waits for the result.
@@ -188,7 +189,7 @@ def all_reduce(
     tracer.emit("dma_copy", (slots[tracer.program],), (x,), mask=mask)
     tracer.meet(meeting)
     result = x.dtype if dtype is None else as_dtype(dtype)
-    inside = x.dtype if x.dtype in INTEGERS else F32
+    inside = x.dtype if x.dtype in alu.WIDE or alu.ALU[name].kind == "bits" else F32
     total = None
     for member in group:
         part = ndarray(x.shape, x.dtype)

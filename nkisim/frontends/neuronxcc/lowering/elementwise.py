@@ -25,7 +25,7 @@ from nkisim.frontends.neuronxcc.lowering.operands import (
 from nkisim.frontends.neuronxcc.tensors.index import Mask, broadcast_shapes
 from nkisim.frontends.neuronxcc.tensors.reshaping import once
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor, provide_operations
-from nkisim.ir.dtypes import BOOL, INTEGERS, promote, weak_scalar_dtype
+from nkisim.ir.dtypes import BOOL, promote, weak_scalar_dtype
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 from nkisim.numerics import alu
@@ -68,7 +68,7 @@ def elementwise(
     if alu.ALU[op].kind == "bits":
         values = _bit_patterns(values, tiles)
     types = tuple([x.dtype if isinstance(x, Tensor) else weak_scalar_dtype(x) for x in values])
-    natural, default = _typing(op, types)
+    natural = _typing(op, types)
     wide = shape
     if out is None:
         if mask is None:
@@ -84,9 +84,12 @@ def elementwise(
     ins = tuple([spread(x, shape) if isinstance(x, Tensor) else x for x in values])
     if opcode == "activation":
         ins = (*ins, 1.0, 0.0)  # scale and bias
-    if default is Engine.GPSIMD and engine is None:  # which cannot reach PSUM
+    whole = native(op, out.dtype, types)
+    default = Engine.GPSIMD if whole or op == "power" else None
+    if default is not None and engine is None:  # GpSimd cannot reach PSUM
         ins = tuple([_in_sbuf(x) for x in ins])
-    current().emit(opcode, (as_tile(out),), ins, mask=mask, engine=engine, default=default, op=op)
+    attrs = {"op": op, "native": True} if whole else {"op": op}
+    current().emit(opcode, (as_tile(out),), ins, mask=mask, engine=engine, default=default, **attrs)
     return out if shape == wide else out.broadcast_to(wide)
 
 
@@ -135,22 +138,21 @@ def _opcode(op: str, operands: tuple[tuple[int, ...] | None, ...], shape: tuple[
 
 
 @functools.lru_cache(maxsize=4096)
-def _typing(op: str, types: tuple[np.dtype, ...]) -> tuple[np.dtype, Engine | None]:
-    """The type of the result, and the engine when the opcode's is not the one.
+def _typing(op: str, types: tuple[np.dtype, ...]) -> np.dtype:
+    """The type of the result.
 
     Raises:
         DTypeError: a bit operation is given something that is not an integer.
     """
     alu.check_operand_types(op, types)
-    return _result_dtype(op, types), _engine(op, types)
+    return _result_dtype(op, types)
 
 
-def _engine(op: str, types: tuple[np.dtype, ...]) -> Engine | None:
-    """Power and 32-bit integer arithmetic run on GpSimd (nisa.tensor_tensor, SDK 2.26)."""
-    wide_int = all(t in INTEGERS for t in types) and any(t.itemsize == 4 for t in types)
-    if op == "power" or (op in ("add", "subtract", "multiply") and wide_int):
-        return Engine.GPSIMD
-    return None
+def native(op: str, result: np.dtype, types: tuple[np.dtype, ...]) -> bool:
+    """Whether GpSimd runs an operator in integers: add, subtract and multiply (nisa.tensor_tensor,
+    SDK 2.26) where the result and all operands, numbers included, are int32 or uint32 (the same
+    page of SDK 2.32, which says which integers these are)."""
+    return op in ("add", "subtract", "multiply") and alu.WIDE.issuperset((result, *types))
 
 
 def _result_dtype(op: str, types: tuple[np.dtype, ...]) -> np.dtype:

@@ -9,7 +9,7 @@ import numpy as np
 
 from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
 from nkisim.frontends.neuronxcc.lowering import chain as lowering
-from nkisim.frontends.neuronxcc.lowering.elementwise import operator_name
+from nkisim.frontends.neuronxcc.lowering.elementwise import native, operator_name
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
 from nkisim.frontends.neuronxcc.lowering.movement import copy_with
 from nkisim.frontends.neuronxcc.lowering.numbers import number
@@ -34,13 +34,12 @@ from nkisim.frontends.neuronxcc.nki.isa.constants import (
 )
 from nkisim.frontends.neuronxcc.tensors.index import Mask
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
-from nkisim.ir.dtypes import F32, INTEGERS, as_dtype, promote
+from nkisim.ir.dtypes import F32, as_dtype, promote
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space, check_shapes
 from nkisim.numerics import alu
 from nkisim.trace.tracer import current
 
-_GPSIMD_INTEGERS = frozenset({"add", "subtract", "multiply"})
 _BINARY = alu.ALU_OPERATORS - alu.UNARY_ALU
 
 
@@ -57,8 +56,8 @@ def tensor_tensor(
 ) -> Tensor:
     """`op(data1, data2)`, element by element, on the Vector or GpSimd Engine.
 
-    fp32 inside, except bit operations and, on the GpSimd Engine, integer add, subtract and
-    multiply.
+    fp32 inside, except bit operations and, on the GpSimd Engine, add, subtract and multiply of
+    32-bit integers.
 
     Args:
         data1, data2: tiles of one shape, (partitions <= 128, free...), not both in PSUM. A free
@@ -66,8 +65,8 @@ def tensor_tensor(
         op: a binary operator: an `nki.language` function or the NumPy function of that name.
         dtype: output type; the promoted input type when None.
         mask: where to compute.
-        engine: Vector or GpSimd. When unknown: Vector, except for power and for integer add,
-            subtract and multiply, which GpSimd runs.
+        engine: Vector or GpSimd. When unknown: Vector, except for power and, where all tiles are
+            int32 or uint32, for add, subtract and multiply, which GpSimd runs.
 
     Returns:
         An SBUF tile of the operands' shape.
@@ -81,7 +80,7 @@ def tensor_tensor(
     result = promote(a.dtype, b.dtype) if dtype is None else as_dtype(dtype)
     if bits:
         check_integers(what, a.dtype, b.dtype, result)
-    integers = all(t in INTEGERS for t in (a.dtype, b.dtype)) and name in _GPSIMD_INTEGERS
+    integers = native(name, result, (a.dtype, b.dtype))
     asked = choose(what, engine, *_vector_or_gpsimd)
     only = Engine.VECTOR if bits else Engine.GPSIMD if name == "power" else None
     if asked is not None and only not in (None, asked):
@@ -95,8 +94,10 @@ def tensor_tensor(
         where["default"] = Engine.GPSIMD
     out = ndarray(a.shape, result)
     # The Vector Engine has no integer arithmetic: asked to, it adds integers in fp32.
-    if bits or (integers and asked is not Engine.VECTOR):
+    if bits:
         current().emit("tensor_tensor", (out,), (a, b), op=name, **where)
+    elif integers and asked is not Engine.VECTOR:
+        current().emit("tensor_tensor", (out,), (a, b), op=name, native=True, **where)
     else:
         lowering.chain("tensor_tensor", out, x=a, steps=((name, False),), rest=(b,), **where)
     return out

@@ -43,7 +43,9 @@ def tensor_tensor(
         engine: vector or gpsimd; the latter for 32-bit integers and powers unless PSUM is read.
         name: of the instruction.
 
-    Arithmetic is done in fp32, on 32-bit integers in integers, and cast to dst's type.
+    Arithmetic is done in fp32 and cast to dst's type. Where all three are int32 or uint32, GpSimd
+    does it in integers, which wrap around; the Vector Engine, asked for or taken because of a tile
+    in PSUM, does it in fp32 (nisa.tensor_tensor, SDK 2.32).
     """
     session = current()
     key = ("tensor_tensor", op, engine)
@@ -70,7 +72,7 @@ def _tensor_tensor(dst, data1, data2, op, where) -> Recipe:
     one_psum(call, data1=data1, data2=data2)
     check_bits(call, [name], dst=dst, data1=data1, data2=data2)
     psum = any(t._layout.space is Space.PSUM for t in (dst, data1, data2))
-    whole = {data1.dtype, data2.dtype} <= WIDE and name not in BITS
+    whole = {dst.dtype, data1.dtype, data2.dtype} <= WIDE and name not in BITS
     at = ENGINES[where]
     if where not in (engine.unknown, engine.vector, engine.gpsimd):
         raise wrong_engine(call, where, "vector, gpsimd")
@@ -78,6 +80,8 @@ def _tensor_tensor(dst, data1, data2, op, where) -> Recipe:
         on_gpsimd = (whole and not psum) or name == "power"
         at = Engine.GPSIMD if on_gpsimd else Engine.VECTOR
     attrs: dict[str, Any] = {"op": name}
+    if whole and at is Engine.GPSIMD:
+        attrs["native"] = True
     walks = same_domain(call, dst, data1, data2)
     return Recipe(
         "tensor_tensor", at, [walks[0]], [*walks[1:]], None, attrs, where is not engine.unknown
