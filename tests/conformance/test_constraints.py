@@ -1,8 +1,7 @@
 """Every constraint that the documentation of ``neuronxcc.nki`` states, broken once and refused.
 
 The constraints are in the table of `nkisim.frontends.neuronxcc.coverage`, the cases in
-`constraints/`. See
-`constraints/walk.py` for the three kinds of case. A constraint without a case fails here.
+`constraints/`, of the three kinds of `constraints/walk.py`. A constraint without a case fails.
 """
 
 from __future__ import annotations
@@ -28,14 +27,6 @@ LISTED = [
 ]
 
 
-def cases(kind: type) -> list:
-    return [
-        pytest.param(*key, id=f"{key[0].removeprefix('neuronxcc.')}: {key[1]}"[:90])
-        for key in LISTED
-        if isinstance(CASES.get(key), kind)
-    ]
-
-
 def function(path: str):
     for module in coverage.documented():
         name = path.removeprefix(f"{module}.")
@@ -51,65 +42,50 @@ def test_every_constraint_has_a_case_and_every_case_a_constraint():
     assert len(LISTED) == len(set(LISTED))
 
 
-@pytest.mark.parametrize(("path", "constraint"), cases(Refused))
-def test_it_is_refused(path, constraint):
-    case, api = CASES[path, constraint], function(path)
-    for broken, error, match, _, _ in case.breaks:
-        expected = pytest.warns if error is NkiWarning else pytest.raises
-        with expected(error, match=match) as caught:
-            _do(case, broken, api)
-        if error is NkiWarning:
-            continue
-        if isinstance(caught.value, KernelError):
-            assert caught.value.rule
-            assert caught.value.fix
-
-
-@pytest.mark.parametrize(("path", "constraint"), cases(Refused))
-def test_what_its_fix_line_says_works(path, constraint):
-    case, api = CASES[path, constraint], function(path)
-    for broken, error, _, fix, mended in case.breaks:
+@pytest.mark.parametrize(
+    ("path", "constraint"),
+    [pytest.param(*k, id=f"{k[0].removeprefix('neuronxcc.')}: {k[1]}"[:90]) for k in LISTED],
+)
+def test_a_constraint_is_refused_when_broken_and_holds_when_mended(path, constraint):
+    case = CASES[path, constraint]
+    if isinstance(case, Exempt):
+        assert len(case.reason.split()) >= 3
+        return
+    api = function(path)
+    if isinstance(case, Holds):
+        case.show(api)
+        return
+    for broken, error, match, fix, mended in case.breaks:
+        message = refusal(lambda broken=broken: do(case, broken, api), error, match)
         if isinstance(mended, str):
             assert len(mended.split()) >= 3
             continue
-        said = _message(lambda broken=broken: _do(case, broken, api), error)
-        assert fix, said
-        assert fix in said.partition("fix:")[2]
-        _do(case, mended, api)
+        assert fix, message
+        assert fix in message.partition("fix:")[2]
+        do(case, mended, api)
+    if case.kept is not None:
+        do(case, case.kept, api)
 
 
-def _message(action, error: type[Exception]) -> str:
+def refusal(action, error: type[Exception], match: str) -> str:
     """The message of a program that is refused, on one line."""
-    with (pytest.warns if error is NkiWarning else pytest.raises)(error) as caught:
+    with (pytest.warns if error is NkiWarning else pytest.raises)(error, match=match) as caught:
         action()
     if error is NkiWarning:
         [told] = [w.message for w in caught if issubclass(w.category, NkiWarning)]
     else:
         told = caught.value
+    if isinstance(told, KernelError):
+        assert told.rule
+        assert told.fix
     return " ".join(str(told).split())
 
 
-@pytest.mark.parametrize(("path", "constraint"), cases(Refused))
-def test_its_neighbour_runs(path, constraint):
-    case = CASES[path, constraint]
-    _do(case, case.kept, function(path))
-
-
-def _do(case: Refused, action, api) -> None:
+def do(case: Refused, action, api) -> None:
     if case.inside:
         run(action, api, target=case.target)
     else:
         action(api)
-
-
-@pytest.mark.parametrize(("path", "constraint"), cases(Holds))
-def test_it_holds(path, constraint):
-    CASES[path, constraint].show(function(path))
-
-
-@pytest.mark.parametrize(("path", "constraint"), cases(Exempt))
-def test_an_exemption_has_a_reason(path, constraint):
-    assert len(CASES[path, constraint].reason.split()) >= 3
 
 
 def test_most_constraints_are_tested():

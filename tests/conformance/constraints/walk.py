@@ -3,8 +3,8 @@
 `CASES` has one case for each (name, constraint) of the table in
 `nkisim.frontends.neuronxcc.coverage`. The modules beside this one fill it. A case is one of three:
 
-* `refused`: code that breaks the rule, the error it gets, the code mended as the error's fix line
-  says, and a neighbour that keeps the rule;
+* `refused`: code that breaks the rule, the error it gets, and the code mended as the error's fix
+  line says;
 * `holds`: the text is a default or a promise that no kernel can break; code that checks it;
 * `exempt`: neither is possible, with the reason. Hints about speed are of this kind.
 """
@@ -28,12 +28,13 @@ Break = tuple[Action, type[Exception], str, str, Action | str]
 @dataclass(frozen=True)
 class Refused:
     """Each of `breaks` is (code, the error it raises, what the message matches, what its fix line
-    holds, the code mended as that line says); `kept` raises nothing. Code is given the API
-    function, and is run as the body of a kernel if `inside`. Where a message has no fix line, the
-    reason stands in the place of the mended code."""
+    holds, the code mended as that line says); `kept` is more code that raises nothing, of the
+    first one mended in another way. Code is given the API function, and is run as the body of a
+    kernel if `inside`. Where a message has no fix line, the reason stands in the place of the
+    mended code."""
 
     breaks: tuple[Break, ...]
-    kept: Action
+    kept: Action | None
     inside: bool
     target: str | None
 
@@ -67,20 +68,13 @@ _MODULES = {
 def refused(
     names: str | Iterable[str],
     constraint: str,
-    *,
-    broken: Action,
-    error: type[Exception],
-    match: str,
-    fix: str,
-    mended: Action | str,
-    kept: Action,
-    also: tuple[Break, ...] = (),
+    *breaks: Break,
+    kept: Action | None = None,
     inside: bool = True,
     target: str | None = None,
 ) -> None:
-    """Enter a rule. `also`: more ways to break it, for a text with several parts. `inside=False`:
-    the actions are not kernel bodies. `target`: the platform."""
-    breaks = ((broken, error, match, fix, mended), *also)
+    """Enter a rule, with a way to break it, or several for a text with several parts.
+    `inside=False`: the actions are not kernel bodies. `target`: the platform."""
     _enter(names, constraint, Refused(breaks, kept, inside, target))
 
 
