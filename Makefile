@@ -23,7 +23,7 @@ export IPYTHONDIR := $(CURDIR)/tools/.ipython
 export PYTHONPATH := $(CURDIR):$(PYTHONPATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help env book page test results test-neuron neuron-report fuzz lint format notebooks lab bench browse doctor shots lock clean distclean
+.PHONY: help env book page test results test-neuron neuron-report fuzz mutations lint format notebooks lab bench browse doctor shots lock clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ test-neuron: $(READY) ## on a Neuron instance: the tests for a device, and every
 
 fuzz: $(READY) ## random kernels against a reference interpreter (N=10000, from seed FIRST=0)
 	$(PY) tests/fuzz $(N) $(FIRST)
+
+mutations: $(READY) ## faults in lines that matter, which tests must see (M="races guards": of these modules)
+	$(PY) tests/mutations $(M)
 
 neuron-report: $(READY) ## on a Neuron instance: ask it all, write report.zip to send to us
 	@$(PY) -m nkibook.instance -o report.zip

@@ -7,6 +7,8 @@
   line says;
 * `holds`: the text is a default or a promise that no kernel can break; code that checks it;
 * `exempt`: neither is possible, with the reason. Hints about speed are of this kind.
+
+The modules are tables, which ruff does not format: a line is filled.
 """
 
 from __future__ import annotations
