@@ -271,8 +271,14 @@ class _Builder:
             ns = self.timing.semaphore_ns
             kind = Kind(step.form.label, ((Engine.SYNC, Cost(ns, ns, 0.0)),))
         else:
+            attrs = step.instr.attrs
             kind = moves.moving(
-                step.form.label, step.form.plan.moved, self.timing, step.form.reloads
+                step.form.label,
+                step.form.plan.moved,
+                self.timing,
+                step.form.reloads,
+                attrs.get("descriptors", ""),
+                attrs.get("starts", Engine.SYNC),
             )
         step.kind = step.form.plan.kind = kind
         self.work.tasks.append(step)

@@ -52,7 +52,14 @@ class Spread(NamedTuple):
     nbytes: int
 
 
-def moving(label: str, moved: Transfer, timing: Timing, again: bool = False) -> Kind:
+def moving(
+    label: str,
+    moved: Transfer,
+    timing: Timing,
+    again: bool = False,
+    descriptors: str = "",
+    starts: Engine = Engine.SYNC,
+) -> Kind:
     """A transfer, and the instruction that starts it.
 
     Args:
@@ -60,11 +67,19 @@ def moving(label: str, moved: Transfer, timing: Timing, again: bool = False) -> 
         moved: what moves.
         timing: the table.
         again: whether the compiler loads again what it had no room to keep.
+        descriptors: who generates them, as a member of `nisa.dge_mode`: "hwdge", "swdge" or "none",
+            where the kernel says so.
+        starts: the engine that starts it, unless GpSimd generates descriptors.
     """
-    engine = Engine.SYNC
-    ns = timing.dma.spill_trigger_ns if again else timing.dma.trigger_ns
+    dma = timing.dma
+    engine, ns = starts, dma.spill_trigger_ns if again else dma.trigger_ns
     if moved.indirect:
-        engine, ns = Engine.GPSIMD, timing.dma.indirect_ns
+        engine, ns = Engine.GPSIMD, dma.indirect_ns
+    elif descriptors == "swdge":
+        engine, ns = Engine.GPSIMD, dma.software_ns
+    elif descriptors == "none":
+        ns = dma.static_trigger_ns
+        moved = moved._replace(later_ns=dma.static_start_ns - dma.start_ns)
     return Kind(label, ((engine, Cost(ns, ns, 0.0)),), moved)
 
 

@@ -33,7 +33,9 @@ class Transfer(NamedTuple):
         hbm_bytes: bytes read from or written to HBM, each as it is stored there.
         run_bytes: bytes of a descriptor.
         descriptors: how many.
-        indirect: whether GpSimd writes the descriptors while the kernel runs.
+        indirect: whether GpSimd writes the descriptors while the kernel runs, of addresses that it
+            reads.
+        later_ns: how much later than others it begins after its start.
     """
 
     engine_ns: float
@@ -44,6 +46,7 @@ class Transfer(NamedTuple):
     run_bytes: int
     descriptors: int
     indirect: bool
+    later_ns: float = 0.0
 
 
 def transfer(instr: Instruction, timing: DmaTiming) -> Transfer:

@@ -123,6 +123,7 @@ class Work:
         kept: tiles that later iterations use in place of their own.
         rows: rows that are kept when they were loaded, and broadcast anew by those who read them.
         reloaded: tiles that were stored to make room, and loaded again.
+        orders: by the identity of an instruction, those that the kernel asks it to run after.
     """
 
     tasks: list[Task] = field(default_factory=list)
@@ -132,3 +133,4 @@ class Work:
     kept: set[int] = field(default_factory=set)
     rows: set[int] = field(default_factory=set)
     reloaded: set[int] = field(default_factory=set)
+    orders: dict[int, list[Instruction]] = field(default_factory=dict)

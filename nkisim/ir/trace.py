@@ -37,6 +37,8 @@ class Trace:
         strict_ranges: whether an input out of its function's range is an error when it runs.
         tells_apart: whether an instance asks for its nl.program_id; else all of them do the same.
         rules: what its dialect decides.
+        orders: pairs of instructions of which the kernel asks that the second one runs after the
+            first.
     """
 
     name: str
@@ -56,3 +58,4 @@ class Trace:
     strict_ranges: bool = False
     tells_apart: bool = False
     rules: Rules = field(default_factory=Rules)
+    orders: list[tuple[Instruction, Instruction]] = field(default_factory=list)

@@ -74,8 +74,12 @@ class DmaTiming:
         write_granule: see above.
         transpose_factor: rate of a DMA transpose against a copy.
         trigger_ns: time of the instruction that starts a transfer, on the engine that issues it.
-        spill_trigger_ns: the same for transfers that the compiler puts in to load again what it had
-            no room to keep. They have queues of their own, with descriptors made in advance.
+        static_trigger_ns, static_start_ns: the same, and `start_ns`, of transfers whose descriptors
+            are in HBM before the kernel runs (`dge_mode.none`).
+        software_ns: time for GpSimd to write the descriptors of a transfer whose addresses are
+            known (`dge_mode.swdge`).
+        spill_trigger_ns: `trigger_ns` of transfers that the compiler puts in to load again what it
+            had no room to keep. They have queues of their own, with descriptors made in advance.
         start_ns: from the trigger to the first activity of the queue.
         load_latency_ns, store_latency_ns: from the last byte's turn to its arrival.
         semaphore_ns: for the queue to signal the end.
@@ -95,6 +99,9 @@ class DmaTiming:
     write_granule: int
     transpose_factor: float
     trigger_ns: float
+    static_trigger_ns: float
+    static_start_ns: float
+    software_ns: float
     spill_trigger_ns: float
     start_ns: float
     load_latency_ns: float
@@ -204,6 +211,9 @@ V2 = Timing(
         write_granule=8,
         transpose_factor=0.58,  # [V] 114.6 against 198.2 GB/s
         trigger_ns=81,  # [N]
+        static_trigger_ns=81,  # as others: these descriptors are in HBM anyway
+        static_start_ns=279,
+        software_ns=1000,  # no source: as `indirect_ns`
         spill_trigger_ns=81,  # as others
         start_ns=279,  # [N]
         load_latency_ns=600,  # [N]
@@ -270,6 +280,10 @@ V3 = Timing(
         transpose_factor=0.9,  # [A]
         # Hardware writes the descriptors while the engine waits: [DGE] about 600 ns, [C] 517-620.
         trigger_ns=560,
+        # No source: a start takes what it does on v2, and the transfer begins as late as the other.
+        static_trigger_ns=81,
+        static_start_ns=919,
+        software_ns=580,  # [C] GpSimd starts transfers so often
         # [P] Spills and reloads have queues of their own, such as qSyncSpillReload0. [fit] to [C]:
         # a product and GELU of 2048 x 4096 x 4096 in bf16, of whose 4864 transfers 3840 load
         # weights again, takes 1554 us: what the bytes take. No source for the time: v2's, whose
@@ -309,9 +323,11 @@ V3 = Timing(
 )
 
 # With the compiler's option --disable-dge, which students profiled kernels with: descriptors are in
-# memory before the kernel runs, as they always are on v2. No source: a start takes what it does on
-# v2, and the transfer begins as late as with the option off.
-V3_STATIC = replace(V3, dma=replace(V3.dma, trigger_ns=81, start_ns=919))
+# memory before the kernel runs, as they always are on v2.
+V3_STATIC = replace(
+    V3,
+    dma=replace(V3.dma, trigger_ns=V3.dma.static_trigger_ns, start_ns=V3.dma.static_start_ns),
+)
 
 # NeuronCore-v4: clocks of the architecture guide of trn3 ([A], SDK 2.32), everything else as v3. No
 # published latency has been compared with it.

@@ -215,21 +215,25 @@ def _fixed_costs(t: Times) -> Iterator[Finding]:
 
 def _triggers(t: Times) -> Iterator[Finding]:
     """Engines whose time goes into starting transfers."""
-    found = {Engine.SYNC: Tasks(), Engine.GPSIMD: Tasks()}
-    each = {Engine.SYNC: t.timing.dma.trigger_ns, Engine.GPSIMD: t.timing.dma.indirect_ns}
+    found: dict[tuple[Engine, bool], Tasks] = {}
+    dma = t.timing.dma
     for tasks in t.groups:
+        moved, ns = tasks.task.transfer, tasks.cost.busy
         # What the compiler puts in has queues of its own.
-        if tasks.task.transfer is not None and tasks.cost.busy >= each[tasks.engine]:
-            found[tasks.engine].add(tasks, tasks.cost.busy / 2)
-    how = {
-        Engine.SYNC: "transfers are started by the Sync Engine, one after the other",
-        Engine.GPSIMD: "indirect transfers have their descriptors written by GpSimd",
-    }
-    for engine, those in found.items():
+        if moved is not None and ns >= min(dma.trigger_ns, dma.software_ns, dma.indirect_ns):
+            found.setdefault((tasks.engine, moved.indirect), Tasks()).add(tasks, ns / 2)
+    for (engine, indirect), those in found.items():
+        each = max(those.saved.values()) * 2
+        if indirect:
+            how = "indirect transfers have their descriptors written by GpSimd"
+        elif engine is Engine.GPSIMD:
+            how = "transfers have their descriptors written by GpSimd"
+        else:
+            how = f"transfers are started by the {engine.value} Engine, one after the other"
         yield from those.finding(
             t,
-            f"{len(those.saved)} {how[engine]}, {each[engine]:.0f} ns each: move more in each, so "
-            "that there are half as many",
+            f"{len(those.saved)} {how}, {each:.0f} ns each: move more in each, so that there are "
+            "half as many",
             _half_as_many(engine),
             tiles=1,
         )

@@ -76,8 +76,9 @@ class Step(NamedTuple):
             a transfer, and not for the bytes.
         resource: what it runs on.
         why: what it waited for before: "data", "read" (what it overwrites was still being read),
-            "engine", "port", "memory", "ring" (an earlier transfer of the same instruction), "core"
-            (a task of another core, or a point where cores wait for each other) or "start".
+            "engine", "port", "memory", "ring" (an earlier transfer of the same instruction),
+            "order" (the kernel asks for it), "core" (a task of another core, or a point where cores
+            wait for each other) or "start".
         start_us, end_us: when.
         location: the kernel line.
         core: which core of the launch it is on.

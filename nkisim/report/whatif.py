@@ -91,7 +91,8 @@ class Stretch:
 
     def _part(self, tasks: list[Task]) -> Work:
         # The scheduler adds to the choices, and these are not the kernel's.
-        return Work(tasks, self._core.work.memory, defaultdict(int))
+        work = self._core.work
+        return Work(tasks, work.memory, defaultdict(int), orders=work.orders)
 
 
 def gain_us(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -82,8 +83,13 @@ def timeline(trace: Trace) -> Timeline:
         for instr in trace.instructions:
             cores[trace.grid.core(instr.program)].append(instr)
     parallel = {n for n, loop in enumerate(trace.loops) if loop.kind in trace.rules.parallel}
+    orders: dict[int, list[Instruction]] = defaultdict(list)
+    for earlier, later in trace.orders:
+        orders[id(later)].append(earlier)
     with _without_collection():
         planned = [_planned(instructions, machine, timing, parallel) for instructions in cores]
+        for work, _, _ in planned:
+            work.orders = orders
         works, spilled, touches = (list(column) for column in zip(*planned, strict=True))
         if len(works) == 1:
             across: list[dict] = [{}]

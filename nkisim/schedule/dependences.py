@@ -17,8 +17,9 @@ from nkisim.schedule.regions import ORDER, READ, RESULT, Regions
 from nkisim.schedule.touches import Touches
 
 RING = 3  # a dependence on an earlier transfer of the same DMA instruction
+ASKED = 4  # the kernel asks for this order
 
-_WHY = (RESULT, READ, RING)  # what tells most first
+_WHY = (RESULT, READ, RING, ASKED)  # what tells most first
 
 # Tasks, those that wait for them, one by one, and the kind of dependence.
 _Waits = tuple[np.ndarray, np.ndarray, int]
@@ -60,6 +61,7 @@ class Dependences:
             _on_results(touches, patterns),
             *_on_changes(touches, patterns),
             _on_rings(work, kinds, touches, dma),
+            _as_asked(work),
         ]
         # Each pair of tasks once, for the first of these reasons.
         keys = np.concatenate([
@@ -112,7 +114,9 @@ class Dependences:
         others: dict[int, list[tuple[int, int]]] = {}
         for before, followers in self.others.items():
             others[before] = [
-                (at, why) for at, why in followers if why == RING or not overwrites(before, at, why)
+                (at, why)
+                for at, why in followers
+                if why in (RING, ASKED) or not overwrites(before, at, why)
             ]
             for at, _ in set(followers).difference(others[before]):
                 waits[at] -= 1
@@ -193,6 +197,25 @@ def _on_rings(work: Work, kinds: list[Kind], touches: Touches, dma: DmaTiming) -
         found.append((moves[order[:-apart][same]], moves[order[apart:][same]]))
     before, after = (np.concatenate(columns) for columns in zip(*found, strict=True))
     return before, after, RING
+
+
+def _as_asked(work: Work) -> _Waits:
+    """Which tasks wait for others because the kernel asks for it. What the compiler leaves out has
+    no tasks; who waits for it waits for what that waits for."""
+    last: dict[int, int] = {}  # by the identity of an instruction, its newest task
+    befores: list[int] = []
+    ats: list[int] = []
+    for at, task in enumerate(work.tasks if work.orders else ()):
+        asked = list(work.orders.get(id(task.instr), ()))
+        while asked:
+            earlier = id(asked.pop())
+            if earlier in last:
+                befores.append(last[earlier])
+                ats.append(at)
+            else:
+                asked += work.orders.get(earlier, ())
+        last[id(task.instr)] = at
+    return np.array(befores, np.int64), np.array(ats, np.int64), ASKED
 
 
 def _order_sums(

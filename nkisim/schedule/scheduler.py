@@ -2,7 +2,8 @@
 
 The model compiler orders each engine's instructions well: of those that are ready, an engine
 takes the first in program order. An instruction is ready when its inputs are, when what it
-overwrites has been read, and when there is room on chip for what it makes. Everything is
+overwrites has been read, when there is room on chip for what it makes, and when what the kernel asks
+to run before it (`nl.no_reorder`, `depends_on`) has. Everything is
 deterministic, and takes O(n log n) steps for n tasks.
 """
 
@@ -19,7 +20,7 @@ from nkisim.machine import Machine
 from nkisim.machine.timing import Timing
 from nkisim.schedule.allocation import Pool, Residence, capacities
 from nkisim.schedule.cores import Wait
-from nkisim.schedule.dependences import Dependences
+from nkisim.schedule.dependences import ASKED, Dependences
 from nkisim.schedule.engines import ENGINES, MEMORIES, Job, assign_engines
 from nkisim.schedule.regions import ORDER, READ
 from nkisim.schedule.touches import Touches
@@ -46,8 +47,9 @@ class Schedule:
         queue_busy: nanoseconds that each DMA engine is busy.
         queues_of: the DMA engines of each transfer.
         cause: the task whose end let this one start; -1 for none.
-        why: in one word: "data", "read", "engine", "port", "memory", "ring", "core" (a task of
-            another core, or one that cores wait for each other at) or "start".
+        why: in one word: "data", "read", "engine", "port", "memory", "ring", "order" (the kernel
+            asks for it), "core" (a task of another core, or one that cores wait for each other at)
+            or "start".
         span: nanoseconds to the last result.
         elsewhere: of tasks that a task of a launch's cores let start, which one: core, position.
     """
@@ -352,7 +354,7 @@ class _Run:
             if not left:
                 self._enqueue(user)
         if at in self.others:
-            self._tell_others(at, end, read + near, read + far, done)
+            self._tell_others(at, end, (read + near, read + far), done, far_done)
         if at in self.across:
             self._tell_cores(at, read + far, far_done)
         self._release(at, read if read > done else done)
@@ -370,12 +372,24 @@ class _Run:
             self.out.elsewhere[at] = by
         self._arrive(at, time, -1, "core")
 
-    def _tell_others(self, at: int, end: float, near: float, far: float, done: float) -> None:
-        """Those that wait for something else; those for the reading at `near` or `far`."""
+    def _tell_others(
+        self, at: int, end: float, read: tuple[float, float], done: float, far_done: float
+    ) -> None:
+        """Those that wait for something else.
+
+        Args:
+            at: the task.
+            end, done: when its engine is free, and when its result is there.
+            read: when its operands have been read, for those on its engine and for others.
+            far_done: when its result is there for those on other engines.
+        """
         e = self.engine[at]
         for follower, kind in self.others[at]:
+            same = self.engine[follower] == e
             if kind == READ:
-                self._arrive(follower, near if self.engine[follower] == e else far, at, "read")
+                self._arrive(follower, read[0] if same else read[1], at, "read")
+            elif kind == ASKED:  # an engine runs in order, and signals others when it is done
+                self._arrive(follower, end if same else far_done, at, "order")
             elif kind == ORDER:
                 self._arrive(follower, end, at, "data")
             else:
@@ -394,7 +408,7 @@ class _Run:
     def _transfer(self, at: int, triggered: float, moved: Transfer) -> tuple[float, float]:
         """Occupy DMA engines; returns when the source has been read, and when all is done."""
         dma, out = self.timing.dma, self.out
-        begin = triggered + dma.start_ns
+        begin = triggered + dma.start_ns + moved.later_ns
         free = self.queue_free
         count, busy = moved.engines, moved.engine_ns
         chosen = self.all_queues

@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -360,6 +361,14 @@ class Tracer:
                 default=engines[1],
                 **attrs,
             )
+
+    @contextmanager
+    def in_order(self) -> Iterator[None]:
+        """Ask that what this instance writes down meanwhile runs in that order."""
+        first = len(self.trace.instructions)
+        yield
+        block = [i for i in self.trace.instructions[first:] if i.program == self.program]
+        self.trace.orders += pairwise(block)
 
     def absorb(
         self,

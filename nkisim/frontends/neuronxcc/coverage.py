@@ -35,7 +35,7 @@ PARTLY = {
     "neuronxcc.nki.compiler.allocation_scope": "accepted, no effect: no allocator to steer",
     "neuronxcc.nki.compiler.enable_stack_allocator": "accepted, no effect: no allocator to steer",
     "neuronxcc.nki.compiler.multi_buffer": "accepted, no effect: no allocator to steer",
-    "neuronxcc.nki.compiler.no_reorder": "accepted, no effect: nothing is reordered",
+    "neuronxcc.nki.compiler.no_reorder": "keeps the order in modelled times",
     "neuronxcc.nki.compiler.skip_middle_end_transformations": "accepted, no effect: no compiler",
     "neuronxcc.nki.isa.dropout": "its own generator: not the device's numbers",
     "neuronxcc.nki.language.all_reduce": "asynchronous=True is refused",

@@ -235,6 +235,7 @@ def dma_copy(
     mask: Mask | None = None,
     accumulate: bool = False,
     skip: bool = False,
+    descriptors: str = "",
 ) -> None:
     """Lower nisa.dma_copy.
 
@@ -243,6 +244,7 @@ def dma_copy(
         mask: which elements to move.
         accumulate: add to `dst` instead of overwriting it.
         skip: leave out the elements whose index is out of range; else they are an error.
+        descriptors: who generates them, a member of nisa.dge_mode; "" if the compiler chooses.
     """
     for name, x in (("dst", dst), ("src", src)):
         if not isinstance(x, IndirectTensor):
@@ -266,6 +268,8 @@ def dma_copy(
     value = src if src.shape == dst.shape else _same_shape(src, dst.shape)
     if accumulate:
         current().emit("dma_accumulate", (dst,), (dst, value), mask=mask)
+    elif descriptors:
+        current().emit("dma_copy", (dst,), (value,), mask=mask, descriptors=descriptors)
     else:
         current().emit("dma_copy", (dst,), (value,), mask=mask)
 

@@ -12,6 +12,7 @@ from nkisim.errors import ParameterError
 from nkisim.frontends.neuronxcc.nki import names as _names
 from nkisim.ir.memory import Allocation, Space
 from nkisim.runtime.kernel import Kernel, as_kernel
+from nkisim.trace.tracer import current, tracing
 
 Place = Callable[[tuple[int, ...], int, int], tuple[int, ...]]
 
@@ -191,8 +192,12 @@ def allocation_scope() -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_reorder() -> Iterator[None]:
-    """Keep the order of operations. The simulator never changes it."""
-    yield
+    """Run what is in the block in the order in which it is written."""
+    if tracing():
+        with current().in_order():
+            yield
+    else:
+        yield
 
 
 def multi_buffer(factor: int = 2) -> int:

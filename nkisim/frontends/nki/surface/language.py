@@ -614,11 +614,13 @@ def _check_axis(call: str, axis: Any) -> None:
 
 @contextlib.contextmanager
 def no_reorder() -> Iterator[None]:
-    """Instructions in this block run in the order in which they are written."""
+    """Instructions in this block run in the order in which they are written, each after the one
+    before. Results do not depend on it, modelled times do."""
     session = current()
     session.ordered += 1
     try:
-        yield
+        with session.in_order():
+            yield
     finally:
         session.ordered -= 1
 

@@ -44,7 +44,7 @@ def dma_copy(
         IndexError: when run, an index is out of range and `oob_mode` is error.
     """
     skip = _member("nisa.dma_copy", "oob_mode", oob_mode, _OOB) is _OOB.skip
-    _check_dge("nisa.dma_copy", dge_mode)
+    mode = _check_dge("nisa.dma_copy", dge_mode)
     if dst_rmw_op is not None:
         gather.require_add("nisa.dma_copy dst_rmw_op", dst_rmw_op)
         if skip:
@@ -53,16 +53,21 @@ def dma_copy(
                 rule="read-modify-write has no skip mode",
                 fix="use oob_mode.error, with indices in range",
             )
-    movement.dma_copy(dst, src, mask=mask, accumulate=dst_rmw_op is not None, skip=skip)
+    chosen = "" if mode is _DGE.unknown else mode.name
+    movement.dma_copy(
+        dst, src, mask=mask, accumulate=dst_rmw_op is not None, skip=skip, descriptors=chosen
+    )
 
 
-def _check_dge(what: str, mode: Any) -> None:
-    if _member(what, "dge_mode", mode, _DGE) is _DGE.hwdge and current().trace.machine is GEN2:
+def _check_dge(what: str, mode: Any) -> dge_mode:
+    chosen = _member(what, "dge_mode", mode, _DGE)
+    if chosen is _DGE.hwdge and current().trace.machine is GEN2:
         raise ParameterError(
             f"{what} with dge_mode={mode!r} on {GEN2.name}",
             rule="descriptors are generated in hardware from NeuronCore-v3 on",
             fix="use dge_mode.swdge or none, or nki.jit(platform_target='trn2')",
         )
+    return chosen
 
 
 def _member(what: str, name: str, value: Any, kind: type) -> Any:

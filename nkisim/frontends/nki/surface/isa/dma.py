@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from nkisim.errors import (
@@ -46,8 +48,9 @@ def dma_copy(
             them may pick a row for each partition (`.ap(vector_offset=...)`, `vector_select`).
         priority: 0 to 3, on NeuronCore-v4.
         oob_mode: with `skip`, rows whose index is out of range stay as they are.
-        dge_mode: what generates descriptors. With `hwdge` both have one dtype.
-        engine: sync or scalar, with `hwdge` only.
+        dge_mode: what generates descriptors: hardware, GpSimd (`swdge`), or the host before the
+            kernel runs (`none`). With `hwdge` both have one dtype.
+        engine: what starts it: sync or scalar, with `hwdge` only.
         name: of the instruction.
 
     Raises:
@@ -68,8 +71,8 @@ def dma_copy(
     key = ("dma_copy", priority, dge_mode, engine)
     try:
         return NkiInstruction(session.issue(key, (dst, src), lambda: _dma(dst, src, *key[1:])))
-    except _Split as split:
-        return _split_copy(dst, src, split)
+    except _Split:
+        return _split_copy(dst, src, partial(dma_copy, dge_mode=dge_mode, engine=engine))
 
 
 class _Split(Exception):
@@ -129,7 +132,12 @@ def _dma(dst: NkiTensor, src: NkiTensor, priority, mode: dge_mode, queue: engine
         )
     check_types(call, dst, src)
     walks = dma_walks(call, dst, src)
-    return Recipe("dma_copy", Engine.DMA, [walks[0]], [walks[1]])
+    attrs: dict = {}
+    if mode is not dge_mode.unknown:
+        attrs["descriptors"] = mode.name
+    if queue is engine.scalar:
+        attrs["starts"] = Engine.SCALAR
+    return Recipe("dma_copy", Engine.DMA, [walks[0]], [walks[1]], attrs=attrs)
 
 
 def dma_walks(call: str, *tensors: NkiTensor) -> list:
@@ -177,12 +185,12 @@ def dma_walks(call: str, *tensors: NkiTensor) -> list:
     return found
 
 
-def _split_copy(dst: NkiTensor, src: NkiTensor, split: _Split) -> NkiInstruction:
-    """A copy in several: a DMA walks partitions on one axis."""
+def _split_copy(dst: NkiTensor, src: NkiTensor, copy: Callable) -> NkiInstruction:
+    """A copy in several, each by `copy`: a DMA walks partitions on one axis."""
     chip, other = (dst, src) if dst._layout.on_chip else (src, dst)
     both = dst._layout.on_chip and src._layout.on_chip
     if both and dst.shape[0] != src.shape[0]:
-        return _between_partitions(dst, src)
+        return _between_partitions(dst, src, copy)
     own = other._layout
     shape, strides = merged(own.shape, own.strides)
     flat = other._walk(shape, strides)
@@ -197,11 +205,11 @@ def _split_copy(dst: NkiTensor, src: NkiTensor, split: _Split) -> NkiInstruction
     last = NkiInstruction()
     for i in range(outer):
         tile, part = chip[i * rows : (i + 1) * rows], flat[i]
-        last = dma_copy(tile, part) if chip is dst else dma_copy(part, tile)
+        last = copy(tile, part) if chip is dst else copy(part, tile)
     return last
 
 
-def _between_partitions(dst: NkiTensor, src: NkiTensor) -> NkiInstruction:
+def _between_partitions(dst: NkiTensor, src: NkiTensor, copy: Callable) -> NkiInstruction:
     """A copy between tiles with different numbers of partitions, row by row of the larger one."""
     few, many = (dst, src) if dst.shape[0] < src.shape[0] else (src, dst)
     times, rest = divmod(many.shape[0], few.shape[0])
@@ -218,7 +226,7 @@ def _between_partitions(dst: NkiTensor, src: NkiTensor) -> NkiInstruction:
     for p in range(many.shape[0]):
         row = flat[p // times, p % times : p % times + 1, :].reshape((1, count))
         one = wide[p : p + 1]
-        last = dma_copy(one, row) if many is dst else dma_copy(row, one)
+        last = copy(one, row) if many is dst else copy(row, one)
     return last
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from nkisim.ir.instruction import Engine, Instruction
+from nkisim.trace.tracer import current
 
 
 class _Fast(Enum):
@@ -107,9 +108,16 @@ class NkiInstruction:
         self.instruction = instruction
 
     def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
-        """Ask the scheduler to run other instructions first. Results do not depend on it.
+        """Run this instruction after others. Results do not depend on it.
+
+        Args:
+            *producers: handles of instructions that are written before this one.
 
         Returns:
             The handle.
         """
+        later = self.instruction
+        if later is not None:
+            orders = current().trace.orders
+            orders += [(p.instruction, later) for p in producers if p.instruction is not None]
         return self
