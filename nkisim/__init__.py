@@ -15,6 +15,7 @@ from nkisim.runtime.install import install, sdk_installed
 from nkisim.runtime.kernel import Kernel
 from nkisim.runtime.profiling import profile
 from nkisim.runtime.ranks import run_ranks
+from nkisim.tuning import tune
 
 __version__ = "0.1.0"
 
@@ -33,5 +34,6 @@ __all__ = [
     "profile",
     "run_ranks",
     "sdk_installed",
+    "tune",
     "values",
 ]

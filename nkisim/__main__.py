@@ -12,30 +12,37 @@ they launch, in order: data, results and timelines. It exits with 1 where they d
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import runpy
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from textwrap import fill
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nkisim.checking.settings import CHECKS
-from nkisim.errors import KernelError
-from nkisim.runtime import children
+from nkisim.errors import KernelError, NkiWarning
+from nkisim.runtime.children import reach
 from nkisim.runtime.install import install, sdk_installed
 
 if TYPE_CHECKING:
+    from nkisim.report.timeline import Timeline
     from nkisim.runtime.kernel import Specialization
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 EPILOG = f"""\
 With the word `profile` first, the program runs as well, and then the modelled timeline of each
-kernel that it launched is printed.
+kernel that it launched is printed. With `profile --json FILE`, launches, warnings and the error
+that ended the program, if one did, are also written to FILE, for programs.
 
 python -m nkisim translate-check OLD.py NEW.py runs two programs and compares the kernels that
 they launch, in order: data, results and modelled timelines.
+
+python -m nkisim tune SCRIPT.py KERNEL ... models a kernel with every combination of parameters.
 
 environment:
   NKISIM_CHECKS=NAME=MODE,...  turn checks of the simulator to error, warn or off.
@@ -49,15 +56,22 @@ def main() -> None:
         description="Run an NKI program on the CPU simulator, unmodified.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="python -m nkisim [profile] [-m MODULE | SCRIPT.py] [ARGUMENTS ...]",
+        usage="python -m nkisim [profile [--json FILE]] [-m MODULE | SCRIPT.py] [ARGUMENTS ...]",
     )
     parser.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m")
     parser.add_argument("target", help="script or module to run")
     words = sys.argv[1:]
     if words[:1] == ["translate-check"]:
         sys.exit(_translate_check(words[1:]))
+    if words[:1] == ["tune"]:
+        sys.exit(_tune(words[1:]))
     profiles = words[:1] == ["profile"]
     words = words[profiles:]
+    json_file = None
+    if profiles and words[:1] == ["--json"]:
+        if len(words) < 3:
+            parser.error("--json needs a file, and then a script or -m MODULE")
+        json_file, words = words[1], words[2:]
     # What follows the target is the program's own, to the letter: `--`, too.
     own = 2 if words[:1] == ["-m"] else 1
     options, arguments = parser.parse_args(words[:own]), words[own:]
@@ -68,7 +82,7 @@ def main() -> None:
         print("nkisim: the Neuron SDK is installed; running on it", file=sys.stderr)
     else:
         os.environ.setdefault("PJRT_DEVICE", "CPU")  # what torch_xla runs on without a device
-        _reach_children()
+        reach()
     sys.argv = [options.target, *arguments]
     sys.excepthook = _show
     if not profiles:
@@ -76,7 +90,7 @@ def main() -> None:
     elif sdk_installed():
         parser.error("profile models kernels on the simulator; with the SDK, use nki.profile")
     else:
-        _profile(options)
+        _profile(options, json_file)
 
 
 def _translate_check(words: Sequence[str]) -> int:
@@ -100,6 +114,17 @@ def _translate_check(words: Sequence[str]) -> int:
     agree, report = check(options.old, options.new)
     print(report)
     return 0 if agree else 1
+
+
+def _tune(words: Sequence[str]) -> int:
+    """Search for the fastest form of a kernel."""
+    if not install() and sdk_installed():
+        print("nkisim: tune models kernels on the simulator; the SDK is installed", file=sys.stderr)
+        return 2
+    sys.excepthook = _show
+    from nkisim.tuning.command import run
+
+    return run(words)
 
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -128,36 +153,88 @@ def _starts_programs(call: TracebackType) -> bool:
     )
 
 
-def _reach_children() -> None:
-    """Have the Python programs that this process starts install the simulator as well."""
-    before = os.environ.get("PYTHONPATH")
-    folders = [os.path.dirname(children.__file__), *([before] if before else [])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(folders)
-
-
-def _profile(options: argparse.Namespace) -> None:
+def _profile(options: argparse.Namespace, json_file: str | None) -> None:
     """Run the program, then print a summary of each kernel, grid and set of shapes it launched.
 
     However the program ends, what it launched until then is printed, and it still ends so.
+
+    Args:
+        options: the program.
+        json_file: where launches, warnings and the error are written, too, as `_report` says.
     """
     from nkisim.runtime.watch import launches
 
-    with launches() as found:
+    with launches() as found, _warnings() as warned:
+        error: BaseException | None = None
         try:
             _run(options)
-        except SystemExit:
-            _print_summaries(found)
+        except BaseException as raised:
+            error = raised
             raise
-        except BaseException:
+        finally:
             # An error tells more than that there was no launch before it.
-            if found:
-                _print_summaries(found)
-            raise
-    _print_summaries(found)
+            shown = []
+            if found or error is None or isinstance(error, SystemExit):
+                shown = _print_summaries(found)
+            if json_file is not None:
+                _report(json_file, shown, warned, error)
 
 
-def _print_summaries(found: Sequence[Specialization]) -> None:
-    """Print a summary of each kernel, grid and set of shapes, and of each of its models.
+@contextmanager
+def _warnings() -> Iterator[list[NkiWarning]]:
+    """The simulator's warnings while the block runs. They are shown as always."""
+    found: list[NkiWarning] = []
+    before = warnings.showwarning
+
+    def show(message: Warning | str, *rest: Any, **named: Any) -> None:
+        if isinstance(message, NkiWarning):
+            found.append(message)
+        before(message, *rest, **named)
+
+    warnings.showwarning = show
+    try:
+        yield found
+    finally:
+        warnings.showwarning = before
+
+
+def _report(
+    path: str,
+    shown: Sequence[tuple[Specialization, Timeline]],
+    warned: Sequence[NkiWarning],
+    error: BaseException | None,
+) -> None:
+    """Write {form, launches, warnings, error} as JSON.
+
+    A launch is what `nkisim.report.data.of_timeline` describes, with inputs, [{name, shape,
+    dtype}], and grid. Warnings are texts; error is None or as `of_error` describes it.
+    """
+    from nkisim.report import data
+    from nkisim.report.files import write_whole
+
+    ended = error is not None and not isinstance(error, SystemExit)
+    written = {
+        "form": data.FORM,
+        "launches": [
+            {
+                "inputs": [
+                    {"name": x.name, "shape": list(x.shape), "dtype": str(x.dtype)}
+                    for x in special.program.inputs
+                ],
+                "grid": str(special.kernel.grid),
+                **data.of_timeline(timeline),
+            }
+            for special, timeline in shown
+        ],
+        "warnings": [str(warning) for warning in warned],
+        "error": data.of_error(error) if ended and error is not None else None,
+    }
+    write_whole(path, json.dumps(written, indent=2))
+
+
+def _print_summaries(found: Sequence[Specialization]) -> list[tuple[Specialization, Timeline]]:
+    """Print a summary of each kernel, grid and set of shapes, and of each of its models. Returns
+    what was printed.
 
     The ways to launch a kernel, and its options, are traced apart; most are modelled the same.
     """
@@ -165,19 +242,21 @@ def _print_summaries(found: Sequence[Specialization]) -> None:
 
     if not found:
         print("nkisim: the program launched no kernel", file=sys.stderr)
-    printed = set()
+    printed = {}
     for special in found:
-        summary = timeline(special.program.trace).summary()
+        modelled = timeline(special.program.trace)
+        summary = modelled.summary()
         kernel = special.kernel
         what = (id(kernel.func), str(kernel.grid), special.program.inputs, summary)
         if what not in printed:
-            printed.add(what)
+            printed[what] = special, modelled
             tensors = ", ".join(
                 f"{x.name} {x.dtype}{list(x.shape)}".lstrip() for x in special.program.inputs
             )
             # At once: before the traceback, if there is one, where both go to one file.
             print(f"{kernel.__name__}({tensors}), grid {kernel.grid}:")
             print(summary, flush=True)
+    return list(printed.values())
 
 
 def _run(options: argparse.Namespace) -> None:

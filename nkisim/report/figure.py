@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nkisim.report.times import Interval, Times
 
 # Okabe and Ito's palette: colours that the common forms of colour blindness keep apart.
-_COLORS = {
+COLORS = {
     "Tensor": "#009e73",
     "Vector": "#0072b2",
     "Scalar": "#e69f00",
@@ -76,14 +76,12 @@ def draw(
     end = timeline.body_us if end_us is None else end_us
     _check_part(timeline, start_us, end)
     tracks = _tracks(timeline, start_us, end)
-    figure = _figure_class()(figsize=size, layout="constrained", facecolor="none")
+    figure = figure_class()(figsize=size, layout="constrained", facecolor="none")
     axes = figure.subplots()
     axes.set_facecolor("none")
     for row, (name, bars) in enumerate(tracks):
         spans = [(bar.start, bar.length) for bar in bars]
-        blocks: Any = axes.broken_barh(
-            spans, (row - 0.4, 0.8), facecolor=_COLORS[name], linewidth=0
-        )
+        blocks: Any = axes.broken_barh(spans, (row - 0.4, 0.8), facecolor=COLORS[name], linewidth=0)
         blocks.hover_titles = [bar.said() for bar in bars]
     labels = [f"{'DMA ' * (name in _DMA)}{name}" for name, _ in tracks]
     if _is_whole(timeline, start_us, end):
@@ -120,12 +118,11 @@ def draw(
 
 
 @cache
-def _figure_class() -> type[Figure]:
+def figure_class() -> type[Figure]:
+    """matplotlib's Figure, shown by a notebook also where pyplot does not draw into it."""
     from matplotlib.figure import Figure
 
     class Picture(Figure):
-        """A figure that a notebook shows, also where pyplot was not asked to draw into it."""
-
         def _repr_png_(self) -> bytes:
             data = BytesIO()
             self.savefig(data, format="png", dpi=144, facecolor="white")  # ink is black
@@ -183,7 +180,7 @@ def _tracks(timeline: Times, start: float, end: float) -> list[tuple[str, list[_
         else:
             rows[i.track].append(i)
     shown = end - start
-    bars = {name: _merged(rows[name], shown) for name in _COLORS if name in rows}
+    bars = {name: _merged(rows[name], shown) for name in COLORS if name in rows}
     return [
         (name, parts)
         for name, parts in bars.items()

@@ -1,0 +1,223 @@
+"""The search: every combination of parameters, traced and modelled, over the machine's cores."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import multiprocessing
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from nkisim.errors import KernelError, NkiWarning, ParameterError
+from nkisim.report import data
+from nkisim.runtime.kernel import Kernel, as_kernel
+from nkisim.runtime.profiling import timeline, trace_of
+from nkisim.tuning.result import Trial, Tuning
+from nkisim.tuning.store import Store
+
+GRID = "grid"
+KERNEL = "kernel"
+
+
+def tune(
+    kernel: Callable | Kernel | Sequence[Callable | Kernel],
+    parameters: Mapping[str, Sequence[Any]],
+    /,
+    *args: Any,
+    jobs: int | None = None,
+    cache: bool | str | Path = True,
+    progress: bool | None = None,
+    **kwargs: Any,
+) -> Tuning:
+    """Model a kernel with every combination of parameters, and say which is the fastest and why.
+
+    Nothing is executed, so shapes suffice for arguments. A combination that a check of the
+    simulator or an assertion of the kernel refuses is kept with the reason. The result is the same
+    in every run: combinations in the order in which they are given, the fastest of equals first in
+    that order.
+
+    Args:
+        kernel: a kernel, or several forms of one, which are told apart as the parameter "kernel".
+        parameters: name to the values to try, for keyword arguments of the kernel. The values of
+            "grid" are launch grids (`kernel[2]`: two cores of a Trainium2), if the kernel has no
+            argument of that name.
+        *args, **kwargs: the other arguments, as for `nkisim.profile`: arrays, or
+            `nkisim.TensorSpec(shape, dtype)`.
+        jobs: processes; None for as many as there are cores, or 1 where JAX or PyTorch is loaded,
+            whose threads a copy of the process would lack.
+        cache: whether to keep figures on disk for the next search; a path names the folder. The
+            key is the traced kernel, so a changed kernel or another nkisim is modelled anew.
+        progress: whether to count on standard error; None: if that is a terminal.
+
+    Returns:
+        A Tuning: trials, the best, a table, a figure. All times are modelled.
+
+    Raises:
+        ParameterError: no parameters, no values, a parameter that the kernel does not have, or
+            that is given as an argument, too.
+        KernelError: of the first combination, if every one is refused.
+    """
+    kernels = _kernels(kernel)
+    choices = _checked(kernels, parameters, kwargs)
+    if len(kernels) > 1:
+        choices = {KERNEL: list(kernels), **choices}
+    names = list(choices)
+    combinations = [dict(zip(names, c, strict=True)) for c in itertools.product(*choices.values())]
+    store = None if cache is False else Store(None if cache is True else cache)
+
+    def model(at: int) -> Trial:
+        return _trial(kernels, combinations[at], args, kwargs, store)
+
+    trials: list[Trial | None] = [None] * len(combinations)
+    shown = sys.stderr.isatty() if progress is None else progress
+    for done, (at, trial) in enumerate(_each(model, len(combinations), jobs), 1):
+        trials[at] = trial
+        if shown:
+            end = "\n" if done == len(combinations) else ""
+            print(f"\rtune: {done} of {len(combinations)}", end=end, file=sys.stderr, flush=True)
+    found = [t for t in trials if t is not None]
+    if all(t.refused for t in found):
+        _trial(kernels, combinations[0], args, kwargs, None, refuse=True)
+    return Tuning(found, names)
+
+
+def _kernels(kernel: Any) -> dict[str, Kernel]:
+    """The forms by name; those of one name are numbered."""
+    forms = list(kernel) if isinstance(kernel, list | tuple) else [kernel]
+    if not forms:
+        raise ParameterError(
+            "nkisim.tune of no kernel",
+            rule="it models one kernel, or several forms of one",
+            fix="nkisim.tune(kernel, {'tile': [128, 256, 512]}, x)",
+        )
+    made = [as_kernel(form) for form in forms]
+    names = [k.__name__ for k in made]
+    return {
+        name if names.count(name) == 1 else f"{name} {at}": k
+        for at, (name, k) in enumerate(zip(names, made, strict=True))
+    }
+
+
+def _checked(
+    kernels: Mapping[str, Kernel], parameters: Any, given: Mapping[str, Any]
+) -> dict[str, list[Any]]:
+    """The values of each parameter.
+
+    Raises:
+        ParameterError: see `tune`.
+    """
+    example = "nkisim.tune(kernel, {'tile': [128, 256, 512]}, x)"
+    if not isinstance(parameters, Mapping) or not (parameters or len(kernels) > 1):
+        raise ParameterError(
+            f"nkisim.tune with the parameters {parameters!r}",
+            rule="the second argument is a dictionary, from the name of each parameter to the "
+            "values to try",
+            fix=example,
+        )
+    choices = {}
+    for name, values in parameters.items():
+        several = isinstance(values, Iterable) and not isinstance(values, str | bytes)
+        choices[name] = list(values) if several else []
+        if not choices[name]:
+            raise ParameterError(
+                f"nkisim.tune tries no values of {name!r}",
+                rule="each parameter has a list of at least one value",
+                fix=example,
+            )
+        if name in given:
+            raise ParameterError(
+                f"nkisim.tune is given {name!r} as an argument and as a parameter to try",
+                rule="a parameter takes its values from the list",
+                fix=f"leave out {name}=",
+            )
+        for kernel in kernels.values():
+            known = kernel.signature.parameters
+            takes_any = any(p.kind is p.VAR_KEYWORD for p in known.values())
+            if name not in known and not takes_any and name not in (GRID, KERNEL):
+                raise ParameterError(
+                    f"{kernel.__name__} has no argument {name!r}",
+                    rule="parameters are keyword arguments of the kernel, or its launch 'grid'",
+                    fix="name one of " + ", ".join(known) if known else "give the kernel one",
+                )
+    return choices
+
+
+def _each(
+    model: Callable[[int], Trial], count: int, jobs: int | None
+) -> Iterator[tuple[int, Trial]]:
+    """Each trial with its number, as they are done, on several processes where that is safe."""
+    if jobs is None:
+        threaded = "jax" in sys.modules or "torch" in sys.modules
+        jobs = 1 if threaded else len(os.sched_getaffinity(0))
+    if min(jobs, count) < 2 or not hasattr(os, "fork"):
+        for at in range(count):
+            yield at, model(at)
+        return
+    global _inherited
+    _inherited = model
+    try:
+        with (
+            warnings.catch_warnings(),
+            ProcessPoolExecutor(min(jobs, count), multiprocessing.get_context("fork")) as pool,
+        ):
+            # Of threads: those of NumPy's BLAS, which starts them again in a child.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            numbers = {pool.submit(_in_child, at): at for at in range(count)}
+            for future in as_completed(numbers):
+                # An error that is no refusal is raised here, with its own traceback.
+                yield numbers[future], future.result() or model(numbers[future])
+    finally:
+        _inherited = None
+
+
+_inherited: Callable[[int], Trial] | None = None
+
+
+def _in_child(at: int) -> Trial | None:
+    """A trial in a forked process; None where the kernel's own Python failed."""
+    assert _inherited is not None
+    try:
+        return _inherited(at)
+    except Exception:
+        return None
+
+
+def _trial(
+    kernels: Mapping[str, Kernel],
+    combination: Mapping[str, Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    store: Store | None,
+    refuse: bool = False,
+) -> Trial:
+    """One combination, modelled or refused. What the kernel prints while it is traced is dropped.
+
+    Args:
+        refuse: whether a refusal is raised.
+    """
+    chosen = dict(combination)
+    kernel = kernels[chosen.pop(KERNEL)] if KERNEL in chosen else next(iter(kernels.values()))
+    if GRID in chosen and GRID not in kernel.signature.parameters:
+        kernel = kernel[chosen.pop(GRID)]
+    with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("always", NkiWarning)
+        try:
+            trace = trace_of(kernel, *args, **{**kwargs, **chosen}).program.trace
+        except (KernelError, AssertionError, ValueError) as error:
+            if refuse:
+                raise
+            return Trial(dict(combination), None, data.of_error(error), ())
+        key = store.key(trace) if store is not None else None
+        figures = store.get(key) if store is not None and key is not None else None
+        if figures is None:
+            figures = data.of_timeline(timeline(trace))
+            if store is not None and key is not None:
+                store.put(key, figures)
+    said = tuple(str(w.message) for w in caught if issubclass(w.category, NkiWarning))
+    return Trial(dict(combination), figures, None, said)

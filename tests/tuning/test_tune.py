@@ -1,0 +1,235 @@
+"""`nkisim.tune`: every combination has the time that a profile of it has."""
+
+import json
+import textwrap
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+import numpy as np
+import pytest
+
+import nkisim
+from nkisim.errors import KernelError, ParameterError
+from nkisim.report.data import of_timeline
+from nkisim.tuning.result import RESOLUTION
+
+X = nkisim.TensorSpec((128, 4096), np.float32)
+
+
+@nki.jit
+def scaled(x, width=512, engine="vector"):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    assert x.shape[1] % width == 0, f"tiles of {width} do not fill the rows"
+    for i in range(x.shape[1] // width):
+        t = nl.ndarray((x.shape[0], width), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[:, i * width : (i + 1) * width])
+        if engine == "vector":
+            nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=2.0)
+        else:
+            nisa.activation(dst=t, op=nl.copy, data=t, scale=2.0)
+        nisa.dma_copy(dst=out[:, i * width : (i + 1) * width], src=t)
+    return out
+
+
+@nki.jit
+def shared(x):
+    """Two launches of the grid share out the columns."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    width = x.shape[1] // nl.num_programs(0)
+    at = nl.program_id(0) * width
+    t = nl.ndarray((x.shape[0], width), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x[:, at : at + width])
+    nisa.dma_copy(dst=out[:, at : at + width], src=t)
+    return out
+
+
+@pytest.fixture(autouse=True)
+def _on_trn2(monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_times_are_those_of_profiles_whatever_the_number_of_processes(jobs):
+    choices = {"width": [128, 512, 4096], "engine": ["vector", "scalar"]}
+    found = nkisim.tune(scaled, choices, X, jobs=jobs, cache=False)
+    assert [t.parameters for t in found.trials] == [
+        {"width": w, "engine": e} for w in choices["width"] for e in choices["engine"]
+    ]
+    for trial in found.trials:
+        assert trial.figures == of_timeline(nkisim.profile(scaled, X, **trial.parameters))
+    times = [t.latency_us for t in found.ranked]
+    assert times == sorted(times)
+    assert found.best.parameters["width"] != 128
+
+
+def test_what_does_not_fit_is_kept_with_the_reason():
+    found = nkisim.tune(scaled, {"width": [300, 512, 65536]}, X, jobs=1, cache=False)
+    wide = nkisim.TensorSpec((128, 65536), np.float32)
+    assert [t.refused["message"].partition("\n")[0] for t in found.refused] == [
+        "tiles of 300 do not fill the rows",
+        "tiles of 65536 do not fill the rows",
+    ]
+    found = nkisim.tune(scaled, {"width": [65536, 512]}, wide, jobs=1, cache=False)
+    (refused,) = found.refused
+    assert refused.refused["type"] == "TileSizeError"
+    assert "bytes a partition" in found.table()
+    with pytest.raises(ParameterError, match="was refused"):
+        _ = refused.latency_us
+
+
+def test_nothing_fits():
+    with pytest.raises(AssertionError, match="tiles of 300"):
+        nkisim.tune(scaled, {"width": [300, 301]}, X, jobs=1, cache=False)
+    with pytest.raises(KernelError, match="bytes a partition"):
+        nkisim.tune(
+            scaled, {"width": [65536]}, nkisim.TensorSpec((128, 65536), np.float32), cache=False
+        )
+
+
+def test_forms_of_a_kernel_and_launch_grids():
+    @nki.jit
+    def whole(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=x)
+        return out
+
+    found = nkisim.tune([shared, whole], {"grid": [1, 2]}, X, jobs=1, cache=False)
+    assert [t.parameters["kernel"] for t in found.trials] == ["shared", "shared", "whole", "whole"]
+    two = nkisim.profile(shared[2], X)
+    assert found.trials[1].figures["cores"] == 2
+    assert found.trials[1].latency_us == two.latency_us
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"wide": [1]}, "has no argument 'wide'"),
+        ({"width": []}, "tries no values of 'width'"),
+        ({"width": 128}, "tries no values of 'width'"),
+        ({"engine": "vector"}, "tries no values of 'engine'"),
+        ({}, "with the parameters {}"),
+        ([128], "with the parameters"),
+    ],
+)
+def test_wrong_parameters(parameters, says):
+    with pytest.raises(ParameterError, match=says):
+        nkisim.tune(scaled, parameters, X, cache=False)
+    with pytest.raises(ParameterError, match="as an argument and as a parameter"):
+        nkisim.tune(scaled, {"width": [128]}, X, width=512, cache=False)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_error_of_the_kernels_own_python_is_raised(jobs):
+    @nki.jit
+    def broken(x, n):
+        return undefined_name  # noqa: F821
+
+    with pytest.raises(Exception, match="undefined_name"):
+        nkisim.tune(broken, {"n": [1, 2]}, X, jobs=jobs, cache=False)
+
+
+FACTOR = 1
+
+
+def test_the_cache_follows_the_kernel_and_not_its_source(tmp_path, monkeypatch):
+    @nki.jit
+    def repeated(x, times):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x)
+        for _ in range(times * FACTOR):
+            nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=2.0)
+        nisa.dma_copy(dst=out, src=t)
+        return out
+
+    def search():
+        return nkisim.tune(repeated, {"times": [1, 4]}, X, jobs=1, cache=tmp_path).as_data()
+
+    first = search()
+    assert len(list(tmp_path.iterdir())) == 2
+    assert search() == first  # from the files
+    file = min(tmp_path.iterdir())
+    file.write_text("not JSON")
+    assert search() == first
+    monkeypatch.setattr("nkisim.tuning.search.timeline", None)
+    assert search() == first  # nothing is modelled
+    monkeypatch.undo()
+    monkeypatch.setitem(globals(), "FACTOR", 40)
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    slower = search()
+    assert all(
+        new["figures"]["latency_us"] > old["figures"]["latency_us"]
+        for new, old in zip(slower["trials"], first["trials"], strict=True)
+    )
+
+
+def test_what_is_close_is_not_told_apart():
+    found = nkisim.tune(scaled, {"width": [128, 2048, 4096]}, X, jobs=1, cache=False)
+    best = found.best.latency_us
+    assert {t.latency_us <= best * (1 + RESOLUTION) for t in found.close} <= {True}
+    text = str(found)
+    for trial in found.trials:
+        assert f"{trial.latency_us:.1f} us" in text
+    assert text.count("best: ") == 1
+    assert "width=128" in found.why()
+    assert f"<td>{found.best.parameters['width']}</td>" in found._repr_html_()
+
+
+def test_the_picture_has_a_bar_for_each_that_fits():
+    found = nkisim.tune(scaled, {"width": [300, 512, 4096]}, X, jobs=1, cache=False)
+    (axes,) = found.plot().axes
+    assert [bar.get_width() for bar in axes.patches] == [t.latency_us for t in found.ranked]
+    assert "modelled" in axes.get_title(loc="left")
+
+
+PROGRAM = """
+    import warnings
+    import nki, nki.isa as nisa, nki.language as nl
+    import numpy as np
+
+
+    @nki.jit
+    def scaled(x, width=512):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        for i in range(x.shape[1] // width):
+            t = nl.ndarray((x.shape[0], width), dtype=x.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=t, src=x[:, i * width : (i + 1) * width])
+            nisa.dma_copy(dst=out[:, i * width : (i + 1) * width], src=t)
+        return out
+
+
+    if __name__ == "__main__":
+        scaled(np.ones((128, 2048), np.float32))
+        scaled(np.ones((129, 2048), np.float32))
+    """
+
+
+def test_the_command(run_python, tmp_path):
+    script, file = tmp_path / "own.py", tmp_path / "found.json"
+    script.write_text(textwrap.dedent(PROGRAM))
+    words = ["scaled", "float32[128, 2048]", "width=256,1024,65536", "--no-cache"]
+    done = run_python("-m", "nkisim", "tune", str(script), *words, "--json", str(file))
+    found = json.loads(file.read_text())
+    assert found["form"] == "nkisim.tune/1"
+    assert [t["parameters"]["width"] for t in found["trials"]] == [256, 1024, 65536]
+    best = found["trials"][found["best"]]
+    assert f"best: width={best['parameters']['width']}, " in done.stdout
+    wrong = run_python("-m", "nkisim", "tune", str(script), "scale", check=False)
+    assert wrong.returncode == 2
+    assert "it has scaled" in wrong.stderr
+
+
+def test_profile_as_json(run_python, tmp_path):
+    script, file = tmp_path / "own.py", tmp_path / "found.json"
+    script.write_text(textwrap.dedent(PROGRAM))
+    done = run_python("-m", "nkisim", "profile", "--json", str(file), str(script), check=False)
+    assert done.returncode == 1
+    found = json.loads(file.read_text())
+    (launch,) = found["launches"]
+    assert launch["kernel"] == "scaled"
+    assert launch["inputs"] == [{"name": "x", "shape": [128, 2048], "dtype": "float32"}]
+    assert f"{launch['latency_us']:.1f} us" in done.stdout
+    assert found["error"]["type"] == "TileSizeError"
+    assert found["error"]["fix"]
+    assert found["error"]["line"]["text"].startswith("t = nl.ndarray")
