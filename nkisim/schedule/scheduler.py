@@ -2,9 +2,9 @@
 
 The model compiler orders each engine's instructions well: of those that are ready, an engine
 takes the first in program order. An instruction is ready when its inputs are, when what it
-overwrites has been read, when there is room on chip for what it makes, and when what the kernel asks
-to run before it (`nl.no_reorder`, `depends_on`) has. Everything is
-deterministic, and takes O(n log n) steps for n tasks.
+overwrites has been read, when there is room on chip for what it makes, and when what the kernel
+asks to run before it (`nl.no_reorder`, `depends_on`) has. Everything is deterministic, and takes
+O(n log n) steps for n tasks.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Integers on the engines, in `import nki`: fp32 inside and the nearest number that the output holds,
-but for 32-bit integers on GpSimd (nisa.tensor_tensor and the common fields, SDK 2.32)."""
+"""Integers on the engines, in `import nki`: fp32 inside and the nearest number that the output
+holds, but for 32-bit integers on GpSimd (nisa.tensor_tensor and the common fields, SDK 2.32)."""
 
 import nki
 import nki.isa as nisa
