@@ -53,8 +53,12 @@ def run_ranks(kernel: Callable, arguments: Sequence[Sequence[Any]]) -> list[Any]
     ]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.join()
+    except BaseException as error:  # Ctrl-C: no rank is left waiting for ever
+        job.stop(error)
+        raise
     reasons = [errors[r] for r in sorted(errors) if not isinstance(errors[r], Abandoned)]
     if reasons:
         raise reasons[0]

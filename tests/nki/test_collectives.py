@@ -1,5 +1,7 @@
 """Collectives among ranks in one process, against NumPy."""
 
+import threading
+
 import ml_dtypes
 import nki
 import nki.collectives as ncc
@@ -358,6 +360,42 @@ def test_a_rank_that_never_comes_is_a_deadlock_with_the_line():
         run(branching, (x, True, False), (y, False, True))
 
 
+def test_ranks_that_wait_for_each_other_in_a_ring_are_a_deadlock():
+    def kernel(x, first, second):
+        out = hbm(x.shape, x.dtype)
+        for each in (first, second):
+            ncc.all_reduce([x], [out], ncc.ReplicaGroup(each), nl.add)
+        return out
+
+    xs = inputs(4, 4, 4)
+    one, two = ((0, 1), (2, 3)), ((1, 2), (3, 0))
+    with pytest.raises(KernelError, match=r"deadlock: rank \d waits at ncc.all_reduce"):
+        run(kernel, *[(x, *(one, two)[:: 1 if rank % 2 else -1]) for rank, x in enumerate(xs)])
+    run(kernel, *[(x, one, two) for x in xs])
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_ranks_of_a_rank(threads):
+    """A rank that runs a job of its own, in its thread or in another one that it waits for."""
+
+    def kernel(x):
+        out = hbm(x.shape, x.dtype)
+        ncc.all_reduce([x], [out], group(0, 1), nl.add)
+        return out
+
+    def rank(x):
+        pairs = []
+        inner = threading.Thread(target=lambda: pairs.append(run(kernel, (x,), (x,))))
+        getattr(inner, "start" if threads else "run")()
+        if threads:
+            inner.join()
+        return nki.simulate(kernel)[1](pairs[0][0])
+
+    xs = inputs(2, 4, 4)
+    for found in nkisim.run_ranks(rank, [(x,) for x in xs]):
+        np.testing.assert_array_equal(found, 2 * xs[0] + 2 * xs[1])
+
+
 def test_an_error_on_one_rank_ends_the_others():
     def kernel(x, n):
         out = hbm(x.shape, x.dtype)
@@ -386,6 +424,7 @@ def test_the_devices_of_jax_are_ranks(run_python, eight_devices):
     """Under jax.jit and jax.shard_map; against JAX's own collectives."""
     run_python(
         """
+        import time
         import jax, jax.numpy as jnp, numpy as np
         from functools import partial
         from jax.sharding import Mesh, PartitionSpec as P
@@ -446,8 +485,18 @@ def test_the_devices_of_jax_are_ranks(run_python, eight_devices):
             except Exception as error:
                 return str(error)
         assert "of JAX" in message(exchange(add, [[0, 1, 2, 3]]))
-        ranks._PATIENCE = 0.3
+        ranks._LOOKS, ranks._BETWEEN = 4, 0.02
         assert "no device of the mesh" in message(total, 4)
+
+        # One device is asleep, long after a thread at work would have been found; one never comes.
+        last = lambda: jax.lax.axis_index("d") == 7
+        def late(x):
+            wait = lambda x: (time.sleep(0.5), x)[1]
+            asked = lambda x: jax.pure_callback(wait, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+            return total(jax.lax.cond(last(), asked, lambda x: x + 0, x))
+        np.testing.assert_allclose(sharded(late)(x), sharded(total)(x))
+        never = lambda x: jax.lax.cond(last(), lambda x: x + 0, total, x)
+        assert "deadlock" in message(never) or "another rank failed" in message(never)
         try:
             nkisim.run_ranks(exchange(add, [[0, 1]]), [(x,), (x,)])
         except TypeError as error:
