@@ -37,53 +37,69 @@ def interleave(trace: Trace) -> None:
     trace.instructions = in_order(trace)
 
 
-def in_order(trace: Trace, so_far: bool = False) -> list[Instruction]:
-    """The instructions of a trace, instance by instance, so that each meeting finds its parties.
-
-    Each instance keeps its own order. The barriers of a meeting become neighbours. They are
-    followed by the transfers that receive what other parties left in exchange buffers, and only
-    then by anything else, which might overwrite what was sent.
-
-    Args:
-        trace: of a kernel.
-        so_far: whether instances are still being traced: where one waits, the rest is left out.
+def in_order(trace: Trace) -> list[Instruction]:
+    """The instructions of a trace, instance by instance, in the order of `Interleaving`.
 
     Raises:
         ParameterError: an instance waits for another one that never comes (a deadlock).
     """
     if not any(i.opcode == "barrier" for i in trace.instructions):
         return trace.instructions
-    streams: list[list[Instruction]] = [[] for _ in range(trace.grid.size)]
-    for instr in trace.instructions:
-        streams[instr.program].append(instr)
-    at = [0] * len(streams)
-    order: list[Instruction] = []
-    waiting: dict[int, Instruction] = {}  # the barrier at which an instance stands
-    ready = list(range(len(streams)))
-    while ready:
-        for program in ready:
-            stream, here = streams[program], at[program]
-            while here < len(stream) and stream[here].opcode != "barrier":
-                here += 1
-            order += stream[at[program] : here]
-            at[program] = here
-            if here < len(stream):
-                waiting[program] = stream[here]
-        ready = []
-        for instr in list(waiting.values()):
-            parties = _complete(instr, waiting)
-            order += [waiting.pop(program) for program in parties]
-            for program in parties:
-                stream, here = streams[program], at[program] + 1
-                end = here
-                while end < len(stream) and _receives(stream[end]):
-                    end += 1
-                order += stream[here:end]
-                at[program] = end
-            ready += parties
-    if waiting and not so_far:
-        raise _deadlock(trace, waiting)
-    return order
+    order = Interleaving(trace.grid.size)
+    result = order.add(trace.instructions)
+    if order.waiting:
+        raise _deadlock(trace, order.waiting)
+    return result
+
+
+class Interleaving:
+    """An order in which the instructions of several instances can run.
+
+    Each instance keeps its own order. The barriers of a meeting become neighbours. They are
+    followed by the transfers that receive what other parties left in exchange buffers, and only
+    then by anything else, which might overwrite what was sent.
+
+    Args:
+        size: how many instances there are.
+
+    Attributes:
+        waiting: the barrier at which an instance stands, by its number.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.waiting: dict[int, Instruction] = {}
+        self._streams: list[list[Instruction]] = [[] for _ in range(size)]
+        self._at = [0] * size
+
+    def add(self, instructions: list[Instruction]) -> list[Instruction]:
+        """What can run now that these instructions have followed, and could not before."""
+        for instr in instructions:
+            self._streams[instr.program].append(instr)
+        streams, at, waiting = self._streams, self._at, self.waiting
+        order: list[Instruction] = []
+        ready = [program for program in range(len(streams)) if program not in waiting]
+        while ready:
+            for program in ready:
+                stream, here = streams[program], at[program]
+                while here < len(stream) and stream[here].opcode != "barrier":
+                    here += 1
+                order += stream[at[program] : here]
+                at[program] = here
+                if here < len(stream):
+                    waiting[program] = stream[here]
+            ready = []
+            for instr in list(waiting.values()):
+                parties = _complete(instr, waiting)
+                order += [waiting.pop(program) for program in parties]
+                for program in parties:
+                    stream, here = streams[program], at[program] + 1
+                    end = here
+                    while end < len(stream) and _receives(stream[end]):
+                        end += 1
+                    order += stream[here:end]
+                    at[program] = end
+                ready += parties
+        return order
 
 
 def _complete(instr: Instruction, waiting: dict[int, Instruction]) -> tuple[int, ...]:

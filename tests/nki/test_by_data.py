@@ -317,3 +317,46 @@ def test_what_a_body_declares_stays_in_its_round():
         assert found.value.location.filename == __file__
     for behind in ("", "before"):  # the latter as the fix says
         np.testing.assert_array_equal(nki.simulate(kernel)(ROWS, behind), ROWS)
+
+
+@nki.jit
+def fibonacci(x, n):
+    """The first n Fibonacci numbers, each doubled; two tiles decide in turn how often to go on."""
+    one, two = nl.load(x), nl.load(x)
+    left, out = nl.load(n), nl.ndarray((1, 40), dtype=nl.int32, buffer=nl.shared_hbm)
+    twice = nl.zeros((1, 40), nl.int32, buffer=nl.sbuf)
+    go, value = load(left), load(one)
+    at = 0
+    while go:
+        next_ = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+        nisa.tensor_tensor(next_, one, two, nl.add)
+        nisa.tensor_copy(one, two)
+        nisa.tensor_copy(two, next_)
+        nisa.tensor_scalar(left, left, nl.subtract, 1)
+        nisa.register_load(go, left)
+        nisa.register_load(value, one)  # what it held is in next_, of an earlier round
+        nisa.tensor_scalar(twice[0:1, at : at + 1], one, nl.multiply, 2)
+        at += 1
+    nisa.dma_copy(out, twice)
+    return out
+
+
+def test_what_a_register_is_loaded_from_runs_once(monkeypatch):
+    """However often values are asked for, so that time is linear in the rounds."""
+    from nkisim.frontends.nki.memory import Memory
+
+    ran, run = [], Memory._run
+    monkeypatch.setattr(
+        Memory,
+        "_run",
+        lambda self, instrs: (ran.append((self.trace, len(instrs))), run(self, instrs)),
+    )
+    wanted = [1, 2]
+    while len(wanted) < 30:
+        wanted.append(wanted[-1] + wanted[-2])
+    one = np.ones((1, 1), np.int32)
+    for rounds in (3, 30):
+        ran.clear()
+        found = fibonacci(one, np.full((1, 1), rounds, np.int32))
+        np.testing.assert_array_equal(found[0, :rounds], 2 * np.array(wanted[:rounds]))
+        assert 0 < sum(n for _, n in ran) <= len(ran[0][0].instructions)

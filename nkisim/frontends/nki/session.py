@@ -8,7 +8,6 @@ checked each time.
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,16 +28,16 @@ from nkisim.errors import (
 from nkisim.frontends.nki import matmuls
 from nkisim.frontends.nki.calls import explain
 from nkisim.frontends.nki.dtypes import Type, type_of
+from nkisim.frontends.nki.memory import Memory
 from nkisim.frontends.nki.registers import Assumed, VirtualRegister
 from nkisim.frontends.nki.tensors.layout import Ints
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.frontends.nki.tensors.views import Indirect
 from nkisim.ir.access import AccessPattern, Form
-from nkisim.ir.barriers import Meeting, in_order
+from nkisim.ir.barriers import Meeting
 from nkisim.ir.instruction import OPCODES, Engine, Instruction
-from nkisim.ir.memory import Buffer, Placed, Role, Space
+from nkisim.ir.memory import Buffer, Placed, Space
 from nkisim.ir.rules import Rules
-from nkisim.numerics.program import Program
 from nkisim.trace.coroutine import Coroutine
 from nkisim.trace.tracer import Tracer, current_if_any
 
@@ -102,6 +101,7 @@ class Session(Tracer):
         self.named: Counter[str] = Counter()  # how many of a name this core has declared
         self.psum: dict = {}  # what matmuls wrote (nkisim.frontends.nki.matmuls), by buffer
         self.ordered = 0  # how many no_reorder blocks are open
+        self.memory: Memory | None = None  # what buffers hold; from the first value asked for
         self.depends_on_data = False  # whether what it does follows from values of its arguments
         self.rounds: set = set()  # `while register:` loops that are in the one round assumed
         # What the first core's run-time loops did, with their lines, and how far a later one is.
@@ -173,17 +173,12 @@ class Session(Tracer):
         if self.limit is not None and self._met.total() >= self.limit:
             self.early[self.program].pause()
 
-    def _so_far(self) -> list[Instruction]:
-        """What has run when this core is here, in an order in which it can run.
-
-        After a meeting the core may read what others wrote before it, so they are traced up to it.
-        """
+    def _let_others_come(self) -> None:
+        """After a meeting this core may read what others wrote before it: trace them up to it."""
         meetings = self._met.total()
-        if not meetings:
-            return self.trace.instructions
-        for other in range(self.program + 1, self.trace.grid.size):
-            self._let_come(other, meetings)
-        return in_order(self.trace, so_far=True)
+        if meetings:
+            for other in range(self.program + 1, self.trace.grid.size):
+                self._let_come(other, meetings)
 
     def close(self) -> None:
         for core in self.early.values():
@@ -321,19 +316,10 @@ class Session(Tracer):
         buffer = tensor._buffer
         if buffer.data is not None:
             return _read(buffer.data, tensor)
-        instructions = _needed(self._so_far(), buffer.number)
-        part = copy.copy(self.trace)
-        part.instructions = instructions
-        written = {t.buffer.number for i in instructions for t in i.outs}
-        inputs = [
-            x.copy() if a.buffer.number in written else x
-            for a, x in zip(part.arguments, self.data, strict=True)
-        ]
-        if buffer.role is Role.ARGUMENT and buffer.number not in written:
-            at = next(n for n, a in enumerate(part.arguments) if a.buffer is buffer)
-            return _read(inputs[at], tensor)
-        (result,) = Program(part, [AccessPattern(buffer)]).run(inputs)
-        return _read(result, tensor)
+        self._let_others_come()
+        if self.memory is None:
+            self.memory = Memory(self.trace, self.data)
+        return _read(self.memory.read(buffer), tensor)
 
     def holds_for_this_data(self) -> None:
         """A value, or the rank, decides what the kernel does."""
@@ -475,18 +461,6 @@ def _read(values: np.ndarray, tensor: NkiTensor) -> np.ndarray:
     flat = values.reshape(-1).view(own.type.stored)
     strides = tuple(s * flat.itemsize for s in own.strides)
     return np.ndarray(own.shape, flat.dtype, flat, tensor.offset * flat.itemsize, strides).copy()
-
-
-def _needed(instructions: list[Instruction], number: int) -> list[Instruction]:
-    """The instructions that what a buffer holds now comes from."""
-    wanted = {number}
-    kept = []
-    for i in reversed(instructions):
-        if any(t.buffer.number in wanted for t in i.outs):
-            kept.append(i)
-            wanted.update(t.buffer.number for t in i.tiles_in)
-    kept.reverse()
-    return kept
 
 
 def current() -> Session:

@@ -1,0 +1,126 @@
+"""Orders in which instructions can run, by what they read and write."""
+
+from __future__ import annotations
+
+from nkisim.ir.instruction import Instruction
+from nkisim.ir.memory import Role
+from nkisim.ir.trace import Trace
+
+
+class Node:
+    """An instruction that has not run.
+
+    Attributes:
+        number: its place in the order in which instructions are given.
+        after: those that have to run before it.
+    """
+
+    __slots__ = ("after", "instr", "number")
+
+    def __init__(self, number: int, instr: Instruction) -> None:
+        self.number, self.instr = number, instr
+        self.after: list[Node] = []
+
+
+class Waiting:
+    """Instructions that have not run, and for each those that must run before it: the last write
+    of what it touches, and what has read since then what it writes.
+
+    Args:
+        apart: whether what one core does in HBM that cores share is in no order with what another
+            one does, but for fences.
+
+    Attributes:
+        writers: the last write of a buffer, if it has not run. Keys are `key` of a buffer.
+    """
+
+    def __init__(self, apart: bool = False) -> None:
+        self._apart = apart
+        self._count = 0
+        self._nodes: set[Node] = set()
+        self.writers: dict[object, Node] = {}
+        self._readers: dict[object, list[Node]] = {}
+        self._since: dict[int, list[Node]] = {}  # of a core: the last fence, and what follows it
+        self._fences: dict[object, Node] = {}
+
+    def add(self, instr: Instruction) -> Node | None:
+        """Note an instruction; None if it writes nothing."""
+        if instr.opcode == "barrier":
+            if self._apart and instr.attrs["fence"]:
+                self._fence(instr)
+            return None
+        if not instr.outs:
+            return None
+        node = self._new(instr)
+        keys = self._keys
+        written = keys(instr, instr.outs)
+        read = keys(instr, instr.tiles_in) - written
+        for key in read | written:
+            if key in self.writers:
+                node.after.append(self.writers[key])
+        for key in written:
+            node.after += self._readers.pop(key, ())
+            self.writers[key] = node
+        for key in read:
+            self._readers.setdefault(key, []).append(node)
+        if self._apart:
+            since = self._since.setdefault(instr.program, [])
+            if since and since[0].instr.opcode == "barrier":
+                node.after.append(since[0])
+            since.append(node)
+        return node
+
+    def _new(self, instr: Instruction) -> Node:
+        node = Node(self._count, instr)
+        self._count += 1
+        self._nodes.add(node)
+        return node
+
+    def _keys(self, instr: Instruction, tiles: tuple) -> set:
+        if not self._apart:
+            return {t.buffer.number for t in tiles}
+        return {
+            (t.buffer.number, None if t.buffer.role is Role.EXCHANGE else instr.program)
+            for t in tiles
+        }
+
+    def _fence(self, instr: Instruction) -> None:
+        """What each party does before it precedes what any does after it."""
+        meeting = instr.attrs["meeting"]
+        node = self._fences.get(meeting)
+        if node is None:
+            node = self._fences[meeting] = self._new(instr)
+        node.after += self._since.get(instr.program, ())
+        self._since[instr.program] = [node]
+
+    def take(self, node: Node | None) -> list[Instruction]:
+        """An instruction and all that must run before it, in order; from now on they have run."""
+        found: set[Node] = set()
+        left = [node] if node is not None else []
+        while left:
+            node = left.pop()
+            if node in self._nodes:
+                self._nodes.discard(node)
+                found.add(node)
+                left += node.after
+                node.after = []
+        return [n.instr for n in sorted(found, key=lambda n: n.number) if n.instr.outs]
+
+
+def by_core(trace: Trace, last_first: bool) -> list[Instruction]:
+    """The instructions of a trace in another order in which they can run: all that one core does
+    before all that the next one does, but for what it waits for: data that it is sent, and fences.
+
+    Args:
+        trace: its instructions in an order in which they can run.
+        last_first: whether the last core comes first.
+    """
+    waiting = Waiting(apart=True)
+    cores: list[list[Node | None]] = [[] for _ in range(trace.grid.size)]
+    for instr in trace.instructions:
+        cores[instr.program].append(waiting.add(instr))
+    order: list[Instruction] = []
+    for nodes in reversed(cores) if last_first else cores:
+        for node in nodes:
+            order += waiting.take(node)
+    return order
