@@ -26,10 +26,10 @@ import ml_dtypes
 import numpy as np
 
 import kernels
+from kernels.arrays import from_numpy
 from kernels.logical_core import cores, instance
 from nkibook import bench
 from nkibook.bench import Kind, Record
-from nkibook.exercises.running import converted
 from nkibook.options import input_file, output_file
 
 MEASURED = Path(__file__).resolve().parents[1] / "measured.json"
@@ -153,7 +153,7 @@ def measure_calls(
         NoDeviceError: the Neuron SDK is not there.
     """
     _need_device()
-    args = [converted(a, framework) for a in launch.args]
+    args = [from_numpy(a, framework) for a in launch.args]
     kernel = launch.kernel[launch.grid] if launch.grid else launch.kernel
     start = time.perf_counter()
     bench.wait(kernel(*args))

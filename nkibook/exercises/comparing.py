@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from kernels.arrays import to_numpy
 
 
 @dataclass(frozen=True)
@@ -42,49 +43,6 @@ class Difference:
 
 class Mismatch(Exception):
     """The answer is not even comparable: nothing returned, another shape or dtype."""
-
-
-# Relative and absolute tolerance: of float32 as a kernel of a page needs it that adds in another
-# order than NumPy, of the others as in torch.testing.assert_close (float8: half a step).
-_TOLERANCES = {
-    "float64": (1e-5, 1e-6),
-    "float32": (1e-5, 1e-6),
-    "float16": (1e-3, 1e-5),
-    "bfloat16": (1.6e-2, 1e-5),
-    "float8_e4m3": (6.3e-2, 1e-5),
-    "float8_e5m2": (1.3e-1, 1e-5),
-}
-
-# On a device activation functions are piecewise polynomials, and a division is a multiplication by
-# a reciprocal (NKI API reference, nki.api.shared): float32 results are compared to about 3 digits.
-_ON_A_DEVICE = (1e-3, 1e-4)
-
-
-def tolerance(dtypes: Iterable[Any], on_a_device: bool = False) -> tuple[float, float]:
-    """The default relative and absolute tolerance: that of the coarsest dtype among these.
-
-    Args:
-        dtypes: of the data and of the expected result, NumPy's; integers have no tolerance.
-        on_a_device: whether the kernels ran on a NeuronCore and not in the simulator.
-    """
-    found = [_TOLERANCES[d.name] for d in map(np.dtype, dtypes) if d.name in _TOLERANCES]
-    if on_a_device:
-        found.append(_ON_A_DEVICE)
-    return max(found, default=(0.0, 0.0))
-
-
-def to_numpy(value: Any) -> Any:
-    """A NumPy array of an array of any framework; containers element by element; numbers too."""
-    if isinstance(value, tuple | list):
-        return tuple(to_numpy(v) for v in value)
-    if hasattr(value, "detach"):  # torch, also on another device
-        value = value.detach().cpu()
-        if str(value.dtype) == "torch.bfloat16":
-            import ml_dtypes
-
-            return value.float().numpy().astype(ml_dtypes.bfloat16)
-        return value.numpy()
-    return np.asarray(value)
 
 
 def compare(got: Any, expected: Any, rtol: float, atol: float) -> Difference | None:

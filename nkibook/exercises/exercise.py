@@ -23,18 +23,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import kernels
-from nkibook.exercises.comparing import (
-    Difference,
-    Mismatch,
-    compare,
-    number,
-    to_numpy,
-    tolerance,
-)
+from kernels.arrays import Framework, from_numpy, to_numpy, tolerance
+from nkibook.exercises.comparing import Difference, Mismatch, compare, number
 from nkibook.exercises.running import (
-    Framework,
     compiled,
-    converted,
     framework_of,
     is_kernel,
     is_of_the_machine,
@@ -199,7 +191,7 @@ class Exercise:
         """The exercise's own, at least; by default and on a device, that of the dtypes."""
         several = expected if isinstance(expected, tuple | list) else (expected,)
         arrays = [a for a in (*args, *several) if isinstance(a, np.ndarray)]
-        rtol, atol = tolerance((a.dtype for a in arrays), on_a_device=kernels.backend != "nkisim")
+        rtol, atol = tolerance(a.dtype for a in arrays)
         if kernels.backend != "nkisim":
             return max(self.rtol or 0.0, rtol), max(self.atol or 0.0, atol)
         return rtol if self.rtol is None else self.rtol, atol if self.atol is None else self.atol
@@ -319,7 +311,7 @@ class Exercise:
         framework = self._framework
         if kernels.backend != "nkisim" and framework == "numpy":
             framework = framework_of(self.page)
-        given = tuple(converted(a, framework) for a in copy.deepcopy(args))
+        given = tuple(from_numpy(a, framework) for a in copy.deepcopy(args))
         with launches() as found, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the difference that they warn of is shown
             if self._runner is not None:

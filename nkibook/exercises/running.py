@@ -6,17 +6,14 @@ import base64
 import contextlib
 import json
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 import kernels
+from kernels.arrays import Framework
 
 if TYPE_CHECKING:
     from nkisim.numerics.program import Program
     from nkisim.runtime.kernel import Specialization
-
-Framework = Literal["numpy", "torch", "jax"]
 
 
 def framework_of(page: str) -> Framework:
@@ -32,31 +29,6 @@ def is_of_the_machine(error: Exception) -> bool:
         return True
     # The runtime's own errors have no type: "NRT: nrt_init failed", "NRT_FAIL_HOST_MEM_ALLOC".
     return isinstance(error, RuntimeError) and "NRT" in str(error)
-
-
-def converted(value: Any, framework: Framework) -> Any:
-    """`value` as an array of the framework, if it is a NumPy array.
-
-    Tensors of PyTorch are on the XLA device where the Neuron SDK runs the kernels, and on the CPU
-    where the simulator does.
-    """
-    if framework == "numpy" or not isinstance(value, np.ndarray):
-        return value
-    if framework == "torch":
-        import torch
-
-        if value.dtype.name == "bfloat16":  # which torch.from_numpy does not know
-            tensor = torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
-        else:
-            tensor = torch.from_numpy(value)
-        if kernels.backend == "nkisim":
-            return tensor
-        import torch_xla
-
-        return tensor.to(torch_xla.device())
-    import jax.numpy as jnp
-
-    return jnp.asarray(value)
 
 
 @contextlib.contextmanager

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernels
+from kernels.arrays import tolerance
 from nkibook.exercises import check, exercise
-from nkibook.exercises.comparing import compare, tolerance
+from nkibook.exercises.comparing import compare
 from nkibook.exercises.puzzles import add_torch as puzzles
 from nkibook.exercises.solutions import add_torch as solutions
 

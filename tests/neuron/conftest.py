@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import kernels
-from nkibook.instance.operators import FRAMEWORKS
+from kernels.arrays import FRAMEWORKS
 
 
 @pytest.fixture(params=FRAMEWORKS)

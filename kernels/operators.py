@@ -1,46 +1,44 @@
-"""The book's operators in each framework, with data and the NumPy results they must give.
+"""The registry of the book's operators: data, NumPy's results, and the operator of each framework.
 
-The tests for a device and the report of an instance run these.
+``python -m kernels``, the tests, and the report of an instance run what is here.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-import kernels
-from kernels.logical_core import cores
-from nkibook.exercises.comparing import to_numpy
-from nkibook.exercises.running import converted
+from kernels.arrays import Framework, from_numpy, to_numpy
 
-Framework = Literal["numpy", "torch", "jax"]
-FRAMEWORKS: tuple[Framework, ...] = ("numpy", "torch", "jax")
 DTYPES = {
     "float32": np.dtype(np.float32),
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
     "float16": np.dtype(np.float16),
 }
+"""What every operator takes."""
 
 Arrays = tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator of the book.
+    """An operator of the book, with the settings of one example.
 
     Attributes:
-        name: of its package, with the setting if it has several.
+        name: of its package, with the settings if there are several examples.
         data: the arguments, of small odd shapes: `data(rng)`, float32.
-        call: the operator of a framework: `call(framework)` is a function of its arrays. For NumPy
-            it launches the kernel.
+        call: the operator of a framework: `call(framework)` is a function of its arrays, and
+            imports the framework. For NumPy it launches the kernel.
         reference: the result, by NumPy.
         gradients: with the gradient of the result first, the arguments' gradients, by NumPy.
-        backward: launches the backward kernel on NumPy arrays, as `gradients`; None without one.
+        backward: launches the backward kernel on NumPy arrays, as `gradients`.
+        batches: which arguments a batch may be on, so that ``vmap`` stays one launch.
+        orders: how many times the operator can be differentiated; None for any number.
     """
 
     name: str
@@ -48,63 +46,66 @@ class Operator:
     call: Callable[[Framework], Callable[..., Any]]
     reference: Callable[..., np.ndarray]
     gradients: Callable[..., Arrays]
-    backward: Callable[..., Any] | None
+    backward: Callable[..., Any]
+    batches: tuple[bool, ...]
+    orders: int | None
+
+    @property
+    def package(self) -> str:
+        """The name of its folder in `kernels`."""
+        return self.name.split()[0]
 
     def arrays(self, dtype: str) -> Arrays:
         """The arguments in a dtype, the same every time."""
         return tuple(x.astype(DTYPES[dtype]) for x in self.data(np.random.default_rng(0)))
 
 
-def _module(package: str, framework: Framework) -> Any:
-    """The module with a package's operator for PyTorch or JAX, which it imports."""
-    return importlib.import_module(f"kernels.{package}.{framework}_op")
+def _by_framework(package: str, name: str, launch: Any) -> Callable[[Framework], Any]:
+    """A function of the framework: `launch` for NumPy, else the package's operator of that name."""
+
+    def call(framework: Framework) -> Any:
+        if framework == "numpy":
+            return launch
+        return getattr(importlib.import_module(f"kernels.{package}.{framework}_op"), name)
+
+    return call
 
 
 def _add() -> Operator:
     from kernels.add import nki_tensor_add, reference
 
-    def call(framework: Framework) -> Callable[..., Any]:
-        return nki_tensor_add if framework == "numpy" else _module("add", framework).add
-
-    def data(rng: np.random.Generator) -> Arrays:
-        return tuple(rng.standard_normal((2, 300, 257), np.float32))
-
-    return Operator("add", data, call, reference.add, lambda g, a, b: (g, g), None)
+    return Operator(
+        "add",
+        lambda rng: tuple(rng.standard_normal((2, 300, 257), np.float32)),
+        _by_framework("add", "add", nki_tensor_add),
+        reference.add,
+        lambda g, a, b: (g, g),
+        lambda g, a, b: (g, g),  # no kernel: both gradients are the incoming one
+        batches=(True, True),
+        orders=None,
+    )
 
 
 def _avgpool(*window: Any) -> Operator:
-    from kernels.avgpool import nki_avg_pool2d, nki_avg_pool2d_backward_kernel, reference
+    from kernels.avgpool import nki_avg_pool2d, reference, unpool
+    from kernels.avgpool.geometry import pooling
 
-    def call(framework: Framework) -> Callable[..., Any]:
-        numpy = framework == "numpy"
-        pool = nki_avg_pool2d if numpy else _module("avgpool", framework).avg_pool2d
-        return lambda x: pool(x, *window)
-
-    def gradients(g: np.ndarray, x: np.ndarray) -> Arrays:
-        return (reference.avg_pool2d_backward(g, x.shape[-2:], *window),)
-
-    kernel = nki_avg_pool2d_backward_kernel
-    if kernels.dialect == "nki":
-        kernel = kernel[cores()]
-
-    def backward(g: np.ndarray, x: np.ndarray) -> Any:
-        return kernel(g, *x.shape[-2:], *window)
+    pool = _by_framework("avgpool", "avg_pool2d", nki_avg_pool2d)
 
     return Operator(
         f"avgpool {', '.join(map(str, window))}",
         lambda rng: (rng.standard_normal((130, 9, 11), np.float32),),
-        call,
+        lambda framework: lambda x: pool(framework)(x, *window),
         lambda x: reference.avg_pool2d(x, *window),
-        gradients,
-        backward,
+        lambda g, x: (reference.avg_pool2d_backward(g, x.shape[-2:], *window),),
+        lambda g, x: unpool(g, x.shape[-2:], pooling(*window)),
+        batches=(True,),
+        orders=None,
     )
 
 
 def _giou() -> Operator:
     from kernels.giou import nki_giou, nki_giou_backward, reference
-
-    def call(framework: Framework) -> Callable[..., Any]:
-        return nki_giou if framework == "numpy" else _module("giou", framework).giou
 
     def data(rng: np.random.Generator) -> Arrays:
         # Corners that every dtype has, and no two alike on an axis: a tie has several gradients.
@@ -116,17 +117,26 @@ def _giou() -> Operator:
     def gradients(g: np.ndarray, a: np.ndarray, b: np.ndarray) -> Arrays:
         return tuple(x.astype(a.dtype) for x in reference.giou_backward(g, a, b))
 
-    return Operator("giou", data, call, reference.giou, gradients, nki_giou_backward)
+    return Operator(
+        "giou",
+        data,
+        _by_framework("giou", "giou", nki_giou),
+        reference.giou,
+        gradients,
+        nki_giou_backward,
+        batches=(True, True),
+        orders=1,
+    )
 
 
 def _rmsnorm() -> Operator:
     from kernels.rmsnorm import nki_rms_norm, nki_rms_norm_backward, reference
 
+    norms = _by_framework("rmsnorm", "rms_norm", lambda x, w, eps: nki_rms_norm(x, w, eps)[0])
+
     def call(framework: Framework) -> Callable[..., Any]:
-        if framework == "numpy":
-            return lambda x, w: nki_rms_norm(x, w, 1e-5)[0]
-        norm = _module("rmsnorm", framework).rms_norm
-        if framework == "torch":
+        norm = norms(framework)
+        if framework == "torch":  # whose own takes the normalised shape, too
             return lambda x, w: norm(x, tuple(w.shape), w, 1e-5)
         return lambda x, w: norm(x, w, 1e-5)
 
@@ -142,39 +152,47 @@ def _rmsnorm() -> Operator:
         return grad_x, grad_w.astype(w.dtype)
 
     return Operator(
-        "rmsnorm", data, call, lambda x, w: reference.rms_norm(x, w, 1e-5)[0], gradients, backward
+        "rmsnorm",
+        data,
+        call,
+        lambda x, w: reference.rms_norm(x, w, 1e-5)[0],
+        gradients,
+        backward,
+        batches=(True, False),
+        orders=1,
     )
 
 
 def _matmul() -> Operator:
     from kernels.matmul import nki_matmul, nki_matmul_backward, reference
 
-    def call(framework: Framework) -> Callable[..., Any]:
-        return nki_matmul if framework == "numpy" else _module("matmul", framework).matmul
-
     def data(rng: np.random.Generator) -> Arrays:
-        return rng.standard_normal((131, 200), np.float32), rng.standard_normal(
-            (200, 97), np.float32
-        )
+        return tuple(rng.standard_normal(shape, np.float32) for shape in ((131, 200), (200, 97)))
 
     return Operator(
-        "matmul", data, call, reference.matmul, reference.matmul_backward, nki_matmul_backward
+        "matmul",
+        data,
+        _by_framework("matmul", "matmul", nki_matmul),
+        reference.matmul,
+        reference.matmul_backward,
+        nki_matmul_backward,
+        batches=(True, False),
+        orders=None,
     )
 
 
 def _softmax() -> Operator:
     from kernels.softmax import nki_softmax, nki_softmax_backward, reference
 
-    def call(framework: Framework) -> Callable[..., Any]:
-        return nki_softmax if framework == "numpy" else _module("softmax", framework).softmax
-
     return Operator(
         "softmax",
         lambda rng: (rng.standard_normal((131, 300), np.float32),),
-        call,
+        _by_framework("softmax", "softmax", nki_softmax),
         reference.softmax,
         lambda g, x: (reference.softmax_backward(g, reference.softmax(x)),),
         lambda g, x: nki_softmax_backward(g, reference.softmax(x)),
+        batches=(True,),
+        orders=1,
     )
 
 
@@ -183,14 +201,9 @@ def _attention() -> Operator:
 
     scale = 0.25
 
-    def call(framework: Framework) -> Callable[..., Any]:
-        if framework == "numpy":
-            return lambda q, k, v: nki_attention(q, k, v, scale)[0]
-        attention = _module("attention", framework).attention
-        return lambda q, k, v: attention(q, k, v, scale=scale)
-
-    def data(rng: np.random.Generator) -> Arrays:
-        return tuple(rng.standard_normal((2, rows, 33), np.float32) for rows in (70, 131, 131))
+    attention = _by_framework(
+        "attention", "attention", lambda q, k, v, scale: nki_attention(q, k, v, scale)[0]
+    )
 
     def backward(g: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Any:
         o, lse = reference.attention(q, k, v, scale)
@@ -198,11 +211,13 @@ def _attention() -> Operator:
 
     return Operator(
         "attention",
-        data,
-        call,
+        lambda rng: tuple(rng.standard_normal((2, n, 33), np.float32) for n in (70, 131, 131)),
+        lambda framework: lambda q, k, v: attention(framework)(q, k, v, scale=scale),
         lambda q, k, v: reference.attention(q, k, v, scale)[0],
         lambda g, q, k, v: reference.attention_backward(g, q, k, v, scale),
         backward,
+        batches=(True, True, True),
+        orders=1,
     )
 
 
@@ -225,7 +240,7 @@ def forward(operator: Operator, framework: Framework, arrays: Arrays) -> np.ndar
 
     Tensors of PyTorch are on the XLA device where the Neuron SDK runs the kernels.
     """
-    given = [converted(a, framework) for a in arrays]
+    given = [from_numpy(a, framework) for a in arrays]
     return to_numpy(operator.call(framework)(*given))
 
 
@@ -237,27 +252,18 @@ def backward(operator: Operator, framework: Framework, arrays: Arrays, grad: np.
         grad: the gradient of the result, of its shape and dtype.
     """
     op = operator.call(framework)
-    given: Sequence[Any] = [converted(a, framework) for a in arrays]
+    given = [from_numpy(a, framework) for a in arrays]
     if framework == "numpy":
-        found = (grad, grad) if operator.backward is None else operator.backward(grad, *given)
+        found = operator.backward(grad, *given)
     elif framework == "torch":
         import torch
 
         leaves = [x.requires_grad_() for x in given]
-        found = torch.autograd.grad(op(*leaves), leaves, converted(grad, framework))
+        found = torch.autograd.grad(op(*leaves), leaves, from_numpy(grad, framework))
     else:
         import jax
 
         _, pullback = jax.vjp(jax.jit(op), *given)
-        found = pullback(converted(grad, framework))
+        found = pullback(from_numpy(grad, framework))
     several = isinstance(found, tuple | list)
     return tuple(to_numpy(x) for x in (found if several else (found,)))
-
-
-def error_in_ulp(got: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference, in units of the last place of the largest expected value."""
-    wide = expected.astype(np.float64)
-    largest = float(np.abs(wide).max(initial=0.0)) or 1.0
-    eps = float(ml_dtypes.finfo(expected.dtype).eps)
-    unit = 2.0 ** np.floor(np.log2(largest)) * eps
-    return float(np.abs(got.astype(np.float64) - wide).max(initial=0.0) / unit)

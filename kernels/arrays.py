@@ -1,0 +1,105 @@
+"""Arrays of NumPy, PyTorch and JAX: from one to another, and how closely results must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import numpy as np
+
+import kernels
+
+Framework = Literal["numpy", "torch", "jax"]
+FRAMEWORKS: tuple[Framework, ...] = ("numpy", "torch", "jax")
+
+# Relative and absolute tolerance: of float32 as a kernel needs it that adds in another order than
+# NumPy, of the others as in torch.testing.assert_close (float8: half a step).
+_TOLERANCES = {
+    "float64": (1e-5, 1e-6),
+    "float32": (1e-5, 1e-6),
+    "float16": (1e-3, 1e-5),
+    "bfloat16": (1.6e-2, 1e-5),
+    "float8_e4m3": (6.3e-2, 1e-5),
+    "float8_e5m2": (1.3e-1, 1e-5),
+}
+
+# On a device activation functions are piecewise polynomials, and a division is a multiplication by
+# a reciprocal (NKI API reference, nki.api.shared): float32 results are compared to about 3 digits.
+_ON_A_DEVICE = (1e-3, 1e-4)
+
+
+def tolerance(dtypes: Iterable[Any]) -> tuple[float, float]:
+    """The default relative and absolute tolerance: that of the coarsest dtype among these.
+
+    Args:
+        dtypes: of the data and of the expected result, NumPy's; integers have no tolerance. Where
+            the Neuron SDK runs the kernels, it is at least that of a device.
+    """
+    found = [_TOLERANCES[d.name] for d in map(np.dtype, dtypes) if d.name in _TOLERANCES]
+    if kernels.backend != "nkisim":
+        found.append(_ON_A_DEVICE)
+    return max(found, default=(0.0, 0.0))
+
+
+def error_in_tolerances(got: np.ndarray, expected: np.ndarray, dtype: Any) -> float:
+    """The largest difference between two results, in units of the tolerance: up to 1 is right.
+
+    Absolute differences are measured by the largest value, since a sum that cancels has the
+    rounding of its terms.
+
+    Args:
+        got, expected: arrays of one shape.
+        dtype: of the arguments, NumPy's.
+
+    Returns:
+        The difference; infinity where one is NaN or infinite and the other is not.
+    """
+    rtol, atol = tolerance([dtype, expected.dtype])
+    found, wide = got.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(wide)
+    if not np.array_equal(found[~finite], wide[~finite], equal_nan=True):
+        return float("inf")
+    found, wide = found[finite], wide[finite]
+    largest = np.abs(wide).max(initial=1.0)
+    allowed = max(atol, rtol * largest) + rtol * np.abs(wide)
+    worst = float((np.abs(found - wide) / allowed).max(initial=0.0))
+    return worst if np.isfinite(worst) else float("inf")
+
+
+def from_numpy(value: Any, framework: Framework) -> Any:
+    """`value` as an array of the framework, if it is a NumPy array.
+
+    Tensors of PyTorch are on the XLA device where the Neuron SDK runs the kernels, and on the CPU
+    where the simulator does.
+    """
+    if framework == "numpy" or not isinstance(value, np.ndarray):
+        return value
+    if framework == "torch":
+        import torch
+
+        if value.dtype.name == "bfloat16":  # which torch.from_numpy does not know
+            tensor = torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
+        else:
+            tensor = torch.from_numpy(value)
+        if kernels.backend == "nkisim":
+            return tensor
+        import torch_xla
+
+        return tensor.to(torch_xla.device())
+    import jax.numpy as jnp
+
+    return jnp.asarray(value)
+
+
+def to_numpy(value: Any) -> Any:
+    """A NumPy array of an array of any framework; containers element by element; numbers too."""
+    if isinstance(value, tuple | list):
+        return tuple(to_numpy(v) for v in value)
+    if hasattr(value, "detach"):  # torch, also on another device
+        value = value.detach().cpu()
+        if str(value.dtype) == "torch.bfloat16":
+            import ml_dtypes
+
+            return value.float().numpy().astype(ml_dtypes.bfloat16)
+        return value.numpy()
+    return np.asarray(value)
