@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from nki06_constraints import DOCUMENTED, HOST, TRN2
 
+# fmt: off
+
 _KERNEL = (
     "def kernel({parameters}):\n"
     "    out = nl.ndarray((2, 2), nl.float32, buffer=nl.shared_hbm)\n"
@@ -18,96 +20,56 @@ _TARGET = "import os\nos.environ['NEURON_PLATFORM_TARGET_OVERRIDE']"
 _ONE = _KERNEL.format(parameters="x", source="x")
 
 BROKEN: dict[str, tuple[str, str, str, str]] = {
-    "nki.jit#0": (
-        HOST,
-        f"{_TARGET} = 'trn9'\nlaunched(nl.shared_hbm)",
-        f"{_TARGET} = 'gen3'\nlaunched(nl.shared_hbm)",
-        "trn9",
-    ),
-    "nki.jit#2": (
-        HOST,
-        f"{_ONE}nki.jit(kernel, platform_target='trn2')(x)",
-        f"{_ONE}nki.jit(kernel, mode='trace')(x)",
-        "platform_target",
-    ),
+    "nki.jit#0": (HOST, f"{_TARGET} = 'trn9'\nlaunched(nl.shared_hbm)",
+        f"{_TARGET} = 'gen3'\nlaunched(nl.shared_hbm)", "trn9"),
+    "nki.jit#2": (HOST, f"{_ONE}nki.jit(kernel, platform_target='trn2')(x)",
+        f"{_ONE}nki.jit(kernel, mode='trace')(x)", "platform_target"),
     "nki.jit#4": (HOST, "launched(nl.hbm)", "launched(nl.shared_hbm)", "outputs are in shared HBM"),
-    "nki.simulate#6": (
-        TRN2,
-        "nl.copy(nl.ndarray((8, 4), nl.float32))",
-        "nl.copy(nl.zeros((8, 4), nl.float32))",
-        "nothing wrote",
-    ),
+    "nki.simulate#6": (TRN2, "nl.copy(nl.ndarray((8, 4), nl.float32))",
+        "nl.copy(nl.zeros((8, 4), nl.float32))", "nothing wrote"),
 }
 
 SHOWN: dict[str, tuple[str, str]] = {
-    "nki.jit#1": (
-        HOST,
+    "nki.jit#1": (HOST,
         "import os\nseen = []\n@nki.jit\ndef kernel(x):\n"
         "    out = nl.ndarray((2, 2), nl.float32, buffer=nl.shared_hbm)\n"
         "    seen.append(nl.num_programs())\n"
         "    nisa.dma_copy(out[nl.program_id(0)], x[nl.program_id(0)])\n"
-        "    if nl.num_programs() == 1:\n"
-        "        nisa.dma_copy(out[1], x[1])\n"
-        "    return out\n"
+        "    if nl.num_programs() == 1:\n        nisa.dma_copy(out[1], x[1])\n    return out\n"
         "x = np.ones((2, 2), np.float32)\nkernel(x)\nassert seen == [1]\n"
-        "refused(lambda: kernel[3](x), '1 or 2')\n"
-        "os.environ['NEURON_LOGICAL_NC_CONFIG'] = '1'\n"
-        "try:\n"
-        "    with warns('NEURON_LOGICAL_NC_CONFIG=1'):\n"
-        "        kernel[2](x)\n"
-        "finally:\n"
-        "    del os.environ['NEURON_LOGICAL_NC_CONFIG']\n"
-        "assert seen == [1, 2, 2]",
-    ),
-    "nki.jit#3": (
-        HOST,
+        "refused(lambda: kernel[3](x), '1 or 2')\nos.environ['NEURON_LOGICAL_NC_CONFIG'] = '1'\n"
+        "try:\n    with warns('NEURON_LOGICAL_NC_CONFIG=1'):\n        kernel[2](x)\nfinally:\n"
+        "    del os.environ['NEURON_LOGICAL_NC_CONFIG']\nassert seen == [1, 2, 2]"),
+    "nki.jit#3": (HOST,
         _KERNEL.format(parameters="x, *, scale=1", source="x")
         + "with warns('keyword-only'):\n    nki.jit(kernel)(x)\n"
         + _KERNEL.format(parameters="xs", source="xs[0]")
-        + "with warns('tuple'):\n    nki.jit(kernel)([x])\n"
-        "import warnings\n"
-        "with warnings.catch_warnings():\n"
-        "    warnings.simplefilter('error')\n"
-        "    nki.jit(kernel)((x,))",
-    ),
-    "nki.jit#6": (
-        HOST,
-        f"{_ONE}assert (nki.jit(kernel).with_schedule([('b', 'a')])(x) == x).all()",
-    ),
-    "nki.simulate#1": (
-        HOST,
-        f"{_ONE}import torch\n"
-        "assert type(nki.simulate(kernel)(x)) is np.ndarray\n"
-        "assert type(nki.simulate(kernel)(torch.ones(2, 2))) is torch.Tensor",
-    ),
+        + "with warns('tuple'):\n    nki.jit(kernel)([x])\nimport warnings\n"
+          "with warnings.catch_warnings():\n    warnings.simplefilter('error')\n"
+          "    nki.jit(kernel)((x,))"),
+    "nki.jit#6": (HOST,
+        f"{_ONE}assert (nki.jit(kernel).with_schedule([('b', 'a')])(x) == x).all()"),
+    "nki.simulate#1": (HOST,
+        f"{_ONE}import torch\nassert type(nki.simulate(kernel)(x)) is np.ndarray\n"
+        f"assert type(nki.simulate(kernel)(torch.ones(2, 2))) is torch.Tensor"),
     "nki.simulate#2": (HOST, f"{_ONE}assert (nki.simulate(kernel)(x) == x).all()"),
-    "nki.simulate#3": (
-        HOST,
-        f"{_ONE}import os, torch\n"
-        "for switch in ('1', '0'):\n"
-        "    os.environ['NKI_SIMULATOR'] = switch\n"
-        "    assert (nki.jit(kernel)(x) == x).all()\n"
-        "    assert type(nki.jit(kernel)(torch.ones(2, 2))) is torch.Tensor\n"
-        "del os.environ['NKI_SIMULATOR']",
-    ),
-    "nki.simulate#4": (
-        HOST,
+    "nki.simulate#3": (HOST,
+        f"{_ONE}import os, torch\nfor switch in ('1', '0'):\n"
+        f"    os.environ['NKI_SIMULATOR'] = switch\n    assert (nki.jit(kernel)(x) == x).all()\n"
+        f"    assert type(nki.jit(kernel)(torch.ones(2, 2))) is torch.Tensor\n"
+        f"del os.environ['NKI_SIMULATOR']"),
+    "nki.simulate#4": (HOST,
         "import os\n"
         + _KERNEL.format(parameters="x", source="nl.copy(nl.copy(nl.load(x), t), nl.float32)")
-        .replace("(x):", "(x, t):")
-        .replace("np.ones((2, 2), np.float32)", "np.full((2, 2), 257, np.float32)")
+          .replace("(x):", "(x, t):")
+          .replace("np.ones((2, 2), np.float32)", "np.full((2, 2), 257, np.float32)")
         + "kernel = nki.jit(kernel)\n"
-        "for switch, wanted in ((None, 256), ('0', 257), ('1', 256)):\n"
-        "    if switch:\n"
-        "        os.environ['NKI_PRECISE_FP'] = switch\n"
-        "    assert (kernel(x, nl.bfloat16) == wanted).all()\n"
-        "del os.environ['NKI_PRECISE_FP']",
-    ),
-    "nki.simulate#5": (
-        HOST,
+          "for switch, wanted in ((None, 256), ('0', 257), ('1', 256)):\n    if switch:\n"
+          "        os.environ['NKI_PRECISE_FP'] = switch\n"
+          "    assert (kernel(x, nl.bfloat16) == wanted).all()\ndel os.environ['NKI_PRECISE_FP']"),
+    "nki.simulate#5": (HOST,
         "import os\ndel os.environ['NEURON_PLATFORM_TARGET_OVERRIDE']\n"
-        "run('assert nisa.get_nc_version() is nisa.nc_version.gen4')",
-    ),
+        "run('assert nisa.get_nc_version() is nisa.nc_version.gen4')"),
 }
 
 EXEMPT: dict[str, str] = {
@@ -169,10 +131,11 @@ _CALLS = {
     "reduce_scatter": "ncc.reduce_scatter([{src}], [{dst}], G, {dim}, {op})",
     "all_to_all": "ncc.all_to_all([{src}], [{dst}], G, {dim})",
     "collective_permute": "ncc.collective_permute([{src}], [{dst}], [(0, 0)])",
-    "collective_permute_implicit": "ncc.collective_permute_implicit("
-    "{srcs}, [[{dst}]], G, {channels})",
-    "collective_permute_implicit_reduce": "ncc.collective_permute_implicit_reduce("
-    "{srcs}, [[h(8, 4)]], [[{dst}]], G, {op}, {channels})",
+    "collective_permute_implicit":
+        "ncc.collective_permute_implicit({srcs}, [[{dst}]], G, {channels})",
+    "collective_permute_implicit_reduce":
+        "ncc.collective_permute_implicit_reduce({srcs}, [[h(8, 4)]], [[{dst}]], G, {op}, {channels}"
+        ")",
 }
 _SETTINGS = {
     "src": "h(8, 4)",
@@ -187,11 +150,8 @@ _BREACHES = {
     "HBM or SBUF, never mixed": ({"dst": "s(8, 4)"}, {}, "all tensors are in HBM, or"),
     "HBM only": ({"src": "s(8, 4)", "dst": "s(8, 4)"}, {}, "all tensors are in HBM"),
     "op add": ({"op": "nl.multiply"}, {"op": "nl.minimum"}, "nl.multiply"),
-    "collective_dim 0 (HBM) or 0/1": (
-        {"dim": "1"},
-        {"dim": "1", "src": "s(8, 4)", "dst": "s(8, 4)"},
-        "collective_dim=1",
-    ),
+    "collective_dim 0 (HBM) or 0/1": ({"dim": "1"},
+        {"dim": "1", "src": "s(8, 4)", "dst": "s(8, 4)"}, "collective_dim=1"),
     "collective_dim 0": ({"dim": "1"}, {}, "collective_dim=1"),
     "one tensor per channel": ({"srcs": "[[h(8, 4), h(8, 4)]]"}, {}, "one tensor for each channel"),
     "channels 0..n-1": ({"channels": "[1]"}, {}, "channel_ids"),
