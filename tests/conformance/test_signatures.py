@@ -13,17 +13,22 @@ from nkisim.frontends.neuronxcc import coverage, nki
 from nkisim.frontends.neuronxcc.nki import language as nl
 
 TABLE = coverage.documented()
-NAMES = [
-    pytest.param(module, name, id=f"{module.removeprefix('neuronxcc.')}.{name}")
-    for module, names in TABLE.items()
-    for name in names
-]
-FUNCTIONS = [p for p in NAMES if "signature" in TABLE[p.values[0]][p.values[1]]]
+NAMES = [(module, name) for module, names in TABLE.items() for name in names]
+FUNCTIONS = [(m, n) for m, n in NAMES if "signature" in TABLE[m][n]]
 
 
-@pytest.mark.parametrize(("module", "name"), NAMES)
-def test_it_exists(module, name):
-    coverage.find(module, name)
+def parameters(signature: inspect.Signature) -> list[tuple]:
+    return [(p.name, p.kind, p.default) for p in signature.parameters.values()]
+
+
+def test_every_name_is_there():
+    missing = []
+    for module, name in NAMES:
+        try:
+            coverage.find(module, name)
+        except AttributeError:
+            missing.append(f"{module}.{name}")
+    assert missing == []
 
 
 def test_what_is_imported_is_what_is_looked_at():
@@ -33,25 +38,28 @@ def test_what_is_imported_is_what_is_looked_at():
             assert getattr(importlib.import_module(module), name) is ours
 
 
-@pytest.mark.parametrize(("module", "name"), FUNCTIONS)
-def test_signature(module, name):
-    wanted = coverage.documented_signature(module, name)
-    found = inspect.signature(coverage.find(module, name))
-    assert [(p.name, p.kind, p.default) for p in found.parameters.values()] == [
-        (p.name, p.kind, p.default) for p in wanted.parameters.values()
-    ]
+def test_every_signature_is_the_documented_one():
+    wrong = {}
+    for module, name in FUNCTIONS:
+        found = parameters(inspect.signature(coverage.find(module, name)))
+        wanted = parameters(coverage.documented_signature(module, name))
+        if found != wanted:
+            wrong[f"{module}.{name}"] = found, wanted
+    assert wrong == {}
 
 
-@pytest.mark.parametrize(("module", "name"), FUNCTIONS)
-def test_docstring(module, name):
-    assert inspect.getdoc(coverage.find(module, name))
+def test_every_function_has_a_docstring():
+    assert [(m, n) for m, n in FUNCTIONS if not inspect.getdoc(coverage.find(m, n))] == []
 
 
-@pytest.mark.parametrize(("module", "name"), FUNCTIONS)
-def test_the_table_agrees_with_itself(module, name):
+def test_the_table_agrees_with_itself():
     # The names of the parameters also stand beside the signature.
-    parameters = coverage.documented_signature(module, name).parameters
-    assert [p for p in parameters if p != "kwargs"] == TABLE[module][name]["params"]
+    wrong = []
+    for module, name in FUNCTIONS:
+        named = [p for p in coverage.documented_signature(module, name).parameters if p != "kwargs"]
+        if named != TABLE[module][name]["params"]:
+            wrong.append(f"{module}.{name}")
+    assert wrong == []
 
 
 @pytest.mark.parametrize("path", coverage.NOT_YET)
