@@ -15,6 +15,13 @@ import kernels  # noqa: F401  (makes neuronxcc.nki importable for every test)
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# JAX has eight CPU devices in every test, and in every process that a test starts, so that what is
+# dealt out over devices needs no process of its own: `Mesh(np.array(jax.devices()), ("x",))`.
+# What is not dealt out runs on the first. JAX reads this when it makes its devices, once a process.
+DEVICES = "--xla_force_host_platform_device_count"
+if DEVICES not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DEVICES}=8".strip()
+
 # XLA compiles hundreds of small programs, that run once: optimising them takes longer than they do.
 # What is under test XLA does not compile, and the book's pages are run with all optimisations.
 QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
@@ -62,9 +69,3 @@ def run_python(tmp_path) -> Callable[..., subprocess.CompletedProcess[str]]:
         return done
 
     return run
-
-
-@pytest.fixture
-def eight_devices() -> dict[str, str]:
-    """Environment in which JAX sees eight CPU devices."""
-    return {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}

@@ -242,28 +242,19 @@ def test_torch_and_jax_together_are_refused():
         sum_and_difference((X, torch.ones(3, 4)))
 
 
-def test_eight_devices_run_one_kernel_concurrently(run_python, eight_devices):
-    run_python(
-        """
-        import jax, jax.numpy as jnp, numpy as np
-        import kernels
-        import neuronxcc.nki as nki, neuronxcc.nki.language as nl
+def test_eight_devices_run_one_kernel_concurrently():
+    @nki.jit
+    def square(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        for i in nl.affine_range(x.shape[0] // 128):
+            tile = nl.load(x[nl.ds(i * 128, 128), :])
+            nl.store(out[nl.ds(i * 128, 128), :], value=tile * tile)
+        return out
 
-        @nki.jit
-        def square(x):
-            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-            for i in nl.affine_range(x.shape[0] // 128):
-                tile = nl.load(x[nl.ds(i * 128, 128), :])
-                nl.store(out[nl.ds(i * 128, 128), :], value=tile * tile)
-            return out
-
-        x = jax.random.normal(jax.random.key(0), (8, 512, 700))
-        f = jax.pmap(square)
-        for _ in range(10):
-            np.testing.assert_array_equal(f(x), x * x)
-        """,
-        env=eight_devices,
-    )
+    x = jax.random.normal(jax.random.key(0), (8, 512, 700))
+    f = jax.pmap(square)
+    for _ in range(10):
+        np.testing.assert_array_equal(f(x), x * x)
 
 
 def test_8_bit_float_matches_ml_dtypes():
@@ -273,7 +264,7 @@ def test_8_bit_float_matches_ml_dtypes():
     np.testing.assert_array_equal(np.asarray(out), expected)
 
 
-def test_python_waits_at_exit_for_kernels_that_still_run(run_python, eight_devices):
+def test_python_waits_at_exit_for_kernels_that_still_run(run_python):
     """A thread of XLA inside a kernel would be ended by Python, and XLA then waits for it."""
     code = """
         import os
@@ -297,7 +288,7 @@ def test_python_waits_at_exit_for_kernels_that_still_run(run_python, eight_devic
         x = jax.device_put(np.ones((4, 4), np.float32), everywhere)
         result = jax.jit(add)(x, x)  # and nobody waits for it
         """
-    assert run_python(code, env=eight_devices).stdout.split() == ["finished"] * 8
+    assert run_python(code).stdout.split() == ["finished"] * 8
 
 
 @nki.jit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 
 import ml_dtypes
 import numpy as np
@@ -149,28 +150,20 @@ def test_an_unknown_major_version_is_refused(monkeypatch, tmp_path):
     xla_ffi._api_version.cache_clear()
 
 
-def test_eight_devices_at_once(run_python, eight_devices):
-    run_python(
-        """
-        import base64, json, threading
-        import jax, numpy as np
-        from nkisim.runtime.frameworks import programs, xla_ffi
+def test_eight_devices_at_once():
+    together = threading.Barrier(8, timeout=60)
 
-        together = threading.Barrier(8, timeout=60)
+    class Double:
+        digest, inputs, aliases = "double", (None,), {}
 
-        class Double:
-            digest, inputs, aliases = "double", (None,), {}
-            def run(self, inputs, outputs):
-                together.wait()  # passes only if eight calls are in flight
-                np.multiply(inputs[0], 2, out=outputs[0])
+        def run(self, inputs, outputs):
+            together.wait()  # passes only if eight calls are in flight
+            np.multiply(inputs[0], 2, out=outputs[0])
 
-        xla_ffi.register()
-        programs.add_program(Double())
-        config = base64.b64encode(json.dumps({"digest": "double"}).encode()).decode()
-        out = jax.ShapeDtypeStruct((16, 16), np.float32)
-        f = jax.pmap(lambda x: jax.ffi.ffi_call(xla_ffi.TARGET, out)(x, config=config))
-        x = np.random.default_rng(0).standard_normal((8, 16, 16), np.float32)
-        np.testing.assert_array_equal(f(x), 2 * x)
-        """,
-        env=eight_devices,
-    )
+    xla_ffi.register()
+    programs.add_program(Double())
+    config = base64.b64encode(json.dumps({"digest": "double"}).encode()).decode()
+    out = jax.ShapeDtypeStruct((16, 16), np.float32)
+    f = jax.pmap(lambda x: jax.ffi.ffi_call(xla_ffi.TARGET, out)(x, config=config))
+    x = np.random.default_rng(0).standard_normal((8, 16, 16), np.float32)
+    np.testing.assert_array_equal(f(x), 2 * x)

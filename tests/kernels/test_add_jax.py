@@ -8,6 +8,8 @@ import pytest
 jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
+from jax.sharding import Mesh, NamedSharding  # noqa: E402
+from jax.sharding import PartitionSpec as P  # noqa: E402
 from jax.test_util import check_grads  # noqa: E402
 
 from kernels.add import nki_tensor_add  # noqa: E402
@@ -143,89 +145,66 @@ def test_refused_inputs(transform, change, error, message):
         transform(add)(a, change(b))
 
 
-def test_eight_devices_add_where_the_data_lies(run_python, eight_devices):
+def test_eight_devices_add_where_the_data_lies():
     """The operator needs no all-gather; the raw kernel does, which shows the check can fail."""
-    run_python(
-        """
-        import numpy as np
-        import jax
-        import jax.numpy as jnp
-        from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
-        from kernels.add import nki_tensor_add
-        from kernels.add.jax_op import add
+    a, b = (jax.random.normal(jax.random.key(i), (256, 1024)) for i in (0, 1))
 
-        assert len(jax.devices()) == 8
-        a, b = (jax.random.normal(jax.random.key(i), (256, 1024)) for i in (0, 1))
+    def compiled(function, mesh, spec, spec_b):
+        shardings = NamedSharding(mesh, spec), NamedSharding(mesh, spec_b)
+        x, y = (jax.device_put(v, s) for v, s in zip((a, b), shardings, strict=True))
+        f = jax.jit(function)
+        out = f(x, y)
+        np.testing.assert_array_equal(out, a + b)
+        return f.lower(x, y).compile().as_text(), out.sharding
 
-        def compiled(function, mesh, spec, spec_b):
-            shardings = NamedSharding(mesh, spec), NamedSharding(mesh, spec_b)
-            x, y = (jax.device_put(v, s) for v, s in zip((a, b), shardings))
-            f = jax.jit(function)
-            out = f(x, y)
-            np.testing.assert_array_equal(out, a + b)
-            return f.lower(x, y).compile().as_text(), out.sharding
+    line = Mesh(np.array(jax.devices()), ("x",))
+    plane = Mesh(np.array(jax.devices()).reshape(4, 2), ("x", "y"))
+    cases = [
+        (line, P("x", None), P("x", None), "f32[32,1024]"),
+        (line, P(None, "x"), P(None, "x"), "f32[256,128]"),
+        (plane, P("x", "y"), P("x", "y"), "f32[64,512]"),
+        (plane, P("y", "x"), P("y", "x"), "f32[128,256]"),
+        (line, P("x", None), P(), "f32[32,1024]"),
+    ]
+    for mesh, spec, spec_b, block in cases:
+        hlo, sharding = compiled(add, mesh, spec, spec_b)
+        calls = [line for line in hlo.splitlines() if "AwsNeuronCustomNativeKernel" in line]
+        (call,) = calls
+        assert block in call, spec
+        assert "all-gather" not in hlo, spec
+        assert sharding.is_equivalent_to(NamedSharding(mesh, spec), 2), (spec, sharding)
+        raw, _ = compiled(nki_tensor_add, mesh, spec, spec_b)
+        assert "all-gather" in raw, spec
 
-        line = Mesh(np.array(jax.devices()), ("x",))
-        plane = Mesh(np.array(jax.devices()).reshape(4, 2), ("x", "y"))
-        cases = [
-            (line, P("x", None), P("x", None), "f32[32,1024]"),
-            (line, P(None, "x"), P(None, "x"), "f32[256,128]"),
-            (plane, P("x", "y"), P("x", "y"), "f32[64,512]"),
-            (plane, P("y", "x"), P("y", "x"), "f32[128,256]"),
-            (line, P("x", None), P(), "f32[32,1024]"),
-        ]
-        for mesh, spec, spec_b, block in cases:
-            hlo, sharding = compiled(add, mesh, spec, spec_b)
-            calls = [l for l in hlo.splitlines() if "AwsNeuronCustomNativeKernel" in l]
-            assert len(calls) == 1 and block in calls[0], (spec, calls)
-            assert "all-gather" not in hlo, spec
-            assert sharding.is_equivalent_to(NamedSharding(mesh, spec), 2), (spec, sharding)
-            raw, _ = compiled(nki_tensor_add, mesh, spec, spec_b)
-            assert "all-gather" in raw, spec
+    # The gradient and a batch stay sharded as well.
+    sharding = NamedSharding(line, P("x", None))
+    x, y = (jax.device_put(v, sharding) for v in (a, b))
+    g = jax.jit(jax.grad(lambda a, b: (a * b * add(a, b)).sum()))
+    np.testing.assert_allclose(g(x, y), 2 * a * b + b * b, rtol=1e-5, atol=1e-5)
+    assert "all-gather" not in g.lower(x, y).compile().as_text()
 
-        # The gradient and a batch stay sharded as well.
-        sharding = NamedSharding(line, P("x", None))
-        x, y = (jax.device_put(v, sharding) for v in (a, b))
-        g = jax.jit(jax.grad(lambda a, b: (a * b * add(a, b)).sum()))
-        np.testing.assert_allclose(g(x, y), 2 * a * b + b * b, rtol=1e-5, atol=1e-5)
-        assert "all-gather" not in g.lower(x, y).compile().as_text()
-
-        # One call on each of the eight devices, at the same time.
-        each = jax.pmap(add)(a.reshape(8, 32, 1024), b.reshape(8, 32, 1024))
-        np.testing.assert_array_equal(each.reshape(a.shape), a + b)
-        """,
-        env=eight_devices,
-    )
+    # One call on each of the eight devices, at the same time.
+    each = jax.pmap(add)(a.reshape(8, 32, 1024), b.reshape(8, 32, 1024))
+    np.testing.assert_array_equal(each.reshape(a.shape), a + b)
 
 
-def test_gradient_in_shard_map_of_what_the_devices_share(run_python, eight_devices):
+def test_gradient_in_shard_map_of_what_the_devices_share():
     """It is a sum over the devices. Values are JAX's own, where the gradient is taken in or out."""
-    run_python(
-        """
-        import numpy as np
-        import jax
-        import jax.numpy as jnp
-        from jax.sharding import Mesh, PartitionSpec as P
-        from kernels.add.jax_op import add
+    line = Mesh(np.array(jax.devices()), ("x",))
+    a = jax.random.normal(jax.random.key(0), (16, 5))
+    b = jax.random.normal(jax.random.key(1), (2, 5))
+    specs = {"mesh": line, "in_specs": (P("x"), P())}
 
-        line = Mesh(np.array(jax.devices()), ("x",))
-        a = jax.random.normal(jax.random.key(0), (16, 5))
-        b = jax.random.normal(jax.random.key(1), (2, 5))
-        specs = {"mesh": line, "in_specs": (P("x"), P())}
+    def gradients(plus):
+        each = jax.shard_map(plus, **specs, out_specs=P("x"))
+        outside = jax.grad(lambda a, b: (each(a, b) ** 2).sum(), (0, 1))
+        inside = jax.grad(lambda a, b: (plus(a, b) ** 2).sum(), (0, 1))
+        inside = jax.shard_map(inside, **specs, out_specs=(P("x"), P()))
+        return jax.jit(outside)(a, b), jax.jit(inside)(a, b)
 
-        def gradients(plus):
-            each = jax.shard_map(plus, **specs, out_specs=P("x"))
-            outside = jax.grad(lambda a, b: (each(a, b) ** 2).sum(), (0, 1))
-            inside = jax.grad(lambda a, b: (plus(a, b) ** 2).sum(), (0, 1))
-            inside = jax.shard_map(inside, **specs, out_specs=(P("x"), P()))
-            return jax.jit(outside)(a, b), jax.jit(inside)(a, b)
-
-        both = jax.tree.leaves(gradients(add)), jax.tree.leaves(gradients(jnp.add))
-        for ours, theirs in zip(*both):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
-        """,
-        env=eight_devices,
-    )
+    both = jax.tree.leaves(gradients(add)), jax.tree.leaves(gradients(jnp.add))
+    for ours, theirs in zip(*both, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
 def test_refuses_what_is_no_array():

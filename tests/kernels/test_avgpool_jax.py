@@ -10,6 +10,8 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 from hypothesis import assume, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
+from jax.sharding import Mesh, NamedSharding  # noqa: E402
+from jax.sharding import PartitionSpec as P  # noqa: E402
 from jax.test_util import check_grads  # noqa: E402
 
 from kernels.avgpool import nki_avg_pool2d  # noqa: E402
@@ -181,33 +183,27 @@ def test_a_traced_window_is_refused():
         jax.jit(avg_pool2d)(image(1, 4, 4), 2)
 
 
-def test_images_stay_on_their_devices(run_python):
+def test_images_stay_on_their_devices():
     """Eight devices: sharded images and channels cost no collective, sharded rows a gather."""
-    run_python(
-        """
-        import jax, jax.numpy as jnp, numpy as np
-        from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-        from kernels.avgpool.jax_op import avg_pool2d
+    x = jax.random.normal(jax.random.key(0), (8, 16, 10, 16))
+    expected = avg_pool2d(x, 3, 2, 1)
 
-        x = jax.random.normal(jax.random.key(0), (8, 16, 10, 16))
-        expected = avg_pool2d(x, 3, 2, 1)
-        loss = lambda x: (avg_pool2d(x, 3, 2, 1) ** 2).sum()
-        gradient = jax.grad(loss)(x)
-        mesh = Mesh(np.array(jax.devices()), ("d",))
-        for spec, gathers in ((P("d"), False), (P(None, None, None, "d"), True)):
-            sharded = jax.device_put(x, NamedSharding(mesh, spec))
-            forward = jax.jit(lambda x: avg_pool2d(x, 3, 2, 1))
-            out = forward(sharded)
-            np.testing.assert_allclose(out, expected, rtol=1e-6)
-            hlo = forward.lower(sharded).compile().as_text()
-            assert ("all-gather" in hlo) == gathers, spec
-            if not gathers:
-                assert out.sharding.is_equivalent_to(NamedSharding(mesh, spec), 4)
-                assert "f32[16,10,16]" in hlo
-            backward = jax.jit(jax.grad(loss))
-            np.testing.assert_allclose(backward(sharded), gradient, rtol=1e-6, atol=1e-7)
-            hlo = backward.lower(sharded).compile().as_text()
-            assert ("all-gather" in hlo) == gathers, spec
-        """,
-        env={"XLA_FLAGS": "--xla_force_host_platform_device_count=8"},
-    )
+    def loss(x):
+        return (avg_pool2d(x, 3, 2, 1) ** 2).sum()
+
+    gradient = jax.grad(loss)(x)
+    mesh = Mesh(np.array(jax.devices()), ("d",))
+    for spec, gathers in ((P("d"), False), (P(None, None, None, "d"), True)):
+        sharded = jax.device_put(x, NamedSharding(mesh, spec))
+        forward = jax.jit(lambda x: avg_pool2d(x, 3, 2, 1))
+        out = forward(sharded)
+        np.testing.assert_allclose(out, expected, rtol=1e-6)
+        hlo = forward.lower(sharded).compile().as_text()
+        assert ("all-gather" in hlo) == gathers, spec
+        if not gathers:
+            assert out.sharding.is_equivalent_to(NamedSharding(mesh, spec), 4)
+            assert "f32[16,10,16]" in hlo
+        backward = jax.jit(jax.grad(loss))
+        np.testing.assert_allclose(backward(sharded), gradient, rtol=1e-6, atol=1e-7)
+        hlo = backward.lower(sharded).compile().as_text()
+        assert ("all-gather" in hlo) == gathers, spec

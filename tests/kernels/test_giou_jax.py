@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
+from jax.sharding import Mesh, NamedSharding  # noqa: E402
+from jax.sharding import PartitionSpec as P  # noqa: E402
 from jax.test_util import check_grads  # noqa: E402
 
 from kernels.giou import nki_giou, nki_giou_backward, reference  # noqa: E402
@@ -271,83 +273,67 @@ def test_refused_reduction():
         generalized_box_iou_loss(*pairs(), "average")
 
 
-def test_eight_devices_work_where_the_boxes_lie(run_python, eight_devices):
+def test_eight_devices_work_where_the_boxes_lie():
     """The operator needs no all-gather; the raw kernel does, which shows the check can fail."""
-    run_python(
-        """
-        import numpy as np
-        import jax
-        from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-        from kernels.giou import nki_giou, reference
-        from kernels.giou.jax_op import generalized_box_iou_loss, giou
+    rng = np.random.default_rng(0)
+    a, b = (reference.random_boxes(rng, (64, 33)) for _ in "ab")
+    mesh = Mesh(np.array(jax.devices()), ("x",))
+    assert mesh.size == 8
+    by_sample = NamedSharding(mesh, P("x", None, None))
 
-        rng = np.random.default_rng(0)
-        a, b = (reference.random_boxes(rng, (64, 33)) for _ in "ab")
-        mesh = Mesh(np.array(jax.devices()), ("x",))
-        assert mesh.size == 8
-        by_sample = NamedSharding(mesh, P("x", None, None))
+    def compiled(function, spec=by_sample):
+        x, y = jax.device_put((a, b), spec)
+        f = jax.jit(function)
+        text = f.lower(x, y).compile().as_text()
+        calls = [line for line in text.splitlines() if "AwsNeuronCustomNativeKernel" in line]
+        found = [
+            c
+            for c in ("all-gather", "all-to-all", "collective-permute", "all-reduce")
+            if f" {c}(" in text or f" {c}-start(" in text
+        ]
+        # Wait for every replica: a kernel that still runs when Python exits hangs XLA.
+        return jax.block_until_ready(f(x, y)), calls, found
 
-        def compiled(function, spec=by_sample):
-            x, y = jax.device_put((a, b), spec)
-            f = jax.jit(function)
-            text = f.lower(x, y).compile().as_text()
-            calls = [l for l in text.splitlines() if "AwsNeuronCustomNativeKernel" in l]
-            found = [c for c in ("all-gather", "all-to-all", "collective-permute", "all-reduce")
-                     if f" {c}(" in text or f" {c}-start(" in text]
-            # Wait for every replica: a kernel that still runs when Python exits hangs XLA.
-            return jax.block_until_ready(f(x, y)), calls, found
+    scores, calls, collectives = compiled(giou)
+    right = reference.giou(a, b)
+    np.testing.assert_allclose(scores, right, rtol=0, atol=1e-6)
+    assert scores.sharding.is_equivalent_to(NamedSharding(mesh, P("x", None)), 2)
+    (call,) = calls
+    assert "f32[264]" in call
+    assert collectives == []
+    assert compiled(nki_giou)[2] == ["all-gather"]
 
-        scores, calls, collectives = compiled(giou)
-        right = reference.giou(a, b)
-        np.testing.assert_allclose(scores, right, rtol=0, atol=1e-6)
-        assert scores.sharding.is_equivalent_to(NamedSharding(mesh, P("x", None)), 2)
-        assert len(calls) == 1 and "f32[264]" in calls[0] and collectives == []
-        assert compiled(nki_giou)[2] == ["all-gather"]
+    # The mean needs one all-reduce; boxes and gradients stay where they are.
+    def loss(a, b):
+        return generalized_box_iou_loss(a, b, "mean")
 
-        # The mean needs one all-reduce; boxes and gradients stay where they are.
-        def loss(a, b):
-            return generalized_box_iou_loss(a, b, "mean")
+    weight = np.full((64, 33), -1 / (64 * 33), np.float32)
+    expected = reference.giou_backward(weight, a, b)
+    for argnums in ((0,), (0, 1)):
+        (value, grads), calls, collectives = compiled(jax.value_and_grad(loss, argnums))
+        np.testing.assert_allclose(value, 1 - reference.giou(a, b).mean(), rtol=1e-5)
+        for grad, want in zip(grads, expected[: len(argnums)], strict=True):
+            np.testing.assert_allclose(grad, want, rtol=1e-4, atol=1e-9)
+            assert grad.sharding.is_equivalent_to(by_sample, 3)
+        assert len(calls) == 2
+        assert collectives == ["all-reduce"]
 
-        weight = np.full((64, 33), -1 / (64 * 33), np.float32)
-        expected = reference.giou_backward(weight, a, b)
-        for argnums in ((0,), (0, 1)):
-            (value, grads), calls, collectives = compiled(jax.value_and_grad(loss, argnums))
-            np.testing.assert_allclose(value, 1 - reference.giou(a, b).mean(), rtol=1e-5)
-            for grad, want in zip(grads, expected):
-                np.testing.assert_allclose(grad, want, rtol=1e-4, atol=1e-9)
-                assert grad.sharding.is_equivalent_to(by_sample, 3)
-            assert len(calls) == 2 and collectives == ["all-reduce"], collectives
-
-        # Coordinates dealt to different devices have to meet; the result is right all the same.
-        split = NamedSharding(Mesh(mesh.devices.reshape(2, 4), ("x", "c")), P("x", None, "c"))
-        np.testing.assert_allclose(compiled(giou, split)[0], right, rtol=0, atol=1e-6)
-        """,
-        env=eight_devices,
-    )
+    # Coordinates dealt to different devices have to meet; the result is right all the same.
+    split = NamedSharding(Mesh(mesh.devices.reshape(2, 4), ("x", "c")), P("x", None, "c"))
+    np.testing.assert_allclose(compiled(giou, split)[0], right, rtol=0, atol=1e-6)
 
 
-def test_gradient_in_shard_map_of_boxes_that_the_devices_share(run_python, eight_devices):
+def test_gradient_in_shard_map_of_boxes_that_the_devices_share():
     """It is a sum over the devices. Each of them has predictions of its own."""
-    run_python(
-        """
-        import numpy as np
-        import jax
-        from jax.sharding import Mesh, PartitionSpec as P
-        from kernels.giou import reference
-        from kernels.giou.jax_op import giou
-
-        rng = np.random.default_rng(0)
-        a, b = reference.random_boxes(rng, (64,)), reference.random_boxes(rng, (8,))
-        specs = {"mesh": Mesh(np.array(jax.devices()), ("x",)), "in_specs": (P("x"), P())}
-        each = jax.shard_map(giou, **specs, out_specs=P("x"))
-        expected = reference.giou_backward(np.ones(64, np.float32), a, np.tile(b, (8, 1)))
-        expected = expected[0], expected[1].reshape(8, 8, 4).sum(0)
-        outside = jax.grad(lambda a, b: each(a, b).sum(), (0, 1))
-        inside = jax.grad(lambda a, b: giou(a, b).sum(), (0, 1))
-        inside = jax.shard_map(inside, **specs, out_specs=(P("x"), P()))
-        for gradient in outside, inside:
-            for ours, right in zip(jax.jit(gradient)(a, b), expected):
-                np.testing.assert_allclose(ours, right, rtol=1e-4, atol=1e-7)
-        """,
-        env=eight_devices,
-    )
+    rng = np.random.default_rng(0)
+    a, b = reference.random_boxes(rng, (64,)), reference.random_boxes(rng, (8,))
+    specs = {"mesh": Mesh(np.array(jax.devices()), ("x",)), "in_specs": (P("x"), P())}
+    each = jax.shard_map(giou, **specs, out_specs=P("x"))
+    expected = reference.giou_backward(np.ones(64, np.float32), a, np.tile(b, (8, 1)))
+    expected = expected[0], expected[1].reshape(8, 8, 4).sum(0)
+    outside = jax.grad(lambda a, b: each(a, b).sum(), (0, 1))
+    inside = jax.grad(lambda a, b: giou(a, b).sum(), (0, 1))
+    inside = jax.shard_map(inside, **specs, out_specs=(P("x"), P()))
+    for gradient in outside, inside:
+        for ours, right in zip(jax.jit(gradient)(a, b), expected, strict=True):
+            np.testing.assert_allclose(ours, right, rtol=1e-4, atol=1e-7)

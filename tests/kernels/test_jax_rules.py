@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+
+import numpy as np
 import pytest
 
-pytest.importorskip("jax")
+jax = pytest.importorskip("jax")
 
-PARTITIONERS = pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+import jax.numpy as jnp  # noqa: E402
+from jax.sharding import Mesh, NamedSharding  # noqa: E402
+from jax.sharding import PartitionSpec as P  # noqa: E402
 
-# Each operator, JAX's own version, arguments with two leading axes, and whether all devices have
-# the second argument.
-OPERATORS = """
-import contextlib
-import numpy as np
-import jax
-import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-from kernels.add.jax_op import add
-from kernels.avgpool.jax_op import avg_pool2d
-from kernels.giou import reference
-from kernels.giou.jax_op import giou
-from nkibook.hlo import jax_hlo
-from kernels.rmsnorm.jax_op import rms_norm
-
-jax.config.update("jax_use_shardy_partitioner", PARTITIONER == "shardy")
-mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("a", "b"))
+from kernels.add.jax_op import add  # noqa: E402
+from kernels.avgpool.jax_op import avg_pool2d  # noqa: E402
+from kernels.giou import reference  # noqa: E402
+from kernels.giou.jax_op import giou  # noqa: E402
+from kernels.rmsnorm.jax_op import rms_norm  # noqa: E402
+from nkibook.hlo import jax_hlo  # noqa: E402
 
 
 def plain_norm(x, weight):
@@ -43,22 +37,29 @@ def plain_giou(p, q):
     return inter / union - (hull.prod(-1) - union) / hull.prod(-1)
 
 
-def pool(x):
-    return avg_pool2d(x, 2)
-
-
-rng = np.random.default_rng(0)
-x, weight, images = (
-    jnp.asarray(rng.standard_normal(shape), jnp.float32)
-    for shape in ((8, 16, 6), (6,), (8, 16, 4, 6))
+# Each operator, JAX's own version, the shapes of its arguments with two leading axes (None: boxes),
+# and how many of the last ones all devices have.
+OPERATORS = pytest.mark.parametrize(
+    ("function", "plain", "shapes", "shared"),
+    [
+        pytest.param(jax.vmap(add), jnp.add, [(8, 16, 6)] * 2, 0, id="add"),
+        pytest.param(rms_norm, plain_norm, [(8, 16, 6), (6,)], 1, id="rms_norm"),
+        pytest.param(lambda x: avg_pool2d(x, 2), plain_pool, [(8, 16, 4, 6)], 0, id="avg_pool2d"),
+        pytest.param(giou, plain_giou, [None, None], 0, id="giou"),
+    ],
 )
-boxes = [jnp.asarray(reference.random_boxes(rng, (8, 16))) for _ in "pq"]
-cases = {
-    "add": (jax.vmap(add), jnp.add, [x, 2 * x], False),
-    "rms_norm": (rms_norm, plain_norm, [x, weight], True),
-    "avg_pool2d": (pool, plain_pool, [images], False),
-    "giou": (giou, plain_giou, boxes, False),
-}
+
+
+def draw(shapes):
+    rng = np.random.default_rng(0)
+    return [
+        jnp.asarray(
+            reference.random_boxes(rng, (8, 16))
+            if shape is None
+            else rng.standard_normal(shape, np.float32)
+        )
+        for shape in shapes
+    ]
 
 
 def gradients(function, n):
@@ -71,43 +72,50 @@ def assert_close(ours, theirs):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * scale)
 
 
-def placed(args, shared, spec):
+@pytest.fixture
+def mesh():
+    return Mesh(np.array(jax.devices()).reshape(4, 2), ("a", "b"))
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """The programs that XLA compiles from now on. JAX cannot forget a listener again."""
+    events = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: events.append(event) if "backend_compile" in event else None
+    )
+    return events
+
+
+def placed(mesh, args, shared, spec):
     specs = [spec] * (len(args) - shared) + [P()] * shared
-    return [jax.device_put(a, NamedSharding(mesh, s)) for a, s in zip(args, specs)], specs
-"""
+    return [jax.device_put(a, NamedSharding(mesh, s)) for a, s in zip(args, specs, strict=True)]
 
 
-@PARTITIONERS
-def test_work_stays_where_any_leading_axis_is_dealt_out(run_python, eight_devices, partitioner):
+@OPERATORS
+@pytest.mark.usefixtures("partitioner")
+def test_work_stays_where_any_leading_axis_is_dealt_out(mesh, function, plain, shapes, shared):
     """Forward nothing moves; backward, the weight's gradient is added up, once."""
-    run_python(
-        f"PARTITIONER = {partitioner!r}\n{OPERATORS}"
-        + """
-for name, (function, plain, args, shared) in cases.items():
+    args = draw(shapes)
     right = plain(*args), gradients(plain, len(args))(*args)
     for spec in (P("a"), P(None, "a"), P("a", "b"), P("b", "a"), P(None, ("a", "b"))):
-        given, _ = placed(args, shared, spec)
+        given = placed(mesh, args, shared, spec)
         forward = jax.jit(function)
         backward = jax.jit(gradients(function, len(args)))
         assert_close((forward(*given), backward(*given)), right)
-        assert forward(*given).sharding.spec == spec, (name, spec)
-        assert not jax_hlo(forward, *given).after.collectives, (name, spec)
+        assert forward(*given).sharding.spec == spec
+        assert not jax_hlo(forward, *given).after.collectives, spec
         found = [c.opcode for c in jax_hlo(backward, *given).after.collectives]
-        assert found == ["all-reduce"] * shared, (name, spec, found)
-""",
-        env=eight_devices,
-    )
+        assert found == ["all-reduce"] * shared, (spec, found)
 
 
-@PARTITIONERS
-@pytest.mark.parametrize("context", ["contextlib.nullcontext()", "mesh"])
-def test_shard_map_of_some_axes(run_python, eight_devices, partitioner, context):
+@OPERATORS
+@pytest.mark.usefixtures("partitioner")
+@pytest.mark.parametrize("inside", [False, True], ids=["", "in_mesh"])
+def test_shard_map_of_some_axes(mesh, inside, function, plain, shapes, shared):
     """XLA deals the arrays out over the other axis, however it is given them."""
-    run_python(
-        f"PARTITIONER = {partitioner!r}\n{OPERATORS}\ncontext = {context}\n"
-        + """
-with context:
-    for name, (function, plain, args, shared) in cases.items():
+    args = draw(shapes)
+    with mesh if inside else contextlib.nullcontext():
         right = plain(*args), gradients(plain, len(args))(*args)
         over_a = (P("a"),) * (len(args) - shared) + (P(),) * shared
         some = jax.shard_map(
@@ -115,31 +123,22 @@ with context:
         )
         both = jax.jit(lambda *args: (some(*args), gradients(some, len(args))(*args)))
         for spec in (P("a"), P("a", "b"), P(("a", "b")), P("a", None, "b")):
-            assert_close(both(*placed(args, shared, spec)[0]), right)
-""",
-        env=eight_devices,
-    )
+            assert_close(both(*placed(mesh, args, shared, spec)), right)
 
 
-def test_without_jit_a_second_call_compiles_nothing(run_python, eight_devices):
+@OPERATORS
+def test_without_jit_a_second_call_compiles_nothing(
+    compiled, mesh, function, plain, shapes, shared
+):
     """And arrays that are dealt out over devices stay so."""
-    run_python(
-        f"PARTITIONER = 'shardy'\n{OPERATORS}"
-        + """
-compiled = []
-jax.monitoring.register_event_duration_secs_listener(
-    lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
-)
-for name, (function, plain, args, shared) in cases.items():
-    given, _ = placed(args, shared, P("a", "b"))
+    args = draw(shapes)
+    given = placed(mesh, args, shared, P("a", "b"))
+    jax.jit(lambda x: x + 1)(1.0)
+    assert compiled, "compilations are not counted"
     for values in args, given:
         function(*values)
-        assert compiled, name
         compiled.clear()
         again = function(*values)
-        assert not compiled, (name, compiled)
+        assert not compiled
         assert_close(again, plain(*args))
-    assert again.sharding.spec == P("a", "b"), (name, again.sharding)
-""",
-        env=eight_devices,
-    )
+    assert again.sharding.spec == P("a", "b"), again.sharding

@@ -12,10 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 from jax.test_util import check_grads
 
 from kernels.rmsnorm.ffi import building
+from kernels.rmsnorm.ffi.handlers import ffi_rms_norm
 from kernels.rmsnorm.ffi.jax_op import rms_norm
+from nkibook.hlo import jax_hlo
 
 pytestmark = pytest.mark.skipif(
     building.cpp_compiler() is None, reason="needs a C++ compiler (c++, or one in $CXX)"
@@ -175,65 +179,53 @@ def test_refused_transforms():
         jax.jvp(rms_norm, (x, weight), (x, weight))
 
 
-@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
-def test_eight_devices(run_python, eight_devices, partitioner):
+@pytest.mark.usefixtures("partitioner")
+def test_eight_devices():
     """Nothing moves forward; backward one all-reduce. The raw call gathers, so this can fail."""
-    run_python(
-        f"""
-        import numpy as np
-        import jax
-        import jax.numpy as jnp
-        from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-        from kernels.rmsnorm.ffi.handlers import ffi_rms_norm
-        from kernels.rmsnorm.ffi.jax_op import rms_norm
-        from nkibook.hlo import jax_hlo
+    plane = Mesh(np.array(jax.devices()).reshape(4, 2), ("a", "b"))
 
-        jax.config.update("jax_use_shardy_partitioner", {partitioner == "shardy"})
-        assert len(jax.devices()) == 8
-        plane = Mesh(np.array(jax.devices()).reshape(4, 2), ("a", "b"))
+    def gradients(norm):
+        def loss(x, w):
+            return (norm(x, w).astype(jnp.float32) ** 3).sum()
 
-        def gradients(norm):
-            def loss(x, w):
-                return (norm(x, w).astype(jnp.float32) ** 3).sum()
-            return jax.jit(jax.grad(loss, (0, 1)))
+        return jax.jit(jax.grad(loss, (0, 1)))
 
-        for dtype, step in (jnp.float32, 1e-6), (jnp.bfloat16, 2**-7):
-            # Large enough for the devices to share XLA's threads while all of them work.
-            x = jax.random.normal(jax.random.key(0), (64, 40, 50), dtype)
-            weight = 1 + jax.random.normal(jax.random.key(1), (40, 50), dtype)
-            y, grads = rms_norm(x, weight), gradients(rms_norm)(x, weight)
-            ws = jax.device_put(weight, NamedSharding(plane, P()))
-            for rows, here in ("a", 16), ("b", 32), (("a", "b"), 8):
-                by_rows = NamedSharding(plane, P(rows, None, None))
-                xs = jax.device_put(x, by_rows)
-                forward = jax_hlo(jax.jit(rms_norm), xs, ws).after
-                assert not forward.collectives, (rows, forward.collectives)
-                (call,) = forward.custom_calls
-                assert call.operand_shapes[0].dims == (here, 2000), call
-                out = jax.jit(rms_norm)(xs, ws)
-                assert out.sharding.is_equivalent_to(by_rows, 3)
-                np.testing.assert_array_equal(out, y)
+    for dtype, step in (jnp.float32, 1e-6), (jnp.bfloat16, 2**-7):
+        # Large enough for the devices to share XLA's threads while all of them work.
+        x = jax.random.normal(jax.random.key(0), (64, 40, 50), dtype)
+        weight = 1 + jax.random.normal(jax.random.key(1), (40, 50), dtype)
+        y, grads = rms_norm(x, weight), gradients(rms_norm)(x, weight)
+        ws = jax.device_put(weight, NamedSharding(plane, P()))
+        for rows, here in ("a", 16), ("b", 32), (("a", "b"), 8):
+            by_rows = NamedSharding(plane, P(rows, None, None))
+            xs = jax.device_put(x, by_rows)
+            forward = jax_hlo(jax.jit(rms_norm), xs, ws).after
+            assert not forward.collectives, (rows, forward.collectives)
+            (call,) = forward.custom_calls
+            assert call.operand_shapes[0].dims == (here, 2000), call
+            out = jax.jit(rms_norm)(xs, ws)
+            assert out.sharding.is_equivalent_to(by_rows, 3)
+            np.testing.assert_array_equal(out, y)
 
-                backward = jax_hlo(gradients(rms_norm), xs, ws).after
-                assert [c.opcode for c in backward.collectives] == ["all-reduce"], rows
-                for mine, alone in zip(gradients(rms_norm)(xs, ws), grads):
-                    mine, alone = np.float64(mine), np.float64(alone)
-                    scale = np.abs(alone).max()
-                    np.testing.assert_allclose(mine, alone, rtol=0, atol=4 * step * scale)
+            backward = jax_hlo(gradients(rms_norm), xs, ws).after
+            assert [c.opcode for c in backward.collectives] == ["all-reduce"], rows
+            for mine, alone in zip(gradients(rms_norm)(xs, ws), grads, strict=True):
+                mine, alone = np.float64(mine), np.float64(alone)
+                scale = np.abs(alone).max()
+                np.testing.assert_allclose(mine, alone, rtol=0, atol=4 * step * scale)
 
-                raw = jax.jit(lambda x, w: ffi_rms_norm(x, w)[0])
-                gathered = jax_hlo(raw, xs, ws).after
-                assert [c.opcode for c in gathered.collectives] == ["all-gather"]
-        """,
-        env=eight_devices,
-    )
+            raw = jax.jit(lambda x, w: ffi_rms_norm(x, w)[0])
+            gathered = jax_hlo(raw, xs, ws).after
+            assert [c.opcode for c in gathered.collectives] == ["all-gather"]
 
 
 def test_without_a_compiler_the_first_call_says_so(run_python, tmp_path):
     done = run_python(
         """
         import jax.numpy as jnp
-        from kernels.rmsnorm.ffi.jax_op import rms_norm
+        from kernels.rmsnorm.ffi.handlers import ffi_rms_norm
+from kernels.rmsnorm.ffi.jax_op import rms_norm
+from nkibook.hlo import jax_hlo
         rms_norm(jnp.ones((2, 3)), jnp.ones(3))
         """,
         env={"CXX": "no-such-compiler", "XDG_CACHE_HOME": str(tmp_path)},

@@ -13,10 +13,13 @@ import pytest
 jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
+from jax.sharding import Mesh, NamedSharding  # noqa: E402
+from jax.sharding import PartitionSpec as P  # noqa: E402
 from jax.test_util import check_grads  # noqa: E402
 
 from kernels.rmsnorm import nki_rms_norm  # noqa: E402
 from kernels.rmsnorm.jax_op import rms_norm  # noqa: E402
+from nkibook.hlo import jax_hlo  # noqa: E402
 
 DTYPES = [jnp.float32, jnp.float16, jnp.bfloat16]
 STEP = {jnp.float32: 2e-6, jnp.float16: 2**-10, jnp.bfloat16: 2**-7}
@@ -215,96 +218,96 @@ def test_refused_inputs(transform, x, weight, error, message):
         transform(rms_norm)(x, weight)
 
 
-@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
-def test_eight_devices(run_python, eight_devices, partitioner):
+@pytest.mark.usefixtures("partitioner")
+def test_eight_devices():
     """Nothing moves forward; backward one all-reduce. The raw kernel gathers, so this can fail."""
-    run_python(
-        f"""
-        import numpy as np
-        import jax
-        import jax.numpy as jnp
-        from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-        from nkibook.hlo import jax_hlo
-        from kernels.rmsnorm import nki_rms_norm
-        from kernels.rmsnorm.jax_op import rms_norm
+    x = jax.random.normal(jax.random.key(0), (32, 6, 5))
+    weight = 1 + jax.random.normal(jax.random.key(1), (6, 5))
+    line = Mesh(np.array(jax.devices()), ("a",))
+    plane = Mesh(np.array(jax.devices()).reshape(4, 2), ("a", "b"))
 
-        jax.config.update("jax_use_shardy_partitioner", {partitioner == "shardy"})
-        assert len(jax.devices()) == 8
-        x = jax.random.normal(jax.random.key(0), (32, 6, 5))
-        weight = 1 + jax.random.normal(jax.random.key(1), (6, 5))
-        line = Mesh(np.array(jax.devices()), ("a",))
-        plane = Mesh(np.array(jax.devices()).reshape(4, 2), ("a", "b"))
+    def gradients(norm):
+        return jax.jit(jax.grad(lambda x, w: (norm(x, w) ** 3).sum(), (0, 1)))
 
-        def gradients(norm):
-            return jax.jit(jax.grad(lambda x, w: (norm(x, w) ** 3).sum(), (0, 1)))
+    y, grads = rms_norm(x, weight), gradients(rms_norm)(x, weight)
 
-        y, grads = rms_norm(x, weight), gradients(rms_norm)(x, weight)
-        raw = lambda x, w: nki_rms_norm(x, w)[0]
-        for mesh, rows, here in (
-            (line, "a", 4), (plane, "a", 8), (plane, "b", 16), (plane, ("a", "b"), 4)
-        ):
-            by_rows = NamedSharding(mesh, P(rows, None, None))
-            xs = jax.device_put(x, by_rows)
-            ws = jax.device_put(weight, NamedSharding(mesh, P()))
+    def raw(x, w):
+        return nki_rms_norm(x, w)[0]
 
-            forward = jax_hlo(jax.jit(rms_norm), xs, ws).after
-            assert not forward.collectives, (rows, forward.collectives)
-            (call,) = forward.custom_calls
-            assert call.operand_shapes[0].dims == (here, 30), call
-            out = jax.jit(rms_norm)(xs, ws)
-            assert out.sharding.is_equivalent_to(by_rows, 3)
-            np.testing.assert_allclose(out, y, rtol=1e-6, atol=1e-6)
+    for mesh, rows, here in (
+        (line, "a", 4),
+        (plane, "a", 8),
+        (plane, "b", 16),
+        (plane, ("a", "b"), 4),
+    ):
+        by_rows = NamedSharding(mesh, P(rows, None, None))
+        xs = jax.device_put(x, by_rows)
+        ws = jax.device_put(weight, NamedSharding(mesh, P()))
 
-            backward = jax_hlo(gradients(rms_norm), xs, ws).after
-            assert [c.opcode for c in backward.collectives] == ["all-reduce"], rows
-            assert backward.collectives[0].operand_bytes == 30 * 4
-            for mine, alone in zip(gradients(rms_norm)(xs, ws), grads):
-                np.testing.assert_allclose(mine, alone, rtol=1e-5, atol=1e-4)
+        forward = jax_hlo(jax.jit(rms_norm), xs, ws).after
+        assert not forward.collectives, (rows, forward.collectives)
+        (call,) = forward.custom_calls
+        assert call.operand_shapes[0].dims == (here, 30), call
+        out = jax.jit(rms_norm)(xs, ws)
+        assert out.sharding.is_equivalent_to(by_rows, 3)
+        np.testing.assert_allclose(out, y, rtol=1e-6, atol=1e-6)
 
-            gathered = jax_hlo(jax.jit(raw), xs, ws).after
-            assert [c.opcode for c in gathered.collectives] == ["all-gather"]
-
-        # A row that lies on several devices is gathered first, and the result is right.
-        across = jax.device_put(x, NamedSharding(plane, P("a", "b", None)))
-        np.testing.assert_allclose(jax.jit(rms_norm)(across, weight), y, rtol=1e-6, atol=1e-6)
-        for mine, alone in zip(gradients(rms_norm)(across, weight), grads):
+        backward = jax_hlo(gradients(rms_norm), xs, ws).after
+        assert [c.opcode for c in backward.collectives] == ["all-reduce"], rows
+        assert backward.collectives[0].operand_bytes == 30 * 4
+        for mine, alone in zip(gradients(rms_norm)(xs, ws), grads, strict=True):
             np.testing.assert_allclose(mine, alone, rtol=1e-5, atol=1e-4)
 
-        # By hand: shard_map adds up the weight's gradient itself.
-        manual = jax.shard_map(
-            rms_norm, mesh=line, in_specs=(P("a"), P()), out_specs=P("a"), check_vma=False
-        )
-        xs = jax.device_put(x, NamedSharding(line, P("a")))
-        back = jax_hlo(gradients(manual), xs, weight).after
-        assert [c.opcode for c in back.collectives] == ["all-reduce"]
-        for mine, alone in zip(gradients(manual)(xs, weight), grads):
-            np.testing.assert_allclose(mine, alone, rtol=1e-5, atol=1e-4)
+        gathered = jax_hlo(jax.jit(raw), xs, ws).after
+        assert [c.opcode for c in gathered.collectives] == ["all-gather"]
 
-        # With JAX's check the same, and where the gradient is taken on each device.
-        checked = jax.shard_map(rms_norm, mesh=line, in_specs=(P("a"), P()), out_specs=P("a"))
-        np.testing.assert_allclose(jax.jit(checked)(xs, weight), y, rtol=1e-6, atol=1e-6)
-        inside = jax.jit(jax.shard_map(
-            jax.grad(lambda x, w: (rms_norm(x, w) ** 3).sum(), (0, 1)),
-            mesh=line, in_specs=(P("a"), P()), out_specs=(P("a"), P()),
-        ))
-        for gradient in gradients(checked), inside:
-            back = jax_hlo(gradient, xs, weight).after
-            assert [c.opcode for c in back.collectives] == ["all-reduce"]
-            for mine, alone in zip(gradient(xs, weight), grads):
-                np.testing.assert_allclose(mine, alone, rtol=1e-5, atol=1e-4)
+    # A row that lies on several devices is gathered first, and the result is right.
+    across = jax.device_put(x, NamedSharding(plane, P("a", "b", None)))
+    np.testing.assert_allclose(jax.jit(rms_norm)(across, weight), y, rtol=1e-6, atol=1e-6)
+    for mine, alone in zip(gradients(rms_norm)(across, weight), grads, strict=True):
+        np.testing.assert_allclose(mine, alone, rtol=1e-5, atol=1e-4)
 
-        # The other way round: all devices share x, each has a weight of its own.
-        own = jnp.arange(8 * 30).reshape(8, 6, 5) / 100
-        def shared(norm):
-            each = jax.shard_map(
-                lambda x, w: norm(x, w[0])[None], mesh=line, in_specs=(P(), P("a")),
-                out_specs=P("a"),
-            )
-            return jax.jit(jax.grad(lambda x, w: (each(x, w) ** 2).sum(), (0, 1)))(x, own)
-        def plain(x, w):
-            return x * jax.lax.rsqrt(jnp.mean(x * x, (-2, -1), keepdims=True) + 1e-5) * w
-        for mine, other in zip(shared(rms_norm), shared(plain)):
-            np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
-        """,
-        env=eight_devices,
+    # By hand: shard_map adds up the weight's gradient itself.
+    manual = jax.shard_map(
+        rms_norm, mesh=line, in_specs=(P("a"), P()), out_specs=P("a"), check_vma=False
     )
+    xs = jax.device_put(x, NamedSharding(line, P("a")))
+    back = jax_hlo(gradients(manual), xs, weight).after
+    assert [c.opcode for c in back.collectives] == ["all-reduce"]
+    for mine, alone in zip(gradients(manual)(xs, weight), grads, strict=True):
+        np.testing.assert_allclose(mine, alone, rtol=1e-5, atol=1e-4)
+
+    # With JAX's check the same, and where the gradient is taken on each device.
+    checked = jax.shard_map(rms_norm, mesh=line, in_specs=(P("a"), P()), out_specs=P("a"))
+    np.testing.assert_allclose(jax.jit(checked)(xs, weight), y, rtol=1e-6, atol=1e-6)
+    inside = jax.jit(
+        jax.shard_map(
+            jax.grad(lambda x, w: (rms_norm(x, w) ** 3).sum(), (0, 1)),
+            mesh=line,
+            in_specs=(P("a"), P()),
+            out_specs=(P("a"), P()),
+        )
+    )
+    for gradient in gradients(checked), inside:
+        back = jax_hlo(gradient, xs, weight).after
+        assert [c.opcode for c in back.collectives] == ["all-reduce"]
+        for mine, alone in zip(gradient(xs, weight), grads, strict=True):
+            np.testing.assert_allclose(mine, alone, rtol=1e-5, atol=1e-4)
+
+    # The other way round: all devices share x, each has a weight of its own.
+    own = jnp.arange(8 * 30).reshape(8, 6, 5) / 100
+
+    def shared(norm):
+        each = jax.shard_map(
+            lambda x, w: norm(x, w[0])[None],
+            mesh=line,
+            in_specs=(P(), P("a")),
+            out_specs=P("a"),
+        )
+        return jax.jit(jax.grad(lambda x, w: (each(x, w) ** 2).sum(), (0, 1)))(x, own)
+
+    def plain(x, w):
+        return x * jax.lax.rsqrt(jnp.mean(x * x, (-2, -1), keepdims=True) + 1e-5) * w
+
+    for mine, other in zip(shared(rms_norm), shared(plain), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)

@@ -1,6 +1,8 @@
 """Collectives among ranks in one process, against NumPy."""
 
 import threading
+import time
+from functools import partial
 
 import ml_dtypes
 import nki
@@ -12,6 +14,7 @@ import pytest
 
 import nkisim
 from nkisim.errors import KernelError
+from nkisim.frontends.nki import ranks as ranks_of_jax
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -420,89 +423,82 @@ def test_one_rank_alone():
         nkisim.run_ranks(kernel, [])
 
 
-def test_the_devices_of_jax_are_ranks(run_python, eight_devices):
+def test_the_devices_of_jax_are_ranks(monkeypatch):
     """Under jax.jit and jax.shard_map; against JAX's own collectives."""
-    run_python(
-        """
-        import time
-        import jax, jax.numpy as jnp, numpy as np
-        from functools import partial
-        from jax.sharding import Mesh, PartitionSpec as P
-        import nkisim
-        nkisim.install()
-        import nki, nki.collectives as ncc, nki.isa as nisa, nki.language as nl
-        from nkisim.frontends.nki import ranks
+    jax = pytest.importorskip("jax")
+    rows = jax.P("d")
 
-        def hbm(shape, dtype):
-            return nl.ndarray(shape, dtype=dtype, buffer=nl.shared_hbm)
-
-        def exchange(call, groups, grown=1):
-            @nki.jit
-            def kernel(x):
-                mine = nl.ndarray(x.shape, x.dtype, nl.private_hbm)
-                out = hbm((x.shape[0] * grown, x.shape[1]), x.dtype)
-                tile = nl.load(x)
-                nisa.tensor_scalar(tile, tile, nl.multiply, 2.0)
-                nisa.dma_copy(mine, tile)
-                call([mine], [out], ncc.ReplicaGroup(groups))
-                return out
-            return kernel
-
-        rows = P("d")
-        def sharded(function, devices=8):
-            mesh = Mesh(np.array(jax.devices()[:devices]), ("d",))
-            return jax.jit(jax.shard_map(
-                function, mesh=mesh, in_specs=rows, out_specs=rows, check_vma=False))
-
-        add = partial(ncc.all_reduce, op=nl.add)
-        everyone = [list(range(8))]
-        total = exchange(add, everyone)
-        x = jnp.asarray(np.random.default_rng(0).standard_normal((16, 3), np.float32))
-        for _ in range(3):
-            found = sharded(total)(x)
-            np.testing.assert_allclose(found, sharded(lambda x: jax.lax.psum(2 * x, "d"))(x), 1e-5)
-        found = sharded(lambda x: total(total(x) + 1))(x)
-        twice = sharded(lambda x: jax.lax.psum(2 * (jax.lax.psum(2 * x, "d") + 1), "d"))(x)
-        np.testing.assert_allclose(found, twice, 1e-4)
-        pairs = [[0, 1], [2, 3]]
-        found = sharded(exchange(add, pairs), 4)(x)
-        by_pairs = 2 * np.asarray(x).reshape(2, 2, 4, 3).sum(1, keepdims=True).repeat(2, 1)
-        np.testing.assert_allclose(found, by_pairs.reshape(16, 3), 1e-5)
-        gather = partial(ncc.all_gather, collective_dim=0)
-        found = sharded(exchange(gather, everyone, grown=8))(x)
-        np.testing.assert_array_equal(found, np.tile(2 * np.asarray(x), (8, 1)))
-
+    def exchange(call, groups, grown=1):
         @nki.jit
-        def numbered(x):
-            out = hbm((1, 1), nl.int32)
-            nisa.register_store(out, ncc.rank_id())
+        def kernel(x):
+            mine = nl.ndarray(x.shape, x.dtype, nl.private_hbm)
+            out = hbm((x.shape[0] * grown, x.shape[1]), x.dtype)
+            tile = nl.load(x)
+            nisa.tensor_scalar(tile, tile, nl.multiply, 2.0)
+            nisa.dma_copy(mine, tile)
+            call([mine], [out], ncc.ReplicaGroup(groups))
             return out
-        np.testing.assert_array_equal(sharded(numbered)(x).reshape(-1), range(8))
 
-        def message(function, devices=8):
-            try:
-                jax.block_until_ready(sharded(function, devices)(x))
-            except Exception as error:
-                return str(error)
-        assert "of JAX" in message(exchange(add, [[0, 1, 2, 3]]))
-        ranks._LOOKS, ranks._BETWEEN = 4, 0.02
-        assert "no device of the mesh" in message(total, 4)
+        return kernel
 
-        # One device is asleep, long after a thread at work would have been found; one never comes.
-        last = lambda: jax.lax.axis_index("d") == 7
-        def late(x):
-            wait = lambda x: (time.sleep(0.5), x)[1]
-            asked = lambda x: jax.pure_callback(wait, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
-            return total(jax.lax.cond(last(), asked, lambda x: x + 0, x))
-        np.testing.assert_allclose(sharded(late)(x), sharded(total)(x))
-        never = lambda x: jax.lax.cond(last(), lambda x: x + 0, total, x)
-        assert "deadlock" in message(never) or "another rank failed" in message(never)
-        try:
-            nkisim.run_ranks(exchange(add, [[0, 1]]), [(x,), (x,)])
-        except TypeError as error:
-            assert "jax.shard_map" in str(error)
-        else:
-            raise AssertionError("JAX arrays among ranks")
-        """,
-        env=eight_devices,
-    )
+    def sharded(function, devices=8):
+        mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("d",))
+        return jax.jit(
+            jax.shard_map(function, mesh=mesh, in_specs=rows, out_specs=rows, check_vma=False)
+        )
+
+    add = partial(ncc.all_reduce, op=nl.add)
+    everyone = [list(range(8))]
+    total = exchange(add, everyone)
+    x = jax.numpy.asarray(np.random.default_rng(0).standard_normal((16, 3), np.float32))
+    for _ in range(3):
+        found = sharded(total)(x)
+        np.testing.assert_allclose(found, sharded(lambda x: jax.lax.psum(2 * x, "d"))(x), 1e-5)
+    found = sharded(lambda x: total(total(x) + 1))(x)
+    twice = sharded(lambda x: jax.lax.psum(2 * (jax.lax.psum(2 * x, "d") + 1), "d"))(x)
+    np.testing.assert_allclose(found, twice, 1e-4)
+    pairs = [[0, 1], [2, 3]]
+    found = sharded(exchange(add, pairs), 4)(x)
+    by_pairs = 2 * np.asarray(x).reshape(2, 2, 4, 3).sum(1, keepdims=True).repeat(2, 1)
+    np.testing.assert_allclose(found, by_pairs.reshape(16, 3), 1e-5)
+    gather = partial(ncc.all_gather, collective_dim=0)
+    found = sharded(exchange(gather, everyone, grown=8))(x)
+    np.testing.assert_array_equal(found, np.tile(2 * np.asarray(x), (8, 1)))
+
+    @nki.jit
+    def numbered(x):
+        out = hbm((1, 1), nl.int32)
+        nisa.register_store(out, ncc.rank_id())
+        return out
+
+    np.testing.assert_array_equal(sharded(numbered)(x).reshape(-1), range(8))
+
+    with pytest.raises(Exception, match="of JAX"):
+        jax.block_until_ready(sharded(exchange(add, [[0, 1, 2, 3]]))(x))
+    monkeypatch.setattr(ranks_of_jax, "_LOOKS", 4)
+    monkeypatch.setattr(ranks_of_jax, "_BETWEEN", 0.02)
+    with pytest.raises(Exception, match="no device of the mesh"):
+        jax.block_until_ready(sharded(total, 4)(x))
+
+    # One device is asleep, long after a thread at work would have been found; one never comes.
+    def is_last():
+        return jax.lax.axis_index("d") == 7
+
+    def wait(x):
+        time.sleep(0.5)
+        return x
+
+    def asked(x):
+        return jax.pure_callback(wait, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    def late(x):
+        return total(jax.lax.cond(is_last(), asked, lambda x: x + 0, x))
+
+    def never(x):
+        return jax.lax.cond(is_last(), lambda x: x + 0, total, x)
+
+    np.testing.assert_allclose(sharded(late)(x), sharded(total)(x))
+    with pytest.raises(Exception, match=r"deadlock|another rank failed"):
+        jax.block_until_ready(sharded(never)(x))
+    with pytest.raises(TypeError, match=r"jax\.shard_map"):
+        nkisim.run_ranks(exchange(add, [[0, 1]]), [(x,), (x,)])

@@ -56,56 +56,46 @@ def test_torch_tensors_stay_torch_tensors():
         torch.testing.assert_close(found, x * 0.5)
 
 
-def test_eight_devices_under_shard_map(run_python, eight_devices):
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("check", [True, False])
+def test_eight_devices_under_shard_map(cores, check):
     """Each device runs the kernel on its own rows, on one core or two; so does the gradient."""
-    run_python(
-        """
-        import jax, jax.numpy as jnp, numpy as np
-        from jax.sharding import Mesh, PartitionSpec as P
-        import nkisim
-        nkisim.install()
-        import nki, nki.isa as nisa, nki.language as nl
+    jax = pytest.importorskip("jax")
 
-        @nki.jit
-        def product(a, b):
-            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-            columns = a.shape[1] // nl.num_programs(0)
-            part = (slice(0, a.shape[0]), nl.ds(nl.program_id(0) * columns, columns))
-            x, y = nl.load(a[part]), nl.load(b[part])
-            nisa.tensor_tensor(x, x, y, nl.multiply)
-            nl.store(out[part], value=x)
-            return out
+    @nki.jit
+    def product(a, b):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        columns = a.shape[1] // nl.num_programs(0)
+        part = (slice(0, a.shape[0]), nl.ds(nl.program_id(0) * columns, columns))
+        x, y = nl.load(a[part]), nl.load(b[part])
+        nisa.tensor_tensor(x, x, y, nl.multiply)
+        nl.store(out[part], value=x)
+        return out
 
-        assert len(jax.devices()) == 8
-        rows = P("d")
-        mesh = Mesh(np.array(jax.devices()), ("d",))
-        rng = np.random.default_rng(0)
-        a, b = jnp.asarray(rng.standard_normal((2, 24, 10), np.float32))
-        for cores in (1, 2):
+    rows = jax.P("d")
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("d",))
+    rng = np.random.default_rng(0)
+    a, b = jax.numpy.asarray(rng.standard_normal((2, 24, 10), np.float32))
 
-            @jax.custom_vjp
-            def times(a, b):
-                return product[cores](a, b)
+    @jax.custom_vjp
+    def times(a, b):
+        return product[cores](a, b)
 
-            times.defvjp(
-                lambda a, b: (product[cores](a, b), (a, b)),
-                lambda kept, g: (product[cores](g, kept[1]), product[cores](g, kept[0])),
-            )
-            for check in (True, False):
-                shared = jax.jit(jax.shard_map(
-                    times, mesh=mesh, in_specs=(rows, rows), out_specs=rows, check_vma=check
-                ))
-                out = shared(a, b)
-                np.testing.assert_array_equal(out, np.asarray(a) * np.asarray(b))
-                assert {s.data.shape for s in out.addressable_shards} == {(3, 10)}
-                text = shared.lower(a, b).compile().as_text()
-                assert text.count("AwsNeuronCustomNativeKernel") == 1
-                assert "all-gather" not in text
-                slope = jax.jit(jax.grad(lambda a, b: (shared(a, b) ** 2).sum()))(a, b)
-                np.testing.assert_allclose(slope, 2 * a * b * b, rtol=1e-6)
-        """,
-        env=eight_devices,
+    times.defvjp(
+        lambda a, b: (product[cores](a, b), (a, b)),
+        lambda kept, g: (product[cores](g, kept[1]), product[cores](g, kept[0])),
     )
+    shared = jax.jit(
+        jax.shard_map(times, mesh=mesh, in_specs=(rows, rows), out_specs=rows, check_vma=check)
+    )
+    out = shared(a, b)
+    np.testing.assert_array_equal(out, np.asarray(a) * np.asarray(b))
+    assert {s.data.shape for s in out.addressable_shards} == {(3, 10)}
+    text = shared.lower(a, b).compile().as_text()
+    assert text.count("AwsNeuronCustomNativeKernel") == 1
+    assert "all-gather" not in text
+    slope = jax.jit(jax.grad(lambda a, b: (shared(a, b) ** 2).sum()))(a, b)
+    np.testing.assert_allclose(slope, 2 * a * b * b, rtol=1e-6)
 
 
 class TestXla:

@@ -9,6 +9,8 @@ import pytest
 jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
+from jax.sharding import Mesh, NamedSharding  # noqa: E402
+from jax.sharding import PartitionSpec as P  # noqa: E402
 
 from kernels.add.jax_op import add  # noqa: E402
 from nkibook.hlo import NKI_TARGET, HloUnavailable, jax_hlo  # noqa: E402
@@ -158,29 +160,21 @@ def test_errors_in_fn_reach_the_caller():
         jax_hlo(plain, jnp.ones(3), jnp.ones(4))
 
 
-def test_collectives_of_a_sharded_matmul(run_python, eight_devices):
+def test_collectives_of_a_sharded_matmul():
     """x is split by rows, w by its contracted axis: w must be gathered, and the mean reduced."""
-    done = run_python(
-        """
-        import jax, jax.numpy as jnp
-        from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-        from nkibook.hlo import jax_hlo
-
-        mesh = Mesh(jax.devices(), ("x",))
-        x = jax.device_put(jnp.ones((1024, 512)), NamedSharding(mesh, P("x", None)))
-        w = jax.device_put(jnp.ones((512, 64)), NamedSharding(mesh, P("x", None)))
-        hlo = jax_hlo(lambda x, w: (x @ w, (x * x).mean()), x, w)
-        print(len(hlo.collectives))
-        for c in sorted(hlo.after.collectives, key=lambda c: c.opcode):
-            print(c.opcode, c.group_size, c.operand_bytes, c.result_bytes, c.bytes_moved)
-        """,
-        env=eight_devices,
-    )
+    rows = NamedSharding(Mesh(jax.devices(), ("x",)), P("x", None))
+    x = jax.device_put(jnp.ones((1024, 512)), rows)
+    w = jax.device_put(jnp.ones((512, 64)), rows)
+    hlo = jax_hlo(lambda x, w: (x @ w, (x * x).mean()), x, w)
+    assert not hlo.collectives
+    found = [
+        (c.opcode, c.group_size, c.operand_bytes, c.result_bytes, c.bytes_moved)
+        for c in sorted(hlo.after.collectives, key=lambda c: c.opcode)
+    ]
     gathered = 512 * 64 * 4
-    assert done.stdout.splitlines() == [
-        "0",
-        f"all-gather 8 {gathered // 8} {gathered} {gathered * 7 // 8}",
-        "all-reduce 8 4 4 7",
+    assert found == [
+        ("all-gather", 8, gathered // 8, gathered, gathered * 7 // 8),
+        ("all-reduce", 8, 4, 4, 7),
     ]
 
 
