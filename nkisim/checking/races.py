@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nkisim.checking.cells import in_cells
-from nkisim.errors import RaceError
+from nkisim.errors import Location, RaceError
 from nkisim.ir.access import AccessPattern
+from nkisim.ir.barriers import Interleaving
 from nkisim.ir.instruction import Instruction, picking
 from nkisim.ir.memory import Role
 from nkisim.ir.regions import BEGIN
@@ -30,15 +32,16 @@ def check_races(
         trace: instance by instance.
         simulated: whether the SDK's simulator runs it, where instances that all write the same
             do no harm.
-        strict: where instances may write the same (`Rules.equal_is_harmless`), compare what they
-            write when the trace runs (`Instruction.contested`).
+        strict: whether races that results decide about (`Rules.results_decide`) are decided when
+            the trace runs: by what is written (`Instruction.contested`), and by what comes out in
+            either order (`Trace.unsettled`).
 
     Yields:
         The error, and whether it is a mild one of that kind.
     """
     if trace.grid.size == 1:
         return
-    for uses in _uses(trace).values():
+    for uses in _unordered(trace):
         if all(instr.where_of(t) is None for instr, t, _ in uses):
             found = in_cells(uses[0][1].buffer.shape, ((t.form, t.offsets) for _, t, _ in uses))
             if found is not None and not _clash_in_cells(uses, *found):
@@ -46,39 +49,76 @@ def check_races(
         yield from _clashes(trace, uses, simulated, strict)
 
 
-def _uses(trace: Trace) -> dict[tuple[int, int], list[_Use]]:
-    """All uses of each shared tensor that is written, in program order; those that a fence of all
-    instances keeps apart from the others by themselves."""
-    touching = [at for at, _, _ in picking(trace.instructions, lambda t: t.buffer.program is None)]
-    fences = [at for at, i in enumerate(trace.instructions) if _is_fence(i, trace)]
-    sharing = [trace.instructions[at] for at in sorted(touching + fences)]
-    written = {t.buffer.number for i in sharing for t in i.outs if t.buffer.program is None}
-    uses: dict[tuple[int, int], list[_Use]] = {}
+def _unordered(trace: Trace) -> Iterator[list[_Use]]:
+    """Uses of one shared tensor that is written, by instances that nothing orders: of all
+    instances, or, where there are fences, of two between theirs; each in program order."""
+    clocks = _clocks(trace)
+    by_buffer: dict[int, dict[tuple[int, int], list[_Use]]] = {}
     passed = [0] * trace.grid.size  # fences, of each instance
-    for instr in sharing:
+    for instr in _sharing(trace):
         if instr.opcode == "barrier":
             passed[instr.program] += 1
             continue
         for tiles, writes in ((instr.tiles_in, False), (instr.outs, True)):
             for t in tiles:
-                buffer = t.buffer
-                if buffer.number not in written or buffer.role is Role.EXCHANGE:
+                if t.buffer.program is not None or t.buffer.role is Role.EXCHANGE:
                     continue
                 # Which elements a tile's indices touch, data decides.
                 if "walked" not in instr.attrs and 0 not in t.shape:
-                    uses.setdefault((buffer.number, passed[instr.program]), []).append(
-                        (instr, t, writes)
-                    )
-    return uses
+                    part = instr.program, passed[instr.program]
+                    parts = by_buffer.setdefault(t.buffer.number, {})
+                    parts.setdefault(part, []).append((instr, t, writes))
+    for parts in by_buffer.values():
+        if not any(passed):
+            groups = [list(parts)]
+        else:
+            groups = [
+                [(p, i), (q, j)]
+                for (p, i), (q, j) in itertools.combinations(sorted(parts), 2)
+                if p != q and clocks[p][i][q] <= j and clocks[q][j][p] <= i
+            ]
+        for group in groups:
+            uses = [use for part in group for use in parts[part]]
+            if any(writes for _, _, writes in uses):
+                yield uses
 
 
-def _is_fence(instr: Instruction, trace: Trace) -> bool:
-    """Whether all instances wait for each other's use of shared HBM."""
-    return (
-        instr.opcode == "barrier"
-        and instr.attrs["fence"]
-        and len(instr.attrs["meeting"].parties) == trace.grid.size
-    )
+def _sharing(trace: Trace) -> list[Instruction]:
+    """Fences, and uses of shared tensors that some instruction writes."""
+    touching = [at for at, _, _ in picking(trace.instructions, lambda t: t.buffer.program is None)]
+    fences = [at for at, i in enumerate(trace.instructions) if _is_fence(i)]
+    sharing = [trace.instructions[at] for at in sorted(touching + fences)]
+    written = {
+        t.buffer.number for i in sharing for t in i.outs if t.buffer.role is not Role.EXCHANGE
+    }
+    return [
+        i
+        for i in sharing
+        if i.opcode == "barrier" or any(t.buffer.number in written for t in (*i.outs, *i.tiles_in))
+    ]
+
+
+def _is_fence(instr: Instruction) -> bool:
+    """Whether its parties wait for each other's use of shared HBM."""
+    return instr.opcode == "barrier" and instr.attrs["fence"]
+
+
+def _clocks(trace: Trace) -> list[list[list[int]]]:
+    """For each instance, and for each part of it between two fences: how many parts of each other
+    instance have ended before (a vector clock)."""
+    size = trace.grid.size
+    clocks = [[[0] * size] for _ in range(size)]
+    fences = [i for i in trace.instructions if _is_fence(i)]
+    for instr in Interleaving(size).add(fences):
+        parties = instr.attrs["meeting"].parties
+        if instr.program != parties[0]:
+            continue  # its neighbours, the other parties
+        ended = [max(column) for column in zip(*(clocks[p][-1] for p in parties), strict=True)]
+        for p in parties:
+            ended[p] = len(clocks[p])
+        for p in parties:
+            clocks[p].append([*ended])
+    return clocks
 
 
 def _clash_in_cells(uses: list[_Use], cells: int, places: list[list[int]]) -> bool:
@@ -105,7 +145,7 @@ def _clashes(
     owner = np.full(size, -1, np.int32)
     # Those that several write, if all must write the same.
     shared = np.zeros(size, bool) if _may_be_equal(trace) else None
-    is_read = redundant = False
+    is_read = redundant = told = False
     for instr, tensor, writes in uses:
         is_read |= not writes
         if writes and redundant and (not is_read or trace.rules.alike_is_harmless):
@@ -121,12 +161,17 @@ def _clashes(
             harmless = not is_read or trace.rules.alike_is_harmless
             redundant = simulated and not trace.tells_apart and harmless
             equal = shared is not None and writes and len(instr.outs) == 1 and not redundant
-            error = _error(trace, instr, tensor, writes, view, clash, equal)
             if equal and shared is not None:
                 view_of(shared, tensor)[clash] = True
-                if strict:
+            if not (told and shared is not None and not writes):
+                by_order = shared is not None and not writes and not redundant
+                error = _error(trace, uses, (instr, tensor, writes), view, clash, equal, by_order)
+                if equal and strict:
                     instr.contested = clash, _differing(error)
-            yield error, redundant or equal
+                if by_order and strict:
+                    _unsettled(trace, error)
+                told |= by_order
+                yield error, redundant or equal or by_order
         if writes:
             np.copyto(view, instr.program, where=True if where is None else where)
     latest = np.full(size, -1, np.int32)
@@ -143,15 +188,32 @@ def _clashes(
             clash &= where
         if shared is not None:  # it reads what it has written itself, and the other one as well
             clash &= ~(view_of(shared, tensor) & (view_of(latest, tensor) == instr.program))
-        if clash.any():
+        if clash.any() and not (told and shared is not None):
             harmless = trace.rules.alike_is_harmless and not trace.tells_apart
-            yield _error(trace, instr, tensor, writes, view, clash), harmless
+            by_order = shared is not None and not harmless
+            error = _error(trace, uses, (instr, tensor, writes), view, clash, by_order=by_order)
+            if by_order and strict:
+                _unsettled(trace, error)
+            told |= by_order
+            yield error, harmless or by_order
 
 
 def _may_be_equal(trace: Trace) -> bool:
-    """Whether instances may write the same element, if what they write is equal. It is compared
-    when the trace runs, where each instruction runs once."""
-    return trace.rules.equal_is_harmless and all(i.opcode != BEGIN for i in trace.instructions)
+    """Whether results decide about races: instances may write the same element, if what they write
+    is equal, and one may read what another one writes, if all that comes out is the same in either
+    order. It is compared when the trace runs, where each instruction runs once."""
+    return trace.rules.results_decide and all(i.opcode != BEGIN for i in trace.instructions)
+
+
+def _unsettled(trace: Trace, warning: RaceError) -> None:
+    """Have the race decided when the trace runs."""
+    if trace.unsettled is None:
+        trace.unsettled = RaceError(
+            f"{warning.problem}: results depend on which comes first",
+            rule=warning.rule,
+            fix=warning.fix,
+            location=warning.location,
+        )
 
 
 def _differing(error: RaceError) -> RaceError:
@@ -167,27 +229,50 @@ def _differing(error: RaceError) -> RaceError:
 
 def _error(
     trace: Trace,
-    instr: Instruction,
-    tensor: AccessPattern,
-    writes: bool,
+    uses: list[_Use],
+    use: _Use,
     owner: np.ndarray,
     clash: np.ndarray,
     equal: bool = False,
+    by_order: bool = False,
 ) -> RaceError:
-    """`instr` touches elements, where `clash` is true, that the instances in `owner` write;
-    `equal`: which is right if all write the same."""
+    """An instruction touches elements, where `clash` is true, that the instances in `owner` write;
+    `equal`: which is right if all write the same; `by_order`: if results are the same in any order
+    of the instances."""
+    instr, tensor, writes = use
     index = tuple(int(i) for i in np.argwhere(clash)[0])
-    other = trace.grid.coordinates(int(owner[index]))
+    writer = int(owner[index])
+    other = trace.grid.coordinates(writer)
     mine = trace.grid.coordinates(instr.program)
+    between = trace.rules.words.between
     error = RaceError(
         f"instance {mine} {'writes' if writes else 'reads'} {int(clash.sum()):,} elements of "
-        f"{tensor.describe()} that instance {other} writes, the first at "
+        f"{tensor.describe()} that instance {other} writes at "
+        f"{_where_written(uses, writer, tensor, index)}, the first at "
         f"{list(tensor.coordinates(index))}",
         rule="instances of a launch grid run in no promised order: what one writes, "
-        "no other may write or read" + (", unless all write the same value" if equal else ""),
-        fix="make each instance's offset depend on nl.program_id of every grid axis, "
+        "no other may write or read"
+        + (", unless all write the same value" if equal else "")
+        + (", unless no result depends on which comes first" if by_order else ""),
+        fix=(f"put {between} between the two, or " if between else "")
+        + "make each instance's offset depend on nl.program_id of every grid axis, "
         "and its tile no larger than the step between offsets",
         location=instr.location,
     )
     error.instruction = instr
     return error
+
+
+def _where_written(
+    uses: list[_Use], writer: int, tensor: AccessPattern, index: tuple[int, ...]
+) -> Location | None:
+    """The line at which an instance writes an element of a tensor."""
+    size = uses[0][1].buffer.size
+    for instr, t, writes in uses:
+        if writes and instr.program == writer:
+            touched = np.zeros(size, bool)
+            where = instr.where_of(t)
+            np.copyto(view_of(touched, t), True, where=True if where is None else where)
+            if view_of(touched, tensor)[index]:
+                return instr.location
+    return None

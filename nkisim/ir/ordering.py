@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Role
 from nkisim.ir.trace import Trace
@@ -108,19 +110,36 @@ class Waiting:
 
 
 def by_core(trace: Trace, last_first: bool) -> list[Instruction]:
-    """The instructions of a trace in another order in which they can run: all that one core does
-    before all that the next one does, but for what it waits for: data that it is sent, and fences.
+    """The instructions of a trace in another order in which they can run: each core does all that
+    it can before it waits for another one, for data that it is sent or at a fence; then that one
+    does no more than what it waits for.
 
     Args:
         trace: its instructions in an order in which they can run.
         last_first: whether the last core comes first.
     """
     waiting = Waiting(apart=True)
-    cores: list[list[Node | None]] = [[] for _ in range(trace.grid.size)]
+    cores: list[list[Node]] = [[] for _ in range(trace.grid.size)]
+    waits = [0] * trace.grid.size  # how often a core has waited for another one
+    fenced = [0] * trace.grid.size  # and how often at its last fence
+    after: dict[Node, int] = {}  # and how often before it can do something
     for instr in trace.instructions:
-        cores[instr.program].append(waiting.add(instr))
+        me = instr.program
+        node = waiting.add(instr)
+        if node is None:
+            if instr.opcode == "barrier" and instr.attrs["fence"]:
+                waits[me] += 1
+                fenced[me] = waits[me]
+            continue
+        own = [after[n] for n in node.after if n in after and n.instr.program == me]
+        after[node] = max([fenced[me], *own])
+        if any(n.instr.program != me and n in after for n in node.after):
+            waits[me] += 1
+            after[node] = waits[me]
+        cores[me].append(node)
     order: list[Instruction] = []
     for nodes in reversed(cores) if last_first else cores:
-        for node in nodes:
+        for node in sorted(nodes, key=lambda n: after[n]):
             order += waiting.take(node)
-    return order
+    # What two cores write is compared where both write it in the order of the trace.
+    return [i if i.contested is None else replace(i) for i in order]

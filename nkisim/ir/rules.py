@@ -44,6 +44,7 @@ class Words:
         of_each: how a matmul reads only what was written of its operands.
         to_sbuf: how a tile gets into SBUF.
         by_dma: how data gets from HBM and back.
+        between: what makes instances wait for each other's use of HBM.
     """
 
     within: str = ""
@@ -57,6 +58,7 @@ class Words:
     of_each: str = "slice what was written of each operand"
     to_sbuf: str = "copy the tile into SBUF first, with nisa.tensor_copy"
     by_dma: str = "move the data with nisa.dma_copy: into SBUF before computing, and back"
+    between: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,8 @@ class Rules:
             others, and instructions that need a tile of its own.
         alike_is_harmless: whether instances that all do the same may read what others write: it is
             what they wrote themselves.
-        equal_is_harmless: whether several instances may write an element if all write the same.
+        results_decide: whether several instances may write an element if all write the same, and
+            one may read what another one writes if results do not depend on which comes first.
         declared: `f(trace)` for `Declared`.
         watch_loop: `f(frame, loop)` for `LoopWatch`; the frame is that of the function that loops.
         explain: `f(error)`, what to say of an attribute that does not exist, or of a call that does
@@ -100,7 +103,7 @@ class Rules:
     one_bank: bool = False
     places_all: bool = False
     alike_is_harmless: bool = False
-    equal_is_harmless: bool = False
+    results_decide: bool = False
     declared: Callable[[Any], Declared] | None = None
     watch_loop: Callable[[FrameType, Loop], LoopWatch] | None = None
     explain: Callable[[Exception], KernelError | None] | None = None

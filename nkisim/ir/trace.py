@@ -36,6 +36,8 @@ class Trace:
         target: what chose it, as in nkisim.machine.target; "" for the default.
         strict_ranges: whether an input out of its function's range is an error when it runs.
         tells_apart: whether an instance asks for its nl.program_id; else all of them do the same.
+        unsettled: the error if results depend on which of two instances comes first; None where no
+            instance touches what another one writes.
         rules: what its dialect decides.
         orders: pairs of instructions of which the kernel asks that the second one runs after the
             first.
@@ -57,5 +59,6 @@ class Trace:
     target: str = ""
     strict_ranges: bool = False
     tells_apart: bool = False
+    unsettled: Exception | None = None
     rules: Rules = field(default_factory=Rules)
     orders: list[tuple[Instruction, Instruction]] = field(default_factory=list)

@@ -12,6 +12,7 @@ import gc
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import FLOATS
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Buffer, Role
+from nkisim.ir.ordering import by_core
 from nkisim.ir.regions import BEGIN, END, ends
 from nkisim.ir.trace import Trace
 from nkisim.ir.views import view_of
@@ -138,6 +140,7 @@ class Program:
 
         Raises:
             ParameterError: the arrays do not match the specialisation.
+            RaceError: results depend on the order in which cores run (`Trace.unsettled`).
         """
         layout = self._plan
         if len(inputs) != len(self.inputs):
@@ -147,6 +150,7 @@ class Program:
             results = [np.empty(s.shape, s.dtype) for s in self.outputs]
         else:
             results = self._checked_outputs(outputs)
+        others = [p.run([a.copy() for a in sources]) for p in self._other_orders]
         for o, i in self.aliases.items():
             if results[o] is not inputs[i]:
                 np.copyto(results[o], sources[i].reshape(results[o].shape))
@@ -167,7 +171,34 @@ class Program:
         for o, first in self._repeats.items():
             if results[o] is not results[first]:
                 np.copyto(results[o], results[first].reshape(results[o].shape))
+        if any(
+            a.tobytes() != b.tobytes()
+            for other in others
+            for a, b in zip(results, other, strict=True)
+        ):
+            raise self.trace.unsettled
         return tuple(results)
+
+    @cached_property
+    def _other_orders(self) -> list[Program]:
+        """Programs that must give the same: where cores touch the same memory in no order."""
+        if self.trace.unsettled is None:
+            return []
+        # In another order a core may read what nothing has written yet.
+        shared = {
+            b.number for b in self.trace.buffers if b.program is None and b.role is Role.LOCAL
+        }
+        trace = replace(
+            self.trace,
+            partly_written=self.trace.partly_written | shared,
+            read_undefined=self.trace.read_undefined | shared,
+            unsettled=None,
+        )
+        outputs = [AccessPattern(b) for b in self.output_buffers]
+        return [
+            Program(replace(trace, instructions=by_core(trace, last_first)), outputs)
+            for last_first in (False, True)
+        ]
 
     def _checked_outputs(self, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """`outputs`, which can be filled in place."""

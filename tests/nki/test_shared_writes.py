@@ -112,3 +112,95 @@ def test_a_core_that_writes_alone_gets_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         np.testing.assert_array_equal(nki.simulate(kernel)[2](X), X)
+
+
+def attention_row(cache, weight, row):
+    """Each core weighs its half of a cache, and they add up; core 0 puts a row into the other half,
+    in place."""
+    me, width = nl.program_id(0), cache.shape[1]
+    out = nl.ndarray((2, width), dtype=cache.dtype, buffer=nl.shared_hbm)
+    rows, weights = _loaded(cache[me * 64 : me * 64 + 64]), _loaded(weight[me * 64 : me * 64 + 64])
+    total = nl.ndarray((1, width), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(dst=total, stationary=weights, moving=rows)
+    mine, other = (nl.ndarray((1, width), dtype=nl.float32, buffer=nl.sbuf) for _ in range(2))
+    nisa.tensor_copy(dst=mine, src=total)
+    nisa.sendrecv(src=mine, dst=other, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)
+    nisa.tensor_tensor(dst=mine, data1=mine, data2=other, op=nl.add)
+    nisa.dma_copy(dst=out[me : me + 1], src=mine)
+    if me == 0:
+        nisa.dma_copy(dst=cache[100:101], src=_loaded(row))
+    return out, cache
+
+
+@pytest.mark.parametrize("weighs", [0.0, 1.0, np.nan])
+def test_what_a_core_reads_while_the_other_writes_it_is_decided_by_results(weighs):
+    cache, row = (
+        np.arange(128 * 6, dtype=np.float32).reshape(128, 6),
+        np.full((1, 6), 7, np.float32),
+    )
+    weight = np.ones((128, 1), np.float32)
+    weight[100] = weighs
+    wanted = weight.T @ cache
+    kernel = nki.simulate(attention_row)[2]
+    both_lines = r"reads 6 elements .*writes at test_shared_writes.py:\d+ in attention_row"
+    if weighs == 1:
+        with (
+            pytest.warns(match=both_lines),
+            pytest.raises(RaceError, match="depend on which comes first") as caught,
+        ):
+            kernel(cache, weight, row)
+        assert "nisa.core_barrier" in caught.value.fix
+        return
+    with pytest.warns(match=both_lines):
+        out, after = kernel(cache, weight, row)
+    np.testing.assert_array_equal(out, np.repeat(wanted, 2, 0))
+    np.testing.assert_array_equal(after[100], row[0])
+
+
+def table_row(table, row, order, first):
+    """Both cores copy a table; core `first` then writes a row of it in place."""
+    me = nl.program_id(0)
+    out = nl.ndarray((2, *table.shape), dtype=table.dtype, buffer=nl.shared_hbm)
+    tile = _loaded(table)
+    nisa.dma_copy(dst=out[me], src=tile)
+    if order == "core_barrier":
+        nisa.core_barrier(table, (0, 1))
+    elif order == "sendrecv":
+        nisa.sendrecv(tile, _loaded(table), send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)
+    if me == first:
+        nisa.dma_copy(dst=table[5:6], src=_loaded(row))
+    return out, table
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("order", ["core_barrier", "sendrecv", "nothing"])
+def test_a_barrier_orders_what_cores_do_to_a_table(order, first):
+    """To send a tile orders no more than the data that is sent."""
+    kernel, row = nki.simulate(table_row)[2], np.full((1, 6), 7, np.float32)
+    if order != "core_barrier":
+        with pytest.raises(RaceError, match="depend on which comes first") as caught:
+            kernel(X.copy(), row, order, first)
+        assert "nisa.core_barrier" in caught.value.fix
+        kernel(X.copy(), X[5:6], order, first)  # the row holds this already
+        return
+    out, after = kernel(X.copy(), row, order, first)
+    np.testing.assert_array_equal(out, [X, X])
+    np.testing.assert_array_equal(after, np.where(np.arange(128)[:, None] == 5, 7, X))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_a_core_reads_before_the_other_has_written_it_is_undefined():
+    """The other order is that of a device that is quick; what is read there is no zero."""
+
+    def kernel(x):
+        scratch = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        if nl.program_id(0) == 0:
+            nisa.dma_copy(dst=scratch, src=_loaded(x))
+        else:
+            nisa.dma_copy(dst=out, src=_loaded(scratch))
+        return out
+
+    with pytest.raises(KernelError):
+        nki.simulate(kernel)[2](np.zeros_like(X))

@@ -71,6 +71,36 @@ def test_a_fence_orders_what_instances_share():
         shared_then_read(False)[2](x)
 
 
+def test_a_fence_of_two_orders_these_two():
+    """Of four instances, a meeting of two orders what these do, also by way of a third."""
+
+    def kernel_of(meetings):
+        @nki.jit
+        def kernel(x):
+            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+            me, tracer = nl.program_id(0), current()
+            if me == 0:
+                nl.store(out[0], nl.load(x[0]))
+            for parties in meetings:
+                if me in parties:
+                    tracer.meet(tracer.meeting("core_barrier", parties), fence=True)
+            if me == 3:
+                nl.store(out[0], nl.load(x[3]))
+            if me:
+                nl.store(out[me], nl.load(x[me]))
+            return out
+
+        return kernel[4]
+
+    x = np.random.default_rng(0).standard_normal((4, *SHAPE)).astype(np.float32)
+    wanted = x[[3, 1, 2, 3]]
+    for meetings in ([(0, 3)], [(0, 1), (1, 3)], [(1, 2), (0, 2), (2, 3)]):
+        np.testing.assert_array_equal(kernel_of(meetings)(x), wanted)
+    for meetings in ([(0, 1)], [(1, 3), (0, 1)], [(0, 2), (1, 3)]):
+        with pytest.raises(RaceError, match=r"writes .* that instance \(0,\) writes at test_m"):
+            kernel_of(meetings)(x)
+
+
 def test_what_nobody_writes_is_undefined_behind_a_fence_too():
     @nki.jit
     def kernel(x):

@@ -37,14 +37,20 @@ from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.barriers import Meeting
 from nkisim.ir.instruction import OPCODES, Engine, Instruction
 from nkisim.ir.memory import Buffer, Placed, Space
-from nkisim.ir.rules import Rules
+from nkisim.ir.rules import Rules, Words
 from nkisim.trace.coroutine import Coroutine
 from nkisim.trace.tracer import Tracer, current_if_any
 
 Walk = tuple[Ints, Ints]  # shape and strides of an operand
 Way = tuple[Location | None, int]  # what a run-time loop did: its line, and how many rounds
 
-RULES = Rules(dialect="nki", alike_is_harmless=True, equal_is_harmless=True, explain=explain)
+RULES = Rules(
+    dialect="nki",
+    alike_is_harmless=True,
+    results_decide=True,
+    explain=explain,
+    words=Words(between="nisa.core_barrier(tensor, (0, 1))"),
+)
 
 # What a session holds of the core that is being traced.
 _OF_CORE = (
