@@ -55,37 +55,6 @@ def free_axes(shape, count):
     return tuple(range(max(1, len(shape) - count), len(shape)))
 
 
-def reduced(shape, axes, keepdims):
-    kept = shape[: axes[0]]
-    if keepdims:
-        return kept + (1,) * len(axes)
-    return kept if len(kept) > 1 else (*kept, 1)
-
-
-@pytest.mark.parametrize("name", sorted(OPERATORS))
-@given(
-    shape=shapes,
-    count=st.integers(1, 4),
-    dtype=st.sampled_from(FLOATS),
-    out=st.sampled_from([None, *FLOATS]),
-    keepdims=st.booleans(),
-    negate=st.booleans(),
-)
-@few
-def test_tensor_reduce(name, shape, count, dtype, out, keepdims, negate, compute):
-    x = numbers(shape, dtype)
-    axes = free_axes(shape, count)
-    op, reference = OPERATORS[name]
-    got = compute(
-        lambda t: nisa.tensor_reduce(op, t, axes, dtype=out, keepdims=keepdims, negate=negate), x
-    )
-    wanted = reference(x.astype(float), axis=axes).reshape(reduced(shape, axes, keepdims))
-    kind = dtype if out is None else out
-    assert got.dtype == kind
-    assert got.shape == wanted.shape
-    close(got, -wanted if negate else wanted, kind)
-
-
 def test_bf16_sums_are_made_in_fp32(compute):
     x = np.full((2, 1000), 1.0, BF16)  # a bf16 sum would stop at 256
     np.testing.assert_array_equal(
@@ -144,17 +113,6 @@ def test_logical_reductions(compute):
     np.testing.assert_array_equal(any_of[:, 0], x.any(1))
 
 
-@pytest.mark.parametrize("name", ["sum", "max", "min", "prod", "mean", "var"])
-@given(shape=shapes, count=st.integers(1, 4), dtype=st.sampled_from(FLOATS))
-@few
-def test_language_reductions(name, shape, count, dtype, compute):
-    x = numbers(shape, dtype)
-    axes = free_axes(shape, count)
-    got = compute(lambda t: getattr(nl, name)(t, axis=axes), x)
-    wanted = getattr(np, name)(x.astype(float), axis=axes).reshape(reduced(shape, axes, False))
-    close(got, wanted, dtype)
-
-
 def test_mean_of_integers_is_a_float(compute):
     x = np.arange(12, dtype=np.int32).reshape(3, 4)
     got = compute(lambda t: nl.mean(t, axis=1, keepdims=True), x)
@@ -210,54 +168,10 @@ def test_undefined_rows_stay_rows(compute):
         compute(lambda t: body(t, 6), x)
 
 
-@pytest.mark.parametrize("op", ["add", "max"])
-@pytest.mark.parametrize("shape", [(128, 9), (5, 3, 4), (1, 7)])
-def test_partition_reduce(op, shape, compute):
-    x = numbers(shape)
-    got = compute(lambda t: nisa.tensor_partition_reduce(getattr(nl, op), t), x)
-    reference = {"add": np.sum, "max": np.max}[op]
-    close(got, reference(x.astype(float), axis=0, keepdims=True))
-
-
 def test_partition_reduce_of_bits(compute):
     x = np.random.default_rng(1).integers(0, 256, (9, 5)).astype(np.uint8)
     got = compute(lambda t: nisa.tensor_partition_reduce(np.bitwise_or, t), x)
     np.testing.assert_array_equal(got[0], np.bitwise_or.reduce(x, axis=0))
-
-
-SCAN = {"multiply": np.multiply, "add": np.add, "subtract": np.subtract, "maximum": np.maximum}
-
-
-@given(
-    rows=st.integers(1, 9),
-    columns=st.integers(1, 20),
-    names=st.tuples(st.sampled_from(sorted(SCAN)), st.sampled_from(sorted(SCAN))),
-    reverse=st.tuples(st.booleans(), st.booleans()),
-    vector=st.booleans(),
-    dtype=st.sampled_from(FLOATS),
-)
-@few
-def test_scan(rows, columns, names, reverse, vector, dtype, compute):
-    a, b = numbers((rows, columns)), numbers((rows, columns), seed=1)
-    a, b = a.astype(dtype), b.astype(dtype)
-    start = numbers((rows, 1), seed=2)
-
-    def body(x, y, v):
-        ops = getattr(nl, names[0]), getattr(np, names[1])
-        return nisa.tensor_tensor_scan(x, y, v if vector else 0.5, *ops, *reverse)
-
-    state = start[:, 0].astype(float) if vector else np.full(rows, 0.5)
-    wanted = np.empty((rows, columns))
-    for i in range(columns):
-        left, right = a[:, i].astype(float), state
-        state = SCAN[names[0]](*((right, left) if reverse[0] else (left, right)))
-        left, right = state, b[:, i].astype(float)
-        state = SCAN[names[1]](*((right, left) if reverse[1] else (left, right)))
-        wanted[:, i] = state
-    got = compute(body, a, b, start)
-    assert got.dtype == dtype
-    size = np.maximum(np.abs(wanted).max(axis=1, keepdims=True), 1)
-    close(got / size.astype(np.float32), wanted / size, dtype)
 
 
 def test_scan_in_place(compute):

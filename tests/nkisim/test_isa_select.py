@@ -33,40 +33,6 @@ def grid(rows, columns):
     return nl.arange(rows)[:, None], nl.arange(columns)[None, :]
 
 
-coefficient = st.integers(-3, 3)
-
-
-@given(
-    rows=st.integers(1, 20),
-    columns=st.integers(1, 20),
-    a=coefficient,
-    b=coefficient,
-    c=coefficient,
-    comparison=st.sampled_from(["<", "<=", ">", ">=", "=="]),
-    dtype=st.sampled_from(["float32", "bfloat16", "int16"]),
-)
-@few
-def test_affine_select(rows, columns, a, b, c, comparison, dtype, compute):
-    kind = BF16 if dtype == "bfloat16" else np.dtype(dtype)
-    x = (numbers((rows, columns)) * 50).astype(kind)
-    compare = {
-        "<": lambda u, v: u < v,
-        "<=": lambda u, v: u <= v,
-        ">": lambda u, v: u > v,
-        ">=": lambda u, v: u >= v,
-        "==": lambda u, v: u == v,
-    }[comparison]
-
-    def body(t):
-        p, f = grid(rows, columns)
-        return nisa.affine_select(compare(a * p + c, b * f), t, -100.0)
-
-    i, j = np.mgrid[0:rows, 0:columns]
-    np.testing.assert_array_equal(
-        compute(body, x), np.where(compare(a * i + c, b * j), x, np.asarray(-100.0, kind))
-    )
-
-
 def test_affine_select_from_psum_under_a_mask_into_another_type(compute):
     x = numbers((16, 16))
 
@@ -84,23 +50,6 @@ def test_affine_select_from_psum_under_a_mask_into_another_type(compute):
     wanted = np.where(i >= j, x, -9984.0).astype(BF16)
     got = compute(body, x, mask=where)
     np.testing.assert_array_equal(got, np.where(j < 10, wanted, np.asarray(77, BF16)))
-
-
-@given(
-    rows=st.integers(1, 20), columns=st.integers(1, 20), a=coefficient, b=coefficient, c=coefficient
-)
-@few
-def test_iota(rows, columns, a, b, c, compute):
-    def body():
-        p, f = grid(rows, columns)
-        return tuple(nisa.iota(a * p + b * f + c, dtype=t) for t in (nl.int32, nl.bfloat16))
-
-    i, j = np.mgrid[0:rows, 0:columns]
-    whole, rounded = compute(body)
-    if rows == 1 or columns == 1 or (a and b):
-        whole = whole[: (a * i + b * j + c).shape[0]]
-    np.testing.assert_array_equal(np.broadcast_to(whole, (rows, columns)), a * i + b * j + c)
-    np.testing.assert_array_equal(rounded, whole.astype(BF16))
 
 
 COMPARE = {

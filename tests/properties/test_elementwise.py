@@ -4,6 +4,7 @@ NumPy in double precision. What the mask or the pattern leaves out keeps its old
 from __future__ import annotations
 
 import math
+import operator
 
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -73,8 +74,9 @@ BITS = {
     "bitwise_or": np.bitwise_or,
     "bitwise_xor": np.bitwise_xor,
 }
+F32 = np.dtype(np.float32)
 forms = st.sampled_from(["arange", "slice"])
-
+coefficient = st.integers(-3, 3)
 
 # A coupled mask reaches odd partitions; that is allowed, with a warning.
 pytestmark = pytest.mark.filterwarnings("ignore::nkisim.errors.NkiWarning")
@@ -130,7 +132,7 @@ def test_tensor_tensor(name, data):
     case = Operands(data, 2)
     case.arrays = [np.round(a.astype(np.float32)).astype(a.dtype) for a in case.arrays]
     wanted = BINARY[name](*case.values())
-    op = getattr(nl, name)
+    op = getattr(data.draw(st.sampled_from([nl, np]), "module of the operator"), name)
     case.check(
         lambda a, b, mask: nisa.tensor_tensor(a, b, op, mask=mask, dtype=case.destination.dtype),
         wanted,
@@ -172,24 +174,28 @@ def test_language_functions(name, data):
 
 
 @pytest.mark.parametrize("name", ON_THE_SCALAR_ENGINE)
-@given(data=st.data(), bias=st.booleans(), scale=st.sampled_from([1.0, 0.75, "tile"]))
+@given(
+    data=st.data(),
+    bias=st.sampled_from([None, *FLOATS]),
+    scale=st.sampled_from([1.0, 0.75, "tile"]),
+)
 @some
 def test_activation(name, data, bias, scale):
     low = 0.5 if name in ONLY_POSITIVE else -1.4
     case = Operands(data, 1, low=low, high=1.4)
-    bias = bias and name != "reciprocal"
+    bias = None if name == "reciprocal" else bias
     column = case.shape[0], 1
-    by, plus = numbers(column, np.float32, 7, 0.5, 1), numbers(column, np.float32, 8, 0, 0.2)
+    by, plus = numbers(column, np.float32, 7, 0.5, 1), numbers(column, bias or F32, 8, 0, 0.2)
     (x,) = case.values()
     stretch = (...,) + (None,) * (x.ndim - 2)
     factor = by.astype(float)[stretch] if scale == "tile" else scale
-    wanted = UNARY_LANGUAGE[name](x * factor + (plus.astype(float)[stretch] if bias else 0))
+    wanted = UNARY_LANGUAGE[name](x * factor + (0 if bias is None else plus.astype(float)[stretch]))
     case.check(
         lambda x, by, plus, mask: nisa.activation(
             getattr(nl, name),
             x,
             scale=by if scale == "tile" else scale,
-            bias=plus if bias else None,
+            bias=None if bias is None else plus,
             mask=mask,
             dtype=case.destination.dtype,
         ),
@@ -201,7 +207,9 @@ def test_activation(name, data, bias, scale):
 
 @given(
     data=st.data(),
-    names=st.lists(st.sampled_from(["add", "subtract", "multiply", "maximum"]), min_size=2),
+    names=st.lists(
+        st.sampled_from(["add", "subtract", "multiply", "maximum", "less"]), min_size=1, max_size=2
+    ),
     reverse=st.tuples(st.booleans(), st.booleans()),
     vector=st.tuples(st.booleans(), st.booleans()),
 )
@@ -212,18 +220,19 @@ def test_tensor_scalar(data, names, reverse, vector):
     columns = [numbers(column, np.float32, 3 + i) for i in range(2)]
     (wanted,) = case.values()
     stretch = (...,) + (None,) * (wanted.ndim - 2)
-    for name, back, tile, v in zip(names[:2], reverse, vector, columns, strict=True):
+    for name, back, tile, v in zip(names, reverse, vector, columns, strict=False):
         other = v.astype(float)[stretch] if tile else 1.5
-        wanted = BINARY[name](*((other, wanted) if back else (wanted, other)))
+        wanted = BINARY[name](*((other, wanted) if back else (wanted, other))).astype(float)
+    second = {}
+    if len(names) == 2:
+        second = {"op1": getattr(np, names[1]), "reverse1": reverse[1]}
     case.check(
         lambda x, v0, v1, mask: nisa.tensor_scalar(
             x,
             op0=getattr(nl, names[0]),
             operand0=v0 if vector[0] else 1.5,
             reverse0=reverse[0],
-            op1=getattr(nl, names[1]),
-            operand1=v1 if vector[1] else 1.5,
-            reverse1=reverse[1],
+            **(second and second | {"operand1": v1 if vector[1] else 1.5}),
             mask=mask,
             dtype=case.destination.dtype,
         ),
@@ -235,15 +244,17 @@ def test_tensor_scalar(data, names, reverse, vector):
 @given(
     data=st.data(),
     names=st.tuples(*[st.sampled_from(["add", "subtract", "multiply", "maximum"])] * 2),
+    reverse=st.tuples(st.booleans(), st.booleans()),
     vector=st.booleans(),
 )
 @some
-def test_scalar_tensor_tensor(data, names, vector):
+def test_scalar_tensor_tensor(data, names, reverse, vector):
     case = Operands(data, 2, rank=(2,))
     column = numbers((case.shape[0], 1), np.float32, 5)
     x, y = case.values()
     other = column.astype(float) if vector else -0.5
-    wanted = BINARY[names[1]](BINARY[names[0]](x, other), y)
+    first = BINARY[names[0]](*((other, x) if reverse[0] else (x, other)))
+    wanted = BINARY[names[1]](*((y, first) if reverse[1] else (first, y)))
     case.check(
         lambda x, y, v, mask: nisa.scalar_tensor_tensor(
             data=x,
@@ -251,6 +262,8 @@ def test_scalar_tensor_tensor(data, names, vector):
             operand0=v if vector else -0.5,
             op1=getattr(nl, names[1]),
             operand1=y,
+            reverse0=reverse[0],
+            reverse1=reverse[1],
             mask=mask,
             dtype=case.destination.dtype,
         ),
@@ -284,7 +297,7 @@ def test_reciprocal(data):
 @given(data=st.data(), value=st.sampled_from([0.0, -1.5, 3]))
 @some
 def test_memset(data, value):
-    case = Operands(data, 0)
+    case = Operands(data, 0, out=[*FLOATS, *INTEGERS] if value == 3 else FLOATS)
     case.check(
         lambda mask: nisa.memset(case.shape, value, case.destination.dtype, mask=mask),
         np.full(case.shape, value, float),
@@ -303,31 +316,41 @@ def test_where(data):
     )
 
 
-@given(data=st.data(), bound=st.integers(-5, 30))
+def affine(shape, growth, offset, of_kernel=True):
+    """offset + sum(growth[d] * index[d]), of a kernel or as an array."""
+    index = nl.mgrid[tuple(slice(0, n) for n in shape)] if of_kernel else np.indices(shape)
+    return offset + sum(c * i for c, i in zip(growth, index, strict=False))
+
+
+@given(
+    data=st.data(),
+    growth=st.tuples(*3 * [coefficient]),
+    bound=st.integers(-5, 30),
+    compare=st.sampled_from([operator.lt, operator.le, operator.gt, operator.ge, operator.eq]),
+)
 @some
-def test_affine_select(data, bound):
-    case = Operands(data, 1, [np.dtype(np.float32)])
-    index = np.indices(case.shape)
+def test_affine_select(data, growth, bound, compare):
+    case = Operands(data, 1, [F32, np.dtype(np.int16)])
+    pred = compare(affine(case.shape, growth, 0, of_kernel=False), bound)
+    case.check(
+        lambda x, mask: nisa.affine_select(
+            compare(affine(case.shape, growth, 0), bound),
+            x,
+            -7.0,
+            mask=mask,
+            dtype=case.destination.dtype,
+        ),
+        np.where(pred, case.values()[0], -7.0),
+    )
 
-    def instruction(x, mask):
-        ix = nl.mgrid[tuple(slice(0, n) for n in case.shape)]
-        axes = [ix.p, ix.x] if len(case.shape) == 2 else [ix.p, ix.x, ix.y]
-        pred = sum(axes[1:], axes[0]) >= bound
-        return nisa.affine_select(pred, x, -7.0, mask=mask, dtype=case.destination.dtype)
 
-    case.check(instruction, np.where(index.sum(0) >= bound, case.values()[0], -7.0))
-
-
-@given(data=st.data())
+@given(data=st.data(), growth=st.tuples(*3 * [coefficient]), offset=coefficient)
 @some
-def test_iota(data):
-    case = Operands(data, 0, out=[np.dtype(np.int32), np.dtype(np.float32)])
-    index = np.indices(case.shape)
-
-    def instruction(mask):
-        ix = nl.mgrid[tuple(slice(0, n) for n in case.shape)]
-        axes = [ix.p, ix.x] if len(case.shape) == 2 else [ix.p, ix.x, ix.y]
-        expr = 3 * axes[0] + sum(axes[1:], 5)
-        return nisa.iota(expr, dtype=case.destination.dtype, mask=mask)
-
-    case.check(instruction, 3 * index[0] + index[1:].sum(0) + 5)
+def test_iota(data, growth, offset):
+    case = Operands(data, 0, out=[np.dtype(np.int32), *FLOATS])
+    case.check(
+        lambda mask: nisa.iota(
+            affine(case.shape, growth, offset), dtype=case.destination.dtype, mask=mask
+        ),
+        affine(case.shape, growth, offset, of_kernel=False),
+    )

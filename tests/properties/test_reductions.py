@@ -27,6 +27,12 @@ def last_axes(shape, count):
     return list(range(len(shape)))[max(1, len(shape) - count) :]
 
 
+def result_shape(shape, axes, keepdims):
+    """Of a reduction: a tile has two axes at least."""
+    kept = shape[: axes[0]]
+    return (*kept, *[1] * len(axes)) if keepdims else kept if len(kept) > 1 else (*kept, 1)
+
+
 def masked(name, values, keep, axes):
     """The reference reduction over what `keep` leaves."""
     reduce, neutral = REDUCTIONS[name]
@@ -40,12 +46,19 @@ def near_one(x):
 
 
 @pytest.mark.parametrize("name", sorted(REDUCTIONS))
-@given(data=st.data(), shape=shapes, count=st.integers(1, 2), dtype=types)
+@given(
+    data=st.data(),
+    shape=shapes,
+    count=st.integers(1, 2),
+    dtypes=st.tuples(types, types),
+    keepdims=st.booleans(),
+    negate=st.booleans(),
+)
 @some
-def test_tensor_reduce(name, data, shape, count, dtype):
+def test_tensor_reduce(name, data, shape, count, dtypes, keepdims, negate):
     source, mask = data.draw(patterns(shape)), data.draw(masks(shape))
     axes = last_axes(shape, count)
-    x = near_one(numbers(source.base, dtype))
+    x = near_one(numbers(source.base, dtypes[0]))
     keep = mask.of_array(shape)
     seen = keep.any(axis=tuple(axes), keepdims=True)
     assume(seen.all())  # what nothing counts for is left undefined
@@ -55,34 +68,43 @@ def test_tensor_reduce(name, data, shape, count, dtype):
             getattr(nl, name),
             source.of_tile(t),
             axes,
-            dtype=nl.float32,
-            keepdims=True,
+            dtype=dtypes[1],
+            keepdims=keepdims,
+            negate=negate,
             mask=mask.of_kernel(shape),
         )
 
     wanted = masked(name, source.of_array(x).astype(float), keep, axes)
-    close(run(body, np.zeros(wanted.shape, np.float32), x), wanted)
+    wanted = (-wanted if negate else wanted).reshape(result_shape(shape, axes, keepdims))
+    close(run(body, np.zeros(wanted.shape, dtypes[1]), x), wanted)
 
 
 @pytest.mark.parametrize("name", ["sum", "max", "min", "prod", "mean", "var"])
-@given(data=st.data(), shape=shapes, count=st.integers(1, 2), dtype=types, keepdims=st.booleans())
+@given(
+    data=st.data(),
+    shape=shapes,
+    count=st.integers(1, 2),
+    dtype=types,
+    out=st.sampled_from([None, *FLOATS]),
+    keepdims=st.booleans(),
+)
 @some
-def test_language_reductions(name, data, shape, count, dtype, keepdims):
+def test_language_reductions(name, data, shape, count, dtype, out, keepdims):
     source = data.draw(patterns(shape))
     axes = last_axes(shape, count)
     x = near_one(numbers(source.base, dtype))
     options = {"keepdims": keepdims} if name != "var" else {}  # nl.var has no keepdims
 
-    wanted = getattr(np, name)(
-        source.of_array(x).astype(float), axis=tuple(axes), keepdims=options.get("keepdims", False)
-    )
-    if wanted.ndim == 1:
-        wanted = wanted[:, None]  # a tile has two axes at least
+    wanted = getattr(np, name)(source.of_array(x).astype(float), axis=tuple(axes))
+    wanted = wanted.reshape(result_shape(shape, axes, options.get("keepdims", False)))
+    destination = np.zeros(wanted.shape, dtype if out is None else out)
 
     def body(tile, t):
-        tile[...] = getattr(nl, name)(source.of_tile(t), axis=axes, dtype=nl.float32, **options)
+        result = getattr(nl, name)(source.of_tile(t), axis=axes, dtype=out, **options)
+        assert result.dtype == destination.dtype
+        tile[...] = result
 
-    close(run(body, np.zeros(wanted.shape, np.float32), x), wanted)
+    close(run(body, destination, x), wanted)
 
 
 @pytest.mark.parametrize("name", ["add", "maximum"])
@@ -153,23 +175,49 @@ def test_tensor_scalar_reduce(reduction, data, shape, dtype, op):
     close(run(body, np.zeros((shape[0], 1), np.float32), x, column), wanted)
 
 
-@given(data=st.data(), shape=flat, dtype=types)
-@some
-def test_tensor_tensor_scan(data, shape, dtype):
-    left, right = data.draw(patterns(shape)), data.draw(patterns(shape))
-    a, b = numbers(left.base, dtype, 0, -0.9, 0.9), numbers(right.base, dtype, 1)
+STEPS = {"multiply": np.multiply, "add": np.add, "subtract": np.subtract, "maximum": np.maximum}
+step = st.sampled_from(sorted(STEPS))
 
-    def body(tile, x, y):
+
+@given(
+    data=st.data(),
+    shape=flat,
+    dtypes=st.tuples(types, types),
+    names=st.tuples(step, step),
+    reverse=st.tuples(st.booleans(), st.booleans()),
+    vector=st.booleans(),
+)
+@some
+def test_tensor_tensor_scan(data, shape, dtypes, names, reverse, vector):
+    left, right = data.draw(patterns(shape)), data.draw(patterns(shape))
+    a, b = (numbers(p.base, dtypes[0], i, -0.9, 0.9) for i, p in enumerate((left, right)))
+    start = numbers((shape[0], 1), np.float32, 2)
+
+    def body(tile, x, y, v):
+        ops = getattr(nl, names[0]), getattr(np, names[1])
         tile[...] = nisa.tensor_tensor_scan(
-            left.of_tile(x), right.of_tile(y), 0.5, np.multiply, np.add, dtype=nl.float32
+            left.of_tile(x),
+            right.of_tile(y),
+            v if vector else 0.5,
+            *ops,
+            *reverse,
+            dtype=dtypes[1],
         )
 
-    state, columns = np.full(shape[0], 0.5), []
+    def apply(name, back, x, y):
+        return STEPS[name](*((y, x) if back else (x, y)))
+
+    state, columns = start[:, 0].astype(float) if vector else np.full(shape[0], 0.5), []
     pairs = zip(left.of_array(a).T.astype(float), right.of_array(b).T.astype(float), strict=True)
     for x, y in pairs:
-        state = state * x + y
+        state = apply(names[1], reverse[1], apply(names[0], reverse[0], x, state), y)
         columns.append(state)
-    close(run(body, np.zeros(shape, np.float32), a, b), np.stack(columns, 1))
+    wanted = np.stack(columns, 1)
+    got = run(body, np.zeros(shape, dtypes[1]), a, b, start)
+    size = np.maximum(
+        np.abs(wanted).max(axis=1, keepdims=True), 1
+    )  # what is subtracted is as large
+    close((got / size).astype(dtypes[1]), wanted / size)
 
 
 @given(data=st.data(), shape=flat, dtype=types)
@@ -184,23 +232,3 @@ def test_bn_stats_and_bn_aggr(data, shape, dtype):
     values = source.of_array(x).astype(float)
     wanted = np.stack([values.mean(1), values.var(1)], 1)
     close(run(body, np.zeros((shape[0], 2), np.float32), x), wanted)
-
-
-@given(data=st.data(), shape=flat.filter(lambda shape: shape[1] >= 8))
-@some
-def test_max8_and_its_indices(data, shape):
-    source = data.draw(patterns(shape))
-    x = numbers(source.base, np.dtype(np.float32))
-
-    def body(tile, t):
-        values = nl.ndarray(shape, dtype=nl.float32)
-        values[...] = nl.copy(source.of_tile(t))
-        best = nisa.max8(src=values)
-        tile[:, 0:8] = nl.copy(best)
-        at = nisa.nc_find_index8(data=values, vals=best)
-        tile[:, 8:16] = nl.copy(at, dtype=nl.float32)
-
-    values = source.of_array(x)
-    order = np.argsort(-values, axis=1, kind="stable")[:, :8]
-    wanted = np.concatenate([np.take_along_axis(values, order, 1), order], 1)
-    close(run(body, np.zeros((shape[0], 16), np.float32), x), wanted)
