@@ -69,3 +69,44 @@ def test_the_check_can_be_turned_up_and_off():
     with warnings.catch_warnings(), nkisim.checks(keyword="off"):
         warnings.simplefilter("error")
         copied(maks=None)(X)
+
+
+@pytest.mark.parametrize("name", ["affine_range", "sequential_range", "static_range"])
+@pytest.mark.parametrize("keywords", [{"step": 2}, {"start": 0, "stop": 8}, {"stop": 8}])
+def test_the_bounds_of_a_loop_have_no_names(name, keywords):
+    """Python's range refuses them, too. Ignored, the loop would run other iterations."""
+
+    def kernel(x):
+        y = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        for i in getattr(nl, name)(*[0, 4][: 2 - len(keywords)], **keywords):
+            nl.store(y[:, i : i + 1], nl.load(x[:, i : i + 1]))
+        return y
+
+    with pytest.raises((ParameterError, TypeError), match=r"range.*keyword"):
+        Kernel(kernel)(X)
+
+
+MEANT = {
+    "out": lambda t: nl.add(t, t, out=t),
+    "where": lambda t: nl.exp(t, where=t),
+    "initial": lambda t: nl.sum(t, axis=1, initial=1.0),
+    "keepdims": lambda t: nl.all(t, axis=1, keepdims=True),
+    "axes": lambda t: nl.transpose(t, axes=(1, 0)),
+    "dst": lambda t: nisa.tensor_copy(t, dst=t),
+    "accumulate": lambda t: nisa.nc_matmul(t, t, accumulate=True),
+}
+
+
+@pytest.mark.parametrize("keyword", MEANT)
+def test_a_keyword_that_says_something_is_refused(keyword):
+    """One that NumPy's function of the name has, or `import nki`: ignored, what it says is not
+    done."""
+
+    def kernel(x):
+        y = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        MEANT[keyword](nl.load(x))
+        nl.store(y, nl.load(x))
+        return y
+
+    with pytest.raises(ParameterError, match=f"has no keyword {keyword}="):
+        Kernel(kernel)(X)

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from nkisim.errors import Location, ParameterError
+from nkisim.frontends import settings
 from nkisim.frontends.nki.registers import VirtualRegister
-from nkisim.frontends.nki.tensors.tensor import NkiTensor
+from nkisim.frontends.nki.tensors.tensor import MemoryRegion, NkiTensor
 from nkisim.trace.frames import is_ours, line_of
 
 DIALECT = "nkisim.frontends.nki."
@@ -43,7 +44,37 @@ _BY_NAME: dict[str, Any] = {
     "axis": int | tuple[int, ...],
     "constant": np.ndarray | list | tuple | str | float,
     "channel_ids": list[int],
+    "source_target_pairs": list[list[int]],
+    "groups": list[list[int]],
 }
+
+
+_APART = frozenset({MemoryRegion})  # nkisim.frontends.nki.declare
+
+
+def checked_settings(module: dict[str, Any], names: list[str], short: str) -> dict[str, Callable]:
+    """The functions of a module of `nki` that have settings, made to check these.
+
+    A word stands for the member of an enumeration with that value, as public kernels pass
+    perf_mode="double_row"; "raw integer values are no longer accepted" (NKI 0.3, AWS's migration
+    guide), nor are names of memory regions.
+    """
+    found = {}
+    for name in names:
+        function = module[name]
+        if inspect.isfunction(function):
+            with_settings = settings.checked(function, f"{short}.{name}", str, _BY_NAME, _APART)
+            if with_settings is not function:
+                found[name] = with_settings
+    return found
+
+
+def check_methods(tensor: type) -> None:
+    """The same for the methods of the class of tensors."""
+    for name, function in list(vars(tensor).items()):
+        if inspect.isfunction(function) and not name.startswith("_"):
+            found = settings.checked(function, f"tensor.{name}", (), _BY_NAME, _APART)
+            setattr(tensor, name, found)
 
 
 def wrong_argument(error: BaseException) -> ParameterError | None:

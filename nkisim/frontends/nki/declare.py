@@ -99,8 +99,8 @@ def _address(
     machine = session.trace.machine
     what = f"{name + ': ' if name else ''}address={address!r} of a {kind.name}{list(sizes)} tensor"
     try:
-        start, at = (int(v) for v in address)
-    except (TypeError, ValueError):
+        start, at = (v.__index__() for v in address)
+    except (TypeError, ValueError, AttributeError):
         raise PlacementError(
             what,
             rule="an address is (start partition, byte in the partition)",

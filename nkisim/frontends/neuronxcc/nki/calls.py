@@ -13,7 +13,7 @@ from nkisim.frontends.neuronxcc.nki import isa, language
 from nkisim.frontends.neuronxcc.nki.names import unknown_name
 from nkisim.trace.frames import is_ours, kernel_line, line_of
 
-_COUNT = re.compile(r"(\w+)\(\) (missing|takes) .*argument")
+_COUNT = re.compile(r"(\w+)\(\) (?:(?:missing|takes) .*|got an unexpected keyword )argument")
 
 
 def explain(error: Exception) -> KernelError | None:
@@ -26,8 +26,8 @@ def explain(error: Exception) -> KernelError | None:
 
 
 def _wrong_count(error: TypeError, line: Location) -> ParameterError | None:
-    """A call at a kernel's line that has another number of arguments than its function; None for
-    any other error."""
+    """A call at a kernel's line that has other arguments than its function; None for any other
+    error."""
     found = _COUNT.match(str(error))
     if found is None:
         return None
@@ -40,6 +40,14 @@ def _wrong_count(error: TypeError, line: Location) -> ParameterError | None:
     parameters = [
         p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD
     ]
+    if found[1].endswith("_range"):  # (*args), as Python's range takes them
+        return ParameterError(
+            str(error).replace(f"{found[1]}()", f"{short}.{found[1]}", 1),
+            rule="it takes start, stop and step in this order, without their names, as Python's "
+            "range does",
+            fix=f"write {short}.{found[1]}(start, stop, step)",
+            location=line,
+        )
     names = [p.name for p in parameters]
     needed = [f"{p.name}={p.name}" for p in parameters if p.default is p.empty]
     call = f"{short}.{found[1]}({', '.join(needed)})"

@@ -514,7 +514,20 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
 def gather_flattened(
     data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: Any = None
 ) -> NkiTensor:
-    """data[p, indices[p, i]] in the flattened free axes, in a new SBUF tile."""
+    """data[p, indices[p, i]] in the flattened free axes, in a new SBUF tile.
+
+    Warns of an axis other than 0: AWS's page says "axis along which to gather", but also that the
+    gather is "after flattening" and from "the free dimension", and gives no example of another.
+    """
+    if axis != 0:
+        warn(
+            ParameterError(
+                f"nl.gather_flattened with axis={axis}",
+                rule="it gathers from the flattened free axes here, whatever axis says; what an "
+                "axis other than 0 does is not documented",
+                fix="leave axis out, and gather from a view whose free axes are what is meant",
+            )
+        )
     if isinstance(indices, NkiTensor) and indices.dtype not in INTEGERS:
         raise DTypeError(
             f"nl.gather_flattened by {indices.describe()}",

@@ -9,6 +9,7 @@ from typing import Any
 
 from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
 from nkisim.frontends.nki import declare, target
+from nkisim.frontends.nki.arguments import check_methods, checked_settings
 from nkisim.frontends.nki.dtypes import type_of
 from nkisim.frontends.nki.loops import dynamic_range, fori_loop, while_loop
 from nkisim.frontends.nki.registers import VirtualRegister
@@ -678,5 +679,8 @@ def rand(shape: tuple, dtype: str, buffer: MemoryRegion = sbuf, name: str = "") 
     uniform(dst, 0.0, 1.0)
     return dst
 
+
+globals().update(checked_settings(globals(), __all__, "nl"))
+check_methods(NkiTensor)
 
 __getattr__: Callable[[str], Any] = missing("nki.language")

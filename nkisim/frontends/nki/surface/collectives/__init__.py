@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from nkisim.frontends.nki.arguments import checked_settings
 from nkisim.frontends.nki.surface.collectives.even import (
     all_gather,
     all_reduce,
@@ -36,5 +37,7 @@ __all__ = [
     "rank_id",
     "reduce_scatter",
 ]
+
+globals().update(checked_settings(globals(), __all__, "ncc"))
 
 __getattr__: Callable[[str], Any] = missing("nki.collectives")

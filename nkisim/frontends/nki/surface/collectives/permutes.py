@@ -145,7 +145,14 @@ def collective_permute_implicit_current_processing_rank_id(
         channel_id: 0 to 3.
         name: of the instruction.
     """
-    group = ranks_of("ncc.collective_permute_implicit_current_processing_rank_id", replica_group)
+    call = "ncc.collective_permute_implicit_current_processing_rank_id"
+    group = ranks_of(call, replica_group)
+    if not 0 <= channel_id < 4:
+        raise ParameterError(
+            f"{call}: channel_id={channel_id}",
+            rule="there are at most 4 channels, 0 to 3",
+            fix="pass the channel of the collective_permute_implicit",
+        )
     if current().data is None:
         return _assumed()
     current().holds_for_this_data()

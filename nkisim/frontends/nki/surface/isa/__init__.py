@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nkisim.errors import KernelError
+from nkisim.frontends.nki.arguments import checked_settings
 from nkisim.frontends.nki.registers import VirtualRegister
 from nkisim.frontends.nki.surface import functions
 from nkisim.frontends.nki.surface.isa.copies import memset, tensor_copy, tensor_copy_predicated
@@ -145,6 +146,8 @@ __all__ = [
     "unknown_engine",
     "vector_engine",
 ]
+
+globals().update(checked_settings(globals(), __all__, "nisa"))
 
 __getattr__: Callable[[str], Any] = missing("nki.isa")
 

@@ -39,7 +39,7 @@ def range_select(
     reduce_cmd: reduce_cmd = reduce_cmd.reset_reduce,
     reduce_res: NkiTensor | None = None,
     reduce_op: Any = nl.maximum,
-    range_start: float = 0,
+    range_start: int = 0,
     on_false_value: float = FP32_MIN,
     name: str | None = None,
 ) -> NkiInstruction:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from nkisim.errors import (
     DTypeError,
     KernelError,
@@ -25,6 +27,7 @@ from nkisim.ir.memory import Space
 from nkisim.machine import GEN2
 
 Operand = "NkiTensor | float"
+INTEGRAL = (int, np.integer, np.bool_)
 
 
 def tensor_tensor(
@@ -181,6 +184,7 @@ def steps_of(
             operand = 0.0
         if isinstance(operand, NkiTensor):
             check_on_chip(call, **{which: operand})
+            check_bits(call, [name], **{which: operand})
             walks.append(vector(call, which, operand, data.shape[0], axes))
             if name not in BITS and operand.dtype != "float32":
                 raise DTypeError(
@@ -193,6 +197,12 @@ def steps_of(
             raise _bad_operand(call, operand)
         else:
             float(operand)  # which tells what is no number
+            if name in BITS and name not in UNARY and not isinstance(operand, INTEGRAL):
+                raise DTypeError(
+                    f"{call}: {which}={operand!r} of nl.{name}",
+                    rule="bit operators take integers, and do not convert",
+                    fix=f"write {which}={int(operand)}, if that is meant",
+                )
             operands.append(operand)
         steps.append((name, bool(reverse)))
     bits = [name in BITS for name, _ in steps]

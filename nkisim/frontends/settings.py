@@ -1,0 +1,170 @@
+"""Settings of a call, held against the annotations of its function: integers, and members of an
+enumeration. Both dialects look at theirs here, before a call does anything with them.
+
+A float where an integer is documented would be cut off on the way, and a word that names no member
+would count as none; nothing in the simulator would notice.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Sequence
+from enum import Enum
+from textwrap import shorten
+from typing import Any
+
+import numpy as np
+
+from nkisim.errors import ParameterError
+
+Check = Callable[[str, Any], Any]
+_FLOATS = (float, np.floating)
+
+
+def checks_of(
+    function: Callable,
+    by_value: type | tuple,
+    others: dict[str, Any] | None = None,
+    apart: frozenset[type[Enum]] = frozenset(),
+) -> dict[str, Check]:
+    """What to do with arguments of a function: `check(name of the call, argument)`, by parameter,
+    which gives the argument to pass on.
+
+    Args:
+        function: with annotations.
+        by_value: types of values that stand for a member of an enumeration with that value.
+        others: annotations for parameters that have none, or Any.
+        apart: enumerations that are checked elsewhere.
+
+    Returns:
+        One for each parameter that is an integer, or integers, or a member of an enumeration.
+    """
+    inner = inspect.unwrap(function)
+    checks: dict[str, Check] = {}
+    for name, parameter in inspect.signature(inner).parameters.items():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            continue
+        hint = _hint(inner, parameter.annotation)
+        if hint in (Any, parameter.empty) and others:
+            hint = others.get(name, Any)
+        kinds = _kinds(hint)
+        classes = [k for k in kinds if inspect.isclass(k) and k not in apart]
+        members = [k for k in classes if issubclass(k, Enum)]
+        if members:
+            none = type(None) in kinds
+            checks[name] = functools.partial(_member, name, members[0], by_value, none)
+        elif float not in kinds and any(_of_integers(k) for k in kinds):
+            checks[name] = functools.partial(_whole, name, int in kinds)
+    return checks
+
+
+def checked(
+    function: Callable,
+    call: str,
+    by_value: type | tuple,
+    others: dict[str, Any] | None = None,
+    apart: frozenset[type[Enum]] = frozenset(),
+) -> Callable:
+    """`function`, whose settings are checked. Itself if it has none.
+
+    Raises (when called):
+        ParameterError: a float in place of an integer, or what is no member of an enumeration.
+    """
+    checks = checks_of(function, by_value, others, apart)
+    if not checks:
+        return function
+    names = list(inspect.signature(function).parameters)
+    at = [(n, checks[name]) for n, name in enumerate(names) if name in checks]
+
+    @functools.wraps(function)
+    def with_settings(*args: Any, **kwargs: Any) -> Any:
+        count = len(args)
+        for n, check in at:
+            if n < count:
+                given = check(call, args[n])
+                if given is not args[n]:
+                    args = (*args[:n], given, *args[n + 1 :])
+        for name in kwargs:
+            check = checks.get(name)
+            if check is not None:
+                kwargs[name] = check(call, kwargs[name])
+        return function(*args, **kwargs)
+
+    return with_settings
+
+
+def _hint(function: Callable, annotation: Any) -> Any:
+    """An annotation; Any for one that only type checkers can read."""
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return eval(annotation, function.__globals__)
+    except (NameError, TypeError, AttributeError):
+        return Any
+
+
+def _kinds(hint: Any) -> tuple:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.get_args(hint)
+    return (hint,)
+
+
+def _of_integers(kind: Any) -> bool:
+    """Whether an annotation is int, or a sequence of those, however deep."""
+    if kind is int:
+        return True
+    origin = typing.get_origin(kind)
+    if not inspect.isclass(origin) or not issubclass(origin, Sequence):
+        return False
+    return all(part is Ellipsis or _of_integers(part) for part in typing.get_args(kind))
+
+
+def _whole(name: str, one: bool, call: str, value: Any) -> Any:
+    if type(value) is not int:
+        found = _float_in(value)
+        if found is not None:
+            raise ParameterError(
+                f"{call}: {name}={shorten(repr(value), 60)}",
+                rule=f"{name} is an integer" if one else f"{name} holds integers",
+                fix="divide with //, which gives an integer"
+                if float(found) != found // 1
+                else f"write {int(found)}; // divides into an integer",
+            )
+    return value
+
+
+def _float_in(value: Any) -> float | None:
+    """The first float in a number, or in sequences of them."""
+    if isinstance(value, _FLOATS):
+        return value
+    if isinstance(value, list | tuple):
+        for x in value:
+            if type(x) is not int and (found := _float_in(x)) is not None:
+                return found
+    return None
+
+
+def _member(
+    name: str, members: type[Enum], by_value: type | tuple, none: bool, call: str, value: Any
+) -> Any:
+    if type(value) is members or (value is None and none):
+        return value
+    if isinstance(value, by_value) and not isinstance(value, bool | Enum):
+        for member in members:
+            if member.value == value:
+                return member
+    short = members.__name__
+    words = [m.name for m in members]
+    given = value.name if isinstance(value, Enum) else str(value)
+    near = difflib.get_close_matches(given, words, 1)
+    same = [m.name for m in members if not isinstance(value, Enum) and m.value == value]
+    meant = (same or near or [words[0]])[0]
+    raise ParameterError(
+        f"{call}: {name}={value!r}",
+        rule=f"{name} is one of {short}." + f", {short}.".join(words),
+        fix=f"write {short}.{meant}" + ("" if same or near else ", or another one of these"),
+    )

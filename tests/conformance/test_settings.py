@@ -1,0 +1,106 @@
+"""Every setting of every function of both dialects is read, and is held against its annotation."""
+
+import ast
+import enum
+import inspect
+import textwrap
+import typing
+
+import neuronxcc.nki.isa as old_isa
+import neuronxcc.nki.language as old_language
+import nki.collectives as ncc
+import nki.isa as nisa
+import nki.language as nl
+import pytest
+
+from nkisim.errors import ParameterError
+from nkisim.frontends import settings
+from nkisim.frontends.nki.arguments import _APART, _BY_NAME
+
+MODULES = {
+    "neuronxcc nl": (old_language, int, {}),
+    "neuronxcc nisa": (old_isa, int, {}),
+    "nki nl": (nl, str, _BY_NAME),
+    "nki nisa": (nisa, str, _BY_NAME),
+    "nki ncc": (ncc, str, _BY_NAME),
+    "nki tensor": (nl.NkiTensor, str, _BY_NAME),
+}
+
+# What says nothing that a simulator of values and times could obey, by AWS's documentation.
+UNREAD = {
+    "name",  # of an instruction, for the profiler
+    "kwargs",
+    "priority",  # quality of service among DMA queues
+    "parallel_reduce",  # nl.all_reduce: memory against speed
+    "producers",  # depends_on: an order that results do not depend on
+    "engine of core_barrier",  # which engine waits
+    "keepdims of tensor_reduce",  # dst has the shape
+    "keepdims of var",  # "currently ignored; result always has keepdims=True shape" (SDK 2.32)
+    *(f"{p} of builtin_custom_op" for p in ("srcs", "dsts")),  # is refused
+    *(f"ulib_to_{p}_version of builtin_custom_op" for p in ("ucode", "isa")),
+}
+
+
+def functions(module):
+    for name in getattr(module, "__all__", vars(module)):
+        function = getattr(module, name)
+        if inspect.isfunction(function) and not name.startswith("_"):
+            yield name, function
+
+
+def parameters(node):
+    a = node.args
+    given = [*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg]
+    return [p.arg for p in given if p is not None]
+
+
+@pytest.mark.parametrize("where", MODULES)
+def test_every_parameter_is_read(where):
+    for name, function in functions(MODULES[where][0]):
+        inner = inspect.unwrap(function)
+        (node,) = ast.parse(textwrap.dedent(inspect.getsource(inner))).body
+        read = {n.id for part in node.body for n in ast.walk(part) if isinstance(n, ast.Name)}
+        ignored = set(parameters(node)) - read - {"self"}
+        assert not {p for p in ignored if p not in UNREAD and f"{p} of {name}" not in UNREAD}, name
+
+
+def settings_of(where):
+    module, by_value, others = MODULES[where]
+    for name, function in functions(module):
+        found = settings.checks_of(function, by_value, others, _APART)
+        for parameter, check in found.items():
+            yield name, function, parameter, check.func is settings._member
+
+
+@pytest.mark.parametrize("where", MODULES)
+def test_every_integer_refuses_floats_and_every_option_other_words(where):
+    """A setting is looked at before a call does anything, so nothing else need be given."""
+    found = list(settings_of(where))
+    assert found
+    for name, function, parameter, option in found:
+        wrong = ["no such word", 99, 0.5] if option else [0.5, 2.0]
+        if typing.get_origin(settings._hint(inspect.unwrap(function), "list")) is None:
+            wrong += [] if option else [[0, 0.5]]
+        for value in wrong:
+            with pytest.raises(ParameterError, match=parameter) as told:
+                function(**{parameter: value})
+            assert name in str(told.value)
+
+
+def test_a_word_that_is_nearly_right_is_named():
+    with pytest.raises(ParameterError, match=r"write matmul_perf_mode\.double_row"):
+        nisa.nc_matmul(perf_mode="doublerow")
+    with pytest.raises(ParameterError, match=r"write engine\.vector"):
+        nisa.tensor_copy(engine=5)
+    with pytest.raises(ParameterError, match=r"write engine\.vector"):
+        old_isa.tensor_copy(engine="vektor")
+
+
+def test_no_option_is_without_an_annotation():
+    """A parameter whose default is a member of an enumeration is annotated as one."""
+    for module, by_value, others in MODULES.values():
+        for name, function in functions(module):
+            checks = settings.checks_of(function, by_value, others)
+            for parameter in inspect.signature(function).parameters.values():
+                if isinstance(parameter.default, enum.Enum):
+                    assert parameter.name in checks, (name, parameter.name)
