@@ -68,8 +68,15 @@ def checked(
     by_value: type | tuple,
     others: dict[str, Any] | None = None,
     apart: frozenset[type[Enum]] = frozenset(),
+    before: Callable[[Callable, str, dict[str, Any]], ParameterError | None] | None = None,
 ) -> Callable:
     """`function`, whose settings are checked. Itself if it has none.
+
+    Args:
+        function, by_value, others, apart: as for `checks_of`.
+        call: what kernels write, such as "nisa.tensor_copy".
+        before: given the function, a setting that is wrong and all arguments, what is wrong with an
+            argument in front of it: that is what to tell.
 
     Raises (when called):
         ParameterError: a float in place of an integer, or what is no member of an enumeration.
@@ -80,19 +87,30 @@ def checked(
     names = list(inspect.signature(function).parameters)
     at = [(n, checks[name]) for n, name in enumerate(names) if name in checks]
 
+    def checked_arguments(args: tuple, kwargs: dict[str, Any]) -> tuple:
+        count, name = len(args), ""
+        try:
+            for n, check in at:
+                if n < count:
+                    name = names[n]
+                    given = check(call, args[n])
+                    if given is not args[n]:
+                        args = (*args[:n], given, *args[n + 1 :])
+            for name in kwargs:
+                check = checks.get(name)
+                if check is not None:
+                    kwargs[name] = check(call, kwargs[name])
+        except ParameterError:
+            given = dict(zip(names, args, strict=False)) | kwargs
+            earlier = before and before(function, name, given)
+            if earlier:
+                raise earlier from None
+            raise
+        return args
+
     @functools.wraps(function)
     def with_settings(*args: Any, **kwargs: Any) -> Any:
-        count = len(args)
-        for n, check in at:
-            if n < count:
-                given = check(call, args[n])
-                if given is not args[n]:
-                    args = (*args[:n], given, *args[n + 1 :])
-        for name in kwargs:
-            check = checks.get(name)
-            if check is not None:
-                kwargs[name] = check(call, kwargs[name])
-        return function(*args, **kwargs)
+        return function(*checked_arguments(args, kwargs), **kwargs)
 
     return with_settings
 
@@ -159,12 +177,13 @@ def _member(
                 return member
     short = members.__name__
     words = [m.name for m in members]
-    given = value.name if isinstance(value, Enum) else str(value)
+    given = value.name if isinstance(value, Enum) else shorten(str(value), 60)
     near = difflib.get_close_matches(given, words, 1)
-    same = [m.name for m in members if not isinstance(value, Enum) and m.value == value]
+    plain = isinstance(value, int | str) and not isinstance(value, Enum)
+    same = [m.name for m in members if plain and m.value == value]
     meant = (same or near or [words[0]])[0]
     raise ParameterError(
-        f"{call}: {name}={value!r}",
+        f"{call}: {name}={shorten(repr(value), 60)}",
         rule=f"{name} is one of {short}." + f", {short}.".join(words),
         fix=f"write {short}.{meant}" + ("" if same or near else ", or another one of these"),
     )

@@ -9,6 +9,7 @@ AWS's simulator.
 
 from __future__ import annotations
 
+import difflib
 import os
 import shlex
 from typing import NamedTuple
@@ -28,6 +29,7 @@ PLATFORMS = {
     "trn2n": GEN3,
     "gen3": GEN3,
     "trn3": GEN4,
+    "trn3pre": GEN4,  # neuronx-cc's name for it before its release
     "gen4": GEN4,
 }
 
@@ -54,15 +56,34 @@ def target(platform: str | None = None, default: Machine = GEN2) -> Target:
     Raises:
         ParameterError: a name that no generation has.
     """
-    override = os.environ.get(OVERRIDE)
-    if override:
-        return _named(override, f"{OVERRIDE}={override}")
-    flag = _flagged(os.environ.get(FLAGS, ""))
-    if flag:
-        return _named(flag, f"{FLAGS}=--target={flag}")
+    name, source = _of_environment()
+    if name:
+        return _named(name, source)
     if platform is not None:
         return _named(platform, f"platform_target={platform!r}")
     return Target(default, "")
+
+
+def platform(default: str = "trn1") -> str:
+    """The platform that the environment names, such as "trn2".
+
+    Raises:
+        ParameterError: a name that no generation has.
+    """
+    name, source = _of_environment()
+    if not name:
+        return default
+    _named(name, source)
+    return name.strip().lower()
+
+
+def _of_environment() -> tuple[str, str]:
+    """The name of a platform, and what gives it; both empty where nothing does."""
+    override = os.environ.get(OVERRIDE)
+    if override:
+        return override, f"{OVERRIDE}={override}"
+    flag = _flagged(os.environ.get(FLAGS, ""))
+    return flag, f"{FLAGS}=--target={flag}" if flag else ""
 
 
 def _flagged(flags: str) -> str:
@@ -84,9 +105,16 @@ def _flagged(flags: str) -> str:
 def _named(name: str, source: str) -> Target:
     machine = PLATFORMS.get(name.strip().lower()) if isinstance(name, str) else None
     if machine is None:
+        given = str(name).strip().lower().partition(".")[0]
+        near = difflib.get_close_matches(given, PLATFORMS, 1)
+        old = given.startswith("inf1") or given == "gen1"
         raise ParameterError(
             source,
-            rule="kernels are compiled for " + ", ".join(PLATFORMS),
-            fix="name one of these, or none",
+            rule="NKI is for NeuronCore-v2 and later; inf1 has NeuronCore-v1"
+            if old
+            else "kernels are compiled for " + ", ".join(PLATFORMS),
+            fix=f"write {near[0]}, if that is meant"
+            if near and not old
+            else "name one of " + ", ".join(PLATFORMS) + ", or none",
         )
     return Target(machine, source)

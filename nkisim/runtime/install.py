@@ -2,8 +2,8 @@
 
 `install` makes `neuronxcc.nki`, the framework entry points `torch_neuronx.nki_jit` (also in
 `torch_neuronx.xla_impl.ops`) and `jax_neuronx.nki_call`, and `torch_neuronx.xla_impl.custom_op`
-importable. A real SDK is never shadowed. PyPI carries empty placeholder distributions of the same
-names; those do not count as an SDK.
+importable, and `torch_neuronx.utils`. A real SDK is never shadowed. PyPI carries empty placeholder
+distributions of the same names; those do not count as an SDK.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from nkisim.runtime.absent import Absent
+
 # Package -> a file or folder that the real one has and a placeholder has not.
 _EVIDENCE = {
     "neuronxcc": "nki",
@@ -28,6 +30,7 @@ _SURFACE = "nkisim.frontends.neuronxcc.nki"
 _STAND_INS = "nkisim.frontends.neuronxcc.shims"
 _SHIMS = {
     "torch_neuronx": _STAND_INS + ".torch_neuronx",
+    "torch_neuronx.utils": _STAND_INS + ".torch_neuronx.utils",
     "torch_neuronx.xla_impl": _STAND_INS + ".torch_neuronx.xla_impl",
     "torch_neuronx.xla_impl.custom_op": _STAND_INS + ".torch_neuronx.xla_impl.custom_op",
     "torch_neuronx.xla_impl.ops": _STAND_INS + ".torch_neuronx.xla_impl.ops",
@@ -102,7 +105,9 @@ def install(in_place_of_sdk: bool = False) -> bool:
             if not getattr(sys.modules[name], "__nkisim__", name.startswith("neuronxcc.nki")):
                 del sys.modules[name]  # a placeholder that was imported before us
     if not any(isinstance(f, _Finder) for f in sys.meta_path):
-        sys.meta_path.insert(0, _Finder(in_place_of_sdk))
+        finder = _Finder(in_place_of_sdk)
+        sys.meta_path.insert(0, finder)
+        sys.meta_path.append(Absent(["neuronxcc", *_NKI, *_SHIMS], finder.stands_in))
     return True
 
 
@@ -121,6 +126,10 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if name in _SHIMS and not sdk_installed(name.partition(".")[0]):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
+
+    def stands_in(self, package: str) -> bool:
+        """Whether a package of the SDK is this one's."""
+        return package == "neuronxcc" or self.find_spec(package) is not None
 
     def create_module(self, spec):
         if spec.name == "neuronxcc":

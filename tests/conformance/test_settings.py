@@ -15,7 +15,9 @@ import pytest
 
 from nkisim.errors import ParameterError
 from nkisim.frontends import settings
-from nkisim.frontends.nki.arguments import _APART, _BY_NAME
+from nkisim.frontends.neuronxcc.nki import keywords
+from nkisim.frontends.nki import arguments
+from nkisim.frontends.nki.arguments import _BY_NAME
 
 MODULES = {
     "neuronxcc nl": (old_language, int, {}),
@@ -25,6 +27,8 @@ MODULES = {
     "nki ncc": (ncc, str, _BY_NAME),
     "nki tensor": (nl.NkiTensor, str, _BY_NAME),
 }
+
+APART = arguments._APART | keywords._APART
 
 # What says nothing that a simulator of values and times could obey, by AWS's documentation.
 UNREAD = {
@@ -67,7 +71,7 @@ def test_every_parameter_is_read(where):
 def settings_of(where):
     module, by_value, others = MODULES[where]
     for name, function in functions(module):
-        found = settings.checks_of(function, by_value, others, _APART)
+        found = settings.checks_of(function, by_value, others, APART)
         for parameter, check in found.items():
             yield name, function, parameter, check.func is settings._member
 

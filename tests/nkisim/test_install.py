@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 
 
@@ -165,3 +167,31 @@ def test_types_that_reference_kernels_import_for_their_annotations():
 
     assert isinstance(nl.arange(4), TileIndex)
     assert isinstance(local_tile, type)
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("import neuronxcc.nki.nccl", r"neuronxcc\.nki\.nccl .*nki\.collectives"),
+        ("from neuronxcc.nki import nccl", r"neuronxcc\.nki\.nccl .*nki\.collectives"),
+        ("from neuronxcc.nki.nccl import collective_permute", r"nki\.collectives"),
+        ("from neuronxcc.nki.kernels.attention import flash_fwd", "nki-samples"),
+        ("import neuronxcc.foo", r"neuronxcc\.foo .*use one of these modules"),
+        ("import neuronxcc.nki.languge", r"neuronxcc\.nki\.languge .*nki\.language"),
+        ("import nki.nccl", r"nki\.collectives"),
+        ("from nki import compiler", "address= of nl.ndarray"),
+        ("from nki.language import arange", "slice with"),
+        ("import torch_neuronx.distributed", r"torch_neuronx\.utils"),
+    ],
+)
+def test_a_module_that_is_not_there_says_what_to_use(statement, says):
+    with pytest.raises(ModuleNotFoundError, match=f"(?s){says}"):
+        exec(statement, {})
+
+
+def test_it_may_be_asked_whether_a_module_is_there():
+    """As programs do that use one of several packages."""
+    assert importlib.util.find_spec("neuronxcc.nki.nccl") is None
+    assert importlib.util.find_spec("neuronxcc.nki.language") is not None
+    with pytest.raises(ModuleNotFoundError, match="No module named"):
+        importlib.import_module("nkipy_of_nobody")

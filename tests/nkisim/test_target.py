@@ -93,3 +93,33 @@ def test_trn3_is_a_target(clean):
     assert target().machine is GEN4
     copy, _ = copying()
     assert nkisim.profile(copy, X).machine is GEN4
+
+
+@pytest.mark.parametrize("name", ["trn3pre", "TRN3PRE", " trn3pre "])
+@pytest.mark.parametrize("variable", [OVERRIDE, FLAGS])
+def test_what_the_compiler_called_trn3_before_its_release(clean, name, variable):
+    clean.setenv(variable, name if variable is OVERRIDE else f"--target {name} --lnc 2")
+    assert target().machine is GEN4
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [("trn3-pre", "write trn3pre"), ("trn2.48xlarge", "write trn2"), ("inf1", "v1")],
+)
+def test_a_name_that_is_nearly_one(clean, name, fix):
+    clean.setenv(OVERRIDE, name)
+    with pytest.raises(ParameterError, match=fix):
+        target()
+
+
+def test_torch_neuronx_tells_the_platform(clean):
+    from torch_neuronx.utils import get_platform_target
+
+    assert get_platform_target() == "trn1"
+    clean.setenv(FLAGS, "--target=trn2")
+    assert get_platform_target() == "trn2"
+    clean.setenv(OVERRIDE, "trn3pre")
+    assert get_platform_target() in ("trn3", "trn3pre")
+    clean.setenv(OVERRIDE, "trn9")
+    with pytest.raises(ParameterError, match="trn9"):
+        get_platform_target()

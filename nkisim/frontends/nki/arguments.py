@@ -63,7 +63,9 @@ def checked_settings(module: dict[str, Any], names: list[str], short: str) -> di
     for name in names:
         function = module[name]
         if inspect.isfunction(function):
-            with_settings = settings.checked(function, f"{short}.{name}", str, _BY_NAME, _APART)
+            with_settings = settings.checked(
+                function, f"{short}.{name}", str, _BY_NAME, _APART, _before
+            )
             if with_settings is not function:
                 found[name] = with_settings
     return found
@@ -84,14 +86,29 @@ def wrong_argument(error: BaseException) -> ParameterError | None:
     if called is None:
         return None
     function, given, line = called
+    return _first_wrong(function, given, line)
+
+
+def _before(function: Callable, setting: str, given: dict[str, Any]) -> ParameterError | None:
+    """The first wrong argument, if it comes before a wrong setting."""
+    names = list(inspect.signature(function).parameters)
+    first = {n: given[n] for n in names[: names.index(setting)] if n in given}
+    return _first_wrong(inspect.unwrap(function), first, None)
+
+
+def _first_wrong(
+    function: Callable, given: dict[str, Any], line: Location | None
+) -> ParameterError | None:
     hints = typing.get_type_hints(function)
     for name, parameter in inspect.signature(function).parameters.items():
+        if name not in given:
+            continue
         hint = hints.get(name, Any)
         if hint in (Any, object):
             hint = _BY_NAME.get(name, Any)
             if parameter.default is None:
                 hint = hint | None
-        value = given.get(name)
+        value = given[name]
         if not _fits(value, hint):
             wanted = " or ".join(dict.fromkeys(_told(kind) for kind in _kinds(hint)))
             return ParameterError(

@@ -18,6 +18,7 @@ import numpy as np
 from nkisim.errors import ParameterError, locate
 from nkisim.frontends import settings
 from nkisim.frontends.neuronxcc.lowering.op_cache import wrapped
+from nkisim.ir.memory import Space
 from nkisim.trace.tracer import current, tracing
 
 # Taken without being documented: the SDK's own kernels pass them. They tell the compiler what a
@@ -37,6 +38,7 @@ _TODAYS = {
     "accumulate": "add to a tile of zeros in PSUM, tile += {}(...): accumulate= is `import nki`",
     "dst": "take the result, tile = {}(...), or tile[...] = {}(...): dst= is `import nki`",
 }
+_APART = frozenset({Space})  # nkisim.frontends.neuronxcc.lowering.memory
 _RANGE = ("start", "stop", "step")
 _OF_UFUNCS = frozenset({"out", "where", "casting", "order", "subok"})
 
@@ -58,8 +60,9 @@ def checked(operations: dict[str, Any], names: list[str], module: str) -> dict[s
         what = f"{module}.{name}"
         if "kwargs" in inspect.signature(operation).parameters:
             operation = wrapped(operation, functools.partial(_checked, what=what))
-        check = functools.partial(settings.checked, call=what, by_value=int)
-        found[name] = wrapped(operation, check) if settings.checks_of(operation, int) else operation
+        check = functools.partial(settings.checked, call=what, by_value=int, apart=_APART)
+        looks = settings.checks_of(operation, int, apart=_APART)
+        found[name] = wrapped(operation, check) if looks else operation
     return found
 
 
