@@ -46,8 +46,8 @@ def checks_of(
     inner = inspect.unwrap(function)
     checks: dict[str, Check] = {}
     for name, parameter in inspect.signature(inner).parameters.items():
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            continue
+        if parameter.kind is parameter.VAR_POSITIONAL or name == "shape":
+            continue  # shapes are checked where tensors are made, with an error of their own
         hint = _hint(inner, parameter.annotation)
         if hint in (Any, parameter.empty) and others:
             hint = others.get(name, Any)

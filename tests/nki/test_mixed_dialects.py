@@ -11,8 +11,6 @@ import nki.language as nl
 import numpy as np
 import pytest
 
-import nkisim
-
 from nkisim import KernelError
 
 X = np.arange(100 * 8, dtype=np.float32).reshape(100, 8)
@@ -108,7 +106,7 @@ def accumulated(x):
     ],
 )
 def test_keywords_of_todays_dialect_in_the_older(kernel, fix):
-    with pytest.raises(nkisim.KernelError, match="has no keyword") as told:
+    with pytest.raises(KernelError, match="has no keyword") as told:
         old_nki.jit(kernel)(X)
     assert fix in str(told.value)
     assert "`import nki`" in str(told.value)
