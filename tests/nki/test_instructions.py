@@ -11,8 +11,14 @@ from nkisim import KernelError
 from nkisim.errors import OutOfBoundsError
 from nkisim.frontends.nki.dtypes import packed_numpy
 
-RNG = np.random.default_rng(44)
 BF16 = ml_dtypes.bfloat16
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """A test draws the same numbers, whichever ran before."""
+    global RNG
+    RNG = np.random.default_rng(44)
 
 
 def random(*shape, dtype=np.float32):
