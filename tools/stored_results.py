@@ -31,6 +31,7 @@ _TODAYS_PAGES = (
     "notebooks/moving",
     "notebooks/rmsnorm_nki",
     "notebooks/todays_nki",
+    "notebooks/tuning",
 )
 _NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.md"))
 NEEDS = {
@@ -83,6 +84,7 @@ NEEDS = {
         "notebooks/matmul_fast",
         "notebooks/rmsnorm_ffi",
         "notebooks/rmsnorm_optimisation",
+        "notebooks/tuning",
     ),
 }
 

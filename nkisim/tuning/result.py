@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from nkisim.errors import ParameterError
@@ -20,7 +22,7 @@ latencies that the model had not seen are off by 6 to 9 % (book/validation.md)."
 
 FORM = "nkisim.tune/1"
 
-_WIDE = 88  # characters of a line of text
+_WIDE = 77  # characters of a line of text
 _DMA = "DMA queues"
 
 
@@ -124,16 +126,19 @@ class Tuning:
         others = ranked[1 + len(near) :]
         for name, trial in (("next", others[:1]), ("slowest", others[1:][-1:])):
             out += [
-                f"{name}: {t}, {t.latency_us / best.latency_us:.2f} times as long; {_bound(t)}"
-                + _finding(t)
+                line
                 for t in trial
+                for line in (
+                    f"{name}: {t}, {t.latency_us / best.latency_us:.2f} times as long; {_bound(t)}",
+                    *_finding(t),
+                )
             ]
         if not others:
             out.append("no combination is slower by more than that")
-        return "\n".join(out)
+        return "\n".join(map(_wrapped, out))
 
     def table(self, rows: int | None = None) -> str:
-        """The combinations as text, the fastest first, then those that were refused.
+        """The combinations as text, the fastest first, then those that were refused, with why.
 
         Args:
             rows: how many to show; None for all.
@@ -158,7 +163,7 @@ class Tuning:
             ).rstrip()
             for row in (heads, *shown)
         ]
-        return "\n".join([f"{self._title()}, {self.kind}", *lines])
+        return "\n".join([f"{self._title()}, {self.kind}", *lines, *map(_wrapped, self._reasons())])
 
     def plot(self, rows: int = 20) -> Figure:
         """Bars: the modelled latency of each combination that fits, the fastest at the top, in the
@@ -242,11 +247,15 @@ class Tuning:
             notes += [f"{len(t.warnings)} warning{'s' * (len(t.warnings) > 1)}"] * bool(t.warnings)
             row = [f"{t.latency_us:.1f} us", f"{t.latency_us / best:.2f}", bound, ", ".join(notes)]
             body.append([*map(_short, t.parameters.values()), *row])
-        for t in self.refused:
-            assert t.refused is not None
-            said = f"{t.refused['type']}: {_first_line(t.refused['message'])}"
-            body.append([*map(_short, t.parameters.values()), "refused", "", "", said[:_WIDE]])
         return heads, body
+
+    def _reasons(self) -> list[str]:
+        """Of each combination that was refused, why."""
+        return [
+            f"refused: {t}: {t.refused['type']}: {_first_line(t.refused['message'])}"
+            for t in self.refused
+            if t.refused
+        ]
 
     def __str__(self) -> str:
         return f"{self.table()}\n{self.why()}"
@@ -260,7 +269,7 @@ class Tuning:
             "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) + "</tr>"
             for tag, row in [("th", heads), *(("td", row) for row in body)]
         ]
-        why = "<br>".join(map(html.escape, self.why().splitlines()))
+        why = "<br>".join(map(html.escape, [*self._reasons(), *self.why().splitlines()]))
         title = html.escape(f"{self._title()}, {self.kind}")
         return f"<table><caption>{title}</caption>{''.join(rows)}</table><p>{why}</p>"
 
@@ -278,13 +287,20 @@ def _bound(trial: Trial) -> str:
     )
 
 
-def _finding(trial: Trial) -> str:
-    """The finding with the largest gain."""
+def _finding(trial: Trial) -> list[str]:
+    """The finding with the largest gain, if there is one."""
     for f in trial._modelled["findings"]:
         if f["gain_us"]:
-            at = f["line"] and f" [{f['line']['short']}]"
-            return f"\n  {f['text']}{at or ''} (would gain {f['gain_us']:.1f} us)"
-    return ""
+            at = f" [{f['line']['short']}]" if f["line"] else ""
+            return [f"  {f['text']}{at} (would gain {f['gain_us']:.1f} us)"]
+    return []
+
+
+def _wrapped(line: str) -> str:
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    together = re.sub(r"(\d) (?=[a-zA-Z%]+\b)", "\\1\u00a0", line)  # a number and its unit
+    wrapped = fill(together, _WIDE, subsequent_indent=indent, break_on_hyphens=False)
+    return wrapped.replace("\u00a0", " ")
 
 
 def _color(resource: str) -> str:
