@@ -18,6 +18,7 @@ import numpy as np
 
 from nkisim.errors import TileSizeError
 from nkisim.ir.access import AccessPattern
+from nkisim.ir.instruction import OpKind
 from nkisim.ir.memory import Buffer, Space
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def lifetimes(trace: Trace, spaces: Collection[Space]) -> Lifetimes:
     first: dict[_Tile, int] = {}
     last: dict[_Tile, int] = {}
     for at, instr in enumerate(trace.instructions):
-        if instr.opcode == "memset":
+        if instr.spec.kind is OpKind.FILL:
             (t,) = instr.outs
             if t.form.size == prod(t.buffer.shape[t.buffer.par_axis :]):
                 continue

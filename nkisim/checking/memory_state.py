@@ -11,7 +11,7 @@ from nkisim.checking.written import WrittenElements
 from nkisim.errors import UninitializedReadError
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.barriers import in_order
-from nkisim.ir.instruction import Instruction
+from nkisim.ir.instruction import Instruction, OpKind
 from nkisim.ir.memory import Buffer, Role
 from nkisim.ir.restriction import Restriction, bounding_box
 from nkisim.numerics.ranges import has_range
@@ -63,7 +63,7 @@ class MemoryState:
 
     def on_instruction(self, instr: Instruction) -> None:
         tiles = instr.tiles_in
-        if instr.opcode == "barrier" and instr.attrs["fence"]:
+        if instr.spec.kind is OpKind.BARRIER and instr.attrs["fence"]:
             self.fenced.add(instr.program)
         for tensor in tiles:
             if tensor.buffer.role in self.followed and not self.written.knows(tensor):
@@ -178,7 +178,7 @@ class MemoryState:
                 rule="fresh memory holds whatever was there before; only written elements may "
                 "be read or stored",
                 fix="write the elements first, or "
-                + (words.of_each if instr.opcode == "nc_matmul" else words.written_only),
+                + (words.of_each if instr.spec.kind is OpKind.PRODUCT else words.written_only),
                 location=instr.location,
             ),
             mild=self.checker.as_sdk and not _all_of(missing, instr.where_of(tensor)),

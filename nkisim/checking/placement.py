@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nkisim.checking.patterns import allowed_starts
 from nkisim.errors import KernelError, PlacementError
 from nkisim.ir.access import AccessPattern, block_of
-from nkisim.ir.instruction import Engine, Instruction
+from nkisim.ir.instruction import Engine, Instruction, OpKind
 from nkisim.ir.memory import Buffer, Placed, Space
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _hidden_tiles(trace: Trace) -> Iterator[PlacementError]:
 
 
 def _needs_hidden_tile(instr: Instruction) -> PlacementError | None:
-    if instr.opcode.startswith("activation") and not isinstance(instr.ins[2], AccessPattern):
+    if instr.spec.table and not isinstance(instr.ins[2], AccessPattern):
         return PlacementError(
             f"{instr.label} without a bias, in a kernel that places its tiles by hand",
             rule="an activation reads its bias from a tile, for which the compiler has no place in "
@@ -205,7 +205,7 @@ def _needs_hidden_tile(instr: Instruction) -> PlacementError | None:
             code="err_bias_tensor_must_be_specified_in_allocation",
             location=instr.location,
         )
-    if instr.opcode == "nc_transpose" and instr.engine is Engine.TENSOR:
+    if instr.spec.kind is OpKind.TRANSPOSE and instr.engine is Engine.TENSOR:
         return PlacementError(
             f"{instr.label} on the Tensor Engine, in a kernel that places its tiles by hand",
             rule="transposes on the Tensor Engine multiply by an identity matrix, for which the "

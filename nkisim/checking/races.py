@@ -12,9 +12,8 @@ from nkisim.checking.cells import in_cells
 from nkisim.errors import Location, RaceError
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.barriers import Interleaving
-from nkisim.ir.instruction import Instruction, picking
+from nkisim.ir.instruction import Instruction, OpKind, picking
 from nkisim.ir.memory import Role
-from nkisim.ir.regions import BEGIN
 from nkisim.ir.views import view_of
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def _unordered(trace: Trace) -> Iterator[list[_Use]]:
     by_buffer: dict[int, dict[tuple[int, int], list[_Use]]] = {}
     passed = [0] * trace.grid.size  # fences, of each instance
     for instr in _sharing(trace):
-        if instr.opcode == "barrier":
+        if instr.spec.kind is OpKind.BARRIER:
             passed[instr.program] += 1
             continue
         for tiles, writes in ((instr.tiles_in, False), (instr.outs, True)):
@@ -96,13 +95,13 @@ def _sharing(trace: Trace) -> list[Instruction]:
     return [
         i
         for i in sharing
-        if i.opcode == "barrier" or any(t.buffer.number in written for t in (*i.outs, *i.tiles_in))
+        if _is_fence(i) or any(t.buffer.number in written for t in (*i.outs, *i.tiles_in))
     ]
 
 
 def _is_fence(instr: Instruction) -> bool:
     """Whether its parties wait for each other's use of shared HBM."""
-    return instr.opcode == "barrier" and instr.attrs["fence"]
+    return instr.spec.kind is OpKind.BARRIER and instr.attrs["fence"]
 
 
 def _clocks(trace: Trace) -> list[list[list[int]]]:
@@ -204,7 +203,9 @@ def _may_be_equal(trace: Trace) -> bool:
     """Whether results decide about races: instances may write the same element, if what they write
     is equal, and one may read what another one writes, if all that comes out is the same in either
     order. It is compared when the trace runs, where each instruction runs once."""
-    return trace.rules.results_decide and all(i.opcode != BEGIN for i in trace.instructions)
+    return trace.rules.results_decide and not any(
+        i.spec.kind is OpKind.LOOP for i in trace.instructions
+    )
 
 
 def _unsettled(trace: Trace, warning: RaceError) -> None:

@@ -30,18 +30,23 @@ from nkisim.compiler.overflow import TO_SBUF, Leaving, leave_psum
 from nkisim.compiler.renaming import rename
 from nkisim.compiler.repeats import without_repeats
 from nkisim.cost import compute
-from nkisim.cost.compute import Cost, Operand, operand
-from nkisim.cost.dma import DMA, Transfer, swaps_axes, transfer
+from nkisim.cost.compute import Cost
+from nkisim.cost.dma import Transfer, swaps_axes, transfer
 from nkisim.cost.storage import Step, Storage
 from nkisim.cost.tasks import Access, Kind, Memory, Task, Work
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import F32
-from nkisim.ir.instruction import Engine, Instruction
+from nkisim.ir.instruction import Engine, Instruction, OpKind
 from nkisim.ir.memory import Space
 from nkisim.machine import Machine
 from nkisim.machine.timing import Timing
-
-_TABLE_PAYS = 64  # [I] elements from which a reciprocal is quicker on Scalar
+from nkisim.numerics.ops.cycles import (
+    TABLE_PAYS,
+    OnEngine,
+    TileOperand,
+    Tiles,
+    tile_operand,
+)
 
 _PSUM = Space.PSUM
 
@@ -94,13 +99,13 @@ class _Plan:
         self.pieces: list[Piece] = []
         self.inverses: dict[bool, tuple[Kind, int]] = {}
         self.reads_psum = _reads_psum(i)
-        if i.opcode in DMA:
+        if i.spec.kind is OpKind.TRANSFER:
             self.moved = transfer(i, builder.timing.dma)
             self.run = _Builder._add_dma
             if swaps_axes(i):
                 self.run = _Builder._add_swapped
                 self.pieces = moves.pieces(i, builder.machine, builder.timing)
-        elif i.opcode == "partition_broadcast":
+        elif i.spec.kind is OpKind.BROADCAST:
             self.run = _Builder._add_broadcast
         else:
             self.run = _Builder._add_division if _divides(i) else _Builder._add_plain
@@ -335,49 +340,33 @@ class _Builder:
         i = step.instr
         ins = self._operands(i.tiles_in, step.reads)
         outs = self._operands(i.outs, step.writes)
-        accumulates = i.opcode == "nc_matmul" and bool(i.attrs.get("accumulate"))
-        costs, flops, psum = self._engines(i, ins, outs)
+        spec, operands = i.spec, (*ins, *outs)
+        psum = any(o.space is Space.PSUM for o in operands)
+        engines = self._engines(i, max([o.n for o in operands], default=0), psum)
+        costs = tuple((e, compute.cost(OnEngine(i, e, ins, outs, self.timing))) for e in engines)
+        flops = 0
+        if spec.flops is not None:
+            flops = spec.flops(i, ins, outs)
+        elif i.engine in _ELEMENTWISE_ENGINES:
+            flops = max(o.n * o.rows for o in operands)
+        accumulates = spec.kind is OpKind.PRODUCT and bool(i.attrs.get("accumulate"))
         label = "multiply by reciprocal" if _divides(i) else step.form.label
-        table = compute.table_of(i, costs[0][0])
+        table = compute.table_of(i, engines[0])
         return Kind(label, costs, None, accumulates, table, flops, psum)
 
-    def _engines(self, i: Instruction, ins: tuple, outs: tuple) -> tuple:
-        timing = self.timing
-        psum = any(o.space is Space.PSUM for o in (*ins, *outs))
-        if i.engine is Engine.TENSOR:
-            only = compute.tensor_cost(i, ins, outs[0], timing)
-            flops = 0
-            if i.opcode == "nc_matmul":
-                rows = i.attrs.get("rows", 1)
-                flops = 2 * ins[0].rows * rows * ins[0].n // rows * (ins[1].n // rows)
-            return ((Engine.TENSOR, only),), flops, psum
-        if i.engine in (Engine.SYNC, Engine.DMA):
-            ns = timing.semaphore_ns
-            return ((Engine.SYNC, Cost(ns, ns, 0.0)),), 0, psum
-        engines = self._choices(i, max(o.n for o in (*ins, *outs)), psum)
-        costs = tuple((e, compute.cost(i, e, ins, outs, timing)) for e in engines)
-        return costs, max(o.n * o.rows for o in (*ins, *outs)), psum
+    def _engines(self, i: Instruction, n: int, psum: bool) -> tuple[Engine, ...]:
+        """The engines that may run an instruction of `n` elements a partition; the one that the
+        kernel asked for, if it did, or that the front end chose."""
+        spec = i.spec
+        if spec.engines is None or i.engine_asked or i.engine is not spec.engine:
+            return (i.engine,)
+        return spec.engines(i, n, psum)
 
-    def _choices(self, i: Instruction, n: int, psum: bool) -> tuple[Engine, ...]:
-        """The engines that may run an instruction; the one that the kernel asked for, if it did."""
-        engine = i.engine
-        if compute.is_reciprocal(i):
-            return (Engine.SCALAR if n >= _TABLE_PAYS else Engine.VECTOR,)
-        if i.engine_asked or engine is not Engine.VECTOR:
-            return (engine,)
-        if i.opcode == "memset":
-            return (Engine.VECTOR,) if psum else (Engine.GPSIMD, Engine.VECTOR)
-        if i.opcode == "tensor_copy" or (i.opcode == "tensor_scalar" and compute.is_affine(i)):
-            return (Engine.VECTOR, Engine.SCALAR)
-        return (engine,)
-
-    def _operands(
-        self, tiles: tuple[AccessPattern, ...], accesses: list[Access]
-    ) -> tuple[Operand, ...]:
+    def _operands(self, tiles: tuple[AccessPattern, ...], accesses: list[Access]) -> Tiles:
         memory = self.work.memory
         # Of an instruction for several iterations, what else it touches comes after its operands.
         pairs = zip(tiles, accesses, strict=False)
-        return tuple([operand(t, memory[n].space) for t, (n, _) in pairs])
+        return tuple([tile_operand(t, memory[n].space) for t, (n, _) in pairs])
 
     def _broadcast(self, i: Instruction, row: AccessPattern, read: Access, write: Access) -> None:
         """A row times a column of ones, and from PSUM to where the result is to be."""
@@ -410,10 +399,10 @@ class _Builder:
         inverses = step.form.plan.inverses
         found = inverses.get(space is _PSUM)
         if found is None:
-            lanes = operand(step.instr.tiles_in[-1], space)
+            lanes = tile_operand(step.instr.tiles_in[-1], space)
             one = lanes if lanes.stride else lanes._replace(n=1)  # one element a lane
-            engine = Engine.SCALAR if one.n >= _TABLE_PAYS else Engine.VECTOR
-            result = Operand(one.n, one.rows, F32, Space.SBUF, 4 if one.n > 1 else 0)
+            engine = Engine.SCALAR if one.n >= TABLE_PAYS else Engine.VECTOR
+            result = TileOperand(one.n, one.rows, F32, Space.SBUF, 4 if one.n > 1 else 0)
             cost = compute.reciprocal(engine, one, result, self.timing)
             found = inverses[space is _PSUM] = Kind("reciprocal", ((engine, cost),)), 4 * one.n
         return found

@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from nkisim.cost.dma import DMA
 from nkisim.cost.storage import Form, Step, Storage
 from nkisim.cost.tasks import Work
 from nkisim.ir.dtypes import F32, FLOATS
-from nkisim.ir.instruction import Instruction
+from nkisim.ir.instruction import Instruction, OpKind
 from nkisim.ir.memory import Role, Space
 
 
@@ -43,7 +42,7 @@ def without_copies(steps: list[Step], storage: Storage, work: Work) -> list[Step
 def _copies_tile(i: Instruction, storage: Storage) -> bool:
     """Whether an instruction copies all of one tile of SBUF to all of another one, on an engine
     that the compiler chooses."""
-    if i.opcode != "tensor_copy" or i.engine_asked or i.where is not None:
+    if i.spec.kind is not OpKind.COPY or i.engine_asked or i.where is not None:
         return False
     return "accumulate" not in i.attrs and all(
         t.space is Space.SBUF
@@ -129,8 +128,8 @@ class _Copies:
         k = where[0]
         if (
             len(where) > 1
-            or i.opcode in DMA
-            or i.opcode == "nc_transpose"  # which writes the type that it reads
+            or i.spec.kind is OpKind.TRANSFER
+            or i.spec.kind is OpKind.TRANSPOSE  # which writes the type that it reads
             or i.spec.partial
             or i.where is not None
             or i.where_out is not None

@@ -15,7 +15,7 @@ from nkisim.cost.parts import Patterns
 from nkisim.cost.storage import Step, Storage
 from nkisim.cost.tasks import Work
 from nkisim.ir.access import AccessPattern
-from nkisim.ir.instruction import Instruction
+from nkisim.ir.instruction import Instruction, OpKind
 from nkisim.ir.memory import Space
 
 
@@ -30,7 +30,7 @@ def sink_fills(steps: list[Step], storage: Storage, work: Work) -> list[Step]:
     fills = False
     for form in storage.forms.values():
         i = form.instr
-        if i.opcode == "memset" and not i.outs[0].buffer.placed:
+        if i.spec.kind is OpKind.FILL and not i.outs[0].buffer.placed:
             form.fills = storage.whole_tile(i.outs[0])
             fills = fills or form.fills
     if not fills:
@@ -91,7 +91,7 @@ class _Fills:
         fill = self._waiting.pop(number)
         filled = fill.instr
         zeroed = filled.attrs["value"] == 0 and filled.outs[0].space is Space.PSUM
-        if zeroed and by is not None and by.instr.opcode == "nc_matmul":
+        if zeroed and by is not None and by.instr.spec.kind is OpKind.PRODUCT:
             self._work.choices["zeroing of a PSUM tile left to the first matmul"] += 1
         else:
             self._open[number] = len(self._kept), self._nothing(fill.writes[0][1])

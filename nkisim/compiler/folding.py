@@ -16,7 +16,7 @@ import numpy as np
 
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import F32, FLOATS
-from nkisim.ir.instruction import Engine, Instruction
+from nkisim.ir.instruction import Engine, Instruction, OpKind
 from nkisim.ir.memory import Role, Space
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ def _may_write(writer: Instruction, value: AccessPattern, target: AccessPattern)
     if value.dtype != target.dtype and not (
         (value.dtype == F32 and target.dtype in FLOATS)
         or (
-            writer.opcode in _MOVES
+            writer.spec.on_chip
+            and (writer.spec.pure_copy or writer.spec.kind is OpKind.TRANSPOSE)
             and writer.tiles_in[0].dtype == value.dtype
             and value.dtype in FLOATS
             and target.dtype == F32
@@ -106,13 +107,9 @@ def _may_write(writer: Instruction, value: AccessPattern, target: AccessPattern)
     ):
         return False
     return writer.spec.elementwise or all(
-        t.buffer is not target.buffer or (writer.opcode in _IN_PLACE and t.same_elements(target))
+        t.buffer is not target.buffer or (writer.spec.in_place and t.same_elements(target))
         for t in writer.tiles_in
     )
 
 
-# These read an element, or all of a row, before they write it.
-_IN_PLACE = frozenset({"activation_reduce", "affine_select", "dropout", "nc_match_replace8",
-                       "tensor_scalar_reduce", "tensor_tensor_scan"})  # fmt: skip
-_MOVES = frozenset({"nc_transpose", "tensor_copy"})
 _INTO_PSUM = (Space.SBUF, Space.PSUM)

@@ -24,22 +24,14 @@ from math import prod
 from typing import NamedTuple
 
 from nkisim.compiler.moves import is_spread
-from nkisim.cost.dma import DMA
 from nkisim.cost.storage import Form, Step, Storage
 from nkisim.cost.tasks import Access, Work
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.access import Form as ViewForm
-from nkisim.ir.instruction import Instruction
+from nkisim.ir.instruction import Instruction, OpKind
 from nkisim.ir.loops import Path
 from nkisim.ir.memory import Space
 
-# What one more axis makes no difference to. The first tile may differ between iterations, other
-# ones only where the instruction takes them element by element.
-_JOINED = frozenset(
-    {"activation", "memset", "reciprocal", "tensor_copy", "tensor_reduce", "tensor_scalar",
-     "tensor_tensor"}
-)  # fmt: skip
-_SUM = "tensor_reduce"
 _SUMS, _SUMMED = 4, 64  # of a long loop that become one, and their elements, at most
 
 _Iteration = list[Step]
@@ -176,7 +168,7 @@ class _Joins:
         steps = list(chain.from_iterable(iterations))
         if not any([step.form in self.candidates for step in iterations[-1]]):
             return steps
-        if any([step.instr.opcode in DMA for step in iterations[-1]]):
+        if any([step.instr.spec.kind is OpKind.TRANSFER for step in iterations[-1]]):
             return steps
         first, iterations = _aligned(iterations)
         count = len(iterations)
@@ -185,7 +177,7 @@ class _Joins:
         longest = self._longest(iterations)
         if longest * count <= self._most:
             return self._in_parts(steps, first, iterations, self.candidates, count)
-        sums = {step.form for step in iterations[0] if step.instr.opcode == _SUM}
+        sums = {step.form for step in iterations[0] if step.instr.spec.kind is OpKind.REDUCTION}
         sums &= self.candidates
         if not sums or _SUMS * longest > _SUMMED or count % _SUMS:
             return steps
@@ -288,11 +280,11 @@ class _Joins:
     def _way(self, statement: Sequence[Step]) -> _Way | None:
         """How the operands of one statement in several iterations are one; None if they cannot."""
         i = statement[0].instr
-        by_element = i.opcode == "tensor_tensor"
+        may_differ = i.spec.joined_inputs
         reads = []
         for at, tile in enumerate(i.tiles_in):
             beside = self._beside([s.reads[at] for s in statement], tile)
-            if beside is None or (at and not by_element and beside.form is not None):
+            if beside is None or (at >= may_differ and beside.form is not None):
                 return None
             reads.append(beside)
         write = self._beside([s.writes[0] for s in statement], i.outs[0])
@@ -338,8 +330,8 @@ def _elements(i: Instruction) -> int:
 
 
 def _joinable(i: Instruction) -> bool:
-    return (
-        i.opcode in _JOINED
+    return bool(
+        i.spec.joined_inputs
         and i.where is None
         and i.where_out is None
         and len(i.outs) == 1

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nkisim.cost import compute
-from nkisim.cost.compute import Cost, Operand
+from nkisim.cost.compute import Cost
 from nkisim.cost.dma import Transfer, swapped
 from nkisim.cost.tasks import Kind
 from nkisim.ir.access import AccessPattern
@@ -18,6 +18,7 @@ from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Space
 from nkisim.machine import Machine
 from nkisim.machine.timing import Timing
+from nkisim.numerics.ops.cycles import TileOperand
 
 _SPREAD_BANKS = 4  # [I] PSUM banks that a row goes through to SBUF; the others are left to matmuls
 
@@ -83,7 +84,9 @@ def moving(
     return Kind(label, ((engine, Cost(ns, ns, 0.0)),), moved)
 
 
-def copying(before: Operand, after: Operand, timing: Timing, label: str = "tensor_copy") -> Kind:
+def copying(
+    before: TileOperand, after: TileOperand, timing: Timing, label: str = "tensor_copy"
+) -> Kind:
     """A copy on Scalar or Vector that is not in the kernel."""
     costs = tuple(
         (e, compute.copy(e, before, after, timing)) for e in (Engine.SCALAR, Engine.VECTOR)
@@ -110,8 +113,8 @@ def _transposing(shape: tuple[int, int], dtype: np.dtype, timing: Timing) -> tup
     pe = timing.tensor
     passes = pe.transpose_passes if dtype == F32 else 1
     product = compute.passes_cost(max(rows, min(pe.min_columns, columns)), passes, timing)
-    before = Operand(rows, columns, F32, Space.PSUM, 4)
-    after = Operand(rows, columns, dtype, Space.SBUF, dtype.itemsize)
+    before = TileOperand(rows, columns, F32, Space.PSUM, 4)
+    after = TileOperand(rows, columns, dtype, Space.SBUF, dtype.itemsize)
     transpose = Kind("transpose", ((Engine.TENSOR, product),), psum=True)
     return transpose, copying(before, after, timing)
 
@@ -130,8 +133,8 @@ def spread(row: AccessPattern, machine: Machine, timing: Timing) -> Spread:
     products = [compute.passes_cost(n, passes, timing) for n in banks]
     copies = [
         copying(
-            Operand(n, rows, F32, Space.PSUM, 4),
-            Operand(n, rows, row.dtype, Space.SBUF, row.itemsize),
+            TileOperand(n, rows, F32, Space.PSUM, 4),
+            TileOperand(n, rows, row.dtype, Space.SBUF, row.itemsize),
             timing,
         )
         for n in banks
@@ -152,5 +155,5 @@ def spread(row: AccessPattern, machine: Machine, timing: Timing) -> Spread:
 def to_sbuf(nbytes: int, rows: int, timing: Timing, label: str) -> Kind:
     """A copy of a whole tile of fp32, of so many bytes a partition, from PSUM to SBUF."""
     n = nbytes // F32.itemsize
-    before, after = (Operand(n, rows, F32, s, F32.itemsize) for s in (Space.PSUM, Space.SBUF))
+    before, after = (TileOperand(n, rows, F32, s, F32.itemsize) for s in (Space.PSUM, Space.SBUF))
     return copying(before, after, timing, label)

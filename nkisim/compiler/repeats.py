@@ -15,17 +15,17 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from nkisim.compiler.moves import is_spread
-from nkisim.cost.dma import DMA
 from nkisim.cost.storage import Step, Storage
 from nkisim.cost.tasks import Work
 from nkisim.ir.access import AccessPattern
-from nkisim.ir.instruction import Engine, Instruction
+from nkisim.ir.instruction import Engine, Instruction, OpKind, TransferKind
 from nkisim.ir.memory import Role
 
 # An iteration's result is kept for the next one when it takes at most this much of a partition.
 _KEEP_BYTES = 32 * 1024
 
-_NEVER_SHARED = frozenset({"nc_matmul", "nc_transpose", "memset", "rand", "random_seed", "dropout"})
+# What every iteration does anew, whatever its inputs are.
+_ANEW = (OpKind.PRODUCT, OpKind.TRANSPOSE, OpKind.FILL, OpKind.RANDOM)
 
 
 def without_repeats(
@@ -72,7 +72,7 @@ def without_repeats(
                         key += (version[number],)
             result = step.writes[0][0]
             before = found.get(key)
-            load = i.opcode == "dma_copy"
+            load = i.spec.cost is TransferKind.COPY
             held = load and room and operands.holds(key, step)
             if load and room and not held and before is not None and operands.reloads(step):
                 step.form = storage.reloading(form)
@@ -163,8 +163,8 @@ def _find_shared(storage: Storage) -> None:
 
 def _computation(i: Instruction, storage: Storage) -> tuple | None:
     """What an instruction does to the tiles that it reads; None if it is not to be shared."""
-    load = i.opcode == "dma_copy" and not i.ins[0].space.on_chip
-    if i.opcode in _NEVER_SHARED or (i.opcode in DMA and not load) or len(i.outs) != 1:
+    load = i.spec.cost is TransferKind.COPY and not i.ins[0].space.on_chip
+    if i.spec.kind in _ANEW or (i.spec.kind is OpKind.TRANSFER and not load) or len(i.outs) != 1:
         return None
     out = i.outs[0]
     b = out.buffer

@@ -7,19 +7,17 @@ axes, such as a triangle, cuts the runs of the box around what it leaves.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
 from nkisim.ir.access import AccessPattern
-from nkisim.ir.instruction import Instruction
+from nkisim.ir.instruction import Instruction, TransferKind
 from nkisim.machine.timing import DmaTiming
 
-_GATHERS = frozenset({"dma_gather", "dma_scatter", "dma_scatter_add"})
-
-# The opcodes that are transfers.
-DMA = _GATHERS | {"dma_copy", "dma_transpose", "dma_accumulate"}
+_INDIRECT = (TransferKind.GATHER, TransferKind.SCATTER, TransferKind.SCATTER_ADD)
 
 
 class Transfer(NamedTuple):
@@ -51,22 +49,43 @@ class Transfer(NamedTuple):
 
 def transfer(instr: Instruction, timing: DmaTiming) -> Transfer:
     """The cost of a DMA instruction."""
-    out = instr.outs[0]
-    if instr.opcode in _GATHERS:
+    kind = instr.spec.cost
+    if kind in _INDIRECT:
         return _indirect(instr, timing)
+    out = instr.outs[0]
     sources = [x for x in instr.ins if isinstance(x, AccessPattern)]
-    source = sources[-1]
-    if instr.opcode == "dma_transpose":
-        return _transpose(out, source, timing)
-    accumulates = len(sources) > 1  # dma_accumulate reads its destination too
+    if kind is TransferKind.TRANSPOSE:
+        return _transpose(out, sources[-1], timing)
+    if kind is TransferKind.SUM:
+        return _sum(instr, out, sources, timing)
+    return _copy(instr, out, sources[-1], timing)
+
+
+def _copy(
+    instr: Instruction, out: AccessPattern, source: AccessPattern, timing: DmaTiming
+) -> Transfer:
     run, partitions = runs(out, source)
     item = max(out.itemsize, source.itemsize)
     left = _cut(instr.where, out.size, run)
     received = instr.attrs.get("sends") is False
-    moved = _time(out, source, *left, partitions, item, timing, received)
-    if not accumulates:
-        return moved
-    return moved._replace(engine_ns=2 * moved.engine_ns, hbm_bytes=2 * moved.hbm_bytes)
+    return _time(out, source, *left, partitions, item, timing, received)
+
+
+def _sum(
+    instr: Instruction, out: AccessPattern, sources: Sequence[AccessPattern], timing: DmaTiming
+) -> Transfer:
+    """Each source in turn. That which is the destination is read in the runs of the others."""
+    others = [x for x in sources if not x.same_elements(out)] or sources
+    each = [_copy(instr, out, x, timing) for x in others]
+    ns = sum(x.engine_ns for x in each) * len(sources) / len(each)
+    size = each[0].nbytes // max(out.itemsize, others[0].itemsize)  # elements, without masked ones
+    hbm = size * sum(x.itemsize for x in (out, *sources) if not x.space.on_chip)
+    return each[-1]._replace(
+        engine_ns=ns,
+        nbytes=sum(x.nbytes for x in each),
+        hbm_bytes=hbm,
+        descriptors=sum(x.descriptors for x in each),
+    )
 
 
 def runs(out: AccessPattern, source: AccessPattern) -> tuple[int, int]:
@@ -111,7 +130,7 @@ def swaps_axes(instr: Instruction) -> bool:
     A transposed load or store, that is. The same copy after a transpose on chip has long runs.
     """
     out, source = instr.outs[0], instr.ins[-1]
-    if instr.opcode != "dma_copy" or out.space.on_chip == source.space.on_chip:
+    if instr.spec.cost is not TransferKind.COPY or out.space.on_chip == source.space.on_chip:
         return False
     chip, hbm = (out, source) if out.space.on_chip else (source, out)
     axis = _partition_axis(chip)
@@ -204,11 +223,11 @@ def _transpose(out: AccessPattern, source: AccessPattern, timing: DmaTiming) -> 
 def _indirect(instr: Instruction, timing: DmaTiming) -> Transfer:
     """One descriptor an index: the elements that it picks are taken as contiguous. An index that is
     one number only says where a copy begins, which is cut in descriptors as others are."""
-    tiles = [x for x in instr.ins if isinstance(x, AccessPattern)]
+    tiles, kind = instr.tiles_in, instr.spec.cost
     out = region = instr.outs[0]
-    if instr.opcode == "dma_gather":  # ins: what is picked from, and the indices
+    if kind is TransferKind.GATHER:
         region, moved, indices = tiles[0], out, tiles[1:]
-    elif instr.opcode == "dma_scatter_add":  # what is added to, what is moved, and the indices
+    elif kind is TransferKind.SCATTER_ADD:
         moved, indices = tiles[1], tiles[2:]
     else:
         moved, indices = tiles[0], tiles[1:]
@@ -223,7 +242,7 @@ def _indirect(instr: Instruction, timing: DmaTiming) -> Transfer:
         partitions = moved.shape[0] if moved.space.on_chip else 0
     found = _time(
         out,
-        region if instr.opcode == "dma_gather" else moved,
+        region if kind is TransferKind.GATHER else moved,
         moved.size,
         run,
         partitions,

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from nkisim.errors import ParameterError
+from nkisim.ir.instruction import Instruction, OpKind, TransferKind
 from nkisim.ir.memory import Role
 
 if TYPE_CHECKING:
-    from nkisim.ir.instruction import Instruction
     from nkisim.ir.trace import Trace
 
 
@@ -43,7 +43,7 @@ def in_order(trace: Trace) -> list[Instruction]:
     Raises:
         ParameterError: an instance waits for another one that never comes (a deadlock).
     """
-    if not any(i.opcode == "barrier" for i in trace.instructions):
+    if not any(i.spec.kind is OpKind.BARRIER for i in trace.instructions):
         return trace.instructions
     order = Interleaving(trace.grid.size)
     result = order.add(trace.instructions)
@@ -81,7 +81,7 @@ class Interleaving:
         while ready:
             for program in ready:
                 stream, here = streams[program], at[program]
-                while here < len(stream) and stream[here].opcode != "barrier":
+                while here < len(stream) and stream[here].spec.kind is not OpKind.BARRIER:
                     here += 1
                 order += stream[at[program] : here]
                 at[program] = here
@@ -114,7 +114,7 @@ def _complete(instr: Instruction, waiting: dict[int, Instruction]) -> tuple[int,
 
 def _receives(instr: Instruction) -> bool:
     """Whether an instruction only copies out of exchange buffers."""
-    return instr.opcode == "dma_copy" and all(
+    return instr.spec.cost is TransferKind.COPY and all(
         t.buffer.role is Role.EXCHANGE for t in instr.tiles_in
     )
 

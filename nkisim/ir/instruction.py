@@ -1,8 +1,9 @@
 """The hardware-level instruction: the one thing that numerics, checks, timing and profile consume.
 
-`OPCODES` is the table of what exists. An entry says which engine runs the opcode, which memories
-its operands may live in, and which NumPy function computes it, so adding an instruction is one
-entry and one function (`nkisim.numerics.ops`).
+`OPCODES` is the table of what exists. An entry says all that tells an opcode from another one: the
+kind of its work, the NumPy function that computes it, what it costs, and how its results depend on
+its inputs. Adding an instruction is one entry and one function (`nkisim.numerics.ops`); nothing
+else asks for an opcode by its name.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +31,37 @@ class Engine(Enum):
     SYNC = "Sync"
     DMA = "DMA"
     HOST = "host"  # device_print: the simulator itself
+
+
+class OpKind(Enum):
+    """The kind of work that an opcode does."""
+
+    TRANSFER = "transfer"  # between memories, by DMA
+    PRODUCT = "product"  # of matrices
+    TRANSPOSE = "transpose"  # of a tile, its partitions with its free axes
+    BROADCAST = "broadcast"  # of a row over partitions
+    COPY = "copy"
+    ELEMENTWISE = "elementwise"
+    REDUCTION = "reduction"
+    SCAN = "scan"  # what follows in a row depends on what is before
+    SEARCH = "search"  # for values in a row
+    GATHER = "gather"  # of elements, or to them, by their indices
+    FILL = "fill"  # with a constant
+    RANDOM = "random"
+    BARRIER = "synchronisation"  # of instances
+    LOOP = "loop"  # the begin and the end of one at run time
+    PRINT = "print"
+
+
+class TransferKind(Enum):
+    """How a DMA instruction walks memory, which is what its time follows from."""
+
+    COPY = "copy"
+    SUM = "sum"  # of all of its sources
+    TRANSPOSE = "transpose"
+    GATHER = "gather"  # sources: what is picked from, then the indices
+    SCATTER = "scatter"  # sources: what is moved, then the indices
+    SCATTER_ADD = "scatter and add"  # sources: what is added to, what is moved, the indices
 
 
 Operand = AccessPattern | Affine | int | float | bool | np.generic
@@ -123,7 +156,7 @@ class Instruction:
     def label(self) -> str:
         """What it does, for messages: `tensor_tensor(add)`, or `load` for a DMA from HBM."""
         op = self.attrs.get("op")
-        if self.opcode == "dma_copy":
+        if self.spec.cost is TransferKind.COPY:
             if "sends" in self.attrs:
                 return "send" if self.attrs["sends"] else "receive"
             source, target = self.ins[0].space.on_chip, self.outs[0].space.on_chip
@@ -174,6 +207,38 @@ def picker(positions: list[int]) -> Callable[[Sequence], tuple]:
     return lambda entries: (entries[at],)
 
 
+Needed = list[np.ndarray | None]
+Reads = Callable[["Instruction", Needed], list[np.ndarray]]
+
+
+def reads_by_axis(instr: Instruction, needed: Needed) -> list[np.ndarray]:
+    """For outputs that reduce or replace free axes: the elements of an input that share the needed
+    ones' coordinates on the axes of equal extent; with another number of axes, their partition."""
+    found = []
+    for tile in instr.tiles_in:
+        part = np.zeros(tile.shape, bool)
+        for n in needed:
+            if n is not None:
+                part |= _same_coordinates(n, tile.shape)
+        found.append(part)
+    return found
+
+
+def _same_coordinates(needed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    if needed.ndim != len(shape):
+        if not shape or not needed.ndim or needed.shape[0] != shape[0]:
+            return np.ones(shape, bool)
+        rows = needed.reshape(needed.shape[0], -1).any(axis=1)
+        return np.broadcast_to(rows.reshape(-1, *(1,) * (len(shape) - 1)), shape)
+    axes = tuple(d for d, n in enumerate(needed.shape) if n != shape[d])
+    return np.broadcast_to(needed.any(axis=axes, keepdims=True), shape)
+
+
+def _reads_all(instr: Instruction, needed: Needed) -> list[np.ndarray]:
+    """All of each input: it may name too many elements and never too few."""
+    return [np.ones(tile.shape, bool) for tile in instr.tiles_in]
+
+
 @dataclass(frozen=True)
 class OpSpec:
     """An entry of OPCODES.
@@ -181,46 +246,81 @@ class OpSpec:
     Attributes:
         name: the opcode.
         engine: the engine that runs it unless the instruction says otherwise.
+        kind: the kind of its work.
         bind: given an instruction, the function `f(*outs, *tiles_in)` on NumPy views.
+        cost: what it takes: a TransferKind of an opcode of DMA, else a formula
+            (`nkisim.numerics.ops.cycles`).
+        flops: the operations that count, `flops(instruction, ins, outs)` of the same operands as
+            the formula has; None for one of each element on a compute engine, and otherwise none.
+        engines: the engines that a compiler may choose from where the kernel does not,
+            `engines(instruction, elements a partition, whether an operand is in PSUM)`; None for no
+            choice.
+        table: whether it applies a function out of a table of the Scalar Engine.
         on_chip: whether every tile operand must be in SBUF or PSUM.
         elementwise: each output element depends on the input elements at its own coordinates
             only, so two instructions on neighbouring tiles equal one on both.
         pure_copy: moves elements and, with equal dtypes, changes nothing.
+        in_place: reads an element, or all of a row, before it writes it, so that the output may be
+            an input.
+        joined_inputs: of iterations of a loop that a compiler makes one instruction of, how many
+            inputs may differ between iterations; 0 if it makes none.
         partial: writes only some of the elements that its outputs name; which ones, data decides.
         flow: which output elements are undefined, given those of the inputs:
             `flow(instruction, missing) -> missing of each output`, boolean arrays or None for
             fully defined. An opcode without one refuses undefined inputs.
+        reads: which elements of each input tile some elements of the outputs depend on:
+            `reads(instruction, needed of each output) -> read of each input`, boolean arrays;
+            needed is None for an output of which nothing is.
     """
 
     name: str
     engine: Engine
+    kind: OpKind
     bind: Callable[[Instruction], Bound]
+    cost: Callable | TransferKind
+    flops: Callable[..., int] | None = None
+    engines: Callable[[Instruction, int, bool], tuple[Engine, ...]] | None = None
+    table: bool = False
     on_chip: bool = True
     elementwise: bool = False
     pure_copy: bool = False
-    flow: Flow | None = None
+    in_place: bool = False
+    joined_inputs: int = 0
     partial: bool = False
+    flow: Flow | None = None
+    reads: Reads = _reads_all
+
+    def __post_init__(self) -> None:
+        by_dma = self.engine is Engine.DMA
+        if not isinstance(self.kind, OpKind) or by_dma is not (self.kind is OpKind.TRANSFER):
+            raise ValueError(f"{self.name} of {self.engine} has the kind of work {self.kind}")
+        if by_dma is not isinstance(self.cost, TransferKind) or self.cost is None:
+            raise ValueError(f"{self.name} of {self.engine} has the cost {self.cost}")
+        if self.kind is OpKind.PRODUCT and self.flops is None:
+            raise ValueError(f"{self.name} is a product whose operations are not counted")
+        if self.flow is None and self.elementwise:
+            object.__setattr__(self, "flow", _flow_elementwise)
+        if self.reads is _reads_all and self.elementwise:
+            object.__setattr__(self, "reads", reads_by_axis)
 
 
 OPCODES: dict[str, OpSpec] = {}
 
 
 def opcode(
-    name: str,
-    engine: Engine,
-    *,
-    on_chip: bool = True,
-    elementwise: bool = False,
-    pure_copy: bool = False,
-    flow: Flow | None = None,
-    partial: bool = False,
+    name: str, engine: Engine, kind: OpKind, *, cost: Callable | TransferKind, **facts: Any
 ) -> Callable[[Callable], Callable]:
-    """Enter an opcode in the table. Decorates its `bind(instruction) -> f(*outs, *tiles_in)`."""
-    if elementwise and flow is None:
-        flow = _flow_elementwise
+    """Enter an opcode in the table. Decorates its `bind(instruction) -> f(*outs, *tiles_in)`.
+
+    Args:
+        name, engine, kind, cost, **facts: see OpSpec.
+
+    Raises:
+        ValueError: it has no kind or cost that an opcode of its engine can have.
+    """
 
     def enter(bind: Callable) -> Callable:
-        OPCODES[name] = OpSpec(name, engine, bind, on_chip, elementwise, pure_copy, flow, partial)
+        OPCODES[name] = OpSpec(name, engine, kind, bind, cost, **facts)
         return bind
 
     return enter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nkisim.ir.instruction import Instruction
+from nkisim.ir.instruction import Instruction, OpKind
 from nkisim.ir.memory import Role
 from nkisim.ir.trace import Trace
 
@@ -47,7 +47,7 @@ class Waiting:
 
     def add(self, instr: Instruction) -> Node | None:
         """Note an instruction; None if it writes nothing."""
-        if instr.opcode == "barrier":
+        if instr.spec.kind is OpKind.BARRIER:
             if self._apart and instr.attrs["fence"]:
                 self._fence(instr)
             return None
@@ -67,7 +67,7 @@ class Waiting:
             self._readers.setdefault(key, []).append(node)
         if self._apart:
             since = self._since.setdefault(instr.program, [])
-            if since and since[0].instr.opcode == "barrier":
+            if since and since[0].instr.spec.kind is OpKind.BARRIER:
                 node.after.append(since[0])
             since.append(node)
         return node
@@ -127,7 +127,7 @@ def by_core(trace: Trace, last_first: bool) -> list[Instruction]:
         me = instr.program
         node = waiting.add(instr)
         if node is None:
-            if instr.opcode == "barrier" and instr.attrs["fence"]:
+            if instr.spec.kind is OpKind.BARRIER and instr.attrs["fence"]:
                 waits[me] += 1
                 fenced[me] = waits[me]
             continue

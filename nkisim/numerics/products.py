@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.dtypes import F32
-from nkisim.ir.instruction import Operand
+from nkisim.ir.instruction import Instruction, Operand, OpKind, TransferKind
 from nkisim.ir.memory import Role
 from nkisim.numerics.steps import (
     Step,
@@ -71,8 +71,12 @@ def mean_work(products: list[Step]) -> float:
 
 def _multiplies(step: Step) -> bool:
     instr = step.instr
-    plain = instr.opcode == "nc_matmul" and instr.undefined is None
-    return plain and not ({"transpose", "rows", "fresh"} & instr.attrs.keys())
+    plain = instr.spec.kind is OpKind.PRODUCT and instr.undefined is None
+    return plain and not ({"transpose", "rows", "fresh", "formats"} & instr.attrs.keys())
+
+
+def _transposes(instr: Instruction) -> bool:
+    return instr.spec.kind is OpKind.TRANSPOSE or instr.spec.cost is TransferKind.TRANSPOSE
 
 
 def _moves(step: Step) -> bool:
@@ -84,7 +88,7 @@ def _moves(step: Step) -> bool:
     out = step.outs[0]
     if out.base_shape != out.buffer.shape or _axes(out.form) is None:
         return False
-    if instr.opcode in ("nc_transpose", "dma_transpose"):
+    if _transposes(instr):
         x = step.ins[0]
         same = out.dtype == x.dtype == out.buffer.stored == x.buffer.stored
         bare = instr.where is None and instr.where_out is None and instr.undefined is None
@@ -141,7 +145,7 @@ def _through(x: AccessPattern, move: Step) -> AccessPattern | None:
     out, source = move.outs[0], move.ins[0]
     if x.base_shape != out.base_shape or x.dtype != out.dtype:
         return None
-    if move.instr.opcode in ("nc_transpose", "dma_transpose"):
+    if _transposes(move.instr):
         swapped = tuple([(second, first) for first, second in source.coefs])
         source = source.view_as(source.shape[::-1], source.offsets, swapped)
     offsets, coefs = [0] * out.ndim, [(0,) * x.ndim] * out.ndim
@@ -216,9 +220,9 @@ def _add_in_place(steps: list[Step], keep: set[int]) -> list[Step]:
 
 
 def _is_total(zero: Step, product: Step, step: Step) -> bool:
-    if step.instr.opcode != "tensor_tensor" or step.instr.attrs != {"op": "add"}:
+    if step.instr.spec.kind is not OpKind.ELEMENTWISE or step.instr.attrs != {"op": "add"}:
         return False
-    if zero.instr.opcode != "memset" or not _multiplies(product) or not _adds(product):
+    if zero.instr.spec.kind is not OpKind.FILL or not _multiplies(product) or not _adds(product):
         return False
     total, tile = step.outs[0], product.outs[0]
     return (

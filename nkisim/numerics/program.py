@@ -21,7 +21,7 @@ import numpy as np
 from nkisim.errors import ParameterError
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import FLOATS
-from nkisim.ir.instruction import Instruction
+from nkisim.ir.instruction import Instruction, OpKind
 from nkisim.ir.memory import Buffer, Role
 from nkisim.ir.ordering import by_core
 from nkisim.ir.regions import BEGIN, END, ends
@@ -254,7 +254,7 @@ class _Layout:
         self.inside: list[tuple] = []
         self.slots: list[int] = []
         self.constants: list[tuple[int, np.ndarray]] = []
-        products = [step for step in steps if step.instr.opcode == "nc_matmul"]
+        products = [step for step in steps if step.instr.spec.kind is OpKind.PRODUCT]
         self.small_products = bool(products) and mean_work(products) < WORTH_THREADS
         arguments = [t.buffer for t in trace.arguments]
         self._arrays = {b.number: i for i, b in enumerate(arguments)}

@@ -27,13 +27,12 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 _EITHER_SIGN = frozenset({"reciprocal"})
 _ZERO_TOO = frozenset({"sqrt"})  # outside of the printed range, and surely no mistake
-_OPCODES = frozenset({"activation", "activation_reduce"})
 _SLACK = 1 + 1e-6  # the fp32 number next to pi is larger than pi
 
 
 def has_range(instr: Instruction) -> bool:
     """Whether the instruction computes a function that has a range."""
-    return instr.opcode in _OPCODES and instr.attrs.get("op") in RANGES
+    return instr.spec.table and "steps" not in instr.attrs and instr.attrs["op"] in RANGES
 
 
 def range_check(instr: Instruction, strict: bool) -> Callable[..., None]:

@@ -7,10 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from nkisim.cost.compute import BF16, Cost, operand
+from nkisim.cost.compute import Cost
 from nkisim.cost.dma import swaps_axes
 from nkisim.errors import Location
+from nkisim.ir.dtypes import bfloat16
 from nkisim.ir.instruction import Engine
+from nkisim.numerics.ops.cycles import tile_operand
 from nkisim.report.gains import LEAST, Finding, Tasks, chains
 from nkisim.report.report import counted
 from nkisim.report.whatif import Change, moved_in, recosted, shorter
@@ -37,7 +39,7 @@ def two_inputs(t: Times) -> Iterator[Finding]:
                 least = max(least, c.data * vector.ghz / t.timing.interface_ghz)
             found.add(tasks, min(second + c.data - least, c.busy - shortest))
             tiles = (*tasks.task.instr.tiles_in, *tasks.task.instr.outs)
-            is_bf16 = is_bf16 and all(x.dtype == BF16 for x in tiles)
+            is_bf16 = is_bf16 and all(x.dtype == bfloat16 for x in tiles)
     bf16 = "bf16 elements that lie side by side" if is_bf16 else "bf16 for all three"
     yield from found.finding(
         t,
@@ -51,7 +53,7 @@ def two_inputs(t: Times) -> Iterator[Finding]:
 def _wide(task: Task, t: Times) -> bool:
     """Whether an operand of an instruction has a wide innermost stride."""
     tiles = (*task.instr.tiles_in, *task.instr.outs)
-    return any(operand(x, x.space).stride >= t.timing.wide_stride_bytes for x in tiles)
+    return any(tile_operand(x, x.space).stride >= t.timing.wide_stride_bytes for x in tiles)
 
 
 def wide_strides(t: Times) -> Iterator[Finding]:

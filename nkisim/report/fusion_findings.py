@@ -15,10 +15,12 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
-from nkisim.cost.compute import cost, is_affine, operand
+from nkisim.cost.compute import cost
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import FLOATS
 from nkisim.ir.instruction import Engine, Instruction
+from nkisim.numerics.ops.chain import is_affine
+from nkisim.numerics.ops.cycles import OnEngine, tile_operand
 from nkisim.report.gains import Finding, Tasks
 from nkisim.report.report import counted
 from nkisim.report.whatif import done_along
@@ -187,8 +189,10 @@ def _doing_both(task: Task, what: str, t: Times) -> Kind:
     opcode, engine = _BOTH[what]
     i, memory = task.instr, t._core.work.memory
     ins, outs = (
-        tuple([operand(x, memory[n].space) for x, (n, _) in zip(tiles, accesses, strict=False)])
+        tuple(
+            [tile_operand(x, memory[n].space) for x, (n, _) in zip(tiles, accesses, strict=False)]
+        )
         for tiles, accesses in ((i.tiles_in, task.reads), (i.outs, task.writes))
     )
-    both = cost(replace(i, opcode=opcode), engine, ins, outs, t.timing)
+    both = cost(OnEngine(replace(i, opcode=opcode), engine, ins, outs, t.timing))
     return replace(task.kind, costs=((engine, both),))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nkisim.cost.compute import Cost, passes_cost
 from nkisim.ir.dtypes import F32
-from nkisim.ir.instruction import Engine
+from nkisim.ir.instruction import Engine, OpKind
 from nkisim.report.gains import Finding, Tasks, chains
 from nkisim.report.report import counted
 from nkisim.report.whatif import done_along, recosted, shorter
@@ -127,7 +127,7 @@ def sums_outside(t: Times) -> Iterator[Finding]:
     for task in tasks:
         for number, _ in task.writes:
             products[number] = number not in products and task.label == "nc_matmul"
-            changes[number] += task.instr.opcode != "memset"
+            changes[number] += task.instr.spec.kind is not OpKind.FILL
         readers.update([number for number, _ in task.reads])
     sums: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for alike in adds:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nkisim.compiler.overflow import TO_SBUF
 from nkisim.cost.compute import Cost
 from nkisim.errors import Location
-from nkisim.ir.instruction import Engine, Instruction
+from nkisim.ir.instruction import Engine, Instruction, TransferKind
 from nkisim.ir.memory import Space
 from nkisim.report.gains import LEAST, Finding, Tasks
 from nkisim.report.report import counted
@@ -28,7 +28,7 @@ _FEW_LOADS = 3  # whose results all else waits for
 _GPSIMD = ENGINES.index(Engine.GPSIMD)
 _LINES = 4  # most lines that a finding about single lines is made for
 _LONG_RUN = 4096  # bytes of a descriptor from which on its fixed cost matters little
-_NOT_BY_RUNS = ("dma_transpose", "dma_accumulate")  # their time is not that of their runs
+_NOT_BY_RUNS = (TransferKind.TRANSPOSE, TransferKind.SUM)  # their time is not that of their runs
 _NOTHING = ((Engine.SYNC, Cost(0.0, 0.0, 0.0)),)  # what a task costs that is not there
 
 
@@ -37,7 +37,7 @@ def short_runs(t: Times) -> Iterator[Finding]:
     found: dict[Location | None, _Line] = defaultdict(_Line)
     for alike in t.groups:
         task, moved = alike.task, alike.task.transfer
-        if moved is None or moved.run_bytes >= _LONG_RUN or task.instr.opcode in _NOT_BY_RUNS:
+        if moved is None or moved.run_bytes >= _LONG_RUN or task.instr.spec.cost in _NOT_BY_RUNS:
             continue
         ns = moved.engine_ns - moved.nbytes * t.ns_a_byte(task, _LONG_RUN) / moved.engines
         if ns > 0:
@@ -107,7 +107,7 @@ def converting(t: Times) -> Iterator[Finding]:
     found = Tasks()
     for alike in t.groups:
         i, moved = alike.task.instr, alike.task.transfer
-        if alike.task.label == "store" and moved is not None and i.opcode == "dma_copy":
+        if alike.task.label == "store" and moved is not None and i.spec.cost is TransferKind.COPY:
             tile, stored = i.tiles_in[0].itemsize, i.outs[0].itemsize
             if stored < tile:
                 found.add(alike, moved.engine_ns * (1 - stored / tile))

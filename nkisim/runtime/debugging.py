@@ -15,6 +15,7 @@ import numpy as np
 from nkisim.errors import KernelError
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor, provide_operations
 from nkisim.ir.access import AccessPattern
+from nkisim.ir.instruction import Engine
 from nkisim.ir.views import view_of
 from nkisim.numerics.program import Program
 from nkisim.trace.tracer import current, tracing
@@ -35,7 +36,7 @@ def values(tensor: AccessPattern) -> np.ndarray:
         raise LookupError("the kernel is being traced without data, so its tiles have no values")
     trace = dataclasses.replace(
         tracer.trace,
-        instructions=[i for i in tracer.trace.instructions if i.opcode != "device_print"],
+        instructions=[i for i in tracer.trace.instructions if i.engine is not Engine.HOST],
         partly_written=tracer.checker.partly_written(),
     )
     program = Program(trace, [Tensor(tensor.buffer)])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nkisim.ir.access import AccessPattern
-from nkisim.ir.instruction import OPCODES, Instruction
+from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Buffer, Role
 from nkisim.ir.views import view_of
 from nkisim.numerics.program import Program
@@ -49,7 +49,7 @@ def origin(program: Program, output: int, index: tuple[int, ...]) -> Origin:
         if not any(n is not None for n in needed):
             continue
         writer = writer or instr
-        for tile, part in zip(instr.tiles_in, _reads(instr, needed), strict=True):
+        for tile, part in zip(instr.tiles_in, instr.spec.reads(instr, needed), strict=True):
             _want(wanted, tile, part)
     arguments = [t.buffer for t in program.trace.arguments]
     reads = tuple(_flat(wanted, b).reshape(b.shape) for b in arguments)
@@ -78,7 +78,7 @@ def unused(program: Program) -> tuple[np.ndarray, ...]:
                 _want(read, tile, np.ones(tile.shape, bool) if where is None else where)
         needed = [_needed(wanted, instr, t) for t in instr.outs]
         if any(n is not None for n in needed):
-            for tile, part in zip(instr.tiles_in, _reads(instr, needed), strict=True):
+            for tile, part in zip(instr.tiles_in, instr.spec.reads(instr, needed), strict=True):
                 _want(wanted, tile, part)
     return tuple((_flat(read, b) & ~_flat(wanted, b)).reshape(b.shape) for b in arguments)
 
@@ -112,7 +112,7 @@ def _needed(
     found = view.copy() if where is None else view & where
     if not found.any():
         return None
-    if not (OPCODES[instr.opcode].partial or instr.opcode == "tensor_copy_predicated"):
+    if not instr.spec.partial:
         view[found] = False
     return found
 
@@ -126,70 +126,3 @@ def _want(wanted: dict[int, np.ndarray], tensor: AccessPattern, part: np.ndarray
         return
     view = view_of(flags, tensor)
     view[part] = True
-
-
-def _reads(instr: Instruction, needed: list[np.ndarray | None]) -> list[np.ndarray]:
-    """For each tile that `instr` reads, the elements that the needed results depend on."""
-    rule = _RULES.get(instr.opcode)
-    out = next(n for n in needed if n is not None)
-    if rule is not None:
-        return rule(instr, out)
-    spec = OPCODES[instr.opcode]
-    by_axis = spec.elementwise or instr.opcode in _BY_AXIS
-    parts = []
-    for tile in instr.tiles_in:
-        part = np.zeros(tile.shape, bool)
-        for n in needed:
-            if n is not None:
-                part |= _same_coordinates(n, tile.shape) if by_axis else True
-        parts.append(part)
-    return parts
-
-
-def _same_coordinates(needed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The elements of an operand that share the needed ones' coordinates on the axes of equal
-    extent; with another number of axes, their partition."""
-    if needed.ndim != len(shape):
-        if not shape or not needed.ndim or needed.shape[0] != shape[0]:
-            return np.ones(shape, bool)
-        rows = needed.reshape(needed.shape[0], -1).any(axis=1)
-        return np.broadcast_to(rows.reshape(-1, *(1,) * (len(shape) - 1)), shape)
-    axes = tuple(d for d, n in enumerate(needed.shape) if n != shape[d])
-    return np.broadcast_to(needed.any(axis=axes, keepdims=True), shape)
-
-
-def _matmul(instr: Instruction, out: np.ndarray) -> list[np.ndarray]:
-    flat = out.reshape(out.shape[0], -1)
-    stationary, moving, *rest = instr.tiles_in
-    rows = instr.attrs.get("rows", 1) * stationary.shape[0]
-    parts = []
-    for tile, needed in ((stationary, flat.any(axis=1)), (moving, flat.any(axis=0))):
-        whole = np.broadcast_to(needed, (rows, needed.size))
-        parts.append(np.ascontiguousarray(whole).reshape(tile.shape))
-    return parts + [out.reshape(t.shape) for t in rest]
-
-
-def _transpose(instr: Instruction, out: np.ndarray) -> list[np.ndarray]:
-    tile, *rest = instr.tiles_in
-    part = out.reshape(-1, tile.shape[0]).T.reshape(tile.shape)
-    return [part, *(np.ones(t.shape, bool) for t in rest)]
-
-
-def _dma_transpose(instr: Instruction, out: np.ndarray) -> list[np.ndarray]:
-    return [out.transpose(np.argsort(instr.attrs["axes"]))]
-
-
-_RULES = {"nc_matmul": _matmul, "nc_transpose": _transpose, "dma_transpose": _dma_transpose}
-
-# Not elementwise, but a result depends on its own coordinates and on the axes that are reduced.
-_BY_AXIS = frozenset(
-    {
-        "tensor_reduce",
-        "tensor_partition_reduce",
-        "tensor_scalar_reduce",
-        "activation_reduce",
-        "affine_select",
-        "bn_stats",
-    }
-    | {"bn_aggr", "range_select", "select_reduce", "max8"}
-)

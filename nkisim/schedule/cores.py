@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nkisim.cost.tasks import Access, Task, Work
-from nkisim.ir.instruction import Instruction
+from nkisim.ir.instruction import Instruction, OpKind
 from nkisim.schedule.regions import Patterns, Regions
 
 
@@ -101,4 +101,4 @@ def _uses(works: Sequence[Work], instructions: Sequence[Instruction]) -> list[_U
 
 
 def _is_fence(task: Task) -> bool:
-    return task.instr.opcode == "barrier" and task.instr.attrs["fence"]
+    return task.instr.spec.kind is OpKind.BARRIER and task.instr.attrs["fence"]

@@ -11,6 +11,7 @@ import numpy as np
 
 from nkisim.cost.parts import Patterns
 from nkisim.cost.tasks import Kind, Work
+from nkisim.ir.instruction import OpKind
 from nkisim.machine.timing import DmaTiming
 from nkisim.schedule.allocation import Residence
 from nkisim.schedule.regions import ORDER, READ, RESULT, Regions
@@ -228,5 +229,5 @@ def _order_sums(
         return
     accumulates = np.fromiter(map(sums.__contains__, kinds), bool, len(kinds))
     some = np.flatnonzero(accumulates[at] & (why == RESULT))
-    matmuls = [tasks[k].instr.opcode == "nc_matmul" for k in before[some].tolist()]
+    matmuls = [tasks[k].instr.spec.kind is OpKind.PRODUCT for k in before[some].tolist()]
     why[some[matmuls]] = ORDER

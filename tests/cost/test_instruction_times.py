@@ -17,6 +17,7 @@ from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Buffer, Space
 from nkisim.machine import GEN2, GEN3
 from nkisim.machine.timing import V2
+from nkisim.numerics.ops.cycles import OnEngine, TileOperand
 from validation import dma as validation_dma
 
 F32 = np.dtype(np.float32)
@@ -54,21 +55,21 @@ def test_two_input_vector_instruction_takes_what_traces_show(n, published_ns):
     ("n", "psum", "published"), [(3, True, 65.6), (384, True, 440), (512, False, 1132)]
 )
 def test_vector_issues_two_input_instructions_as_profiles_show(n, psum, published):
-    tile = compute.Operand(n, 128, F32, Space.SBUF, 4)
+    tile = TileOperand(n, 128, F32, Space.SBUF, 4)
     other = tile._replace(space=Space.PSUM) if psum else tile
     instr = next(t.instr for t in tasks(add, spec(128, n), spec(128, n)) if "add" in t.label)
-    busy = compute.cost(instr, Engine.VECTOR, (tile, other), (tile,), V2).busy
+    busy = compute.cost(OnEngine(instr, Engine.VECTOR, (tile, other), (tile,), V2)).busy
     assert busy * V2.vector.ghz == pytest.approx(published, rel=0.03)
 
 
 def test_bf16_and_psum_operands_run_at_one_cycle_an_element():
     n = 512
-    tile = compute.Operand(n, 128, F32, Space.SBUF, 4)
+    tile = TileOperand(n, 128, F32, Space.SBUF, 4)
     half = tile._replace(dtype=np.dtype(nl.bfloat16), stride=2)
     instr = next(t.instr for t in tasks(add, spec(128, n), spec(128, n)) if "add" in t.label)
 
     def data(*operands, out):
-        return compute.cost(instr, Engine.VECTOR, operands, (out,), V2).data
+        return compute.cost(OnEngine(instr, Engine.VECTOR, operands, (out,), V2)).data
 
     both = data(tile, tile, out=tile)
     assert both == pytest.approx(2 * n / 1.12)
@@ -79,7 +80,7 @@ def test_bf16_and_psum_operands_run_at_one_cycle_an_element():
 
 def test_wide_strides_halve_the_memory_interface():
     n = 256
-    plain = compute.Operand(n, 128, F32, Space.SBUF, 4)
+    plain = TileOperand(n, 128, F32, Space.SBUF, 4)
     one = compute.copy(Engine.VECTOR, plain, plain, V2)
     wide = compute.copy(Engine.VECTOR, plain._replace(stride=16), plain, V2)
     assert not one.strided
@@ -207,13 +208,14 @@ def test_element_wise_stores_cost_what_the_microbenchmark_shows():
 def test_both_generations_have_a_table():
     assert GEN2.timing.dma.engines == GEN3.timing.dma.engines == 16
     # Decoded trn2 traces: 1200 ns for 1000 elements, half of what v2 takes an element.
-    cost = compute.cost(
+    add_1000 = OnEngine(
         next(t.instr for t in tasks(add, spec(128, 1000), spec(128, 1000)) if "add" in t.label),
         Engine.VECTOR,
-        (compute.Operand(1000, 128, F32, Space.SBUF, 4),) * 2,
-        (compute.Operand(1000, 128, F32, Space.SBUF, 4),),
+        (TileOperand(1000, 128, F32, Space.SBUF, 4),) * 2,
+        (TileOperand(1000, 128, F32, Space.SBUF, 4),),
         GEN3.timing,
     )
+    cost = compute.cost(add_1000)
     assert cost.done == pytest.approx(1200, rel=0.01)
 
 

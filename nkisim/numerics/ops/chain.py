@@ -8,10 +8,21 @@ from collections.abc import Callable
 import numpy as np
 
 from nkisim.ir.access import AccessPattern
-from nkisim.ir.dtypes import F32
-from nkisim.ir.instruction import Engine, Instruction, flow_by_axis, opcode
+from nkisim.ir.dtypes import F32, bfloat16
+from nkisim.ir.instruction import Engine, Instruction, OpKind, flow_by_axis, opcode, reads_by_axis
+from nkisim.ir.memory import Space
 from nkisim.numerics import alu
-from nkisim.numerics.ops.elementwise import elementwise
+from nkisim.numerics.ops.cycles import (
+    Cycles,
+    OnEngine,
+    Tiles,
+    fast_copy,
+    fast_pair,
+    one_after_the_other,
+    one_cycle,
+    with_accumulator,
+)
+from nkisim.numerics.ops.elementwise import cost_of_reciprocal, elementwise, reciprocal_on
 from nkisim.numerics.ops.float32 import as_f32, by_rows, operator, scratch, write
 from nkisim.numerics.ops.reduce import reducer
 
@@ -84,9 +95,72 @@ def _bits(instr: Instruction) -> Callable:
     return run
 
 
-@opcode("scalar_tensor_tensor", Engine.VECTOR, elementwise=True)
-@opcode("tensor_scalar", Engine.VECTOR, elementwise=True)
-@opcode("tensor_tensor", Engine.VECTOR, elementwise=True)
+_BF16_FAST = frozenset({"add", "multiply", "subtract"})
+
+# tensor_scalar operators that Scalar has too, as the scale and bias of a copy.
+_AFFINE = frozenset({"multiply", "add", "subtract", "multiply, add", "multiply, subtract"})
+
+
+def _cost_pair(on: OnEngine) -> Cycles:
+    """Two tiles take turns, unless one is in PSUM."""
+    fast = fast_pair(on.ins, on.outs)
+    one = Cycles(1.0, fast=fast)
+    if len(on.ins) < 2 or sum(o.space is Space.PSUM for o in on.ins) == 1:
+        return one
+    op = on.instr.attrs.get("op") or on.instr.attrs["steps"][0][0]
+    if on.timing.bf16_pairs and op in _BF16_FAST and _all_bf16((*on.ins, *on.outs)):
+        return one
+    return one_after_the_other(on.timing, fast)
+
+
+def _all_bf16(operands: Tiles) -> bool:
+    return all(
+        o.dtype == bfloat16 and o.space is Space.SBUF and o.stride in (0, 2) for o in operands
+    )
+
+
+def _cost_chained(on: OnEngine) -> Cycles:
+    tiles = [o for o in on.ins if o.stride]  # the others are one element a lane
+    if len(tiles) < 2:
+        return Cycles(1.0)
+    names = tuple(name for name, _ in on.instr.attrs["steps"])
+    fast = names == ("subtract", "multiply") and tiles[0].n % 2 == 0
+    if on.timing.bf16_pairs and fast and all(o.dtype == bfloat16 for o in tiles):
+        return Cycles(1.0)
+    return one_after_the_other(on.timing)
+
+
+def _cost_scalar(on: OnEngine) -> Cycles:
+    root = on.engine is Engine.GPSIMD and on.instr.attrs.get("op") in ("rsqrt", "sqrt")
+    each = on.timing.gpsimd_rsqrt_cycles if root else 1.0
+    return Cycles(each, fast=fast_copy(on.ins, on.outs, of_fp32=True))
+
+
+def is_affine(instr: Instruction, op: str | None = None) -> bool:
+    """Whether a tensor_scalar is `scale * x + bias` of floats, which Scalar computes too; or would
+    be if its operators were `op`."""
+    return (op or instr.attrs.get("op")) in _AFFINE and not any(
+        t.dtype.kind in "iub" for t in (*instr.outs, *instr.tiles_in)
+    )
+
+
+def _scalar_on(instr: Instruction, n: int, psum: bool) -> tuple[Engine, ...]:
+    return (Engine.VECTOR, Engine.SCALAR) if is_affine(instr) else (Engine.VECTOR,)
+
+
+_ELEMENTWISE: dict = {"kind": OpKind.ELEMENTWISE, "elementwise": True}
+
+
+@opcode("scalar_tensor_tensor", Engine.VECTOR, cost=_cost_chained, **_ELEMENTWISE)
+@opcode(
+    "tensor_scalar",
+    Engine.VECTOR,
+    cost=_cost_scalar,
+    engines=_scalar_on,
+    joined_inputs=1,
+    **_ELEMENTWISE,
+)
+@opcode("tensor_tensor", Engine.VECTOR, cost=_cost_pair, joined_inputs=2, **_ELEMENTWISE)
 def _tensor_scalar(instr: Instruction) -> Callable:
     """(data op0 operand0) op1 operand1, the operands numbers, one a partition, or tiles.
 
@@ -117,7 +191,15 @@ def _masked(compute: Callable, where: np.ndarray) -> Callable:
     return run
 
 
-@opcode("tensor_scalar_reduce", Engine.VECTOR, flow=flow_by_axis)
+_REDUCTION: dict = {
+    "kind": OpKind.REDUCTION,
+    "cost": with_accumulator,
+    "flow": flow_by_axis,
+    "reads": reads_by_axis,
+}
+
+
+@opcode("tensor_scalar_reduce", Engine.VECTOR, in_place=True, **_REDUCTION)
 def _tensor_scalar_reduce(instr: Instruction) -> Callable:
     """The chain, and a reduction of its result over the free axes."""
     return _with_reduction(instr, _chain(instr))
@@ -148,7 +230,29 @@ def _affine(instr: Instruction) -> Callable:
     return compute
 
 
-@opcode("activation", Engine.SCALAR, elementwise=True)
+def _is_reciprocal(instr: Instruction) -> bool:
+    """Whether an activation is a reciprocal that Vector may compute, too."""
+    return instr.attrs["op"] == "reciprocal" and not instr.engine_asked
+
+
+def _cost_activation(on: OnEngine) -> Cycles:
+    cost = cost_of_reciprocal if _is_reciprocal(on.instr) else one_cycle
+    return cost(on)
+
+
+def _activation_on(instr: Instruction, n: int, psum: bool) -> tuple[Engine, ...]:
+    return reciprocal_on(instr, n, psum) if _is_reciprocal(instr) else (Engine.SCALAR,)
+
+
+@opcode(
+    "activation",
+    Engine.SCALAR,
+    cost=_cost_activation,
+    engines=_activation_on,
+    table=True,
+    joined_inputs=1,
+    **_ELEMENTWISE,
+)
 def _activation(instr: Instruction) -> Callable:
     """op(data * scale + bias)."""
     compute = _affine(instr)
@@ -157,7 +261,7 @@ def _activation(instr: Instruction) -> Callable:
     return _masked(compute, instr.where)
 
 
-@opcode("activation_reduce", Engine.SCALAR, flow=flow_by_axis)
+@opcode("activation_reduce", Engine.SCALAR, table=True, in_place=True, **_REDUCTION)
 def _activation_reduce(instr: Instruction) -> Callable:
     """The activation, and a reduction of its result over the free axes."""
     return _sum_of_squares(instr) or _with_reduction(instr, _affine(instr))

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from nkisim.ir.access import AccessPattern
-from nkisim.ir.dtypes import INTEGERS, cast_into, weak_scalar_dtype
-from nkisim.ir.instruction import Engine, Instruction, Missing, opcode
+from nkisim.ir.dtypes import INTEGERS, bfloat16, cast_into, float16, weak_scalar_dtype
+from nkisim.ir.instruction import Engine, Instruction, Missing, OpKind, opcode
 from nkisim.numerics import alu
+from nkisim.numerics.ops.cycles import TABLE_PAYS, Cycles, OnEngine
 from nkisim.numerics.ops.float32 import converted
 from nkisim.numerics.ops.masking import masked
 
@@ -39,10 +40,49 @@ def elementwise(instr: Instruction) -> Callable:
     return masked(instr, with_scalars)
 
 
-opcode("reciprocal", Engine.VECTOR, elementwise=True)(elementwise)
+def cost_of_reciprocal(on: OnEngine) -> Cycles:
+    """A table on Scalar, iterations on Vector."""
+    each = 1.0 if on.engine is Engine.SCALAR else on.timing.reciprocal_cycles
+    return Cycles(each, n=on.ins[0].n, fast=None, table=True)
 
 
-@opcode("memset", Engine.VECTOR, elementwise=True)
+def reciprocal_on(instr: Instruction, n: int, psum: bool) -> tuple[Engine, ...]:
+    """The engine on which a reciprocal of `n` elements a partition is quicker."""
+    return (Engine.SCALAR if n >= TABLE_PAYS else Engine.VECTOR,)
+
+
+opcode(
+    "reciprocal",
+    Engine.VECTOR,
+    OpKind.ELEMENTWISE,
+    cost=cost_of_reciprocal,
+    engines=reciprocal_on,
+    elementwise=True,
+    joined_inputs=1,
+)(elementwise)
+
+
+_HALF = (np.dtype(bfloat16), np.dtype(float16))
+
+
+def _cost_fill(on: OnEngine) -> Cycles:
+    zero = on.instr.attrs.get("value") == 0 and on.outs[0].dtype in _HALF
+    return Cycles(0.5 if zero else 1.0)
+
+
+def _fill_on(instr: Instruction, n: int, psum: bool) -> tuple[Engine, ...]:
+    return (Engine.VECTOR,) if psum else (Engine.GPSIMD, Engine.VECTOR)
+
+
+@opcode(
+    "memset",
+    Engine.VECTOR,
+    OpKind.FILL,
+    cost=_cost_fill,
+    engines=_fill_on,
+    elementwise=True,
+    joined_inputs=1,
+)
 def _memset(instr: Instruction) -> Callable:
     value = np.empty((), instr.outs[0].dtype)
     given = np.asarray(_scalar(instr.attrs["value"]))
@@ -64,7 +104,14 @@ def _flow_select(instr: Instruction, missing: Missing) -> Missing:
     return [functools.reduce(np.logical_or, known) if known else None]
 
 
-@opcode("select", Engine.VECTOR, elementwise=True, flow=_flow_select)
+@opcode(
+    "select",
+    Engine.VECTOR,
+    OpKind.ELEMENTWISE,
+    cost=lambda on: Cycles(on.timing.select_cycles),
+    elementwise=True,
+    flow=_flow_select,
+)
 def _select(instr: Instruction) -> Callable:
     """condition ? x : y, on tiles; y may be a scalar. What is chosen keeps its bits if its type
     is the output's."""

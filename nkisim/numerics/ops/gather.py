@@ -9,8 +9,9 @@ import numpy as np
 from nkisim.errors import index_error
 from nkisim.ir.access import AccessPattern, affine_values
 from nkisim.ir.dtypes import INTEGERS, cast_into
-from nkisim.ir.instruction import Engine, Instruction, Missing, opcode
+from nkisim.ir.instruction import Engine, Instruction, Missing, OpKind, TransferKind, opcode
 from nkisim.numerics import alu
+from nkisim.numerics.ops.cycles import Cycles, OnEngine, one_cycle
 from nkisim.numerics.ops.float32 import as_f32, converted
 
 
@@ -168,14 +169,54 @@ def _flow_gather(instr: Instruction, missing: Missing) -> Missing:
     return [union]
 
 
-opcode("dma_gather", Engine.DMA, on_chip=False, flow=_flow_gather)(_gather)
-opcode("dma_scatter", Engine.DMA, on_chip=False, partial=True)(_scatter)
-opcode("dma_scatter_add", Engine.DMA, on_chip=False, partial=True)(_scatter_add)
-opcode("tensor_copy_dynamic_src", Engine.VECTOR, flow=_flow_gather)(_gather)
-opcode("tensor_copy_dynamic_dst", Engine.VECTOR, partial=True)(_scatter)
+opcode(
+    "dma_gather",
+    Engine.DMA,
+    OpKind.TRANSFER,
+    cost=TransferKind.GATHER,
+    on_chip=False,
+    flow=_flow_gather,
+)(_gather)
+opcode(
+    "dma_scatter",
+    Engine.DMA,
+    OpKind.TRANSFER,
+    cost=TransferKind.SCATTER,
+    on_chip=False,
+    partial=True,
+)(_scatter)
+opcode(
+    "dma_scatter_add",
+    Engine.DMA,
+    OpKind.TRANSFER,
+    cost=TransferKind.SCATTER_ADD,
+    on_chip=False,
+    partial=True,
+)(_scatter_add)
 
 
-@opcode("dma_accumulate", Engine.DMA, on_chip=False, elementwise=True)
+def _cost_dynamic(on: OnEngine) -> Cycles:
+    """Of the tile that it picks some elements out of, or puts some into, it goes over those."""
+    n = min(on.ins[0].n, on.outs[0].n)
+    return Cycles(1.0, max(0.0, on.timing.dynamic_cycles - n), n)
+
+
+opcode(
+    "tensor_copy_dynamic_src", Engine.VECTOR, OpKind.GATHER, cost=_cost_dynamic, flow=_flow_gather
+)(_gather)
+opcode("tensor_copy_dynamic_dst", Engine.VECTOR, OpKind.GATHER, cost=_cost_dynamic, partial=True)(
+    _scatter
+)
+
+
+@opcode(
+    "dma_accumulate",
+    Engine.DMA,
+    OpKind.TRANSFER,
+    cost=TransferKind.SUM,
+    on_chip=False,
+    elementwise=True,
+)
 def _dma_accumulate(instr: Instruction) -> Callable:
     """dst + src, written to dst."""
     out, old, value = instr.outs[0], *instr.ins
@@ -192,7 +233,7 @@ def _dma_accumulate(instr: Instruction) -> Callable:
     return run
 
 
-@opcode("gather_flattened", Engine.GPSIMD, flow=_flow_gather)
+@opcode("gather_flattened", Engine.GPSIMD, OpKind.GATHER, cost=one_cycle, flow=_flow_gather)
 def _gather_flattened(instr: Instruction) -> Callable:
     """In each partition, elements of the flattened free axes."""
     out, data = instr.outs[0], instr.ins[0]
@@ -233,7 +274,13 @@ def _flow_local_gather(instr: Instruction, missing: Missing) -> Missing:
     return [np.broadcast_to(open_.reshape(-1, *[1] * (len(shape) - 1)), shape)]
 
 
-@opcode("local_gather", Engine.GPSIMD, flow=_flow_local_gather)
+def _cost_local(on: OnEngine) -> Cycles:
+    each = on.instr.attrs["elements"]
+    per_cycle = ((28 + 4 * each) / (4 * each)) / min(4 / on.outs[0].dtype.itemsize, each)
+    return Cycles(1 / per_cycle, n=on.outs[0].n)
+
+
+@opcode("local_gather", Engine.GPSIMD, OpKind.GATHER, cost=_cost_local, flow=_flow_local_gather)
 def _local_gather(instr: Instruction) -> Callable:
     """Each group of 16 partitions gathers by the indices that the group holds."""
     data = instr.ins[0]

@@ -8,12 +8,21 @@ import numpy as np
 
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import F32, cast_into
-from nkisim.ir.instruction import Engine, Instruction, flow_by_axis, opcode
+from nkisim.ir.instruction import (
+    Engine,
+    Instruction,
+    OpKind,
+    TransferKind,
+    flow_by_axis,
+    opcode,
+    reads_by_axis,
+)
 from nkisim.numerics import alu
+from nkisim.numerics.ops.cycles import one_cycle
 from nkisim.numerics.ops.float32 import as_f32, operator, write
 
 
-@opcode("fill_values", Engine.GPSIMD)
+@opcode("fill_values", Engine.GPSIMD, OpKind.ELEMENTWISE, cost=one_cycle)
 def _fill_values(instr: Instruction) -> Callable:
     """The output is `attrs["values"]`, cast to its type."""
     out = instr.outs[0]
@@ -22,14 +31,16 @@ def _fill_values(instr: Instruction) -> Callable:
     return lambda o: np.copyto(o, values)
 
 
-@opcode("mask_select", Engine.GPSIMD, elementwise=True)
+@opcode("mask_select", Engine.GPSIMD, OpKind.ELEMENTWISE, cost=one_cycle, elementwise=True)
 def _mask_select(instr: Instruction) -> Callable:
     """The input where `attrs["chosen"]`, else `attrs["value"]`."""
     chosen, value = instr.attrs["chosen"], np.float32(instr.attrs["value"])
     return lambda o, x: write(o, np.where(chosen, as_f32(x), value))
 
 
-@opcode("dma_sum", Engine.DMA, on_chip=False, elementwise=True)
+@opcode(
+    "dma_sum", Engine.DMA, OpKind.TRANSFER, cost=TransferKind.SUM, on_chip=False, elementwise=True
+)
 def _dma_sum(instr: Instruction) -> Callable:
     """The sum of the inputs, in fp32."""
 
@@ -42,7 +53,7 @@ def _dma_sum(instr: Instruction) -> Callable:
     return run
 
 
-@opcode("tensor_scalar_cumulative", Engine.VECTOR, flow=flow_by_axis)
+@opcode("tensor_scalar_cumulative", Engine.VECTOR, OpKind.SCAN, cost=one_cycle, flow=flow_by_axis)
 def _cumulative(instr: Instruction) -> Callable:
     """Outputs (running values, last value): `attrs["running"]` over (data `attrs["step"]` operand),
     from a start on unless `attrs["fresh"]`."""
@@ -91,18 +102,28 @@ def _activate2_values(instr: Instruction) -> Callable:
     return compute
 
 
-@opcode("activate2", Engine.SCALAR, elementwise=True)
+@opcode(
+    "activate2", Engine.SCALAR, OpKind.ELEMENTWISE, cost=one_cycle, table=True, elementwise=True
+)
 def _activate2(instr: Instruction) -> Callable:
     compute = _activate2_values(instr)
     return lambda out, *ins: write(out, compute(*ins))
 
 
-@opcode("activate2_reduce", Engine.SCALAR, flow=flow_by_axis)
+_REDUCTION: dict = {
+    "kind": OpKind.REDUCTION,
+    "cost": one_cycle,
+    "flow": flow_by_axis,
+    "reads": reads_by_axis,
+}
+
+
+@opcode("activate2_reduce", Engine.SCALAR, table=True, **_REDUCTION)
 def _activate2_reduce(instr: Instruction) -> Callable:
     return _reduced(instr, _activate2_values(instr))
 
 
-@opcode("exponential", Engine.VECTOR, flow=flow_by_axis)
+@opcode("exponential", Engine.VECTOR, **_REDUCTION)
 def _exponential(instr: Instruction) -> Callable:
     """exp(data - maximum), and its sum if there are more outputs."""
     top = None if isinstance(instr.ins[1], AccessPattern) else np.float32(instr.ins[1])
@@ -143,7 +164,7 @@ def _reduced(instr: Instruction, compute: Callable) -> Callable:
     return run
 
 
-@opcode("nonzero_with_count", Engine.GPSIMD, flow=flow_by_axis)
+@opcode("nonzero_with_count", Engine.GPSIMD, OpKind.SEARCH, cost=one_cycle, flow=flow_by_axis)
 def _nonzero_with_count(instr: Instruction) -> Callable:
     """In each partition: the places of what is not zero, padding, and their number."""
     offset, padding = instr.attrs["offset"], instr.attrs["padding"]
@@ -155,33 +176,5 @@ def _nonzero_with_count(instr: Instruction) -> Callable:
             row[: at.size] = at + offset
             row[-1] = at.size
         np.copyto(out, rows.reshape(out.shape), casting="unsafe")
-
-    return run
-
-
-@opcode("uniform", Engine.VECTOR)
-def _uniform(instr: Instruction) -> Callable:
-    """Outputs (numbers in [low, high), the state moved on)."""
-    from nkisim.numerics.ops.random import draw
-
-    low, high, stream = instr.attrs["low"], instr.attrs["high"], instr.program
-
-    def run(out: np.ndarray, state: np.ndarray, before: np.ndarray) -> None:
-        write(out, np.float32(low) + draw(state, out.shape, stream) * np.float32(high - low))
-
-    return run
-
-
-@opcode("random_bits", Engine.VECTOR)
-def _random_bits(instr: Instruction) -> Callable:
-    """Outputs (random bits, the state moved on)."""
-    from nkisim.numerics.ops.random import draw
-
-    stream = instr.program
-
-    def run(out: np.ndarray, state: np.ndarray, before: np.ndarray) -> None:
-        wide = np.floor(draw(state, (*out.shape, 2), stream) * 65536).astype(np.uint32)
-        bits = wide[..., 0] << np.uint32(16) | wide[..., 1]
-        np.copyto(out, bits.astype(f"u{out.itemsize}").view(out.dtype))
 
     return run

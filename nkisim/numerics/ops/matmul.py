@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from nkisim.ir.dtypes import F32
-from nkisim.ir.instruction import Engine, Instruction, Missing, opcode
+from nkisim.ir.instruction import Engine, Instruction, Missing, Needed, OpKind, opcode
+from nkisim.numerics.ops.cycles import Cycles, OnEngine, Passes, Tiles
 from nkisim.numerics.ops.float32 import as_f32, write
 
 
@@ -44,7 +45,38 @@ def _flow(instr: Instruction, missing: Missing) -> Missing:
     return [union.reshape(out.shape) if union.any() else None]
 
 
-@opcode("nc_matmul", Engine.TENSOR, flow=_flow)
+def _cost(on: OnEngine) -> Passes:
+    pe, rows = on.timing.tensor, on.instr.attrs.get("rows", 1)
+    stationary, moving = on.ins[:2]  # and what is added to
+    columns = max(moving.n // rows, min(pe.min_columns, stationary.n // rows))
+    if F32 not in (stationary.dtype, moving.dtype):
+        return Passes(columns, 1)
+    return Passes(
+        columns, pe.transpose_passes if on.instr.attrs.get("transpose") else pe.fp32_passes
+    )
+
+
+def _flops(instr: Instruction, ins: Tiles, outs: Tiles) -> int:
+    rows = instr.attrs.get("rows", 1)
+    return 2 * ins[0].rows * rows * ins[0].n // rows * (ins[1].n // rows)
+
+
+def _reads(instr: Instruction, needed: Needed) -> list[np.ndarray]:
+    (out,) = needed
+    assert out is not None
+    flat = out.reshape(out.shape[0], -1)
+    stationary, moving, *rest = instr.tiles_in
+    rows = instr.attrs.get("rows", 1) * stationary.shape[0]
+    parts = []
+    for tile, wanted in ((stationary, flat.any(axis=1)), (moving, flat.any(axis=0))):
+        whole = np.broadcast_to(wanted, (rows, wanted.size))
+        parts.append(np.ascontiguousarray(whole).reshape(tile.shape))
+    return parts + [out.reshape(t.shape) for t in rest]
+
+
+@opcode(
+    "nc_matmul", Engine.TENSOR, OpKind.PRODUCT, cost=_cost, flops=_flops, flow=_flow, reads=_reads
+)
 def _nc_matmul(instr: Instruction) -> Callable:
     """stationary.T @ moving, in fp32; added to the output when `attrs["accumulate"]`,
     unless that `attrs["starts"]` the accumulation.
@@ -113,7 +145,30 @@ def _spread(out: np.ndarray, moved: np.ndarray) -> np.ndarray:
     return out
 
 
-@opcode("nc_transpose", Engine.TENSOR, flow=_flow_transpose)
+def _cost_transpose(on: OnEngine) -> Cycles | Passes:
+    if on.engine is not Engine.TENSOR:
+        return Cycles(1.0)
+    pe, data = on.timing.tensor, on.ins[0]
+    columns = max(data.rows, min(pe.min_columns, data.n))
+    return Passes(columns, pe.transpose_passes if data.dtype == F32 else 1)
+
+
+def _reads_transpose(instr: Instruction, needed: Needed) -> list[np.ndarray]:
+    (out,) = needed
+    assert out is not None
+    tile, *rest = instr.tiles_in
+    part = out.reshape(-1, tile.shape[0]).T.reshape(tile.shape)
+    return [part, *(np.ones(t.shape, bool) for t in rest)]
+
+
+@opcode(
+    "nc_transpose",
+    Engine.TENSOR,
+    OpKind.TRANSPOSE,
+    cost=_cost_transpose,
+    flow=_flow_transpose,
+    reads=_reads_transpose,
+)
 def _nc_transpose(instr: Instruction) -> Callable:
     """Partitions become the free axis and the flattened free axes become partitions.
 

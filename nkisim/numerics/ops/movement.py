@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nkisim.ir.dtypes import FLOATS
-from nkisim.ir.instruction import Engine, Instruction, Missing, opcode
+from nkisim.ir.dtypes import F32, FLOATS
+from nkisim.ir.instruction import Engine, Instruction, Missing, Needed, OpKind, TransferKind, opcode
 from nkisim.ir.regions import BEGIN, END
+from nkisim.numerics.ops.cycles import Cycles, OnEngine, Passes, fast_copy, no_time, semaphore
 from nkisim.numerics.ops.float32 import as_f32, converted, write
 from nkisim.numerics.ops.masking import masked
 
@@ -24,9 +25,50 @@ def _copy(instr: Instruction) -> Callable:
     return masked(instr, lambda o, x: write(o, as_f32(x)))
 
 
-opcode("tensor_copy", Engine.VECTOR, elementwise=True, pure_copy=True)(_copy)
-opcode("dma_copy", Engine.DMA, on_chip=False, elementwise=True, pure_copy=True)(_copy)
-opcode("partition_broadcast", Engine.TENSOR, elementwise=True, pure_copy=True)(_copy)
+def _cost_copy(on: OnEngine) -> Cycles:
+    return Cycles(1.0, fast=fast_copy(on.ins, on.outs))
+
+
+def _copy_on(instr: Instruction, n: int, psum: bool) -> tuple[Engine, ...]:
+    return Engine.VECTOR, Engine.SCALAR
+
+
+opcode(
+    "tensor_copy",
+    Engine.VECTOR,
+    OpKind.COPY,
+    cost=_cost_copy,
+    engines=_copy_on,
+    elementwise=True,
+    pure_copy=True,
+    joined_inputs=1,
+)(_copy)
+
+
+opcode(
+    "dma_copy",
+    Engine.DMA,
+    OpKind.TRANSFER,
+    cost=TransferKind.COPY,
+    on_chip=False,
+    elementwise=True,
+    pure_copy=True,
+)(_copy)
+
+
+def _cost_broadcast(on: OnEngine) -> Passes:
+    """A product with a column of ones."""
+    return Passes(on.ins[0].n, on.timing.tensor.fp32_passes if on.ins[0].dtype == F32 else 1)
+
+
+opcode(
+    "partition_broadcast",
+    Engine.TENSOR,
+    OpKind.BROADCAST,
+    cost=_cost_broadcast,
+    elementwise=True,
+    pure_copy=True,
+)(_copy)
 
 
 def _flow_transpose(instr: Instruction, missing: Missing) -> Missing:
@@ -34,7 +76,21 @@ def _flow_transpose(instr: Instruction, missing: Missing) -> Missing:
     return [None if source is None else source.transpose(instr.attrs["axes"])]
 
 
-@opcode("dma_transpose", Engine.DMA, on_chip=False, flow=_flow_transpose)
+def _reads_transpose(instr: Instruction, needed: Needed) -> list[np.ndarray]:
+    (out,) = needed
+    assert out is not None
+    return [out.transpose(np.argsort(instr.attrs["axes"]))]
+
+
+@opcode(
+    "dma_transpose",
+    Engine.DMA,
+    OpKind.TRANSFER,
+    cost=TransferKind.TRANSPOSE,
+    on_chip=False,
+    flow=_flow_transpose,
+    reads=_reads_transpose,
+)
 def _dma_transpose(instr: Instruction) -> Callable:
     axes, where = instr.attrs["axes"], instr.where_out
     out = instr.outs[0].dtype
@@ -46,13 +102,13 @@ def _dma_transpose(instr: Instruction) -> Callable:
     return run
 
 
-@opcode("barrier", Engine.SYNC, on_chip=False)
+@opcode("barrier", Engine.SYNC, OpKind.BARRIER, cost=semaphore, on_chip=False)
 def _barrier(instr: Instruction) -> Callable:
     return lambda: None  # instances run in the order that it asks for
 
 
-@opcode(BEGIN, Engine.SYNC, on_chip=False)
-@opcode(END, Engine.SYNC, on_chip=False)
+@opcode(BEGIN, Engine.SYNC, OpKind.LOOP, cost=semaphore, on_chip=False)
+@opcode(END, Engine.SYNC, OpKind.LOOP, cost=semaphore, on_chip=False)
 def _loop(instr: Instruction) -> Callable:
     raise AssertionError(f"{instr.opcode} is run by nkisim.numerics.program")
 
@@ -62,7 +118,7 @@ def _text(values: np.ndarray) -> str:
     return np.array2string(values, separator=", ", threshold=64, **how)
 
 
-@opcode("device_print", Engine.HOST, on_chip=False)
+@opcode("device_print", Engine.HOST, OpKind.PRINT, cost=no_time, on_chip=False)
 def _device_print(instr: Instruction) -> Callable:
     prefix, where = instr.attrs["prefix"], instr.where
 

@@ -12,7 +12,8 @@ import ml_dtypes
 import numpy as np
 
 from nkisim.ir.dtypes import F32
-from nkisim.ir.instruction import Engine, Instruction, opcode
+from nkisim.ir.instruction import Engine, Instruction, OpKind, opcode
+from nkisim.numerics.ops.cycles import OnEngine, Passes, Tiles, one_cycle
 from nkisim.numerics.ops.float32 import write
 
 _FORMATS = {
@@ -37,7 +38,7 @@ def unpack(packed: np.ndarray, fmt: str) -> np.ndarray:
     return flat.view(np.uint8).reshape(*flat.shape, 4).view(_FORMATS[fmt][0]).astype(F32)
 
 
-@opcode("quantize_mx", Engine.VECTOR, partial=True)
+@opcode("quantize_mx", Engine.VECTOR, OpKind.ELEMENTWISE, cost=one_cycle, partial=True)
 def _quantize(instr: Instruction) -> Callable:
     """Outputs (packed data, scales)."""
     dtype, emax = _FORMATS[instr.attrs["format"]]
@@ -61,7 +62,17 @@ def _quantize(instr: Instruction) -> Callable:
     return run
 
 
-@opcode("nc_matmul_mx", Engine.TENSOR)
+def _cost(on: OnEngine) -> Passes:
+    """One pass: the array takes four packed rows at a time."""
+    return Passes(max(on.ins[1].n, min(on.timing.tensor.min_columns, on.ins[0].n)), 1)
+
+
+def _flops(instr: Instruction, ins: Tiles, outs: Tiles) -> int:
+    """A product and a sum for each pair of unpacked elements, four of which a container holds."""
+    return 2 * 4 * ins[0].rows * ins[0].n * ins[1].n
+
+
+@opcode("nc_matmul_mx", Engine.TENSOR, OpKind.PRODUCT, cost=_cost, flops=_flops)
 def _matmul_mx(instr: Instruction) -> Callable:
     """stationary.T @ moving over partitions and packed elements, each scaled by its group.
 

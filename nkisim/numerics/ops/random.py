@@ -11,7 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from nkisim.ir.access import AccessPattern
-from nkisim.ir.instruction import Engine, Instruction, flow_first, opcode
+from nkisim.ir.instruction import Engine, Instruction, OpKind, flow_first, opcode
+from nkisim.numerics.ops.cycles import one_cycle
 from nkisim.numerics.ops.float32 import as_f32, write
 
 
@@ -23,7 +24,7 @@ def draw(state: np.ndarray, shape: tuple[int, ...], stream: int) -> np.ndarray:
     return np.random.Generator(bits).random(shape, dtype=np.float32)
 
 
-@opcode("random_seed", Engine.VECTOR, flow=None)
+@opcode("random_seed", Engine.VECTOR, OpKind.RANDOM, cost=one_cycle)
 def _random_seed(instr: Instruction) -> Callable:
     """Set the state to (seed, 0)."""
     seed = instr.ins[0]
@@ -36,7 +37,7 @@ def _random_seed(instr: Instruction) -> Callable:
     return run
 
 
-@opcode("rand", Engine.VECTOR)
+@opcode("rand", Engine.VECTOR, OpKind.RANDOM, cost=one_cycle)
 def _rand(instr: Instruction) -> Callable:
     """Outputs (numbers, state)."""
     stream = instr.program
@@ -47,7 +48,7 @@ def _rand(instr: Instruction) -> Callable:
     return run
 
 
-@opcode("dropout", Engine.VECTOR, flow=flow_first)
+@opcode("dropout", Engine.VECTOR, OpKind.RANDOM, cost=one_cycle, flow=flow_first, in_place=True)
 def _dropout(instr: Instruction) -> Callable:
     """Outputs (data with zeros at random, state). The probability may differ by partition."""
     stream, where = instr.program, instr.where
@@ -62,5 +63,29 @@ def _dropout(instr: Instruction) -> Callable:
             np.copyto(out, values, where=True if where is None else where)
         else:
             write(out, np.where(keep, as_f32(x), np.float32(0)), where)
+
+    return run
+
+
+@opcode("uniform", Engine.VECTOR, OpKind.RANDOM, cost=one_cycle)
+def _uniform(instr: Instruction) -> Callable:
+    """Outputs (numbers in [low, high), the state moved on)."""
+    low, high, stream = instr.attrs["low"], instr.attrs["high"], instr.program
+
+    def run(out: np.ndarray, state: np.ndarray, before: np.ndarray) -> None:
+        write(out, np.float32(low) + draw(state, out.shape, stream) * np.float32(high - low))
+
+    return run
+
+
+@opcode("random_bits", Engine.VECTOR, OpKind.RANDOM, cost=one_cycle)
+def _random_bits(instr: Instruction) -> Callable:
+    """Outputs (random bits, the state moved on)."""
+    stream = instr.program
+
+    def run(out: np.ndarray, state: np.ndarray, before: np.ndarray) -> None:
+        wide = np.floor(draw(state, (*out.shape, 2), stream) * 65536).astype(np.uint32)
+        bits = wide[..., 0] << np.uint32(16) | wide[..., 1]
+        np.copyto(out, bits.astype(f"u{out.itemsize}").view(out.dtype))
 
     return run

@@ -7,9 +7,10 @@ from math import prod
 
 import numpy as np
 
-from nkisim.ir.dtypes import BOOL, F32
-from nkisim.ir.instruction import Engine, Instruction, flow_by_axis, opcode
+from nkisim.ir.dtypes import BOOL, F32, bfloat16
+from nkisim.ir.instruction import Engine, Instruction, OpKind, flow_by_axis, opcode, reads_by_axis
 from nkisim.numerics import alu
+from nkisim.numerics.ops.cycles import Cycles, OnEngine
 from nkisim.numerics.ops.float32 import as_f32, operator, write
 
 # NumPy's reduction calls its inner loop once for each output element. Along an axis this short,
@@ -121,7 +122,25 @@ def _axis_by_axis(
     return x
 
 
-@opcode("tensor_reduce", Engine.VECTOR, flow=flow_by_axis)
+_BF16_FAST = frozenset({"add", "maximum"})
+
+
+def _cost(on: OnEngine) -> Cycles:
+    fast = on.instr.attrs["op"] in _BF16_FAST and all(
+        o.dtype == bfloat16 for o in (*on.ins, *on.outs)
+    )
+    return Cycles(0.5 if fast and on.timing.bf16_pairs else 1.0)
+
+
+def _cost_across(on: OnEngine) -> Cycles:
+    """A core of GpSimd serves 16 partitions, serially."""
+    return Cycles(float(max(1, on.ins[0].rows // 8)))
+
+
+_BY_AXIS: dict = {"flow": flow_by_axis, "reads": reads_by_axis}
+
+
+@opcode("tensor_reduce", Engine.VECTOR, OpKind.REDUCTION, cost=_cost, joined_inputs=1, **_BY_AXIS)
 def _tensor_reduce(instr: Instruction) -> Callable:
     """Reduce `attrs["axes"]`; the output has extent 1 there."""
     name, axes = instr.attrs["op"], instr.attrs["axes"]
@@ -163,10 +182,18 @@ def _neutral(ufunc: np.ufunc, dtype: np.dtype) -> object:
     return ones if ufunc is np.bitwise_and else np.zeros((), dtype)[()]
 
 
-opcode("tensor_partition_reduce", Engine.GPSIMD, flow=flow_by_axis)(_tensor_reduce)
+opcode("tensor_partition_reduce", Engine.GPSIMD, OpKind.REDUCTION, cost=_cost_across, **_BY_AXIS)(
+    _tensor_reduce
+)
 
 
-@opcode("tensor_tensor_scan", Engine.VECTOR, flow=None)
+@opcode(
+    "tensor_tensor_scan",
+    Engine.VECTOR,
+    OpKind.SCAN,
+    cost=lambda on: Cycles(on.timing.scan_cycles),
+    in_place=True,
+)
 def _scan(instr: Instruction) -> Callable:
     """state = (data0 op0 state) op1 data1, along the free axes."""
     (name0, swap0), (name1, swap1) = instr.attrs["steps"]

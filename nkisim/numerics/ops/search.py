@@ -7,7 +7,16 @@ from collections.abc import Callable
 import numpy as np
 
 from nkisim.ir.dtypes import cast_into
-from nkisim.ir.instruction import Engine, Instruction, Missing, flow_by_axis, opcode
+from nkisim.ir.instruction import (
+    Engine,
+    Instruction,
+    Missing,
+    OpKind,
+    flow_by_axis,
+    opcode,
+    reads_by_axis,
+)
+from nkisim.numerics.ops.cycles import Cycles, OnEngine, one_cycle
 from nkisim.numerics.ops.float32 import as_f32, write
 
 
@@ -23,7 +32,9 @@ def _absent(instr: Instruction) -> np.ndarray | None:
     return None if instr.where is None else ~instr.where
 
 
-@opcode("max8", Engine.VECTOR, flow=flow_by_axis)
+@opcode(
+    "max8", Engine.VECTOR, OpKind.SEARCH, cost=one_cycle, flow=flow_by_axis, reads=reads_by_axis
+)
 def _max8(instr: Instruction) -> Callable:
     """The 8 largest values of each partition, largest first."""
     absent = _absent(instr)
@@ -51,7 +62,7 @@ def _with_largest(rows: np.ndarray) -> np.ndarray:
     return np.concatenate([chosen, rows[:, groups * 32 :]], axis=1)
 
 
-@opcode("nc_find_index8", Engine.VECTOR, flow=flow_by_axis)
+@opcode("nc_find_index8", Engine.VECTOR, OpKind.SEARCH, cost=one_cycle, flow=flow_by_axis)
 def _find_index8(instr: Instruction) -> Callable:
     """For each of 8 values of a partition, where it first stands; one that was asked for before
     gets its next place. All bits are set where there is none (left)."""
@@ -73,7 +84,14 @@ def _find_index8(instr: Instruction) -> Callable:
     return run
 
 
-@opcode("nc_match_replace8", Engine.VECTOR, flow=flow_by_axis)
+@opcode(
+    "nc_match_replace8",
+    Engine.VECTOR,
+    OpKind.SEARCH,
+    cost=one_cycle,
+    flow=flow_by_axis,
+    in_place=True,
+)
 def _match_replace8(instr: Instruction) -> Callable:
     """Replace the first occurrence of each of 8 values, from the last value to the first."""
     absent = _absent(instr)
@@ -111,7 +129,13 @@ def _flow_topk(instr: Instruction, missing: Missing) -> Missing:
     return [np.broadcast_to(lost[:, None], out.shape) if lost.any() else None for out in instr.outs]
 
 
-@opcode("topk", Engine.GPSIMD, flow=_flow_topk)
+def _cost_topk(on: OnEngine) -> Cycles:
+    """Published: 4 n + K cycles, n values in the 16 partitions of a group (API reference, 0.6)."""
+    n = max(o.n for o in (*on.ins, *on.outs))
+    return Cycles((4 * on.instr.attrs["n"] + on.outs[0].n) / n)
+
+
+@opcode("topk", Engine.GPSIMD, OpKind.SEARCH, cost=_cost_topk, flow=_flow_topk)
 def _topk(instr: Instruction) -> Callable:
     """The largest values of each group of 16 partitions, ascending, and their places."""
     n = instr.attrs["n"]
@@ -144,7 +168,7 @@ def _flow_shuffle(instr: Instruction, missing: Missing) -> Missing:
     return [union if union.any() else None]
 
 
-@opcode("nc_stream_shuffle", Engine.VECTOR, flow=_flow_shuffle)
+@opcode("nc_stream_shuffle", Engine.VECTOR, OpKind.GATHER, cost=one_cycle, flow=_flow_shuffle)
 def _stream_shuffle(instr: Instruction) -> Callable:
     """dst[i] = src[shuffle[i]] within each quadrant of 32 partitions."""
     targets, sources = (list(x) for x in instr.attrs["moves"])
@@ -159,7 +183,7 @@ def _stream_shuffle(instr: Instruction) -> Callable:
     return run
 
 
-@opcode("sequence_bounds", Engine.GPSIMD)
+@opcode("sequence_bounds", Engine.GPSIMD, OpKind.SEARCH, cost=one_cycle)
 def _sequence_bounds(instr: Instruction) -> Callable:
     """First index, and index behind the last, of the run of equal ids around each element."""
 

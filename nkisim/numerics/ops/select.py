@@ -9,8 +9,18 @@ import numpy as np
 
 from nkisim.ir.access import AccessPattern, Affine, affine_values
 from nkisim.ir.dtypes import F32, cast_into
-from nkisim.ir.instruction import Engine, Instruction, Missing, flow_by_axis, opcode
+from nkisim.ir.instruction import (
+    Engine,
+    Instruction,
+    Missing,
+    OpKind,
+    flow_by_axis,
+    opcode,
+    reads_by_axis,
+)
+from nkisim.ir.memory import Space
 from nkisim.numerics import alu
+from nkisim.numerics.ops.cycles import Cycles, OnEngine, one_after_the_other, one_cycle
 from nkisim.numerics.ops.float32 import as_f32, converted, write
 from nkisim.numerics.ops.masking import masked
 
@@ -35,7 +45,15 @@ def _flow_affine(instr: Instruction, missing: Missing) -> Missing:
     return [undefined if undefined.any() else None]
 
 
-@opcode("affine_select", Engine.GPSIMD, elementwise=False, flow=_flow_affine)
+@opcode(
+    "affine_select",
+    Engine.GPSIMD,
+    OpKind.ELEMENTWISE,
+    cost=one_cycle,
+    flow=_flow_affine,
+    reads=reads_by_axis,
+    in_place=True,
+)
 def _affine_select(instr: Instruction) -> Callable:
     """The input where the affine predicate holds, else a number."""
     true = _dense(instr.outs[0].shape, instr.ins[1:])
@@ -54,7 +72,7 @@ def _affine_select(instr: Instruction) -> Callable:
     return masked(instr, run)
 
 
-@opcode("iota", Engine.GPSIMD)
+@opcode("iota", Engine.GPSIMD, OpKind.ELEMENTWISE, cost=one_cycle)
 def _iota(instr: Instruction) -> Callable:
     """An affine expression of the coordinates, in 32-bit integers, then converted."""
     coefs, offset = instr.ins[0]
@@ -65,7 +83,18 @@ def _iota(instr: Instruction) -> Callable:
     return masked(instr, lambda out: np.copyto(out, values))
 
 
-@opcode("tensor_copy_predicated", Engine.VECTOR, elementwise=True)
+def _cost_predicated(on: OnEngine) -> Cycles:
+    one = sum(o.space is Space.PSUM for o in on.ins) == 1
+    return Cycles(1.0) if one else one_after_the_other(on.timing)
+
+
+@opcode(
+    "tensor_copy_predicated",
+    Engine.VECTOR,
+    OpKind.ELEMENTWISE,
+    cost=_cost_predicated,
+    elementwise=True,
+)
 def _copy_predicated(instr: Instruction) -> Callable:
     """dst = src where the predicate is not zero; the last input is dst itself."""
     reverse, where = instr.attrs["reverse"], instr.where
@@ -108,7 +137,10 @@ def _reduced_select(instr: Instruction, select: Callable) -> Callable:
     return run
 
 
-@opcode("range_select", Engine.VECTOR, flow=flow_by_axis)
+_BY_AXIS: dict = {"flow": flow_by_axis, "reads": reads_by_axis}
+
+
+@opcode("range_select", Engine.VECTOR, OpKind.REDUCTION, cost=one_cycle, **_BY_AXIS)
 def _range_select(instr: Instruction) -> Callable:
     """The input where its free index lies within two bounds, else the lowest fp32 number."""
     first, second = (alu.ALU[name].fn for name in instr.attrs["comparisons"])
@@ -122,7 +154,7 @@ def _range_select(instr: Instruction) -> Callable:
     return _reduced_select(instr, select)
 
 
-@opcode("select_reduce", Engine.VECTOR, flow=flow_by_axis)
+@opcode("select_reduce", Engine.VECTOR, OpKind.REDUCTION, cost=_cost_predicated, **_BY_AXIS)
 def _select_reduce(instr: Instruction) -> Callable:
     """on_true where the predicate is not zero, else on_false."""
     reverse = instr.attrs["reverse"]

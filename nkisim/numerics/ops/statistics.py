@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nkisim.ir.instruction import Engine, Instruction, flow_by_axis, opcode
+from nkisim.ir.instruction import Engine, Instruction, OpKind, flow_by_axis, opcode, reads_by_axis
+from nkisim.numerics.ops.cycles import Cycles, one_cycle
 from nkisim.numerics.ops.float32 import as_f32, write
 
+_BY_AXIS: dict = {"flow": flow_by_axis, "reads": reads_by_axis}
 
-@opcode("bn_stats", Engine.VECTOR, flow=flow_by_axis)
+
+@opcode("bn_stats", Engine.VECTOR, OpKind.REDUCTION, cost=one_cycle, **_BY_AXIS)
 def _bn_stats(instr: Instruction) -> Callable:
     """(partitions, 1, ..., 6): count, mean and variance * count of even, then of odd elements."""
 
@@ -28,7 +31,13 @@ def _bn_stats(instr: Instruction) -> Callable:
     return run
 
 
-@opcode("bn_aggr", Engine.VECTOR, flow=flow_by_axis)
+@opcode(
+    "bn_aggr",
+    Engine.VECTOR,
+    OpKind.REDUCTION,
+    cost=lambda on: Cycles(on.timing.bn_aggr_cycles),
+    **_BY_AXIS,
+)
 def _bn_aggr(instr: Instruction) -> Callable:
     """Merge (count, mean, variance * count) triples into (mean, variance)."""
 
