@@ -78,67 +78,40 @@ def run(body, *more):
     return nki.simulate(kernel)(X, *more)
 
 
+# fmt: off
 MENDED = {
     "the older memset": (
         lambda t, out: nisa.tensor_copy(out, nisa.memset((128, 64), 0.0, nl.float32)),
         r"nl.ndarray\(\(128, 64\), dtype=nl.float32, buffer=nl.sbuf\)",
-        lambda t, out: nisa.memset(out, 0.0),
-        np.zeros_like(X),
-    ),
+        lambda t, out: nisa.memset(out, 0.0), np.zeros_like(X)),
     "a handle for a tile": (
-        lambda t, out: nisa.tensor_copy(out, nisa.tensor_tensor(t, t, t, nl.add)),
-        "its dst",
-        lambda t, out: (nisa.tensor_tensor(t, t, t, nl.add), nisa.tensor_copy(out, t)),
-        2 * X,
-    ),
-    "an attribute of a handle": (
-        lambda t, out: nisa.tensor_copy(out, t).shape,
-        "declare dst",
-        lambda t, out: nisa.tensor_copy(out, t),
-        X,
-    ),
-    "an array for a tile": (
-        lambda t, out: nisa.tensor_tensor(out, t, X, nl.add),
+        lambda t, out: nisa.tensor_copy(out, nisa.tensor_tensor(t, t, t, nl.add)), "its dst",
+        lambda t, out: (nisa.tensor_tensor(t, t, t, nl.add), nisa.tensor_copy(out, t)), 2 * X),
+    "an attribute of a handle": (lambda t, out: nisa.tensor_copy(out, t).shape, "declare dst",
+        lambda t, out: nisa.tensor_copy(out, t), X),
+    "an array for a tile": (lambda t, out: nisa.tensor_tensor(out, t, X, nl.add),
         r"nl.shared_constant\(array\)",
-        lambda t, out: nisa.tensor_tensor(out, t, nl.load(nl.shared_constant(X)), nl.add),
-        2 * X,
-    ),
-    "a number for a tile": (
-        lambda t, out: nisa.tensor_tensor(out, t, 1.0, nl.add),
-        "nisa.tensor_scalar",
-        lambda t, out: nisa.tensor_scalar(out, t, nl.add, 1.0),
-        X + 1,
-    ),
-    "a tile for a bound": (
-        lambda t, out: nl.fori_loop(0, t, lambda i: None),
+        lambda t, out: nisa.tensor_tensor(out, t, nl.load(nl.shared_constant(X)), nl.add), 2 * X),
+    "a number for a tile": (lambda t, out: nisa.tensor_tensor(out, t, 1.0, nl.add),
+        "nisa.tensor_scalar", lambda t, out: nisa.tensor_scalar(out, t, nl.add, 1.0), X + 1),
+    "a tile for a bound": (lambda t, out: nl.fori_loop(0, t, lambda i: None),
         r"nisa.register_load\(register, tile\[0:1, 0:1\]\)",
         lambda t, out: (nisa.memset(out, 0.0), loop_over(nl.zeros((1, 1), nl.int32))),
-        np.zeros_like(X),
-    ),
-    "a list for a tuple": (
-        lambda t, out: product(out, t, [0, 0]),
-        "a tuple of integers",
-        lambda t, out: product(out, t, (0, 0)),
-        np.pad(X[:, :32].T @ X, ((0, 96), (0, 0))),
-    ),
-    "partitions reduced": (
-        lambda t, out: nisa.tensor_reduce(out[:, 0:1], nl.add, t, axis=0),
+        np.zeros_like(X)),
+    "a list for a tuple": (lambda t, out: product(out, t, [0, 0]), "a tuple of integers",
+        lambda t, out: product(out, t, (0, 0)), np.pad(X[:, :32].T @ X, ((0, 96), (0, 0)))),
+    "partitions reduced": (lambda t, out: nisa.tensor_reduce(out[:, 0:1], nl.add, t, axis=0),
         "tensor_partition_reduce",
         lambda t, out: (nisa.memset(out, 0.0), nisa.tensor_partition_reduce(out[0:1], nl.add, t)),
-        np.pad(X.sum(0, keepdims=True), ((0, 127), (0, 0))),
-    ),
+        np.pad(X.sum(0, keepdims=True), ((0, 127), (0, 0)))),
     "an axis in the middle": (
         lambda t, out: nisa.tensor_reduce(out[:, 0:8], nl.add, t.reshape((128, 8, 8)), axis=1),
         r"data.permute\(\(0, 2, 1\)\) over axis=\(2,\)",
-        lambda t, out: (
-            nisa.memset(out, 0.0),
-            nisa.tensor_reduce(
-                out[:, 0:8], nl.add, t.reshape((128, 8, 8)).permute((0, 2, 1)), axis=(2,)
-            ),
-        ),
-        np.pad(X.reshape(128, 8, 8).sum(1), ((0, 0), (0, 56))),
-    ),
+        lambda t, out: (nisa.memset(out, 0.0),
+            nisa.tensor_reduce(out[:, 0:8], nl.add, t.reshape((128, 8, 8)).permute((0, 2, 1)),
+                axis=(2,))), np.pad(X.reshape(128, 8, 8).sum(1), ((0, 0), (0, 56)))),
 }
+# fmt: on
 
 
 def loop_over(tile):

@@ -205,52 +205,33 @@ def group(*ranks):
     return ncc.ReplicaGroup([list(ranks)])
 
 
+# fmt: off
 REFUSED = {
     "no list": (lambda x, out, t: ncc.all_reduce(x, [out], group(0, 1), nl.add), r"pass srcs=\["),
-    "a tile and HBM": (
-        lambda x, out, t: ncc.all_reduce([x], [t], group(0, 1), nl.add),
-        "all tensors are in HBM",
-    ),
-    "two tiles": (
-        lambda x, out, t: ncc.all_reduce([t, t], [t, t], group(0, 1), nl.add),
-        "several tensors in one call are in HBM",
-    ),
-    "all_to_all in SBUF": (
-        lambda x, out, t: ncc.all_to_all([t], [t], group(0, 1), 0),
-        "all tensors are in HBM$|all tensors are in HBM\n",
-    ),
-    "a product": (
-        lambda x, out, t: ncc.all_reduce([x], [out], group(0, 1), nl.multiply),
-        "nl.multiply",
-    ),
+    "a tile and HBM": (lambda x, out, t: ncc.all_reduce([x], [t], group(0, 1), nl.add),
+        "all tensors are in HBM"),
+    "two tiles": (lambda x, out, t: ncc.all_reduce([t, t], [t, t], group(0, 1), nl.add),
+        "several tensors in one call are in HBM"),
+    "all_to_all in SBUF": (lambda x, out, t: ncc.all_to_all([t], [t], group(0, 1), 0),
+        "all tensors are in HBM$|all tensors are in HBM\n"),
+    "a product": (lambda x, out, t: ncc.all_reduce([x], [out], group(0, 1), nl.multiply),
+        "nl.multiply"),
     "axis 1 of HBM": (lambda x, out, t: ncc.all_gather([x], [out], group(0, 1), 1), "it is 0 for"),
-    "a short destination": (
-        lambda x, out, t: ncc.all_gather([x], [out], group(0, 1), 0),
-        r"declare dst with shape \(64, 4\)",
-    ),
-    "a rank too many": (
-        lambda x, out, t: ncc.all_reduce([x], [out], group(0, 1, 2), nl.add),
-        "nkisim.run_ranks",
-    ),
-    "a rank in no group": (
-        lambda x, out, t: ncc.all_reduce([x], [out], group(0), nl.add),
-        "each rank is in one group",
-    ),
-    "a target twice": (
-        lambda x, out, t: ncc.collective_permute([x], [out], [(0, 1), (1, 1)]),
-        "a target once",
-    ),
-    "five channels": (
-        lambda x, out, t: ncc.collective_permute_implicit(
-            [[x]] * 5, [[out]] * 5, group(0, 1), channel_ids=[0, 1, 2, 3, 4]
-        ),
-        "at most 4",
-    ),
+    "a short destination": (lambda x, out, t: ncc.all_gather([x], [out], group(0, 1), 0),
+        r"declare dst with shape \(64, 4\)"),
+    "a rank too many": (lambda x, out, t: ncc.all_reduce([x], [out], group(0, 1, 2), nl.add),
+        "nkisim.run_ranks"),
+    "a rank in no group": (lambda x, out, t: ncc.all_reduce([x], [out], group(0), nl.add),
+        "each rank is in one group"),
+    "a target twice": (lambda x, out, t: ncc.collective_permute([x], [out], [(0, 1), (1, 1)]),
+        "a target once"),
+    "five channels": (lambda x, out, t: ncc.collective_permute_implicit([[x]] * 5, [[out]] * 5,
+            group(0, 1), channel_ids=[0, 1, 2, 3, 4]), "at most 4"),
     "a priority on trn2": (
         lambda x, out, t: ncc.all_reduce([x], [out], group(0, 1), nl.add, priority=1),
-        "NeuronCore-v4",
-    ),
+        "NeuronCore-v4"),
 }
+# fmt: on
 
 
 @pytest.mark.parametrize("what", REFUSED)

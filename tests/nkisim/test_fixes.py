@@ -59,84 +59,45 @@ def first_columns(n):
 
 
 # name: what is refused, a part of the fix, what it says to write, and the result.
+# fmt: off
 CASES = {
-    "a transpose in HBM": (
-        transposed(lambda a: nl.load(a.T)),
-        "nl.load_transpose2d(a)",
-        transposed(lambda a: nl.load_transpose2d(a)),
-        X.T,
-    ),
-    "a transpose of a tile": (
-        transposed(lambda a: nl.copy(nl.load(a).T)),
-        "nl.transpose(",
-        transposed(lambda a: nl.copy(nl.transpose(nl.load(a)))),
-        X.T,
-    ),
-    "an axis too many": (
-        scaled(lambda s: s),
-        "drop axes of size 1, t[:, :, 0]",
-        scaled(lambda s: s[:, :, 0]),
-        X * X.sum(1, keepdims=True),
-    ),
+    "a transpose in HBM": (transposed(lambda a: nl.load(a.T)), "nl.load_transpose2d(a)",
+        transposed(lambda a: nl.load_transpose2d(a)), X.T),
+    "a transpose of a tile": (transposed(lambda a: nl.copy(nl.load(a).T)), "nl.transpose(",
+        transposed(lambda a: nl.copy(nl.transpose(nl.load(a)))), X.T),
+    "an axis too many": (scaled(lambda s: s), "drop axes of size 1, t[:, :, 0]",
+        scaled(lambda s: s[:, :, 0]), X * X.sum(1, keepdims=True)),
     "a function of PyTorch": (relu(torch_relu), "nl.relu", relu(nl.relu), np.maximum(X, 0)),
     "a function of NumPy": (relu(np.exp), "nl.exp", relu(nl.exp), np.exp(X)),
-    "one condition or another": (
-        masked(lambda i, j: [(i < 4) | (j < 4)]),
-        "split the operation in two with a mask each",
-        masked(lambda i, j: [i < 4, j < 4]),
-        np.where((np.arange(16) < 4)[:, None] | (np.arange(32) < 4), X, 0),
-    ),
-    "one condition, but not another": (
-        masked(lambda i, j: [(i < 4) ^ (j < 4)]),
+    "one condition or another": (masked(lambda i, j: [(i < 4) | (j < 4)]),
+        "split the operation in two with a mask each", masked(lambda i, j: [i < 4, j < 4]),
+        np.where((np.arange(16) < 4)[:, None] | (np.arange(32) < 4), X, 0)),
+    "one condition, but not another": (masked(lambda i, j: [(i < 4) ^ (j < 4)]),
         "split the operation in two with a mask each",
         masked(lambda i, j: [(i < 4) & (j >= 4), (i >= 4) & (j < 4)]),
-        np.where((np.arange(16) < 4)[:, None] ^ (np.arange(32) < 4), X, 0),
-    ),
-    "an index with a step": (
-        strided(lambda: nl.arange(1, 12, 3)),
-        "1 + 3 * nl.arange(4)",
-        strided(lambda: 1 + 3 * nl.arange(4)),
-        X[:, 1:12:3],
-    ),
+        np.where((np.arange(16) < 4)[:, None] ^ (np.arange(32) < 4), X, 0)),
+    "an index with a step": (strided(lambda: nl.arange(1, 12, 3)), "1 + 3 * nl.arange(4)",
+        strided(lambda: 1 + 3 * nl.arange(4)), X[:, 1:12:3]),
     "a mask of mgrid on a column": (
         lambda a: nl.exp(nl.load(a[:, 0:1]), mask=nl.mgrid[0:16, 0:32][0] < 16),
         "nl.arange(16)[:, None]",
-        lambda a: nl.exp(nl.load(a[:, 0:1]), mask=nl.arange(16)[:, None] < 16),
-        np.exp(X[:, :1]),
-    ),
-    "a sum of nothing": (
-        lambda a: nl.sum(nl.load(a[:, 0:0]), axis=1),
-        "if x.shape[1] > 0",
-        first_columns(0),
-        np.zeros((16, 1)),
-    ),
+        lambda a: nl.exp(nl.load(a[:, 0:1]), mask=nl.arange(16)[:, None] < 16), np.exp(X[:, :1])),
+    "a sum of nothing": (lambda a: nl.sum(nl.load(a[:, 0:0]), axis=1), "if x.shape[1] > 0",
+        first_columns(0), np.zeros((16, 1))),
     "operands beyond SBUF": (
         lambda a: nl.add(nl.zeros((128, 20_000), nl.float32), nl.zeros((128, 20_000), nl.float32)),
         "use a narrower type",
-        lambda a: nl.copy(
-            nl.add(nl.zeros((128, 20_000), nl.bfloat16), nl.zeros((128, 20_000), nl.bfloat16))[
-                0:1, 0:2
-            ],
-            dtype=nl.float32,
-        ),
-        np.zeros((1, 2)),
-    ),
-    "rows of a matmul's operand": (
-        lambda a: nisa.nc_matmul(
-            nl.load(a[:, 0:16]), nl.load(a[:, 0:16]), mask=nl.arange(16)[None, :] < 4
-        ),
+        lambda a: nl.copy(nl.add(nl.zeros((128, 20_000), nl.bfloat16),
+                nl.zeros((128, 20_000), nl.bfloat16))[0:1, 0:2], dtype=nl.float32),
+        np.zeros((1, 2))),
+    "rows of a matmul's operand": (lambda a: nisa.nc_matmul(nl.load(a[:, 0:16]),
+            nl.load(a[:, 0:16]), mask=nl.arange(16)[None, :] < 4),
         "a[i, j][i < rows], b[i, j][j < columns]",
-        lambda a: nl.copy(
-            nisa.nc_matmul(
-                nl.load(a[:, 0:16])[nl.mgrid[0:16, 0:16][0], nl.mgrid[0:16, 0:16][1]][
-                    nl.mgrid[0:16, 0:16][1] < 4
-                ],
-                nl.load(a[:, 0:16]),
-            )[0:4, :]
-        ),
-        X[:, :4].T @ X[:, :16],
-    ),
+        lambda a: nl.copy(nisa.nc_matmul(nl.load(a[:, 0:16])[nl.mgrid[0:16, 0:16][0],
+                    nl.mgrid[0:16, 0:16][1]][nl.mgrid[0:16, 0:16][1] < 4],
+                nl.load(a[:, 0:16]))[0:4, :]), X[:, :4].T @ X[:, :16]),
 }
+# fmt: on
 
 
 def run(body):
