@@ -5,9 +5,11 @@
 VENV ?= .venv
 UV_VERSION := 0.13.8
 WORKERS ?= logical
-P ?= notebooks/add_torch
 N ?= 10000
-NBVAL ?= --nbval --nbval-current-env --nbval-cell-timeout 300 --nbval-sanitize-with tools/nbval.ini notebooks
+# Of the notebooks, those that the book has not executed as they are now: what it has executed,
+# tests/test_notebook_pairs.py compares with what is stored.
+NBVAL ?= --nbval --nbval-current-env --nbval-cell-timeout 300 --nbval-kernel-startup-timeout 600 \
+  --nbval-sanitize-with tools/nbval.ini $$($(PY) tools/notebooks.py --not-built)
 FIRST ?= 0
 
 PY := $(VENV)/bin/python
@@ -51,10 +53,14 @@ book: $(READY) ## build and check the book: _build/html/index.html (CLEAN=1: fro
 	@$(PY) tools/build_book.py $(if $(CLEAN),--clean)
 
 page: $(READY) ## build one page: make page P=notebooks/add_torch
-	@$(PY) tools/build_book.py --page $(P)
+	@$(PY) tools/build_book.py --page $(or $(P),notebooks/add_torch)
 
-test: $(READY) ## run every test, and every notebook against its stored outputs
+test: $(READY) ## run every test, and notebooks against what they store (T=tests/kernels: these tests)
+ifdef T
+	$(PY) -m pytest $(T) $(PYTEST_ARGS)
+else
 	$(PY) -m pytest -n $(WORKERS) tests $(NBVAL) $(PYTEST_ARGS)
+endif
 
 results: $(READY) ## compare what the notebooks of the built book print with what is stored
 	@$(PY) tools/notebooks.py --built
@@ -81,8 +87,8 @@ format: $(READY) ## fix style and formatting in place
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-notebooks: $(READY) ## execute notebooks/*.md and rewrite the .ipynb beside each
-	@$(PY) tools/notebooks.py
+notebooks: $(READY) ## execute notebooks/*.md and rewrite the .ipynb beside each (P=notebooks/add_torch: this)
+	@$(PY) tools/notebooks.py $(P)
 
 lab: $(READY) ## open JupyterLab: the pages of the book as notebooks
 	JUPYTER_CONFIG_PATH='$(CURDIR)/tools/lab' $(PY) -m jupyter lab \

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import build_book
 import check_book
+import executed
 import executing
 import jupytext
 import nbformat
 import pytest
 import stored_results
+from jupyter_cache import get_cache
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPILING = stored_results.NEEDS[stored_results.COMPILER][0]
@@ -206,7 +207,7 @@ def test_digest_sees_content_names_and_nothing_else(tmp_path: Path) -> None:
     seen = set()
 
     def changed() -> bool:
-        digest = build_book.digest(("kernels", "missing"), tmp_path)
+        digest = executed.digest(("kernels", "missing"), tmp_path)
         new = digest not in seen
         seen.add(digest)
         return new
@@ -220,6 +221,45 @@ def test_digest_sees_content_names_and_nothing_else(tmp_path: Path) -> None:
     assert changed()
     (folder / "__pycache__/a.pyc").write_text("1")
     assert not changed()
+
+
+def test_a_change_of_exercises_forgets_the_page_alone(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(executed, "ROOT", tmp_path)
+    monkeypatch.setattr(executed, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(executed, "CACHE_KEY", tmp_path / "cache/key")
+    pages = ["notebooks/a", "notebooks/b"]
+    sources = [tmp_path / f"{page}.md" for page in pages]
+    for folder in ("notebooks", "kernels", *executed.EXERCISES):
+        (tmp_path / folder).mkdir(parents=True)
+    for source in sources:
+        source.write_text(PAGE.replace("the value", source.stem))
+        nbformat.write(jupytext.read(source, fmt="md:myst"), source.with_suffix(".ipynb"))
+
+    def execute() -> None:
+        assert not executed.forget_what_is_old(pages)
+        cache = get_cache(executed.CACHE)
+        for source in sources:
+            cache.add_nb_to_project(str(source), read_data={"name": "myst_nb_md", "type": "plugin"})
+            stored_results.put_into_cache(source, executed.CACHE)
+        assert set(executed.current(sources)) == set(sources)
+
+    def there() -> list[str]:
+        return [source.stem for source in executed.current(sources)]
+
+    assert there() == []
+    execute()
+    for folder in executed.EXERCISES:
+        (tmp_path / folder / "a.py").write_text("1")
+        assert there() == ["b"]
+        assert not executed.forget_what_is_old(pages)
+        assert there() == ["b"]
+        execute()
+    sources[1].write_text(sources[1].read_text().replace("print(", "print(1, "))
+    assert there() == ["a"]
+    (tmp_path / folder / "__init__.py").write_text("1")
+    assert there() == []
+    assert executed.forget_what_is_old(pages)
+    assert there() == []
 
 
 # The check of the site, one defect at a time.

@@ -1,9 +1,8 @@
 """Build the book into _build/html, then check the site. Exits non-zero on any warning or error.
 
 Notebooks are executed first, as many at a time as there are processors; then the pages are written.
-Only executed notebooks are reused between builds, and only while the code they run is the same:
-the execution cache is dropped when a module they import, requirements.txt or Python changes,
-which jupyter-cache does not look at. Pages are always read and written anew, since an incremental
+Only executed notebooks are reused between builds, and only while the code they run is the same
+(executed.py). Pages are always read and written anew, since an incremental
 Sphinx build forgets the warnings of pages it does not read. When no input changed at all, there
 is nothing to do. On a machine without a C++ compiler or torch_xla, the pages that need it show
 stored results, and say so (tools/stored_results.py).
@@ -11,7 +10,6 @@ stored results, and say so (tools/stored_results.py).
 
 import argparse
 import glob
-import hashlib
 import itertools
 import json
 import os
@@ -22,21 +20,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
+import executed
 import executing
 import stored_results
 import yaml
+from executed import CACHE, EXECUTED, ROOT
 from jupyter_cache import get_cache
 from sphinx_external_toc.parsing import parse_toc_yaml
 
-ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "_build"
 SITE = BUILD / "html"
 DOWNLOAD = BUILD / "download"  # goes into the site as it is: html_extra_path in _config.yml
-CACHE = BUILD / ".jupyter_cache"
-CACHE_KEY = CACHE / "nki-book-key"
 BUILT = BUILD / ".built"
 LOG = BUILD / "sphinx.log"
 
@@ -48,51 +44,19 @@ ENVIRONMENT = {
     "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),  # validation/
 }
 
-EXECUTED = ("kernels", "nkibook", "nkisim", "validation", "book/figures", "requirements.txt")
 RENDERED = (*EXECUTED, "book", "notebooks", "_config.yml", "_toc.yml", "tools")
 # What else is in the archive that readers download.
 PACKED = ("tests", ".ci", "Makefile", "MANIFEST.in", "pyproject.toml", "README.md")
-
-
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_file():
-        yield path
-    elif path.is_dir():
-        for child in sorted(path.iterdir()):
-            if child.name != "__pycache__" and not child.name.startswith("."):
-                yield from _files(child)
-
-
-def digest(names: tuple[str, ...], root: Path = ROOT) -> str:
-    """Return the sha256 of this Python and of every file in `names`, with its path."""
-    total = hashlib.sha256(sys.version.encode())
-    for name in names:
-        for file in _files(root / name):
-            content = hashlib.sha256(file.read_bytes()).hexdigest()
-            total.update(f"{file.relative_to(root).as_posix()}\0{content}\n".encode())
-    return total.hexdigest()
 
 
 def _read(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def _state(names: tuple[str, ...]) -> str:
-    """What a build depends on: the content of `names`, and which pages cannot run."""
-    return " ".join([digest(names), *sorted(stored_results.stored_pages(ROOT))])
-
-
 def prepare_cache() -> None:
     """Forget executed notebooks unless they ran the code that is here now; add stored results."""
-    key = _state(EXECUTED)
-    if _read(CACHE_KEY) != key:
-        if CACHE.exists():
-            print(
-                "==> kernels, nkisim or requirements changed: executing every notebook", flush=True
-            )
-        shutil.rmtree(CACHE, ignore_errors=True)
-        CACHE.mkdir(parents=True)
-        CACHE_KEY.write_text(key)
+    if executed.forget_what_is_old(map(str, parse_toc_yaml(ROOT / "_toc.yml"))):
+        print("==> kernels, nkisim or requirements changed: executing every notebook", flush=True)
     for page, need in stored_results.stored_pages(ROOT).items():
         print(f"==> no {need}: {page} shows stored results, and says so", flush=True)
         stored_results.put_into_cache(ROOT / f"{page}.md", CACHE)
@@ -212,7 +176,7 @@ def build_book(clean: bool, record: bool = False) -> int:
     """Build and check every page; return an exit status."""
     if clean:
         shutil.rmtree(BUILD, ignore_errors=True)
-    inputs = _state((*RENDERED, *PACKED))
+    inputs = executed.state((*RENDERED, *PACKED))
     if _read(BUILT) == inputs and SITE.is_dir():
         print(f"==> nothing changed: {(SITE / 'index.html').relative_to(ROOT)}")
         return 0

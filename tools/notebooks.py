@@ -3,6 +3,9 @@
     python tools/notebooks.py [NAME.md ...]      execute and rewrite what changed
     python tools/notebooks.py --check            compare, execute nothing
     python tools/notebooks.py --built            compare with what the book's build executed
+    python tools/notebooks.py --not-built        list those that it has not executed as they are
+
+A page that the build of the book has executed with the code that is here is not executed again.
 
 The .md (MyST) is the reviewed source. The .ipynb is what readers download, and what nbval and
 --built compare with: it has text outputs only, and nothing in it changes unless its content does.
@@ -18,15 +21,15 @@ import re
 import sys
 from pathlib import Path
 
+import executed
 import jupytext
 import nbformat
-from jupyter_cache import get_cache
+from executed import ROOT
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from nbval.plugin import get_sanitize_patterns
 
-ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 CELL_TIMEOUT = 300  # seconds, as in the Makefile and _config.yml
 
@@ -165,6 +168,22 @@ def check_pair(source: Path) -> list[str]:
     return problems
 
 
+def of_the_book(source: Path, result: NotebookNode) -> NotebookNode:
+    """Return what `execute` would, out of what the build of the book has executed."""
+    notebook = read_source(source)
+    for cell, ran in zip(_code(notebook), _code(result), strict=True):
+        cell.outputs = ran.outputs
+    return sanitize(notebook)
+
+
+def drift(source: Path, result: NotebookNode) -> list[str]:
+    """Return how the .ipynb beside `source` differs from what the build has executed: a diff."""
+    wanted = (nbformat.writes(of_the_book(source, result)) + "\n").splitlines()
+    stored = source.with_suffix(".ipynb").read_text(encoding="utf-8").splitlines()
+    names = f"{source.stem}.ipynb, stored", f"{source.name}, executed"
+    return list(difflib.unified_diff(stored, wanted, *names, lineterm="", n=3))
+
+
 def check_built(sources: list[Path], folder: Path) -> int:
     """Compare what the build of the book has executed with what is stored; return an exit status.
 
@@ -172,26 +191,16 @@ def check_built(sources: list[Path], folder: Path) -> int:
         sources: MyST notebooks.
         folder: the build's cache of executed notebooks.
     """
-    cache = get_cache(folder)
     failed = 0
     for source in sources:
-        uri = str(source.resolve())
-        known = any(record.uri == uri for record in cache.list_project_records())
-        record = cache.get_cached_project_nb(uri) if known else None
-        if record is None:
+        result = executed.result(source, folder)
+        if result is None:
             print(f"{source.name}: the book has not executed it; run `make book`")
             failed += 1
             continue
-        executed = cache.get_cache_bundle(record.pk).nb
-        notebook = read_source(source)
-        for cell, ran in zip(_code(notebook), _code(executed), strict=True):
-            cell.outputs = ran.outputs
-        wanted = (nbformat.writes(sanitize(notebook)) + "\n").splitlines()
-        stored = source.with_suffix(".ipynb").read_text(encoding="utf-8").splitlines()
-        names = f"{source.stem}.ipynb, stored", f"{source.name}, executed"
-        drift = list(difflib.unified_diff(stored, wanted, *names, lineterm="", n=3))
-        print("\n".join(drift), end="\n" if drift else "")
-        failed += bool(drift)
+        found = drift(source, result)
+        print("\n".join(found), end="\n" if found else "")
+        failed += bool(found)
     if failed:
         print("error: results differ from those stored; run `make notebooks`", file=sys.stderr)
     return 1 if failed else 0
@@ -218,10 +227,16 @@ def check_all(sources: list[Path]) -> int:
 def write_all(sources: list[Path]) -> int:
     """Execute and store every notebook; return an exit status."""
     failed = 0
+    built = executed.current(sources)
     for source in sources:
         print(f"==> {source.name} ", end="", flush=True)
         try:
-            changed = write_if_changed(execute(source), source.with_suffix(".ipynb"))
+            if source in built:
+                print("as the book has executed it: ", end="", flush=True)
+                notebook = of_the_book(source, built[source])
+            else:
+                notebook = execute(source)
+            changed = write_if_changed(notebook, source.with_suffix(".ipynb"))
         except CellExecutionError as error:
             failed += 1
             print(f"failed, .ipynb left as it was\n{error}")
@@ -234,16 +249,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare the pairs, write nothing")
     parser.add_argument("--built", action="store_true", help="compare with what was executed")
+    parser.add_argument("--not-built", action="store_true", help="list what was not executed")
     parser.add_argument("sources", nargs="*", type=Path, help="default: all of notebooks/*.md")
     arguments = parser.parse_args()
     # validation/ is not installed: as in the Makefile, for the notebooks' processes.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    sources = arguments.sources or sorted(NOTEBOOKS.glob("*.md"))
-    if not sources:
-        print(f"error: no .md files in {NOTEBOOKS}", file=sys.stderr)
-        return 2
+    sources = [path.resolve().with_suffix(".md") for path in arguments.sources]
+    for path in sources:
+        if path.parent != NOTEBOOKS or not path.exists():
+            print(f"error: no {path}; name a page as notebooks/add_jax", file=sys.stderr)
+            return 2
+    sources = sources or sorted(NOTEBOOKS.glob("*.md"))
     if arguments.built:
-        return check_built(sources, ROOT / "_build/.jupyter_cache")
+        return check_built(sources, executed.CACHE)
+    if arguments.not_built:
+        built = executed.current(sources)
+        missing = (path for path in sources if path not in built)
+        print(*(path.relative_to(ROOT).with_suffix(".ipynb") for path in missing))
+        return 0
     return check_all(sources) if arguments.check else write_all(sources)
 
 
