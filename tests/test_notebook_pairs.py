@@ -1,13 +1,14 @@
 """notebooks/*.md and the .ipynb beside them say the same, and keep the rules of the book."""
 
 import ast
+import functools
 import logging
 import os
+import re
 import shutil
 from pathlib import Path
 
 import executed
-import jupytext
 import nbformat
 import pytest
 import yaml
@@ -44,9 +45,9 @@ def name(path: Path) -> str:
     return path.stem
 
 
+@functools.cache
 def code_cells(path: Path) -> list[nbformat.NotebookNode]:
-    notebook = jupytext.read(path, fmt="md:myst")
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [cell for cell in notebooks.read_source(path).cells if cell.cell_type == "code"]
 
 
 def checks(source: str) -> int:
@@ -69,7 +70,9 @@ def test_there_are_notebooks() -> None:
 
 @pytest.mark.parametrize("source", SOURCES, ids=name)
 def test_pair_agrees(source: Path) -> None:
-    assert notebooks.check_pair(source) == [], "run `make notebooks`"
+    found = notebooks.check_pair(source)
+    page = source.relative_to(ROOT).with_suffix("")
+    assert not found, "\n".join([f"edit {page}.md, then run: make notebooks P={page}", *found])
 
 
 def test_what_the_book_has_executed_is_stored() -> None:
@@ -101,6 +104,9 @@ def test_cells_keep_the_rules(source: Path) -> None:
         assert not tags & {"raises-exception", "nbval-raises-exception", "nbval-skip"}, where
         # nbval runs cells without history, where IPython ignores the semicolon.
         assert not cell.source.rstrip().endswith(";"), where
+        # The exercises of another page may change without this page being executed again.
+        for imported in re.findall(r"exercises\.(?:puzzles|solutions) import (\w+)", cell.source):
+            assert imported == source.stem, where
 
 
 def test_table_of_contents_lists_every_page() -> None:

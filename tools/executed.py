@@ -68,6 +68,11 @@ def state(names: Iterable[str], **options) -> str:
     return " ".join([digest(names, ROOT, **options), *sorted(stored_results.stored_pages(ROOT))])
 
 
+def common_key() -> str:
+    """What all pages depend on: `state` of EXECUTED, without the exercises of single pages."""
+    return state(EXECUTED, skip=_of_one_page)
+
+
 def exercises_key(page: str) -> str:
     """The sha256 of the exercises of a page: specifications and solutions."""
     return digest((f"{folder}/{Path(page).stem}.py" for folder in EXERCISES), ROOT)
@@ -90,7 +95,7 @@ def forget_what_is_old(pages: Iterable[str]) -> bool:
     Returns:
         whether code that all pages share has changed, so that all were dropped.
     """
-    common = state(EXECUTED, skip=_of_one_page)
+    common = common_key()
     keys = {page: exercises_key(page) for page in pages}
     before, old = _keys()
     changed = CACHE.exists() and before != common
@@ -123,7 +128,7 @@ def result(source: Path, folder: Path | None = None) -> NotebookNode | None:
 def current(sources: Iterable[Path]) -> dict[Path, NotebookNode]:
     """Those of `sources` that the build has executed with the code that is here now."""
     common, pages = _keys()
-    if common != state(EXECUTED, skip=_of_one_page):
+    if common != common_key():
         return {}
     found = {}
     for source in sources:

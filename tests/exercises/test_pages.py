@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import importlib
 import inspect
 import linecache
 import re
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +25,7 @@ import pytest
 import stored_results
 
 from nkibook.exercises import Exercise, Verdict
+from nkibook.exercises.running import framework_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PUZZLES = ROOT / "nkibook/exercises/puzzles"
@@ -32,6 +36,7 @@ PAGES = sorted(
     if (PUZZLES / f"{page.stem}.py").exists()
 )
 
+NKI = re.compile(r"(nki|neuronxcc)\b")  # found only once kernels, nkibook or nkisim is imported
 REFERENCE = {"api", "api_nki", "bibliography", "glossary", "setup"}  # tables, and how to install
 
 
@@ -68,6 +73,7 @@ def _checked_name(source: str) -> str:
     return found[0][0]
 
 
+@functools.cache
 def section(page: Path) -> list[Cell]:
     """The code cells below the heading "Exercises", to the next heading of its level."""
     inside, cells = False, []
@@ -141,24 +147,59 @@ def test_skeletons_fail_and_solutions_pass(page: Path) -> None:
         assert written <= 2 * lines + 1, f"{cell.exercise} changes {written} lines"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_section_stands_on_its_own(page: Path, run_python: Callable[..., Any]) -> None:
-    """Its imports and puzzles need nothing of the cells above, nor of this process, where
-    tests/conftest.py has put the simulator in place."""
-    cells = section(page)
-    run_python("\n\n".join(c.skeleton() if c.exercise else c.source for c in cells))
+def alone(page: Path) -> str:
+    """A section as one program, its skeletons defined and not checked."""
+    return "\n\n".join(c.skeleton() if c.exercise else c.source for c in section(page))
+
+
+def test_sections_stand_on_their_own(tmp_path: Path) -> None:
+    """They use no name of the cells above, and import kernels before they import NKI."""
+    for page in PAGES:
+        file = tmp_path / f"{page.stem}.py"
+        file.write_text(alone(page))
+        imports = [
+            node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
+            for node in ast.parse(alone(page)).body
+            if isinstance(node, ast.Import | ast.ImportFrom)
+        ]
+        of_nki = [at for at, name in enumerate(imports) if NKI.match(name)]
+        before = imports[: of_nki[0]] if of_nki else imports
+        assert any(re.match(r"(kernels|nkibook|nkisim)\b", name) for name in before), (
+            f"the Exercises of {page.name} import {imports[len(before) :][:1] or 'nothing'} first; "
+            "import kernels before it, as a reader who begins there has to"
+        )
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F821", "--quiet"]
+    found = subprocess.run([*command, tmp_path], capture_output=True, text=True)
+    assert found.returncode == 0, f"names of cells above the Exercises:\n{found.stdout}"
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax"])
+def test_a_section_runs_in_a_fresh_process(framework: str, run_python: Callable[..., Any]) -> None:
+    """Where nothing is imported yet: one page stands for those of its framework."""
+    run_python(alone(next(page for page in PAGES if framework_of(page.stem) == framework)))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_page_puzzles_and_solutions_have_the_same_names(page: Path) -> None:
     there = [cell.exercise for cell in section(page) if cell.exercise]
-    assert len(there) == len(set(there))
-    assert set(there) == exercises(puzzles(page))
-    assert all(callable(getattr(solutions(page), name)) for name in there)
+    assert len(there) == len(set(there)), f"an exercise stands twice in {page.name}: {there}"
+    asked = exercises(puzzles(page))
+    assert set(there) == asked, (
+        f"{page.name}: exercises are the cells with the tag `exercise` between `## Exercises` and "
+        f"the next heading of that level. Of nkibook/exercises/puzzles/{page.stem}.py, "
+        f"{sorted(asked - set(there))} are not there; not in that module are "
+        f"{sorted(set(there) - asked)}"
+    )
+    answers = solutions(page)
+    absent = [name for name in there if not callable(getattr(answers, name, None))]
+    assert not absent, f"nkibook/exercises/solutions/{page.stem}.py has no function {absent}"
     text = page.read_text()
     shown = re.findall(rf"exercises/solutions/{page.stem}\.py\n:pyobject: (\w+)\n", text)
-    assert sorted(shown) == sorted(there), "each solution is shown once, folded"
-    assert 2 <= len(there) <= 5
+    assert sorted(shown) == sorted(there), (
+        f"{page.name} shows the solutions {sorted(shown)}: each once, by a folded "
+        f"`literalinclude` of ../nkibook/exercises/solutions/{page.stem}.py with `:pyobject:`"
+    )
+    assert 2 <= len(there) <= 5, f"{page.name} has {len(there)} exercises"
 
 
 def test_every_chapter_has_exercises() -> None:

@@ -18,6 +18,7 @@ import pytest
 import stand_in
 import stored_results
 from rehearse import Rehearsal, rehearse
+from remembered import remembered
 
 from nkibook.exercises.running import framework_of
 
@@ -30,6 +31,7 @@ ELSEWHERE, OLDER, TODAYS = (
     {Path(page).name for page in stored_results.NEEDS[need]}
     for need in (stored_results.SIMULATOR, stored_results.OLDER, stored_results.TODAYS)
 )
+INF2 = OLDER - ELSEWHERE
 # What differs on a trn2 with SDK 2.28.1: two cores in one launch, and more cores to shard over.
 # These have both, or the former. The book's build has others shard over eight devices.
 ON_TRN2 = ("add_torch", "add_jax")
@@ -49,31 +51,45 @@ def explained(found: Rehearsal) -> str:
     return f"{found.result}\n{found.result.output[-6000:]}"
 
 
-def runs(name: str, instance: str, *where: Path) -> None:
-    sdk, log, warm = where
-    found = rehearse(sdk, ROOT / f"notebooks/{name}.ipynb", instance, log, warm)
-    assert found.result.right, explained(found)
-    assert found.refused == (), "a device would run these, with undefined results"
-    assert found.launches > 0
-    assert found.runtimes == (framework_of(name),)
-    assert found.programs <= CEILINGS[framework_of(name)]
+@pytest.fixture
+def runs(request, tmp_path):
+    """Rehearse one page on an instance, with the stand-in of that fixture, built when needed."""
+
+    def run(name: str, instance: str, sdk: str) -> None:
+        with remembered([name], instance, sdk):
+            folder, warm = request.getfixturevalue(sdk), request.getfixturevalue("warm")
+            found = rehearse(folder, ROOT / f"notebooks/{name}.ipynb", instance, tmp_path, warm)
+            assert found.result.right, explained(found)
+            assert found.refused == (), "a device would run these, with undefined results"
+            assert found.launches > 0
+            assert found.runtimes == (framework_of(name),)
+            assert found.programs <= CEILINGS[framework_of(name)]
+
+    return run
 
 
-# Classes, since pytest-xdist hands a class to one worker: these take longest.
-class TestInf2:
-    @pytest.mark.parametrize("name", pages(OLDER - ELSEWHERE))
-    def test_notebook_runs(self, sdk, warm, tmp_path, name):
-        runs(name, "inf2", sdk, tmp_path, warm)
+# Classes, since pytest-xdist hands a class to one worker: these take longest. PyTorch pages take
+# half of all.
+class TestPyTorch:
+    @pytest.mark.parametrize("name", pages(p for p in INF2 if framework_of(p) == "torch"))
+    def test_notebook_runs(self, runs, name):
+        runs(name, "inf2", "sdk")
+
+
+class TestOthers:
+    @pytest.mark.parametrize("name", pages(p for p in INF2 if framework_of(p) != "torch"))
+    def test_notebook_runs(self, runs, name):
+        runs(name, "inf2", "sdk")
 
 
 class TestTrn2:
     @pytest.mark.parametrize("name", pages(ON_TRN2))
-    def test_notebook_runs(self, sdk, warm, tmp_path, name):
-        runs(name, "trn2", sdk, tmp_path, warm)
+    def test_notebook_runs(self, runs, name):
+        runs(name, "trn2", "sdk")
 
     @pytest.mark.parametrize("name", pages(TODAYS))
-    def test_notebook_in_todays_dialect_runs(self, todays_sdk, warm, tmp_path, name):
-        runs(name, "trn2", todays_sdk, tmp_path, warm)
+    def test_notebook_in_todays_dialect_runs(self, runs, name):
+        runs(name, "trn2", "todays_sdk")
 
 
 SOLUTIONS = """
@@ -94,33 +110,40 @@ sys.exit(f"wrong: {wrong}" if wrong else 0)
 """
 
 
-def solve(sdk: Path, instance: str, folder: Path, framework: str, pages: set[str]) -> None:
-    chosen = sorted(page for page in pages if framework_of(page) == framework)
+def chosen(framework: str, pages: set[str]) -> list[str]:
+    return sorted(page for page in pages if framework_of(page) == framework)
+
+
+def solve(sdk: Path, instance: str, folder: Path, framework: str, pages: list[str]) -> None:
     script = folder / "solutions.py"
     script.write_text(SOLUTIONS)
     # Kernels in `import nki` are launched as the pages launch them: on one core.
     changes = {"NEURON_LOGICAL_NC_CONFIG": "1"}
     done = subprocess.run(
-        [sys.executable, str(script), framework, *chosen],
+        [sys.executable, str(script), framework, *pages],
         env=stand_in.environment(sdk, instance, folder) | changes,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(done.stdout.splitlines()) >= len(chosen) > 0
+    assert len(done.stdout.splitlines()) >= len(pages) > 0
     (note,) = stand_in.read_log(folder)
     assert note["refused"] == []
     assert note["runtimes"] == [framework]
 
 
 @pytest.mark.parametrize("name", [pytest.param(f, marks=m) for f, m in needs.items()])
-def test_solutions_of_exercises_are_right(sdk, tmp_path, name):
-    solve(sdk, "inf2", tmp_path, name, OLDER - ELSEWHERE)
+def test_solutions_of_exercises_are_right(request, tmp_path, name):
+    pages = chosen(name, INF2)
+    with remembered(pages, "inf2", "solutions"):
+        solve(request.getfixturevalue("sdk"), "inf2", tmp_path, name, pages)
 
 
 @pytest.mark.parametrize("name", [pytest.param(f, marks=needs[f]) for f in ("jax", "numpy")])
-def test_solutions_in_todays_dialect_are_right(todays_sdk, tmp_path, name):
-    solve(todays_sdk, "trn2", tmp_path, name, TODAYS)
+def test_solutions_in_todays_dialect_are_right(request, tmp_path, name):
+    pages = chosen(name, TODAYS)
+    with remembered(pages, "trn2", "solutions"):
+        solve(request.getfixturevalue("todays_sdk"), "trn2", tmp_path, name, pages)
 
 
 def test_without_an_sdk_nothing_is_claimed_to_be_tested():
