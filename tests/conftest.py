@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
 
 import kernels  # noqa: F401  (makes neuronxcc.nki importable for every test)
@@ -30,6 +33,19 @@ QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 def pytest_collection_finish() -> None:
     if "jax" in sys.modules:
         sys.modules["jax"].config.update("jax_disable_most_optimizations", True)
+
+
+@functools.cache
+def _generators(module: ModuleType) -> list[tuple[np.random.Generator, dict]]:
+    """The random generators among a module's names, and their states before its first test."""
+    found = [value for value in vars(module).values() if isinstance(value, np.random.Generator)]
+    return [(generator, generator.bit_generator.state) for generator in found]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Start the generators of a test's module anew: its data do not depend on which tests ran."""
+    for generator, state in _generators(item.module):
+        generator.bit_generator.state = state
 
 
 @pytest.fixture
