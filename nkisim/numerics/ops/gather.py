@@ -8,11 +8,10 @@ import numpy as np
 
 from nkisim.errors import index_error
 from nkisim.ir.access import AccessPattern, affine_values
-from nkisim.ir.dtypes import INTEGERS, cast_into
+from nkisim.ir.dtypes import F32, INTEGERS, cast_into
 from nkisim.ir.instruction import Engine, Instruction, Missing, OpKind, TransferKind, opcode
-from nkisim.numerics import alu
 from nkisim.numerics.ops.cycles import Cycles, OnEngine, one_cycle
-from nkisim.numerics.ops.float32 import as_f32, converted
+from nkisim.numerics.ops.float32 import as_f32, converted, write
 
 
 class _Picker:
@@ -210,25 +209,21 @@ opcode("tensor_copy_dynamic_dst", Engine.VECTOR, OpKind.GATHER, cost=_cost_dynam
 
 
 @opcode(
-    "dma_accumulate",
+    "dma_compute",
     Engine.DMA,
     OpKind.TRANSFER,
     cost=TransferKind.SUM,
     on_chip=False,
     elementwise=True,
 )
-def _dma_accumulate(instr: Instruction) -> Callable:
-    """dst + src, written to dst."""
-    out, old, value = instr.outs[0], *instr.ins
-    add = alu.bind("add", out.dtype, (old.dtype, value.dtype))
-    where = instr.where
-    if where is None:
-        return add
+def _dma_compute(instr: Instruction) -> Callable:
+    """The sum of the inputs, in fp32."""
 
-    def run(o: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
-        total = np.empty_like(o)
-        add(total, a, b)
-        np.copyto(o, total, where=where)
+    def run(out: np.ndarray, *ins: np.ndarray) -> None:
+        total = ins[0].astype(F32)
+        for x in ins[1:]:
+            total += as_f32(x)
+        write(out, total, instr.where)
 
     return run
 

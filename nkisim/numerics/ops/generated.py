@@ -7,12 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from nkisim.ir.access import AccessPattern
-from nkisim.ir.dtypes import F32, cast_into
+from nkisim.ir.dtypes import F32
 from nkisim.ir.instruction import (
     Engine,
     Instruction,
     OpKind,
-    TransferKind,
     flow_by_axis,
     opcode,
     reads_by_axis,
@@ -20,37 +19,6 @@ from nkisim.ir.instruction import (
 from nkisim.numerics import alu
 from nkisim.numerics.ops.cycles import one_cycle
 from nkisim.numerics.ops.float32 import as_f32, operator, write
-
-
-@opcode("fill_values", Engine.GPSIMD, OpKind.ELEMENTWISE, cost=one_cycle)
-def _fill_values(instr: Instruction) -> Callable:
-    """The output is `attrs["values"]`, cast to its type."""
-    out = instr.outs[0]
-    values = np.empty(out.shape, out.dtype)
-    cast_into(values, instr.attrs["values"].reshape(out.shape))
-    return lambda o: np.copyto(o, values)
-
-
-@opcode("mask_select", Engine.GPSIMD, OpKind.ELEMENTWISE, cost=one_cycle, elementwise=True)
-def _mask_select(instr: Instruction) -> Callable:
-    """The input where `attrs["chosen"]`, else `attrs["value"]`."""
-    chosen, value = instr.attrs["chosen"], np.float32(instr.attrs["value"])
-    return lambda o, x: write(o, np.where(chosen, as_f32(x), value))
-
-
-@opcode(
-    "dma_sum", Engine.DMA, OpKind.TRANSFER, cost=TransferKind.SUM, on_chip=False, elementwise=True
-)
-def _dma_sum(instr: Instruction) -> Callable:
-    """The sum of the inputs, in fp32."""
-
-    def run(out: np.ndarray, *ins: np.ndarray) -> None:
-        total = ins[0].astype(F32)
-        for x in ins[1:]:
-            total = total + as_f32(x)
-        write(out, total)
-
-    return run
 
 
 @opcode("tensor_scalar_cumulative", Engine.VECTOR, OpKind.SCAN, cost=one_cycle, flow=flow_by_axis)

@@ -25,12 +25,22 @@ from nkisim.numerics.ops.float32 import as_f32, converted, write
 from nkisim.numerics.ops.masking import masked
 
 
+def _predicate(instr: Instruction) -> np.ndarray:
+    """Where every affine operand is at least zero; where one is not, if that is `negated`."""
+    shape = instr.outs[0].shape
+    domain = instr.attrs.get("domain", shape)
+    return _dense(shape, domain, instr.ins[1:], instr.attrs.get("negated", False))
+
+
 @functools.lru_cache(maxsize=64)
-def _dense(shape: tuple[int, ...], terms: tuple[Affine, ...]) -> np.ndarray:
-    """Where every term is at least zero. Shared: causal masks repeat."""
-    true = np.ones(shape, bool)
+def _dense(
+    shape: tuple[int, ...], domain: tuple[int, ...], terms: tuple[Affine, ...], negated: bool
+) -> np.ndarray:
+    """Shared: causal masks repeat."""
+    true = np.ones(domain, bool)
     for coefs, offset in terms:
-        true &= affine_values(shape, coefs, offset) >= 0
+        true &= affine_values(domain, coefs, offset) >= 0
+    true = (true != negated).reshape(shape)
     true.flags.writeable = False
     return true
 
@@ -41,7 +51,7 @@ def _flow_affine(instr: Instruction, missing: Missing) -> Missing:
     m = missing[0]
     if m is None or m.shape != shape:
         return flow_by_axis(instr, missing)
-    undefined = m & _dense(shape, instr.ins[1:])
+    undefined = m & _predicate(instr)
     return [undefined if undefined.any() else None]
 
 
@@ -55,8 +65,9 @@ def _flow_affine(instr: Instruction, missing: Missing) -> Missing:
     in_place=True,
 )
 def _affine_select(instr: Instruction) -> Callable:
-    """The input where the affine predicate holds, else a number."""
-    true = _dense(instr.outs[0].shape, instr.ins[1:])
+    """The input where the affine predicate holds, else a number. `attrs["domain"]` has the extents
+    of the coordinates, row by row those of the tile, where they are not the tile's own."""
+    true = _predicate(instr)
     other = np.float32(instr.attrs["value"])
     direct = instr.outs[0].dtype == instr.ins[0].dtype
     fill = np.empty((), instr.outs[0].dtype)
@@ -78,8 +89,9 @@ def _iota(instr: Instruction) -> Callable:
     coefs, offset = instr.ins[0]
     shape = instr.outs[0].shape
     values = np.empty(shape, instr.outs[0].dtype)
-    wrapped = affine_values(shape, coefs, offset).astype(np.int32)
-    cast_into(values, wrapped)
+    domain = instr.attrs.get("domain", shape)
+    wrapped = affine_values(domain, coefs, offset).astype(np.int32)
+    cast_into(values, wrapped.reshape(shape))
     return masked(instr, lambda out: np.copyto(out, values))
 
 

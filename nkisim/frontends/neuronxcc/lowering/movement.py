@@ -267,7 +267,7 @@ def dma_copy(
         return
     value = src if src.shape == dst.shape else _same_shape(src, dst.shape)
     if accumulate:
-        current().emit("dma_accumulate", (dst,), (dst, value), mask=mask)
+        current().emit("dma_compute", (dst,), (dst, value), mask=mask)
     elif descriptors:
         current().emit("dma_copy", (dst,), (value,), mask=mask, descriptors=descriptors)
     else:

@@ -16,7 +16,7 @@ import numpy as np
 from nkisim.checking.cells import Part, in_cells, is_box
 from nkisim.errors import LoopError
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
-from nkisim.ir.instruction import Instruction
+from nkisim.ir.instruction import Instruction, TransferKind
 from nkisim.ir.loops import Path
 from nkisim.ir.memory import Buffer
 from nkisim.ir.views import view_of
@@ -265,7 +265,7 @@ def _accumulates(instr: Instruction, tensor: Tensor) -> int:
     attrs = instr.attrs
     if not any([tensor.same_elements(t) for t in instr.outs]):
         return 0
-    if attrs.get("accumulate") or instr.opcode == "dma_accumulate":
+    if attrs.get("accumulate") or instr.spec.cost is TransferKind.SUM:
         return _OPERATORS.get(attrs.get("reduce_op", attrs.get("op")), _OPERATORS["add"])
     times = sum([tensor.same_elements(t) for t in instr.tiles_in])
     return _OPERATORS.get(attrs.get("op"), 0) if times == 1 and instr.spec.elementwise else 0

@@ -405,7 +405,7 @@ def dma_compute(
 
     def lower() -> Recipe:
         walks = dma_walks(call, dst, *srcs)
-        return Recipe("dma_sum", Engine.DMA, walks[:1], walks[1:])
+        return Recipe("dma_compute", Engine.DMA, walks[:1], walks[1:])
 
     return NkiInstruction(session.issue(key, (dst, *srcs), lower))
 

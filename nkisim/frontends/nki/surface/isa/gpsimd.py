@@ -5,8 +5,6 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
 from nkisim.frontends.nki.operands import check_on_chip, free_of, same_domain
 from nkisim.frontends.nki.ops import COMPARISONS, NAMES, op_name
@@ -15,6 +13,7 @@ from nkisim.frontends.nki.surface import functions as nl
 from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, nc_version
 from nkisim.frontends.nki.surface.isa.vector.checks import constant, no_packed, rows_of
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
+from nkisim.ir.access import Affine
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 from nkisim.machine import GEN2
@@ -31,8 +30,10 @@ def check_sbuf(call: str, **tensors: NkiTensor | None) -> None:
             )
 
 
-def _affine(call: str, dst: NkiTensor, pattern: Any, offset: int, multiplier: int) -> np.ndarray:
-    """offset + p * multiplier + sum(i * step), for each element of a tile, in int32."""
+def _affine(
+    call: str, dst: NkiTensor, pattern: Any, offset: int, multiplier: int
+) -> tuple[Affine, tuple[int, ...]]:
+    """offset + p * multiplier + sum(i * step), and the extents of its coordinates."""
     try:
         pairs = [(int(step), int(count)) for step, count in pattern]
     except (TypeError, ValueError):
@@ -49,11 +50,8 @@ def _affine(call: str, dst: NkiTensor, pattern: Any, offset: int, multiplier: in
             "partition",
             fix="correct the counts",
         )
-    values = np.full((1,), offset, np.int64)
-    for step, count in pairs:
-        values = (values[:, None] + np.arange(count) * step).reshape(-1)
-    lanes = np.arange(dst.shape[0])[:, None] * int(multiplier)
-    return (values[None, :] + lanes).astype(np.int32)
+    coefs = (int(multiplier), *(step for step, _ in pairs))
+    return Affine(coefs, int(offset)), (dst.shape[0], *counts)
 
 
 def iota(
@@ -79,8 +77,9 @@ def iota(
         call = "nisa.iota"
         check_on_chip(call, dst=dst)
         check_sbuf(call, dst=dst)
-        values = _affine(call, dst, pattern, offset, channel_multiplier)
-        return Recipe("fill_values", Engine.GPSIMD, [rows_of(dst)], [], (), {"values": values})
+        value, domain = _affine(call, dst, pattern, offset, channel_multiplier)
+        attrs = {"domain": domain}
+        return Recipe("iota", Engine.GPSIMD, [rows_of(dst)], [], (value,), attrs)
 
     return NkiInstruction(session.issue(key, (dst,), lower))
 
@@ -132,11 +131,21 @@ def affine_select(
         check_sbuf(call, dst=dst, on_true_tile=on_true_tile)
         no_packed(call, dst=dst, on_true_tile=on_true_tile)
         compare = op_name(call, cmp_op, COMPARISONS, session.trace.machine)
-        values = _affine(call, dst, pattern, offset, channel_multiplier)
-        chosen = getattr(np, compare)(values, 0)
+        value, domain = _affine(call, dst, pattern, offset, channel_multiplier)
+        minus = Affine(tuple(-c for c in value.coefs), -value.offset)
+        terms = {  # what is at least zero where the comparison with zero holds
+            "greater_equal": (value,),
+            "greater": (value.moved(-1),),
+            "less_equal": (minus,),
+            "less": (minus.moved(-1),),
+            "equal": (value, minus),
+            "not_equal": (value, minus),
+        }[compare]
         out, source = same_domain(call, dst, on_true_tile)
-        attrs = {"chosen": chosen.reshape(out[0]), "value": float(on_false_value)}
-        return Recipe("mask_select", Engine.GPSIMD, [out], [source], None, attrs)
+        attrs = {"value": float(on_false_value), "domain": domain}
+        if compare == "not_equal":
+            attrs["negated"] = True
+        return Recipe("affine_select", Engine.GPSIMD, [out], [source], (None, *terms), attrs)
 
     return NkiInstruction(session.issue(key, (dst, on_true_tile), lower))
 
