@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import nkisim
 from nkisim.checking.capacity import check_capacity, lifetimes, may_overflow
+from nkisim.errors import TileSizeError
 from nkisim.frontends.neuronxcc.nki import isa as nisa
 from nkisim.frontends.neuronxcc.nki import language as nl
 from nkisim.ir.memory import Space
@@ -118,3 +119,23 @@ def test_psum_tiles_of_few_partitions_do_not_share_bytes(tiles, rows):
         return out
 
     assert overflows(kernel, Space.PSUM) == [65] * (tiles > 64)
+
+
+@pytest.mark.parametrize(
+    ("platform", "nbytes"), [("trn1", 180_224), ("trn2", 212_984), ("trn3", 245_752)]
+)
+def test_what_a_partition_has_for_a_kernel(platform, nbytes):
+    def copy(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        return out
+
+    def check(n):
+        with nkisim.checks(sbuf="error"):
+            Kernel(copy, platform=platform).specialize(
+                [nkisim.TensorSpec((128, n), np.dtype(np.uint8))], {}
+            )
+
+    check(nbytes)
+    with pytest.raises(TileSizeError, match=f"{nbytes:,} bytes a partition"):
+        check(nbytes + 1)
