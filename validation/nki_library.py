@@ -1,7 +1,8 @@
 """Latencies that the tests of AWS's nki-library name for its kernels on trn2, and modelled ones.
 
 The kernels are nki-library's own, in `import nki`, so they are not here: `nki_library.json` keeps
-what the cost model gave for them, and `tools/nki_library_times.py` makes it anew from a checkout.
+what the cost model gave for them, and `tools/aws/nki_library_times.py` makes it anew from a
+checkout.
 """
 
 from __future__ import annotations

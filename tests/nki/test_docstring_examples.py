@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-TOOL = Path(__file__).resolve().parents[2] / "tools" / "aws_docstrings.py"
+TOOL = Path(__file__).resolve().parents[2] / "tools/aws/aws_docstrings.py"
 
 DOCUMENTED = '''
 def add(x, y):

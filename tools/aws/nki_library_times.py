@@ -1,7 +1,7 @@
 """Models the latencies of nki-library's own kernels, beside those that its tests name.
 
     git clone https://github.com/aws-neuron/nki-library && cd nki-library && git checkout 2.29
-    python tools/nki_library_times.py PATH_TO_NKI_LIBRARY
+    python tools/aws/nki_library_times.py PATH_TO_NKI_LIBRARY
 
 The points are those of `validation/nki_library.json`: kernel, parameters, and the published
 latency with the line that it is in. Each kernel is profiled for NeuronCore-v3 (trn2) on its logical
@@ -23,7 +23,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def arguments(kernel: str, p: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -82,7 +82,7 @@ def arguments(kernel: str, p: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 def main() -> None:
     (library,) = sys.argv[1:]
     os.environ["NEURON_PLATFORM_TARGET_OVERRIDE"] = "trn2"
-    sys.path[:0] = [str(ROOT), str(ROOT / "tools"), library, str(Path(library) / "src")]
+    sys.path[:0] = [str(ROOT), str(ROOT / "tools/aws"), library, str(Path(library) / "src")]
     import logging
 
     import nki_library_probe

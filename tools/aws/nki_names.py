@@ -1,10 +1,10 @@
 """Counts which documented names of `import nki` stand in the source of suites of tests of others.
 
-    python tools/nki_names.py PATH_TO_AWS_NEURON_SDK FOLDER_OF_TRNSCI PATH_TO_NKI_LIBRARY
+    python tools/aws/nki_names.py PATH_TO_AWS_NEURON_SDK FOLDER_OF_TRNSCI PATH_TO_NKI_LIBRARY
 
 The suites are those of validation/nki_suites.json and validation/nki_library_tests.json, where
-something passed: the examples of AWS's docstrings and its guides (what tools/aws_docstrings.py and
-tools/aws_guides.py run), the simulator tests of trnsci's packages, and nki-library's integration
+something passed: the examples of AWS's docstrings and its guides (what aws_docstrings.py and
+aws_guides.py run), the simulator tests of trnsci's packages, and nki-library's integration
 tests. Of the last two it reads each test file and what that imports, directly or not, from its own
 repository. A name counts once a file, or once an example. That it stands in a file says that the
 suite can reach it, not that each test does. Writes validation/nki_names.json.
@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools/aws"))
 import aws_docstrings  # noqa: E402
 import aws_guides  # noqa: E402
 
@@ -161,7 +161,7 @@ def main() -> int:
     body = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
     head = {
         "what": "how many files, or examples, of each suite name a public name of nki 0.6",
-        "command": "python tools/nki_names.py SDK TRNSCI NKI_LIBRARY",
+        "command": "python tools/aws/nki_names.py SDK TRNSCI NKI_LIBRARY",
         "date": datetime.now(UTC).date().isoformat(),
         "suites": {suite: [what, sizes[suite]] for suite, what in SUITES.items()},
     }

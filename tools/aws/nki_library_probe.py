@@ -1,7 +1,7 @@
 """Runs the integration tests of AWS's nki-library on the simulator.
 
     git clone https://github.com/aws-neuron/nki-library && cd nki-library && git checkout 2.29
-    python tools/nki_library_probe.py PATH_TO_NKI_LIBRARY trn2 TEST_FILES... [pytest options]
+    python tools/aws/nki_library_probe.py PATH_TO_NKI_LIBRARY trn2 TEST_FILES... [pytest options]
 
 With `--limit SECONDS`, the tests run in a random order (the same each time) until the time is
 over; the test that then runs is not counted. What ran of a slow group is a sample that is fair but
@@ -45,7 +45,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 TARGET = "NEURON_PLATFORM_TARGET_OVERRIDE"
 
 
@@ -230,7 +230,7 @@ def main() -> None:
         del rest[at : at + 2]
     os.environ[TARGET] = platform
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    sys.path[:0] = [str(ROOT), str(ROOT / "tools"), library, str(Path(library) / "src")]
+    sys.path[:0] = [str(ROOT), str(ROOT / "tools/aws"), library, str(Path(library) / "src")]
     os.chdir(library)
     import tempfile
 

@@ -1,7 +1,7 @@
 """Runs the examples in AWS's docstrings of `import nki` that assert something, on the simulator.
 
     git clone https://github.com/aws-neuron/aws-neuron-sdk
-    python tools/aws_docstrings.py PATH_TO_AWS_NEURON_SDK
+    python tools/aws/aws_docstrings.py PATH_TO_AWS_NEURON_SDK
 
 Each code block of `nki/api/nki/**/*.py` with an `assert nl.` becomes the body of a kernel. Only the
 assertions change: what they assert, a tile of ones and zeros, is stored in HBM and looked at here,
@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^( *)\.\. code-block:: python\n((?:\n|\1 +.*\n?)+)", re.MULTILINE)
 PRELUDE = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n\n"
 GIVEN = {

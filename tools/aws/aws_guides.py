@@ -1,7 +1,7 @@
 """Runs three guides of AWS's SDK 2.32, as they are, on the simulator.
 
     git clone https://github.com/aws-neuron/aws-neuron-sdk
-    python tools/aws_guides.py PATH_TO_AWS_NEURON_SDK
+    python tools/aws/aws_guides.py PATH_TO_AWS_NEURON_SDK
 
 Average pooling (a script each for NumPy, PyTorch and JAX), tensor addition (the kernel's file), and
 "custom operator" (the code blocks of its page for PyTorch and for JAX, in the page's order). The
@@ -21,7 +21,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = "nki/examples"
 ADDITION = f"{EXAMPLES}/tensor_addition/tensor_addition_nki_kernels.py"
 GUIDE = "nki/guides/framework_custom_op.rst"
