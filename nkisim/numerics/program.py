@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +28,8 @@ from nkisim.ir.regions import BEGIN, END, ends
 from nkisim.ir.trace import Trace
 from nkisim.ir.views import view_of
 from nkisim.numerics.blas import WORTH_THREADS, one_thread
+from nkisim.numerics.digest import contents, digest
+from nkisim.numerics.floating import DefaultEnvironment
 from nkisim.numerics.loops import Call, RuntimeLoop, execute
 from nkisim.numerics.plan import Step, plan
 from nkisim.numerics.products import mean_work
@@ -103,21 +105,18 @@ class Program:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the instruction stream, the same in every process."""
-        sha = hashlib.sha256(f"{self.trace.name}|{self.trace.grid}".encode())
-        for spec in (*self.inputs, *self.outputs):
-            sha.update(f"|{spec.shape}{spec.dtype}".encode())
-        for instr in self.instructions:
-            operands = [_fingerprint(x) for x in (*instr.outs, *instr.ins)]
-            attrs = sorted(instr.attrs.items())
-            where = f"{instr.program}{instr.engine.value}{instr.engine_asked}"
-            sha.update(f"|{where}{instr.opcode}{attrs}{operands}".encode())
-            for mask in (instr.where, instr.where_out):
-                sha.update(b"-" if mask is None else np.packbits(mask).tobytes())
-        for buffer in self.trace.buffers:
-            if buffer.data is not None:
-                sha.update(buffer.data.tobytes())
-        return sha.hexdigest()
+        """SHA-256 of all that running reads, the same in every process."""
+        return digest(self._contents())
+
+    def same_as(self, other: Program) -> bool:
+        """Whether running either program does the same."""
+        return all(a == b for a, b in zip_longest(self._contents(), other._contents()))
+
+    def _contents(self) -> Iterator[str]:
+        given = [
+            (b, s.shape, s.dtype) for b, s in zip(self.output_buffers, self.outputs, strict=True)
+        ]
+        return contents(self.trace, given)
 
     @cached_property
     def _plan(self) -> _Layout:
@@ -142,6 +141,12 @@ class Program:
             ParameterError: the arrays do not match the specialisation.
             RaceError: results depend on the order in which cores run (`Trace.unsettled`).
         """
+        with DefaultEnvironment(), np.errstate(all="ignore"):
+            return self._run(inputs, outputs)
+
+    def _run(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None
+    ) -> tuple[np.ndarray, ...]:
         layout = self._plan
         if len(inputs) != len(self.inputs):
             raise _wrong_count("input", len(inputs), len(self.inputs))
@@ -165,7 +170,7 @@ class Program:
         for place, base, shape, dtype, offset, strides in layout.outside:
             table[place] = np.ndarray(shape, dtype, bases[base], offset, strides)
         blas = one_thread() if layout.small_products else contextlib.nullcontext()
-        with np.errstate(all="ignore"), blas:
+        with blas:
             execute(layout.calls, table)
         self._workspaces.append(workspace)
         for o, first in self._repeats.items():
@@ -469,10 +474,3 @@ def _with_repeated(function: Callable, repeated: list[tuple[int, ...]], *tiles: 
 
 def _fill(value: object, array: np.ndarray) -> None:
     array.fill(value)
-
-
-def _fingerprint(operand: object) -> str:
-    if isinstance(operand, AccessPattern):
-        t = operand
-        return f"{t.buffer.number}@{t.offset}{t.strides}{t.shape}{t.dtype}"
-    return f"{type(operand).__name__}:{operand!r}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
@@ -20,6 +21,7 @@ from nkisim.ir.trace import Trace
 from nkisim.numerics.program import Program
 from nkisim.runtime.kernel import Specialization
 
+_process = os.urandom(16).hex()
 _numbers = itertools.count()
 
 
@@ -65,8 +67,11 @@ class ProgramByData(Program):
 
     @cached_property
     def digest(self) -> str:
-        """Unlike that of a `Program`, of this process: kernels with the same first round differ."""
-        return hashlib.sha256(f"{super().digest}|{self._number}".encode()).hexdigest()
+        """Unlike that of a `Program`, of this object: kernels with the same first round differ."""
+        return hashlib.sha256(f"{super().digest}|{_process}|{self._number}".encode()).hexdigest()
+
+    def same_as(self, other: Program) -> bool:
+        return self is other
 
     @property
     def needed_inputs(self) -> tuple[int, ...]:

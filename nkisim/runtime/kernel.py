@@ -28,7 +28,9 @@ from nkisim.ir.dtypes import as_dtype
 from nkisim.ir.grid import SINGLE, Grid, NeuronCores, SpmdDim
 from nkisim.machine import Machine
 from nkisim.machine.target import Target, target
+from nkisim.numerics.arguments import run_in_place
 from nkisim.numerics.emulated import keep_fp32
+from nkisim.numerics.floating import DefaultEnvironment
 from nkisim.numerics.program import Program, TensorSpec
 from nkisim.runtime import debugging, frameworks
 from nkisim.trace import sources
@@ -203,7 +205,10 @@ class Kernel:
         return bound.args, bound.kwargs
 
     def run(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Launch on NumPy arrays. Arguments that the kernel writes are changed in place."""
+        """Launch on NumPy arrays. Arguments that the kernel writes are changed in place.
+
+        Arguments may share memory: see nkisim.numerics.arguments.
+        """
         given = leaves((args, kwargs))
         if any(isinstance(v, TensorSpec) for v in given):
             raise ParameterError(
@@ -216,27 +221,7 @@ class Kernel:
         program = special.program
         if not program.aliases:
             return special.rebuild(program.run(inputs))
-        outputs = [np.empty(s.shape, s.dtype) for s in program.outputs]
-        for o, i in program.aliases.items():
-            array = inputs[i]
-            if not array.flags.writeable and program.writes_input(i):
-                raise ParameterError(
-                    f"argument '{program.inputs[i].name}' is read-only, "
-                    f"but kernel {self.__name__} writes it",
-                    rule="an output argument is an array the kernel may write",
-                    fix="pass a writable array, e.g. np.array(x)",
-                )
-            outputs[o] = array if array.flags.c_contiguous else array.copy()
-        inputs_now = [
-            next((outputs[o] for o, i in program.aliases.items() if i == at), x)
-            for at, x in enumerate(inputs)
-        ]
-        program.run(inputs_now, outputs)
-        for o, i in program.aliases.items():
-            if outputs[o] is not inputs[i]:
-                inputs[i][...] = outputs[o]
-                outputs[o] = inputs[i]
-        return special.rebuild(outputs)
+        return special.rebuild(run_in_place(program, inputs))
 
     def specialize(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Specialization:
         """The kernel traced for these arguments, from the cache when it was traced before.
@@ -257,7 +242,12 @@ class Kernel:
             cache.use(key, found)
             return found
         cache.misses += 1
-        special = self._specialization(args, kwargs)
+        try:
+            with DefaultEnvironment():  # constants are computed while tracing
+                special = self._specialization(args, kwargs)
+        except KernelError as error:
+            hide_ours(error)
+            raise
         if key is not None and special.guards.reason is None:
             cache.traces[key] = special
             cache.use(key, special)
@@ -266,11 +256,7 @@ class Kernel:
         return special
 
     def _specialization(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Specialization:
-        try:
-            return Specialization(self, args, kwargs)
-        except KernelError as error:
-            hide_ours(error)
-            raise
+        return Specialization(self, args, kwargs)
 
     def cache_info(self) -> CacheInfo:
         """How often calls found the kernel traced, on any grid; named as in functools.lru_cache."""
@@ -362,7 +348,7 @@ class Specialization:
         self.constants = {
             name: value for name, value in bound.arguments.items() if not _holds_tensors(value)
         }
-        self.guards = Guards(kernel.func, self.constants.values())
+        self.guards = Guards(kernel.func, _besides_tensors(bound.arguments))
         names = _leaf_names(bound.arguments)
         as_sdk = kernel.mode == "simulation"
         # Without the middle end nobody reorders what is written down.
@@ -493,6 +479,21 @@ def _collect(value: Any, found: list[Any]) -> None:
         return
     for item in value.values() if isinstance(value, dict) else value:
         _collect(item, found)
+
+
+def _besides_tensors(value: Any) -> list[Any]:
+    """What else a kernel gets with its tensors: constants, and the classes of what they are in."""
+    if isinstance(value, _TENSORS):
+        return []
+    if not _holds_tensors(value):
+        return [value]
+    if isinstance(value, dict):
+        parts = [*value, *value.values()]
+    elif isinstance(value, (tuple, list)):
+        parts = [*value]
+    else:
+        parts = [getattr(value, f.name) for f in dataclasses.fields(value)]
+    return [type(value), *(x for part in parts for x in _besides_tensors(part))]
 
 
 def _holds_tensors(value: Any) -> bool:

@@ -29,6 +29,7 @@ from nkisim.runtime.kernel import (
     _TENSORS,
     Kernel,
     Specialization,
+    _besides_tensors,
     _holds_tensors,
     _leaf_names,
     leaves,
@@ -151,7 +152,7 @@ class NkiSpecialization(Specialization):
         self.constants = {
             name: value for name, value in bound.arguments.items() if not _holds_tensors(value)
         }
-        self.guards = Guards(kernel.func, self.constants.values())
+        self.guards = Guards(kernel.func, _besides_tensors(bound.arguments))
         _check_cores(kernel)
         _warn_of_cores(kernel)
         warn_of_python(kernel, bound.arguments, _place(kernel))

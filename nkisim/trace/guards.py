@@ -14,15 +14,16 @@ trace is not replayed: each call traces the kernel anew.
 from __future__ import annotations
 
 import builtins
-import dis
+import enum
 import functools
 import hashlib
+import logging
+import operator
 import sys
 from collections import OrderedDict, deque, namedtuple
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import (
     BuiltinFunctionType,
-    CodeType,
     EllipsisType,
     FunctionType,
     GetSetDescriptorType,
@@ -32,9 +33,11 @@ from types import (
     ModuleType,
     NoneType,
 )
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+
+from nkisim.trace.names import names_in
 
 _MISSING = object()
 _MOST = 100_000  # values that are compared at each call; of more, the kernel is traced again
@@ -51,7 +54,7 @@ _LAYOUTS = (tuple, list, set, frozenset, dict, int, float, str, bytes, object)
 
 # Whose functions and classes are what they are: what a call gives follows from its arguments.
 _PURE = frozenset(
-    {"nkisim", "neuronxcc", "numpy", "ml_dtypes", "math", "cmath", "builtins"}
+    {"nkisim", "neuronxcc", "numpy", "ml_dtypes", "math", "cmath", "builtins", "logging"}
     | {"operator", "_operator", "itertools", "functools", "_functools", "collections", "numbers"}
     | {"_collections", "_collections_abc", "abc", "_abc", "enum", "dataclasses", "types", "typing"}
 )
@@ -61,12 +64,29 @@ _IMPURE = frozenset(
     {"open", "input", "eval", "exec", "compile", "globals", "locals", "vars", "dir", "id"}
     | {"__import__", "breakpoint", "memoryview"}
 )
+# Attributes by which a function gets at what belongs to others.
+_INDIRECT = frozenset(
+    {"__globals__", "__builtins__", "__closure__", "cell_contents", "__subclasses__"}
+    | {"f_globals", "f_locals", "f_builtins", "f_back"}
+)
+# What looks up names that need not stand in the code: any variable of a module, in the worst case.
+_ASKING = (getattr, hasattr, operator.attrgetter, operator.methodcaller)
+_LOGS = frozenset(  # functions of logging that give nothing
+    {"debug", "info", "warning", "warn", "error", "critical", "exception", "log", "basicConfig"}
+)
 _IMPURE_NUMPY = frozenset(
     {"load", "loadtxt", "genfromtxt", "fromfile", "memmap", "random", "save", "geterr", "lib"}
 )
 _CACHED = type(functools.lru_cache(repr))
 _FIELD = type(vars(namedtuple("_Pair", "x"))["x"])
 _DESCRIPTORS = (GetSetDescriptorType, MemberDescriptorType, _FIELD)
+# Entries of a class that its statement makes, and that say nothing to a kernel.
+_OF_CLASSES = frozenset(
+    {"__module__", "__qualname__", "__annotations__", "__annotate__", "__annotate_func__"}
+    | {"__dict__", "__weakref__", "__slots__", "__hash__", "__match_args__", "__abstractmethods__"}
+    | {"__dataclass_fields__", "__dataclass_params__", "__orig_bases__", "__parameters__"}
+    | {"__static_attributes__", "__firstlineno__", "__type_params__", "__protocol_attrs__"}
+)
 _AROUND_FUNCTIONS = (property, staticmethod, classmethod, functools.cached_property)
 
 
@@ -125,6 +145,9 @@ class _Tokens:
         if _is_referred(value):
             self._referred.append(value)
             return Same(value)
+        if isinstance(value, enum.Enum):  # there is one of each, and its own is looked at once
+            self._referred.append(value)
+            return Same(value)
         at = self._seen.get(id(value))
         if at is not None:
             return "seen", at[0]
@@ -168,6 +191,9 @@ class _Tokens:
         if package(cls) in _OPAQUE:
             self._referred.append(value)
             return Same(value)
+        if isinstance(value, logging.Logger) and package(cls) == "logging":
+            levels = value.level, value.getEffectiveLevel(), value.disabled, value.manager.disable
+            return Same(value), levels, tuple([Same(h) for h in value.handlers])
         base, readers = _layout(cls)
         self._referred.append(cls)
         held: list[Any] = []
@@ -235,7 +261,10 @@ class Guards:
     def __init__(self, function: Callable, arguments: Iterable[Any] = ()) -> None:
         self.reason: str | None = None
         self._variables: list[tuple[Mapping, str, Any]] = []
-        self._classes: list[tuple[Mapping, tuple[str, ...]]] = []  # the names of their members
+        self._names: list[tuple[Mapping, tuple[str, ...]]] = []  # all that a namespace has
+        self._absent: list[tuple[Mapping, frozenset[str]]] = []  # some that it does not have
+        self._caches: list[Any] = []  # functions that remember results
+        self._made: list[int] = []  # how many each of them had computed
         self._cells: list[tuple[Any, Any]] = []
         self._functions: list[tuple[FunctionType, tuple]] = []
         self._values: list[tuple[Any, Any]] = []  # what may change and stay one object: its token
@@ -262,8 +291,14 @@ class Guards:
         for function, then in self._functions:
             if any([a is not b for a, b in zip(_parts(function), then, strict=True)]):
                 return False
-        for members, names in self._classes:
-            if tuple(members) != names:
+        for space, names in self._names:
+            if tuple(space) != names:
+                return False
+        for space, absent in self._absent:
+            if not space.keys().isdisjoint(absent):
+                return False
+        for cache, made in zip(self._caches, self._made, strict=False):
+            if cache.cache_info().misses < made:  # it was cleared
                 return False
         try:
             return all(token(value) == then for value, then in self._values)
@@ -272,6 +307,7 @@ class Guards:
 
     def settle(self) -> None:
         """To be called after tracing: a trace that has changed what it read is not replayed."""
+        self._made = [cache.cache_info().misses for cache in self._caches]
         if self.reason is None and not self.hold():
             self.reason = "the trace has changed what it reads"
 
@@ -286,7 +322,7 @@ class _Reach:
     def __init__(self, guards: Guards) -> None:
         self._guards = guards
         self._seen: dict[int, Any] = {}
-        self._names: set[str] = set()  # that any of the functions looks up
+        self._names: set[str] = {"__getattr__"}  # that any of the functions looks up
         self._modules: list[ModuleType] = []
         self._watched: set[tuple[int, str]] = set()
         self._asks_by_name = False
@@ -303,18 +339,26 @@ class _Reach:
                 for name in self._names & vars(module).keys():
                     self._watch(vars(module), module, name)
         if self._asks_by_name and self._modules:
-            raise NotComparable("getattr may read any variable of a module")
+            raise NotComparable("a computed name may be that of any variable of a module")
+        for module in self._modules:
+            absent = frozenset(self._names - vars(module).keys())
+            self._guards._absent.append((vars(module), absent))
 
     def _visit(self, value: Any) -> None:
         if type(value) in _EXACT or id(value) in self._seen:
             return
         self._seen[id(value)] = value
         if isinstance(value, FunctionType):
-            if package(value) not in _PURE:
+            if package(value) == "logging":
+                _check_logging(value.__name__)
+            elif package(value) not in _PURE:
                 self._function(value)
         elif isinstance(value, ModuleType):
             if package(value) not in _PURE:
                 self._modules.append(value)
+                self._next.append(type(value))
+        elif value in _ASKING if isinstance(value, BuiltinFunctionType | type) else False:
+            self._asks_by_name = True
         elif isinstance(value, type):
             self._class(value)
         elif isinstance(value, BuiltinFunctionType) and _is_referred(value):
@@ -322,7 +366,9 @@ class _Reach:
             if top not in _PURE or value.__name__ in _IMPURE or _is_random(value):
                 raise NotComparable(f"{value.__name__} reads what is not compared")
         elif isinstance(value, _CACHED):
+            self._guards._caches.append(value)
             self._next.append(value.__wrapped__)
+            self._attributes(vars(value), value, {"__wrapped__"})
         elif isinstance(value, property):
             self._next += [value.fget, value.fset]
         elif isinstance(value, _AROUND_FUNCTIONS):
@@ -331,6 +377,9 @@ class _Reach:
             pass
         elif package(type(value)) in _OPAQUE:
             self._next.append(getattr(value, "func", None))  # of a kernel
+        elif isinstance(value, enum.Enum):
+            self._attributes(vars(value), value, {"__objclass__", "_name_", "_sort_order_"})
+            self._next.append(type(value))
         else:
             referred: list[Any] = []
             self._guards._values.append((value, token(value, referred)))
@@ -344,39 +393,54 @@ class _Reach:
         members = {
             name: member
             for name, member in vars(cls).items()
-            if not (name.startswith("__") and name.endswith("__")) or _is_referred(member)
+            if _is_referred(member) or (name not in _OF_CLASSES and not _is_wrapper(name, member))
         }
         members.pop("_abc_impl", None)  # which remembers answers of isinstance
-        self._guards._classes.append((vars(cls), tuple(vars(cls))))
+        if isinstance(cls, enum.EnumType):
+            self._next += cls.__members__.values()
+            members = {k: v for k, v in members.items() if not _is_of_enum(k, v, cls)}
+        self._guards._names.append((vars(cls), tuple(vars(cls))))
         for name, member in members.items():
             if isinstance(member, BuiltinFunctionType) or not _is_python(member):
                 raise NotComparable(f"{cls.__name__}.{name} is not a function of Python")
             self._watch(vars(cls), cls, name)
         self._next += [*cls.__bases__, type(cls)]
 
+    def _attributes(self, space: Mapping, owner: Any, but: Collection[str] = ()) -> None:
+        """Watch all that a namespace has, and that it gets no more."""
+        self._guards._names.append((space, tuple(space)))
+        for name in [name for name in space if name not in but]:
+            self._watch(space, owner, name)
+
     def _function(self, function: FunctionType) -> None:
         code = function.__code__
         self._guards._functions.append((function, _parts(function)))
         self._next += [function.__defaults__, function.__kwdefaults__]
-        if function.__dict__:
-            self._next.append(function.__dict__)
+        self._attributes(function.__dict__, function)
         for cell in function.__closure__ or ():
             content = _content(cell)
             self._guards._cells.append((cell, content))
             if content is not _MISSING:
                 self._next.append(content)
         space = function.__globals__
-        found = _names(code)
+        found = names_in(code)
         self._names |= found.variables | found.attributes
+        if not _INDIRECT.isdisjoint(found.attributes):
+            (name, *_) = _INDIRECT & found.attributes
+            raise NotComparable(f"{name} leads to what is not compared")
+        self._asks_by_name |= found.asks
         for name in found.variables:
             self._watch(space, space, name)
             if name not in space and hasattr(builtins, name):
                 if name in _IMPURE:
                     raise NotComparable(f"{name} reads what is not compared")
-                self._asks_by_name |= name == "getattr"
+                if getattr(builtins, name) not in (getattr, hasattr):  # see _Names.asks
+                    self._watch(vars(builtins), builtins, name)
         for name, attribute in found.pairs:
             module = space.get(name)
             of_numpy = isinstance(module, ModuleType) and package(module) == "numpy"
+            if module is logging and not attribute.isupper():
+                _check_logging(attribute)
             if of_numpy and (attribute in _IMPURE_NUMPY or "random" in module.__name__):
                 raise NotComparable(f"numpy.{attribute} reads what is not compared")
         for name in found.imported:
@@ -400,50 +464,6 @@ class _Reach:
                 self._next.append(value)
 
 
-class _Names(NamedTuple):
-    """What a function, and those defined in it, look up by name.
-
-    Attributes:
-        variables: names of global variables.
-        attributes: the other names, and text that may be one, as in `getattr(config, "TILE")`.
-        imported: names of modules.
-        pairs: global variables with the attributes that they are asked for.
-    """
-
-    variables: frozenset[str]
-    attributes: frozenset[str]
-    imported: frozenset[str]
-    pairs: frozenset[tuple[str, str]]
-
-
-@functools.lru_cache(maxsize=1024)
-def _names(code: CodeType) -> _Names:
-    variables: set[str] = set()
-    attributes = set(code.co_names)
-    imported: set[str] = set()
-    pairs: set[tuple[str, str]] = set()
-    variable = None
-    for step in dis.get_instructions(code):
-        if step.opname in ("LOAD_ATTR", "LOAD_METHOD") and variable is not None:
-            pairs.add((variable, step.argval))
-        variable = None
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            variable = step.argval
-            variables.add(variable)
-        elif step.opname == "IMPORT_NAME":
-            imported.add(step.argval)
-    for constant in code.co_consts:
-        if isinstance(constant, str):
-            attributes.add(constant)
-        elif isinstance(constant, CodeType):
-            inner = _names(constant)
-            variables |= inner.variables
-            attributes |= inner.attributes
-            imported |= inner.imported
-            pairs |= inner.pairs
-    return _Names(*map(frozenset, (variables, attributes, imported, pairs)))
-
-
 def package(value: FunctionType | ModuleType | type) -> str:
     """The package, or the module that is in none, that a function, class or module belongs to."""
     if isinstance(value, FunctionType):
@@ -456,6 +476,26 @@ def package(value: FunctionType | ModuleType | type) -> str:
 def _is_python(member: Any) -> bool:
     """Whether a member of a class is data, or code of Python."""
     return not type(member).__name__.endswith(("wrapper_descriptor", "method_descriptor"))
+
+
+def _is_wrapper(name: str, member: Any) -> bool:
+    """Whether a member of a class is a special method that C gives it."""
+    special = name.startswith("__") and name.endswith("__")
+    return special and (isinstance(member, BuiltinFunctionType) or not _is_python(member))
+
+
+def _is_of_enum(name: str, member: Any, cls: enum.EnumType) -> bool:
+    """Whether `enum` made an entry of a class: a member, or what it makes members with."""
+    if name in cls.__members__ or isinstance(member, enum.property):
+        return True
+    reserved = name[:1] == name[-1:] == "_" and name[:2] != "__"
+    return reserved and not isinstance(member, (FunctionType, staticmethod, classmethod))
+
+
+def _check_logging(name: str) -> None:
+    """A kernel may write to a log; loggers that it looks up there are not compared."""
+    if name not in _LOGS:
+        raise NotComparable(f"logging.{name} reads what is not compared")
 
 
 def _is_random(value: Any) -> bool:
@@ -475,7 +515,7 @@ def _equal(now: Any, then: Any) -> bool:
 
 def _parts(function: FunctionType) -> tuple:
     """What makes a function, and stays the same object unless it is replaced."""
-    return function.__code__, function.__defaults__, function.__kwdefaults__
+    return function.__code__, function.__defaults__, function.__kwdefaults__, function.__dict__
 
 
 def _content(cell: Any) -> Any:

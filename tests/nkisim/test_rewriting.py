@@ -133,6 +133,53 @@ def test_whether_there_is_a_mask_is_not_what_it_says(causal):
     np.testing.assert_array_equal(kernel(x), wanted)
 
 
+BOOLS = {
+    "of a shape": "None if x.shape[0] == 3 else (x.shape[0] > 128)",
+    "the other way round": "(x.shape[0] > 128) if x.shape else None",
+    "of an argument": "None if flag is None else (flag > 1)",
+    "of a string": "('a' == 'b') if x.shape else None",
+    "of numbers of Python": "None if x is None else (float(x.shape[0]) < 1.0)",
+    "of NumPy": "None if x is None else (np.float32(x.shape[0]) < 1)",
+    "membership": "None if x is None else (flag in (5, 6))",
+    "of a loop that is unrolled": "None if x is None else (i > 0)",
+    "of several": "None if x is None else (x.shape[0] > 1) & (x.shape[0] > 128)",
+}
+
+
+@pytest.mark.parametrize("made", BOOLS)
+@pytest.mark.parametrize(
+    "used",
+    [
+        "(big & True) if big else 3.0",
+        "3.0 if not big else big & True",
+        "(True & big) if big else 3.0",
+    ],
+)
+def test_a_bool_that_is_no_mask_is_what_python_says(made, used, tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(
+        f"""
+import numpy as np
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def kernel(x, flag):
+    y = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(2):  # another loop's index of that name
+        pass
+    for i in nl.static_range(1):
+        big = {BOOLS[made]}
+        nl.store(y, nl.load(x) * float({used}))
+    return y
+"""
+    )
+    names = {"__name__": "module"}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    x = np.ones((4, 4), np.float32)
+    np.testing.assert_array_equal(names["kernel"](x, 1), 3 * x)
+
+
 # -- all else is what Python imported
 
 PARTS = {

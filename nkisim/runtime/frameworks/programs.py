@@ -26,8 +26,20 @@ class UnknownProgramError(LookupError):
 
 
 def add_program(program: Program) -> None:
-    """Make a traced program findable by its digest."""
-    _programs[program.digest] = program
+    """Make a traced program findable by its digest.
+
+    Raises:
+        RuntimeError: another program has this digest, so that an executable would find the wrong
+            one.
+    """
+    known = _programs.setdefault(program.digest, program)
+    if known is not program:
+        if not known.same_as(program):
+            raise RuntimeError(
+                f"two programs of kernel {program.trace.name} have the digest "
+                f"{program.digest[:12]}: this is an error of nkisim, please report it"
+            )
+        _programs[program.digest] = program  # whose lines are those of the source as it is now
 
 
 def find_program(config: str | bytes) -> Program:

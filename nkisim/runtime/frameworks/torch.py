@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
+from nkisim.numerics.arguments import run_in_place
 from nkisim.numerics.program import Program
 from nkisim.runtime.frameworks.base import FrameworkKernel
 from nkisim.runtime.frameworks.xla_ffi import TARGET
@@ -245,22 +246,23 @@ def _warn_of_lost_gradient(name: str, tensors: Sequence[torch.Tensor]) -> None:
 def _run(
     program: Program, tensors: Sequence[torch.Tensor], device: torch.device
 ) -> list[torch.Tensor]:
-    """Simulate, and write what the kernel writes in place back into the caller's tensors."""
-    inputs = [as_numpy(tensor) for tensor in tensors]
-    outputs = [
-        inputs[program.aliases[i]] if i in program.aliases else np.empty(spec.shape, spec.dtype)
-        for i, spec in enumerate(program.outputs)
-    ]
-    program.run(inputs, outputs)
+    """Simulate. What the kernel writes in place is in the caller's tensors afterwards."""
+    inputs = [_shown(tensor) for tensor in tensors]
+    outputs = run_in_place(program, inputs)
     results = [_to_torch(output).to(device) for output in outputs]
-    for i, source in program.aliases.items():
-        tensor = tensors[source].detach()
-        # A contiguous CPU tensor shares the array's memory: the kernel wrote into it already.
-        if device.type == "cpu" and tensor.is_contiguous():
-            torch.autograd.graph.increment_version(tensor)
+    for o, i in program.aliases.items():
+        tensor = tensors[i]
+        if device.type != "cpu":
+            shared = any(tensors[k] is tensor for k in program.aliases.values() if k != i)
         else:
-            tensor.copy_(results[i])
-        results[i] = tensors[source]
+            shared = outputs[o] is not inputs[i]
+        if program.writes_input(i):
+            if device.type != "cpu":
+                tensor.detach().copy_(results[o])
+            else:
+                torch.autograd.graph.increment_version(tensor.detach())
+        if not shared:  # else the tensor holds what another argument got
+            results[o] = tensor
     return results
 
 
@@ -300,7 +302,12 @@ def _torch_dtype(dtype: np.dtype) -> torch.dtype:
 
 def as_numpy(tensor: torch.Tensor) -> np.ndarray:
     """A NumPy array of the tensor: the same memory if it is contiguous and on the CPU."""
-    host = tensor.detach().cpu().contiguous()
+    return _shown(tensor.detach().cpu().contiguous())
+
+
+def _shown(tensor: torch.Tensor) -> np.ndarray:
+    """A NumPy array of the tensor: the same memory, in any layout, if it is on the CPU."""
+    host = tensor.detach().cpu()
     bits = _BITS.get(host.dtype)
     if bits is None:
         return host.numpy()

@@ -4,7 +4,9 @@ Three things in a kernel never reach code that could be the simulator's. Python 
 annotation of a local variable, so that `x: tensor[128, 512] = nl.load(a)` would pass unchecked;
 `a and b` of two masks would be an error, since a mask has no truth value; and `a & b if a else b`
 means to ask whether there is a mask a, not what a condition on loop indices says. These become
-calls.
+calls. Of plain Python values, bools among them, they make what Python makes; a condition on the
+index of an nl.affine_range or nl.sequential_range loop is a mask to the compiler, and a bool here,
+so that one which is to be a mask or None is made into a mask where it is assigned.
 
 All else is what Python imported: the text is that of the function (see nkisim.trace.sources), it is
 compiled as a whole, so that classes and functions around the kernel keep their meaning, and a
@@ -19,6 +21,8 @@ import threading
 from collections.abc import Callable
 from types import CellType, FunctionType
 from typing import Any
+
+import numpy as np
 
 from nkisim.errors import IndexingError, warn
 from nkisim.frontends.neuronxcc.rules.annotations import check_variable
@@ -58,9 +62,36 @@ def joined(left_side: tuple[Any, bool], right: Any) -> Any:
     return value & right
 
 
+class Condition(Mask):
+    """A mask that holds for all elements or for none: what a comparison of loop indices gives.
+
+    As a condition of Python it is the bool that it was made from.
+    """
+
+    __slots__ = ("holds",)
+
+    def __init__(self, holds: bool) -> None:
+        super().__init__((Mask(()) & holds).terms)
+        self.holds = holds
+
+    def __bool__(self) -> bool:
+        return self.holds
+
+    def __eq__(self, other: object) -> bool:
+        return self.holds == (other.holds if isinstance(other, Condition) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.holds)
+
+
+def condition(value: Any) -> Any:
+    """A comparison of loop indices, as the mask that it is to the compiler."""
+    return Condition(bool(value)) if isinstance(value, bool | np.bool_) else value
+
+
 def given(mask: Any) -> bool:
     """Whether there is a mask: a condition that does not hold in an iteration is one, too."""
-    return isinstance(mask, Mask | bool) or bool(mask)
+    return isinstance(mask, Mask) or bool(mask)
 
 
 def rewritten(func: Callable) -> Callable:
@@ -106,15 +137,44 @@ class _Rewriter(ast.NodeTransformer):
 
     `x: tensor[...] = v` becomes `x = check_variable(v, lambda: tensor[...], "x")`, `a and b`
     becomes `joined(left(a), b if goes_on() else None)`, and `a & b if a else b` becomes
-    `a & b if given(a) else b`.
+    `a & b if given(a) else b`, with `a = condition(i < n) if causal else None` before it.
 
     Args:
-        conditions: names that are conditions, or None.
+        conditions: names that are conditions, or None, and are joined with other masks.
     """
 
     def __init__(self, conditions: frozenset[str]) -> None:
         self.conditions = conditions
         self.found = False
+        self._indices: set[str] = set()  # names that follow from the index of a loop, by now
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        self._bind(node.target, _loops(node.iter) or self._follows(node.iter))
+        return self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        follows = self._follows(node.value)
+        names = {t.id for t in node.targets if isinstance(t, ast.Name)}
+        value = node.value
+        if isinstance(value, ast.IfExp) and names & self.conditions:
+            for side in ("body", "orelse"):
+                part = getattr(value, side)
+                if _compares(part) and self._follows(part):
+                    setattr(value, side, self._call(condition, part, part))
+        for target in node.targets:
+            self._bind(target, follows)
+        return self.generic_visit(node)
+
+    def _follows(self, node: ast.expr) -> bool:
+        """Whether an expression reads the index of a loop, or what follows from it."""
+        return any(isinstance(x, ast.Name) and x.id in self._indices for x in ast.walk(node))
+
+    def _bind(self, target: ast.expr, follows: bool) -> None:
+        names = {x.id for x in ast.walk(target) if isinstance(x, ast.Name)}
+        if follows:
+            self._indices |= names
+        elif isinstance(target, ast.Name | ast.Tuple | ast.List):
+            self._indices -= names
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         self.generic_visit(node)
@@ -175,6 +235,13 @@ class _Rewriter(ast.NodeTransformer):
                 continue
             ast.copy_location(made, place)
         return call
+
+
+def _loops(node: ast.expr) -> bool:
+    """Whether an expression is a loop of NKI that the compiler does not unroll."""
+    function = node.func if isinstance(node, ast.Call) else None
+    name = getattr(function, "attr", getattr(function, "id", ""))
+    return name in ("affine_range", "sequential_range")
 
 
 def _conditions(function: ast.AST) -> frozenset[str]:
