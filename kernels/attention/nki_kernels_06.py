@@ -203,7 +203,7 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
                 first, last = start + at, start + at + n
                 of_keys = nl.ndarray((n, head), dtype=q.dtype, buffer=nl.sbuf)
                 of_values = nl.ndarray((n, head), dtype=q.dtype, buffer=nl.sbuf)
-                if totals is None:  # no query sees these keys
+                if totals == None:  # no query sees these keys
                     nisa.memset(dst=of_keys, value=0.0)
                     nisa.memset(dst=of_values, value=0.0)
                 else:
@@ -305,7 +305,7 @@ def _backward_tile(queries, keys, numbers, totals, add, scale, shift):
     weights = nl.ndarray((rows, size), dtype=q.dtype, buffer=nl.sbuf)
     nisa.nc_matmul(dst=scores, stationary=q_t, moving=k_t, accumulate=False)
     nisa.activation(dst=weights, op=nl.exp, data=scores, bias=less_lse, scale=scale)
-    if shift is not None and size - 1 > shift:
+    if shift != None and size - 1 > shift:
         weights = _select(weights, shift, 0.0)
     grad_weights = nl.ndarray((rows, size), dtype=nl.float32, buffer=nl.psum)
     grad_scores = nl.ndarray((rows, size), dtype=q.dtype, buffer=nl.sbuf)
@@ -363,7 +363,7 @@ def _scores(q_t, keys_t, size, scale, shift):
         nisa.nc_matmul(
             dst=product, stationary=q_t, moving=keys_t[0:depth, at : at + n], accumulate=False
         )
-        if shift is not None and at + n - 1 > shift:
+        if shift != None and at + n - 1 > shift:
             nisa.tensor_scalar(dst=part, data=product, op0=nl.multiply, operand0=scale)
             part = _select(part, shift - at, NEVER)
             nisa.tensor_reduce(dst=largest, op=nl.maximum, data=part, axis=1, keepdims=True)
@@ -395,7 +395,7 @@ def _weigh(state, scores, least, values):
         The state with these keys.
     """
     rows, head = least.shape[0], values[0].shape[1]
-    if state is not None:
+    if state != None:
         largest, total, result = state
         smaller = _number(least)
         nisa.scalar_tensor_tensor(
@@ -434,7 +434,7 @@ def _weigh(state, scores, least, values):
     nisa.tensor_reduce(dst=more, op=nl.add, data=sums, axis=1, keepdims=True)
     nisa.tensor_scalar(dst=largest_now, data=least, op0=nl.multiply, operand0=-1.0)
     result_now = nl.ndarray((rows, head), dtype=nl.float32, buffer=nl.sbuf)
-    if state is None:
+    if state == None:
         nisa.tensor_copy(dst=result_now, src=product)
         return largest_now, more, result_now
     fade, total_now = _number(least), _number(least)

@@ -26,6 +26,7 @@ from kernels.avgpool.geometry import (
     backward_tiles,
     forward_tiles,
     pooling,
+    pooling_in_kernel,
     runs,
 )
 from kernels.logical_core import cores
@@ -55,7 +56,7 @@ def nki_avg_pool2d_kernel(
         (C, out_H, out_W) in HBM, dtype of `in_tensor`.
 
     Raises:
-        TypeError, ValueError: settings that are no pooling, or a window larger than the image.
+        AssertionError, ValueError: settings that are no pooling, or a window larger than the image.
 
     Notes:
         Launch as ``kernel[1]`` or ``kernel[2]``: the cores take the tiles in turn. Sums and
@@ -66,7 +67,9 @@ def nki_avg_pool2d_kernel(
             slab = zeros where the windows reach over the edge, else in
             out = sum of each window of slab * (1 / count of the window)
     """
-    settings = pooling(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    settings = pooling_in_kernel(
+        kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
     channels, height, width = in_tensor.shape
     axes = settings.axes(height, width)
     out_tensor = nl.ndarray(
@@ -163,7 +166,7 @@ def _divide(dst, sums, settings, axes, outs):
 
     One over a count is rounded to float32, and the product once more, to the dtype of `dst`.
     """
-    if settings.divisor_override is not None:
+    if settings.divisor_override != None:
         nisa.tensor_scalar(
             dst=dst, data=sums, op0=nl.multiply, operand0=1 / settings.divisor_override
         )
@@ -222,7 +225,9 @@ def nki_avg_pool2d_backward_kernel(
             tall[stride * (y + q) + r, x] += share[y, x]    for all q, r in the window
             grad_in[y, stride * (x + q) + r] += tall[y, x]  for all q, r in the window
     """
-    settings = pooling(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    settings = pooling_in_kernel(
+        kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
     channels = grad_out.shape[0]
     axes = settings.axes(height, width)
     out_size = (grad_out.shape[1], grad_out.shape[2])

@@ -102,12 +102,12 @@ def _softmax_long(x, y):
         more = nl.ndarray((lanes, 1), dtype=nl.float32, buffer=nl.sbuf)
         nisa.dma_copy(dst=tile, src=x[0:lanes, start : start + width])
         nisa.tensor_reduce(dst=now, op=nl.maximum, data=tile, axis=1, negate=True, keepdims=True)
-        if least is not None:
+        if least != None:
             nisa.tensor_tensor(dst=now, data1=now, data2=least, op=nl.minimum)
         nisa.activation_reduce(
             dst=powers, op=nl.exp, data=tile, bias=now, reduce_op=nl.add, reduce_res=more
         )
-        if least is not None:
+        if least != None:
             fade = nl.ndarray((lanes, 1), dtype=nl.float32, buffer=nl.sbuf)
             nisa.activation(dst=fade, op=nl.exp, data=least, bias=now, scale=-1.0)
             nisa.scalar_tensor_tensor(

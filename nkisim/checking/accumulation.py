@@ -35,7 +35,7 @@ def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
     reads: dict[_Tile, dict[tuple, tuple[Instruction, AccessPattern]]] = {}
     reported: set[_Tile] = set()
     for _, instr, _ in touching(trace.instructions, (Space.PSUM,)):
-        accumulates = _accumulates(instr)
+        accumulates = is_accumulating(instr)
         for t in instr.outs:
             tile = _tile(t)
             if tile not in accumulators:
@@ -79,7 +79,7 @@ def _in_doubt(trace: Trace) -> set[_Tile]:
         settings = id(instr.attrs)
         accumulates = sums.get(settings)
         if accumulates is None:
-            accumulates = sums[settings] = _accumulates(instr)
+            accumulates = sums[settings] = is_accumulating(instr)
         if accumulates:
             for t in instr.outs:
                 last_sum[_tile(t)] = at
@@ -97,7 +97,7 @@ def _in_doubt(trace: Trace) -> set[_Tile]:
     }
 
 
-def _accumulates(instr: Instruction) -> bool:
+def is_accumulating(instr: Instruction) -> bool:
     """Whether it adds to what its results hold."""
     return bool(instr.attrs.get("accumulate")) and not instr.attrs.get("starts")
 

@@ -17,6 +17,7 @@ from nkisim.checking.capacity import (
 from nkisim.checking.inputs import check_inputs
 from nkisim.checking.memory_state import MemoryState
 from nkisim.checking.origin import check_origin
+from nkisim.checking.overlap import check_overlaps
 from nkisim.checking.patterns import (
     check_allocation,
     check_bounds,
@@ -26,6 +27,7 @@ from nkisim.checking.patterns import (
     flawless,
 )
 from nkisim.checking.placement import check_placement, place_tiles
+from nkisim.checking.psum_groups import check_groups
 from nkisim.checking.races import check_races
 from nkisim.checking.settings import current_modes, is_simulated
 from nkisim.errors import KernelError, OutputError, warn
@@ -273,10 +275,14 @@ class Checker:
         if self.modes["tile"] != "off":
             for error in check_operands(self.trace):
                 self.report("tile", error)
+        if self.modes["accumulation"] != "off":
+            for error in check_groups(self.trace):
+                self.report("accumulation", error, mild=True)
         held = [s for s in (Space.SBUF, Space.PSUM) if self._may_overflow(s)]
         lives = lifetimes(self.trace, held) if held else None
         whole = {
             "accumulation": check_accumulation,
+            "overlap": check_overlaps,
             "placement": check_placement,
         }
         for space in held:

@@ -28,6 +28,7 @@ CHECKS = {
     "sbuf": "the tiles alive at any time fit SBUF",
     "psum": "the tiles alive at any time fit PSUM",
     "accumulation": "a PSUM tile is read after its last matmul, and accumulated by matmuls only",
+    "overlap": "an instruction does not write over data that it reads for other results",
     "placement": "tiles placed by hand fit, and do not overlap while both are alive",
     "range": "activation functions get inputs from their documented range",
     "keyword": "operations know the keywords that they are given",
@@ -43,7 +44,8 @@ CHECKS = {
 # tiles to the next memory ("any on-chip memory": NKI programming model, Memory hierarchy).
 # The SDK's operations take any keyword. What its compiler refuses today, a later one may take.
 _WARNED = ("partition", "sbuf", "psum", "range", "keyword", "counter", "shape", "compiler")
-_WARNED += ("input", "store")
+# What order an instruction reads and writes in is not documented.
+_WARNED += ("input", "store", "overlap")
 
 
 def _from_environment() -> dict[str, Mode]:

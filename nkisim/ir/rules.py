@@ -83,6 +83,8 @@ class Rules:
             what they wrote themselves.
         results_decide: whether several instances may write an element if all write the same, and
             one may read what another one writes if results do not depend on which comes first.
+        destinations: whether an instruction on chip writes where the kernel says, and not to a
+            result that is assigned.
         declared: `f(trace)` for `Declared`.
         watch_loop: `f(frame, loop)` for `LoopWatch`; the frame is that of the function that loops.
         explain: `f(error)`, what to say of an attribute that does not exist, or of a call that does
@@ -104,6 +106,7 @@ class Rules:
     places_all: bool = False
     alike_is_harmless: bool = False
     results_decide: bool = False
+    destinations: bool = False
     declared: Callable[[Any], Declared] | None = None
     watch_loop: Callable[[FrameType, Loop], LoopWatch] | None = None
     explain: Callable[[Exception], KernelError | None] | None = None

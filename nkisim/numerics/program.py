@@ -26,7 +26,7 @@ from nkisim.ir.memory import Buffer, Role
 from nkisim.ir.ordering import by_core
 from nkisim.ir.regions import BEGIN, END, ends
 from nkisim.ir.trace import Trace
-from nkisim.ir.views import view_of
+from nkisim.ir.views import overlap, view_of
 from nkisim.numerics.blas import WORTH_THREADS, one_thread
 from nkisim.numerics.digest import contents, digest
 from nkisim.numerics.floating import DefaultEnvironment
@@ -240,6 +240,25 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
+def _written_over(step: Step) -> list[int]:
+    """Which operands of a call, outputs first, share memory with an output elsewhere than it. An
+    instruction reads all before it writes; NumPy, with an output in the input of a reduction, does
+    not."""
+    outs = step.outs
+    return [
+        n
+        for n, t in enumerate(step.tiles_in, start=len(outs))
+        if any([t.buffer is o.buffer and not t.same_elements(o) and overlap(t, o) for o in outs])
+    ]
+
+
+def _with_copies(function: Callable, at: list[int], *tiles: np.ndarray) -> None:
+    own = list(tiles)
+    for n in at:
+        own[n] = tiles[n].copy()
+    function(*own)
+
+
 class _Layout:
     """Where each operand of each step lives: an outside array, a constant, or the workspace.
 
@@ -300,6 +319,9 @@ class _Layout:
             repeated = [_repeated(t) for t in step.outs]
             if any(repeated):
                 function = functools.partial(_with_repeated, function, repeated)
+            early = _written_over(step)
+            if early:
+                function = functools.partial(_with_copies, function, early)
             if instr.contested is not None:
                 function = functools.partial(_with_contested, function, *instr.contested)
             calls.append((function, places))

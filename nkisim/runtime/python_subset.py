@@ -7,7 +7,10 @@ guide of that SDK, and messages of the compiler that users report.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from nkisim.errors import Location, ParameterError, UnsupportedError, warn
@@ -16,10 +19,8 @@ from nkisim.trace import sources
 
 
 def warn_of_python(kernel: Kernel, arguments: dict[str, Any], place: Location | None) -> None:
-    """Warns, at the kernel's line, of what AWS's compiler refuses in a kernel's head and body.
-
-    Functions that the kernel calls are not looked at.
-    """
+    """Warns of what AWS's compiler refuses: in a kernel's head, and at its line in its body and in
+    the functions that it calls by name. Of each kind the first in a function."""
     for name, parameter in kernel.signature.parameters.items():
         if parameter.kind is parameter.KEYWORD_ONLY:
             warn(
@@ -39,31 +40,133 @@ def warn_of_python(kernel: Kernel, arguments: dict[str, Any], place: Location | 
                     location=place,
                 )
             )
-    code = getattr(kernel.func, "__code__", None)
-    definition = None if code is None else sources.definition(code)
-    if code is None or definition is None:
-        return
-    for statement, line, fix in _refused(definition):
-        warn(
-            UnsupportedError(
-                f"kernel {kernel.__name__} has a '{statement}' statement",
-                rule=f"AWS's compiler takes a subset of Python, without '{statement}'; this "
-                "simulator runs it",
-                fix=fix,
-                location=Location(code.co_filename, line, code.co_name),
+    for function, called in _functions(kernel.func):
+        of = function.__code__
+        name = f"kernel {kernel.__name__}"
+        if called:
+            name = f"{function.__qualname__}, which {name} calls,"
+        for statement, line, fix in _refused_in(of):
+            rule = (
+                f"AWS's compiler takes a subset of Python, without '{statement}'; this simulator "
             )
-        )
+            rule += "runs it"
+            if statement in _IDENTITY:
+                rule += (
+                    ". AWS's migration guide to NKI 0.3 says so; kernels of its nki-library "
+                    "compare with None this way all the same"
+                )
+            warn(
+                UnsupportedError(
+                    f"{name} has a '{statement}' {_KINDS.get(statement, 'statement')}",
+                    rule=rule,
+                    fix=fix,
+                    location=Location(of.co_filename, line, of.co_name),
+                )
+            )
+
+
+_IDENTITY = ("is", "is not")
+_KINDS = dict.fromkeys(_IDENTITY, "comparison")
+_WHOLE = 200  # functions that are looked at
+
+
+def _functions(kernel: Callable) -> Iterator[tuple[FunctionType, bool]]:
+    """A kernel's function, and those that it calls by name, however deep; each with whether it is
+    called. Those of packages that kernels import are not theirs."""
+    waiting: list[Any] = [kernel]
+    seen: set[CodeType] = set()
+    while waiting and len(seen) < _WHOLE:
+        function = waiting.pop()
+        if isinstance(function, Kernel):
+            function = function.func
+        if not isinstance(function, FunctionType) or function.__code__ in seen:
+            continue
+        if seen and _is_of_a_library(function):
+            continue
+        yield function, bool(seen)
+        seen.add(function.__code__)
+        waiting += [_found(function, name) for name in _called(function.__code__)]
+
+
+def _is_of_a_library(function: FunctionType) -> bool:
+    package = (function.__module__ or "").partition(".")[0]
+    return package in ("nkisim", "numpy", "ml_dtypes") or package in sys.stdlib_module_names
+
+
+@functools.lru_cache(maxsize=1024)
+def _called(code: CodeType) -> tuple[str, ...]:
+    """The names that a function calls, dotted."""
+    definition = sources.definition(code)
+    calls = () if definition is None else ast.walk(definition)
+    names = [ast.unparse(n.func) for n in calls if isinstance(n, ast.Call) and _is_name(n.func)]
+    return tuple(dict.fromkeys(names))
+
+
+def _is_name(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) or (
+        isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    )
+
+
+def _found(function: FunctionType, name: str) -> Any:
+    """What a name is, `module.name` among them, in a function; None if it is local to it."""
+    first, _, rest = name.partition(".")
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
+    try:
+        found = cells[first].cell_contents if first in cells else function.__globals__.get(first)
+    except ValueError:  # a cell that is still empty
+        return None
+    if not rest:
+        return found
+    if not isinstance(found, ModuleType | type):
+        return None
+    found = vars(found).get(rest)
+    return found.__func__ if isinstance(found, staticmethod | classmethod) else found
+
+
+@functools.lru_cache(maxsize=1024)
+def _refused_in(code: CodeType) -> tuple[tuple[str, int, str], ...]:
+    """The first of each kind of what the compiler refuses in a function."""
+    definition = sources.definition(code)
+    first: dict[str, tuple[str, int, str]] = {}
+    for refused in () if definition is None else _refused(definition):
+        first.setdefault(refused[0], refused)
+    return tuple(first.values())
+
+
+_OUTSIDE = "do outside the kernel what needs it"
+_STATEMENTS: dict[type[ast.AST], tuple[str, str]] = {
+    ast.Raise: ("raise", "use assert, or if and else"),
+    ast.Try: ("try", "test the condition with if before"),
+    ast.Import: ("import", "import at the top of the file"),
+    ast.ImportFrom: ("import", "import at the top of the file"),
+    ast.Match: ("match", "use if, elif and else"),
+    ast.Global: ("global", "pass the value as an argument, and return it"),
+    ast.Nonlocal: ("nonlocal", "pass the value as an argument, and return it"),
+    ast.Delete: ("del", "leave it out; d.pop(key) removes an entry of a dictionary"),
+    ast.ClassDef: ("class", "declare it outside the kernel, with nl.NKIObject as its base"),
+    ast.AsyncFunctionDef: ("async", _OUTSIDE),
+    ast.AsyncFor: ("async", _OUTSIDE),
+    ast.AsyncWith: ("async", _OUTSIDE),
+    ast.Await: ("async", _OUTSIDE),
+}
 
 
 def _refused(definition: ast.AST) -> Iterator[tuple[str, int, str]]:
-    """Statements that the compiler refuses: their name, line, and what to write instead."""
+    """What the compiler refuses: its name, line, and what to write instead. The language guide and
+    the migration guide of SDK 2.32, and messages of the compiler that users report."""
     for node in ast.walk(definition):
-        if isinstance(node, ast.Raise):
-            yield "raise", node.lineno, "use assert, or if and else"
-        elif isinstance(node, ast.Try):
-            yield "try", node.lineno, "test the condition with if before"
+        if type(node) in _STATEMENTS:
+            name, fix = _STATEMENTS[type(node)]
+            yield name, node.lineno, fix
         elif isinstance(node, ast.With) and not all(map(_is_region, node.items)):
-            yield "with", node.lineno, "do outside the kernel what needs it"
+            yield "with", node.lineno, _OUTSIDE
+        elif isinstance(node, ast.Compare):
+            for op in node.ops:
+                if isinstance(op, ast.Is | ast.IsNot):
+                    same = isinstance(op, ast.Is)
+                    fix = "write ==" if same else "write !="
+                    yield "is" if same else "is not", node.lineno, fix
 
 
 def _is_region(item: ast.withitem) -> bool:

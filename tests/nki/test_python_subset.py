@@ -74,3 +74,116 @@ def test_what_the_fixes_say_and_order_regions_run_without_a_warning(kernel):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         np.testing.assert_array_equal(nki.jit(kernel)(X), X)
+
+
+COUNT = 0
+
+
+def with_import(x):
+    import math
+
+    return _copy(x) if math.pi > 3 else x
+
+
+def with_match(x):
+    match x.shape[0]:
+        case 128:
+            return _copy(x)
+        case _:
+            return x
+
+
+def with_global(x):
+    global COUNT
+    COUNT = 1
+    return _copy(x)
+
+
+def with_nonlocal(x):
+    count = 0
+
+    def more():
+        nonlocal count
+        count += 1
+
+    more()
+    return _copy(x)
+
+
+def with_del(x):
+    rows = x.shape[0]
+    del rows
+    return _copy(x)
+
+
+def with_class(x):
+    class Sizes(nl.NKIObject):
+        rows: int = 128
+
+    return _copy(x) if Sizes().rows == x.shape[0] else x
+
+
+def with_async(x):
+    async def later():
+        return 1
+
+    return _copy(x) if callable(later) else x
+
+
+def with_is(x, scale=None):
+    return _copy(x) if scale is None else x
+
+
+def with_is_not(x):
+    return _copy(x) if x.shape is not None else x
+
+
+NAMES = ("import", "match", "global", "nonlocal", "del", "class", "async", "is", "is_not", "raise")
+
+
+def caught(kernel):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        np.testing.assert_array_equal(nki.jit(kernel)(X), X)
+    return [str(w.message) for w in found if "takes a subset of Python" in str(w.message)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_statement_is_told_in_the_kernel_and_in_what_it_calls(name):
+    function = globals()[f"with_{name}"]
+    word = name.replace("_", " ")
+    (own,) = caught(function)
+    assert f"kernel with_{name} has a '{word}'" in own
+
+    def kernel(x):
+        return function(x)
+
+    (of_called,) = caught(kernel)
+    assert f"with_{name}, which kernel kernel calls, has a '{word}'" in of_called
+    assert (
+        of_called.partition("at:")[2].split(" in ")[0] == own.partition("at:")[2].split(" in ")[0]
+    )
+
+
+class Helper(nl.NKIObject):
+    @staticmethod
+    def checked(n):
+        if n > 128:
+            raise ValueError(n)
+        return n
+
+
+def test_functions_two_calls_deep_and_of_classes_and_jitted_ones_are_looked_at():
+    def inner(x):
+        return with_del(x)
+
+    jitted = nki.jit(inner)
+
+    def kernel(x):
+        Helper.checked(x.shape[0])
+        return jitted(x)
+
+    found = caught(kernel)
+    assert len(found) == 2
+    assert any("with_del, which" in w for w in found)
+    assert any("Helper.checked, which" in w for w in found)

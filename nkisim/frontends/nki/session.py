@@ -48,6 +48,7 @@ RULES = Rules(
     dialect="nki",
     alike_is_harmless=True,
     results_decide=True,
+    destinations=True,
     explain=explain,
     words=Words(between="nisa.core_barrier(tensor, (0, 1))"),
 )
