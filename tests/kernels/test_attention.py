@@ -145,6 +145,34 @@ def test_no_warning_from_any_check(recwarn):
     assert not recwarn.list
 
 
+@pytest.mark.parametrize("n", [128, 129, 512, 513, 700])
+def test_scores_are_masked_only_where_a_query_does_not_see_a_key(n):
+    """And not where a block ends with the one key that its one query sees: a select is time."""
+    q, k, v, grad_o = operands(n, n, 8, (1,))
+    o, lse = nki_attention(q, k, v, None, True)
+    hidden = np.arange(n)[None] > np.arange(n)[:, None]  # by query and key
+    tiles = [slice(first, min(first + 128, n)) for first in range(0, n, 128)]
+    banks = [slice(first, min(first + 512, n)) for first in range(0, n, 512)]
+    forward = backward = 0
+    for tile in tiles:
+        for bank in banks:
+            if bank.start < tile.stop:  # else no query of the tile sees a key of the bank
+                # Forward reads no key after the tile's last query, backward all of the bank.
+                forward += hidden[tile, bank.start : min(bank.stop, tile.stop)].any()
+                backward += hidden[tile, bank].any()
+
+    for kernel, args, expected in (
+        (nki_attention_kernel, (q, k, v, 1.0, True), forward),
+        (
+            nki_attention_backward_kernel,
+            (grad_o, q, k, v, o, lse[..., None], 1.0, True),
+            backward,
+        ),
+    ):
+        instructions = kernel.specialize(args, {}).program.instructions
+        assert sum(i.opcode == "affine_select" for i in instructions) == expected
+
+
 def test_memory_fits_the_chip():
     """The longest sequence, with the least and the most that a head takes."""
     import nkisim

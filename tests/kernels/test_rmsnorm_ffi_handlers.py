@@ -43,7 +43,8 @@ def cuda_on_cpu(tmp_path_factory) -> Callable[..., Handlers]:
     def build(text: str, name: str) -> Handlers:
         source = tmp_path_factory.mktemp("cuda") / "cuda_on_cpu.cpp"
         source.write_text(text)
-        library = building.build_cpu(source, flags=[f"-I{ON_CPU}"])
+        # Without optimisation: what takes long is to compile it.
+        library = building.build_cpu(source, flags=[f"-I{ON_CPU}", "-O0"])
         made = Handlers(f"{name}_forward", f"{name}_backward", jax.devices("cpu")[0])
         handlers.register(library, "cpu", made.forward, made.backward)
         return made
