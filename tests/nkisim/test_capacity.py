@@ -139,3 +139,24 @@ def test_what_a_partition_has_for_a_kernel(platform, nbytes):
     check(nbytes)
     with pytest.raises(TileSizeError, match=f"{nbytes:,} bytes a partition"):
         check(nbytes + 1)
+
+
+@pytest.mark.parametrize("platform", ["trn1", "trn2", "trn3"])
+def test_what_a_bank_of_psum_has_for_a_product(platform):
+    """2 KiB a partition: 512 float32 columns, which is what the language says."""
+    said = set()
+
+    def product(x, y):
+        said.add(nl.tile_size.psum_fmax)
+        out = nl.ndarray((128, y.shape[1]), x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.copy(nisa.nc_matmul(nl.load(x), nl.load(y))))
+        return out
+
+    def check(n):
+        operands = [nkisim.TensorSpec((128, k), np.dtype(np.float32)) for k in (128, n)]
+        Kernel(product, platform=platform).specialize(operands, {})
+
+    check(512)
+    assert said == {512}
+    with pytest.raises(TileSizeError, match="513"):
+        check(513)
