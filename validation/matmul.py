@@ -287,6 +287,28 @@ def matmul_loads_first(lhsT, rhs):
 
 
 @nki.jit
+def matmul_column(lhsT, rhs, tiles=1):
+    """A column of rhs stays in SBUF; lhsT is loaded `tiles` tiles at a time, for as many sums in
+    fp32, in a loop over K whose iterations run in order."""
+    (k_size, m_size), n_size = lhsT.shape, rhs.shape[1]
+    k_tiles, wide = k_size // TILE_K, tiles * TILE_M
+    out = nl.ndarray((m_size, n_size), dtype=nl.float32, buffer=nl.shared_hbm)
+    for n in nl.affine_range(n_size // TILE_N):
+        right = nl.ndarray((k_tiles, nl.par_dim(TILE_K), TILE_N), dtype=rhs.dtype)
+        for k in nl.affine_range(k_tiles):
+            right[k] = nl.load(rhs[_tile(k, TILE_K), _tile(n, TILE_N)])
+        for m in nl.affine_range(m_size // wide):
+            total = nl.zeros((tiles, nl.par_dim(TILE_M), TILE_N), nl.float32, buffer=nl.psum)
+            for k in nl.sequential_range(k_tiles):
+                left = nl.load(lhsT[_tile(k, TILE_K), _tile(m, wide)])
+                for i in range(tiles):
+                    total[i] += nl.matmul(left[:, _tile(i, TILE_M)], right[k], transpose_x=True)
+            for i in range(tiles):
+                nl.store(out[_tile(m * tiles + i, TILE_M), _tile(n, TILE_N)], total[i])
+    return out
+
+
+@nki.jit
 def double_product(q, k, v):
     """(q @ k.T) @ v of square matrices: DMA transposes k, block by block, and q again for each.
 

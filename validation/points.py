@@ -29,6 +29,9 @@ SOURCES = {
     "trn1.2xlarge",
     "autocomp conv1d": "github.com/ucb-bar/autocomp, examples/trn-advanced, measured likewise; "
     "profiles in 'How we made AWS Trainium 17x faster (for conv1d)', UC Berkeley, 2025",
+    "accelopt": "github.com/zhang677/AccelOpt, samples/nki, and the best of its runs on "
+    "trn1.32xlarge (results/11110904_best_plan_id.csv)",
+    "user": "a user of the simulator, on trn1.2xlarge: 27.93 and 70.4 TFLOPS, reported to us",
     "memory": "public note on memory bandwidth of trn1.2xlarge, 2026, author not identified",
 }
 
@@ -125,6 +128,17 @@ def _points() -> list[Point]:
              (spec(4096, 2048), spec(2048, 2048), spec(4096, 2048), spec(2048)), "normalisation"),
         )
     ]  # fmt: skip
+    points.append(
+        Point("rotary embedding, tuned, AccelOpt", 3332.6, "accelopt", "latency",
+              "nkibench.rope_tuned", (spec(128, 262144), *(spec(64, 262144),) * 2), "medium",
+              "elementwise")
+    )  # fmt: skip
+    for name, us, tiles in (("narrow", 39_367, 1), ("wide", 15_618, 4)):
+        points.append(
+            Point(f"matmul 8192, {name} loads in a loop in order", us, "user", "latency",
+                  "matmul.matmul_column", (bf16(8192, 8192), bf16(8192, 8192), tiles), "medium",
+                  "matmul")
+        )  # fmt: skip
     for name, us in (("v1", 636), ("chunks", 359)):
         points.append(
             Point(f"mamba {name}, 256 x 2048, Autocomp", us, "autocomp", "latency",
@@ -237,6 +251,8 @@ def published(name: str) -> Record:
 
 
 EXCLUDED = {
+    "AccelOpt: mamba 256 x 7168, tuned: 2278 us": "the counters published with it read 127 MB from "
+    "HBM, and the source published as the best kernel 17 MB: the two do not belong together",
     "matmul, tiled: 51.80 ms": "an early compiler; a later one takes 20.99 ms for the same source, "
     "which counts instead",
     "GIOU on inf2: 211, 293 and 61 us": "host clock around lazy calls that were not waited for",

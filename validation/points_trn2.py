@@ -18,6 +18,9 @@ SOURCES = {
     "fusion": "github.com/allenkchau/trainium-kernel-fusion, profiling/reports (71713d4 and "
     "d709ddf): median latency on trn2.3xlarge",
     "autotune": "github.com/awslabs/nki-autotune, kernel_library: share of the peak",
+    "autotune ladder": "github.com/awslabs/nki-autotune at d57bcc3: kernel_transforms.py, "
+    "examples/tune_matmul_lhsT_rhs.py and e55ed5d (59.6 % and 83.4 % of the peak); about 16 % for "
+    "loads in the innermost loop",
     "optimisation": "AWS Neuron SDK documentation, introduction to NKI kernel optimization: "
     "profiles; 28.2 to 28.4 ms for the three later stages",
 }
@@ -59,6 +62,16 @@ def _points() -> list[Point]:
         Point(f"matmul {name}", us, source, "latency", f"matmul.{kernel}", args, trust, "matmul",
               "v3")
         for name, us, source, kernel, args, trust in _MATMULS
+    ]  # fmt: skip
+    points += [
+        Point(f"matmul 2048, {name}", _SQUARE_FLOP / (share * _PEAK) * 1e6, "autotune ladder",
+              "latency", f"products_today.{kernel}", (_SQUARE, _SQUARE, *options), trust, "matmul",
+              "v3")
+        for name, share, kernel, options, trust in (
+            ("loads in the inner loop, nki", 0.16, "sunk_loads", (), "medium"),
+            ("operands resident, nki", 0.596, "resident", (), "high"),
+            ("operands resident, two accumulators, nki", 0.834, "resident", (2,), "high"),
+        )
     ]  # fmt: skip
     return points
 
@@ -110,6 +123,8 @@ _MLPS = [
 
 _WIDE = spec(8192, 4096), spec(8192, 8192)  # the left one transposed
 _SQUARE = bf16(2048, 2048)
+_SQUARE_FLOP = 2 * 2048**3
+_PEAK = 128 * 128 * 2 * 2.4e9  # operations a second
 
 _MATMULS = [
     ("fp32, loads in the inner loop", 39890, "optimisation", "matmul_tiled", _WIDE, "high"),

@@ -11,6 +11,7 @@ from matplotlib.ticker import LogLocator
 
 from nkibook import plots
 from nkibook.plots.figure import COLORS, INK, Figure
+from validation.pairs import Gain
 from validation.point import Point
 
 Row = tuple[Point, float]
@@ -158,6 +159,27 @@ def families(rows: Iterable[Row]) -> Table:
                 f"{max(found, key=abs):+.0%}",
             ]
             for family, found in errors.items()
+        ),
+        style="points",
+    )
+
+
+def pairs(gains: Iterable[Gain]) -> Table:
+    """Two forms of each kernel: what the second one gains by its source, and in the model."""
+    return Table(
+        "gains, modelled against published",
+        ["from", "to", "gain, published", "gain, modelled", "log error", "same order", "pair"],
+        (
+            [
+                g.pair.before.name,
+                g.pair.after.name,
+                f"{g.published:.3g}",
+                f"{g.modelled:.3g}",
+                f"{g.error:+.2f}",
+                "yes" if g.in_order else "no",
+                g.pair.kind,
+            ]
+            for g in gains
         ),
         style="points",
     )

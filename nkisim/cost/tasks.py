@@ -123,6 +123,7 @@ class Work:
         kept: tiles that later iterations use in place of their own.
         rows: rows that are kept when they were loaded, and broadcast anew by those who read them.
         reloaded: tiles that were stored to make room, and loaded again.
+        ordered: numbers of the loops over nl.sequential_range.
         orders: by the identity of an instruction, those that the kernel asks it to run after.
     """
 
@@ -133,4 +134,5 @@ class Work:
     kept: set[int] = field(default_factory=set)
     rows: set[int] = field(default_factory=set)
     reloaded: set[int] = field(default_factory=set)
+    ordered: set[int] = field(default_factory=set)
     orders: dict[int, list[Instruction]] = field(default_factory=dict)

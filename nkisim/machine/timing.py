@@ -85,6 +85,7 @@ class DmaTiming:
         semaphore_ns: for the queue to signal the end.
         wake_ns: from that signal to the start of an engine that waits for it.
         in_flight: transfers that one instruction of the kernel's text has under way at a time.
+        ordered_in_flight: the same in a loop over nl.sequential_range.
         single_in_flight: the same of those that use one DMA engine only, as a row does.
         indirect_ns: time for GpSimd to write the descriptors of a transfer whose addresses
             are in a tile.
@@ -109,6 +110,7 @@ class DmaTiming:
     semaphore_ns: float
     wake_ns: float
     in_flight: int
+    ordered_in_flight: int
     single_in_flight: int
     indirect_ns: float
 
@@ -221,7 +223,11 @@ V2 = Timing(
         semaphore_ns=91,  # [N]
         wake_ns=155,  # [N] 151-164
         in_flight=4,  # [fit]
-        # [fit] adds in chunks of one element take 1.07 us each: a load's 81 + 279 + 14 + 600 + 91.
+        # [fit] to narrow loads in a loop over nl.sequential_range: 0.60 us each; one takes 1.2 us
+        # from its start to its signal. Two is double buffering.
+        ordered_in_flight=2,
+        # [fit] adds of one element, of which two measurements are published: 1.07 and 1.31 us each,
+        # where adds of 128 rows take 0.94 and 0.64. A load takes 81 + 279 + 14 + 600 + 91 ns.
         single_in_flight=1,
         indirect_ns=1000,  # [V] 2267 ns a dependent indexed load, less the latency of a load
     ),
@@ -295,7 +301,10 @@ V3 = Timing(
         semaphore_ns=91,  # no source: as v2
         wake_ns=300,  # [BW]
         in_flight=4,  # no source: as v2
-        single_in_flight=1,  # no source: as v2
+        ordered_in_flight=2,  # no source: as v2
+        # As others: adds of one element take 1.46 us each, less than three starts. Adds of 128 rows
+        # take 1.8 us.
+        single_in_flight=4,
         indirect_ns=1000,  # as v2
     ),
     semaphore_ns=36,  # [C] 33-38

@@ -16,6 +16,7 @@ from nkisim.ir.memory import Space
 from nkisim.report.gains import LEAST, Finding, Tasks
 from nkisim.report.report import counted
 from nkisim.report.whatif import gain_us, moved_in
+from nkisim.schedule.dependences import in_flight
 from nkisim.schedule.engines import ENGINES
 
 if TYPE_CHECKING:
@@ -189,11 +190,14 @@ def exposed(t: Times, are_small: bool) -> Iterator[Finding]:
     timing = t.timing
     dma = timing.dma
     more = dataclasses.replace(
-        dma, in_flight=2 * dma.in_flight, single_in_flight=2 * dma.single_in_flight
+        dma,
+        in_flight=2 * dma.in_flight,
+        ordered_in_flight=2 * dma.ordered_in_flight,
+        single_in_flight=2 * dma.single_in_flight,
     )
-    rings = (tasks[at].transfer for at in held["ring"])
-    single = all(moved is not None and moved.engines == 1 for moved in rings)
-    under_way = dma.single_in_flight if single else dma.in_flight
+    rings = [tasks[at] for at in held["ring"]]
+    single = all(task.transfer is not None and task.transfer.engines == 1 for task in rings)
+    under_way = min((in_flight(task, t._core.work, dma) for task in rings), default=0)
     changes: list[tuple[str, str, dict[str, Any], int]] = [
         (
             "sbuf",

@@ -92,7 +92,7 @@ class Stretch:
     def _part(self, tasks: list[Task]) -> Work:
         # The scheduler adds to the choices, and these are not the kernel's.
         work = self._core.work
-        return Work(tasks, work.memory, defaultdict(int), orders=work.orders)
+        return Work(tasks, work.memory, defaultdict(int), ordered=work.ordered, orders=work.orders)
 
 
 def gain_us(
@@ -145,9 +145,10 @@ def stretch_of(timeline: Times, stakes: Mapping[int, float]) -> Stretch:
     return _stretch(timeline, first, last)
 
 
-def rings_of(timing: Timing) -> tuple[int, int]:
+def rings_of(timing: Timing) -> tuple[int, ...]:
     """What the dependences of transfers on earlier ones follow from."""
-    return timing.dma.in_flight, timing.dma.single_in_flight
+    dma = timing.dma
+    return dma.in_flight, dma.ordered_in_flight, dma.single_in_flight
 
 
 def dependences_of(timeline: Times) -> Dependences:

@@ -83,13 +83,14 @@ def timeline(trace: Trace) -> Timeline:
         for instr in trace.instructions:
             cores[trace.grid.core(instr.program)].append(instr)
     parallel = {n for n, loop in enumerate(trace.loops) if loop.kind in trace.rules.parallel}
+    ordered = {n for n, loop in enumerate(trace.loops) if loop.kind == "sequential_range"}
     orders: dict[int, list[Instruction]] = defaultdict(list)
     for earlier, later in trace.orders:
         orders[id(later)].append(earlier)
     with _without_collection():
         planned = [_planned(instructions, machine, timing, parallel) for instructions in cores]
         for work, _, _ in planned:
-            work.orders = orders
+            work.orders, work.ordered = orders, ordered
         works, spilled, touches = (list(column) for column in zip(*planned, strict=True))
         if len(works) == 1:
             across: list[dict] = [{}]

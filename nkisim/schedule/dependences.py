@@ -10,7 +10,7 @@ from operator import itemgetter
 import numpy as np
 
 from nkisim.cost.parts import Patterns
-from nkisim.cost.tasks import Kind, Work
+from nkisim.cost.tasks import Kind, Task, Work
 from nkisim.ir.instruction import OpKind
 from nkisim.machine.timing import DmaTiming
 from nkisim.schedule.allocation import Residence
@@ -167,10 +167,19 @@ def _on_changes(touches: Touches, patterns: Patterns) -> list[_Waits]:
     return [(before[why == kind], at[why == kind], kind) for kind in (RESULT, READ)]
 
 
+def in_flight(transfer: Task, work: Work, dma: DmaTiming) -> int:
+    """How many transfers like this one its line of the kernel has under way at a time."""
+    loops, most = transfer.instr.loops, dma.in_flight
+    if loops and loops[-1][0] in work.ordered:
+        most = min(most, dma.ordered_in_flight)
+    if transfer.kind.transfer.engines == 1:
+        most = min(most, dma.single_in_flight)
+    return most
+
+
 def _on_rings(work: Work, kinds: list[Kind], touches: Touches, dma: DmaTiming) -> _Waits:
     """Which transfers wait for earlier ones of the same DMA instruction: of those at one line of
-    the kernel, from or to the same tensor in HBM, so many are under way at a time; of those that
-    use one DMA engine only, other ones."""
+    the kernel, from or to the same tensor in HBM, so many are under way at a time."""
     tasks = work.tasks
     labels = {kind: kind.label for kind in dict.fromkeys(kinds) if kind.transfer is not None}
     moves = np.flatnonzero(np.fromiter(map(labels.__contains__, kinds), bool, len(kinds)))
@@ -187,11 +196,11 @@ def _on_rings(work: Work, kinds: list[Kind], touches: Touches, dma: DmaTiming) -
     source = memory[np.where(begins < writes, begins, -1)]
     target = memory[np.where(writes < ends, writes, -1)]
     far = np.where(in_hbm[source], source, np.where(in_hbm[target], target, -1))
-    single = np.array([kinds[k].transfer.engines == 1 for k in at])
+    most = np.array([in_flight(tasks[k], work, dma) for k in at])
     order = np.lexsort((far, label, line))
     found = []
-    for apart, alone in ((dma.in_flight, False), (dma.single_in_flight, True)):
-        same = single[order[apart:]] == alone
+    for apart in sorted(set(most.tolist())):
+        same = most[order[apart:]] == apart
         for column in (line, label, far):
             column = column[order]
             same &= column[apart:] == column[:-apart]

@@ -18,6 +18,7 @@ from validation import (
     mamba_steps,
     matmul,
     nkibench,
+    pairs,
     points_book,
     vector_add,
 )
@@ -112,6 +113,8 @@ def test_layernorm_normalises(kernel):
         (matmul.matmul_hoisted, ()),
         (matmul.matmul_blocked, ()),
         (matmul.matmul_full, (2, 1, 2)),
+        (matmul.matmul_column, ()),
+        (matmul.matmul_column, (2,)),
         (matmul.matmul_groups, (1, 2)),
         (matmul.matmul_groups, (2, 1, 2)),
         (matmul.matmul_groups, (2, 2, 1, 2)),
@@ -212,6 +215,35 @@ def test_nkibench_kernels_compute_what_their_names_say():
     c, s, a, b = np.cos(angle), np.sin(angle), x[:64], x[64:]
     want = np.concatenate([a * c - b * s, b * c + a * s])
     np.testing.assert_allclose(nkibench.rope(x, c, s), want, rtol=1e-5, atol=1e-5)
+
+
+def test_the_tuned_rotary_embedding_is_the_untuned_one():
+    x, cos, sin = random(128, 1024), random(64, 1024), random(64, 1024)
+    tuned = nkibench.rope_tuned(x, cos, sin, 512)
+    np.testing.assert_allclose(tuned, nkibench.rope(x, cos, sin), atol=1e-6)
+
+
+def test_a_loop_in_order_has_fewer_loads_under_way():
+    """The narrow load of a product pays less for each product than the wide one, by more than what
+    the bytes differ."""
+    bf16 = np.dtype("bfloat16")
+    lhs_t, rhs = nkisim.TensorSpec((8192, 512), bf16), nkisim.TensorSpec((8192, 512), bf16)
+    narrow, wide = (nkisim.profile(matmul.matmul_column, lhs_t, rhs, n) for n in (1, 4))
+    assert narrow.body_us > 2 * wide.body_us
+
+
+def test_errors_of_gains_are_alike_both_ways():
+    """Half of a gain and twice of it are the same error; forms that take as long have no order."""
+    a, b = POINTS[:2]
+    pair = pairs.Pair(a, b, "seen")
+    half, twice = pairs.Gain(pair, 2.0, 1.0), pairs.Gain(pair, 2.0, 4.0)
+    assert half.error == pytest.approx(-twice.error)
+    assert twice.in_order
+    assert not pairs.Gain(pair, 2.0, 0.9).in_order
+    assert pairs.Gain(pair, 1.01, 0.9).in_order
+    rows = [(a, 3.0), (b, 1.5)]
+    (found,) = pairs.gains([pair], rows)
+    assert (found.published, found.modelled) == (a.published_us / b.published_us, 2.0)
 
 
 def test_nkibench_products_multiply_and_normalise():

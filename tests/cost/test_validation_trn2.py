@@ -15,7 +15,15 @@ from nkisim.cost import compute
 from nkisim.ir.instruction import Engine
 from nkisim.machine import GEN2, GEN3, GEN3_STATIC
 from nkisim.machine.timing import V3, V3_STATIC
-from validation import convolution, matmul, mlp, transpose, vector_add, wide_attention
+from validation import (
+    convolution,
+    matmul,
+    mlp,
+    products_today,
+    transpose,
+    vector_add,
+    wide_attention,
+)
 from validation.__main__ import errors, evaluate
 from validation.points_trn2 import POINTS, SOURCES
 
@@ -131,6 +139,21 @@ def test_attention_attends(form):
 def test_matmuls_multiply(kernel, options):
     lhs_t, rhs = random(2048, 512), random(2048, 1024)
     np.testing.assert_allclose(kernel(lhs_t, rhs, *options), lhs_t.T @ rhs, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options"),
+    [
+        (products_today.sunk_loads, ()),
+        (products_today.resident, ()),
+        (products_today.resident, (2,)),
+    ],
+)
+def test_products_of_today_multiply(kernel, options):
+    rng = np.random.default_rng(3)
+    lhs_t, rhs = (rng.standard_normal(s).astype(np.float32) for s in ((256, 384), (256, 1024)))
+    found = kernel.on(GEN3)(lhs_t, rhs, *options)
+    np.testing.assert_allclose(found, lhs_t.T @ rhs, atol=1e-3)
 
 
 def test_matmuls_that_dma_transposes_for_multiply():
