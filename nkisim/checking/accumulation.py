@@ -12,10 +12,9 @@ import numpy as np
 
 from nkisim.errors import AccumulationError
 from nkisim.ir.access import AccessPattern, block_of
-from nkisim.ir.dtypes import F32, bfloat16
+from nkisim.ir.dtypes import as_dtype
 from nkisim.ir.instruction import Engine, Instruction, touching
 from nkisim.ir.memory import Space
-from nkisim.machine import GEN4
 
 if TYPE_CHECKING:
     from nkisim.ir.trace import Trace
@@ -60,7 +59,7 @@ def check_accumulation(trace: Trace) -> Iterator[AccumulationError]:
 
 def _sums(trace: Trace) -> tuple[np.dtype, ...]:
     """The types in which the Tensor Engine adds."""
-    return (F32, np.dtype(bfloat16)) if trace.machine is GEN4 else (F32,)
+    return tuple(map(as_dtype, trace.machine.abilities.sums))
 
 
 def _tile(t: AccessPattern) -> _Tile:

@@ -15,6 +15,89 @@ _KIB = 1024
 
 
 @dataclass(frozen=True)
+class Abilities:
+    """What instructions of a generation can do, beside what all of them can. The defaults are those
+    of NeuronCore-v2. Source of all of them: AWS's pages of the instructions that are named.
+
+    Attributes:
+        cores: physical cores of the largest logical core (nki.jit, "Logical NeuronCores").
+        instructions: the instructions that not every generation has.
+        operators: the ALU operators that not every generation has.
+        hardware_descriptors: whether hardware generates descriptors of DMAs: dge_mode.hwdge of
+            nisa.dma_copy, and nisa.dma_transpose by row numbers.
+        dma_priorities: whether nisa.dma_copy takes a priority.
+        scalar_copies: whether the Scalar Engine copies bits: nisa.tensor_copy.
+        scalar_affine: whether it multiplies and adds without a table: nisa.tensor_scalar.
+        reciprocal_bias: whether its reciprocal takes a bias: op=np.reciprocal of nisa.activation.
+        number_as_bias: whether nisa.activation takes a number as bias.
+        exact_transposes: whether transposes on the Tensor Engine pass bits on, where others are
+            products by one that spread NaN and infinity: nisa.nc_transpose, nisa.nc_matmul.
+        array_tiles: sides of the parts into which the 128 x 128 array can be cut: tile_size of
+            nisa.nc_matmul.
+        fp8_pairs: whether perf_mode double_row of nisa.nc_matmul takes fp8.
+        e4m3fn_products: whether nisa.nc_matmul takes float8_e4m3fn.
+        sums: the types in which products are accumulated: dst of nisa.nc_matmul.
+        products_cross_banks: whether one product may fill all of a PSUM partition, and not a bank.
+        microscaling: whether there are block-scaled formats: nisa.nc_matmul_mx, nisa.quantize_mx.
+        random_engines: that fill a tile with random bits: nisa.rng.
+        random_state_engines: whose generators can be set and read: nisa.rand_set_state.
+        random_state_in_psum: whether the Vector Engine writes that state to PSUM.
+        places_of_exchanges: whether nki.collectives.all_to_all_v chooses places in what it
+            receives, and whose groups then are whole devices.
+    """
+
+    cores: int = 1
+    instructions: frozenset[str] = frozenset()
+    operators: frozenset[str] = frozenset()
+    hardware_descriptors: bool = False
+    dma_priorities: bool = False
+    scalar_copies: bool = False
+    scalar_affine: bool = False
+    reciprocal_bias: bool = False
+    number_as_bias: bool = False
+    exact_transposes: bool = False
+    array_tiles: tuple[int, ...] = (64, 128)
+    fp8_pairs: bool = False
+    e4m3fn_products: bool = False
+    sums: tuple[str, ...] = ("float32",)
+    products_cross_banks: bool = False
+    microscaling: bool = False
+    random_engines: tuple[str, ...] = ("vector",)
+    random_state_engines: tuple[str, ...] = ()
+    random_state_in_psum: bool = False
+    places_of_exchanges: bool = False
+
+
+_V3 = Abilities(
+    cores=2,
+    instructions=frozenset({"nonzero_with_count", "range_select"}),
+    hardware_descriptors=True,
+    scalar_copies=True,
+    scalar_affine=True,
+    reciprocal_bias=True,
+    number_as_bias=True,
+    exact_transposes=True,
+    array_tiles=(32, 64, 128),
+    fp8_pairs=True,
+    random_engines=("vector", "gpsimd"),
+    random_state_engines=("gpsimd",),
+)
+_V4 = replace(
+    _V3,
+    instructions=_V3.instructions | {"activate2", "exponential", "rand2"},
+    operators=frozenset({"abs_max", "abs_min"}),
+    dma_priorities=True,
+    e4m3fn_products=True,
+    sums=("float32", "bfloat16"),
+    products_cross_banks=True,
+    microscaling=True,
+    random_state_engines=("gpsimd", "vector"),
+    random_state_in_psum=True,
+    places_of_exchanges=True,
+)
+
+
+@dataclass(frozen=True)
 class Machine:
     """A NeuronCore generation.
 
@@ -24,6 +107,7 @@ class Machine:
 
     name: str
     instances: str
+    version: int
     partitions: int
     sbuf_bytes: int
     sbuf_reserved_bytes: int
@@ -38,6 +122,10 @@ class Machine:
     # ones in the KLR tracer (leanprover/KLR), a secondary source.
     sbuf_min_align: int = 1
     psum_min_align: int = 4
+    abilities: Abilities = Abilities()
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # part of the key of every launch: of all fields it would be slow
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple:
         """One of this module's is pickled by its name: it stays the same object."""
@@ -56,6 +144,7 @@ class Machine:
 GEN2 = Machine(
     name="NeuronCore-v2",
     instances="Trn1, Inf2",
+    version=2,
     partitions=128,
     sbuf_bytes=192 * _KIB,
     sbuf_reserved_bytes=16 * _KIB,
@@ -71,6 +160,7 @@ GEN2 = Machine(
 GEN3 = Machine(
     name="NeuronCore-v3",
     instances="Trn2",
+    version=3,
     partitions=128,
     sbuf_bytes=224 * _KIB,
     sbuf_reserved_bytes=16 * _KIB + 8,
@@ -81,6 +171,7 @@ GEN3 = Machine(
     gemm_moving_fmax=512,
     bn_stats_fmax=512,
     timing=V3,
+    abilities=_V3,
 )
 
 # [trainium3_arch] SBUF 32 MiB, PSUM 2 MiB. Usable bytes of SBUF: 245,752 in the KLR tracer, a
@@ -89,6 +180,7 @@ GEN3 = Machine(
 GEN4 = Machine(
     name="NeuronCore-v4",
     instances="Trn3",
+    version=4,
     partitions=128,
     sbuf_bytes=256 * _KIB,
     sbuf_reserved_bytes=16 * _KIB + 8,
@@ -99,6 +191,8 @@ GEN4 = Machine(
     gemm_moving_fmax=512,
     bn_stats_fmax=512,
     timing=V4,
+    abilities=_V4,
 )
 
+GENERATIONS = (GEN2, GEN3, GEN4)
 GEN3_STATIC = replace(GEN3, timing=V3_STATIC)  # compiled with --disable-dge

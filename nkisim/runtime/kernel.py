@@ -270,7 +270,7 @@ class Kernel:
             arguments = _signature((tuple(args), kwargs))
         except NotComparable:
             return None
-        return self.grid, self.machine.name, checking.settings_key(), arguments
+        return self.grid, self.machine, checking.settings_key(), arguments
 
     def __repr__(self) -> str:
         return f"<nki kernel {self.__name__}[{self.grid}]>"

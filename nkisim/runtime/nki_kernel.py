@@ -20,7 +20,6 @@ from nkisim.frontends.nki.tensors.tensor import MemoryRegion, NkiTensor
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.grid import MAX_CORES, Grid, NeuronCores
 from nkisim.ir.memory import Role
-from nkisim.machine import GEN2
 from nkisim.machine.target import Target
 from nkisim.numerics.emulated import keep_fp32
 from nkisim.numerics.program import Program, TensorSpec
@@ -270,7 +269,7 @@ def _check_registers(kernel: NkiKernel, result: Any) -> None:
 
 
 def _check_cores(kernel: NkiKernel) -> None:
-    if kernel.lnc > 1 and kernel.machine is GEN2:
+    if kernel.lnc > kernel.machine.abilities.cores:
         raise ParameterError(
             f"kernel {kernel.__name__}[{kernel.lnc}] on {kernel.machine.name}",
             rule="two cores make a logical core on NeuronCore-v3 (trn2) and later",

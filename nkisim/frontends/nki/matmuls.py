@@ -17,7 +17,6 @@ from nkisim.errors import AccumulationError, TileSizeError
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.memory import Space
 from nkisim.ir.trace import Trace
-from nkisim.machine import GEN4
 
 
 class Recording(Protocol):
@@ -125,7 +124,7 @@ def _window(flags: np.ndarray, dst: NkiTensor) -> np.ndarray:
 def _one_bank(session: Recording, dst: NkiTensor, call: str) -> None:
     machine = session.trace.machine
     own = dst._layout
-    if machine is GEN4 or not own.row:
+    if machine.abilities.products_cross_banks or not own.row:
         return
     item = own.type.itemsize
     first = dst.offset % own.row

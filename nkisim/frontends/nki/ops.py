@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nkisim.errors import KernelError, ParameterError
-from nkisim.machine import GEN4, Machine
+from nkisim.machine import GENERATIONS, Machine
 
 NAMES: dict[Callable, str] = {}  # filled by nkisim.frontends.nki.surface.functions
 
@@ -34,7 +34,7 @@ ACTIVATIONS = frozenset(
     | {"mish", "erf", "erf_dx", "exp", "log", "sin", "arctan", "sqrt", "rsqrt", "reciprocal"}
     | {"sign", "abs"}
 )
-ON_GEN4 = frozenset({"abs_max", "abs_min"})
+_NOT_EVERYWHERE = frozenset[str]().union(*(m.abilities.operators for m in GENERATIONS))
 
 
 def op_name(call: str, op: object, allowed: frozenset[str], machine: Machine) -> str:
@@ -51,7 +51,7 @@ def op_name(call: str, op: object, allowed: frozenset[str], machine: Machine) ->
         raise _no_operator(call, op, allowed)
     if name not in allowed:
         raise _no_operator(call, f"nl.{name}", allowed)
-    if name in ON_GEN4 and machine is not GEN4:
+    if name in _NOT_EVERYWHERE - machine.abilities.operators:
         raise ParameterError(
             f"{call}: op nl.{name} on {machine.name}",
             rule=f"nl.{name} needs NeuronCore-v4 (trn3)",

@@ -100,7 +100,7 @@ class Session(Tracer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.recipes: dict = _recipes.setdefault((self.trace.machine.name, self.checker.kind), {})
+        self.recipes: dict = _recipes.setdefault((self.trace.machine, self.checker.kind), {})
         self.state: dict = {}  # what the families of instructions remember, by name and program
         self.types: dict[int, Type] = {}  # of the elements, by the number of the buffer
         # Shared HBM that was declared with a name, and how many of that name there were before.
@@ -339,7 +339,7 @@ class Session(Tracer):
         if not self.depends_on_data:
             self.depends_on_data = True
             self.checker.stop()
-            self.recipes = _recipes.setdefault((self.trace.machine.name, self.checker.kind), {})
+            self.recipes = _recipes.setdefault((self.trace.machine, self.checker.kind), {})
 
     @contextmanager
     def one_round(self) -> Iterator[None]:

@@ -31,7 +31,6 @@ from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.integers import as_int
 from nkisim.ir.memory import Space
 from nkisim.ir.restriction import Box
-from nkisim.machine import GEN2
 from nkisim.trace.tracer import current
 
 _VECTOR_TRANSPOSE_MAX = 32
@@ -291,9 +290,19 @@ def _unfitting(what: str, term: IndexTensor, a: _Operand, b: _Operand) -> ShapeE
 
 
 def check_pe_tile(
-    what: str, position: Sequence[int], size: Sequence[int], stationary: Tensor, gen2: bool
+    what: str,
+    position: Sequence[int],
+    size: Sequence[int],
+    stationary: Tensor,
+    sizes: Sequence[int],
 ) -> None:
     """Rules of tile_position and tile_size, which give a matmul a part of the PE array.
+
+    Args:
+        what: the function, for messages.
+        position, size: as the kernel gave them.
+        stationary: the operand that the part holds.
+        sizes: the sides that a part may have.
 
     Raises:
         ParameterError: a rule is broken.
@@ -313,7 +322,7 @@ def check_pe_tile(
         rule = "tile_size covers the partitions and the free axis of the stationary tile"
     elif position[0] + size[0] > 128 or position[1] + size[1] > 128:
         problem, rule = "outside the array", "the PE array has 128 rows and 128 columns"
-    elif gen2 and _PE_STEP in size:
+    elif _PE_STEP in size and _PE_STEP not in sizes:
         problem, rule = "32 rows or columns", "on NeuronCore-v2 neither size is 32"
         narrow = True
     if problem:
@@ -383,7 +392,8 @@ def nc_transpose(
                 fix="mask the load of the tile, or what reads the result",
             )
         source, target = data.restrict(left.box), out.restrict(left.box[::-1])
-    spreads = runs_on is Engine.TENSOR and current().trace.machine is GEN2 and data.dtype in FLOATS
+    exact = current().trace.machine.abilities.exact_transposes
+    spreads = runs_on is Engine.TENSOR and not exact and data.dtype in FLOATS
     attrs = {"spreads": True} if spreads else {}
     current().emit("nc_transpose", (target,), (source,), engine=engine, default=runs_on, **attrs)
     if dtype is not None and as_dtype(dtype) != data.dtype:

@@ -29,7 +29,6 @@ from nkisim.ir.dtypes import INTEGERS, as_dtype
 from nkisim.ir.instruction import Engine
 from nkisim.ir.integers import as_int
 from nkisim.ir.memory import Space, check_shapes
-from nkisim.machine import GEN2
 from nkisim.trace.tracer import current
 
 
@@ -221,7 +220,8 @@ def copy_with(
     src = as_tile(src)
     tile = ndarray(src.shape, src.dtype if dtype is None else dtype, name=src.derived_name)
     # Scalar of NeuronCore-v2 has no bit-exact copy (nisa.tensor_copy, SDK 2.26).
-    rounds = engine is Engine.SCALAR and current().trace.machine is GEN2 and src.dtype in INTEGERS
+    exact = current().trace.machine.abilities.scalar_copies
+    rounds = engine is Engine.SCALAR and not exact and src.dtype in INTEGERS
     if rounds and src.dtype.itemsize == 4:
         attrs["through_fp32"] = True
     current().emit("tensor_copy", (tile,), (src,), mask=mask, engine=engine, **attrs)

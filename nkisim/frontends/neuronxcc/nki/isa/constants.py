@@ -7,7 +7,6 @@ from enum import IntEnum
 from nkisim.errors import ParameterError
 from nkisim.frontends.neuronxcc.lowering.types import fp32
 from nkisim.ir.instruction import Engine
-from nkisim.machine import GEN2
 from nkisim.trace.tracer import current
 
 
@@ -89,7 +88,7 @@ def choose(what: str, asked: engine | None, *allowed: engine) -> Engine | None:
 
 def get_nc_version() -> nc_version:
     """The generation of NeuronCore that the kernel is traced for."""
-    return nc_version.gen2 if current().trace.machine is GEN2 else nc_version.gen3
+    return nc_version.gen2 if current().trace.machine.version == 2 else nc_version.gen3
 
 
 __all__ = [

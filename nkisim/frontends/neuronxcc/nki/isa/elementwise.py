@@ -28,8 +28,6 @@ from nkisim.frontends.neuronxcc.lowering.registers import accumulate
 from nkisim.frontends.neuronxcc.nki.isa.constants import (
     choose,
     engine,
-    get_nc_version,
-    nc_version,
     reduce_cmd,
 )
 from nkisim.frontends.neuronxcc.tensors.index import Mask
@@ -198,7 +196,7 @@ def _check_tensor_scalar_engine(
     elif runs_on is Engine.GPSIMD and names != ["rsqrt"] and "rsqrt" not in names:
         rule = "the GpSimd Engine runs tensor_scalar for rsqrt only"
     elif runs_on is Engine.SCALAR and (
-        get_nc_version() is nc_version.gen2
+        not current().trace.machine.abilities.scalar_affine
         or names not in (["multiply", "add"], ["multiply"], ["add"])
     ):
         rule = "the Scalar Engine runs tensor_scalar from NeuronCore-v3 (Trn2) on, for multiply "
@@ -415,10 +413,11 @@ def _check_affine(what: str, op: str, bias: object, scale: object) -> None:
             fix="convert it: nl.copy(scale, dtype=nl.float32)",
             code="err_activation_scale_invalid_type",
         )
-    if op == "reciprocal" and bias is not None and get_nc_version() is nc_version.gen2:
+    machine = current().trace.machine
+    if op == "reciprocal" and bias is not None and not machine.abilities.reciprocal_bias:
         raise ParameterError(
             f"{what}: reciprocal with a bias",
-            rule="on NeuronCore-v2 the Scalar Engine's reciprocal takes no bias",
+            rule=f"on {machine.name} the Scalar Engine's reciprocal takes no bias",
             fix="add first with nisa.tensor_scalar, or use nisa.reciprocal",
         )
 

@@ -8,7 +8,7 @@ from nkisim.errors import ParameterError
 from nkisim.frontends.neuronxcc.lowering import matmul as lowering
 from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.lowering.operands import require_tile
-from nkisim.frontends.neuronxcc.nki.isa.constants import choose, engine, get_nc_version, nc_version
+from nkisim.frontends.neuronxcc.nki.isa.constants import choose, engine
 from nkisim.frontends.neuronxcc.tensors.index import Mask
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.trace.tracer import current
@@ -49,8 +49,8 @@ def nc_matmul(
     """
     what = "nisa.nc_matmul"
     mode = kwargs.get("perf_mode")
-    gen2 = get_nc_version() is nc_version.gen2
-    if mode is not None and (str(mode) != "double_row_gen3" or gen2):
+    abilities = current().trace.machine.abilities
+    if mode is not None and (str(mode) != "double_row_gen3" or not abilities.fp8_pairs):
         raise ParameterError(
             f"{what}: perf_mode={mode!r} on {current().trace.machine.name}",
             rule='perf_mode is "double_row_gen3", for fp8 operands on NeuronCore-v3',
@@ -58,7 +58,7 @@ def nc_matmul(
         )
     if tile_position or tile_size:
         tile = require_tile(f"{what}: stationary", stationary)
-        lowering.check_pe_tile(what, tile_position, tile_size, tile, gen2)
+        lowering.check_pe_tile(what, tile_position, tile_size, tile, abilities.array_tiles)
     return lowering.nc_matmul(
         what,
         stationary,

@@ -11,7 +11,6 @@ from nkisim.frontends.neuronxcc.nki.isa.constants import choose, dge_mode, engin
 from nkisim.frontends.neuronxcc.tensors.index import Mask
 from nkisim.frontends.neuronxcc.tensors.indirect import IndirectTensor
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
-from nkisim.machine import GEN2
 from nkisim.trace.tracer import current
 
 _OOB, _DGE = oob_mode, dge_mode  # dma_copy has parameters of these names
@@ -61,9 +60,10 @@ def dma_copy(
 
 def _check_dge(what: str, mode: Any) -> dge_mode:
     chosen = _member(what, "dge_mode", mode, _DGE)
-    if chosen is _DGE.hwdge and current().trace.machine is GEN2:
+    machine = current().trace.machine
+    if chosen is _DGE.hwdge and not machine.abilities.hardware_descriptors:
         raise ParameterError(
-            f"{what} with dge_mode={mode!r} on {GEN2.name}",
+            f"{what} with dge_mode={mode!r} on {machine.name}",
             rule="descriptors are generated in hardware from NeuronCore-v3 on",
             fix="use dge_mode.swdge or none, or nki.jit(platform_target='trn2')",
         )

@@ -26,8 +26,6 @@ from nkisim.frontends.neuronxcc.lowering.operands import (
 from nkisim.frontends.neuronxcc.lowering.registers import accumulate
 from nkisim.frontends.neuronxcc.nki.isa.constants import (
     fp32,
-    get_nc_version,
-    nc_version,
     reduce_cmd,
 )
 from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, Mask
@@ -226,7 +224,7 @@ def range_select(
         An SBUF tile of the tile's shape.
     """
     what = "nisa.range_select"
-    if get_nc_version() is nc_version.gen2:
+    if "range_select" not in current().trace.machine.abilities.instructions:
         raise ParameterError(
             f"{what} on {current().trace.machine.name}",
             rule="range_select exists from NeuronCore-v3 (Trn2) on",

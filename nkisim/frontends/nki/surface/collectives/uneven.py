@@ -15,7 +15,6 @@ from nkisim.frontends.nki.surface.collectives.exchange import (
     this,
 )
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
-from nkisim.machine import GEN4
 
 _CHIP = 4  # ranks of a device, of two cores each
 COUNT, START, RECEIVED, PLACE = range(4)  # rows of the metadata
@@ -109,7 +108,7 @@ def all_to_all_v(
     call = "ncc.all_to_all_v"
     machine = current().trace.machine
     group = ranks_of(call, replica_group)
-    if machine is GEN4:
+    if machine.abilities.places_of_exchanges:
         _two_cores(call)
         devices = [r // _CHIP for r in group]
         whole = all(devices.count(d) == _CHIP for d in devices)

@@ -21,7 +21,6 @@ from nkisim.frontends.nki.surface.isa.enums import (
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
-from nkisim.machine import GEN2
 
 
 def settled_pair(session: Session, *tensors: NkiTensor) -> list[NkiTensor]:
@@ -63,9 +62,9 @@ def tensor_copy(
 def _copy(dst: NkiTensor, src: NkiTensor, where: engine) -> Recipe:
     call = "nisa.tensor_copy"
     check_on_chip(call, dst=dst, src=src)
-    if where is engine.scalar and current().trace.machine is GEN2:
+    if where is engine.scalar and not current().trace.machine.abilities.scalar_copies:
         raise ParameterError(
-            f"{call}: engine.scalar on NeuronCore-v2",
+            f"{call}: engine.scalar on {current().trace.machine.name}",
             rule="the Scalar Engine of NeuronCore-v2 has no tensor_copy",
             fix="use nisa.activation(dst, op=nl.copy, data=src)",
         )

@@ -9,13 +9,12 @@ from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, dma_engine, e
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
-from nkisim.machine import GEN2
 
 
 def _two_cores(call: str) -> Session:
     session = current()
     machine = session.trace.machine
-    if machine is GEN2 or session.trace.grid.size != 2:
+    if machine.abilities.cores == 1 or session.trace.grid.size != 2:
         raise ParameterError(
             f"{call} in a kernel on {session.trace.grid.size} core of {machine.name}",
             rule="two cores make a logical core, on NeuronCore-v3 and later",

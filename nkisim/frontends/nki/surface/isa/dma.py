@@ -29,7 +29,6 @@ from nkisim.frontends.nki.tensors.layout import merged
 from nkisim.frontends.nki.tensors.tensor import Above, MemoryRegion, NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
-from nkisim.machine import GEN2, GEN4
 
 
 def dma_copy(
@@ -99,14 +98,14 @@ def _dma(dst: NkiTensor, src: NkiTensor, priority, mode: dge_mode, queue: engine
         raise ParameterError(
             f"{call}: priority {priority}", rule="a priority is 0 to 3", fix="use one of these"
         )
-    if priority is not None and machine is not GEN4:
+    if priority is not None and not machine.abilities.dma_priorities:
         raise ParameterError(
             f"{call}: priority {priority} on {machine.name}",
             rule="DMAs have priorities from NeuronCore-v4 (trn3) on",
             fix="leave it out",
         )
     if mode is dge_mode.hwdge:
-        if machine is GEN2:
+        if not machine.abilities.hardware_descriptors:
             raise ParameterError(
                 f"{call}: dge_mode.hwdge on {machine.name}",
                 rule="hardware descriptor generation needs NeuronCore-v3 (trn2)",
@@ -274,7 +273,7 @@ def _check_transpose_mode(session: Session, src: NkiTensor, mode: dge_mode, by_r
         )
     if mode.name != "hwdge" and not by_row:
         return
-    if machine is GEN2:
+    if not machine.abilities.hardware_descriptors:
         raise ParameterError(
             f"{call} with {'row numbers' if by_row else 'dge_mode.hwdge'} on {machine.name}",
             rule="it needs NeuronCore-v3 (trn2)",

@@ -16,7 +16,6 @@ from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.access import Affine
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
-from nkisim.machine import GEN2
 
 
 def check_sbuf(call: str, **tensors: NkiTensor | None) -> None:
@@ -368,9 +367,11 @@ def nonzero_with_count(
 
     def lower() -> Recipe:
         call = "nisa.nonzero_with_count"
-        if session.trace.machine is GEN2:
+        if "nonzero_with_count" not in session.trace.machine.abilities.instructions:
             raise ParameterError(
-                f"{call} on NeuronCore-v2", rule="it needs NeuronCore-v3", fix="target trn2"
+                f"{call} on {session.trace.machine.name}",
+                rule="it needs NeuronCore-v3",
+                fix="target trn2",
             )
         check_on_chip(call, dst=dst, src=src)
         check_sbuf(call, dst=dst, src=src)
@@ -399,7 +400,7 @@ def get_nc_version() -> nc_version:
     """The generation that the kernel is compiled for."""
     from nkisim.frontends.nki.target import current_machine
 
-    return nc_version(int(current_machine().name[-1]))
+    return nc_version(current_machine().version)
 
 
 def get_nc_sub_version() -> int:

@@ -15,7 +15,6 @@ from nkisim.frontends.nki.surface.isa.vector.checks import rows_of
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
-from nkisim.machine import GEN4
 
 _FP8_X4 = ("float8_e5m2_x4", "float8_e4m3fn_x4")
 _SCALES = ("float8_e8m0fnu", "uint8")
@@ -23,7 +22,7 @@ _SCALES = ("float8_e8m0fnu", "uint8")
 
 def _needs_v4(call: str) -> None:
     machine = current().trace.machine
-    if machine is not GEN4:
+    if not machine.abilities.microscaling:
         raise ParameterError(
             f"{call} on {machine.name}",
             rule="microscaling formats need NeuronCore-v4 (trn3)",

@@ -13,7 +13,6 @@ from nkisim.frontends.nki.surface.isa.vector.checks import constant, rows_of
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
-from nkisim.machine import GEN2, GEN4
 
 _STATE = "random state"
 
@@ -74,8 +73,7 @@ def rng(dst: NkiTensor, engine: engine = engine.vector, name: str | None = None)
                 rule="random bits fill an integer type",
                 fix="declare dst with nl.uint32, or use nl.rand for floats",
             )
-        on_gpsimd = engine.name == "gpsimd"
-        if engine.name not in ("vector", "gpsimd") or (on_gpsimd and session.trace.machine is GEN2):
+        if engine.name not in session.trace.machine.abilities.random_engines:
             raise wrong_engine(call, engine, "vector (gpsimd too on NeuronCore-v3 and later)")
         return Recipe("random_bits", ENGINES[engine], [rows_of(dst), _ONE], [_ONE], None, {}, True)
 
@@ -99,7 +97,7 @@ def rand2(
     from nkisim.frontends.nki.surface.isa.vector.elementwise import tensor_scalar, tensor_tensor
 
     call = "nisa.rand2"
-    if current().trace.machine is not GEN4:
+    if "rand2" not in current().trace.machine.abilities.instructions:
         raise ParameterError(
             f"{call} on {current().trace.machine.name}",
             rule="it needs NeuronCore-v4 (trn3)",
@@ -196,8 +194,7 @@ def set_rng_seed(src_seeds: NkiTensor, name: str | None = None) -> NkiInstructio
 
 def _lanes(call: str, t: NkiTensor, where: engine, writes: bool = False) -> None:
     machine = current().trace.machine
-    allowed = ("gpsimd", "vector") if machine is GEN4 else ("gpsimd",)
-    if machine is GEN2 or where.name not in allowed:
+    if where.name not in machine.abilities.random_state_engines:
         raise ParameterError(
             f"{call}: engine.{where.name} on {machine.name}",
             rule="GpSimd on NeuronCore-v3, GpSimd or Vector on NeuronCore-v4",
@@ -205,7 +202,7 @@ def _lanes(call: str, t: NkiTensor, where: engine, writes: bool = False) -> None
         )
     words = 6 if where.name == "gpsimd" else 24
     check_on_chip(call, state=t)
-    reads_psum = writes and machine is GEN4 and where.name == "vector"
+    reads_psum = writes and machine.abilities.random_state_in_psum and where.name == "vector"
     if t._layout.space is not Space.SBUF and not (t._layout.space is Space.PSUM and reads_psum):
         raise MemorySpaceError(
             f"{call}: {t.describe()} with engine.{where.name} on {machine.name}",

@@ -14,7 +14,6 @@ from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, reduce_cmd
 from nkisim.frontends.nki.surface.isa.vector.checks import constant, no_packed
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
-from nkisim.machine import GEN2, GEN4
 
 
 def activation(
@@ -131,7 +130,7 @@ def _activation(dst, op, data, bias, scale, call: str = "nisa.activation") -> Re
                 )
             walks.append(vector(call, which, x, data.shape[0], len(source[0])))
             operands.append(None)
-        elif which == "bias" and x is not None and x != 0 and machine is GEN2:
+        elif which == "bias" and x is not None and x != 0 and not machine.abilities.number_as_bias:
             raise ParameterError(
                 f"{call}: bias={x!r} on {machine.name}",
                 rule="NeuronCore-v2 adds a (P, 1) tile; a number needs NeuronCore-v3",
@@ -202,7 +201,7 @@ def activate2(
     """
     session = current()
     call = "nisa.activate2"
-    if session.trace.machine is not GEN4:
+    if "activate2" not in session.trace.machine.abilities.instructions:
         raise ParameterError(
             f"{call} on {session.trace.machine.name}",
             rule="it needs NeuronCore-v4 (trn3)",

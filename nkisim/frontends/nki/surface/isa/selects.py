@@ -14,7 +14,6 @@ from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, reduce_cmd
 from nkisim.frontends.nki.surface.isa.vector.checks import constant, no_packed, one_psum
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
-from nkisim.machine import GEN2, GEN4
 
 FP32_MIN = -3.4028235e38
 _RANGE = frozenset({"equal", "less", "less_equal", "greater", "greater_equal"})
@@ -59,9 +58,11 @@ def range_select(
     """
     session = current()
     call = "nisa.range_select"
-    if session.trace.machine is GEN2:
+    if "range_select" not in session.trace.machine.abilities.instructions:
         raise ParameterError(
-            f"{call} on NeuronCore-v2", rule="it needs NeuronCore-v3", fix="target trn2"
+            f"{call} on {session.trace.machine.name}",
+            rule="it needs NeuronCore-v3",
+            fix="target trn2",
         )
     if on_false_value != FP32_MIN:
         raise ParameterError(
@@ -210,7 +211,7 @@ def exponential(
     """
     session = current()
     call = "nisa.exponential"
-    if session.trace.machine is not GEN4:
+    if "exponential" not in session.trace.machine.abilities.instructions:
         raise ParameterError(
             f"{call} on {session.trace.machine.name}",
             rule="it needs NeuronCore-v4 (trn3)",

@@ -23,7 +23,7 @@ from nkisim.frontends.nki.surface.isa.vector.checks import rows_of
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
-from nkisim.machine import GEN2, GEN4, Machine
+from nkisim.machine import Machine
 
 _INPUTS = frozenset({"float8_e4m3", "float8_e5m2", "bfloat16", "float16", "tfloat32", "float32"})
 _FULL = frozenset({"float32", "tfloat32"})
@@ -99,7 +99,7 @@ def _matmul(dst, stationary, moving, settings: tuple) -> Recipe:
                 rule="the Tensor Engine reads SBUF",
                 fix="copy it to SBUF: a DMA from HBM, nisa.tensor_copy from PSUM",
             )
-        allowed = _INPUTS | ({"float8_e4m3fn"} if machine is GEN4 else set())
+        allowed = _INPUTS | ({"float8_e4m3fn"} if machine.abilities.e4m3fn_products else set())
         if t.dtype not in allowed and not (transposes and t.dtype in dtypes.FLOATS):
             raise DTypeError(
                 f"{call}: {which} is {t.describe()}",
@@ -137,7 +137,7 @@ def _matmul(dst, stationary, moving, settings: tuple) -> Recipe:
         attrs["accumulate"] = True
     if transposes:
         attrs["transpose"] = True
-        if machine is not GEN2 and kind == "overwrite":
+        if machine.abilities.exact_transposes and kind == "overwrite":
             attrs["exact"] = True
     if st_ones or mv_ones:
         attrs["onezero"] = (bool(st_ones), bool(mv_ones))
@@ -165,7 +165,7 @@ def _check_dst(call: str, dst: NkiTensor, machine: Machine, passed: str | None) 
                 fix=f"declare dst with dtype nl.{passed}",
             )
         return
-    allowed = ("float32", "bfloat16") if machine is GEN4 else ("float32",)
+    allowed = machine.abilities.sums
     if dst.dtype not in allowed:
         raise DTypeError(
             f"{call}: dst dtype {dst.dtype} must be {' or '.join(allowed)} on {_gen(machine)}",
@@ -175,12 +175,13 @@ def _check_dst(call: str, dst: NkiTensor, machine: Machine, passed: str | None) 
 
 
 def _gen(machine: Machine) -> str:
-    return {"v2": "gen2", "v3": "gen3", "v4": "gen4"}.get(machine.name[-2:], machine.name)
+    return f"gen{machine.version}"
 
 
 def _check_double(call: str, stationary: NkiTensor, moving: NkiTensor, machine: Machine) -> None:
     for which, t in (("stationary", stationary), ("moving", moving)):
-        if machine is GEN2 or t.dtype not in dtypes.FP8 or t.ndim < 3 or t.shape[1] != 2:
+        pairs = t.dtype in dtypes.FP8 and t.ndim >= 3 and t.shape[1] == 2
+        if not (pairs and machine.abilities.fp8_pairs):
             raise ParameterError(
                 f"{call}: double_row with {which} {t.describe()} on {machine.name}",
                 rule="double_row takes fp8 operands (K, 2, M) and (K, 2, N), on NeuronCore-v3 and "
@@ -221,8 +222,10 @@ def check_product(
             rule=f"the array takes {most_k} rows and {most_m} columns",
             fix="cut the contraction and the columns in tiles",
         )
-    room = machine.psum_bank_bytes // 4
-    most = room if machine is not GEN4 else machine.psum_bytes // dst._layout.type.itemsize
+    if machine.abilities.products_cross_banks:
+        most = machine.psum_bytes // dst._layout.type.itemsize
+    else:
+        most = machine.psum_bank_bytes // 4
     if n > most:
         raise TileSizeError(
             f"{call}: moving is {moving.describe()}",
@@ -240,7 +243,7 @@ def _array(call: str, position: tuple, size: tuple, machine: Machine) -> tuple[i
             rule="a part of the array has a position and a size",
             fix="pass both",
         )
-    steps = (64, 128) if machine is GEN2 else (32, 64, 128)
+    steps = machine.abilities.array_tiles
     if any(s not in steps for s in size) or any(
         p % s or p + s > 128 for p, s in zip(position, size, strict=True)
     ):
@@ -314,7 +317,8 @@ def _transpose(dst: NkiTensor, data: NkiTensor, where: engine) -> Recipe:
             fix="cut it in tiles, or transpose into PSUM on the Tensor Engine",
         )
     at = Engine.TENSOR if where is engine.tensor else Engine.VECTOR
-    attrs = {"spreads": True} if at is Engine.TENSOR and machine is GEN2 else {}
+    exact = at is not Engine.TENSOR or machine.abilities.exact_transposes
+    attrs = {} if exact else {"spreads": True}
     return Recipe("nc_transpose", at, [rows_of(dst)], [rows_of(data)], None, attrs, True)
 
 

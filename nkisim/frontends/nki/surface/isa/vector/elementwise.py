@@ -24,7 +24,6 @@ from nkisim.frontends.nki.surface.isa.vector.checks import check_bits, constant,
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
-from nkisim.machine import GEN2
 
 Operand = "NkiTensor | float"
 INTEGRAL = (int, np.integer, np.bool_)
@@ -225,7 +224,8 @@ def _tensor_scalar(call: str, dst, data, given: list, where: engine) -> Recipe:
     check_bits(call, names, dst=dst, data=data)
     at = ENGINES[where] or Engine.VECTOR
     if where is engine.scalar:
-        if machine is GEN2 or tuple(names) not in (("multiply", "add"), ("multiply",), ("add",)):
+        affine = tuple(names) in (("multiply", "add"), ("multiply",), ("add",))
+        if not (affine and machine.abilities.scalar_affine):
             raise ParameterError(
                 f"{call}: {' and '.join('nl.' + n for n in names)} on the Scalar Engine of "
                 f"{machine.name}",
