@@ -41,8 +41,8 @@ def _module(folder: str, tests: str, *rows: tuple[str, ...]) -> Module:
 # fmt: off
 MODULES = {
     "machine": _module("nkisim/machine",
-        "nkisim/test_target.py cost/test_instruction_times.py nkisim/test_capacity.py "
-        "nkisim/test_isa_matmul.py cost/test_validation_limits.py conformance/test_constraints.py",
+        "nkisim/test_target.py nkisim/test_capacity.py cost/test_instruction_times.py "
+        "nkisim/test_isa_matmul.py cost/test_validation_limits.py",
         ("__init__", "psum_fmax=512", "psum_fmax=500", "nkisim/test_language.py"),
         ("__init__", "gemm_stationary_fmax=128", "gemm_stationary_fmax=120",
          "nkisim/test_language.py"),
@@ -163,7 +163,8 @@ MODULES = {
         ("alu", '_integer_power if name == "power" else fn', "fn")),
     "ops": _module("nkisim/numerics/ops",
         "nkisim/test_isa_select.py nkisim/test_isa_reduce.py nkisim/test_isa_elementwise.py "
-        "nkisim/test_isa_matmul.py nkisim/test_indirect.py properties",
+        "nkisim/test_isa_matmul.py nkisim/test_indirect.py properties/test_elementwise.py "
+        "properties/test_reductions.py",
         ("select", "affine_values(shape, coefs, offset) >= 0",
          "affine_values(shape, coefs, offset) > 0"),
         ("select", "first(index, bound0) & second(index, bound1)",
