@@ -390,7 +390,8 @@ refused("nisa.dma_copy", "dge_mode none|swdge|hwdge|unknown; hwdge needs NeuronC
     (lambda f: _moved(f, dge_mode=nisa.dge_mode.hwdge), ParameterError, "from NeuronCore-v3 on",
      "use dge_mode.swdge or none, or",
      lambda f: [_moved(f, dge_mode=m) for m in (nisa.dge_mode.swdge, nisa.dge_mode.none)]),
-    (lambda f: _moved(f, dge_mode=7), ParameterError, "dge_mode=7", "pass one of these",
+    (lambda f: _moved(f, dge_mode=7), ParameterError, "dge_mode=7",
+     "write dge_mode.none, or another one of these",
      lambda f: _moved(f, dge_mode=nisa.dge_mode.unknown)),
     kept=lambda f: (_moved(f, dge_mode=nisa.dge_mode.none),
         _moved(f, dge_mode=nisa.dge_mode.swdge)))

@@ -100,7 +100,7 @@ refused("nisa.nc_matmul",
      "use e.g. tile_position=(0, 0), tile_size=(64, 64); (128,",
      lambda f: _product(f, tile_position=(0, 0), tile_size=(128, 128))),
     (lambda f: _product(f, tile_position=(0.0, 0), tile_size=(64, 64)), ParameterError, "integers",
-     "use e.g. tile_position=(0, 0), tile_size=(64, 64); (128,",
+     "write 0; // divides into an integer",
      lambda f: _product(f, tile_position=(0, 0), tile_size=(64, 64))))
 refused("nisa.nc_matmul", "tile_size >= accessed stationary tile",
     (lambda f: _product(f, tile(8, 65), tile_position=(0, 0), tile_size=(64, 64)), ParameterError,
