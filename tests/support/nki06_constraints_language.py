@@ -22,7 +22,7 @@ _ALIKE_BROKEN = {
     "x is a tile": ("nl.{f}(1.0)", "nl.{f}(s(8, 4))", "takes tiles"),
     _TILE_OR_SCALAR: ("nl.{f}(s(8, 4), 'two')", "nl.{f}(s(8, 4), s(8, 4))", "tiles .*and numbers"),
     "same shape required, no broadcasting (known issue, NKI 0.4 notes)": (
-        "nl.{f}(s(8, 4), s(8, 2, 2))", "nl.{f}(s(8, 4), s(8, 4))", "one shape"),
+        "nl.{f}(s(8, 4), s(8, 2, 2))", "nl.{f}(s(8, 4), s(8, 4))", "as many partitions"),
     "not supported on hardware; use multiply(x, reciprocal(y))": None,
     "at least one operand is a tile": ("nl.{f}(1, 2)", "nl.{f}({x}, 1)", "takes tiles"),
     "integer inputs": ("nl.{f}(s(8, 4), 1)", "nl.{f}(s(8, 4, nl.int32), 1)", "integer"),

@@ -1,7 +1,8 @@
 """Functions of `nki.language` on tiles. Each makes a new SBUF tile; given to an instruction as
 `op=`, it names the operator instead.
 
-They have no broadcasting, and the result has the type of the first tile unless `dtype` is given.
+Free axes of extent 1 are repeated, with a warning: on a device they are not. The result has the
+type of the first tile unless `dtype` is given.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from nkisim.errors import (
     MemorySpaceError,
     ParameterError,
     ShapeError,
+    locate,
     warn,
 )
 from nkisim.frontends.nki import ops
@@ -89,9 +91,19 @@ def _compute(name: str, dst: NkiTensor, tiles: tuple, scalars: tuple = ()) -> No
 def _binary(name: str, doc: str, *, on_engine: bool = True) -> Callable:
     def function(x: Any, y: Any, dtype: Any = None) -> NkiTensor:
         tile = x if isinstance(x, NkiTensor) else y
-        dst = _like(name, tile, dtype)
         tiles = isinstance(x, NkiTensor), isinstance(y, NkiTensor)
         _check_operands(name, x, y)
+        column = None
+        if every(tiles) and x.shape != y.shape:
+            _like(name, x), _like(name, y)  # which refuse what is not on chip
+            first, second = _spread(name, x, y)
+            _tell_of_broadcasting(name, x, y)
+            if on_engine and _is_column(y, first):
+                column = first, y, False
+            elif on_engine and _is_column(x, second):
+                column = second, x, True
+            x, y = first, second
+        dst = _like(name, tile, dtype, x.shape if isinstance(x, NkiTensor) else None)
         if name == "power" and not every(tiles):
             raise ParameterError(
                 "nl.power with a number",
@@ -101,8 +113,6 @@ def _binary(name: str, doc: str, *, on_engine: bool = True) -> Callable:
         if not on_engine:
             warn(_only_simulated(name))
         if every(tiles) and not on_engine:
-            if x.shape != y.shape:
-                raise _other_shape(name, x, y)
             _compute(name, dst, (x, y))
         elif not on_engine:
             _compute(
@@ -111,11 +121,10 @@ def _binary(name: str, doc: str, *, on_engine: bool = True) -> Callable:
         elif not every(tiles):
             other, reverse = (y, False) if tiles[0] else (x, True)
             Above.isa.tensor_scalar(dst, tile, function, other, reverse)
-        elif _is_column(y, x):
-            Above.isa.tensor_scalar(dst, x, function, y)
+        elif column is not None:
+            data, operand, reverse = column
+            Above.isa.tensor_scalar(dst, data, function, operand, reverse)
         else:
-            if x.shape != y.shape:
-                raise _other_shape(name, x, y)
             Above.isa.tensor_tensor(dst, x, y, function)
         return dst
 
@@ -146,12 +155,50 @@ def _whole(name: str, tile: NkiTensor) -> None:
         )
 
 
+def _spread(name: str, *tiles: NkiTensor) -> tuple[NkiTensor, ...]:
+    """Views of tiles in one shape: free axes of extent 1 are repeated, as NumPy does. A (P, 1) tile
+    goes with any that has as many partitions."""
+    most = sorted(t.ndim for t in tiles)[-1]
+    views = [
+        t if t.ndim == most or t.size != t.shape[0] else t.reshape((t.shape[0], *[1] * (most - 1)))
+        for t in tiles
+    ]
+    shapes = [t.shape for t in views]
+    whole = tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(*shapes, strict=False))
+    for view in views:
+        fits = view.ndim == most and view.shape[0] == whole[0]
+        if not fits or [1 for n, m in zip(view.shape, whole, strict=True) if n not in (1, m)]:
+            raise _other_shape(name, tiles[0], tiles[-1])
+    return tuple(_repeated(view, whole) for view in views)
+
+
+def _tell_of_broadcasting(name: str, x: NkiTensor, y: NkiTensor) -> None:
+    from nkisim.frontends.nki.session import current
+
+    error = ShapeError(
+        f"nl.{name} of {x.describe()} and {y.describe()} broadcasts",
+        rule="AWS's known issues say since NKI 0.3 that binary functions of nl do not broadcast, a "
+        "(128, 1) tile neither; public kernels call them so all the same",
+        fix="use nisa.tensor_scalar for a (P, 1) tile, or repeat an axis with "
+        "t.broadcast(dim, size)",
+        location=locate(),
+    )
+    current().checker.report("compiler", error)
+
+
+def _repeated(view: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:
+    for d, n in enumerate(shape):
+        if view.shape[d] != n:
+            view = view.broadcast(d, n)
+    return view
+
+
 def _other_shape(name: str, x: NkiTensor, y: NkiTensor) -> KernelError:
     return ShapeError(
         f"nl.{name} of {x.describe()} and {y.describe()}",
-        rule="both tiles have one shape; there is no broadcasting",
-        fix="repeat an axis with t.broadcast(dim, size), or use nisa.tensor_scalar for a (P, 1) "
-        "tile",
+        rule="both tiles have as many partitions and axes, and free axes of one extent, or of 1, "
+        "which is repeated; a (P, 1) tile goes with any",
+        fix="slice the tiles to one size, or add axes with t.expand_dim(dim)",
     )
 
 
@@ -171,7 +218,8 @@ def _only_simulated(name: str) -> KernelError:
 
 
 def _is_column(y: NkiTensor, x: NkiTensor) -> bool:
-    return y.shape != x.shape and y.shape[0] == x.shape[0] and y.size == y.shape[0]
+    """Whether y is an operand of tensor_scalar beside x: of other types, it is repeated."""
+    return y.shape != x.shape and y.size == y.shape[0] and y.dtype == "float32"
 
 
 def _named(function: Callable, name: str, doc: str) -> Callable:
@@ -420,6 +468,9 @@ def where(condition: NkiTensor, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
     """x where condition is not 0, else y, in a new SBUF tile. One of x and y may be a number."""
     isa = Above.isa
     tile = x if isinstance(x, NkiTensor) else y if isinstance(y, NkiTensor) else condition
+    given = [t for t in (condition, x, y) if isinstance(t, NkiTensor)]
+    spread = iter(given if len({t.shape for t in given}) == 1 else _spread("where", *given))
+    condition, x, y = (next(spread) if isinstance(t, NkiTensor) else t for t in (condition, x, y))
     dst = _like("where", condition, dtype or tile.dtype)
     chosen = _like("where", condition, "uint8")
     isa.tensor_scalar(chosen, condition, not_equal, 0.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
+from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError, locate
 from nkisim.frontends.neuronxcc.lowering import chain as lowering
 from nkisim.frontends.neuronxcc.lowering.elementwise import native, operator_name
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
@@ -32,7 +32,7 @@ from nkisim.frontends.neuronxcc.nki.isa.constants import (
 )
 from nkisim.frontends.neuronxcc.tensors.index import Mask
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
-from nkisim.ir.dtypes import F32, as_dtype, promote
+from nkisim.ir.dtypes import F32, FLOATS, as_dtype, promote
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space, check_shapes
 from nkisim.numerics import alu
@@ -300,6 +300,16 @@ def tensor_scalar_reduce(
     one_of(what, steps[0][0], alu.ALU_OPERATORS - alu.BITVEC)
     reduction = one_of(f"{what}: reduce_op", operator_name(reduce_op), _REDUCE_RESULT)
     res = lane_result(f"{what}: reduce_res", reduce_res, data)
+    for which, t in (("data", data), ("reduce_res", res)):
+        if t.dtype not in FLOATS:
+            error = DTypeError(
+                f"{what}: {which} is {t.describe()}",
+                rule="users report that the compiler wants floating point in data and reduce_res "
+                "(NCC_IBVF012, NCC_IBVF013); AWS's page does not say",
+                fix="use float32, or nisa.tensor_scalar and then nisa.tensor_reduce",
+                location=locate(),
+            )
+            current().checker.report("compiler", error)
     out = ndarray(data.shape, data.dtype if dtype is None else dtype)
     lowering.with_reductions(
         "tensor_scalar_reduce",
@@ -414,6 +424,15 @@ def _check_affine(what: str, op: str, bias: object, scale: object) -> None:
             code="err_activation_scale_invalid_type",
         )
     machine = current().trace.machine
+    if op == "copy" and bias is not None and not machine.abilities.number_as_bias:
+        error = ParameterError(
+            f"{what}: copy with a bias tile on {machine.name}",
+            rule="users report of its compiler: [NCC_IBVF043] Activation function with type Copy "
+            "only supports immediate bias; AWS's page says that a bias is a tile, of any function",
+            fix="add the tile with nisa.tensor_scalar(data, nl.add, bias)",
+            location=locate(),
+        )
+        current().checker.report("compiler", error)
     if op == "reciprocal" and bias is not None and not machine.abilities.reciprocal_bias:
         raise ParameterError(
             f"{what}: reciprocal with a bias",

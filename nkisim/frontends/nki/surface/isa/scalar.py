@@ -14,6 +14,7 @@ from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, reduce_cmd
 from nkisim.frontends.nki.surface.isa.vector.checks import constant, no_packed
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
+from nkisim.machine import Machine
 
 
 def activation(
@@ -120,6 +121,8 @@ def _activation(dst, op, data, bias, scale, call: str = "nisa.activation") -> Re
     out, source = same_domain(call, dst, data)
     walks, operands = [source], [None]
     for which, x in (("scale", scale), ("bias", bias)):
+        if which == "bias" and not machine.abilities.number_as_bias:
+            _check_old_bias(call, name, x, machine)
         if isinstance(x, NkiTensor):
             check_on_chip(call, **{which: x})
             if which == "scale" and x.dtype != "float32":
@@ -130,15 +133,37 @@ def _activation(dst, op, data, bias, scale, call: str = "nisa.activation") -> Re
                 )
             walks.append(vector(call, which, x, data.shape[0], len(source[0])))
             operands.append(None)
-        elif which == "bias" and x is not None and x != 0 and not machine.abilities.number_as_bias:
-            raise ParameterError(
-                f"{call}: bias={x!r} on {machine.name}",
-                rule="NeuronCore-v2 adds a (P, 1) tile; a number needs NeuronCore-v3",
-                fix="fill a (P, 1) tile with nisa.memset",
-            )
         else:
             operands.append(0.0 if x is None else float(x))
     return Recipe("activation", Engine.SCALAR, [out], walks, tuple(operands), {"op": name})
+
+
+def _check_old_bias(call: str, name: str, bias: Any, machine: Machine) -> None:
+    """What NeuronCore-v2 adds: a (P, 1) tile (nisa.activation, SDK 2.32), but to what nl.copy gives
+    a number: its compiler says "[NCC_IBVF043] Activation function with type Copy only supports
+    immediate bias". Its reciprocal has no bias (NKI API common fields, SDK 2.26).
+
+    Raises:
+        ParameterError: a bias that it does not add.
+    """
+    tile = isinstance(bias, NkiTensor)
+    if bias is None or (not tile and bias == 0):
+        return
+    given = bias.describe() if tile else repr(bias)
+    if name == "reciprocal" and not machine.abilities.reciprocal_bias:
+        rule, fix = "its reciprocal takes no bias", "add it first, with nisa.tensor_scalar"
+    elif name == "copy" and tile:
+        rule = "with nl.copy it adds a number only (NCC_IBVF043)"
+        fix = "add the tile with nisa.tensor_scalar(dst, data, nl.add, tile)"
+    elif name != "copy" and not tile:
+        rule, fix = "it adds a (P, 1) tile", "fill a (P, 1) tile with nisa.memset"
+    else:
+        return
+    raise ParameterError(
+        f"{call}: bias={given} with nl.{name} on {machine.name}",
+        rule=f"{rule}; NeuronCore-v3 and later take both",
+        fix=fix,
+    )
 
 
 def activation_reduce(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nkisim.errors import DTypeError, ParameterError, ShapeError
+from nkisim.frontends.nki.dtypes import FLOATS
 from nkisim.frontends.nki.operands import check_on_chip, free_of, same_domain, vector
 from nkisim.frontends.nki.ops import NAMES, op_name
 from nkisim.frontends.nki.session import Recipe, Session, current
@@ -26,6 +27,18 @@ def _maximum_only(call: str, reduce_op: Any) -> None:
             rule="the reduction is nl.maximum",
             fix="leave it out",
         )
+
+
+def _of_floats(call: str, **tensors: NkiTensor | None) -> None:
+    """Raises DTypeError for a tile of another type than the page of the instruction lists (SDK
+    2.32)."""
+    for which, t in tensors.items():
+        if t is not None and t.dtype not in FLOATS:
+            raise DTypeError(
+                f"{call}: {which} is {t.describe()}",
+                rule=f"{which} is of a float type",
+                fix="use a float32 tile",
+            )
 
 
 def range_select(
@@ -76,6 +89,7 @@ def range_select(
         machine = session.trace.machine
         check_on_chip(call, dst=dst, on_true_tile=on_true_tile, bound0=bound0, bound1=bound1)
         no_packed(call, dst=dst, on_true_tile=on_true_tile)
+        _of_floats(call, on_true_tile=on_true_tile)
         names = [op_name(call, op, _RANGE, machine) for op in (comp_op0, comp_op1)]
         for which, t in (("bound0", bound0), ("bound1", bound1)):
             if t.dtype != "float32":
@@ -162,6 +176,7 @@ def select_reduce(
                 rule="it takes no tfloat32, int32 or uint32",
                 fix="convert it",
             )
+        _of_floats(call, reduce_res=reduce_res)
         one_psum(call, on_true=on_true, predicate=predicate)
         out, chosen, source = same_domain(call, dst, predicate, on_true)
         axes, lanes = len(source[0]), dst.shape[0]
@@ -231,6 +246,13 @@ def exponential(
                     rule="it takes up to 4 axes",
                     fix="join free axes: t.flatten_dims(first, last)",
                 )
+        _of_floats(call, reduce_res=reduce_res)
+        if dst.dtype == "uint32":
+            raise DTypeError(
+                f"{call}: dst is {dst.describe()}",
+                rule="dst is of a float type, or int8, int16, int32, uint8 or uint16",
+                fix="declare it with dtype=nl.float32",
+            )
         if tile and max_value.dtype != "float32":
             raise DTypeError(
                 f"{call}: max_value is {max_value.describe()}",

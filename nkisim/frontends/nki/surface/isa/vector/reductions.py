@@ -8,7 +8,9 @@ from nkisim.errors import (
     DTypeError,
     ParameterError,
     ShapeError,
+    locate,
 )
+from nkisim.frontends.nki.dtypes import FLOATS
 from nkisim.frontends.nki.operands import (
     check_on_chip,
     common,
@@ -343,6 +345,7 @@ def tensor_scalar_reduce(
             fix="pass both, or none",
         )
     tile = type(operand0) is NkiTensor
+    _of_floats(session, call, data=data, reduce_res=reduce_res)
 
     def lower(outs: list, before: list) -> Recipe:
         machine = session.trace.machine
@@ -387,6 +390,22 @@ def tensor_scalar_reduce(
         ),
         lower,
     )
+
+
+def _of_floats(session: Any, call: str, **tensors: NkiTensor | None) -> None:
+    """Warns of integers, which a kernel checked on a trn2 says that the compiler refuses
+    (NCC_IBVF012, NCC_IBVF013). AWS's page names no types; that of tensor_scalar_cumulative, whose
+    hardware is the same, refuses 32-bit integers."""
+    for which, t in tensors.items():
+        if type(t) is NkiTensor and t.dtype not in FLOATS:
+            error = DTypeError(
+                f"{call}: {which} is {t.describe()}",
+                rule="users report that the compiler wants floating point in data and reduce_res "
+                "(NCC_IBVF012, NCC_IBVF013); AWS's page does not say",
+                fix="use float32, or nisa.tensor_scalar and then nisa.tensor_reduce",
+                location=locate(),
+            )
+            session.checker.report("compiler", error)
 
 
 ADD_UP = frozenset({"add", "multiply", "maximum", "minimum"})
