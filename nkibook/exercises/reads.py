@@ -83,7 +83,11 @@ def access(
     names = [b.name for b in arguments]
     found = origin(program, output, index)
     read: Sequence[np.ndarray | None] = found.reads
-    sentences = [_written(trace, found.writer)]
+    returned = program.output_buffers[output]
+    if any(returned is buffer for buffer in arguments):
+        sentences = [_RETURNED.format(returned.name)]
+    else:
+        sentences = [_written(trace, found.writer)]
     if found.writer is not None:
         sentences.append(f"It was computed from {elements(names, found.reads)}.")
     theirs = _of_solution(solution, program, output, index)
@@ -96,7 +100,7 @@ def access(
     panels = [
         _panel(trace, b, r, w) for b, r, w in zip(arguments, read, wanted, strict=True) if b.shape
     ]
-    panels.append(_output_panel(trace, program.output_buffers[output], index, wrong))
+    panels.append(_output_panel(trace, returned, index, wrong))
     return Access(panels, sentences + _conflicts(panels))
 
 
@@ -151,6 +155,12 @@ def _extent(mask: np.ndarray) -> str:
     text = f"[{', '.join(spans)}]"
     inside = math.prod(int(b - a + 1) for a, b in zip(low, high, strict=True))
     return text if inside == len(where) else f"{text} ({len(where):,} elements of these)"
+
+
+_RETURNED = (
+    "The kernel returns its argument {0} as it came. Make an output with nl.ndarray(…, "
+    "buffer=nl.shared_hbm), write the result there, and return that."
+)
 
 
 def _written(trace: Trace, writer: Instruction | None) -> str:

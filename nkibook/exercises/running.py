@@ -43,8 +43,11 @@ def launches() -> Iterator[list[Specialization]]:
         yield found
 
 
-def compiled(answer: Callable[..., Any], args: tuple[Any, ...]) -> list[Program]:
-    """The NKI kernels in what XLA compiles of an answer, one an HLO custom call."""
+def compiled(answer: Callable[..., Any], args: tuple[Any, ...]) -> list[Program] | None:
+    """The NKI kernels in what XLA compiles of an answer, one an HLO custom call.
+
+    None for an answer that JAX cannot compile whole.
+    """
     from nkibook.hlo import jax_hlo
     from nkibook.hlo.calls import NKI_TARGET
     from nkisim.runtime.frameworks.programs import find_program
@@ -56,7 +59,7 @@ def compiled(answer: Callable[..., Any], args: tuple[Any, ...]) -> list[Program]
     try:
         module = jax_hlo(on_tensors, *(a for a in args if hasattr(a, "shape"))).after
     except Exception:  # an answer that runs need not be one that JAX can compile whole
-        return []
+        return None
     calls = [call for call in module.custom_calls if call.target == NKI_TARGET]
     configs = [json.dumps(call.config).encode() for call in calls]
     return [find_program(base64.b64encode(config)) for config in configs]

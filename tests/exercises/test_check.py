@@ -7,7 +7,6 @@ from xml.etree import ElementTree
 
 import ml_dtypes
 import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 import numpy as np
 import pytest
@@ -55,7 +54,7 @@ def shifted(x):
 def test_the_reference_itself_is_right():
     verdict = check(double, double, X)
     assert verdict
-    assert repr(verdict) == "Right: the answer agrees."
+    assert repr(verdict).startswith("Right: the answer agrees, but no kernel instruction")
 
 
 def test_the_first_wrong_element_is_named_with_both_values():
@@ -409,22 +408,47 @@ def test_a_verdict_on_a_page_is_text_and_picture():
     assert all(len(line) <= 78 for line in str(verdict).splitlines())
 
 
-def test_a_number_to_predict_is_not_given_away():
-    @exercise((3,), lines=1, reveal=False)
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [(3, "3 µs, which is too small."), (10, "10 µs, which is too large."), ("nine", "'nine' µs.")],
+)
+@pytest.mark.parametrize("reveal", [True, False])
+def test_a_wrong_number_has_its_unit_and_a_hint(answer, said, reveal):
+    @exercise((3,), lines=1, reveal=reveal, unit="µs", hint="Area, not length.")
     def square(n):
         return n * n
 
-    assert str(square.check(lambda n: n)).startswith("Not yet: your answer is 3.")
+    if reveal:
+        said = f"{said.split(' µs')[0]}, and should be 9 µs."
+    verdict = square.check(lambda n: answer)
+    assert verdict.message == f"your answer is {said} Hint: Area, not length."
     assert square.check(lambda n: n**2)
 
 
-def test_a_matmul_is_followed_too():
-    @nki.jit
-    def gram(x):
-        y = nl.ndarray((x.shape[1], x.shape[1]), x.dtype, buffer=nl.shared_hbm)
-        tile = nl.load(x)
-        nl.store(y, value=nl.copy(nisa.nc_matmul(tile, tile)))
-        return y
+# -- what is no kernel's work
 
-    verdict = check(gram, lambda x: x.T @ x + np.eye(4, dtype=np.float32), X, atol=1e-3)
-    assert verdict.details[1] == "It was computed from x[0:3, 0]."
+
+@nki.jit
+def same(x):
+    return x
+
+
+def test_numbers_that_no_kernel_computed_are_told():
+    """In an exercise they are not right; with a specification of one's own it is said."""
+    verdict = puzzles.scale_add.check(lambda a, b: puzzles.scale_add.spec(a, b))
+    assert not verdict
+    assert "no kernel instruction was issued" in verdict.message
+    verdict = check(double, double, X)
+    assert verdict
+    assert "no kernel instruction was issued" in verdict.message
+    assert "no kernel instruction" not in str(check(doubled, double, X))
+    verdict = check(same, lambda x: x, X)
+    assert not verdict
+    assert "an argument as it came" in verdict.message
+
+
+def test_a_kernel_that_returns_its_argument_is_told_so():
+    verdict = check(same, double, X)
+    assert not verdict
+    assert verdict.details[0].startswith("The kernel returns its argument x as it came.")
+    assert "No instruction writes it" not in str(verdict)

@@ -11,7 +11,14 @@ def double(x):
     return np.float32(2) * x
 
 
-@exercise((4, 2), (6, 3), lines=1, reveal=False)
+@exercise(
+    (4, 2),
+    (6, 3),
+    lines=1,
+    reveal=False,
+    unit="instructions",
+    hint="A loop is unrolled: each tile of each program has instructions of its own.",
+)
 def instructions(programs, tiles):
     # Each program walks over `tiles` tiles: two loads, an addition and a store for each.
     return programs * tiles * 4

@@ -60,13 +60,22 @@ def time_of_a_call(clock, call, times):
     return (clock.now - start) / times
 
 
-@exercise((25600, 4), (10**6, 2), lines=1, reveal=False)
+@exercise(
+    (25600, 4), (10**6, 2), lines=1, reveal=False, unit="µs", hint="Two vectors come and one goes."
+)
 def least_us(elements, itemsize):
     # An add of two vectors, over 16 DMA engines that move 272 GB/s together: microseconds.
     return 3 * elements * itemsize / 272e9 * 1e6
 
 
-@exercise((100.0, 200.0, 670.0), (30.0, 300.0, 670.0), lines=1, reveal=False)
+@exercise(
+    (100.0, 200.0, 670.0),
+    (30.0, 300.0, 670.0),
+    lines=1,
+    reveal=False,
+    unit="times as fast",
+    hint="The clock sees the dispatch with either kernel.",
+)
 def speedup_seen(device_us, slower_device_us, dispatch_us):
     # How much faster a kernel looks to a clock on the host, when each call is waited for.
     return (slower_device_us + dispatch_us) / (device_us + dispatch_us)

@@ -38,7 +38,13 @@ def norm_gradients(x, weight):
     return reference.rms_norm_backward(np.ones_like(x), x, weight, invvar)
 
 
-@exercise((), lines=1, reveal=False, data=lambda rng: ())
+@exercise(
+    (),
+    lines=1,
+    reveal=False,
+    hint="An inner layer is computed again after the outer checkpoint has done so.",
+    data=lambda rng: (),
+)
 def calls_of_nested_checkpoints():
     import jax
 

@@ -13,13 +13,27 @@ def _latencies(rng, count):
     return published, (published * np.exp(rng.normal(0, 0.3, count))).round(1)
 
 
-@exercise((8,), (13,), lines=2, data=_latencies, reveal=False)
+@exercise(
+    (8,),
+    (13,),
+    lines=2,
+    data=_latencies,
+    reveal=False,
+    hint="A relative error is modelled / published - 1; take its size, then the median.",
+)
 def typical_error(published, modelled):
     # The median of the relative errors, whichever their sign.
     return np.median(np.abs(modelled / published - 1))
 
 
-@exercise((8,), (13,), lines=1, data=_latencies, reveal=False)
+@exercise(
+    (8,),
+    (13,),
+    lines=1,
+    data=_latencies,
+    reveal=False,
+    hint="There are n (n - 1) / 2 pairs; a share is between 0 and 1.",
+)
 def pairs_in_order(published, modelled):
     # The share of pairs of kernels that the model puts in the published order.
     pairs = list(itertools.combinations(range(len(published)), 2))
@@ -27,7 +41,14 @@ def pairs_in_order(published, modelled):
     return np.mean(kept)
 
 
-@exercise((3 * 2**20, 60.0, 16.0), (2**20, 20.0, 16.0), lines=1, reveal=False)
+@exercise(
+    (3 * 2**20, 60.0, 16.0),
+    (2**20, 20.0, 16.0),
+    lines=1,
+    reveal=False,
+    unit="GB/s",
+    hint="The launch overhead is not between the first instruction and the last.",
+)
 def bandwidth(moved, latency_us, launch_us):
     # GB/s between the first instruction and the last.
     return moved / ((latency_us - launch_us) * 1e-6) / 1e9
