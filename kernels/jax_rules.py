@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -31,6 +33,70 @@ def vary_alike(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         jax.lax.pvary(array, tuple(sorted(every - own))) if every - own else array
         for array, own in zip(arrays, axes, strict=True)
     )
+
+
+def batched(size: int, in_batched: list[bool], arrays: tuple[Any, ...]) -> tuple[jax.Array, ...]:
+    """All arrays with the batch as their first axis; those without one are broadcast.
+
+    Args:
+        size: elements of the batch.
+        in_batched: which arrays have it already.
+        arrays: JAX arrays or tracers.
+    """
+    return tuple(
+        x if is_batched else jnp.broadcast_to(x, (size, *x.shape))
+        for x, is_batched in zip(arrays, in_batched, strict=True)
+    )
+
+
+def batchable(function: Callable, rule: str) -> Callable:
+    """Let each device work on its own part, and ``vmap`` add a leading axis: still one launch.
+
+    Args:
+        function: takes arrays with the same leading axes, any number of them, and returns such.
+        rule: as for :func:`shardable`.
+
+    Returns:
+        The function, compiled once for each shape and dtype.
+    """
+    on_devices = shardable(function, rule)
+
+    @custom_vmap
+    def mapped(*arrays: jax.Array) -> Any:
+        return on_devices(*arrays)
+
+    @mapped.def_vmap
+    def batch(size: int, in_batched: list[bool], *arrays: jax.Array) -> Any:
+        result = mapped(*batched(size, in_batched, arrays))
+        return result, jax.tree.map(lambda _: True, result)
+
+    return compiled_once(mapped)
+
+
+def no_second_derivative(
+    function: Callable, name: str, instead: str, language: str = "NKI"
+) -> Callable:
+    """Let the derivative of a function, which is part of a first derivative, be refused.
+
+    Args:
+        function: takes and returns arrays.
+        name: of the operator.
+        instead: what can be differentiated twice.
+        language: what the kernels are written in.
+
+    Returns:
+        The function; its derivative raises NotImplementedError.
+    """
+    guarded = jax.custom_jvp(function)
+
+    @guarded.defjvp
+    def refuse(primals: Any, tangents: Any) -> NoReturn:
+        raise NotImplementedError(
+            f"{name} is differentiated twice, and its {language} kernels have no second "
+            f"derivative. Use {instead} where you need one."
+        )
+
+    return guarded
 
 
 def compiled_once(function: Callable) -> Callable:

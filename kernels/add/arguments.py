@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.arguments import dtype_name, require_array
+from kernels.arguments import dtype_name, require_array, require_dtype, require_elements
+from kernels.tiles import PARTITIONS
 
-TILE_ROWS = 128
-"""Rows of a tile: the partition axis of SBUF has 128 partitions (``nl.tile_size.pmax``)."""
+TILE_ROWS = PARTITIONS
+"""Rows of a tile."""
 
 TILE_COLS = 2048
 """Columns of a tile: elements of the free axis, in each partition. A choice, not a limit. In
 float32 a row of a tile is 8 KiB, above the 4 KiB at which a DMA is efficient; 512 columns are 2."""
-
-DTYPES = ("float32", "bfloat16", "float16")
-"""Element types that the add kernels take."""
 
 
 def check(a: Any, b: Any) -> None:
@@ -31,11 +29,7 @@ def check(a: Any, b: Any) -> None:
                 f"{name} has shape {tuple(array.shape)}: {len(array.shape)} dimensions. The add "
                 "kernel tiles 2-D tensors. Reshape first, for example x.reshape(-1, x.shape[-1])."
             )
-        if 0 in array.shape:
-            raise ValueError(
-                f"{name} has shape {tuple(array.shape)}: no elements. A launch grid has at least "
-                "one tile. Skip the call for empty tensors."
-            )
+        require_elements(name, array)
     if tuple(a.shape) != tuple(b.shape):
         raise ValueError(
             f"a_input has shape {tuple(a.shape)} and b_input {tuple(b.shape)}. The kernel does not "
@@ -47,8 +41,4 @@ def check(a: Any, b: Any) -> None:
             f"a_input is {dtype_a} and b_input {dtype_b}. The kernel adds tensors of one dtype. "
             "Cast one of them first."
         )
-    if dtype_a not in DTYPES:
-        raise TypeError(
-            f"the inputs are {dtype_a}. The add kernel takes {', '.join(DTYPES)}. "
-            "Cast the inputs first."
-        )
+    require_dtype("a_input", a, "add")

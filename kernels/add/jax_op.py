@@ -8,12 +8,10 @@ A raw NKI kernel is a custom call, opaque to JAX. Three layers, inside out, teac
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
-from jax.custom_batching import custom_vmap
 
 from kernels.add import nki_tensor_add
 from kernels.add.arguments import check
-from kernels.jax_rules import compiled_once, shardable, vary_alike
+from kernels.jax_rules import batchable, vary_alike
 
 
 def _add_rows(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -22,28 +20,8 @@ def _add_rows(a: jax.Array, b: jax.Array) -> jax.Array:
     return rows.reshape(a.shape)
 
 
-# Addition needs no neighbour along any axis.
-_shardable_add = shardable(_add_rows, "..., ... -> ...")
-
-
-@custom_vmap
-def _batchable_add(a: jax.Array, b: jax.Array) -> jax.Array:
-    return _shardable_add(a, b)
-
-
-@_batchable_add.def_vmap
-def _add_batch(
-    batch_size: int, in_batched: list[bool], a: jax.Array, b: jax.Array
-) -> tuple[jax.Array, bool]:
-    """A batch is an axis more: one kernel launch, whatever the batch size."""
-    a, b = (
-        x if batched else jnp.broadcast_to(x, (batch_size, *x.shape))
-        for x, batched in zip((a, b), in_batched, strict=True)
-    )
-    return _batchable_add(a, b), True
-
-
-_compiled_add = compiled_once(_batchable_add)
+# Addition needs no neighbour along any axis, and a batch is an axis more.
+_batchable_add = batchable(_add_rows, "..., ... -> ...")
 
 
 def add(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -76,7 +54,7 @@ def add(a: jax.Array, b: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def _add(a: jax.Array, b: jax.Array) -> jax.Array:
-    return _compiled_add(a, b)
+    return _batchable_add(a, b)
 
 
 def _add_forward(a: jax.Array, b: jax.Array) -> tuple[jax.Array, None]:

@@ -11,11 +11,8 @@ from typing import Any
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 
-from kernels.add.arguments import (
-    TILE_COLS,
-    TILE_ROWS,
-    check,
-)
+from kernels.add.arguments import TILE_COLS, TILE_ROWS, check
+from kernels.tiles import ceil_div
 
 STRICT_COLS = 512
 """Columns of a tile of the strict kernel, as in the tutorial."""
@@ -118,7 +115,7 @@ def nki_tensor_add(a_input: Any, b_input: Any) -> Any:
     """
     check(a_input, b_input)
     n_rows, n_cols = a_input.shape
-    grid = (_ceil_div(n_rows, TILE_ROWS), _ceil_div(n_cols, TILE_COLS))
+    grid = (ceil_div(n_rows, TILE_ROWS), ceil_div(n_cols, TILE_COLS))
     return nki_tensor_add_kernel[grid](a_input, b_input)
 
 
@@ -135,10 +132,6 @@ def nki_tensor_add_two_cores(a_input: Any, b_input: Any) -> Any:
     """
     check(a_input, b_input)
     n_rows, n_cols = a_input.shape
-    rows_of_both = _ceil_div(n_rows, 2 * TILE_ROWS)
-    grid = (nl.spmd_dim(rows_of_both, nl.nc(2)), _ceil_div(n_cols, TILE_COLS))
+    rows_of_both = ceil_div(n_rows, 2 * TILE_ROWS)
+    grid = (nl.spmd_dim(rows_of_both, nl.nc(2)), ceil_div(n_cols, TILE_COLS))
     return nki_tensor_add_kernel[grid](a_input, b_input)
-
-
-def _ceil_div(a: int, b: int) -> int:
-    return -(-a // b)

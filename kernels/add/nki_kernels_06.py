@@ -15,6 +15,7 @@ import nki.language as nl
 
 from kernels.add.arguments import TILE_COLS, TILE_ROWS, check
 from kernels.logical_core import cores
+from kernels.tiles import ceil_div
 
 
 @nki.jit
@@ -42,8 +43,8 @@ def nki_tensor_add_kernel(a_input, b_input):
     n_rows, n_cols = a_input.shape
     c_output = nl.ndarray((n_rows, n_cols), dtype=a_input.dtype, buffer=nl.shared_hbm)
 
-    in_row = (n_cols + TILE_COLS - 1) // TILE_COLS
-    n_tiles = (n_rows + TILE_ROWS - 1) // TILE_ROWS * in_row
+    in_row = ceil_div(n_cols, TILE_COLS)
+    n_tiles = ceil_div(n_rows, TILE_ROWS) * in_row
     for tile in range(nl.program_id(0), n_tiles, nl.num_programs(0)):
         first_row, first_col = tile // in_row * TILE_ROWS, tile % in_row * TILE_COLS
         last_row = min(first_row + TILE_ROWS, n_rows)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-TILE_ROWS, TILE_COLS = 128, 2048
+from kernels.add.arguments import TILE_COLS, TILE_ROWS
 
 
 def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:

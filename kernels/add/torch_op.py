@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from kernels.add import nki_tensor_add
+from kernels.torch_rules import batched
 
 
 class Add(torch.autograd.Function):
@@ -35,10 +36,7 @@ class Add(torch.autograd.Function):
         info: Any, in_dims: tuple[int | None, int | None], a: torch.Tensor, b: torch.Tensor
     ) -> tuple[torch.Tensor, int]:
         """Put the batch in the rows: one kernel launch, whatever the batch size."""
-        a, b = (
-            x.movedim(dim, 0) if dim is not None else x.expand(info.batch_size, *x.shape)
-            for x, dim in zip((a, b), in_dims, strict=True)
-        )
+        a, b = batched(info.batch_size, in_dims, (a, b))
         return add(a.flatten(0, 1), b.flatten(0, 1)).reshape(a.shape), 0
 
 

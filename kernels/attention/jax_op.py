@@ -12,64 +12,32 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.custom_batching import custom_vmap
 
 from kernels.attention import nki_attention, nki_attention_backward
 from kernels.attention.launch import check
-from kernels.jax_rules import compiled_once, shardable, vary_alike
+from kernels.jax_rules import batchable, no_second_derivative, vary_alike
+
+# JAX differentiates these two only for a second derivative: `_attention` below has the first.
 
 
 @functools.cache
-def _batchable(backward: bool, scale: float, causal: bool) -> Any:
-    """The forward or the backward function, with rules for sharding and for ``vmap``."""
-    if backward:
-        on_devices = shardable(
-            lambda g, q, k, v, o, lse: nki_attention_backward(g, q, k, v, o, lse, scale, causal),
-            "... q d, ... q d, ... k d, ... k d, ... q d, ... q -> ... q d, ... k d, ... k d",
-        )
-    else:
-        on_devices = shardable(
-            lambda q, k, v: nki_attention(q, k, v, scale, causal),
-            "... q d, ... k d, ... k d -> ... q d, ... q",
-        )
-
-    @custom_vmap
-    def function(*args: jax.Array) -> Any:
-        return on_devices(*args)
-
-    @function.def_vmap
-    def batch(size: int, batched: list[bool], *args: jax.Array) -> Any:
-        args = tuple(
-            x if is_batched else jnp.broadcast_to(x, (size, *x.shape))
-            for x, is_batched in zip(args, batched, strict=True)
-        )
-        return function(*args), (True,) * (3 if backward else 2)
-
-    return compiled_once(function)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
-def _values(q: Any, k: Any, v: Any, scale: float, causal: bool) -> Any:
-    return _batchable(False, scale, causal)(q, k, v)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
-def _gradients(
-    grad_o: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool
-) -> Any:
-    return _batchable(True, scale, causal)(grad_o, q, k, v, o, lse)
-
-
-def _refuse(*_: Any) -> Any:
-    raise NotImplementedError(
-        "attention is differentiated twice, and its NKI kernels have no second derivative. Use "
-        "jax.nn.dot_product_attention where you need one."
+def _values(scale: float, causal: bool) -> Any:
+    """The forward function, o and lse, with rules for sharding and for ``vmap``."""
+    forward = batchable(
+        lambda q, k, v: nki_attention(q, k, v, scale, causal),
+        "... q d, ... k d, ... k d -> ... q d, ... q",
     )
+    return no_second_derivative(forward, "attention", "jax.nn.dot_product_attention")
 
 
-# JAX differentiates these two only for a second derivative: `_attention` below has the first.
-_values.defvjp(_refuse, _refuse)
-_gradients.defvjp(_refuse, _refuse)
+@functools.cache
+def _gradients(scale: float, causal: bool) -> Any:
+    """The backward function, the gradients of q, k and v, with rules as above."""
+    backward = batchable(
+        lambda g, q, k, v, o, lse: nki_attention_backward(g, q, k, v, o, lse, scale, causal),
+        "... q d, ... q d, ... k d, ... k d, ... q d, ... q -> ... q d, ... k d, ... k d",
+    )
+    return no_second_derivative(backward, "attention", "jax.nn.dot_product_attention")
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
@@ -81,7 +49,7 @@ def _forward(q: Any, k: Any, v: Any, scale: float, causal: bool) -> tuple[jax.Ar
     """o, and what the backward pass reads."""
     if 0 in (*q.shape, *k.shape):  # nothing to attend to: nothing to launch
         return jnp.zeros_like(q), (q, k, v, None, None)
-    o, lse = _values(q, k, v, scale, causal)
+    o, lse = _values(scale, causal)(q, k, v)
     return o, (q, k, v, o, lse)
 
 
@@ -89,7 +57,7 @@ def _backward(scale: float, causal: bool, residuals: tuple, grad_o: jax.Array) -
     q, k, v, o, lse = residuals
     if o is None:
         return tuple(map(jnp.zeros_like, (q, k, v)))
-    return tuple(_gradients(grad_o, q, k, v, o, lse, scale, causal))
+    return tuple(_gradients(scale, causal)(grad_o, q, k, v, o, lse))
 
 
 _attention.defvjp(_forward, _backward)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kernels.arguments import dtype_name, require_array
+from kernels.arguments import dtype_name, require_dtype, require_like
 
 TILE = 128
 """Queries of a tile, and keys of a tile where they lie on partitions."""
@@ -29,14 +29,6 @@ they are loaded where they are used."""
 
 NEVER = -1e30
 """Score of a key that a query does not see. Finite, so that a difference of two is not NaN."""
-
-DTYPES = ("float32", "bfloat16", "float16")
-"""Element types that the attention kernels take."""
-
-
-def cut(size: int, piece: int) -> list[tuple[int, int]]:
-    """Start and length of each piece of an axis; the last one may be shorter."""
-    return [(at, min(piece, size - at)) for at in range(0, size, piece)]
 
 
 def forward(
@@ -65,17 +57,9 @@ def backward(
     :func:`kernels.attention.nki_kernels.nki_attention_backward`."""
     lead, scale = check(q, k, v, scale)
     _refuse_empty(q, k)
-    rows = (*lead, q.shape[-2])
-    for name, array, shape, dtype in (
-        ("grad_o", grad_o, tuple(q.shape), dtype_name(q)),
-        ("o", o, tuple(q.shape), dtype_name(q)),
-        ("lse", lse, rows, "float32"),
-    ):
-        if tuple(array.shape) != shape or dtype_name(array) != dtype:
-            raise ValueError(
-                f"{name} is {dtype_name(array)} of shape {tuple(array.shape)}, and should be "
-                f"{dtype} of shape {shape}, as in the forward pass. Pass what it returned."
-            )
+    require_like("grad_o", grad_o, tuple(q.shape), dtype_name(q))
+    require_like("o", o, tuple(q.shape), dtype_name(q))
+    require_like("lse", lse, (*lead, q.shape[-2]), "float32")
     grads = kernel(
         *map(_by_head, (grad_o, q, k, v, o)),
         lse.reshape((-1, q.shape[-2], 1)),
@@ -101,12 +85,7 @@ def check(q: Any, k: Any, v: Any, scale: float | None) -> tuple[tuple[int, ...],
             scale that is not positive.
     """
     for name, array in (("q", q), ("k", k), ("v", v)):
-        require_array(name, array)
-        if dtype_name(array) not in DTYPES:
-            raise TypeError(
-                f"{name} is {dtype_name(array)}. The attention kernels take {', '.join(DTYPES)}. "
-                "Cast it first."
-            )
+        require_dtype(name, array, "attention")
         if dtype_name(array) != dtype_name(q):
             raise TypeError(
                 f"q is {dtype_name(q)} and {name} {dtype_name(array)}. All three must have one "

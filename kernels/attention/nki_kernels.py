@@ -21,9 +21,9 @@ from kernels.attention.launch import (
     NEVER,
     TILE,
     backward,
-    cut,
     forward,
 )
+from kernels.tiles import pieces
 
 
 @nki.jit
@@ -65,12 +65,12 @@ def nki_attention_kernel(q, k, v, scale, causal):
     o = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     lse = nl.ndarray((heads, n_queries, 1), dtype=nl.float32, buffer=nl.shared_hbm)
     keep = 2 * n_keys * k.itemsize <= KEPT_BYTES
-    blocks = cut(n_keys, BLOCK)
+    blocks = pieces(n_keys, BLOCK)
 
     for h in nl.affine_range(heads):
         if keep:
             kept = [_keys_and_values(k, v, h, *block) for block in blocks]
-        for first, rows in cut(n_queries, TILE):
+        for first, rows in pieces(n_queries, TILE):
             at = nl.ds(first, rows)
             q_t = nl.load_transpose2d(q[h, at, :])
             state = None
@@ -81,7 +81,7 @@ def nki_attention_kernel(q, k, v, scale, causal):
                 if size <= 0:  # no query sees these keys
                     break
                 keys, values = kept[number] if keep else _keys_and_values(k, v, h, *blocks[number])
-                state = _weigh(state, *_scores(q_t, keys, size, scale, shift), values)
+                state = weigh(state, *scores_of(q_t, keys, size, scale, shift), values)
             _store(o[h, at, :], lse[h, at, :], state)
     return o, lse
 
@@ -133,7 +133,7 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
     grad_q = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     grad_k = nl.ndarray(k.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     grad_v = nl.ndarray(k.shape, dtype=q.dtype, buffer=nl.shared_hbm)
-    tiles = cut(n_queries, TILE)
+    tiles = pieces(n_queries, TILE)
     keep = 4 * n_queries * q.itemsize <= KEPT_BYTES
     height = min(n_queries, TILE)
 
@@ -154,12 +154,12 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
         if keep:
             kept = [_queries(q, grad_o, h, *tile) for tile in tiles]
 
-        for start, size in cut(n_keys, BANK):
+        for start, size in pieces(n_keys, BANK):
             keys = _keys(k, v, h, start, size)
             seen = [i for i, (at, n) in enumerate(tiles) if not causal or at + n > start]
             totals = None
             if seen:
-                shape = min(size, TILE), len(cut(size, TILE)), head
+                shape = min(size, TILE), len(pieces(size, TILE)), head
                 totals = [nl.zeros(shape, nl.float32, buffer=nl.psum) for _ in range(2)]
             for i in seen:
                 first, rows = tiles[i]
@@ -170,7 +170,7 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
                     queries, keys, numbers, totals, scale, first - start if causal else None
                 )
                 sums[0:rows, i, :] = nl.add(sums[0:rows, i, :], more)
-            for t, (at, n) in enumerate(cut(size, TILE)):
+            for t, (at, n) in enumerate(pieces(size, TILE)):
                 place = nl.ds(start + at, n)
                 if totals is None:  # no query sees these keys
                     nothing = nl.zeros((n, head), dtype=q.dtype, buffer=nl.sbuf)
@@ -203,7 +203,7 @@ def _queries(q, grad_o, h, first, rows):
 def _keys(k, v, h, start, size):
     """512 rows of k and v in SBUF with axes swapped, and those of k in tiles of 128 rows, too."""
     at = nl.ds(start, size)
-    rows = [nl.load(k[h, nl.ds(start + first, n), :]) for first, n in cut(size, TILE)]
+    rows = [nl.load(k[h, nl.ds(start + first, n), :]) for first, n in pieces(size, TILE)]
     return nl.load_transpose2d(k[h, at, :]), nl.load_transpose2d(v[h, at, :]), rows
 
 
@@ -229,7 +229,7 @@ def _backward_tile(queries, keys, numbers, totals, scale, shift):
         op=nl.exp, data=nisa.nc_matmul(q_t, k_t), bias=less_lse, scale=scale, dtype=q.dtype
     )
     if shift is not None and size - 1 > shift:
-        weights = _select(weights, shift, 0.0)
+        weights = select_seen(weights, shift, 0.0)
     grad_weights = nisa.nc_matmul(grad_o_t, v_t)
     grad_scores = nisa.scalar_tensor_tensor(
         data=grad_weights,
@@ -241,7 +241,7 @@ def _backward_tile(queries, keys, numbers, totals, scale, shift):
     )
     turned = _turned(grad_scores)
     more = nl.zeros((rows, head), nl.float32, buffer=nl.psum)
-    for t, (at, n) in enumerate(cut(size, TILE)):
+    for t, (at, n) in enumerate(pieces(size, TILE)):
         columns = nl.ds(at, n)
         totals[0][0:n, t, :] += nisa.nc_matmul(grad_scores[:, columns], q)
         totals[1][0:n, t, :] += nisa.nc_matmul(weights[:, columns], grad_o)
@@ -252,11 +252,11 @@ def _backward_tile(queries, keys, numbers, totals, scale, shift):
 def _keys_and_values(k, v, h, start, size):
     """Keys with their axes swapped, (D, size), and values in tiles of 128, in SBUF."""
     keys = nl.load_transpose2d(k[h, nl.ds(start, size), :])
-    tiles = [nl.load(v[h, nl.ds(start + at, n), :]) for at, n in cut(size, TILE)]
+    tiles = [nl.load(v[h, nl.ds(start + at, n), :]) for at, n in pieces(size, TILE)]
     return keys, tiles
 
 
-def _scores(q_t, keys_t, size, scale, shift):
+def scores_of(q_t, keys_t, size, scale, shift):
     """Scores of a tile of queries, in SBUF.
 
     Vector and Scalar Engine share a port to PSUM. So one instruction takes scores out of it, scales
@@ -272,7 +272,7 @@ def _scores(q_t, keys_t, size, scale, shift):
     Returns:
         Tiles of up to 512 keys, (rows, keys), and the negative of the largest score, (rows, 1).
     """
-    rows, banks = q_t.shape[1], cut(size, BANK)
+    rows, banks = q_t.shape[1], pieces(size, BANK)
     scores = []
     maxima = nl.ndarray((rows, len(banks)), dtype=nl.float32, buffer=nl.sbuf)
     for number, (at, n) in enumerate(banks):
@@ -280,7 +280,7 @@ def _scores(q_t, keys_t, size, scale, shift):
         largest = maxima[:, nl.ds(number, 1)]
         if shift is not None and at + n - 1 > shift:
             part = nisa.tensor_scalar(part, nl.multiply, scale)
-            part = _select(part, shift - at, NEVER)
+            part = select_seen(part, shift - at, NEVER)
             maxima[:, nl.ds(number, 1)] = nisa.tensor_reduce(nl.max, part, axis=(1,), keepdims=True)
         else:
             part = nisa.tensor_scalar_reduce(
@@ -290,13 +290,13 @@ def _scores(q_t, keys_t, size, scale, shift):
     return scores, nisa.tensor_reduce(nl.max, maxima, axis=(1,), negate=True, keepdims=True)
 
 
-def _weigh(state, scores, least, values):
+def weigh(state, scores, least, values):
     """Take some more keys into account.
 
     Args:
         state: largest score, sum of the weights, and weighted sum of the values, of each query, for
             the keys so far; None for the first.
-        scores, least: from :func:`_scores`.
+        scores, least: from :func:`scores_of`.
         values: tiles of 128 rows, in SBUF.
 
     Returns:
@@ -321,7 +321,7 @@ def _weigh(state, scores, least, values):
             dtype=values[0].dtype,
         )
         weights_t = _turned(weights)
-        for t, (_, n) in enumerate(cut(part.shape[1], TILE)):
+        for t, (_, n) in enumerate(pieces(part.shape[1], TILE)):
             value = values[number * (BANK // TILE) + t]
             product += nisa.nc_matmul(weights_t[0:n, t, :], value[0:n, :])
     more = nisa.tensor_reduce(nl.add, sums, axis=(1,), keepdims=True)
@@ -338,7 +338,7 @@ def _weigh(state, scores, least, values):
     return largest_now, total, result
 
 
-def _select(tile, shift, otherwise):
+def select_seen(tile, shift, otherwise):
     """Column j of row i of a tile where j <= i + shift, else a number: what query i sees."""
     i, j = nl.arange(tile.shape[0])[:, None], nl.arange(tile.shape[1])[None, :]
     return nisa.affine_select(
@@ -349,7 +349,7 @@ def _select(tile, shift, otherwise):
 def _turned(tile):
     """Up to 512 columns of a tile in SBUF as tiles of up to 128 rows: (128, tiles, rows)."""
     rows, size = tile.shape
-    cuts = cut(size, TILE)
+    cuts = pieces(size, TILE)
     height = min(size, TILE)
     in_psum = nl.ndarray((height, len(cuts), rows), dtype=tile.dtype, buffer=nl.psum)
     turned = nl.ndarray((height, len(cuts), rows), dtype=tile.dtype, buffer=nl.sbuf)

@@ -23,13 +23,10 @@ from kernels.attention.launch import (
     NEVER,
     TILE,
     backward,
-    cut,
     forward,
 )
 from kernels.logical_core import cores
-
-ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-"""Bytes of an element: a dtype of this dialect is a string."""
+from kernels.tiles import ITEM_BYTES, pieces
 
 
 @nki.jit
@@ -73,8 +70,8 @@ def nki_attention_kernel(q, k, v, scale, causal):
     o = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     lse = nl.ndarray((heads, n_queries, 1), dtype=nl.float32, buffer=nl.shared_hbm)
     keep = 2 * n_keys * ITEM_BYTES[k.dtype] <= KEPT_BYTES
-    blocks = cut(n_keys, BLOCK)
-    tiles = cut(n_queries, TILE)
+    blocks = pieces(n_keys, BLOCK)
+    tiles = pieces(n_queries, TILE)
     by_head = heads % nl.num_programs(0) == 0
 
     for h in _turns(heads, by_head):
@@ -95,8 +92,8 @@ def nki_attention_kernel(q, k, v, scale, causal):
                     keys, values = kept[number]
                 else:
                     keys, values = _keys_and_values(k, v, h, start, blocks[number][1])
-                scores, least = _scores(q_t, keys, size, scale, shift)
-                state = _weigh(state, scores, least, values)
+                scores, least = scores_of(q_t, keys, size, scale, shift)
+                state = weigh(state, scores, least, values)
             _store(o[h, first : first + rows, 0:head], lse[h, first : first + rows, 0:1], state)
     return o, lse
 
@@ -153,8 +150,8 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
     grad_q = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     grad_k = nl.ndarray(k.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     grad_v = nl.ndarray(k.shape, dtype=q.dtype, buffer=nl.shared_hbm)
-    tiles = cut(n_queries, TILE)
-    banks = cut(n_keys, BANK)
+    tiles = pieces(n_queries, TILE)
+    banks = pieces(n_keys, BANK)
     keep = 4 * n_queries * ITEM_BYTES[q.dtype] <= KEPT_BYTES
     height = min(n_queries, TILE)
     cores = nl.num_programs(0)
@@ -189,7 +186,7 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
             seen = [i for i in range(len(tiles)) if not causal or sum(tiles[i]) > start]
             totals = None
             if seen:
-                shape = (min(size, TILE), len(cut(size, TILE)), head)
+                shape = (min(size, TILE), len(pieces(size, TILE)), head)
                 totals = [nl.ndarray(shape, dtype=nl.float32, buffer=nl.psum) for _ in range(2)]
             for i in seen:
                 first, rows = tiles[i]
@@ -199,7 +196,8 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
                 more = _backward_tile(queries, keys, numbers, totals, i > seen[0], scale, shift)
                 part = sums[0:rows, i, 0:head]
                 nisa.tensor_tensor(dst=part, data1=part, data2=more, op=nl.add)
-            for t, (at, n) in enumerate(cut(size, TILE)):
+            for at, n in pieces(size, TILE):
+                t = at // TILE
                 first, last = start + at, start + at + n
                 of_keys = nl.ndarray((n, head), dtype=q.dtype, buffer=nl.sbuf)
                 of_values = nl.ndarray((n, head), dtype=q.dtype, buffer=nl.sbuf)
@@ -271,14 +269,14 @@ def _queries(q, grad_o, h, first, rows):
 def _keys(k, v, h, start, size):
     """512 rows of k and v in SBUF with axes swapped, and those of k in tiles of 128 rows, too."""
     head, stop = k.shape[2], start + size
-    rows = [_loaded(k[h, start + at : start + at + n, 0:head]) for at, n in cut(size, TILE)]
+    rows = [_loaded(k[h, start + at : start + at + n, 0:head]) for at, n in pieces(size, TILE)]
     return _transposed(k[h, start:stop, 0:head]), _transposed(v[h, start:stop, 0:head]), rows
 
 
 def _keys_and_values(k, v, h, start, size):
     """Keys with their axes swapped, (D, size), and values in tiles of 128, in SBUF."""
     head = k.shape[2]
-    tiles = [_loaded(v[h, start + at : start + at + n, 0:head]) for at, n in cut(size, TILE)]
+    tiles = [_loaded(v[h, start + at : start + at + n, 0:head]) for at, n in pieces(size, TILE)]
     return _transposed(k[h, start : start + size, 0:head]), tiles
 
 
@@ -306,7 +304,7 @@ def _backward_tile(queries, keys, numbers, totals, add, scale, shift):
     nisa.nc_matmul(dst=scores, stationary=q_t, moving=k_t, accumulate=False)
     nisa.activation(dst=weights, op=nl.exp, data=scores, bias=less_lse, scale=scale)
     if shift != None and size - 1 > shift:
-        weights = _select(weights, shift, 0.0)
+        weights = select_seen(weights, shift, 0.0)
     grad_weights = nl.ndarray((rows, size), dtype=nl.float32, buffer=nl.psum)
     grad_scores = nl.ndarray((rows, size), dtype=q.dtype, buffer=nl.sbuf)
     nisa.nc_matmul(dst=grad_weights, stationary=grad_o_t, moving=v_t, accumulate=False)
@@ -320,7 +318,8 @@ def _backward_tile(queries, keys, numbers, totals, add, scale, shift):
     )
     turned = _turned(grad_scores, nisa.engine.unknown)
     more = nl.ndarray((rows, head), dtype=nl.float32, buffer=nl.psum)
-    for t, (at, n) in enumerate(cut(size, TILE)):
+    for at, n in pieces(size, TILE):
+        t = at // TILE
         nisa.nc_matmul(
             dst=totals[0][0:n, t, 0:head],
             stationary=grad_scores[0:rows, at : at + n],
@@ -339,7 +338,7 @@ def _backward_tile(queries, keys, numbers, totals, add, scale, shift):
     return more
 
 
-def _scores(q_t, keys_t, size, scale, shift):
+def scores_of(q_t, keys_t, size, scale, shift):
     """Scores of a tile of queries, in SBUF.
 
     Args:
@@ -353,10 +352,11 @@ def _scores(q_t, keys_t, size, scale, shift):
         Tiles of up to 512 keys, (rows, keys), and the negative of the largest score, (rows, 1).
     """
     depth, rows = q_t.shape
-    banks = cut(size, BANK)
+    banks = pieces(size, BANK)
     scores = []
     maxima = nl.ndarray((rows, len(banks)), dtype=nl.float32, buffer=nl.sbuf)
-    for number, (at, n) in enumerate(banks):
+    for number in range(len(banks)):
+        at, n = banks[number]
         product = nl.ndarray((rows, n), dtype=nl.float32, buffer=nl.psum)
         part = nl.ndarray((rows, n), dtype=nl.float32, buffer=nl.sbuf)
         largest = maxima[0:rows, number : number + 1]
@@ -365,7 +365,7 @@ def _scores(q_t, keys_t, size, scale, shift):
         )
         if shift != None and at + n - 1 > shift:
             nisa.tensor_scalar(dst=part, data=product, op0=nl.multiply, operand0=scale)
-            part = _select(part, shift - at, NEVER)
+            part = select_seen(part, shift - at, NEVER)
             nisa.tensor_reduce(dst=largest, op=nl.maximum, data=part, axis=1, keepdims=True)
         else:
             nisa.tensor_scalar_reduce(
@@ -382,13 +382,13 @@ def _scores(q_t, keys_t, size, scale, shift):
     return scores, least
 
 
-def _weigh(state, scores, least, values):
+def weigh(state, scores, least, values):
     """Take some more keys into account.
 
     Args:
         state: largest score, sum of the weights, and weighted sum of the values, of each query, for
             the keys so far; None for the first.
-        scores, least: from :func:`_scores`.
+        scores, least: from :func:`scores_of`.
         values: tiles of 128 rows, in SBUF.
 
     Returns:
@@ -410,7 +410,8 @@ def _weigh(state, scores, least, values):
 
     sums = nl.ndarray((rows, len(scores)), dtype=nl.float32, buffer=nl.sbuf)
     product = nl.ndarray((rows, head), dtype=nl.float32, buffer=nl.psum)
-    for number, part in enumerate(scores):
+    for number in range(len(scores)):
+        part = scores[number]
         size = part.shape[1]
         weights = nl.ndarray((rows, size), dtype=values[0].dtype, buffer=nl.sbuf)
         nisa.activation_reduce(
@@ -423,7 +424,8 @@ def _weigh(state, scores, least, values):
         )
         # Powers and logarithms keep the Scalar Engine busy, so the Vector Engine copies.
         weights_t = _turned(weights, nisa.engine.vector)
-        for t, (_, n) in enumerate(cut(size, TILE)):
+        for at, n in pieces(size, TILE):
+            t = at // TILE
             nisa.nc_matmul(
                 dst=product,
                 stationary=weights_t[0:n, t, 0:rows],
@@ -446,7 +448,7 @@ def _weigh(state, scores, least, values):
     return largest_now, total_now, result_now
 
 
-def _select(tile, shift, otherwise):
+def select_seen(tile, shift, otherwise):
     """Column j of row i of a tile where j <= i + shift, else a number: what query i sees."""
     chosen = nl.ndarray(tile.shape, dtype=tile.dtype, buffer=nl.sbuf)
     nisa.affine_select(
@@ -467,12 +469,12 @@ def _turned(tile, engine):
     The Tensor Engine transposes into PSUM; `engine` copies from there.
     """
     rows, size = tile.shape
-    cuts = cut(size, TILE)
+    cuts = pieces(size, TILE)
     height = min(size, TILE)
     in_psum = nl.ndarray((height, len(cuts), rows), dtype=tile.dtype, buffer=nl.psum)
     turned = nl.ndarray((height, len(cuts), rows), dtype=tile.dtype, buffer=nl.sbuf)
-    for t, (at, n) in enumerate(cuts):
-        nisa.nc_transpose(dst=in_psum[0:n, t, 0:rows], data=tile[0:rows, at : at + n])
+    for at, n in cuts:
+        nisa.nc_transpose(dst=in_psum[0:n, at // TILE, 0:rows], data=tile[0:rows, at : at + n])
     whole = size // height
     nisa.tensor_copy(
         dst=turned[0:height, 0:whole, 0:rows],

@@ -12,6 +12,7 @@ import torch
 
 from kernels.attention import nki_attention, nki_attention_backward
 from kernels.attention.launch import check
+from kernels.torch_rules import batched, no_second_derivative
 
 
 class AttentionFunction(torch.autograd.Function):
@@ -45,7 +46,7 @@ class AttentionFunction(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
         """A batch is more heads: one launch."""
-        return AttentionFunction.apply(*_to_front(info.batch_size, in_dims, inputs)), (0, 0)
+        return AttentionFunction.apply(*batched(info.batch_size, in_dims, inputs)), (0, 0)
 
 
 class AttentionBackwardFunction(torch.autograd.Function):
@@ -72,31 +73,13 @@ class AttentionBackwardFunction(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
         """Keep nothing: there is no second derivative."""
 
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        """Raises NotImplementedError."""
-        raise NotImplementedError(
-            "attention is differentiated twice, and its NKI kernels have no second derivative. Use "
-            "torch.nn.functional.scaled_dot_product_attention where you need one."
-        )
+    backward = no_second_derivative("attention", "torch.nn.functional.scaled_dot_product_attention")
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
         """A batch is more heads: one launch."""
-        args = _to_front(info.batch_size, in_dims, inputs)
+        args = batched(info.batch_size, in_dims, inputs)
         return AttentionBackwardFunction.apply(*args), (0, 0, 0)
-
-
-def _to_front(size: int, dims: tuple[int | None, ...], inputs: tuple[Any, ...]) -> list[Any]:
-    """All tensors with the batch as their first axis, those without one repeated."""
-    return [
-        x
-        if not isinstance(x, torch.Tensor)
-        else x.expand(size, *x.shape)
-        if d is None
-        else x.movedim(d, 0)
-        for x, d in zip(inputs, dims, strict=True)
-    ]
 
 
 def attention(

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.arguments import dtype_name, require_array
+from kernels.arguments import require_array, require_dtype
 from kernels.avgpool.geometry import Pooling
-
-PARTITIONS = 128
-"""Channels of a tile: the partitions of SBUF (``nl.tile_size.pmax``)."""
 
 WHOLE_ROWS = 1.25
 """Rows are loaded whole when that is at most this many times what the windows need of them."""
-
-DTYPES = ("float32", "bfloat16", "float16")
-"""Element types that the pooling kernels take."""
 
 
 def constants(settings: Pooling) -> tuple[Any, ...]:
@@ -34,7 +28,7 @@ def check(name: str, array: Any, *, no_images: bool = False) -> None:
 
     Args:
         name: of the array, for messages.
-        array: wants 3 or 4 axes, elements, and one of DTYPES.
+        array: wants 3 or 4 axes, elements, and float32, bfloat16 or float16.
         no_images: whether 4 axes may begin with one of size 0, for callers who launch nothing then.
 
     Raises:
@@ -52,9 +46,4 @@ def check(name: str, array: Any, *, no_images: bool = False) -> None:
             f"{name} has shape {shape}: no elements. A launch needs at least one. Skip the call "
             "for empty tensors."
         )
-    dtype = dtype_name(array)
-    if dtype not in DTYPES:
-        raise TypeError(
-            f"{name} is {dtype}. The pooling kernels take {', '.join(DTYPES)}: engines compute in "
-            "float32. Cast first."
-        )
+    require_dtype(name, array, "pooling")

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from kernels.tiles import ceil_div, pieces
+
 TILE_BYTES = 32 * 1024
 """Bytes that a tile and its intermediate values may take in each SBUF partition.
 
@@ -182,7 +184,7 @@ class Axis:
         room = self.size + 2 * self.padding - self.kernel
         if not self.ceil_mode:
             return room // self.stride + 1
-        count = -(-room // self.stride) + 1
+        count = ceil_div(room, self.stride) + 1
         return count - ((count - 1) * self.stride >= self.size + self.padding)
 
     def start(self, i: int) -> int:
@@ -209,7 +211,7 @@ class Run(NamedTuple):
     def size(self) -> int:
         return self.last - self.first
 
-    def __and__(self, other: Run) -> Run:
+    def common(self, other: Run) -> Run:
         """The common part; may be empty, but never of negative size."""
         first = max(self.first, other.first)
         return Run(first, max(first, min(self.last, other.last)))
@@ -217,8 +219,7 @@ class Run(NamedTuple):
 
 def _cut(size: int, step: int, first: int = 0) -> list[Run]:
     """`size` coordinates from `first` in runs of `step`; the last may be shorter."""
-    end = first + size
-    return [Run(i, min(i + step, end)) for i in range(first, end, step)]
+    return [Run(at, at + length) for at, length in pieces(size, step, first)]
 
 
 class ForwardTile(NamedTuple):
@@ -291,15 +292,15 @@ class BackwardTile(NamedTuple):
 
     def outs(self, axis: Axis) -> Run:
         """The outputs whose windows may reach into the tile; may be empty."""
-        reach = -(-axis.kernel // axis.stride)
-        return Run(self.groups.first - reach + 1, self.groups.last) & Run(0, axis.out)
+        reach = ceil_div(axis.kernel, axis.stride)
+        return Run(self.groups.first - reach + 1, self.groups.last).common(Run(0, axis.out))
 
     def spreads(self, axis: Axis) -> Iterator[Spread]:
         """The steps that add every gradient where it belongs. Output `i` reaches group `i + q` in
         step `q`: within one step no two outputs meet."""
-        for q in range(-(-axis.kernel // axis.stride)):
-            groups = self.groups & Run(q, axis.out + q)
-            phases = self.phases & Run(0, axis.kernel - axis.stride * q)
+        for q in range(ceil_div(axis.kernel, axis.stride)):
+            groups = self.groups.common(Run(q, axis.out + q))
+            phases = self.phases.common(Run(0, axis.kernel - axis.stride * q))
             if groups.size and phases.size:
                 to = (groups.first - self.groups.first) * self.phases.size
                 outs = Run(groups.first - q, groups.last - q)
@@ -314,8 +315,9 @@ def backward_tiles(rows: Axis, cols: Axis) -> Iterator[tuple[BackwardTile, Backw
     row_groups, col_groups = _groups(rows), _groups(cols)
 
     def needed(group_rows: int, group_cols: int, phase_rows: int, phase_cols: int) -> int:
-        out_rows = group_rows - 1 - (-rows.kernel // rows.stride)
-        out_cols = group_cols - 1 - (-cols.kernel // cols.stride)
+        # The windows that reach into a run of groups: one for each, and those that begin before.
+        out_rows = group_rows - 1 + ceil_div(rows.kernel, rows.stride)
+        out_cols = group_cols - 1 + ceil_div(cols.kernel, cols.stride)
         tile_rows, tile_cols = group_rows * phase_rows, group_cols * phase_cols
         # The gradient as it comes, its divisor and quotient, spread in height, and in width.
         return 4 * (3 * out_rows * out_cols + tile_rows * (out_cols + tile_cols))
@@ -328,8 +330,8 @@ def backward_tiles(rows: Axis, cols: Axis) -> Iterator[tuple[BackwardTile, Backw
             for row_phases in _cut(rows.stride, phase_rows):
                 for col_phases in _cut(cols.stride, phase_cols):
                     tile = BackwardTile(row_run, row_phases), BackwardTile(col_run, col_phases)
-                    image = tile[0].image(rows) & Run(0, rows.size)
-                    if image.size and (tile[1].image(cols) & Run(0, cols.size)).size:
+                    image = tile[0].image(rows).common(Run(0, rows.size))
+                    if image.size and tile[1].image(cols).common(Run(0, cols.size)).size:
                         yield tile
 
 
@@ -343,10 +345,10 @@ def _fit(needed: Callable[..., int], *sizes: int) -> list[int]:
     """`sizes` cut in the fewest equal pieces with which `needed(*sizes)` fits, the first first."""
     fitted = list(sizes)
     for at, size in enumerate(sizes):
-        pieces = 1
+        parts = 1
         while fitted[at] > 1 and needed(*fitted) > TILE_BYTES:
-            pieces += 1
-            fitted[at] = -(-size // pieces)
+            parts += 1
+            fitted[at] = ceil_div(size, parts)
     return fitted
 
 

@@ -13,12 +13,11 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jax.custom_batching import custom_vmap
 
 from kernels.avgpool import pool, unpool
 from kernels.avgpool.arguments import check
 from kernels.avgpool.geometry import Pooling, pooling
-from kernels.jax_rules import compiled_once, shardable
+from kernels.jax_rules import batchable
 
 
 def _over_planes(launch: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
@@ -32,18 +31,7 @@ def _over_planes(launch: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Arra
         out = launch(x.reshape(-1, *x.shape[-2:]))
         return out.reshape(*x.shape[:-2], *out.shape[-2:])
 
-    on_devices = shardable(flat, "... h w -> ... y x")
-
-    @custom_vmap
-    def batchable(x: jax.Array) -> jax.Array:
-        return on_devices(x)
-
-    @batchable.def_vmap
-    def batch(size: int, batched: list[bool], x: jax.Array) -> tuple[jax.Array, bool]:
-        """A batch is one axis more before the last two: one launch, whatever its size."""
-        return batchable(x), True
-
-    return compiled_once(batchable)
+    return batchable(flat, "... h w -> ... y x")
 
 
 @functools.cache

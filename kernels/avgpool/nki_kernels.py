@@ -13,7 +13,6 @@ import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 
 from kernels.avgpool.arguments import (
-    PARTITIONS,
     WHOLE_ROWS,
     check,
     constants,
@@ -30,6 +29,7 @@ from kernels.avgpool.geometry import (
     pooling,
     runs,
 )
+from kernels.tiles import PARTITIONS
 
 
 @nki.jit
@@ -124,16 +124,16 @@ def nki_avg_pool2d_kernel(
     for block in nl.affine_range(channels // PARTITIONS):
         for tile in tiles:
             lanes = block * PARTITIONS, PARTITIONS
-            _pool_tile(in_tensor, out_tensor, lanes, settings, (rows, cols), tile)
+            pool_tile(in_tensor, out_tensor, lanes, settings, (rows, cols), tile)
     if channels % PARTITIONS:
         for tile in tiles:
             lanes = channels - channels % PARTITIONS, channels % PARTITIONS
-            _pool_tile(in_tensor, out_tensor, lanes, settings, (rows, cols), tile)
+            pool_tile(in_tensor, out_tensor, lanes, settings, (rows, cols), tile)
 
     return out_tensor
 
 
-def _pool_tile(
+def pool_tile(
     in_tensor: Any,
     out_tensor: Any,
     lanes: tuple[Any, int],
@@ -173,7 +173,9 @@ def _load_padded(in_tensor: Any, lanes: tuple[Any, int], image: tuple[Run, Run])
     """
     first, n = lanes
     height, width = in_tensor.shape[1:]
-    rows, cols = (run & Run(0, size) for run, size in zip(image, (height, width), strict=True))
+    rows, cols = (
+        run.common(Run(0, size)) for run, size in zip(image, (height, width), strict=True)
+    )
     if not rows.size or not cols.size:
         return None
     # Whole rows lie in HBM as one run, which DMA moves far faster than a run for each row.
@@ -278,16 +280,16 @@ def nki_avg_pool2d_backward_kernel(
     for block in nl.affine_range(channels // PARTITIONS):
         for tile in tiles:
             lanes = block * PARTITIONS, PARTITIONS
-            _unpool_tile(grad_out, grad_in, lanes, settings, (rows, cols), tile)
+            unpool_tile(grad_out, grad_in, lanes, settings, (rows, cols), tile)
     if channels % PARTITIONS:
         for tile in tiles:
             lanes = channels - channels % PARTITIONS, channels % PARTITIONS
-            _unpool_tile(grad_out, grad_in, lanes, settings, (rows, cols), tile)
+            unpool_tile(grad_out, grad_in, lanes, settings, (rows, cols), tile)
 
     return grad_in
 
 
-def _unpool_tile(
+def unpool_tile(
     grad_out: Any,
     grad_in: Any,
     lanes: tuple[Any, int],
@@ -298,7 +300,7 @@ def _unpool_tile(
     """Compute one tile of the input's gradient, for `lanes` = (first channel, channels)."""
     first, n = lanes
     images = [part.image(axis) for part, axis in zip(tile, axes, strict=True)]
-    kept = [run & Run(0, axis.size) for run, axis in zip(images, axes, strict=True)]
+    kept = [run.common(Run(0, axis.size)) for run, axis in zip(images, axes, strict=True)]
     outs = tile[0].outs(axes[0]), tile[1].outs(axes[1])
     if outs[0].size and outs[1].size:
         i_c, i_y, i_x = nl.mgrid[0:n, 0 : outs[0].size, 0 : outs[1].size]

@@ -18,7 +18,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from kernels.avgpool.arguments import PARTITIONS, WHOLE_ROWS, check, constants
+from kernels.avgpool.arguments import WHOLE_ROWS, check, constants
 from kernels.avgpool.geometry import (
     Pooling,
     Run,
@@ -30,6 +30,7 @@ from kernels.avgpool.geometry import (
     runs,
 )
 from kernels.logical_core import cores
+from kernels.tiles import PARTITIONS, pieces
 
 
 @nki.jit
@@ -76,28 +77,27 @@ def nki_avg_pool2d_kernel(
         (channels, axes[0].out, axes[1].out), dtype=in_tensor.dtype, buffer=nl.shared_hbm
     )
     tiles = list(forward_tiles(axes[0], axes[1]))
-    blocks = (channels + PARTITIONS - 1) // PARTITIONS
-    for number in range(nl.program_id(0), blocks * len(tiles), nl.num_programs(0)):
-        first = number // len(tiles) * PARTITIONS
-        lanes = (first, min(first + PARTITIONS, channels))
-        _pool_tile(out_tensor, in_tensor, lanes, settings, axes, tiles[number % len(tiles)])
+    blocks = pieces(channels, PARTITIONS)
+    for number in range(nl.program_id(0), len(blocks) * len(tiles), nl.num_programs(0)):
+        lanes, tile = blocks[number // len(tiles)], tiles[number % len(tiles)]
+        pool_tile(in_tensor, out_tensor, lanes, settings, axes, tile)
     return out_tensor
 
 
-def _pool_tile(out_tensor, in_tensor, lanes, settings, axes, tile):
-    """Compute one tile of outputs, for `lanes` = (first channel, the one after the last)."""
+def pool_tile(in_tensor, out_tensor, lanes, settings, axes, tile):
+    """Compute one tile of outputs, for `lanes` = (first channel, number of channels)."""
     rows, cols = axes
     row_tile, col_tile = tile
-    first, last = lanes
-    n = last - first
+    first, n = lanes
+    last = first + n
     outs = (row_tile.outs, col_tile.outs)
     shape = (n, outs[0].size, outs[1].size)
-    sums = []
+    total = None
     for row_part in row_tile.parts:
         for col_part in col_tile.parts:
             image = (row_tile.image(rows, row_part), col_tile.image(cols, col_part))
             found = _load_padded(in_tensor, lanes, image)
-            if not found:
+            if found == None:
                 continue
             slab, left = found
             line = slab.shape[2]
@@ -113,12 +113,12 @@ def _pool_tile(out_tensor, in_tensor, lanes, settings, axes, tile):
             )
             part = nl.ndarray(shape, dtype=nl.float32, buffer=nl.sbuf)
             nisa.tensor_reduce(dst=part, op=nl.add, data=windows, axis=(3, 4))
-            if sums:
-                nisa.tensor_tensor(dst=sums[0], data1=sums[0], data2=part, op=nl.add)
+            if total == None:
+                total = part
             else:
-                sums.append(part)
+                nisa.tensor_tensor(dst=total, data1=total, data2=part, op=nl.add)
     mean = nl.ndarray(shape, dtype=out_tensor.dtype, buffer=nl.sbuf)
-    _divide(mean, sums[0], settings, axes, outs)
+    _divide(mean, total, settings, axes, outs)
     nisa.dma_copy(
         dst=out_tensor[first:last, outs[0].first : outs[0].last, outs[1].first : outs[1].last],
         src=mean,
@@ -129,14 +129,14 @@ def _load_padded(in_tensor, lanes, image):
     """Load a part of the image, with zeros where it reaches over the edge.
 
     Returns:
-        The tile and the column in it where `image` begins; () when all of it is over the edge.
+        The tile and the column in it where `image` begins; None when all of it is over the edge.
     """
-    first, last = lanes
-    n = last - first
+    first, n = lanes
+    last = first + n
     height, width = in_tensor.shape[1], in_tensor.shape[2]
-    rows, cols = image[0] & Run(0, height), image[1] & Run(0, width)
+    rows, cols = image[0].common(Run(0, height)), image[1].common(Run(0, width))
     if not rows.size or not cols.size:
-        return ()
+        return None
     # Whole rows lie in HBM as one run, which DMA moves far faster than a run for each row.
     read = Run(0, width) if width <= WHOLE_ROWS * cols.size else cols
     loaded = nl.ndarray((n, rows.size, read.size), dtype=in_tensor.dtype, buffer=nl.sbuf)
@@ -237,20 +237,19 @@ def nki_avg_pool2d_backward_kernel(
     )
     grad_in = nl.ndarray((channels, height, width), dtype=grad_out.dtype, buffer=nl.shared_hbm)
     tiles = list(backward_tiles(axes[0], axes[1]))
-    blocks = (channels + PARTITIONS - 1) // PARTITIONS
-    for number in range(nl.program_id(0), blocks * len(tiles), nl.num_programs(0)):
-        first = number // len(tiles) * PARTITIONS
-        lanes = (first, min(first + PARTITIONS, channels))
-        _unpool_tile(grad_in, grad_out, lanes, settings, axes, tiles[number % len(tiles)])
+    blocks = pieces(channels, PARTITIONS)
+    for number in range(nl.program_id(0), len(blocks) * len(tiles), nl.num_programs(0)):
+        lanes, tile = blocks[number // len(tiles)], tiles[number % len(tiles)]
+        unpool_tile(grad_out, grad_in, lanes, settings, axes, tile)
     return grad_in
 
 
-def _unpool_tile(grad_in, grad_out, lanes, settings, axes, tile):
-    """Compute one tile of the input's gradient, for `lanes` = (first channel, after the last)."""
-    first, last = lanes
-    n = last - first
+def unpool_tile(grad_out, grad_in, lanes, settings, axes, tile):
+    """Compute one tile of the input's gradient, for `lanes` = (first channel, channels)."""
+    first, n = lanes
+    last = first + n
     images = (tile[0].image(axes[0]), tile[1].image(axes[1]))
-    rows, cols = images[0] & Run(0, axes[0].size), images[1] & Run(0, axes[1].size)
+    rows, cols = images[0].common(Run(0, axes[0].size)), images[1].common(Run(0, axes[1].size))
     outs = (tile[0].outs(axes[0]), tile[1].outs(axes[1]))
     if outs[0].size and outs[1].size:
         shape = (n, outs[0].size, outs[1].size)

@@ -5,16 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kernels.arguments import dtype_name, require_array
-
-PARTITIONS = 128
-"""Partitions of SBUF, the most rows a tile can have (``nl.tile_size.pmax``)."""
+from kernels.arguments import dtype_name, require_array, require_dtype
 
 FIRST_BOXES = 256
 """Boxes a partition in the first tile of the forward kernel."""
-
-DTYPES = ("float32", "bfloat16", "float16")
-"""Element types that the GIOU kernels take. They compute in float32, whatever they are given."""
 
 
 def no_scores(boxes: Any) -> Any:
@@ -48,11 +42,7 @@ def check_arguments(boxes1: Any, boxes2: Any, eps: Any) -> float:
                 f"{name} has shape {tuple(boxes.shape)}. The last axis of boxes is x1, y1, x2, y2, "
                 "so it has 4 elements. Reshape or slice first."
             )
-        if dtype_name(boxes) not in DTYPES:
-            raise TypeError(
-                f"{name} is {dtype_name(boxes)}. The GIOU kernels take {', '.join(DTYPES)}, and "
-                "a NeuronCore has no float64. Cast the boxes first."
-            )
+        require_dtype(name, boxes, "GIOU")
     if tuple(boxes1.shape) != tuple(boxes2.shape):
         raise ValueError(
             f"boxes1 has shape {tuple(boxes1.shape)} and boxes2 {tuple(boxes2.shape)}. Each box "

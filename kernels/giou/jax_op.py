@@ -10,73 +10,34 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_batching import custom_vmap
 
 from kernels.giou import nki_giou, nki_giou_backward
 from kernels.giou.arguments import check_arguments
-from kernels.jax_rules import compiled_once, shardable, vary_alike
-
-
-def _batchable(function: Callable, rule: str) -> Callable:
-    """Let each device work on its own pairs, and ``vmap`` add a leading axis, still one launch.
-
-    Args:
-        function: takes arrays with the same leading axes, and returns such. No pair needs another.
-        rule: as for :func:`kernels.jax_rules.shardable`.
-    """
-    on_devices = shardable(function, rule)
-
-    @custom_vmap
-    def batchable(*arrays: jax.Array) -> Any:
-        return on_devices(*arrays)
-
-    @batchable.def_vmap
-    def batch(size: int, in_batched: list[bool], *arrays: jax.Array) -> Any:
-        arrays = tuple(
-            x if batched else jnp.broadcast_to(x, (size, *x.shape))
-            for x, batched in zip(arrays, in_batched, strict=True)
-        )
-        result = batchable(*arrays)
-        return result, jax.tree.map(lambda _: True, result)
-
-    return compiled_once(batchable)
-
-
-def _differentiable_no_further(function: Callable) -> Callable:
-    """Let a second derivative fail with a sentence that says so."""
-    guarded = jax.custom_jvp(function)
-
-    @guarded.defjvp
-    def refuse(primals: Any, tangents: Any) -> NoReturn:
-        raise NotImplementedError(
-            "the second derivative of GIOU was asked for, and there is no NKI kernel for it. "
-            "Differentiate once, or write the loss with jax.numpy."
-        )
-
-    return guarded
+from kernels.jax_rules import batchable, no_second_derivative, vary_alike
 
 
 @functools.cache
 def _operator(eps: float, clamp: bool) -> Callable:
     """The differentiable GIOU of one definition."""
     settings: dict[str, Any] = {"eps": eps, "clamp": clamp}
-    forward = _batchable(lambda p, q: nki_giou(p, q, **settings), "... c, ... c -> ...")
-    backward_both = _batchable(
+    forward = batchable(lambda p, q: nki_giou(p, q, **settings), "... c, ... c -> ...")
+    backward_both = batchable(
         lambda g, p, q: nki_giou_backward(g, p, q, **settings),
         "..., ... c, ... c -> ... c, ... c",
     )
-    backward_one = _batchable(
+    backward_one = batchable(
         lambda g, p, q: nki_giou_backward(g, p, q, both=False, **settings)[0],
         "..., ... c, ... c -> ... c",
     )
 
-    backward_both = _differentiable_no_further(backward_both)
-    backward_one = _differentiable_no_further(backward_one)
+    plain = "jax.numpy"
+    backward_both = no_second_derivative(backward_both, "giou", plain)
+    backward_one = no_second_derivative(backward_one, "giou", plain)
 
     @jax.custom_vjp
     def operator(boxes1: jax.Array, boxes2: jax.Array) -> jax.Array:

@@ -14,13 +14,13 @@ import neuronxcc.nki.language as nl
 
 from kernels.giou.arguments import (
     FIRST_BOXES,
-    PARTITIONS,
     check_arguments,
     check_gradient,
     no_scores,
 )
 from kernels.giou.backward import GRADIENT_BOXES, gradient_shifts, gradient_tile
 from kernels.giou.forward import TILE_BOXES, giou_tile, shifts
+from kernels.tiles import PARTITIONS
 
 STRICT_BOXES = 128
 """Boxes a partition in a tile of the strict kernels: 512 coordinates, as in the article."""
@@ -141,7 +141,7 @@ def nki_giou_kernel(boxes1, boxes2, eps, clamp):
     add_eps, minus_one = shifts(eps, clamp)
 
     def tile(first, rows, cols):
-        p, q = (_load_boxes(boxes, first, rows, cols) for boxes in (boxes1, boxes2))
+        p, q = (load_boxes(boxes, first, rows, cols) for boxes in (boxes1, boxes2))
         giou = giou_tile(p, q, eps, clamp, add_eps, minus_one)
         i_p, i_f = nl.mgrid[0:rows, 0:cols]
         nl.store(scores[first + i_p * cols + i_f], value=giou)
@@ -200,7 +200,7 @@ def nki_giou_backward_kernel(grad, boxes1, boxes2, eps, clamp, both):
     def tile(first, rows, cols):
         i_p, i_f = nl.mgrid[0:rows, 0:cols]
         g = nl.load(grad[first + i_p * cols + i_f])
-        p, q = (_load_boxes(boxes, first, rows, cols) for boxes in (boxes1, boxes2))
+        p, q = (load_boxes(boxes, first, rows, cols) for boxes in (boxes1, boxes2))
         tiles = [nl.ndarray((rows, cols, 4), dtype=x.dtype, buffer=nl.sbuf) for x in grads]
         gradient_tile(g, p, q, tiles, eps, clamp, add_eps, half)
         i_p, i_f, i_c = nl.mgrid[0:rows, 0:cols, 0:4]
@@ -218,7 +218,7 @@ def nki_giou_backward_kernel(grad, boxes1, boxes2, eps, clamp, both):
     return grads
 
 
-def _load_boxes(boxes, first, rows, cols):
+def load_boxes(boxes, first, rows, cols):
     """A float32 tile (rows, cols, 4) of the boxes from `first` on, `cols` in each partition."""
     i_p, i_f, i_c = nl.mgrid[0:rows, 0:cols, 0:4]
     return nl.load(boxes[first + i_p * cols + i_f, i_c], dtype=nl.float32)

@@ -17,12 +17,12 @@ import nki.language as nl
 
 from kernels.giou.arguments import (
     FIRST_BOXES,
-    PARTITIONS,
     check_arguments,
     check_gradient,
     no_scores,
 )
 from kernels.logical_core import cores
+from kernels.tiles import PARTITIONS
 
 TILE_BOXES = 512
 """Most boxes a partition in a forward tile: one coordinate of each fills a PSUM bank."""
@@ -63,9 +63,9 @@ def nki_giou_kernel(boxes1, boxes2, eps, clamp):
     tiles = _tiles(n_boxes, FIRST_BOXES, TILE_BOXES)
     for number in range(nl.program_id(0), len(tiles), nl.num_programs(0)):
         first, rows, cols = tiles[number]
-        p = _load_boxes(boxes1, first, rows, cols)
-        q = _load_boxes(boxes2, first, rows, cols)
-        giou = _giou_tile(p, q, eps, clamp, add_eps[0:rows, 0:1], minus_one[0:rows, 0:1])
+        p = load_boxes(boxes1, first, rows, cols)
+        q = load_boxes(boxes2, first, rows, cols)
+        giou = giou_tile(p, q, eps, clamp, add_eps[0:rows, 0:1], minus_one[0:rows, 0:1])
         nisa.dma_copy(dst=scores.ap([[cols, rows], [1, cols]], offset=first), src=giou)
     return scores
 
@@ -110,14 +110,14 @@ def nki_giou_backward_kernel(grad, boxes1, boxes2, eps, clamp, both):
         first, rows, cols = tiles[number]
         g = nl.ndarray((rows, cols), dtype=nl.float32, buffer=nl.sbuf)
         nisa.dma_copy(dst=g, src=grad.ap([[cols, rows], [1, cols]], offset=first))
-        p = _load_boxes(boxes1, first, rows, cols)
-        q = _load_boxes(boxes2, first, rows, cols)
+        p = load_boxes(boxes1, first, rows, cols)
+        q = load_boxes(boxes2, first, rows, cols)
         parts = []
         for whole in grads:
             parts.append(nl.ndarray((rows, cols, 4), dtype=whole.dtype, buffer=nl.sbuf))
-        _gradient_tile(parts, g, p, q, eps, clamp, add_eps[0:rows, 0:1], half[0:rows, 0:1])
+        gradient_tile(g, p, q, parts, eps, clamp, add_eps[0:rows, 0:1], half[0:rows, 0:1])
         for which in range(len(grads)):
-            nisa.dma_copy(dst=_boxes_at(grads[which], first, rows, cols), src=parts[which])
+            nisa.dma_copy(dst=boxes_at(grads[which], first, rows, cols), src=parts[which])
     if both:
         return grads[0], grads[1]
     return grads[0]
@@ -146,14 +146,14 @@ def _filled(value):
     return column
 
 
-def _boxes_at(boxes, first, rows, cols):
+def boxes_at(boxes, first, rows, cols):
     """The boxes from `first` on as (rows, cols, 4), `cols` neighbours in each partition."""
     return boxes.ap([[4 * cols, rows], [4, cols], [1, 4]], offset=4 * first)
 
 
-def _load_boxes(boxes, first, rows, cols):
+def load_boxes(boxes, first, rows, cols):
     tile = nl.ndarray((rows, cols, 4), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.dma_copy(dst=tile, src=_boxes_at(boxes, first, rows, cols))
+    nisa.dma_copy(dst=tile, src=boxes_at(boxes, first, rows, cols))
     return tile
 
 
@@ -190,7 +190,7 @@ def _one(dst, op, a, bias=None, scale=1.0):
 # -- one tile
 
 
-def _giou_tile(p, q, eps, clamp, add_eps, minus_one):
+def giou_tile(p, q, eps, clamp, add_eps, minus_one):
     """GIOU (R, B) of the pairs in two tiles (R, B, 4): see ``kernels.giou.forward.giou_tile``."""
     rows, boxes = p.shape[0], p.shape[1]
     plane = (rows, boxes)
@@ -246,7 +246,7 @@ def _giou_tile(p, q, eps, clamp, add_eps, minus_one):
     return _one(_sbuf(plane), nl.copy, total, bias=minus_one)
 
 
-def _gradient_tile(grads, g, p, q, eps, clamp, add_eps, half):
+def gradient_tile(g, p, q, grads, eps, clamp, add_eps, half):
     """Gradients for the boxes of a tile, into `grads`, one tile (R, B, 4) for p, or two, for p and
     q: see ``kernels.giou.backward.gradient_tile``."""
     low_p, high_p = p[:, :, 0:2], p[:, :, 2:4]

@@ -8,7 +8,7 @@ from typing import Any
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 
-from kernels.giou.nki_kernels import PARTITIONS
+from kernels.tiles import PARTITIONS
 
 
 def over_tiles(compute: Callable, *, boxes: int = 512, dtype: Any = None) -> Callable:

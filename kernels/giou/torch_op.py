@@ -11,14 +11,7 @@ from typing import Any
 import torch
 
 from kernels.giou import nki_giou, nki_giou_backward
-
-
-def _batched(info: Any, in_dims: tuple[int | None, ...], *arrays: torch.Tensor) -> list[Any]:
-    """Put the batch first in each array. The kernels take any leading axes, so that is all."""
-    return [
-        x.movedim(dim, 0) if dim is not None else x.expand(info.batch_size, *x.shape)
-        for x, dim in zip(arrays, in_dims, strict=True)
-    ]
+from kernels.torch_rules import batched, no_second_derivative
 
 
 class Giou(torch.autograd.Function):
@@ -57,7 +50,7 @@ class Giou(torch.autograd.Function):
         info: Any, in_dims: tuple[int | None, ...], boxes1: Any, boxes2: Any, *settings: Any
     ) -> tuple[torch.Tensor, int]:
         """One kernel launch, whatever the batch size."""
-        return Giou.apply(*_batched(info, in_dims[:2], boxes1, boxes2), *settings), 0
+        return Giou.apply(*batched(info.batch_size, in_dims[:2], (boxes1, boxes2)), *settings), 0
 
 
 class GiouBackward(torch.autograd.Function):
@@ -80,20 +73,15 @@ class GiouBackward(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Nothing to keep."""
 
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> None:
-        """Say that there is no second derivative."""
-        raise NotImplementedError(
-            "the second derivative of GIOU was asked for, and there is no NKI kernel for it. "
-            "Differentiate once, or write the loss with PyTorch's own operators."
-        )
+    backward = no_second_derivative("giou", "PyTorch's own operators")
 
     @staticmethod
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], grad: Any, boxes1: Any, boxes2: Any, *rest: Any
     ) -> tuple[tuple[torch.Tensor, ...], tuple[int, ...]]:
         """One kernel launch, whatever the batch size."""
-        grads = GiouBackward.apply(*_batched(info, in_dims[:3], grad, boxes1, boxes2), *rest)
+        arrays = batched(info.batch_size, in_dims[:3], (grad, boxes1, boxes2))
+        grads = GiouBackward.apply(*arrays, *rest)
         return grads, (0,) * len(grads)
 
 

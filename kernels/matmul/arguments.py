@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.arguments import dtype_name, require_array
+from kernels.arguments import dtype_name, require_dtype
+from kernels.tiles import ceil_div
 
 TILE_K = 128
 """Most of the contraction in one ``nc_matmul``: it lies on the 128 partitions."""
@@ -27,19 +28,17 @@ KEPT_BYTES = 64 * 1024
 elements of the contraction in bfloat16, 2048 in float32. Where it needs more, it is loaded anew for
 each block of the result."""
 
-DTYPES = ("float32", "bfloat16", "float16")
-"""Element types that the matmul kernel takes."""
 
+def even_cut(size: int, block: int, tile: int) -> tuple[int, int, int]:
+    """Blocks of an axis, tiles of a block and elements of a tile, as even as they can be.
 
-def cut(size: int, block: int, tile: int) -> tuple[int, int, int]:
-    """Blocks of an axis, tiles of a block and elements of a tile, as even as they can be."""
-    blocks = _ceil_div(size, block)
-    tiles = _ceil_div(_ceil_div(size, blocks), tile)
-    return blocks, tiles, _ceil_div(size, blocks * tiles)
-
-
-def _ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
+    Args:
+        size: elements of the axis, at least 1.
+        block, tile: most elements of each.
+    """
+    blocks = ceil_div(size, block)
+    tiles = ceil_div(ceil_div(size, blocks), tile)
+    return blocks, tiles, ceil_div(size, blocks * tiles)
 
 
 def result_shape(
@@ -55,12 +54,7 @@ def result_shape(
         ValueError: shapes that do not fit.
     """
     for name, array in (("a", a), ("b", b)):
-        require_array(name, array)
-        if dtype_name(array) not in DTYPES:
-            raise TypeError(
-                f"{name} is {dtype_name(array)}. The matmul kernel takes {', '.join(DTYPES)}. "
-                "Cast it first."
-            )
+        require_dtype(name, array, "matmul")
     if dtype_name(a) != dtype_name(b):
         raise TypeError(
             f"a is {dtype_name(a)} and b {dtype_name(b)}. Both must have one dtype. Cast one."

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from kernels.jax_rules import compiled_once, shardable, vary_alike
+from kernels.jax_rules import batched, compiled_once, shardable, vary_alike
 from kernels.matmul import nki_matmul
 from kernels.matmul.arguments import result_shape
 
@@ -39,14 +39,11 @@ def _batchable(transpose_a: bool, transpose_b: bool) -> Any:
         return on_devices(a, b)
 
     @product.def_vmap
-    def batch(size: int, batched: list[bool], a: jax.Array, b: jax.Array) -> Any:
-        if not batched[1] and not transpose_a:  # a batch is a leading axis more
+    def batch(size: int, in_batched: list[bool], a: jax.Array, b: jax.Array) -> Any:
+        if not in_batched[1] and not transpose_a:  # a batch is a leading axis more
             return product(a, b), True
-        a, b = (
-            x if is_batched else jnp.broadcast_to(x, (size, *x.shape))
-            for x, is_batched in zip((a, b), batched, strict=True)
-        )
-        return jax.lax.map(lambda one: product(*one), (a, b)), True  # one launch for each
+        both = batched(size, in_batched, (a, b))
+        return jax.lax.map(lambda one: product(*one), both), True  # one launch for each
 
     return compiled_once(product)
 

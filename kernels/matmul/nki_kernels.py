@@ -21,7 +21,7 @@ from kernels.matmul.arguments import (
     TILE_K,
     TILE_M,
     TILE_N,
-    cut,
+    even_cut,
     filled_shape,
 )
 
@@ -59,23 +59,25 @@ def nki_matmul_kernel(lhs, rhs, transpose_lhs=False, transpose_rhs=False):
     n_size = rhs.shape[0] if transpose_rhs else rhs.shape[1]
     out = nl.ndarray((m_size, n_size), dtype=lhs.dtype, buffer=nl.shared_hbm)
 
-    m_blocks, m_tiles, tile_m = cut(m_size, BLOCK, TILE_M)
-    n_blocks, n_tiles, tile_n = cut(n_size, BLOCK, TILE_N)
+    m_blocks, m_tiles, tile_m = even_cut(m_size, BLOCK, TILE_M)
+    n_blocks, n_tiles, tile_n = even_cut(n_size, BLOCK, TILE_N)
     chunk = CHUNK_BYTES // BLOCK // lhs.itemsize * TILE_K
-    k_chunks, k_tiles, tile_k = cut(k_size, chunk, TILE_K)
+    k_chunks, k_tiles, tile_k = even_cut(k_size, chunk, TILE_K)
     m_width, n_width, depth = m_tiles * tile_m, n_tiles * tile_n, k_tiles * tile_k
     keep_left = k_chunks * k_tiles * m_width * lhs.itemsize <= KEPT_BYTES
     i_row, i_col = nl.arange(tile_m)[:, None], nl.arange(n_width)[None, :]
 
     def load_left(m, k):
         columns = (m * m_width, m_size)
-        return _load(
+        return load_chunk(
             lhs, not transpose_lhs, (k * depth, k_size), columns, (tile_k, k_tiles, m_width)
         )
 
     def load_right(n, k):
         columns = (n * n_width, n_size)
-        return _load(rhs, transpose_rhs, (k * depth, k_size), columns, (tile_k, k_tiles, n_width))
+        return load_chunk(
+            rhs, transpose_rhs, (k * depth, k_size), columns, (tile_k, k_tiles, n_width)
+        )
 
     for m in nl.affine_range(m_blocks):
         if keep_left:
@@ -101,7 +103,7 @@ def nki_matmul_kernel(lhs, rhs, transpose_lhs=False, transpose_rhs=False):
     return out
 
 
-def _load(operand, swapped, contraction, columns, shape):
+def load_chunk(operand, swapped, contraction, columns, shape):
     """A chunk of an operand in SBUF, its contraction on the partitions.
 
     Args:

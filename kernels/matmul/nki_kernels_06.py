@@ -27,12 +27,10 @@ from kernels.matmul.arguments import (
     TILE_K,
     TILE_M,
     TILE_N,
-    cut,
+    even_cut,
     filled_shape,
 )
-
-ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-"""Bytes of an element: a dtype of this dialect is a string."""
+from kernels.tiles import ITEM_BYTES, ceil_div, pieces
 
 
 @nki.jit
@@ -69,87 +67,99 @@ def nki_matmul_kernel(lhs, rhs, transpose_lhs=False, transpose_rhs=False):
     out = nl.ndarray((m_size, n_size), dtype=lhs.dtype, buffer=nl.shared_hbm)
 
     # The part of the result that is this core's.
-    m_first, m_last, n_first, n_last = 0, m_size, 0, n_size
+    m_first, m_part, n_first, n_part = 0, m_size, 0, n_size
     if m_size >= n_size:
-        m_first, m_last = _share(m_size)
+        m_first, m_part = _share(m_size)
     else:
-        n_first, n_last = _share(n_size)
+        n_first, n_part = _share(n_size)
 
     chunk = CHUNK_BYTES // BLOCK // ITEM_BYTES[lhs.dtype] * TILE_K
-    _, k_tiles, tile_k = cut(k_size, chunk, TILE_K)
-    chunks = _pieces(0, k_size, k_tiles * tile_k)
-    _, m_tiles, tile_m = cut(max(m_last - m_first, 1), BLOCK, TILE_M)
-    _, n_tiles, tile_n = cut(max(n_last - n_first, 1), BLOCK, TILE_N)
+    _, k_tiles, tile_k = even_cut(k_size, chunk, TILE_K)
+    chunks = pieces(k_size, k_tiles * tile_k)
+    _, m_tiles, tile_m = even_cut(max(m_part, 1), BLOCK, TILE_M)
+    _, n_tiles, tile_n = even_cut(max(n_part, 1), BLOCK, TILE_N)
     row_bytes = len(chunks) * k_tiles * m_tiles * tile_m * ITEM_BYTES[lhs.dtype]
     keep_left = row_bytes <= KEPT_BYTES
 
-    for rows in _pieces(m_first, m_last, m_tiles * tile_m):
+    for rows in pieces(m_part, m_tiles * tile_m, m_first):
         if keep_left:
-            kept = [_load(lhs, not transpose_lhs, k, rows, tile_k) for k in chunks]
-        for cols in _pieces(n_first, n_last, n_tiles * tile_n):
-            width = cols[1] - cols[0]
+            kept = [load_chunk(lhs, not transpose_lhs, k, rows, tile_k) for k in chunks]
+        for cols in pieces(n_part, n_tiles * tile_n, n_first):
+            first_col, width = cols
             sums = nl.ndarray((tile_m, m_tiles, width), dtype=nl.float32, buffer=nl.sbuf)
             for number in range(len(chunks)):
                 k = chunks[number]
-                left = kept[number] if keep_left else _load(lhs, not transpose_lhs, k, rows, tile_k)
-                right = _load(rhs, transpose_rhs, k, cols, tile_k)
-                _multiply(sums, left, right, k[1] - k[0], rows, tile_m, tile_n, number == 0)
-            for first, last in _pieces(rows[0], rows[1], tile_m):
-                part = sums[0 : last - first, (first - rows[0]) // tile_m, 0:width]
+                left = (
+                    kept[number]
+                    if keep_left
+                    else load_chunk(lhs, not transpose_lhs, k, rows, tile_k)
+                )
+                right = load_chunk(rhs, transpose_rhs, k, cols, tile_k)
+                multiply(sums, left, right, k[1], rows[1], tile_m, tile_n, number == 0)
+            for first, height in pieces(rows[1], tile_m):
+                part = sums[0:height, first // tile_m, 0:width]
                 result = part
                 if out.dtype != sums.dtype:
-                    result = nl.ndarray((last - first, width), dtype=out.dtype, buffer=nl.sbuf)
+                    result = nl.ndarray((height, width), dtype=out.dtype, buffer=nl.sbuf)
                     nisa.tensor_copy(dst=result, src=part)
-                nisa.dma_copy(dst=out[first:last, cols[0] : cols[1]], src=result)
+                first += rows[0]
+                nisa.dma_copy(
+                    dst=out[first : first + height, first_col : first_col + width], src=result
+                )
     return out
 
 
-def _multiply(sums, left, right, depth, rows, tile_m, tile_n, fresh):
+def multiply(sums, left, right, depth, rows, tile_m, tile_n, fresh):
     """Add the product of two chunks to the sums of a block, or begin them with it.
 
     Args:
         sums: (tile_m, tiles, columns) float32 in SBUF.
-        left, right: from :func:`_load`.
+        left, right: from :func:`load_chunk`.
         depth: how much of the contraction the chunks hold.
-        rows: of the result, first and end.
+        rows: how many of the result there are.
         tile_m, tile_n: rows and columns of a product.
         fresh: whether the sums begin here.
     """
     tile_k, width = left.shape[0], right.shape[2]
-    for i, (top, bottom) in enumerate(_pieces(0, rows[1] - rows[0], tile_m)):
-        for begin, end in _pieces(0, width, tile_n):
-            product = nl.ndarray((bottom - top, end - begin), dtype=nl.float32, buffer=nl.psum)
-            for t, (start, stop) in enumerate(_pieces(0, depth, tile_k)):
+    for top, height in pieces(rows, tile_m):
+        for begin, wide in pieces(width, tile_n):
+            product = nl.ndarray((height, wide), dtype=nl.float32, buffer=nl.psum)
+            for start, deep in pieces(depth, tile_k):
+                t = start // tile_k
                 nisa.nc_matmul(
                     dst=product,
-                    stationary=left[0 : stop - start, t, top:bottom],
-                    moving=right[0 : stop - start, t, begin:end],
+                    stationary=left[0:deep, t, top : top + height],
+                    moving=right[0:deep, t, begin : begin + wide],
                     accumulate=t > 0,
                 )
-            total = sums[0 : bottom - top, i, begin:end]
+            total = sums[0:height, top // tile_m, begin : begin + wide]
             if fresh:
                 nisa.tensor_copy(dst=total, src=product)
             else:
                 nisa.tensor_tensor(dst=total, data1=total, data2=product, op=nl.add)
 
 
-def _load(operand, swapped, contraction, columns, tile_k):
+def load_chunk(operand, swapped, contraction, columns, tile_k):
     """A chunk of an operand in SBUF, its contraction on the partitions.
 
     Args:
         operand: (K, columns) in HBM, or (columns, K) where ``swapped``.
         swapped: whether DMA has to transpose.
-        contraction, columns: of each axis, where the chunk begins and ends.
+        contraction, columns: of each axis, where the chunk begins and its length.
         tile_k: elements of a tile of the contraction.
 
     Returns:
         (tile_k, tiles, columns). What the last tile lacks is not written, and not read.
     """
-    tiles = _pieces(contraction[0], contraction[1], tile_k)
-    begin, end = columns
-    chunk = nl.ndarray((tile_k, len(tiles), end - begin), dtype=operand.dtype, buffer=nl.sbuf)
-    for t, (start, stop) in enumerate(tiles):
-        tile = chunk[0 : stop - start, t, 0 : end - begin]
+    first_k, depth = contraction
+    begin, width = columns
+    end = begin + width
+    chunk = nl.ndarray(
+        (tile_k, ceil_div(depth, tile_k), width), dtype=operand.dtype, buffer=nl.sbuf
+    )
+    for at, deep in pieces(depth, tile_k):
+        tile = chunk[0:deep, at // tile_k, 0:width]
+        start, stop = first_k + at, first_k + at + deep
         if swapped:
             nisa.dma_transpose(dst=tile, src=operand[begin:end, start:stop])
         else:
@@ -158,15 +168,10 @@ def _load(operand, swapped, contraction, columns, tile_k):
 
 
 def _share(size):
-    """Begin and end of this core's part of an axis."""
-    part = (size + nl.num_programs(0) - 1) // nl.num_programs(0)
+    """Begin and length of this core's part of an axis; the length may be 0."""
+    part = ceil_div(size, nl.num_programs(0))
     first = nl.program_id(0) * part
-    return first, min(first + part, size)
-
-
-def _pieces(begin, end, size):
-    """Begin and end of each piece of an axis; the last one may be shorter."""
-    return [(at, min(at + size, end)) for at in range(begin, end, size)]
+    return first, max(min(part, size - first), 0)
 
 
 def nki_matmul(

@@ -13,6 +13,7 @@ import torch
 
 from kernels.matmul import nki_matmul
 from kernels.matmul.arguments import result_shape
+from kernels.torch_rules import one_by_one
 
 
 class MatmulFunction(torch.autograd.Function):
@@ -61,16 +62,8 @@ class MatmulFunction(torch.autograd.Function):
         a, b, transpose_a, transpose_b = inputs
         if in_dims[1] is None and not transpose_a:
             return MatmulFunction.apply(a.movedim(in_dims[0], 0), b, False, transpose_b), 0
-        elements = [
-            [x if d is None else x.select(d, i) for x, d in zip((a, b), in_dims, strict=False)]
-            for i in range(info.batch_size)
-        ]
-        if not elements:  # no elements: the shape of one, from operands of no elements
-            x, y = (t if d is None else t.sum(d) for t, d in zip((a, b), in_dims, strict=False))
-            one = MatmulFunction.apply(x, y, transpose_a, transpose_b)
-            return one.unsqueeze(0)[:0], 0
-        parts = [MatmulFunction.apply(x, y, transpose_a, transpose_b) for x, y in elements]
-        return torch.stack(parts), 0
+        (product,) = one_by_one(MatmulFunction.apply, info.batch_size, in_dims, inputs)
+        return product, 0
 
 
 def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kernels.arguments import dtype_name, require_array
+from kernels.arguments import dtype_name, require_dtype, require_like
+from kernels.tiles import PARTITIONS
 
-TILE_ROWS = 128
-"""Rows of a tile: the partition axis of SBUF has 128 partitions (``nl.tile_size.pmax``)."""
+TILE_ROWS = PARTITIONS
+"""Rows of a tile."""
 
 CHUNK_BYTES = 8 * 1024
 """Bytes of a row that one instruction of the forward kernel takes, in the dtype of x: above the
@@ -26,9 +27,6 @@ RESIDENT_BYTES = 128 * 1024
 """Bytes a partition that the backward kernel may fill with rows of x, grad_y and weight. When they
 need more, x is loaded twice instead of being kept."""
 
-DTYPES = ("float32", "bfloat16", "float16")
-"""Element types that the RMSNorm kernels take."""
-
 
 def leading_shape(x: Any, weight: Any) -> tuple[int, ...]:
     """Check that ``weight`` fits the last axes of ``x``; return the shape of the axes before them.
@@ -41,12 +39,7 @@ def leading_shape(x: Any, weight: Any) -> tuple[int, ...]:
         ValueError: shapes that do not fit, or rows of no elements or more than 16384.
     """
     for name, array in (("x", x), ("weight", weight)):
-        require_array(name, array)
-        if dtype_name(array) not in DTYPES:
-            raise TypeError(
-                f"{name} is {dtype_name(array)}. The RMSNorm kernels take {', '.join(DTYPES)}. "
-                "Cast it first."
-            )
+        require_dtype(name, array, "RMSNorm")
     shape, axes = tuple(x.shape), tuple(weight.shape)
     if not axes:
         raise ValueError(
@@ -77,15 +70,8 @@ def check_gradient(grad_y: Any, x: Any, invvar: Any, lead: tuple[int, ...]) -> N
     Raises:
         ValueError: another shape or dtype than in the forward pass.
     """
-    for name, array, shape, dtype in (
-        ("grad_y", grad_y, tuple(x.shape), dtype_name(x)),
-        ("invvar", invvar, lead, "float32"),
-    ):
-        if tuple(array.shape) != shape or dtype_name(array) != dtype:
-            raise ValueError(
-                f"{name} is {dtype_name(array)} of shape {tuple(array.shape)}, and should be "
-                f"{dtype} of shape {shape}, as in the forward pass. Pass what it returned."
-            )
+    require_like("grad_y", grad_y, tuple(x.shape), dtype_name(x))
+    require_like("invvar", invvar, lead, "float32")
 
 
 def rows_and_cols(x: Any, weight: Any) -> tuple[tuple[int, ...], int]:

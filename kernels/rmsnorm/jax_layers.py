@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from kernels.jax_rules import compiled_once, shardable, vary_alike
+from kernels.jax_rules import batched, compiled_once, no_second_derivative, shardable, vary_alike
 
 # The layers normalise one axis: x is (..., cols), weight (cols,), invvar (...). A row lies on one
 # device as a whole, because it is normalised as a whole. No row needs another; the gradient of the
@@ -56,9 +56,9 @@ def differentiable(forward: Callable, backward: Callable, language: str) -> Call
             return on_devices(x, weight)
 
         @values.def_vmap
-        def batch(size: int, batched: list[bool], x: jax.Array, weight: jax.Array) -> Any:
-            if batched[1]:  # a weight for each element: one launch for each
-                return _map(values, size, batched, x, weight), (True, True)
+        def batch(size: int, in_batched: list[bool], x: jax.Array, weight: jax.Array) -> Any:
+            if in_batched[1]:  # a weight for each element: one launch for each
+                return _map(values, size, in_batched, x, weight), (True, True)
             return values(x, weight), (True, True)  # a batch is a leading axis more
 
         return compiled_once(values)
@@ -68,29 +68,18 @@ def differentiable(forward: Callable, backward: Callable, language: str) -> Call
         return sharded_backward(grad_y, x, weight, invvar)
 
     @batchable_backward.def_vmap
-    def backward_batch(size: int, batched: list[bool], *args: jax.Array) -> Any:
+    def backward_batch(size: int, in_batched: list[bool], *args: jax.Array) -> Any:
         """One launch for each element of the batch: each has a weight gradient of its own."""
-        return _map(batchable_backward, size, batched, *args), (True, True)
+        return _map(batchable_backward, size, in_batched, *args), (True, True)
 
     compiled_backward = compiled_once(batchable_backward)
 
-    @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-    def values(x: Any, weight: Any, eps: float) -> Any:
-        return batchable_forward(eps)(x, weight)
-
-    @jax.custom_vjp
-    def gradients(grad_y: Any, x: Any, weight: Any, invvar: Any) -> Any:
-        return compiled_backward(grad_y, x, weight, invvar)
-
-    def refuse(*_: Any) -> Any:
-        raise NotImplementedError(
-            f"rms_norm is differentiated twice, and its {language} kernels have no second "
-            "derivative. Write the norm with jax.numpy where you need one."
-        )
-
     # JAX differentiates these two only for a second derivative: `norm` below has the first.
-    values.defvjp(refuse, refuse)
-    gradients.defvjp(refuse, refuse)
+    @functools.cache
+    def values(eps: float) -> Any:
+        return no_second_derivative(batchable_forward(eps), "rms_norm", "jax.numpy", language)
+
+    gradients = no_second_derivative(compiled_backward, "rms_norm", "jax.numpy", language)
 
     @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
     def norm(x: jax.Array, weight: jax.Array, eps: float) -> jax.Array:
@@ -102,7 +91,7 @@ def differentiable(forward: Callable, backward: Callable, language: str) -> Call
         if 0 in lead:  # no rows: nothing to launch
             return x, (x, weight, None)
         rows = (*lead, math.prod(weight.shape))
-        y, invvar = values(x.reshape(rows), weight.reshape(-1), eps)
+        y, invvar = values(eps)(x.reshape(rows), weight.reshape(-1))
         return y.reshape(x.shape), (x, weight, invvar)
 
     def norm_backward(eps: float, residuals: tuple, grad_y: jax.Array) -> tuple:
@@ -129,9 +118,5 @@ def differentiable(forward: Callable, backward: Callable, language: str) -> Call
     return rms_norm
 
 
-def _map(function: Any, size: int, batched: list[bool], *args: jax.Array) -> Any:
-    args = tuple(
-        x if is_batched else jnp.broadcast_to(x, (size, *x.shape))
-        for x, is_batched in zip(args, batched, strict=True)
-    )
-    return jax.lax.map(lambda one: function(*one), args)
+def _map(function: Any, size: int, in_batched: list[bool], *args: jax.Array) -> Any:
+    return jax.lax.map(lambda one: function(*one), batched(size, in_batched, args))

@@ -21,6 +21,7 @@ from kernels.rmsnorm.arguments import (
     check_gradient,
     rows_and_cols,
 )
+from kernels.tiles import ceil_div
 
 
 @nki.jit
@@ -54,7 +55,7 @@ def nki_rms_norm_kernel(x_input, weight, eps):
     invvar_output = nl.ndarray((n_rows, 1), dtype=nl.float32, buffer=nl.shared_hbm)
 
     width = min(CHUNK_BYTES // x_input.itemsize, n_cols)
-    n_chunks = _ceil_div(n_cols, width)
+    n_chunks = ceil_div(n_cols, width)
     i_row = nl.arange(TILE_ROWS)[:, None]
     i_col = nl.arange(n_cols)[None, :]
     i_chunk = nl.arange(width)[None, :]
@@ -64,7 +65,7 @@ def nki_rms_norm_kernel(x_input, weight, eps):
     # An activation computes op(data * scale + bias). Its bias is a vector, one a partition.
     eps_tile = nl.full((TILE_ROWS, 1), eps, dtype=nl.float32, buffer=nl.sbuf)
 
-    for tile in nl.affine_range(_ceil_div(n_rows, TILE_ROWS)):
+    for tile in nl.affine_range(ceil_div(n_rows, TILE_ROWS)):
         rows = tile * TILE_ROWS + i_row
         in_rows = rows < n_rows
         x_tile = nl.load(x_input[rows, i_col], mask=in_rows)
@@ -141,10 +142,10 @@ def nki_rms_norm_backward_kernel(grad_y, x_input, weight, invvar):
     grad_weight = nl.ndarray((n_cols, 1), dtype=nl.float32, buffer=nl.shared_hbm)
 
     width = min(BACKWARD_CHUNK, n_cols)
-    n_chunks = _ceil_div(n_cols, width)
+    n_chunks = ceil_div(n_cols, width)
     block = min(TILE_ROWS, n_cols)
-    blocks_in_chunk = _ceil_div(width, block)
-    n_blocks = _ceil_div(n_cols, block)
+    blocks_in_chunk = ceil_div(width, block)
+    n_blocks = ceil_div(n_cols, block)
     keep_x = n_cols * (2 * x_input.itemsize + weight.itemsize) <= RESIDENT_BYTES
     i_row = nl.arange(TILE_ROWS)[:, None]
     i_col = nl.arange(n_cols)[None, :]
@@ -157,7 +158,7 @@ def nki_rms_norm_backward_kernel(grad_y, x_input, weight, invvar):
     weight_sums = nl.zeros((block, n_blocks), dtype=nl.float32, buffer=nl.sbuf)
 
     # Sequential: each tile adds to weight_sums.
-    for tile in nl.sequential_range(_ceil_div(n_rows, TILE_ROWS)):
+    for tile in nl.sequential_range(ceil_div(n_rows, TILE_ROWS)):
         rows = tile * TILE_ROWS + i_row
         in_rows = rows < n_rows
         r = nl.load(invvar[rows, i_one], mask=in_rows)
@@ -291,7 +292,3 @@ def nki_rms_norm_backward(grad_y: Any, x: Any, weight: Any, invvar: Any) -> tupl
         invvar.reshape((-1, 1)),
     )
     return grad_x.reshape(tuple(x.shape)), grad_weight.reshape(tuple(weight.shape))
-
-
-def _ceil_div(a: int, b: int) -> int:
-    return -(-a // b)

@@ -23,9 +23,7 @@ from kernels.rmsnorm.arguments import (
     check_gradient,
     rows_and_cols,
 )
-
-ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-"""Bytes of an element: a dtype of this dialect is a string."""
+from kernels.tiles import ITEM_BYTES, ceil_div
 
 
 @nki.jit
@@ -58,8 +56,8 @@ def nki_rms_norm_kernel(x_input, weight, eps):
     invvar_output = nl.ndarray((n_rows, 1), dtype=nl.float32, buffer=nl.shared_hbm)
 
     width = min(CHUNK_BYTES // ITEM_BYTES[x_input.dtype], n_cols)
-    n_chunks = (n_cols + width - 1) // width
-    n_tiles = (n_rows + TILE_ROWS - 1) // TILE_ROWS
+    n_chunks = ceil_div(n_cols, width)
+    n_tiles = ceil_div(n_rows, TILE_ROWS)
 
     weight_tile = _on_all_partitions(weight)
     # An activation computes op(data * scale + bias). Its bias is a vector, one a partition.
@@ -142,10 +140,10 @@ def nki_rms_norm_backward_kernel(grad_y, x_input, weight, invvar):
     grad_weight = nl.ndarray((n_cols, 1), dtype=nl.float32, buffer=nl.shared_hbm)
 
     width = min(BACKWARD_CHUNK, n_cols)
-    n_chunks = (n_cols + width - 1) // width
+    n_chunks = ceil_div(n_cols, width)
     block = min(TILE_ROWS, n_cols)
-    n_blocks = (n_cols + block - 1) // block
-    n_tiles = (n_rows + TILE_ROWS - 1) // TILE_ROWS
+    n_blocks = ceil_div(n_cols, block)
+    n_tiles = ceil_div(n_rows, TILE_ROWS)
     row_bytes = n_cols * (2 * ITEM_BYTES[x_input.dtype] + ITEM_BYTES[weight.dtype])
     keep_x = row_bytes <= RESIDENT_BYTES
 

@@ -14,6 +14,7 @@ import torch
 
 from kernels.rmsnorm import nki_rms_norm, nki_rms_norm_backward
 from kernels.rmsnorm.arguments import leading_shape
+from kernels.torch_rules import no_second_derivative, one_by_one
 
 
 class RmsNormFunction(torch.autograd.Function):
@@ -51,7 +52,7 @@ class RmsNormFunction(torch.autograd.Function):
         """A batch of x is more rows: one launch. A batch of weights is one launch an element."""
         x, weight, eps = inputs
         if in_dims[1] is not None:
-            return _map(RmsNormFunction.apply, info.batch_size, in_dims, inputs)
+            return one_by_one(RmsNormFunction.apply, info.batch_size, in_dims, inputs), (0, 0)
         return RmsNormFunction.apply(x.movedim(in_dims[0], 0), weight, eps), (0, 0)
 
 
@@ -72,33 +73,13 @@ class RmsNormBackwardFunction(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
         """Keep nothing: there is no second derivative."""
 
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        """Raises NotImplementedError."""
-        raise NotImplementedError(
-            "rms_norm is differentiated twice, and its NKI kernels have no second derivative. "
-            "Use torch.nn.functional.rms_norm where you need one."
-        )
+    backward = no_second_derivative("rms_norm", "torch.nn.functional.rms_norm")
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
         """One launch for each element of the batch: each has a weight gradient of its own."""
-        return _map(RmsNormBackwardFunction.apply, info.batch_size, in_dims, inputs)
-
-
-def _map(
-    function: Any, size: int, dims: tuple[int | None, ...], inputs: Sequence[Any]
-) -> tuple[tuple[torch.Tensor, ...], tuple[int, ...]]:
-    """Call a function for each element of a batch and stack what it returns."""
-    elements = [
-        [x if d is None else x.select(d, i) for x, d in zip(inputs, dims, strict=True)]
-        for i in range(size)
-    ]
-    if size == 0:  # the sum over no elements has the shape and the graph of one
-        elements = [[x if d is None else x.sum(d) for x, d in zip(inputs, dims, strict=True)]]
-    results = [function(*element) for element in elements]
-    stacked = tuple(torch.stack(parts)[:size] for parts in zip(*results, strict=True))
-    return stacked, (0,) * len(stacked)
+        grads = one_by_one(RmsNormBackwardFunction.apply, info.batch_size, in_dims, inputs)
+        return grads, (0, 0)
 
 
 def rms_norm(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.arguments import dtype_name, require_array
+from kernels.arguments import dtype_name, require_dtype, require_elements, require_like
+from kernels.tiles import PARTITIONS
 
-TILE_ROWS = 128
-"""Rows of a tile: the partition axis of SBUF has 128 partitions (``nl.tile_size.pmax``)."""
+TILE_ROWS = PARTITIONS
+"""Rows of a tile."""
 
 CHUNK = 2048
 """Elements of a row that one instruction takes."""
@@ -15,14 +16,6 @@ CHUNK = 2048
 KEPT_COLS = 8192
 """Longest row that is loaded once. In float32 its powers then take 32 KiB a partition, and so does
 the row, of which the next one is loaded meanwhile."""
-
-DTYPES = ("float32", "bfloat16", "float16")
-"""Element types that the softmax kernels take."""
-
-
-def cut(size: int, piece: int) -> list[tuple[int, int]]:
-    """Start and length of each piece of an axis; the last one may be shorter."""
-    return [(at, min(piece, size - at)) for at in range(0, size, piece)]
 
 
 def check(x: Any, name: str = "x") -> None:
@@ -36,12 +29,7 @@ def check(x: Any, name: str = "x") -> None:
         TypeError: not an array, or another dtype.
         ValueError: no axis.
     """
-    require_array(name, x)
-    if dtype_name(x) not in DTYPES:
-        raise TypeError(
-            f"{name} is {dtype_name(x)}. The softmax kernels take {', '.join(DTYPES)}. Cast it "
-            "first."
-        )
+    require_dtype(name, x, "softmax")
     if not tuple(x.shape):
         raise ValueError(f"{name} has shape (): no axis to normalise. Its last axis is a row.")
 
@@ -49,11 +37,7 @@ def check(x: Any, name: str = "x") -> None:
 def check_filled(name: str, x: Any) -> None:
     """As :func:`check`, and refuse arrays of no elements, with ValueError."""
     check(x, name)
-    if 0 in tuple(x.shape):
-        raise ValueError(
-            f"{name} has shape {tuple(x.shape)}: no elements. A launch has at least one. Skip the "
-            "call for empty arrays."
-        )
+    require_elements(name, x)
 
 
 def check_gradient(grad_y: Any, y: Any) -> None:
@@ -69,8 +53,4 @@ def check_gradient(grad_y: Any, y: Any) -> None:
     """
     check_filled("y", y)
     check(grad_y, "grad_y")
-    if tuple(grad_y.shape) != tuple(y.shape) or dtype_name(grad_y) != dtype_name(y):
-        raise ValueError(
-            f"grad_y is {dtype_name(grad_y)} of shape {tuple(grad_y.shape)}, and should be "
-            f"{dtype_name(y)} of shape {tuple(y.shape)}, as y."
-        )
+    require_like("grad_y", grad_y, tuple(y.shape), dtype_name(y))

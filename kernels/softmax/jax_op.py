@@ -7,71 +7,23 @@ A raw NKI kernel is a custom call, opaque to JAX. Three layers, inside out, teac
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
-from jax.custom_batching import custom_vmap
 
-from kernels.jax_rules import compiled_once, shardable
+from kernels.jax_rules import batchable, no_second_derivative
 from kernels.softmax import nki_softmax, nki_softmax_backward
 from kernels.softmax.arguments import check
 
-# Without the keyword `lnc` of one dialect: custom_partitioning takes no keywords.
-_forward_on_devices = shardable(lambda x: nki_softmax(x), "... c -> ... c")
-_backward_on_devices = shardable(
-    lambda grad_y, y: nki_softmax_backward(grad_y, y), "... c, ... c -> ... c"
+# Without the keyword `lnc` of one dialect: custom_partitioning takes no keywords. JAX
+# differentiates these two only for a second derivative: `_softmax` below has the first.
+_values = no_second_derivative(
+    batchable(lambda x: nki_softmax(x), "... c -> ... c"), "softmax", "jax.nn.softmax"
 )
-
-
-@custom_vmap
-def _batchable_forward(x: Any) -> Any:
-    return _forward_on_devices(x)
-
-
-@_batchable_forward.def_vmap
-def _forward_batch(size: int, batched: list[bool], x: Any) -> Any:
-    return _batchable_forward(x), True  # a batch is a leading axis more
-
-
-@custom_vmap
-def _batchable_backward(grad_y: Any, y: Any) -> Any:
-    return _backward_on_devices(grad_y, y)
-
-
-@_batchable_backward.def_vmap
-def _backward_batch(size: int, batched: list[bool], *args: Any) -> Any:
-    args = tuple(
-        x if is_batched else jnp.broadcast_to(x, (size, *x.shape))
-        for x, is_batched in zip(args, batched, strict=True)
-    )
-    return _batchable_backward(*args), True
-
-
-_compiled_forward = compiled_once(_batchable_forward)
-_compiled_backward = compiled_once(_batchable_backward)
-
-
-@jax.custom_vjp
-def _values(x: Any) -> Any:
-    return _compiled_forward(x)
-
-
-@jax.custom_vjp
-def _gradient(grad_y: Any, y: Any) -> Any:
-    return _compiled_backward(grad_y, y)
-
-
-def _refuse(*_: Any) -> Any:
-    raise NotImplementedError(
-        "softmax is differentiated twice, and its NKI kernels have no second derivative. Use "
-        "jax.nn.softmax where you need one."
-    )
-
-
-# JAX differentiates these two only for a second derivative: `_softmax` below has the first.
-_values.defvjp(_refuse, _refuse)
-_gradient.defvjp(_refuse, _refuse)
+_gradient = no_second_derivative(
+    batchable(lambda grad_y, y: nki_softmax_backward(grad_y, y), "... c, ... c -> ... c"),
+    "softmax",
+    "jax.nn.softmax",
+)
 
 
 @jax.custom_vjp

@@ -19,8 +19,8 @@ from kernels.softmax.arguments import (
     TILE_ROWS,
     check_filled,
     check_gradient,
-    cut,
 )
+from kernels.tiles import pieces
 
 
 @nki.jit
@@ -48,16 +48,16 @@ def nki_softmax_kernel(x):
     """
     n_rows, n_cols = x.shape
     y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    for first, height in cut(n_rows, TILE_ROWS):
+    for first, height in pieces(n_rows, TILE_ROWS):
         rows = nl.ds(first, height)
         if n_cols <= KEPT_COLS:
-            _softmax_kept(y, x, rows)
+            softmax_kept(y, x, rows)
         else:
-            _softmax_long(y, x, rows)
+            softmax_long(y, x, rows)
     return y
 
 
-def _softmax_kept(y, x, rows):
+def softmax_kept(y, x, rows):
     """The softmax of 128 rows that are loaded once."""
     tile = nl.load(x[rows, :])
     least = nisa.tensor_reduce(
@@ -71,13 +71,13 @@ def _softmax_kept(y, x, rows):
     nl.store(y[rows, :], value=nisa.tensor_scalar(powers, nl.multiply, share, dtype=y.dtype))
 
 
-def _softmax_long(y, x, rows):
+def softmax_long(y, x, rows):
     """The softmax of 128 rows that are loaded twice, in pieces.
 
     When a larger element turns up, what has been summed up so far is made smaller by the ratio of
     the powers, exp(old - new).
     """
-    chunks = cut(x.shape[1], CHUNK)
+    chunks = pieces(x.shape[1], CHUNK)
     least, total = None, None
     for start, width in chunks:
         tile = nl.load(x[rows, nl.ds(start, width)])
@@ -131,9 +131,9 @@ def nki_softmax_backward_kernel(grad_y, y):
     """
     n_rows, n_cols = y.shape
     grad_x = nl.ndarray(y.shape, dtype=y.dtype, buffer=nl.shared_hbm)
-    chunks = cut(n_cols, CHUNK)
+    chunks = pieces(n_cols, CHUNK)
     keep = n_cols <= KEPT_COLS
-    for first, height in cut(n_rows, TILE_ROWS):
+    for first, height in pieces(n_rows, TILE_ROWS):
         rows = nl.ds(first, height)
         dots = nl.ndarray((height, len(chunks)), dtype=nl.float32, buffer=nl.sbuf)
         kept = []

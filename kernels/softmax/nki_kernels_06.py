@@ -20,8 +20,8 @@ from kernels.softmax.arguments import (
     TILE_ROWS,
     check_filled,
     check_gradient,
-    cut,
 )
+from kernels.tiles import pieces
 
 
 @nki.jit
@@ -51,20 +51,20 @@ def nki_softmax_kernel(x):
     """
     n_rows, n_cols = x.shape
     y = nl.ndarray((n_rows, n_cols), dtype=x.dtype, buffer=nl.shared_hbm)
-    tiles = cut(n_rows, TILE_ROWS)
+    tiles = pieces(n_rows, TILE_ROWS)
     for tile in range(nl.program_id(0), len(tiles), nl.num_programs(0)):
         first, height = tiles[tile]
-        rows = x[first : first + height, 0:n_cols], y[first : first + height, 0:n_cols]
+        rows = y[first : first + height, 0:n_cols], x[first : first + height, 0:n_cols]
         if n_cols > KEPT_COLS:
-            _softmax_long(*rows)
+            softmax_long(*rows)
         # The Vector Engine finds the largest; the Scalar Engine, which takes powers, has some time
         # left and makes three of four results.
         else:
-            _softmax_kept(*rows, tile // nl.num_programs(0) % 4 != 3)
+            softmax_kept(*rows, tile // nl.num_programs(0) % 4 != 3)
     return y
 
 
-def _softmax_kept(x, y, on_scalar):
+def softmax_kept(y, x, on_scalar):
     """The softmax of 128 rows that are loaded once; the last product on Scalar or Vector Engine."""
     lanes = x.shape[0]
     tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
@@ -86,14 +86,14 @@ def _softmax_kept(x, y, on_scalar):
     nisa.dma_copy(dst=y, src=result)
 
 
-def _softmax_long(x, y):
+def softmax_long(y, x):
     """The softmax of 128 rows that are loaded twice, in pieces.
 
     When a larger element turns up, what has been summed up so far is made smaller by the ratio of
     the powers, exp(old - new).
     """
     lanes, n_cols = x.shape
-    chunks = cut(n_cols, CHUNK)
+    chunks = pieces(n_cols, CHUNK)
     least, total = None, None
     for start, width in chunks:
         tile = nl.ndarray((lanes, width), dtype=x.dtype, buffer=nl.sbuf)
@@ -151,9 +151,9 @@ def nki_softmax_backward_kernel(grad_y, y):
     """
     n_rows, n_cols = y.shape
     grad_x = nl.ndarray((n_rows, n_cols), dtype=y.dtype, buffer=nl.shared_hbm)
-    chunks = cut(n_cols, CHUNK)
+    chunks = pieces(n_cols, CHUNK)
     keep = n_cols <= KEPT_COLS
-    tiles = cut(n_rows, TILE_ROWS)
+    tiles = pieces(n_rows, TILE_ROWS)
     for tile in range(nl.program_id(0), len(tiles), nl.num_programs(0)):
         first, height = tiles[tile]
         last = first + height

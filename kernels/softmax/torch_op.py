@@ -12,6 +12,7 @@ import torch
 
 from kernels.softmax import nki_softmax, nki_softmax_backward
 from kernels.softmax.arguments import check
+from kernels.torch_rules import batched, no_second_derivative
 
 
 class SoftmaxFunction(torch.autograd.Function):
@@ -52,22 +53,12 @@ class SoftmaxBackwardFunction(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
         """Keep nothing: there is no second derivative."""
 
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        """Raises NotImplementedError."""
-        raise NotImplementedError(
-            "softmax is differentiated twice, and its NKI kernels have no second derivative. Use "
-            "torch.softmax where you need one."
-        )
+    backward = no_second_derivative("softmax", "torch.softmax")
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, int]:
         """A batch is more rows."""
-        grad_y, y = (
-            x.expand(info.batch_size, *x.shape) if d is None else x.movedim(d, 0)
-            for x, d in zip(inputs, in_dims, strict=True)
-        )
-        return SoftmaxBackwardFunction.apply(grad_y, y), 0
+        return SoftmaxBackwardFunction.apply(*batched(info.batch_size, in_dims, inputs)), 0
 
 
 def softmax(input: torch.Tensor, dim: int = -1) -> torch.Tensor:

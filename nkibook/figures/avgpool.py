@@ -305,12 +305,12 @@ def draw_bands(rows: Any, cols: Any, count: int = 4) -> Any:
 
     bands = [tile for tile, across in forward_tiles(rows, cols) if across.outs.first == 0][:count]
     image = Run(0, rows.size)
-    loaded = [tile.image(rows, tile.parts[0]) & image for tile in bands]
+    loaded = [tile.image(rows, tile.parts[0]).common(image) for tile in bands]
     fig, axes = subplots(size=(WIDTH, 0.9 + 0.42 * len(bands)))
     for number, run in enumerate(loaded):
         axes.barh(number, run.size, left=run.first, height=0.6, color=COLORS["sky"], edgecolor=INK)
         if number:
-            twice = run & loaded[number - 1]
+            twice = run.common(loaded[number - 1])
             for row in (number - 1, number):
                 axes.barh(row, twice.size, left=twice.first, height=0.6, color=COLORS["orange"])
     axes.set_yticks(

@@ -84,7 +84,7 @@ ONES = np.ones((4, 4), np.float32)
         (ONES, np.ones((4, 5), np.float32), ValueError, r"\(4, 4\) and b_input \(4, 5\)"),
         (ONES[0], ONES[0], ValueError, r"\(4,\): 1 dimensions"),
         (ONES, ONES.astype(np.float16), TypeError, "float32 and b_input float16"),
-        (ONES.astype(np.int32), ONES.astype(np.int32), TypeError, "are int32"),
+        (ONES.astype(np.int32), ONES.astype(np.int32), TypeError, "is int32"),
     ],
 )
 def test_refused_inputs(a, b, error, message):

@@ -163,7 +163,7 @@ def test_refused_inputs(change, error, message):
 
 def test_refused_dtype():
     a, b = pair((4, 4), torch.float64)
-    with pytest.raises(TypeError, match="are float64"):
+    with pytest.raises(TypeError, match="is float64"):
         add(a, b)
 
 

@@ -154,7 +154,7 @@ def test_only_the_gradient_asked_for_is_computed():
 def test_second_derivative_and_forward_mode_are_refused():
     a, b = pairs((3,))
     first = jax.grad(lambda a: giou(a, b).sum())
-    with pytest.raises(NotImplementedError, match="second derivative of GIOU"):
+    with pytest.raises(NotImplementedError, match="no second derivative"):
         jax.grad(lambda a: first(a).sum())(a)
     with pytest.raises(TypeError, match="forward-mode"):
         jax.jvp(lambda a: giou(a, b), (a,), (a,))

@@ -6,10 +6,9 @@ import math
 
 import jax
 
+from kernels.arguments import FLOATS
 from kernels.rmsnorm.ffi import handlers
 from kernels.rmsnorm.jax_layers import differentiable
-
-DTYPES = ("float32", "bfloat16", "float16")
 
 _rms_norm = differentiable(handlers.ffi_rms_norm, handlers.ffi_rms_norm_backward, "C++")
 
@@ -48,9 +47,9 @@ def rms_norm(x: jax.Array, weight: jax.Array, eps: float = 1e-5) -> jax.Array:
     for name, array in (("x", x), ("weight", weight)):
         if not hasattr(array, "shape") or not hasattr(array, "dtype"):
             raise TypeError(f"{name} is a {type(array).__name__}. Pass a JAX or a NumPy array.")
-        if str(array.dtype) not in DTYPES:
+        if str(array.dtype) not in FLOATS:
             raise TypeError(
-                f"{name} is {array.dtype}. The RMSNorm handlers take {', '.join(DTYPES)}. "
+                f"{name} is {array.dtype}. The RMSNorm handlers take {', '.join(FLOATS)}. "
                 "Cast it first."
             )
     shape, axes = tuple(x.shape), tuple(weight.shape)
