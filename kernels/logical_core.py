@@ -1,15 +1,25 @@
-"""Which Neuron instance this is, and how many physical cores a launch of ``import nki`` is for.
+"""Which Neuron instance this is, and how many of its cores a launch is for.
 
 Needs no NKI and no framework.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 
 import kernels
+
+
+def instance_type() -> str:
+    """The type of a Nitro-based EC2 instance, as "inf2.xlarge"; "" on other machines."""
+    folder = Path("/sys/devices/virtual/dmi/id")
+    try:
+        if (folder / "sys_vendor").read_text().strip() != "Amazon EC2":
+            return ""
+        return (folder / "product_name").read_text().strip()
+    except OSError:
+        return ""
 
 
 def instance() -> str:
@@ -19,10 +29,7 @@ def instance() -> str:
     instance type that EC2 gives its machines ("inf2.xlarge").
     """
     kind = os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE", "")
-    if not kind:
-        with contextlib.suppress(OSError):
-            kind = Path("/sys/devices/virtual/dmi/id/product_name").read_text().partition(".")[0]
-    kind = kind.strip().lower()
+    kind = (kind or instance_type()).partition(".")[0].strip().lower()
     return kind if kind.startswith(("inf", "trn")) else ""
 
 
@@ -42,5 +49,18 @@ def cores(lnc: int | None = None) -> int:
     said = os.environ.get("NEURON_LOGICAL_NC_CONFIG", "")
     if said:
         return int(said)
-    is_one = kernels.backend == "nkisim" or instance() in ("inf2", "trn1", "trn1n", "")
-    return 1 if is_one else 2
+    return 1 if kernels.backend == "nkisim" else _cores_on_one_hbm()
+
+
+def cores_per_launch() -> int:
+    """How many NeuronCores one launch of ``neuronxcc.nki`` may be spread over, with `nl.nc(n)`.
+
+    Returns:
+        2 in the simulator, and on instances whose NeuronCores share their HBM (Trainium2 and
+        later); 1 on inf2 and trn1.
+    """
+    return 2 if kernels.backend == "nkisim" else _cores_on_one_hbm()
+
+
+def _cores_on_one_hbm() -> int:
+    return 1 if instance() in ("inf2", "trn1", "trn1n", "") else 2

@@ -28,6 +28,7 @@ import numpy as np
 import kernels
 from kernels.arrays import from_numpy
 from kernels.logical_core import cores, instance
+from kernels.logical_core import cores_per_launch as cores_per_launch  # for the pages
 from nkibook import bench
 from nkibook.bench import Kind, Record
 from nkibook.options import input_file, output_file
@@ -45,18 +46,6 @@ NO_BENCHMARK = (
     "`python -m nkibook.device --calls jax` times whole calls; `neuron-explorer capture` records "
     'what a device did: see the page "Set up".'
 )
-
-
-def cores_per_launch() -> int:
-    """How many NeuronCores one launch may be spread over, with `nl.nc(n)`.
-
-    Returns:
-        2 in the simulator, and on instances whose NeuronCores share their HBM (Trainium2 and
-        later); 1 on inf2 and trn1.
-    """
-    if kernels.backend == "nkisim":
-        return 2
-    return 1 if instance() in ("inf2", "trn1", "trn1n", "") else 2
 
 
 def on_device(op: Callable[..., Any], *args: Any, **options: Any) -> Any:
