@@ -165,8 +165,7 @@ MODULES = {
         "nkisim/test_isa_select.py nkisim/test_isa_reduce.py nkisim/test_isa_elementwise.py "
         "nkisim/test_isa_matmul.py nkisim/test_indirect.py properties/test_elementwise.py "
         "properties/test_reductions.py",
-        ("select", "affine_values(shape, coefs, offset) >= 0",
-         "affine_values(shape, coefs, offset) > 0"),
+        ("select", "coefs, offset) >= 0", "coefs, offset) > 0"),
         ("select", "first(index, bound0) & second(index, bound1)",
          "first(index, bound0) | second(index, bound1)"),
         ("select", "chosen = pred == 0 if reverse else pred != 0", "chosen = pred != 0"),
@@ -229,7 +228,7 @@ MODULES = {
         ("guards", "now = _content(cell)", "now = then"),
         ("guards", "return function.__code__, function.__defaults__, function.__kwdefaults__",
          "return (function.__code__,)"),
-        ("guards", "if tuple(members) != names:", "if False:"),
+        ("guards", "if tuple(space) != names:", "if False:"),
         ("guards", "return kind, value", "return value"),
         ("guards", "return kind, repr(value)", "return kind, value"),
         ("guards", "hashlib.blake2b(data).digest()", "data[:_HASHED]"),
@@ -252,8 +251,7 @@ MODULES = {
          "if count == len(free):"),
         ("engines", "if e in (_VECTOR, _GPSIMD):", "if e == _VECTOR:"),
         ("engines", "if e in (_VECTOR, _SCALAR) and kind.psum:", "if e in (_VECTOR, _SCALAR):"),
-        ("dependences", "same = single[order[apart:]] == alone",
-         "same = single[order[apart:]] >= False"),
+        ("dependences", "same = most[order[apart:]] == apart", "same = most[order[apart:]] > 0"),
         ("dependences", "why[some[matmuls]] = ORDER", "pass"),
         ("cores", "other.core != use.core or other.fence or use.fence", "other.core != use.core"),
         ("regions", "for reader in readers[count:] if known is readers else readers:",
