@@ -182,7 +182,7 @@ def _sum_of_powers(q, k, i, banks, least):
     """The sum of exp(scores + least) by row, kept by the Scalar Engine from bank to bank. It is
     written out after the first and the last."""
     total = nl.ndarray((P, 1), dtype=nl.float32)
-    for j in range(banks):
+    for j in nl.static_range(banks):
         nisa.activation(
             op=nl.exp,
             data=_scores(q, k, i, j),

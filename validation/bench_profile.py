@@ -114,7 +114,7 @@ def block_sparse_attention(q, k, v):
     it: q, k and v (length, 128)."""
     length, head = q.shape
     tiles = length // TILE_ROWS
-    wanted = [sorted({0, i // 3, i // 2, max(i - 1, 0), i}) for i in range(tiles)]
+    wanted = [sorted({0, i // 3, i // 2, max(i - 1, 0), i}) for i in nl.static_range(tiles)]
     out = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     known = {}
     for i, blocks in enumerate(wanted):
@@ -147,11 +147,11 @@ def experts(x, up, down):
     tokens, width = x.shape
     count, _, inner = up.shape
     steps, parts = width // 128, inner // 128
-    chosen = [(5 * i + i // 7) % count for i in range(tokens // TILE_ROWS)]
+    chosen = [(5 * i + i // 7) % count for i in nl.static_range(tokens // TILE_ROWS)]
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.static_range(tokens // TILE_ROWS):
         e, at = chosen[i], nl.ds(i * TILE_ROWS, TILE_ROWS)
-        turned = [nl.load_transpose2d(x[at, nl.ds(s * 128, 128)]) for s in range(steps)]
+        turned = [nl.load_transpose2d(x[at, nl.ds(s * 128, 128)]) for s in nl.static_range(steps)]
         hidden = []
         for p in nl.static_range(parts):
             sums = nl.zeros((128, TILE_ROWS), nl.float32, buffer=nl.psum)

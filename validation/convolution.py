@@ -28,7 +28,7 @@ def conv2d(x, weights, bias, pool=1):
     flat = weights.reshape((c_out, c_in, k * k))
     halves, depths = c_out // P, c_in // P
     w_tiles, b_tiles = [], []
-    for m in range(halves):
+    for m in nl.static_range(halves):
         tile = nl.ndarray((P, P, depths, k * k), dtype=weights.dtype, buffer=nl.sbuf)
         for d in nl.affine_range(depths):
             tile[:, :, d, :] = nl.load(flat[m * P : (m + 1) * P, d * P : (d + 1) * P, :])
@@ -50,9 +50,9 @@ def conv2d(x, weights, bias, pool=1):
                         for s in nl.affine_range(rows):
                             at = (s + i) * width + j
                             window[:, s * out_w : (s + 1) * out_w] = strip[:, at : at + out_w]
-                        for m in range(halves):
+                        for m in nl.static_range(halves):
                             sums[m] += nl.matmul(w_tiles[m][:, :, d, i * k + j], window)
-            for m in range(halves):
+            for m in nl.static_range(halves):
                 _finish(out[b, m * P : (m + 1) * P], sums[m], b_tiles[m], r, rows, out_w, pool)
     return out
 
@@ -110,12 +110,12 @@ def _finish(out, total, bias, r, rows, out_w, pool):
     """Add the bias row by row, pool pairs of rows and columns if asked, and store."""
     result = nl.copy(total, dtype=out.dtype)
     biased = []
-    for s in range(rows):
+    for s in nl.static_range(rows):
         row = nl.ndarray((P, out_w), dtype=out.dtype, buffer=nl.sbuf)
         row[...] = result[:, s * out_w : (s + 1) * out_w]
         biased.append(nl.add(row, bias))
     if pool == 1:
-        for s in range(rows):
+        for s in nl.static_range(rows):
             nl.store(out[:, r * rows + s, :], biased[s])
         return
     larger = nl.maximum(biased[0], biased[1])

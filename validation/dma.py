@@ -27,7 +27,7 @@ def round_trips(x, count):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     scratch = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.private_hbm)
     tile = nl.load(x)
-    for _ in range(count):
+    for _ in nl.static_range(count):
         nl.store(scratch, tile)
         tile = nisa.tensor_copy(nl.load(scratch))
     nl.store(out, tile)
@@ -39,7 +39,7 @@ def chase(ring, start, count):
     """`count` dependent loads of one number: ring (n, 1) holds the index of the next one."""
     out = nl.ndarray((1, 1), dtype=ring.dtype, buffer=nl.shared_hbm)
     at = nl.load(start)
-    for _ in range(count):
+    for _ in nl.static_range(count):
         at = nl.load(ring[at[0, 0], nl.arange(1)[None, :]])
     nl.store(out, at)
     return out

@@ -84,7 +84,7 @@ def chunked(delta, u, A, B, C, buffers=False, operators=False):
                 pairs = [_pair(B) for _ in range(2)] if buffers else []
                 if buffers:
                     _copy_rows(pairs[0], B, C, b, 0, part)
-                for s in range(states):
+                for s in nl.static_range(states):
                     column = a_tile[:, s : s + 1]
                     decay = nisa.activation(op=nl.exp, data=delta_tile[:, part], scale=column)
                     if buffers:

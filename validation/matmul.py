@@ -197,9 +197,9 @@ def matmul_lists(lhsT, rhs, block=1):
         return [nl.load(operand[_tile(k, TILE_K), _tile(at, size)]) for k in k_tiles]
 
     for m in nl.affine_range(m_size // TILE_M // block):
-        left = [column_of(lhsT, m * block + i, TILE_M) for i in range(block)]
+        left = [column_of(lhsT, m * block + i, TILE_M) for i in nl.static_range(block)]
         for n in nl.affine_range(n_size // TILE_N // block):
-            right = [column_of(rhs, n * block + j, TILE_N) for j in range(block)]
+            right = [column_of(rhs, n * block + j, TILE_N) for j in nl.static_range(block)]
             for i, j in itertools.product(range(block), range(block)):
                 acc = nl.zeros((TILE_M, TILE_N), nl.float32, buffer=nl.psum)
                 for k in k_tiles:
@@ -348,10 +348,10 @@ def double_product(q, k, v):
 def _pieces(operand, k, first, count, size, wide):
     """`count` tiles of row `k` of an operand's tiles, from `first` on, loaded `wide` at a time."""
     tiles = []
-    for at in range(0, count, wide):
+    for at in nl.static_range(0, count, wide):
         columns = nl.ds((first + at) * size, wide * size)
         piece = nl.load(operand[_tile(k, TILE_K), columns])
-        tiles += [piece[:, _tile(i, size)] for i in range(wide)]
+        tiles += [piece[:, _tile(i, size)] for i in nl.static_range(wide)]
     return tiles
 
 

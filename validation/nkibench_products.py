@@ -34,7 +34,11 @@ def matmul(x, w):
                 rows = nl.load(x[m, :, nl.ds(i * PARTS, PARTS), :])
                 for j in nl.affine_range(PARTS):
                     left[i, :, j, :] = _turned(rows[:, j, :], identity)
-            tiles = [left[i, :, j, :] for i in range(parts // PARTS) for j in range(PARTS)]
+            tiles = [
+                left[i, :, j, :]
+                for i in nl.static_range(parts // PARTS)
+                for j in nl.static_range(PARTS)
+            ]
             nl.store(out[m, :, nl.ds(n * BLOCK, BLOCK)], _product(tiles, right))
     return out
 
@@ -70,7 +74,7 @@ def rmsnorm_matmul(x, w):
         for n in nl.affine_range(w.shape[2] // BLOCK):
             right = _block_of(w, n)
             for s in nl.affine_range(PARTS):
-                tiles = [left[s, j] for j in range(k // P)]
+                tiles = [left[s, j] for j in nl.static_range(k // P)]
                 nl.store(out[g * PARTS + s, :, nl.ds(n * BLOCK, BLOCK)], _product(tiles, right))
     return out
 
@@ -147,7 +151,7 @@ def swiglu(x, up, down, gate):
         for k in nl.affine_range(hidden // P):
             left[k] = nl.load(through[k, i])
         for s in nl.affine_range(QUARTERS):
-            tiles = [left[k, :, nl.ds(s * P, P)] for k in range(hidden // P)]
+            tiles = [left[k, :, nl.ds(s * P, P)] for k in nl.static_range(hidden // P)]
             nl.store(out[i * QUARTERS + s], _product(tiles, right))
     return out
 

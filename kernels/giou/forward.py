@@ -71,7 +71,7 @@ def giou_tile(p, q, eps, clamp, add_eps, minus_one):
     # both has no wide stride.
     gap_w, gap_h = nl.ndarray(plane, **sbuf), nl.ndarray(plane, **psum)
     q_size = nl.ndarray((rows, boxes, 2), **sbuf)
-    for first in range(0, boxes, _PAIRS):
+    for first in nl.static_range(0, boxes, _PAIRS):
         some = slice(first, min(first + _PAIRS, boxes))
         both = rows, some.stop - some.start, 2
         low, begin = nl.ndarray(both, **psum), nl.ndarray(both, **psum)

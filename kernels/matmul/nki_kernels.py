@@ -81,10 +81,10 @@ def nki_matmul_kernel(lhs, rhs, transpose_lhs=False, transpose_rhs=False):
 
     for m in nl.affine_range(m_blocks):
         if keep_left:
-            kept = [load_left(m, k) for k in range(k_chunks)]
+            kept = [load_left(m, k) for k in nl.static_range(k_chunks)]
         for n in nl.affine_range(n_blocks):
             sums = nl.zeros((nl.par_dim(tile_m), m_tiles, n_width), nl.float32, buffer=nl.sbuf)
-            for k in range(k_chunks):
+            for k in nl.static_range(k_chunks):
                 left = kept[k] if keep_left else load_left(m, k)
                 right = load_right(n, k)
                 for i in nl.affine_range(m_tiles):

@@ -23,6 +23,7 @@ from nkisim.frontends.neuronxcc.rules import compatibility, rewriting
 from nkisim.frontends.neuronxcc.rules.annotations import check_parameters
 from nkisim.frontends.neuronxcc.rules.dialect import RULES
 from nkisim.frontends.neuronxcc.rules.outputs import check_outputs
+from nkisim.frontends.neuronxcc.rules.python_range import check_ranges
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.dtypes import as_dtype
 from nkisim.ir.grid import SINGLE, Grid, NeuronCores, SpmdDim
@@ -362,6 +363,8 @@ class Specialization:
         if all(isinstance(v, np.ndarray) for v in tensors):
             tracer.data = [np.asarray(v) for v in tensors]
         check_parameters(kernel.func, bound.arguments)
+        for error in check_ranges(kernel.func):
+            checker.report("counter", error)
         count = 0
 
         def declare(leaf: Any) -> Any:

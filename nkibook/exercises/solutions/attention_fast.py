@@ -30,7 +30,7 @@ def last_piece(x):
     sums = nl.ndarray((x.shape[0], 1), x.dtype, buffer=nl.shared_hbm)
     total = nl.zeros((x.shape[0], 1), nl.float32, buffer=nl.sbuf)
     before = None
-    for at in range(0, x.shape[1], 4):
+    for at in nl.static_range(0, x.shape[1], 4):
         now = nl.load(x[:, nl.ds(at, min(4, x.shape[1] - at))])
         if before is not None:
             total = nl.add(total, nl.sum(nl.exp(before), axis=1, keepdims=True))

@@ -9,7 +9,7 @@ import neuronxcc.nki.language as nl
 def log_sum_exp(x):
     out = nl.ndarray((x.shape[0], 1), x.dtype, buffer=nl.shared_hbm)
     largest, total = None, None
-    for at in range(0, x.shape[1], 4):
+    for at in nl.static_range(0, x.shape[1], 4):
         tile = nl.load(x[:, nl.ds(at, min(4, x.shape[1] - at))])
         now = nl.max(tile, axis=1, keepdims=True)
         if largest is not None:
@@ -40,7 +40,7 @@ def grouped_query(q, k, v):
     o = nl.ndarray(q.shape, q.dtype, buffer=nl.shared_hbm)
     scale = q.shape[2] ** -0.5
     group = q.shape[0] // k.shape[0]
-    for g in range(k.shape[0]):
+    for g in nl.static_range(k.shape[0]):
         keys, values = nl.load_transpose2d(k[g]), nl.load(v[g])
         for h in range(g * group, (g + 1) * group):
             scores = nisa.nc_matmul(nl.load_transpose2d(q[h]), keys)
@@ -58,7 +58,7 @@ def grouped_flash(q, k, v):
     for h in range(q.shape[0]):
         q_t = nl.load_transpose2d(q[h])
         largest, total, result = None, None, None
-        for at in range(0, k.shape[1], 4):
+        for at in nl.static_range(0, k.shape[1], 4):
             keys = nl.ds(at, min(4, k.shape[1] - at))
             scores = nisa.nc_matmul(q_t, nl.load_transpose2d(k[h // group, keys]))
             scores = nl.multiply(scores, scale)

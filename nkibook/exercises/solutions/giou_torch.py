@@ -8,7 +8,7 @@ def corners(tile):
     """x1, y1, x2 and y2 of the boxes of a tile: four strided views."""
     rows, columns = tile.shape
     i_p, i_f = nl.mgrid[0:rows, 0 : columns // 4]
-    return [tile[i_p, 4 * i_f + corner] for corner in range(4)]
+    return [tile[i_p, 4 * i_f + corner] for corner in nl.static_range(4)]
 
 
 @nki.jit

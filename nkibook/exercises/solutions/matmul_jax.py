@@ -18,7 +18,7 @@ def times_transposed(x, w):
 def weight_gradient(x, grad_y):
     grad_w = nl.ndarray((x.shape[1], grad_y.shape[1]), x.dtype, buffer=nl.shared_hbm)
     total = nl.zeros(grad_w.shape, nl.float32, buffer=nl.psum)
-    for at in range(0, x.shape[0], 4):
+    for at in nl.static_range(0, x.shape[0], 4):
         rows = nl.ds(at, min(4, x.shape[0] - at))
         total += nisa.nc_matmul(nl.load(x[rows]), nl.load(grad_y[rows]))
     nl.store(grad_w, value=nl.copy(total))

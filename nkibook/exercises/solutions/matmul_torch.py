@@ -35,7 +35,7 @@ def any_rows(a, b):
     m_size, n_size = a.shape[0], b.shape[1]
     c = nl.ndarray((m_size, n_size), a.dtype, buffer=nl.shared_hbm)
     right = nl.load(b)
-    for at in range(0, m_size, 4):
+    for at in nl.static_range(0, m_size, 4):
         rows = nl.ds(at, min(4, m_size - at))
         left = nl.load_transpose2d(a[rows])
         nl.store(c[rows], value=nl.copy(nisa.nc_matmul(left, right)))

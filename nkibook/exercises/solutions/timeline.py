@@ -25,7 +25,7 @@ def six_steps(x):
     for t in nl.affine_range(x.shape[0] // 128):
         rows = nl.ds(t * 128, 128)
         tile = nl.load(x[rows, :])
-        for i in range(6):
+        for i in nl.static_range(6):
             tile = nisa.tensor_scalar(tile, np.multiply, 0.5, op1=np.add, operand1=i)
         nl.store(y[rows, :], value=tile)
     return y
