@@ -22,6 +22,8 @@ import os
 import sys
 from importlib.machinery import PathFinder
 
+from kernels.installed import check_alone
+
 if sys.version_info < (3, 11):  # noqa: UP036  says so before something cannot be read
     raise ImportError(
         f"this is Python {sys.version.split()[0]}, and the book needs 3.11, 3.12 or 3.13 (as JAX "
@@ -29,6 +31,8 @@ if sys.version_info < (3, 11):  # noqa: UP036  says so before something cannot b
         "and make the environment with python3.11 -m venv."
     )
 
+
+check_alone()
 
 DIALECTS = ("neuronxcc.nki", "nki")
 """The dialects of NKI, older first, by the module that a kernel imports."""

@@ -20,7 +20,10 @@ import numpy as np
 
 import kernels
 from kernels.arrays import FRAMEWORKS, Framework, error_in_tolerances
+from kernels.installed import check_alone
 from kernels.operators import Operator, backward, forward, operators
+
+check_alone()
 
 
 def errors(operator: Operator, framework: Framework) -> dict[str, float]:

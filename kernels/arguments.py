@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from kernels.installed import check_alone
+
+check_alone()  # the `__init__` may be the other package's
+
 
 def dtype_name(array: Any) -> str:
     """The name of an array's dtype: ``torch.bfloat16`` and NumPy's ``bfloat16`` are "bfloat16"."""

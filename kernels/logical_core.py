@@ -42,7 +42,7 @@ def cores(lnc: int | None = None) -> int:
     Returns:
         `lnc`. Without it NEURON_LOGICAL_NC_CONFIG, which the Neuron runtime takes from the
         environment; unset, 2 where the SDK runs the kernels on Trainium2 or later, as the runtime
-        does, else 1.
+        does, else 1; so 1 in the simulator, for every target.
     """
     if lnc is not None:
         return lnc

@@ -3,6 +3,19 @@
 Importing it in a notebook makes cells that begin with ``# simulator only`` known: `nkibook.cells`.
 """
 
+import importlib
+
 from nkibook import cells
+
+try:
+    importlib.import_module("kernels.installed").check_alone()
+except ModuleNotFoundError as error:
+    if error.name != "kernels.installed":
+        raise
+    raise ImportError(
+        f"`import kernels` finds {importlib.import_module('kernels').__file__}: another package of "
+        "that name, which PyPI has, hides this book's. Remove it with `pip uninstall kernels`, or "
+        "use an environment without it."
+    ) from None
 
 cells.register()

@@ -283,15 +283,16 @@ def _target() -> Finding:
     if kernels.backend != "nkisim":
         return Finding(name, State.OK, "what the SDK finds")
     from nkisim.errors import ParameterError
+    from nkisim.frontends.nki.target import target as target_of_nki
     from nkisim.machine.target import PLATFORMS, target
 
     try:
-        machine, source = target()
+        machine, source = target_of_nki() if kernels.dialect == "nki" else target()
     except ParameterError as error:
         found = str(error).splitlines()[0]
         advice = f"Name one of {', '.join(PLATFORMS)}, or none: as it is, no kernel runs."
         return Finding(name, State.WRONG, found, advice, needed=True)
-    found = f"{machine.name} ({machine.instances})"
+    found = f"{machine.name} ({machine.instances}), of `{kernels.dialect}`"
     return Finding(name, State.OK, f"{found}, by {source}" if source else found)
 
 

@@ -1,0 +1,27 @@
+"""Whether this package is alone in its folder. PyPI has another package called ``kernels``, and an
+installer puts both into one: files of each, and the ``__init__`` of the one that came last.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def check_alone() -> None:
+    """Raises ImportError where the other ``kernels`` is installed into this folder, or found in its
+    place."""
+    folder = Path(__file__).resolve().parent
+    package = sys.modules["kernels"]
+    found = Path(getattr(package, "__file__", None) or "?").resolve()
+    if found.parent != folder or any(folder.parent.glob("kernels-*.dist-info")):
+        where = folder if found.parent == folder else f"{found.parent}, and this book's in {folder}"
+    elif (package.__doc__ or "").startswith("The book's NKI kernels"):
+        return
+    else:
+        where = folder
+    raise ImportError(
+        f"the package `kernels` of PyPI is in {where}: it has the name of this book's package, and "
+        "Python takes one of them, or a mixture. Remove both, with `pip uninstall kernels "
+        "nki-book`, and install the book again, in an environment without the other one."
+    )
