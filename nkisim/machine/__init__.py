@@ -118,6 +118,7 @@ class Machine:
     gemm_moving_fmax: int
     bn_stats_fmax: int
     timing: Timing
+    hbm_bytes: int  # of a chip, for all of its cores
     # AWS names these two, and the usable bytes of SBUF on v3, without their values; these are the
     # ones in the KLR tracer (leanprover/KLR), a secondary source.
     sbuf_min_align: int = 1
@@ -155,6 +156,7 @@ GEN2 = Machine(
     gemm_moving_fmax=512,
     bn_stats_fmax=512,
     timing=V2,
+    hbm_bytes=32 << 30,
 )
 
 GEN3 = Machine(
@@ -172,6 +174,7 @@ GEN3 = Machine(
     bn_stats_fmax=512,
     timing=V3,
     abilities=_V3,
+    hbm_bytes=96 << 30,
 )
 
 # [trainium3_arch] SBUF 32 MiB, PSUM 2 MiB. Usable bytes of SBUF: 245,752 in the KLR tracer, a
@@ -192,6 +195,7 @@ GEN4 = Machine(
     bn_stats_fmax=512,
     timing=V4,
     abilities=_V4,
+    hbm_bytes=144 << 30,
 )
 
 GENERATIONS = (GEN2, GEN3, GEN4)

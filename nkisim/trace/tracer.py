@@ -25,6 +25,7 @@ from nkisim.errors import (
     Location,
     RaceError,
     ScopeError,
+    TileSizeError,
     TraceContextError,
     locate,
 )
@@ -84,6 +85,7 @@ class Tracer:
         # instruction, and what that was: operands, loops and kernel line; and settings.
         self._absorbed: dict[int, tuple[int, Instruction, tuple, dict]] = {}
         self._exchanges: dict[Hashable, AccessPattern] = {}
+        self._in_hbm = 0  # bytes
         self._met: Counter[tuple[str, tuple[int, ...]]] = Counter()  # meetings of this instance
         # Results that no instruction has made yet: buffer number -> what writes them where they
         # are assigned.
@@ -249,9 +251,25 @@ class Tracer:
             **more,
         )
         self.trace.buffers.append(buffer)
+        if not space.on_chip:
+            self._check_hbm(buffer)
         if buffer.place is not None:
             self.checker.on_place(buffer)
         return self.trace.rules.tensor(buffer)
+
+    def _check_hbm(self, buffer: Buffer) -> None:
+        """Raises TileSizeError when the tensors in HBM do not fit the chip."""
+        self._in_hbm += buffer.size * buffer.dtype.itemsize
+        machine = self.trace.machine
+        if self._in_hbm > machine.hbm_bytes:
+            raise TileSizeError(
+                f"{buffer.dtype}{list(buffer.shape)} takes the kernel's tensors in HBM to "
+                f"{self._in_hbm / 2**30:,.0f} GiB",
+                rule=f"a chip with {machine.name} has {machine.hbm_bytes >> 30} GiB of HBM, for "
+                "all of its cores",
+                fix="pass smaller tensors, or launch the kernel on parts of them",
+                location=buffer.location,
+            )
 
     def hidden(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> AccessPattern:
         """State of this instance's hardware that no kernel declares, such as accumulators."""

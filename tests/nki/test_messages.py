@@ -1,5 +1,6 @@
 """What messages say of kernels of `import nki`: their ways, not those of the older dialect."""
 
+import re
 import warnings
 
 import nki
@@ -8,6 +9,7 @@ import nki.language as nl
 import numpy as np
 import pytest
 
+import nkisim
 from nkisim.errors import KernelError, NkiWarning
 
 X = np.ones((100, 8), np.float32)
@@ -63,3 +65,57 @@ def test_a_read_of_what_nothing_wrote_is_told_without_masks():
         unwritten(X)
     assert "slice what was written" in caught.value.fix
     assert "mask" not in str(caught.value)
+
+
+def using(body):
+    """A kernel that does something with an argument, and copies it."""
+
+    @nki.jit
+    def kernel(x, *more):
+        tile = nl.load(x[0:4])
+        body(tile, x, *more)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, x)
+        return out
+
+    return kernel
+
+
+def at_row(x, **offset):
+    nisa.dma_copy(nl.zeros((4, 8), x.dtype, buffer=nl.sbuf), x.ap([[8, 4], [1, 8]], **offset))
+
+
+@pytest.mark.parametrize(("body", "fix"), [
+    (lambda t, x: nl.sqrt(64.0), r"math.sqrt"),
+    (lambda t, x: nl.exp(2), r"math.exp"),
+    (lambda t, x: nl.rsqrt(np.float32(3)), r"1 / math.sqrt"),
+    (lambda t, x: nl.maximum(2.0, 3.0), r"in Python"),
+    (lambda t, x: nl.sqrt(X), r"as an argument"),
+    (lambda t, x: at_row(x, offset=0.5), "//"),
+    (lambda t, x: at_row(x, indirect_dim=0.0), "//"),
+    (lambda t, x: x.ap([[8 / 1, 4], [1, 8]]), "//"),
+    (lambda t, x: at_row(x, scalar_offset=2), "offset="),
+    (lambda t, x: at_row(x, scalar_offset=t[0:1, 0:1]), "int32"),
+])  # fmt: skip
+def test_a_number_where_a_tile_or_an_integer_is_wanted(body, fix):
+    with pytest.raises(KernelError) as caught:
+        using(body)(X)
+    assert re.search(fix, caught.value.fix)
+    assert caught.value.location.filename == __file__
+
+
+def test_an_array_without_axes_is_told_and_the_fix_works():
+    def add(tile, x, e):
+        nisa.tensor_scalar(tile, tile, nl.add, nl.load(e.reshape((1, 1)).broadcast(0, 4)))
+
+    with pytest.raises(KernelError, match=r"argument .* without axes") as caught:
+        using(add)(X, np.array(2.0, np.float32))
+    assert "reshape(1, 1)" in caught.value.fix
+    using(add)(X, np.full((1, 1), 2.0, np.float32))
+
+
+def test_tensors_fit_the_chip():
+    spec = nkisim.TensorSpec((1 << 20, 1 << 14), np.float32)  # 64 GiB
+    kernel = using(lambda tile, x: None)
+    with pytest.raises(KernelError, match=r"128 GiB"):
+        nkisim.profile(kernel, spec)

@@ -22,6 +22,7 @@ from nkisim.errors import (
     OutOfBoundsError,
     ParameterError,
     ScopeError,
+    ShapeError,
     TraceContextError,
     locate,
 )
@@ -239,6 +240,13 @@ class Session(Tracer):
     def parameter(self, name: str, shape: Ints, dtype: object) -> NkiTensor:
         """A tensor argument: HBM that the caller has filled."""
         kind = type_of(dtype, f"{name}.dtype")
+        if not shape:
+            raise ShapeError(
+                f"argument {name} is an array without axes",
+                rule="a tensor has an axis at least; under jax.jit a number is such an array",
+                fix=f"pass {name}.reshape(1, 1), and load it as a tile, or a number that is known "
+                "when the kernel is traced (static_argnums)",
+            )
         return self.of_buffer(self.argument(name, shape, kind.stored).buffer, kind, shape)
 
     def fixed(self, values: np.ndarray, kind: Type, name: str = "") -> NkiTensor:

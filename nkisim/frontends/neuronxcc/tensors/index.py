@@ -135,6 +135,12 @@ class IndexTensor:
         number = as_int(other)
         if number is not None:
             return IndexTensor(self.shape, self.coefs, self.offset + sign * number)
+        if isinstance(other, float | np.floating):
+            raise IndexingError(
+                f"an index and {other!r}",
+                rule="addresses are whole numbers",
+                fix="divide with //, which gives an integer, and compare with an integer",
+            )
         if not isinstance(other, IndexTensor):
             return NotImplemented
         try:
@@ -178,8 +184,9 @@ class IndexTensor:
             f"index {op} {type(other).__name__} is not an affine expression",
             rule="addresses are sums of constants and multiples of nl.arange, nl.mgrid, "
             "nl.program_id and loop indices",
-            fix="split the axis in two index axes instead, "
-            "e.g. 2 * nl.arange(n)[None, :, None] + nl.arange(2)[None, None, :]",
+            fix="split a free axis in two index axes, e.g. 2 * nl.arange(n)[None, :, None] + "
+            "nl.arange(2)[None, None, :]; on the partition axis, load rows that repeat in a loop, "
+            "e.g. tile[nl.ds(4 * g, 4)] = nl.load(w[0:4]) for g in nl.affine_range(32)",
         )
 
     def __floordiv__(self, other: object) -> IndexTensor:

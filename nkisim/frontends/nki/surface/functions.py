@@ -8,10 +8,13 @@ type of the first tile unless `dtype` is given.
 from __future__ import annotations
 
 import inspect
+import math
 import numbers
 from builtins import all as every
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from nkisim.errors import (
     DTypeError,
@@ -48,11 +51,20 @@ def _like(call: str, x: NkiTensor, dtype: Any = None, shape: tuple | None = None
         raise ParameterError(
             f"nl.{call} of {given}",
             rule="it takes tiles in SBUF or PSUM",
-            fix="nl.load the tensor first",
+            fix="nl.load the tensor first" if isinstance(x, NkiTensor) else _in_python(call, x),
         )
     return make(
         x.shape if shape is None else shape, x.dtype if dtype is None else dtype, MemoryRegion.sbuf
     )
+
+
+def _in_python(call: str, x: Any) -> str:
+    """How to have a function of what is no tensor."""
+    if not isinstance(x, int | float | np.number):
+        return "pass it to the kernel as an argument, and nl.load that"
+    known = {"rsqrt": "1 / math.sqrt(x)", "square": "x * x", "reciprocal": "1 / x"}
+    function = known.get(call, f"math.{call}(x)" if hasattr(math, call) else "Python's math")
+    return f"compute it in Python, with {function}: a number is known while the kernel is traced"
 
 
 def _unary(name: str, doc: str, *, activation: bool, psum: bool = True) -> Callable:

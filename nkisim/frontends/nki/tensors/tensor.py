@@ -11,8 +11,11 @@ from enum import Enum
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from nkisim.errors import (
     ControlFlowError,
+    DTypeError,
     IndexingError,
     KernelError,
     OutOfBoundsError,
@@ -26,6 +29,7 @@ from nkisim.frontends.nki.tensors.layout import Ints, Layout
 from nkisim.frontends.nki.tensors.missing_operators import refuse_operators
 from nkisim.frontends.nki.tensors.views import Indirect, Views
 from nkisim.ir.access import AccessPattern, Form, _Blank
+from nkisim.ir.integers import as_int, fix_of_integers
 from nkisim.ir.memory import Space, c_strides
 
 
@@ -270,6 +274,13 @@ class NkiTensor(Views):
                 rule="a pattern is a list of [stride, count] pairs, outermost first",
                 fix="write e.g. t.ap([[512, 128], [1, 512]])",
             ) from None
+        numbers = (*steps, *shape, 0 if offset is None else offset, indirect_dim)
+        if None in map(as_int, numbers):
+            raise IndexingError(
+                f"access pattern {pattern!r} with offset={offset!r}, indirect_dim={indirect_dim!r}",
+                rule="strides, counts, the offset and the axis are integers",
+                fix=fix_of_integers(numbers, "pass integers"),
+            )
         if dtype is not None:
             kind = type_of(dtype)
             at = self.offset * own.type.itemsize // kind.itemsize
@@ -310,6 +321,18 @@ class NkiTensor(Views):
                 f"a pattern on {self.describe()} with scalar_offset and vector_offset",
                 rule="a view takes one dynamic offset",
                 fix="pass one of them",
+            )
+        if isinstance(scalar, int | float | np.number):
+            raise IndexingError(
+                f"scalar_offset={scalar!r} on {self.describe()}",
+                rule="a dynamic offset is a register, or a one-element tensor in SBUF",
+                fix="pass an offset that is known as offset=, in elements",
+            )
+        if isinstance(scalar, NkiTensor) and scalar._layout.type.stored.kind not in "iu":
+            raise DTypeError(
+                f"scalar_offset is {scalar.describe()}",
+                rule="row numbers are int32 or uint32",
+                fix="convert it, with nisa.tensor_copy into an int32 tile",
             )
         if not 0 <= dim < len(declared):
             raise IndexingError(
