@@ -1,7 +1,8 @@
 """A traced kernel that can be run on data, many times, from several threads.
 
 Checks have run while tracing; running is a list of NumPy calls on views. On-chip and scratch
-buffers share storage by liveness, in a workspace that is kept between runs.
+buffers share storage by liveness, in a workspace. Workspaces are kept between runs: those of all
+programs that were used last, as far as they fit in `KEPT` bytes together, and the very last one.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -34,6 +36,14 @@ from nkisim.numerics.loops import Call, RuntimeLoop, execute
 from nkisim.numerics.plan import Step, plan
 from nkisim.numerics.products import mean_work
 from nkisim.numerics.ranges import range_check
+from nkisim.numerics.recent import Recent
+
+KEPT = 128 << 20
+"""Bytes of the workspaces that are kept for the next run, of all programs together."""
+
+_kept = Recent(KEPT)
+_INSTRUCTION = 800  # bytes that an instruction of a trace takes, with its part of the plan
+_VIEW = 200  # bytes of an array's header
 
 
 class TensorSpec(NamedTuple):
@@ -119,6 +129,17 @@ class Program:
         return contents(self.trace, given)
 
     @cached_property
+    def kept_bytes(self) -> int:
+        """About what the trace takes, with the arrays that its instructions hold."""
+        arrays = {}
+        for i in self.instructions:
+            for x in (i.where, i.where_out, i.undefined, *i.attrs.values(), *(i.contested or ())):
+                if type(x) is np.ndarray:
+                    arrays[id(x)] = x.nbytes
+        data = sum(b.data.nbytes for b in self.trace.buffers if b.data is not None)
+        return len(self.instructions) * _INSTRUCTION + sum(arrays.values()) + data
+
+    @cached_property
     def _plan(self) -> _Layout:
         keep = {b.number for b in self.output_buffers}
         with _no_collection():
@@ -164,7 +185,7 @@ class Program:
         try:
             workspace = self._workspaces.pop()
         except IndexError:
-            workspace = _Workspace(layout)
+            workspace = _Workspace(layout, weakref.ref(self._workspaces))
         table = workspace.table.copy()
         bases = [_bytes(a) for a in sources] + [_bytes(a) for a in results]
         for place, base, shape, dtype, offset, strides in layout.outside:
@@ -173,6 +194,7 @@ class Program:
         with blas:
             execute(layout.calls, table)
         self._workspaces.append(workspace)
+        _kept.use(workspace, layout.workspace_bytes, workspace.let_go)
         for o, first in self._repeats.items():
             if results[o] is not results[first]:
                 np.copyto(results[o], results[first].reshape(results[o].shape))
@@ -269,6 +291,7 @@ class _Layout:
         inside: operands in the workspace: (place, slot, shape, dtype, byte offset, byte strides).
         slots: bytes of each workspace array.
         constants: place -> view of constant data.
+        workspace_bytes: about what a workspace takes.
         small_products: whether there are matrix products among the calls, too small for threads.
     """
 
@@ -326,6 +349,7 @@ class _Layout:
                 function = functools.partial(_with_contested, function, *instr.contested)
             calls.append((function, places))
         self.size = len(self._places)
+        self.workspace_bytes = sum(self.slots) + len(self.inside) * _VIEW
         del self._places, self._functions, self._byte_strides, self._arrays
 
     def _function(self, step: Step) -> Callable:
@@ -417,15 +441,33 @@ class _Layout:
 
 
 class _Workspace:
-    """The arrays that one run at a time may use."""
+    """The arrays that one run at a time may use.
 
-    def __init__(self, layout: _Layout) -> None:
+    Args:
+        layout: what is in it.
+        idle: refers to the workspaces of its program that no run uses.
+
+    Attributes:
+        let_go: takes it out of those.
+    """
+
+    def __init__(self, layout: _Layout, idle: weakref.ref[deque[_Workspace]]) -> None:
+        self.let_go = functools.partial(_take_out, id(self), idle)
         self.table: list[np.ndarray | None] = [None] * layout.size
         arrays = [np.zeros(n, np.uint8) for n in layout.slots]
         for place, slot, shape, dtype, offset, strides in layout.inside:
             self.table[place] = np.ndarray(shape, dtype, arrays[slot], offset, strides)
         for place, view in layout.constants:
             self.table[place] = view
+
+
+def _take_out(identity: int, idle: weakref.ref[deque[_Workspace]]) -> None:
+    """Take a workspace out of those that no run uses, if it is there."""
+    workspaces = idle()
+    for workspace in [*workspaces] if workspaces is not None else ():
+        if id(workspace) == identity:
+            with contextlib.suppress(ValueError):  # a run has just taken it
+                workspaces.remove(workspace)
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:

@@ -33,11 +33,11 @@ from nkisim.numerics.arguments import run_in_place
 from nkisim.numerics.emulated import keep_fp32
 from nkisim.numerics.floating import DefaultEnvironment
 from nkisim.numerics.program import Program, TensorSpec
+from nkisim.numerics.recent import Recent
 from nkisim.runtime import debugging, frameworks
 from nkisim.trace import sources
 from nkisim.trace.frames import hide_ours
 from nkisim.trace.guards import Guards, NotComparable, token
-from nkisim.trace.recent import Recent
 from nkisim.trace.tracer import Tracer, tracing
 
 _log = logging.getLogger("nkisim")
@@ -47,7 +47,7 @@ _GRID_ENTRIES = (int, NeuronCores, SpmdDim)
 _CONTAINERS = (tuple, list, dict)
 MODES = ("auto", "jax", "torchxla", "baremetal", "benchmark", "simulation", "trace")
 _NUMPY_MODES = frozenset({"baremetal", "benchmark", "simulation"})
-_KEPT = 250_000  # instructions of the traces that are kept, which take more than 1 kB each
+_KEPT = 256 << 20  # bytes of the traces that are kept, of all kernels together
 _kept = Recent(_KEPT)
 
 
@@ -316,8 +316,8 @@ class _TraceCache:
         self.hits = self.misses = 0
 
     def use(self, key: Any, special: Specialization) -> None:
-        """Note that a trace is used. Traces of all kernels that were used long ago go, once there
-        are too many instructions in them."""
+        """Note that a trace is used. Traces of all kernels that were used long ago go, once they
+        take too many bytes together."""
         own = weakref.ref(self)
 
         def let_go() -> None:
@@ -325,7 +325,7 @@ class _TraceCache:
             if cache is not None:
                 cache.traces.pop(key, None)
 
-        _kept.use(special, len(special.program.trace.instructions), let_go)
+        _kept.use(special, special.program.kept_bytes, let_go)
 
 
 class Specialization:

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.numerics.program import _INSTRUCTION
+from nkisim.numerics.recent import Recent
 from nkisim.runtime import kernel as runtime
 from nkisim.runtime.kernel import Kernel
-from nkisim.trace.recent import Recent
 
 
 @given(
@@ -30,7 +31,7 @@ def test_traces_are_kept_as_far_as_they_fit(calls, most):
 
     kernels = Kernel(rows), Kernel(rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runtime, "_kept", Recent(most), raising=False)
+        patch.setattr(runtime, "_kept", Recent(most * _INSTRUCTION), raising=False)
         for which, n in calls:
             x = np.arange(4 * n, dtype=np.float32).reshape(n, 4)
             np.testing.assert_array_equal(kernels[which](x), 2 * x)

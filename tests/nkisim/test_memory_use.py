@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tracemalloc
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 
 import nkisim
+import nkisim.numerics.program
 import nkisim.runtime.kernel
 from nkisim.ir.instruction import Instruction
-from nkisim.trace.recent import Recent
+from nkisim.numerics.program import _INSTRUCTION
+from nkisim.numerics.recent import Recent
 
 ROUNDS = 300
 
@@ -50,7 +53,7 @@ def no_collection():
 @pytest.fixture
 def kept(monkeypatch):
     """What keeps traces: some of up to a thousand instructions together, or the last one."""
-    recent = Recent(1000)
+    recent = Recent(1000 * _INSTRUCTION)
     monkeypatch.setattr(nkisim.runtime.kernel, "_kept", recent)
     return recent
 
@@ -120,3 +123,72 @@ def test_what_was_used_last_is_kept_as_far_as_it_fits():
     del things["c"]  # which leaves room
     use("b", 3)
     assert gone == ["a", "c", "b", "a"]
+
+
+@nki.jit
+def with_a_tile(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.exp(nl.load(x))
+    nl.store(out, nl.multiply(tile, nl.add(tile, 1.0)))
+    return out
+
+
+def _live():
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+@pytest.fixture
+def few_workspaces(monkeypatch):
+    monkeypatch.setattr(nkisim.numerics.program, "_kept", Recent(4 << 20))
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+def _launch(framework, x):
+    if framework == "numpy":
+        return with_a_tile(x)
+    if framework == "torch":
+        torch = pytest.importorskip("torch")
+        return with_a_tile(torch.from_numpy(x)).numpy()
+    jax = pytest.importorskip("jax")
+    return np.asarray(jax.jit(lambda x: with_a_tile(x))(x))
+
+
+@pytest.mark.usefixtures("few_workspaces")
+@pytest.mark.parametrize("framework", ["numpy", "torch", "jax"])
+def test_what_runs_work_in_is_kept_as_far_as_it_fits(framework):
+    """Each of twenty shapes works on a megabyte, which no run holds any more."""
+    _launch(framework, np.zeros((128, 1999), np.float32))
+    before = _live()
+    for columns in range(2000, 2020):
+        x = np.zeros((128, columns), np.float32)
+        np.testing.assert_allclose(_launch(framework, x), np.full(x.shape, 2.0))
+    assert _live() - before < 8 << 20
+    for columns in (2000, 2019, 2000):  # whose workspaces may be gone
+        x = np.ones((128, columns), np.float32)
+        wanted = np.exp(x) * (np.exp(x) + 1)
+        np.testing.assert_allclose(_launch(framework, x), wanted, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("few_workspaces")
+def test_a_workspace_that_is_larger_than_all_that_is_kept_is_used_again():
+    x = np.zeros((128, 12_000), np.float32)
+    with_a_tile(x)
+    kept = _live()
+    with_a_tile(x)
+    assert abs(_live() - kept) < 1 << 20
+    assert len(with_a_tile.specialize((x,), {}).program._workspaces) == 1
+
+
+def test_arrays_that_a_trace_holds_count():
+    @nki.jit
+    def masked(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(nl.shared_constant(np.ones(x.shape, np.float32))))
+        return out
+
+    x = np.zeros((128, 1000), np.float32)
+    np.testing.assert_array_equal(masked(x), x + 1)
+    assert masked.specialize((x,), {}).program.kept_bytes > x.nbytes
