@@ -15,9 +15,12 @@ import ctypes
 import functools
 import math
 import re
+import sys
 import threading
 import time
 import traceback
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -321,20 +324,84 @@ def handle(pointer: Any) -> int | None:
     # No exception may cross C frames: ctypes would print it and carry on.
     thread = threading.get_ident()
     _inside.add(thread)
+    if _pending.pop(thread, None) and not _pending:  # it was raised, and somebody took it
+        sys.unraisablehook = _entered_again.hook
     try:
         execute(frame)
     except (CustomCallError, ConfigError, KernelError, Abandoned) as error:
         return _error(frame, _INVALID_ARGUMENT, str(error))
     except UnknownProgramError as error:
         return _error(frame, _FAILED_PRECONDITION, str(error))
-    except BaseException:
+    except Exception:
         return _error(frame, _INTERNAL, traceback.format_exc())
+    except BaseException as error:
+        if sys._getframe().f_back is None:  # a thread of XLA's own, in which nobody waits
+            return _error(frame, _INTERNAL, traceback.format_exc())
+        return _Last.behind(error)
     finally:
         _inside.discard(thread)
         _left[0] = time.monotonic()
     return None
 
 
+# With one argument more, which is ignored: what a weak reference calls its function with.
+_set_pending = ctypes.pythonapi["PyThreadState_SetAsyncExc"]
+_set_pending.argtypes = [ctypes.c_ulong, ctypes.py_object, ctypes.py_object]
+_pending: dict[int, weakref.ref[_Held]] = {}  # by thread
+
+
+class _Held:
+    """What tells that the result of a function has gone."""
+
+
+class _Last(int):
+    """The result, 0, of a function that XLA calls and that ends with an interrupt.
+
+    XLA would make an ordinary error of the interrupt, which `except Exception` in a training loop
+    takes. So it gets none: the exception is pending in the thread once the result has gone, when
+    the function is behind, and is raised at the next step of Python, which is the return of the
+    call of JAX. What that would give, and has not been computed, reaches nobody.
+    """
+
+    @classmethod
+    def behind(cls, error: BaseException) -> _Last:
+        """A result behind which an exception like `error` is raised in this thread."""
+        kind, given = type(error), error.args
+
+        def again(self: BaseException) -> None:
+            self.args = given
+            if isinstance(self, SystemExit):
+                self.code = given[0] if len(given) == 1 else given
+
+        if given:
+            kind = type(kind.__name__, (kind,), {"__init__": again, "__module__": kind.__module__})
+        thread = threading.get_ident()
+        result = cls(0)
+        result.held = _Held()
+        _pending[thread] = weakref.ref(result.held, functools.partial(_set_pending, thread, kind))
+        if sys.unraisablehook is not _entered_again:
+            _entered_again.hook, sys.unraisablehook = sys.unraisablehook, _entered_again
+        return result
+
+
+class _EnteredAgain:
+    """Takes the place of sys.unraisablehook while an interrupt is pending: the next kernel of the
+    same computation is the next step of Python, out of which no exception goes. It stays pending.
+
+    Attributes:
+        hook: what it takes the place of.
+    """
+
+    hook: Callable[[Any], object]
+
+    def __call__(self, told: Any) -> _Last | None:
+        if told.object is handle and threading.get_ident() in _pending:
+            return _Last.behind(told.exc_value)
+        self.hook(told)
+        return None
+
+
+_entered_again = _EnteredAgain()
 _inside: set[int] = set()  # threads of XLA that run a kernel
 _left = [0.0]  # when the last of them was done, in seconds
 _QUIET = 0.3  # seconds without a kernel after which none is taken to be on its way
