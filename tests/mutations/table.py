@@ -50,7 +50,8 @@ MODULES = {
         ("__init__", "bn_stats_fmax=512", "bn_stats_fmax=500", "nkisim/test_language.py"),
         ("__init__", "sbuf_reserved_bytes=16 * _KIB", "sbuf_reserved_bytes=8 * _KIB"),
         ("__init__", "psum_bank_bytes=2 * _KIB", "psum_bank_bytes=4 * _KIB"),
-        ("__init__", "sbuf_bytes=224 * _KIB", "sbuf_bytes=192 * _KIB"),
+        ("__init__", "sbuf_bytes=224 * _KIB", "sbuf_bytes=192 * _KIB",
+         "nkisim/test_capacity.py"),
         ("target", '"trn2": GEN3', '"trn2": GEN4'),
         ("target", "found = value or following", "found = found or value or following"),
         ("timing", "load_rate=17.0", "load_rate=15.3", "cost/test_validation.py"),
@@ -149,7 +150,7 @@ MODULES = {
         "nkisim/test_alu.py nkisim/test_dtypes.py properties/test_elementwise.py "
         "nkisim/test_isa_elementwise.py",
         ("alu", "np.trunc(np.divide(x, y))", "np.floor(np.divide(x, y))"),
-        ("alu", "np.abs(x) > np.abs(y)", "np.abs(x) >= np.abs(y)"),
+        ("alu", "np.abs(x) > np.abs(y)", "np.abs(x) >= np.abs(y)", "nki/test_instructions.py"),
         ("alu", "np.right_shift(x.view(bits), y.astype(bits)).view(x.dtype)",
          "np.right_shift(x, y.astype(x.dtype))"),
         ("alu", "np.where(y >= 0, whole, rounded)", "whole"),

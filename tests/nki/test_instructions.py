@@ -50,6 +50,18 @@ def test_tensor_tensor(op, dtype):
     np.testing.assert_array_equal(run(kernel, a, b), wide.astype(dtype))
 
 
+@pytest.mark.parametrize(("op", "first"), [("abs_max", np.greater), ("abs_min", np.less)])
+def test_the_larger_or_smaller_in_magnitude_is_the_second_of_equals(op, first, monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    a, b = (np.round(2 * random(33, 37)) for _ in range(2))
+
+    def kernel(x, y):
+        return stored(getattr(nl, op)(nl.load(x), nl.load(y)))
+
+    assert (abs(a) == abs(b))[a != b].any()
+    np.testing.assert_array_equal(run(kernel, a, b), np.where(first(abs(a), abs(b)), a, b))
+
+
 def test_operands_of_other_shapes_with_as_many_elements():
     a, b = random(64, 24), random(64, 4, 6)
 
