@@ -90,6 +90,7 @@ def at_row(x, **offset):
     (lambda t, x: nl.exp(2), r"math.exp"),
     (lambda t, x: nl.rsqrt(np.float32(3)), r"1 / math.sqrt"),
     (lambda t, x: nl.maximum(2.0, 3.0), r"in Python"),
+    (lambda t, x: nisa.tensor_copy(target=t, origin=t), r"its parameters, dst, src"),
     (lambda t, x: nl.sqrt(X), r"as an argument"),
     (lambda t, x: at_row(x, offset=0.5), "//"),
     (lambda t, x: at_row(x, indirect_dim=0.0), "//"),

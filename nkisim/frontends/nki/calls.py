@@ -74,7 +74,9 @@ def _instead(keyword: str, parameters: list[str]) -> str:
     if keyword == "dtype" and "dst" in parameters:
         return "declare dst with that dtype: results are cast to the type of dst"
     near = difflib.get_close_matches(keyword, parameters, 1)
-    return f"write {near[0]}, if that is meant" if near else "leave it out"
+    if near:
+        return f"write {near[0]}, if that is meant"
+    return f"pass one of its parameters, {', '.join(parameters)}, or leave it out"
 
 
 def _call(name: str, function: Callable) -> str:
