@@ -324,8 +324,7 @@ def handle(pointer: Any) -> int | None:
     # No exception may cross C frames: ctypes would print it and carry on.
     thread = threading.get_ident()
     _inside.add(thread)
-    if _pending.pop(thread, None) and not _pending:  # it was raised, and somebody took it
-        sys.unraisablehook = _entered_again.hook
+    _entered_again.settle(thread)
     try:
         execute(frame)
     except (CustomCallError, ConfigError, KernelError, Abandoned) as error:
@@ -393,6 +392,11 @@ class _EnteredAgain:
     """
 
     hook: Callable[[Any], object]
+
+    def settle(self, thread: int) -> None:
+        """A kernel begins in this thread: an interrupt of one before it has been raised."""
+        if _pending.pop(thread, None) and not _pending and sys.unraisablehook is self:
+            sys.unraisablehook = self.hook
 
     def __call__(self, told: Any) -> _Last | None:
         if told.object is handle and threading.get_ident() in _pending:
