@@ -39,6 +39,7 @@ class Trace:
         unsettled: the error if results depend on which of two instances comes first; None where no
             instance touches what another one writes.
         rules: what its dialect decides.
+        guessed: what the kernel calls of which no latency is published.
         orders: pairs of instructions of which the kernel asks that the second one runs after the
             first.
     """
@@ -61,4 +62,5 @@ class Trace:
     tells_apart: bool = False
     unsettled: Exception | None = None
     rules: Rules = field(default_factory=Rules)
+    guessed: set[str] = field(default_factory=set)
     orders: list[tuple[Instruction, Instruction]] = field(default_factory=list)

@@ -67,6 +67,7 @@ class DmaTiming:
 
     Attributes:
         engines: how many, each with a queue.
+        hbm_rate: bytes a nanosecond of the HBM that two NeuronCores share.
         load_rate, store_rate: bytes a nanosecond and engine, from HBM and to HBM or within SBUF.
         load_descriptor_ns, store_descriptor_ns: time for each contiguous run beyond its bytes.
         short_write_ns: more for a run of fewer bytes than `write_granule`, for which HBM is read,
@@ -92,6 +93,7 @@ class DmaTiming:
     """
 
     engines: int
+    hbm_rate: float
     load_rate: float
     store_rate: float
     load_descriptor_ns: float
@@ -175,6 +177,13 @@ class Timing:
     kept_operand_bytes: int
     joined_elements: int
 
+    def shared_by(self, cores: int) -> Timing:
+        """The table of one of so many cores that move data to and from the same HBM at once: each
+        has DMA engines of its own, and its part of the HBM's rate."""
+        most = self.dma.hbm_rate / cores / self.dma.engines
+        rates = min(self.dma.load_rate, most), min(self.dma.store_rate, most)
+        return replace(self, dma=replace(self.dma, load_rate=rates[0], store_rate=rates[1]))
+
 
 V2 = Timing(
     # [A] clock, and about 60 cycles for an access. [U] tensor_tensor of 3 elements, one operand in
@@ -201,7 +210,8 @@ V2 = Timing(
         tflops=91.75,  # profiler constant
     ),
     dma=DmaTiming(
-        engines=16,  # [A]
+        engines=16,  # [A] 32 of a device of two cores
+        hbm_rate=820,  # [A] of a device of two cores: more than their DMA engines move
         load_rate=17.0,  # [BW][N]; the architecture guide's 27 GiB/s was never measured
         store_rate=17.9,  # [N] 17.4-19.0
         # [fit] to adds in tiles of 8 B rows; [P] 7 ns for 4 B. It fits [V], too: four reads, with
@@ -276,7 +286,9 @@ V3 = Timing(
         tflops=79,  # [A]
     ),
     dma=DmaTiming(
-        engines=16,  # [A]
+        engines=16,  # [A] 128 of a device of eight cores
+        # [A] 2.9 TB/s of four banks; the page on logical NeuronCores: two cores share each.
+        hbm_rate=725,
         load_rate=23.1,  # decoded trn2 traces
         store_rate=22.5,  # decoded trn2 traces
         load_descriptor_ns=10,  # [BW] 2 KiB runs take 97 ns

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from nkisim.report.times import Times
 
 _HEADING = 20  # characters of the heading of a column
+_GUESSES = {
+    "core_barrier": "it takes a semaphore between engines here",
+    "sendrecv": "it takes a transfer within SBUF here",
+    "collectives": "what other ranks send takes a copy from HBM here, and no time on the way",
+}
 _UNEVEN = 1.5  # times the body of the quickest core: from there on the slowest is worth a line
 
 
@@ -70,8 +75,9 @@ def core_shown(t: Times) -> list[str]:
 def _said_of_cores(t: Times) -> list[str]:
     """What the figures of a launch on several cores are of, a line each."""
     cores = t.cores
+    guessed = [f"no latency of {call} is published: {_GUESSES[call]}" for call in t.guessed]
     if len(cores) == 1:
-        return []
+        return guessed
     spans = [core.schedule.span for core in cores]
     said = [
         f"{len(cores)} cores share the {t.instructions} instructions; bytes, engines and "
@@ -80,7 +86,13 @@ def _said_of_cores(t: Times) -> list[str]:
     if max(spans) > _UNEVEN * min(spans):
         each = ", ".join(f"core {at} {span / 1e3:.1f} us" for at, span in enumerate(spans))
         said.append(f"time of the body: {each}; the launch takes as long as the slowest")
-    return said
+    dma = t.timing.dma
+    if t.hbm_bytes:
+        said.append(
+            f"each core has {dma.engines} DMA engines of its own; HBM moves "
+            f"{dma.hbm_rate:.0f} GB/s for both, as AWS publishes it"
+        )
+    return said + guessed
 
 
 def compare(t: Times, other: Times) -> str:

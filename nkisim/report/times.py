@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -113,6 +113,7 @@ class Times:
         cores: one entry a NeuronCore that the launch grid names, in their order; figures are of
             the slowest one, unless `shown` is the number of another.
         instructions: instructions traced, over all cores.
+        guessed: what the kernel calls of which no latency is published.
         kind: what the times are, for everything that prints them.
     """
 
@@ -127,10 +128,12 @@ class Times:
         instructions: int,
         target: str = "",
         shown: int | None = None,
+        guessed: Sequence[str] = (),
     ) -> None:
         self.kernel = kernel
         self.machine = machine
         self.target = target
+        self.guessed = guessed
         self.timing = timing
         self.cores = cores
         self.instructions = instructions

@@ -82,6 +82,7 @@ def timeline(trace: Trace) -> Timeline:
         cores = [[] for _ in range(trace.grid.cores)]  # also of those that have nothing to do
         for instr in trace.instructions:
             cores[trace.grid.core(instr.program)].append(instr)
+        timing = timing.shared_by(len(cores))
     parallel = {n for n, loop in enumerate(trace.loops) if loop.kind in trace.rules.parallel}
     ordered = {n for n, loop in enumerate(trace.loops) if loop.kind == "sequential_range"}
     orders: dict[int, list[Instruction]] = defaultdict(list)
@@ -101,7 +102,8 @@ def timeline(trace: Trace) -> Timeline:
     waits = any(across)
     found = [Core(*core, waits) for core in zip(works, schedules, spilled, strict=True)]
     count = len(trace.instructions)
-    return Timeline(trace.name, machine, timing, found, count, target=trace.target)
+    guessed = sorted(trace.guessed)
+    return Timeline(trace.name, machine, timing, found, count, trace.target, guessed=guessed)
 
 
 def _planned(

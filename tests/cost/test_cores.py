@@ -4,11 +4,14 @@ import itertools
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
+import nki as today
+import nki.isa as today_isa
+import nki.language as today_nl
 import numpy as np
 import pytest
 
 import nkisim
-from nkisim.machine import GEN3
+from nkisim.machine import GEN2, GEN3
 from nkisim.trace.tracer import current
 
 P, COLUMNS = 128, 2048
@@ -63,6 +66,39 @@ def test_cores_that_share_nothing_run_side_by_side():
     both = spans(alone(4, 9))
     assert both == pytest.approx([spans(alone(4, 4))[0], spans(alone(9, 9))[1]])
     assert not any(s.why == "core" for s in alone(4, 9).critical_path)
+
+
+def test_two_cores_share_the_rate_of_their_hbm():
+    """Together they move no more than the published rate of the bank; one alone, or with HBM to
+    spare, moves what its DMA engines do."""
+    for machine in (GEN2, GEN3):
+        dma = machine.timing.dma
+        for cores in (1, 2, 4):
+            part = machine.timing.shared_by(cores).dma
+            assert cores * part.engines * part.load_rate <= dma.hbm_rate + 1e-9
+            assert part.load_rate == min(dma.load_rate, dma.hbm_rate / cores / dma.engines)
+    t = alone(1, 1)
+    assert t.timing.dma.load_rate < GEN3.timing.dma.load_rate
+    assert "HBM moves 725 GB/s for both" in str(t)
+
+
+def test_the_report_says_of_which_calls_no_latency_is_published():
+    @today.jit
+    def kernel(x):
+        out = today_nl.ndarray(x.shape, dtype=x.dtype, buffer=today_nl.shared_hbm)
+        me = today_nl.program_id(0)
+        mine, theirs = (
+            today_nl.ndarray((P, COLUMNS), dtype=x.dtype, buffer=today_nl.sbuf) for _ in range(2)
+        )
+        today_isa.dma_copy(mine, x[me])
+        today_isa.sendrecv(mine, theirs, 1 - me, 1 - me, pipe_id=0)
+        today_isa.dma_copy(out[me], theirs)
+        return out
+
+    text = str(nkisim.profile(kernel.on(GEN3)[2], X))
+    assert "no latency of sendrecv is published" in text
+    assert "core_barrier" not in text
+    assert "is published" not in str(alone(1, 1))
 
 
 def test_who_reads_what_another_core_wrote_waits_for_it():

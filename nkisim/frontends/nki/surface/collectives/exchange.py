@@ -189,6 +189,7 @@ def exchange(
 ) -> list[list[np.ndarray]]:
     """What the tensors hold on each rank of a group, and after that what else each has sent."""
     session = current()
+    session.trace.guessed.add("collectives")
     values = [*(session.values_of(t).copy() for t in tensors), *more]
     if session.data is None:
         return [values] * len(group)

@@ -82,6 +82,7 @@ def sendrecv(
         session.of_buffer(session.exchange((meeting, core), shape, kind.stored).buffer, kind, shape)
         for core in (me, other)
     )
+    session.trace.guessed.add("sendrecv")
     _move(session, sent, src, {"pipe": pipe_id, "sends": True})
     session.meet(meeting)
     return _move(session, dst, received, {"pipe": pipe_id, "sends": False})
@@ -123,6 +124,7 @@ def core_barrier(
             rule="cores share tensors in shared HBM",
             fix="pass the tensor that one writes and the other reads",
         )
+    session.trace.guessed.add("core_barrier")
     session.meet(session.meeting(call, (0, 1)), fence=True)
     return NkiInstruction()
 
