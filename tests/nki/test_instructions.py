@@ -62,6 +62,18 @@ def test_the_larger_or_smaller_in_magnitude_is_the_second_of_equals(op, first, m
     np.testing.assert_array_equal(run(kernel, a, b), np.where(first(abs(a), abs(b)), a, b))
 
 
+def test_powers_of_integers_wrap_around_and_negative_ones_are_rounded():
+    x = np.array([[7, -3, 2**20, 1, -1, 2, -5]], np.int32)
+    y = np.array([[3, 5, 3, -4, -3, -1, -2]], np.int32)
+
+    def kernel(x, y):
+        dst = nl.ndarray(x.shape, x.dtype)
+        nisa.tensor_tensor(dst, nl.load(x), nl.load(y), nl.power)
+        return stored(dst)
+
+    np.testing.assert_array_equal(run(kernel, x, y), [[343, -243, 0, 1, -1, 0, 0]])
+
+
 def test_operands_of_other_shapes_with_as_many_elements():
     a, b = random(64, 24), random(64, 4, 6)
 
