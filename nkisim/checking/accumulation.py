@@ -75,7 +75,7 @@ def _in_doubt(trace: Trace) -> set[_Tile]:
     sums: dict[int, bool] = {}  # by the settings of an instruction, whether it accumulates
     tensor, psum = Engine.TENSOR, Space.PSUM
     for at, instr in enumerate(trace.instructions):
-        settings = id(instr.attrs)
+        settings = id(instr.settings)
         accumulates = sums.get(settings)
         if accumulates is None:
             accumulates = sums[settings] = is_accumulating(instr)
@@ -98,7 +98,7 @@ def _in_doubt(trace: Trace) -> set[_Tile]:
 
 def is_accumulating(instr: Instruction) -> bool:
     """Whether it adds to what its results hold."""
-    return bool(instr.attrs.get("accumulate")) and not instr.attrs.get("starts")
+    return instr.settings.accumulate and not instr.settings.starts
 
 
 def _overlapping(reads: dict, t: AccessPattern) -> Instruction | None:

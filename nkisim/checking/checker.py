@@ -156,7 +156,7 @@ class Checker:
             error = check(instr, tiles, self.trace)
             if error is None:
                 continue
-            if name == "partition" and "assign" in instr.attrs:
+            if name == "partition" and instr.settings.assign:
                 self._assignments.append((instr, error))
             else:
                 self.report(name, error)

@@ -63,7 +63,7 @@ class MemoryState:
 
     def on_instruction(self, instr: Instruction) -> None:
         tiles = instr.tiles_in
-        if instr.spec.kind is OpKind.BARRIER and instr.attrs["fence"]:
+        if instr.spec.kind is OpKind.BARRIER and instr.settings.fence:
             self.fenced.add(instr.program)
         for tensor in tiles:
             if tensor.buffer.role in self.followed and not self.written.knows(tensor):
@@ -116,7 +116,7 @@ class MemoryState:
         if not self.check_reads:
             return [None] * len(instr.outs)
         flow = instr.spec.flow
-        sends = instr.attrs.get("sends", False)
+        sends = instr.settings.sends
         stays = flow is not None and (sends or all(t.space.on_chip for t in instr.outs))
         if sends and not _all_of(missing[0], None):  # type: ignore[arg-type]
             self.sent_in_part = True

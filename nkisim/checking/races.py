@@ -63,7 +63,7 @@ def _unordered(trace: Trace) -> Iterator[list[_Use]]:
                 if t.buffer.program is not None or t.buffer.role is Role.EXCHANGE:
                     continue
                 # Which elements a tile's indices touch, data decides.
-                if "walked" not in instr.attrs and 0 not in t.shape:
+                if instr.settings.walked is None and 0 not in t.shape:
                     part = instr.program, passed[instr.program]
                     parts = by_buffer.setdefault(t.buffer.number, {})
                     parts.setdefault(part, []).append((instr, t, writes))
@@ -101,7 +101,7 @@ def _sharing(trace: Trace) -> list[Instruction]:
 
 def _is_fence(instr: Instruction) -> bool:
     """Whether its parties wait for each other's use of shared HBM."""
-    return instr.spec.kind is OpKind.BARRIER and instr.attrs["fence"]
+    return instr.spec.kind is OpKind.BARRIER and instr.settings.fence
 
 
 def _clocks(trace: Trace) -> list[list[list[int]]]:
@@ -111,7 +111,7 @@ def _clocks(trace: Trace) -> list[list[list[int]]]:
     clocks = [[[0] * size] for _ in range(size)]
     fences = [i for i in trace.instructions if _is_fence(i)]
     for instr in Interleaving(size).add(fences):
-        parties = instr.attrs["meeting"].parties
+        parties = instr.settings.meeting.parties
         if instr.program != parties[0]:
             continue  # its neighbours, the other parties
         ended = [max(column) for column in zip(*(clocks[p][-1] for p in parties), strict=True)]

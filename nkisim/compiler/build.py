@@ -272,18 +272,18 @@ class _Builder:
         self._broadcast(step.instr, step.instr.ins[0], step.reads[0], step.writes[0])
 
     def _add_dma(self, at: int, step: Step) -> None:
-        if step.instr.attrs.get("sends"):
+        if step.instr.settings.sends:
             ns = self.timing.semaphore_ns
             kind = Kind(step.form.label, ((Engine.SYNC, Cost(ns, ns, 0.0)),))
         else:
-            attrs = step.instr.attrs
+            settings = step.instr.settings
             kind = moves.moving(
                 step.form.label,
                 step.form.plan.moved,
                 self.timing,
                 step.form.reloads,
-                attrs.get("descriptors", ""),
-                attrs.get("starts", Engine.SYNC),
+                settings.descriptors,
+                settings.started_by or Engine.SYNC,
             )
         step.kind = step.form.plan.kind = kind
         self.work.tasks.append(step)
@@ -349,7 +349,7 @@ class _Builder:
             flops = spec.flops(i, ins, outs)
         elif i.engine in _ELEMENTWISE_ENGINES:
             flops = max(o.n * o.rows for o in operands)
-        accumulates = spec.kind is OpKind.PRODUCT and bool(i.attrs.get("accumulate"))
+        accumulates = spec.kind is OpKind.PRODUCT and i.settings.accumulate
         label = "multiply by reciprocal" if _divides(i) else step.form.label
         table = compute.table_of(i, engines[0])
         return Kind(label, costs, None, accumulates, table, flops, psum)
@@ -417,7 +417,7 @@ def _reads_psum(reader: Instruction) -> bool:
 
 def _divides(i: Instruction) -> bool:
     return (
-        i.attrs.get("op") == "divide"
+        i.settings.op == "divide"
         and len(i.ins) == 2
         and isinstance(i.ins[1], AccessPattern)
         and i.engine is Engine.VECTOR

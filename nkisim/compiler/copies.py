@@ -44,7 +44,7 @@ def _copies_tile(i: Instruction, storage: Storage) -> bool:
     that the compiler chooses."""
     if i.spec.kind is not OpKind.COPY or i.engine_asked or i.where is not None:
         return False
-    return "accumulate" not in i.attrs and all(
+    return not i.settings.accumulate and all(
         t.space is Space.SBUF
         and t.buffer.role is Role.LOCAL
         and not t.buffer.placed
@@ -54,7 +54,7 @@ def _copies_tile(i: Instruction, storage: Storage) -> bool:
 
 
 def _changes_nothing(i: Instruction) -> bool:
-    return i.tiles_in[0].dtype == i.outs[0].dtype and "left_to_compiler" in i.attrs
+    return i.tiles_in[0].dtype == i.outs[0].dtype and i.settings.left_to_compiler
 
 
 def _rounds(i: Instruction) -> bool:

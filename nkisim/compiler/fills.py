@@ -90,7 +90,7 @@ class _Fills:
         """
         fill = self._waiting.pop(number)
         filled = fill.instr
-        zeroed = filled.attrs["value"] == 0 and filled.outs[0].space is Space.PSUM
+        zeroed = filled.settings.value == 0 and filled.outs[0].space is Space.PSUM
         if zeroed and by is not None and by.instr.spec.kind is OpKind.PRODUCT:
             self._work.choices["zeroing of a PSUM tile left to the first matmul"] += 1
         else:
@@ -111,7 +111,7 @@ class _Fills:
 
     def _note(self, number: int, part: AccessPattern | None, by: Instruction) -> None:
         """An instruction writes a part of a tile that is being written."""
-        if by.attrs.get("accumulate"):
+        if by.settings.accumulate:
             del self._open[number]
         elif by.where is None and by.where_out is None and not by.spec.partial:
             where, written = self._open[number]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def fold_assignments(trace: Trace) -> None:
     """Take the copies that assignments left behind out of a trace, and change their writers."""
     instructions = trace.instructions
-    copies = [i for i in instructions if i.attrs and "assign" in i.attrs]
+    copies = [i for i in instructions if i.settings.assign]
     if not copies:
         return
     # The positions of the instructions that touch a tile which is assigned, or assigned to.
@@ -38,9 +38,9 @@ def fold_assignments(trace: Trace) -> None:
                 positions.append(at)
     gone: set[int] = set()
     for at, copy in enumerate(instructions):
-        if "assign" not in copy.attrs:
+        if not copy.settings.assign:
             continue
-        copy.attrs = {name: x for name, x in copy.attrs.items() if name != "assign"}
+        copy.settings = copy.settings.but(assign=False)
         value, target = copy.ins[0], copy.outs[0]
         trace.assigned.add(value.buffer.number)
         positions = touches[value.buffer.number]

@@ -335,7 +335,7 @@ def _joinable(i: Instruction) -> bool:
         and i.where is None
         and i.where_out is None
         and len(i.outs) == 1
-        and i.attrs.get("op") != "divide"
+        and i.settings.op != "divide"
         and not any(t.buffer.placed for t in i.outs + i.tiles_in)
         and not any(is_spread(t) for t in i.tiles_in)
     )

@@ -56,7 +56,7 @@ def _unroll(
 
 def _times(begin: Instruction) -> tuple[int, bool]:
     """How often a loop runs, and whether its bounds say so."""
-    region = begin.attrs["region"]
+    region = begin.settings.region
     if region.step is not None and all(isinstance(x, int) for x in begin.ins):
         return len(range(*begin.ins, region.step)), True
     return region.expected, False

@@ -47,7 +47,7 @@ def _written_whole(form: Form, storage: Storage) -> list[int]:
     i = form.instr
     if i.where is not None or i.where_out is not None or i.spec.partial:
         return []
-    if i.attrs.get("accumulate"):
+    if i.settings.accumulate:
         return []
     return [
         k

@@ -157,7 +157,7 @@ def _find_shared(storage: Storage) -> None:
         if key is not None:
             try:
                 form.shared = numbers.setdefault(key, len(numbers))
-            except TypeError:  # an attribute that cannot be compared
+            except TypeError:  # a setting that cannot be compared
                 continue
 
 
@@ -181,7 +181,7 @@ def _computation(i: Instruction, storage: Storage) -> tuple | None:
         return None
     # Which part of a tile it reads is compared with the tile's number.
     ins = [None if isinstance(x, AccessPattern) else x for x in i.ins]
-    return i.opcode, out.shape, out.dtype, *ins, *i.attrs.items()
+    return i.opcode, out.shape, out.dtype, *ins, *i.settings.given.values()
 
 
 def _next_iteration(before: tuple, now: tuple, innermost: bool) -> bool:

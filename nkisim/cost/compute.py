@@ -94,7 +94,7 @@ def table_of(instr: Instruction, engine: Engine) -> str:
     """The function whose table an engine needs for an instruction; empty for none."""
     if engine is not Engine.SCALAR or not instr.spec.table:
         return ""
-    op = instr.attrs.get("op", "copy")
+    op = instr.settings.op
     return "" if op in _NO_TABLE else op
 
 

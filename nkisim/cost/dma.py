@@ -67,7 +67,7 @@ def _copy(
     run, partitions = runs(out, source)
     item = max(out.itemsize, source.itemsize)
     left = _cut(instr.where, out.size, run)
-    received = instr.attrs.get("sends") is False
+    received = instr.settings.sends is False
     return _time(out, source, *left, partitions, item, timing, received)
 
 
@@ -255,7 +255,7 @@ def _indirect(instr: Instruction, timing: DmaTiming) -> Transfer:
 def _strides_of_view(region: AccessPattern, instr: Instruction, ndim: int) -> tuple[int, ...]:
     """How far apart in HBM neighbours on each axis of what is moved are, where indices are numbers
     and affine expressions added to them."""
-    walked, affines = instr.attrs["walked"], instr.attrs["affines"]
+    walked, affines = instr.settings.walked, instr.settings.affines
     found = [0] * ndim
     for stride, axis in zip(region.strides, walked, strict=False):
         found[axis] += stride

@@ -156,15 +156,16 @@ class Storage:
         masked: bool | bytes = i.where is not None
         if masked and i.engine is Engine.DMA:  # which moves what the mask leaves
             masked = i.where.tobytes()
-        key = i.opcode, id(i.engine), i.engine_asked, masked, operands, scalars, *i.attrs.items()
+        given = tuple(i.settings.given.values())
+        key = i.opcode, id(i.engine), i.engine_asked, masked, operands, scalars, *given
         try:
             found = self.forms.get(key)
-        except TypeError:  # an attribute that cannot be compared
+        except TypeError:  # a setting that cannot be compared
             key, found = i, None
         if found is None:
             found = self.forms[key] = Form(i, reads, writes)
             if key is not i:
-                look = *key[:5], *map(type, scalars), *i.attrs.items()
+                look = *key[:5], *map(type, scalars), *given
                 first = self._first.setdefault(look, found)
                 found.like = None if first is found else first
         return found
@@ -380,11 +381,11 @@ def _look(i: Instruction) -> object:
     where some of them touch special tiles (`_is_special`)."""
     model, outs = i.model, i.outs
     if model is not None:  # notes are for operands of the same kinds
-        return model, id(i.attrs), *[(t.form, t.dtype, t.buffer.kind) for t in outs]
+        return model, i.settings, *[(t.form, t.dtype, t.buffer.kind) for t in outs]
     if i.where is not None or len(i.tiles_in) < len(i.ins):
         return i
     operands = [(t.form, t.dtype, t.buffer.kind) for t in i.ins + outs]
-    return i.opcode, id(i.engine), i.engine_asked, id(i.attrs), len(i.ins), *operands
+    return i.opcode, id(i.engine), i.engine_asked, i.settings, len(i.ins), *operands
 
 
 def _is_special(i: Instruction) -> bool:

@@ -104,10 +104,10 @@ class Interleaving:
 
 def _complete(instr: Instruction, waiting: dict[int, Instruction]) -> tuple[int, ...]:
     """The parties of a barrier's meeting if all of them stand at it; else none."""
-    meeting: Meeting = instr.attrs["meeting"]
+    meeting: Meeting = instr.settings.meeting
     for program in meeting.parties:
         other = waiting.get(program)
-        if other is None or other.attrs["meeting"] != meeting:
+        if other is None or other.settings.meeting != meeting:
             return ()
     return meeting.parties
 
@@ -123,9 +123,9 @@ def _deadlock(trace: Trace, waiting: dict[int, Instruction]) -> ParameterError:
     """The error of the first instance that waits for ever."""
     program = min(waiting)
     instr = waiting[program]
-    meeting: Meeting = instr.attrs["meeting"]
+    meeting: Meeting = instr.settings.meeting
     absent = next(
-        p for p in meeting.parties if p not in waiting or waiting[p].attrs["meeting"] != meeting
+        p for p in meeting.parties if p not in waiting or waiting[p].settings.meeting != meeting
     )
     other = waiting.get(absent)
     if other is None:
@@ -134,7 +134,7 @@ def _deadlock(trace: Trace, waiting: dict[int, Instruction]) -> ParameterError:
         if last is not None and last.location is not None:
             does += f"; its last instruction is at {last.location}"
     else:
-        theirs: Meeting = other.attrs["meeting"]
+        theirs: Meeting = other.settings.meeting
         with_whom = ", ".join(_named(trace, p) for p in theirs.parties if p != absent)
         does = (
             f"waits at {other.location} for {theirs.name} number {theirs.number} with {with_whom}"

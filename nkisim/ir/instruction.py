@@ -19,6 +19,7 @@ import numpy as np
 from nkisim.errors import Location
 from nkisim.ir.access import AccessPattern, Affine
 from nkisim.ir.memory import Space
+from nkisim.ir.settings import NO_SETTINGS, Settings
 
 
 class Engine(Enum):
@@ -79,9 +80,8 @@ class Instruction:
         engine: engine it runs on (chosen when the opcode leaves a choice).
         outs: access patterns written.
         ins: access patterns, scalars, and what it computes from coordinates.
-        attrs: compile-time settings, e.g. {"op": "add"}. A dma_copy to or from an exchange buffer
-            by which one core hands a tile to another one has "sends", True or False: hardware
-            makes one transfer of the two, which is modelled as the receiver's.
+        settings: what the kernel's text fixes beside the operands, of the class that the opcode's
+            entry names.
         where: boolean array over the iteration domain for masks that are not boxes; else None.
             Operands of the domain's shape are masked by it.
         where_out: the same for outputs that have another shape than the domain (reductions).
@@ -94,6 +94,7 @@ class Instruction:
             long as both write the same, and the error to raise where they do not; else None.
         undefined: of a transpose, which elements of its input nothing wrote; None for none. A
             product would spread what is there by chance, so that it is left out.
+        unread: for each of several outputs, whether nothing reads it: noted by the plan.
         model: an earlier instruction for operands of the same forms and types, where this one was
             made from it (see `again`). Since then this one may have got another target, and
             settings that go with it.
@@ -103,7 +104,7 @@ class Instruction:
     engine: Engine
     outs: tuple[AccessPattern, ...]
     ins: tuple[Operand, ...]
-    attrs: dict = field(default_factory=dict)
+    settings: Any = NO_SETTINGS
     where: np.ndarray | None = None
     where_out: np.ndarray | None = None
     program: int = 0
@@ -114,6 +115,7 @@ class Instruction:
     tiles_in: tuple[AccessPattern, ...] = field(init=False)  # the tensors among `ins`
     contested: tuple[np.ndarray, Exception] | None = field(init=False, default=None)
     undefined: np.ndarray | None = field(init=False, default=None)
+    unread: tuple[bool, ...] | None = field(init=False, default=None)
     model: Instruction | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -139,12 +141,12 @@ class Instruction:
             location: the kernel line.
         """
         new = object.__new__(Instruction)
-        new.opcode, new.engine, new.attrs = self.opcode, self.engine, self.attrs
+        new.opcode, new.engine, new.settings = self.opcode, self.engine, self.settings
         new.where, new.where_out = self.where, self.where_out
         new.location, new.engine_asked, new.watched = location, self.engine_asked, self.watched
         new.outs, new.ins, new.tiles_in = outs, ins, tiles_in
         new.program, new.loops = program, loops
-        new.contested = new.undefined = None
+        new.contested = new.undefined = new.unread = None
         new.model = self.model or self
         return new
 
@@ -155,10 +157,10 @@ class Instruction:
     @property
     def label(self) -> str:
         """What it does, for messages: `tensor_tensor(add)`, or `load` for a DMA from HBM."""
-        op = self.attrs.get("op")
+        op = self.settings.op
         if self.spec.cost is TransferKind.COPY:
-            if "sends" in self.attrs:
-                return "send" if self.attrs["sends"] else "receive"
+            if self.settings.sends is not None:
+                return "send" if self.settings.sends else "receive"
             source, target = self.ins[0].space.on_chip, self.outs[0].space.on_chip
             if source != target:
                 return "store" if source else "load"
@@ -248,6 +250,7 @@ class OpSpec:
         engine: the engine that runs it unless the instruction says otherwise.
         kind: the kind of its work.
         bind: given an instruction, the function `f(*outs, *tiles_in)` on NumPy views.
+        settings: the class of its settings.
         cost: what it takes: a TransferKind of an opcode of DMA, else a formula
             (`nkisim.numerics.ops.cycles`).
         flops: the operations that count, `flops(instruction, ins, outs)` of the same operands as
@@ -278,6 +281,7 @@ class OpSpec:
     kind: OpKind
     bind: Callable[[Instruction], Bound]
     cost: Callable | TransferKind
+    settings: type[Settings] = Settings
     flops: Callable[..., int] | None = None
     engines: Callable[[Instruction, int, bool], tuple[Engine, ...]] | None = None
     table: bool = False

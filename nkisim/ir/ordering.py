@@ -48,7 +48,7 @@ class Waiting:
     def add(self, instr: Instruction) -> Node | None:
         """Note an instruction; None if it writes nothing."""
         if instr.spec.kind is OpKind.BARRIER:
-            if self._apart and instr.attrs["fence"]:
+            if self._apart and instr.settings.fence:
                 self._fence(instr)
             return None
         if not instr.outs:
@@ -88,7 +88,7 @@ class Waiting:
 
     def _fence(self, instr: Instruction) -> None:
         """What each party does before it precedes what any does after it."""
-        meeting = instr.attrs["meeting"]
+        meeting = instr.settings.meeting
         node = self._fences.get(meeting)
         if node is None:
             node = self._fences[meeting] = self._new(instr)
@@ -127,7 +127,7 @@ def by_core(trace: Trace, last_first: bool) -> list[Instruction]:
         me = instr.program
         node = waiting.add(instr)
         if node is None:
-            if instr.spec.kind is OpKind.BARRIER and instr.attrs["fence"]:
+            if instr.spec.kind is OpKind.BARRIER and instr.settings.fence:
                 waits[me] += 1
                 fenced[me] = waits[me]
             continue

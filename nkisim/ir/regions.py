@@ -59,10 +59,10 @@ def ends(instructions: Iterable[Instruction]) -> dict[int, int]:
     opened: list[tuple[int, Region]] = []
     for at, instr in enumerate(instructions):
         if instr.opcode == BEGIN:
-            opened.append((at, instr.attrs["region"]))
+            opened.append((at, instr.settings.region))
         elif instr.opcode == END:
             begin, region = opened.pop() if opened else (-1, None)
-            if region != instr.attrs["region"]:
+            if region != instr.settings.region:
                 raise ValueError(f"the loop_end at position {at} closes {region}, not its own loop")
             found[begin] = at
     if opened:

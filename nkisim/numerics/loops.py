@@ -28,7 +28,7 @@ class RuntimeLoop:
     def __init__(self, instr: Instruction) -> None:
         self.body: list[Call] = []
         self._instr = instr
-        self._step: int | None = instr.attrs["region"].step
+        self._step: int | None = instr.settings.region.step
 
     def run(self, table: Sequence[np.ndarray], places: tuple[int, ...]) -> None:
         """Run all iterations.

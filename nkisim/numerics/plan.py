@@ -17,7 +17,7 @@ The trace itself is not touched: checks, timing and listings see every instructi
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import replace
+from copy import copy
 
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Operand
@@ -208,11 +208,9 @@ def _merge_neighbours(steps: list[Step]) -> list[Step]:
 def _join(a: Step, b: Step) -> Step | None:
     """One step on the joined tiles of two, or None when they are not neighbours."""
     x, y = a.instr, b.instr
-    if x.opcode != y.opcode or not x.spec.elementwise or x.attrs.keys() != y.attrs.keys():
+    if x.opcode != y.opcode or not x.spec.elementwise or x.settings is not y.settings:
         return None
     if x.watched != y.watched or x.contested is not None or y.contested is not None:
-        return None
-    if not all(_same_constant(v, y.attrs[k]) for k, v in x.attrs.items()):
         return None
     if x.where is not None or y.where is not None or len(a.ins) != len(b.ins):
         return None
@@ -284,7 +282,7 @@ def _distinct(t: AccessPattern) -> bool:
 
 
 def _note_unread(steps: list[Step], keep: set[int]) -> list[Step]:
-    """Give steps with several results the attribute `unread`: for each, whether nobody reads it."""
+    """Give steps with several results the note `unread`: for each, whether nobody reads it."""
     needed = keep | {t.buffer.number for step in steps for t in step.tiles_in}
     noted = []
     for step in steps:
@@ -295,7 +293,8 @@ def _note_unread(steps: list[Step], keep: set[int]) -> list[Step]:
             t.buffer.role is Role.LOCAL and t.buffer.number not in needed for t in step.outs
         )
         if any(unread):
-            instr = replace(step.instr, attrs={**step.instr.attrs, "unread": unread})
+            instr = copy(step.instr)
+            instr.unread = unread
             step = Step(instr, step.outs, step.ins, step.tiles_in)
         noted.append(step)
     return noted

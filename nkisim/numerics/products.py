@@ -72,7 +72,11 @@ def mean_work(products: list[Step]) -> float:
 def _multiplies(step: Step) -> bool:
     instr = step.instr
     plain = instr.spec.kind is OpKind.PRODUCT and instr.undefined is None
-    return plain and not ({"transpose", "rows", "fresh", "formats"} & instr.attrs.keys())
+    if not plain:
+        return False
+    settings = instr.settings
+    special = settings.transpose or settings.rows > 1 or settings.formats
+    return not special and settings.fresh is None
 
 
 def _transposes(instr: Instruction) -> bool:
@@ -92,7 +96,7 @@ def _moves(step: Step) -> bool:
         x = step.ins[0]
         same = out.dtype == x.dtype == out.buffer.stored == x.buffer.stored
         bare = instr.where is None and instr.where_out is None and instr.undefined is None
-        swaps = instr.attrs.get("axes", (1, 0)) == (1, 0)
+        swaps = instr.settings.axes == (1, 0)
         return same and bare and swaps and x.ndim == out.ndim == 2
     return plain_copy(step)
 
@@ -113,7 +117,7 @@ def _axes(form: Form) -> tuple[int | None, ...] | None:
 def _from_source(step: Step, at: int, number: int, steps: list[Step], uses: Uses) -> Step | None:
     """A product that reads buffer `number` where its elements came from; None if it cannot."""
     ins: list[Operand] = []
-    spread = list(step.instr.attrs.get("spread", (False, False)))
+    spread = list(step.instr.settings.spread)
     for place, x in enumerate(step.ins):
         if not isinstance(x, AccessPattern) or x.buffer.number != number:
             ins.append(x)
@@ -129,14 +133,14 @@ def _from_source(step: Step, at: int, number: int, steps: list[Step], uses: Uses
             return None
         if within(uses.writes[source.buffer.number], last, at - 1):
             return None
-        if move.instr.attrs.get("spreads"):
+        if move.instr.settings.spreads:
             if x.ndim != 2 or x.shape[1] != move.outs[0].shape[1]:
                 return None  # what spreads comes from elements that are not read
             spread[place] = True
         ins.append(source)
     instr = step.instr
     if any(spread):
-        instr = replace(instr, attrs={**instr.attrs, "spread": tuple(spread)})
+        instr = replace(instr, settings=instr.settings.but(spread=tuple(spread)))
     return make_step(instr, step.outs, tuple(ins))
 
 
@@ -185,16 +189,16 @@ def _joined(steps: list[Step], join: Callable[[Step, Step], Step | None]) -> lis
 
 def _adds(step: Step) -> bool:
     """Whether a product is added to what is there, which is not one of its operands."""
-    attrs, out = step.instr.attrs, step.outs[0]
+    settings, out = step.instr.settings, step.outs[0]
     apart_from_it = all(t.buffer is not out.buffer for t in step.ins[:2])
-    return bool(attrs.get("accumulate")) and not attrs.get("starts") and apart_from_it
+    return settings.accumulate and not settings.starts and apart_from_it
 
 
 def _join_contraction(a: Step, b: Step) -> Step | None:
     if not (_multiplies(a) and _multiplies(b) and _adds(b)):
         return None
-    first, second = ({**s.instr.attrs, "accumulate": 0, "starts": 0} for s in (a, b))
-    if first != second or not a.outs[0].same_elements(b.outs[0]):
+    first, second = (s.instr.settings.but(accumulate=False, starts=False) for s in (a, b))
+    if first is not second or not a.outs[0].same_elements(b.outs[0]):
         return None
     pairs = list(zip(a.ins[:2], b.ins[:2], strict=True))
     if not all(continues(p, q, 0) for p, q in pairs):
@@ -219,14 +223,18 @@ def _add_in_place(steps: list[Step], keep: set[int]) -> list[Step]:
     return found
 
 
+def _adds_tiles(step: Step) -> bool:
+    return step.instr.settings.op == "add" and len(step.tiles_in) == len(step.ins) == 2
+
+
 def _is_total(zero: Step, product: Step, step: Step) -> bool:
-    if step.instr.spec.kind is not OpKind.ELEMENTWISE or step.instr.attrs != {"op": "add"}:
+    if step.instr.spec.kind is not OpKind.ELEMENTWISE or not _adds_tiles(step):
         return False
     if zero.instr.spec.kind is not OpKind.FILL or not _multiplies(product) or not _adds(product):
         return False
     total, tile = step.outs[0], product.outs[0]
     return (
-        zero.instr.attrs["value"] == 0
+        zero.instr.settings.value == 0
         and zero.instr.where is step.instr.where is None
         and zero.outs[0].same_elements(tile)
         and total.dtype == tile.dtype == F32
@@ -244,7 +252,7 @@ def _join_columns(a: Step, b: Step) -> Step | None:
     if not (_multiplies(a) and _multiplies(b) and _adds(a) and _adds(b)):
         return None
     (left, right, _), (same, more, _), out = a.ins, b.ins, a.outs[0]
-    if a.instr.attrs != b.instr.attrs or not left.same_elements(same) or out.ndim != 2:
+    if a.instr.settings is not b.instr.settings or not left.same_elements(same) or out.ndim != 2:
         return None
     if not continues(right, more, 1) or not continues(out, b.outs[0], 1):
         return None
@@ -259,7 +267,7 @@ def _join_rows(a: Step, b: Step) -> Step | None:
     if not (_multiplies(a) and _multiplies(b) and _adds(a) and _adds(b)):
         return None
     (left, right, _), (more, same, _), out, other = a.ins, b.ins, a.outs[0], b.outs[0]
-    if a.instr.attrs != b.instr.attrs or not right.same_elements(same) or other.ndim != 2:
+    if a.instr.settings is not b.instr.settings or not right.same_elements(same) or other.ndim != 2:
         return None
     if left.ndim != 2 or not continues(left, more, 1) or out.buffer is not other.buffer:
         return None

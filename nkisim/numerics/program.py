@@ -133,7 +133,13 @@ class Program:
         """About what the trace takes, with the arrays that its instructions hold."""
         arrays = {}
         for i in self.instructions:
-            for x in (i.where, i.where_out, i.undefined, *i.attrs.values(), *(i.contested or ())):
+            for x in (
+                i.where,
+                i.where_out,
+                i.undefined,
+                *i.settings.given.values(),
+                *(i.contested or ()),
+            ):
                 if type(x) is np.ndarray:
                     arrays[id(x)] = x.nbytes
         data = sum(b.data.nbytes for b in self.trace.buffers if b.data is not None)
@@ -358,21 +364,18 @@ class _Layout:
         instr = step.instr
         if not instr.spec.elementwise or instr.where is not None:
             return instr.spec.bind(instr)
-        scalars = (
-            *(x for x in instr.ins if not isinstance(x, AccessPattern)),
-            *instr.attrs.values(),
-        )
+        scalars = [x for x in instr.ins if not isinstance(x, AccessPattern)]
         key = (
             instr.opcode,
             tuple([t.dtype for t in instr.outs]),
             tuple([x.dtype if isinstance(x, AccessPattern) else None for x in instr.ins]),
-            tuple(instr.attrs),
+            instr.settings,
             # 1, 1.0 and True are equal, and so are 0.0 and -0.0.
             tuple([x if type(x) is str else (type(x), x, repr(x)) for x in scalars]),
         )
         try:
             found = self._functions.get(key)
-        except TypeError:  # an attribute that cannot be compared
+        except TypeError:  # a scalar that cannot be compared
             return instr.spec.bind(instr)
         if found is None:
             found = self._functions[key] = instr.spec.bind(instr)

@@ -32,7 +32,7 @@ _SLACK = 1 + 1e-6  # the fp32 number next to pi is larger than pi
 
 def has_range(instr: Instruction) -> bool:
     """Whether the instruction computes a function that has a range."""
-    return instr.spec.table and "steps" not in instr.attrs and instr.attrs["op"] in RANGES
+    return instr.spec.table and not instr.settings.steps and instr.settings.op in RANGES
 
 
 def range_check(instr: Instruction, strict: bool) -> Callable[..., None]:
@@ -42,7 +42,7 @@ def range_check(instr: Instruction, strict: bool) -> Callable[..., None]:
         instr: an activation, op(data * scale + bias).
         strict: raise a RangeError; otherwise warn, once.
     """
-    op = instr.attrs["op"]
+    op = instr.settings.op
     low, high = RANGES[op]
     numbers = [x if not hasattr(x, "shape") or not x.shape else None for x in instr.ins[:3]]
     where = instr.where

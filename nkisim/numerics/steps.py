@@ -43,7 +43,7 @@ class Uses:
 def plain_copy(step: Step) -> bool:
     """Whether the step moves elements unchanged, under no mask, each as what it was stored as."""
     instr = step.instr
-    if not instr.spec.pure_copy or instr.where is not None or "through_fp32" in instr.attrs:
+    if not instr.spec.pure_copy or instr.where is not None or instr.settings.through_fp32:
         return False
     if instr.contested is not None:  # what it finds there is compared
         return False

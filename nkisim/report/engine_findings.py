@@ -130,7 +130,7 @@ def _used_part(task: Task, lanes: int) -> float:
     if task.label == "nc_matmul":
         stationary = i.tiles_in[0]
         rows = stationary.shape[0]
-        columns = stationary.size // rows // i.attrs.get("rows", 1)
+        columns = stationary.size // rows // i.settings.rows
         # One column sums over the partitions: no more are wanted.
         return rows / lanes if columns == 1 else rows * columns / lanes**2
     if i.engine is Engine.TENSOR:

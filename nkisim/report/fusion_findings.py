@@ -118,14 +118,14 @@ def _pair(first: Task, second: Task, read: Access, only: bool, t: Times) -> str 
     if a.opcode == "tensor_scalar" and _steps(a) != 1:
         return None
     if b.opcode == "tensor_reduce":
-        whole = prod(b.outs[0].shape[1:]) == 1 and not b.attrs.get("negate")
-        known = b.attrs["op"] in _REDUCED.get(a.opcode, ()) and not _swaps(a)
+        whole = prod(b.outs[0].shape[1:]) == 1 and not b.settings.negate
+        known = b.settings.op in _REDUCED.get(a.opcode, ()) and not _swaps(a)
         if not (whole and known):
             return None
         if (
             a.opcode == "tensor_scalar" and len(a.ins) == 1
         ):  # a function: of one number, no operator
-            squares = a.attrs["op"] == "square" and b.attrs["op"] == "add" and only
+            squares = a.settings.op == "square" and b.settings.op == "add" and only
             return _SQUARED if squares and not a.engine_asked else None
         return f"{a.opcode}_reduce"
     if a.opcode != "tensor_scalar" or not only or len(a.ins) == 1:
@@ -153,18 +153,18 @@ def _is_plain(task: Task) -> bool:
 
 def _steps(i: Instruction) -> int:
     """The operators of a tensor_scalar."""
-    return len(i.attrs.get("steps", (None,)))
+    return len(i.settings.steps)
 
 
 def _swaps(i: Instruction) -> bool:
     """Whether a tensor_scalar has its operand on the left, which tensor_scalar_reduce cannot."""
-    steps = i.attrs.get("steps", ())
+    steps = i.settings.steps
     return i.ins[0] is not i.tiles_in[0] or any(swapped for _, swapped in steps)
 
 
 def _is_free(activation: Instruction, first: Instruction) -> bool:
     """Whether an activation can do an operator with a number a partition first."""
-    op = first.attrs["op"]
+    op = first.settings.op
     if op not in ("multiply", "add", "subtract") or (op == "subtract" and _swaps(first)):
         return False
     _, scale, bias = activation.ins[:3]
@@ -175,7 +175,7 @@ def _is_free(activation: Instruction, first: Instruction) -> bool:
 def _leaves_no_choice(what: str, first: Instruction, second: Instruction) -> bool:
     """Whether one engine only has the instruction that does both's work."""
     if what == "tensor_scalar":
-        return not is_affine(second, f"{first.attrs['op']}, {second.attrs['op']}")
+        return not is_affine(second, f"{first.settings.op}, {second.settings.op}")
     return what in _BOTH
 
 

@@ -29,7 +29,7 @@ def fp32_matmul(t: Times) -> Iterator[Finding]:
             found = matmuls
             if task.label == "partition_broadcast":
                 found = rows
-            elif task.label != "nc_matmul" or task.instr.attrs.get("transpose"):
+            elif task.label != "nc_matmul" or task.instr.settings.transpose:
                 found = transposes
             found.add(tasks, tasks.cost.busy * (1 - 1 / passes))
     each = "{} of fp32 operands take {} passes; bf16 takes one"
@@ -48,7 +48,7 @@ def sums_over_partitions(t: Times) -> Iterator[Finding]:
     found = Tasks()
     for tasks in t.groups:
         i = tasks.task.instr
-        if i.opcode == "tensor_partition_reduce" and i.attrs["op"] == "add":
+        if i.opcode == "tensor_partition_reduce" and i.settings.op == "add":
             found.add(tasks, tasks.cost.busy)
     passes = t.timing.tensor.fp32_passes
 
@@ -73,7 +73,7 @@ def short_matmuls(t: Times) -> Iterator[Finding]:
     for alike in t.groups:
         i = alike.task.instr
         moving = _moving(alike.task) if alike.task.label == "nc_matmul" else most
-        if 2 * moving <= most and i.where is None and not i.attrs.get("rows"):
+        if 2 * moving <= most and i.where is None and not i.settings.rows:
             for at in alike.positions:
                 number, part = tasks[at].reads[0]
                 keys[at] = alike.location, number, id(part), moving
@@ -158,7 +158,7 @@ def _adds(task: Task) -> bool:
     if task.label != i.label or i.opcode != "tensor_tensor" or i.where is not None:
         return False
     spaces = sorted(x.space.label for x in i.tiles_in)
-    return i.attrs.get("op") == "add" and spaces == ["PSUM", "SBUF"]
+    return i.settings.op == "add" and spaces == ["PSUM", "SBUF"]
 
 
 def _moving(task: Task) -> int:

@@ -101,4 +101,4 @@ def _uses(works: Sequence[Work], instructions: Sequence[Instruction]) -> list[_U
 
 
 def _is_fence(task: Task) -> bool:
-    return task.instr.spec.kind is OpKind.BARRIER and task.instr.attrs["fence"]
+    return task.instr.spec.kind is OpKind.BARRIER and task.instr.settings.fence

@@ -38,6 +38,7 @@ from nkisim.ir.memory import Buffer, Role, Space
 from nkisim.ir.regions import BEGIN, END, Region
 from nkisim.ir.restriction import boxes
 from nkisim.ir.rules import Rules
+from nkisim.ir.settings import Settings
 from nkisim.ir.trace import Trace
 from nkisim.machine import Machine
 from nkisim.machine.target import target
@@ -45,8 +46,6 @@ from nkisim.machine.target import target
 _lowered_calls: dict[tuple, dict] = {}
 
 # Most instructions have no attributes, or only an operator: they share a dict nobody changes.
-_NO_ATTRS: dict[str, Any] = {}
-_OP_ATTRS: dict[str, dict[str, Any]] = {}
 
 
 class Tracer:
@@ -298,7 +297,7 @@ class Tracer:
         where_out: np.ndarray | None = None,
         engine: Engine | None = None,
         default: Engine | None = None,
-        **attrs: Any,
+        **settings: Any,
     ) -> None:
         """Write down one instruction.
 
@@ -320,20 +319,17 @@ class Tracer:
             if where is not None and any(
                 t.escape() is not None for t in (*outs, *ins) if isinstance(t, AccessPattern)
             ):
-                self._emit_boxes(opcode, outs, ins, where, (engine, default), attrs)
+                self._emit_boxes(opcode, outs, ins, where, (engine, default), settings)
                 return
         if self._absorbed:
             self.restore([x for x in ins if isinstance(x, AccessPattern)])
-        if not attrs:
-            attrs = _NO_ATTRS
-        elif len(attrs) == 1 and "op" in attrs:
-            attrs = _OP_ATTRS.setdefault(attrs["op"], attrs)
+        spec = OPCODES[opcode]
         instr = Instruction(
             opcode,
-            engine or default or OPCODES[opcode].engine,
+            engine or default or spec.engine,
             outs,
             ins,
-            attrs,
+            spec.settings.of(settings),
             where,
             where_out,
             self.program,
@@ -366,7 +362,7 @@ class Tracer:
         ins: tuple[Operand, ...],
         where: np.ndarray,
         engines: tuple[Engine | None, Engine | None],
-        attrs: dict,
+        settings: dict,
     ) -> None:
         """An instruction a box of what the mask leaves: where it is false, operands reach outside
         of their tensors, and an access pattern has to stop short of that."""
@@ -377,7 +373,7 @@ class Tracer:
                 tuple(x.restrict(box) if isinstance(x, AccessPattern) else x for x in ins),
                 engine=engines[0],
                 default=engines[1],
-                **attrs,
+                **settings,
             )
 
     @contextmanager
@@ -392,7 +388,7 @@ class Tracer:
         self,
         value: AccessPattern,
         target: AccessPattern,
-        attrs: dict,
+        settings: Settings,
         reads: bool,
         location: Location | None,
     ) -> None:
@@ -402,7 +398,7 @@ class Tracer:
         Args:
             value: the result that is used for nothing else.
             target: what is written in its place.
-            attrs: the settings of the instruction from now on.
+            settings: those of the instruction from now on.
             reads: whether it reads `target` first.
             location: the kernel line that does so.
         """
@@ -410,12 +406,12 @@ class Tracer:
         instr = instructions.pop()
         ins, tiles_in = instr.ins, instr.tiles_in
         own = instr.outs, ins, tiles_in, instr.loops, instr.location
-        self._absorbed[value.buffer.number] = len(instructions), instr, own, instr.attrs
+        self._absorbed[value.buffer.number] = len(instructions), instr, own, instr.settings
         instr.outs = (target,)
         if reads:
             instr.tiles_in = (*tiles_in, target)
             instr.ins = instr.tiles_in if ins is tiles_in else (*ins, target)
-        instr.attrs, instr.loops, instr.location = attrs, self.loops, location
+        instr.settings, instr.loops, instr.location = settings, self.loops, location
         self._write(instr, (target,))
 
     @property
@@ -432,9 +428,9 @@ class Tracer:
 
     def _restore(self, number: int) -> None:
         """Write down again, in its old place, an instruction that was absorbed."""
-        at, instr, (*operands, loops, location), attrs = self._absorbed.pop(number)
+        at, instr, (*operands, loops, location), settings = self._absorbed.pop(number)
         restored = instr.again(*operands, instr.program, loops, location)
-        restored.attrs = attrs
+        restored.settings = settings
         self.trace.instructions.insert(at, restored)
         self._absorbed = {
             n: (place + (place >= at), *other) for n, (place, *other) in self._absorbed.items()

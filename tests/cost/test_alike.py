@@ -103,7 +103,7 @@ def test_tasks_together_are_alike(timeline):
                 shapes = [(x.shape, x.dtype) for x in (*first.instr.outs, *first.instr.tiles_in)]
                 i = task.instr
                 assert [(x.shape, x.dtype) for x in (*i.outs, *i.tiles_in)] == shapes
-                assert i.attrs == first.instr.attrs
+                assert i.settings is first.instr.settings
         seen += group.positions
     assert sorted(seen) == list(range(len(work.tasks)))
 

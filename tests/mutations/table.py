@@ -61,8 +61,7 @@ MODULES = {
         "cost/test_instruction_times.py cost/test_engines.py nki/test_topk.py "
         "cost/test_findings.py cost/test_timeline.py",
         ("cost/compute", "busy = data + passes * pe.pass_ns", "busy = data + pe.pass_ns"),
-        ("numerics/ops/matmul", "if F32 not in (stationary.dtype, moving.dtype):",
-         "if F32 != moving.dtype:"),
+        ("numerics/ops/matmul", "F32 in (stationary.dtype, moving.dtype)", "moving.dtype == F32"),
         ("numerics/ops/matmul", "max(moving.n // rows,", "max(moving.n,"),
         ("cost/compute", "slow = 2 * n / timing.interface_ghz", "slow = n / timing.interface_ghz"),
         ("cost/compute", "(rate.issue_cycles + extra) / rate.ghz, timing.least_cycles",
@@ -72,7 +71,7 @@ MODULES = {
         ("numerics/ops/reduce", "0.5 if fast and on.timing.bf16_pairs else 1.0", "1.0"),
         ("numerics/ops/reduce", "ins[0].rows // 8", "ins[0].rows // 16"),
         ("numerics/ops/select", "return Cycles(1.0) if one", "return Cycles(1.0) if not one"),
-        ("numerics/ops/search", '4 * on.instr.attrs["n"]', 'on.instr.attrs["n"]'),
+        ("numerics/ops/search", '4 * on.instr.settings.n', 'on.instr.settings.n'),
         ("numerics/ops/gather", "max(0.0, on.timing.dynamic_cycles - n)", "0.0")),
     "dma": _module("nkisim/cost",
         "cost/test_instruction_times.py cost/test_alike.py cost/test_timeline.py "
@@ -183,7 +182,7 @@ MODULES = {
          "nkisim/test_indirect.py"),
         ("gather", "np.add.at(place, tuple(index), x)", "place[tuple(index)] += x",
          "nkisim/test_indirect.py"),
-        ("matmul", ' and not instr.attrs.get("starts")', "", "nkisim/test_accumulate.py"),
+        ("matmul", ' and not instr.settings.starts', "", "nkisim/test_accumulate.py"),
         ("elementwise", "choices[0] & choices[1]", "choices[0] | choices[1]",
          "nkisim/test_checking.py")),
     "neuronxcc": _module("nkisim/frontends/neuronxcc",

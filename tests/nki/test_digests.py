@@ -13,6 +13,8 @@ import pytest
 
 from nkisim.ir.access import Affine
 from nkisim.ir.dtypes import F32
+from nkisim.numerics.ops.elementwise import Operators
+from nkisim.numerics.ops.matmul import Product
 from nkisim.numerics.program import Program
 from nkisim.runtime.frameworks.programs import add_program
 
@@ -128,7 +130,7 @@ CHANGES = {
     "mask": lambda p: setattr(p.instructions[0], "where", np.ones((128, WIDE), bool)),
     "engine": lambda p: setattr(p.instructions[0], "engine", p.instructions[1].engine),
     "an affine operand": _moved,
-    "a setting": lambda p: setattr(p.instructions[0], "attrs", {"op": "x"}),
+    "a setting": lambda p: setattr(p.instructions[0], "settings", Operators.of({"op": "x"})),
     "data": lambda p: setattr(p.trace.buffers[1], "data", np.zeros(3, F32)),
 }
 
@@ -149,14 +151,14 @@ def test_arrays_among_settings_are_compared_whole():
     digests = set()
     for at in (0, 2500, 4999):
         program = made(kept._retraced())
-        program.instructions[1].attrs = {"values": np.arange(5000) == at}
+        program.instructions[1].settings = Product.of({"fresh": np.arange(5000) == at})
         digests.add(program.digest)
     assert len(digests) == 3
 
 
 def test_a_setting_that_cannot_be_told_apart_is_an_error():
     program = made(kept._retraced())
-    program.instructions[0].attrs = {"op": object()}
+    program.instructions[0].settings = Operators.of({"op": object()})
     with pytest.raises(TypeError, match="setting of type object"):
         _ = program.digest
 

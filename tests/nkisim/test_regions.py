@@ -83,12 +83,12 @@ def test_the_instructions_of_a_region_are_bracketed():
     (outer, outer_end), (inner, inner_end) = sorted(found.items())
     assert outer < inner < inner_end < outer_end
     kinds = [
-        trace.loops[trace.instructions[at].attrs["region"].number].kind for at in sorted(found)
+        trace.loops[trace.instructions[at].settings.region.number].kind for at in sorted(found)
     ]
     assert kinds == ["while", "for"]
     with pytest.raises(ValueError, match="has no loop_end"):
         ends(trace.instructions[:outer_end])
-    assert isinstance(trace.instructions[outer].attrs["region"], Region)
+    assert isinstance(trace.instructions[outer].settings.region, Region)
 
 
 def profiled(times, expected=1):

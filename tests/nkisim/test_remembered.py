@@ -29,7 +29,7 @@ def written_down(kernel, *tensors):
     return (
         [
             (
-                (str(i), i.location, i.attrs, i.engine_asked, i.watched, i.loops, i.program),
+                (str(i), i.location, i.settings, i.engine_asked, i.watched, i.loops, i.program),
                 [(t.buffer.number, t.shape, t.offsets, t.coefs) for t in i.outs + i.tiles_in],
             )
             for i in trace.instructions

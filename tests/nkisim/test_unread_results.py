@@ -45,7 +45,7 @@ def unread(kernel, x):
 
     steps = plan(program.trace, {b.number for b in program.output_buffers})
     (step,) = [s for s in steps if len(s.outs) > 1]
-    return step.instr.attrs.get("unread", (False,) * len(step.outs))
+    return step.instr.unread or (False,) * len(step.outs)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
@@ -92,4 +92,4 @@ def test_the_trace_stays_as_it_was():
     digest = program.digest
     program.run([x])
     assert program.digest == digest
-    assert not any("unread" in i.attrs for i in program.instructions)
+    assert not any(i.unread for i in program.instructions)

@@ -87,8 +87,9 @@ class Recipe:
         attrs: dict | None = None,
         asked: bool = False,
     ) -> None:
+        spec = OPCODES[opcode]
         self.model = Instruction(
-            opcode, engine or OPCODES[opcode].engine, (), (), attrs or {}, engine_asked=asked
+            opcode, engine or spec.engine, (), (), spec.settings.of(attrs or {}), engine_asked=asked
         )
         self.outs = len(outs)
         self.walks = [*outs, *ins]
@@ -456,7 +457,7 @@ def _alike(instructions: list[Instruction], cores: int) -> bool:
     for other in streams[1:]:
         own: dict[int, int] = {}  # a buffer of the first core -> that of the other
         for a, b in zip(first, other, strict=True):
-            if a.opcode != b.opcode or a.attrs is not b.attrs or len(a.ins) != len(b.ins):
+            if a.opcode != b.opcode or a.settings is not b.settings or len(a.ins) != len(b.ins):
                 return False
             for x, y in zip((*a.outs, *a.ins), (*b.outs, *b.ins), strict=True):
                 if not isinstance(x, AccessPattern):

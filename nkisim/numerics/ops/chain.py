@@ -4,6 +4,7 @@ bias, with their reductions on the side."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import F32, bfloat16
 from nkisim.ir.instruction import Engine, Instruction, OpKind, flow_by_axis, opcode, reads_by_axis
 from nkisim.ir.memory import Space
+from nkisim.ir.settings import Settings
 from nkisim.numerics import alu
 from nkisim.numerics.ops.cycles import (
     Cycles,
@@ -22,9 +24,40 @@ from nkisim.numerics.ops.cycles import (
     one_cycle,
     with_accumulator,
 )
-from nkisim.numerics.ops.elementwise import cost_of_reciprocal, elementwise, reciprocal_on
+from nkisim.numerics.ops.elementwise import (
+    Operators,
+    cost_of_reciprocal,
+    elementwise,
+    reciprocal_on,
+)
 from nkisim.numerics.ops.float32 import as_f32, by_rows, operator, scratch, write
 from nkisim.numerics.ops.reduce import reducer
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class OperatorsReduce(Settings):
+    """A chain of operators, and a reduction of its result."""
+
+    op: str
+    reduce_op: str
+    steps: tuple[tuple[str, bool], ...]
+    accumulate: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Activation(Settings):
+    """A function of the Scalar Engine."""
+
+    op: str
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ActivationReduce(Settings):
+    """A function of the Scalar Engine, and a reduction of its result."""
+
+    op: str
+    reduce_op: str
+    accumulate: bool = False
 
 
 def _operands(instr: Instruction, count: int) -> Callable:
@@ -43,9 +76,9 @@ def _operands(instr: Instruction, count: int) -> Callable:
 def _chain(instr: Instruction) -> Callable:
     """`f(out, data, *operands) -> fp32 result` of up to two operators, still unrounded.
 
-    `attrs["steps"]` holds (operator, reversed) pairs.
+    `steps` holds (operator, reversed) pairs.
     """
-    steps = instr.attrs["steps"]
+    steps = instr.settings.steps
     functions = [_step(name, swap) for name, swap in steps]
     fill = _operands(instr, len(steps))
 
@@ -71,7 +104,7 @@ def _step(name: str, swap: bool) -> Callable:
 
 def _bits(instr: Instruction) -> Callable:
     """A chain of operators on bit patterns, in the data's own integer type."""
-    steps = [(alu.ALU[name].fn, name, swap) for name, swap in instr.attrs["steps"]]
+    steps = [(alu.ALU[name].fn, name, swap) for name, swap in instr.settings.steps]
     kind = instr.ins[0].dtype
     template = [
         None if isinstance(x, AccessPattern) else np.asarray(x).astype(kind)[()]
@@ -107,7 +140,7 @@ def _cost_pair(on: OnEngine) -> Cycles:
     one = Cycles(1.0, fast=fast)
     if len(on.ins) < 2 or sum(o.space is Space.PSUM for o in on.ins) == 1:
         return one
-    op = on.instr.attrs.get("op") or on.instr.attrs["steps"][0][0]
+    op = on.instr.settings.op or on.instr.settings.steps[0][0]
     if on.timing.bf16_pairs and op in _BF16_FAST and _all_bf16((*on.ins, *on.outs)):
         return one
     return one_after_the_other(on.timing, fast)
@@ -123,7 +156,7 @@ def _cost_chained(on: OnEngine) -> Cycles:
     tiles = [o for o in on.ins if o.stride]  # the others are one element a lane
     if len(tiles) < 2:
         return Cycles(1.0)
-    names = tuple(name for name, _ in on.instr.attrs["steps"])
+    names = tuple(name for name, _ in on.instr.settings.steps)
     fast = names == ("subtract", "multiply") and tiles[0].n % 2 == 0
     if on.timing.bf16_pairs and fast and all(o.dtype == bfloat16 for o in tiles):
         return Cycles(1.0)
@@ -131,7 +164,7 @@ def _cost_chained(on: OnEngine) -> Cycles:
 
 
 def _cost_scalar(on: OnEngine) -> Cycles:
-    root = on.engine is Engine.GPSIMD and on.instr.attrs.get("op") in ("rsqrt", "sqrt")
+    root = on.engine is Engine.GPSIMD and on.instr.settings.op in ("rsqrt", "sqrt")
     each = on.timing.gpsimd_rsqrt_cycles if root else 1.0
     return Cycles(each, fast=fast_copy(on.ins, on.outs, of_fp32=True))
 
@@ -139,7 +172,7 @@ def _cost_scalar(on: OnEngine) -> Cycles:
 def is_affine(instr: Instruction, op: str | None = None) -> bool:
     """Whether a tensor_scalar is `scale * x + bias` of floats, which Scalar computes too; or would
     be if its operators were `op`."""
-    return (op or instr.attrs.get("op")) in _AFFINE and not any(
+    return (op or instr.settings.op) in _AFFINE and not any(
         t.dtype.kind in "iub" for t in (*instr.outs, *instr.tiles_in)
     )
 
@@ -151,30 +184,40 @@ def _scalar_on(instr: Instruction, n: int, psum: bool) -> tuple[Engine, ...]:
 _ELEMENTWISE: dict = {"kind": OpKind.ELEMENTWISE, "elementwise": True}
 
 
-@opcode("scalar_tensor_tensor", Engine.VECTOR, cost=_cost_chained, **_ELEMENTWISE)
+@opcode(
+    "scalar_tensor_tensor", Engine.VECTOR, settings=Operators, cost=_cost_chained, **_ELEMENTWISE
+)
 @opcode(
     "tensor_scalar",
     Engine.VECTOR,
+    settings=Operators,
     cost=_cost_scalar,
     engines=_scalar_on,
     joined_inputs=1,
     **_ELEMENTWISE,
 )
-@opcode("tensor_tensor", Engine.VECTOR, cost=_cost_pair, joined_inputs=2, **_ELEMENTWISE)
+@opcode(
+    "tensor_tensor",
+    Engine.VECTOR,
+    settings=Operators,
+    cost=_cost_pair,
+    joined_inputs=2,
+    **_ELEMENTWISE,
+)
 def _tensor_scalar(instr: Instruction) -> Callable:
     """(data op0 operand0) op1 operand1, the operands numbers, one a partition, or tiles.
 
-    Without `attrs["steps"]`, one operator over the inputs in their order, by type promotion.
+    Without `steps`, one operator over the inputs in their order, by type promotion.
     """
-    if "steps" not in instr.attrs:
+    if not instr.settings.steps:
         return elementwise(instr)
-    if instr.attrs["steps"][0][0] in alu.BITVEC:
+    if instr.settings.steps[0][0] in alu.BITVEC:
         return _bits(instr)
     compute = _chain(instr)
     where = instr.where
     if where is None:
         run = _unmasked(compute)
-        return by_rows(run) if len(instr.attrs["steps"]) > 1 else run
+        return by_rows(run) if len(instr.settings.steps) > 1 else run
     return _masked(compute, where)
 
 
@@ -199,7 +242,9 @@ _REDUCTION: dict = {
 }
 
 
-@opcode("tensor_scalar_reduce", Engine.VECTOR, in_place=True, **_REDUCTION)
+@opcode(
+    "tensor_scalar_reduce", Engine.VECTOR, in_place=True, settings=OperatorsReduce, **_REDUCTION
+)
 def _tensor_scalar_reduce(instr: Instruction) -> Callable:
     """The chain, and a reduction of its result over the free axes."""
     return _with_reduction(instr, _chain(instr))
@@ -207,12 +252,12 @@ def _tensor_scalar_reduce(instr: Instruction) -> Callable:
 
 def _affine(instr: Instruction) -> Callable:
     """`f(out, data, *vectors) -> fp32 result` of act(data * scale + bias)."""
-    fn = operator(instr.attrs["op"])
+    fn = operator(instr.settings.op)
     scale, bias = instr.ins[1], instr.ins[2]
     fill = _operands(instr, 2)
     scaled = isinstance(scale, AccessPattern) or scale != 1.0
     biased = isinstance(bias, AccessPattern) or bias != 0.0
-    identity = instr.attrs["op"] == "copy"
+    identity = instr.settings.op == "copy"
 
     def compute(out: np.ndarray, data: np.ndarray, *tiles: np.ndarray) -> np.ndarray:
         by, plus = fill(tiles)
@@ -232,7 +277,7 @@ def _affine(instr: Instruction) -> Callable:
 
 def _is_reciprocal(instr: Instruction) -> bool:
     """Whether an activation is a reciprocal that Vector may compute, too."""
-    return instr.attrs["op"] == "reciprocal" and not instr.engine_asked
+    return instr.settings.op == "reciprocal" and not instr.engine_asked
 
 
 def _cost_activation(on: OnEngine) -> Cycles:
@@ -247,6 +292,7 @@ def _activation_on(instr: Instruction, n: int, psum: bool) -> tuple[Engine, ...]
 @opcode(
     "activation",
     Engine.SCALAR,
+    settings=Activation,
     cost=_cost_activation,
     engines=_activation_on,
     table=True,
@@ -261,7 +307,14 @@ def _activation(instr: Instruction) -> Callable:
     return _masked(compute, instr.where)
 
 
-@opcode("activation_reduce", Engine.SCALAR, table=True, in_place=True, **_REDUCTION)
+@opcode(
+    "activation_reduce",
+    Engine.SCALAR,
+    table=True,
+    in_place=True,
+    settings=ActivationReduce,
+    **_REDUCTION,
+)
 def _activation_reduce(instr: Instruction) -> Callable:
     """The activation, and a reduction of its result over the free axes."""
     return _sum_of_squares(instr) or _with_reduction(instr, _affine(instr))
@@ -271,8 +324,8 @@ def _sum_of_squares(instr: Instruction) -> Callable | None:
     """The squares added up in one pass, when it is this that is asked for and nobody reads the
     squares themselves. None otherwise, and with NumPy 1, which has no `vecdot`."""
     data, scale, bias = instr.ins[:3]
-    unread = instr.attrs.get("unread", ())
-    what = instr.attrs["op"], instr.attrs["reduce_op"], data.ndim, len(instr.ins)
+    unread = instr.unread
+    what = instr.settings.op, instr.settings.reduce_op, data.ndim, len(instr.ins)
     tiles = isinstance(scale, AccessPattern) or isinstance(bias, AccessPattern)
     plain = not tiles and (scale, bias) == (1.0, 0.0)
     if what != ("square", "add", 2, 3) or not plain or instr.where is not None:
@@ -292,14 +345,14 @@ def _sum_of_squares(instr: Instruction) -> Callable | None:
 
 def _with_reduction(instr: Instruction, compute: Callable) -> Callable:
     """Outputs (result, reduction, ...): each reduction gets the same values. With
-    `attrs["accumulate"]` the last input is what was accumulated before."""
+    `accumulate` the last input is what was accumulated before."""
     where = instr.where
     axes = tuple(range(1, instr.ins[0].ndim))
-    name = instr.attrs["reduce_op"]
+    name = instr.settings.reduce_op
     reduce = reducer(name, axes, instr.ins[0].shape, where)
     merge = alu.ALU[name].fn
     outs = len(instr.outs)
-    before = instr.attrs.get("accumulate", False)
+    before = instr.settings.accumulate
 
     def run(*tiles: np.ndarray) -> None:
         out, sums, ins = tiles[0], tiles[1:outs], tiles[outs:]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import INTEGERS, bfloat16, cast_into, float16, weak_scalar_dtype
 from nkisim.ir.instruction import Engine, Instruction, Missing, OpKind, opcode
+from nkisim.ir.settings import Settings
 from nkisim.numerics import alu
 from nkisim.numerics.ops.cycles import TABLE_PAYS, Cycles, OnEngine
 from nkisim.numerics.ops.float32 import converted
@@ -21,12 +23,28 @@ def _scalar(value: object) -> np.generic:
     return np.asarray(value, weak_scalar_dtype(value))[()]
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Operators(Settings):
+    """One operator over the inputs, or a chain of them."""
+
+    op: str = ""  # its name, those of a chain with commas
+    steps: tuple[tuple[str, bool], ...] = ()  # of a chain: (operator, whether swapped) each
+    native: bool = False  # integers are computed as integers
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Fill(Settings):
+    """The constant."""
+
+    value: float
+
+
 def elementwise(instr: Instruction) -> Callable:
-    """Operator `attrs["op"]` over tiles and scalars, in the order of `instr.ins`."""
+    """Operator `op` over tiles and scalars, in the order of `instr.ins`."""
     fixed = [None if isinstance(x, AccessPattern) else _scalar(x) for x in instr.ins]
     dtypes = tuple(x.dtype if s is None else s.dtype for x, s in zip(instr.ins, fixed, strict=True))
-    native = instr.attrs.get("native", False)
-    fn = alu.bind(instr.attrs["op"], instr.outs[0].dtype, dtypes, native)
+    native = instr.settings.native
+    fn = alu.bind(instr.settings.op, instr.outs[0].dtype, dtypes, native)
     scalars = [(at, s) for at, s in enumerate(fixed) if s is not None]
     if not scalars:
         return masked(instr, fn)
@@ -55,6 +73,7 @@ opcode(
     "reciprocal",
     Engine.VECTOR,
     OpKind.ELEMENTWISE,
+    settings=Operators,
     cost=cost_of_reciprocal,
     engines=reciprocal_on,
     elementwise=True,
@@ -66,7 +85,7 @@ _HALF = (np.dtype(bfloat16), np.dtype(float16))
 
 
 def _cost_fill(on: OnEngine) -> Cycles:
-    zero = on.instr.attrs.get("value") == 0 and on.outs[0].dtype in _HALF
+    zero = on.instr.settings.value == 0 and on.outs[0].dtype in _HALF
     return Cycles(0.5 if zero else 1.0)
 
 
@@ -78,6 +97,7 @@ def _fill_on(instr: Instruction, n: int, psum: bool) -> tuple[Engine, ...]:
     "memset",
     Engine.VECTOR,
     OpKind.FILL,
+    settings=Fill,
     cost=_cost_fill,
     engines=_fill_on,
     elementwise=True,
@@ -85,7 +105,7 @@ def _fill_on(instr: Instruction, n: int, psum: bool) -> tuple[Engine, ...]:
 )
 def _memset(instr: Instruction) -> Callable:
     value = np.empty((), instr.outs[0].dtype)
-    given = np.asarray(_scalar(instr.attrs["value"]))
+    given = np.asarray(_scalar(instr.settings.value))
     with np.errstate(all="ignore"):  # a value past the type's range is infinite
         if given.dtype in INTEGERS:  # bits of a constant: -1 in an unsigned type is all ones
             np.copyto(value, given, casting="unsafe")

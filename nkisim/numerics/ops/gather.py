@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,8 +11,26 @@ from nkisim.errors import index_error
 from nkisim.ir.access import AccessPattern, affine_values
 from nkisim.ir.dtypes import F32, INTEGERS, cast_into
 from nkisim.ir.instruction import Engine, Instruction, Missing, OpKind, TransferKind, opcode
+from nkisim.ir.settings import Settings
 from nkisim.numerics.ops.cycles import Cycles, OnEngine, one_cycle
 from nkisim.numerics.ops.float32 import as_f32, converted, write
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Indexed(Settings):
+    """How index tiles pick elements of a region."""
+
+    walked: tuple[int, ...]  # view axes that the region has before the indexed ones
+    affines: tuple  # what is added to each index: (shape, coefficients, offset)
+    skip: bool  # whether indices out of bounds are left out
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class LocalGather(Settings):
+    """What the indices of a group of 16 partitions pick."""
+
+    elements: int  # an index
+    count: int  # of indices
 
 
 class _Picker:
@@ -35,11 +54,11 @@ class _Picker:
         self.region = region
         self.shape = shape
         self.where = where
-        self.walked = instr.attrs["walked"]
-        self.skip = instr.attrs["skip"]
+        self.walked = instr.settings.walked
+        self.skip = instr.settings.skip
         self.extents = region.shape[len(self.walked) :]
         self.addends = [
-            affine_values(*part) if any(part[1]) else part[2] for part in instr.attrs["affines"]
+            affine_values(*part) if any(part[1]) else part[2] for part in instr.settings.affines
         ]
         # View axes that the region does not have count as one element there.
         self.walk_shape = tuple(n if d in self.walked else 1 for d, n in enumerate(shape))
@@ -172,6 +191,7 @@ opcode(
     "dma_gather",
     Engine.DMA,
     OpKind.TRANSFER,
+    settings=Indexed,
     cost=TransferKind.GATHER,
     on_chip=False,
     flow=_flow_gather,
@@ -180,6 +200,7 @@ opcode(
     "dma_scatter",
     Engine.DMA,
     OpKind.TRANSFER,
+    settings=Indexed,
     cost=TransferKind.SCATTER,
     on_chip=False,
     partial=True,
@@ -188,6 +209,7 @@ opcode(
     "dma_scatter_add",
     Engine.DMA,
     OpKind.TRANSFER,
+    settings=Indexed,
     cost=TransferKind.SCATTER_ADD,
     on_chip=False,
     partial=True,
@@ -201,11 +223,21 @@ def _cost_dynamic(on: OnEngine) -> Cycles:
 
 
 opcode(
-    "tensor_copy_dynamic_src", Engine.VECTOR, OpKind.GATHER, cost=_cost_dynamic, flow=_flow_gather
+    "tensor_copy_dynamic_src",
+    Engine.VECTOR,
+    OpKind.GATHER,
+    settings=Indexed,
+    cost=_cost_dynamic,
+    flow=_flow_gather,
 )(_gather)
-opcode("tensor_copy_dynamic_dst", Engine.VECTOR, OpKind.GATHER, cost=_cost_dynamic, partial=True)(
-    _scatter
-)
+opcode(
+    "tensor_copy_dynamic_dst",
+    Engine.VECTOR,
+    OpKind.GATHER,
+    settings=Indexed,
+    cost=_cost_dynamic,
+    partial=True,
+)(_scatter)
 
 
 @opcode(
@@ -270,16 +302,23 @@ def _flow_local_gather(instr: Instruction, missing: Missing) -> Missing:
 
 
 def _cost_local(on: OnEngine) -> Cycles:
-    each = on.instr.attrs["elements"]
+    each = on.instr.settings.elements
     per_cycle = ((28 + 4 * each) / (4 * each)) / min(4 / on.outs[0].dtype.itemsize, each)
     return Cycles(1 / per_cycle, n=on.outs[0].n)
 
 
-@opcode("local_gather", Engine.GPSIMD, OpKind.GATHER, cost=_cost_local, flow=_flow_local_gather)
+@opcode(
+    "local_gather",
+    Engine.GPSIMD,
+    OpKind.GATHER,
+    settings=LocalGather,
+    cost=_cost_local,
+    flow=_flow_local_gather,
+)
 def _local_gather(instr: Instruction) -> Callable:
     """Each group of 16 partitions gathers by the indices that the group holds."""
     data = instr.ins[0]
-    width, count, where = instr.attrs["elements"], instr.attrs["count"], instr.where_out
+    width, count, where = instr.settings.elements, instr.settings.count, instr.where_out
     groups = data.shape[0] // 16
     per_partition = data.size // data.shape[0]
 

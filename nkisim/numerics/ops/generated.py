@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,18 +17,62 @@ from nkisim.ir.instruction import (
     opcode,
     reads_by_axis,
 )
+from nkisim.ir.settings import Settings
 from nkisim.numerics import alu
 from nkisim.numerics.ops.cycles import one_cycle
 from nkisim.numerics.ops.float32 import as_f32, operator, write
 
 
-@opcode("tensor_scalar_cumulative", Engine.VECTOR, OpKind.SCAN, cost=one_cycle, flow=flow_by_axis)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Cumulative(Settings):
+    """Running values over those of an operator with an operand."""
+
+    step: str
+    running: str
+    fresh: bool  # whether it starts with the first value
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Activation2(Settings):
+    """(data op0 imm0) op1 imm1, a function of it, and a reduction of that."""
+
+    op: str
+    steps: tuple[tuple[str, bool], ...]
+    slope: float  # of prelu
+    reduce_op: str = "add"
+    accumulate: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Exponential(Settings):
+    """A reduction on the side."""
+
+    reduce_op: str = "add"
+    accumulate: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class NonZero(Settings):
+    """What is added to places, and what follows the last one."""
+
+    offset: int
+    padding: int
+
+
+@opcode(
+    "tensor_scalar_cumulative",
+    Engine.VECTOR,
+    OpKind.SCAN,
+    settings=Cumulative,
+    cost=one_cycle,
+    flow=flow_by_axis,
+)
 def _cumulative(instr: Instruction) -> Callable:
-    """Outputs (running values, last value): `attrs["running"]` over (data `attrs["step"]` operand),
-    from a start on unless `attrs["fresh"]`."""
-    step, running = operator(instr.attrs["step"]), alu.ALU[instr.attrs["running"]].fn
+    """Outputs (running values, last value): `running` over (data `step` operand),
+    from a start on unless `fresh`."""
+    step, running = operator(instr.settings.step), alu.ALU[instr.settings.running].fn
     numbers = [None if isinstance(x, AccessPattern) else np.float32(x) for x in instr.ins[1:]]
-    fresh = instr.attrs["fresh"]
+    fresh = instr.settings.fresh
 
     def run(out: np.ndarray, last: np.ndarray, data: np.ndarray, *tiles: np.ndarray) -> None:
         rest = iter(tiles)
@@ -37,7 +82,7 @@ def _cumulative(instr: Instruction) -> Callable:
         rows = value.reshape(value.shape[0], -1)
         state = np.broadcast_to(np.asarray(start, F32).reshape(-1), (rows.shape[0],))
         first = 0
-        if fresh and instr.attrs["running"] != "subtract":
+        if fresh and instr.settings.running != "subtract":
             state, first = rows[:, 0].copy(), 1
         for i in range(first, rows.shape[1]):
             state = rows[:, i] = running(state, rows[:, i])
@@ -54,8 +99,8 @@ def _prelu(x: np.ndarray, slope: np.float32) -> np.ndarray:
 def _activate2_values(instr: Instruction) -> Callable:
     """`f(data, *tiles)`: op((data op0 imm0) op1 imm1) in fp32."""
     numbers = [None if isinstance(x, AccessPattern) else np.float32(x) for x in instr.ins[1:3]]
-    steps = instr.attrs["steps"]
-    name, slope = instr.attrs["op"], np.float32(instr.attrs["slope"])
+    steps = instr.settings.steps
+    name, slope = instr.settings.op, np.float32(instr.settings.slope)
 
     def compute(data: np.ndarray, *tiles: np.ndarray) -> np.ndarray:
         rest = iter(tiles)
@@ -71,7 +116,13 @@ def _activate2_values(instr: Instruction) -> Callable:
 
 
 @opcode(
-    "activate2", Engine.SCALAR, OpKind.ELEMENTWISE, cost=one_cycle, table=True, elementwise=True
+    "activate2",
+    Engine.SCALAR,
+    OpKind.ELEMENTWISE,
+    settings=Activation2,
+    cost=one_cycle,
+    table=True,
+    elementwise=True,
 )
 def _activate2(instr: Instruction) -> Callable:
     compute = _activate2_values(instr)
@@ -86,12 +137,12 @@ _REDUCTION: dict = {
 }
 
 
-@opcode("activate2_reduce", Engine.SCALAR, table=True, **_REDUCTION)
+@opcode("activate2_reduce", Engine.SCALAR, table=True, settings=Activation2, **_REDUCTION)
 def _activate2_reduce(instr: Instruction) -> Callable:
     return _reduced(instr, _activate2_values(instr))
 
 
-@opcode("exponential", Engine.VECTOR, **_REDUCTION)
+@opcode("exponential", Engine.VECTOR, settings=Exponential, **_REDUCTION)
 def _exponential(instr: Instruction) -> Callable:
     """exp(data - maximum), and its sum if there are more outputs."""
     top = None if isinstance(instr.ins[1], AccessPattern) else np.float32(instr.ins[1])
@@ -103,11 +154,11 @@ def _exponential(instr: Instruction) -> Callable:
 
 
 def _reduced(instr: Instruction, compute: Callable) -> Callable:
-    """Outputs (result, reduction...); with `attrs["accumulate"]` the last input is what was
+    """Outputs (result, reduction...); with `accumulate` the last input is what was
     accumulated before."""
     outs = len(instr.outs)
-    merge = alu.ALU[instr.attrs.get("reduce_op", "add")].fn
-    before = instr.attrs.get("accumulate", False)
+    merge = alu.ALU[instr.settings.reduce_op].fn
+    before = instr.settings.accumulate
 
     def run(*tiles: np.ndarray) -> None:
         out, sums, ins = tiles[0], tiles[1:outs], tiles[outs:]
@@ -132,10 +183,17 @@ def _reduced(instr: Instruction, compute: Callable) -> Callable:
     return run
 
 
-@opcode("nonzero_with_count", Engine.GPSIMD, OpKind.SEARCH, cost=one_cycle, flow=flow_by_axis)
+@opcode(
+    "nonzero_with_count",
+    Engine.GPSIMD,
+    OpKind.SEARCH,
+    settings=NonZero,
+    cost=one_cycle,
+    flow=flow_by_axis,
+)
 def _nonzero_with_count(instr: Instruction) -> Callable:
     """In each partition: the places of what is not zero, padding, and their number."""
-    offset, padding = instr.attrs["offset"], instr.attrs["padding"]
+    offset, padding = instr.settings.offset, instr.settings.padding
 
     def run(out: np.ndarray, data: np.ndarray) -> None:
         rows = np.full((out.shape[0], out.size // out.shape[0]), padding, np.int64)

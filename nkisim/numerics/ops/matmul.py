@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from nkisim.ir.dtypes import F32
 from nkisim.ir.instruction import Engine, Instruction, Missing, Needed, OpKind, opcode
+from nkisim.ir.settings import Settings
 from nkisim.numerics.ops.cycles import Cycles, OnEngine, Passes, Tiles
 from nkisim.numerics.ops.float32 import as_f32, write
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Product(Settings):
+    """How two tiles are multiplied."""
+
+    rows: int = 1  # of the contraction in a partition
+    accumulate: bool = False
+    starts: bool = False
+    transpose: bool = False  # whether the moving tile is the identity
+    exact: bool = False  # whether the identity moves elements bit by bit
+    onezero: tuple[bool, bool] = (False, False)  # whether operands hold ones and zeros only
+    tile: tuple | None = None  # position and size in the array
+    fresh: np.ndarray | None = None  # where an accumulation starts
+    spread: tuple[bool, bool] = (False, False)  # by the plan
+    formats: tuple[str, str] | None = None  # of microscaled operands
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TileTranspose(Settings):
+    """How a tile is transposed."""
+
+    spreads: bool = False  # whether NaN and infinities join the elements of their column
+    axes: tuple[int, ...] = (1, 0)
 
 
 def _matrix(x: np.ndarray, rows: int) -> np.ndarray:
@@ -25,7 +51,7 @@ def _flow(instr: Instruction, missing: Missing) -> Missing:
     """A column of the stationary tile undefines a row of the product, one of the moving tile a
     column. Where the latter is the identity, elements only move (the documentation of nc_transpose
     calls it the same)."""
-    if instr.attrs.get("transpose") and missing[1] is None and len(missing) == 2:
+    if instr.settings.transpose and missing[1] is None and len(missing) == 2:
         return _flow_transpose(instr, missing)
     rows = columns = None
     out = instr.outs[0]
@@ -33,31 +59,28 @@ def _flow(instr: Instruction, missing: Missing) -> Missing:
     stationary, moving = missing[0], missing[1]
     k = instr.ins[0].shape[0]
     if stationary is not None:
-        rows = stationary.reshape(k * instr.attrs.get("rows", 1), -1).any(axis=0)
+        rows = stationary.reshape(k * instr.settings.rows, -1).any(axis=0)
         union |= rows[:, None]
     if moving is not None:
-        columns = moving.reshape(k * instr.attrs.get("rows", 1), -1).any(axis=0)
+        columns = moving.reshape(k * instr.settings.rows, -1).any(axis=0)
         union |= columns[None, :]
     if len(missing) > 2 and missing[2] is not None:
         before = missing[2].reshape(union.shape)
-        fresh = instr.attrs.get("fresh")
+        fresh = instr.settings.fresh
         union |= before if fresh is None else before & ~fresh.reshape(union.shape)
     return [union.reshape(out.shape) if union.any() else None]
 
 
 def _cost(on: OnEngine) -> Passes:
-    pe, rows = on.timing.tensor, on.instr.attrs.get("rows", 1)
+    pe, rows = on.timing.tensor, on.instr.settings.rows
     stationary, moving = on.ins[:2]  # and what is added to
     columns = max(moving.n // rows, min(pe.min_columns, stationary.n // rows))
-    if F32 not in (stationary.dtype, moving.dtype):
-        return Passes(columns, 1)
-    return Passes(
-        columns, pe.transpose_passes if on.instr.attrs.get("transpose") else pe.fp32_passes
-    )
+    passes = pe.transpose_passes if on.instr.settings.transpose else pe.fp32_passes
+    return Passes(columns, passes if F32 in (stationary.dtype, moving.dtype) else 1)
 
 
 def _flops(instr: Instruction, ins: Tiles, outs: Tiles) -> int:
-    rows = instr.attrs.get("rows", 1)
+    rows = instr.settings.rows
     return 2 * ins[0].rows * rows * ins[0].n // rows * (ins[1].n // rows)
 
 
@@ -66,7 +89,7 @@ def _reads(instr: Instruction, needed: Needed) -> list[np.ndarray]:
     assert out is not None
     flat = out.reshape(out.shape[0], -1)
     stationary, moving, *rest = instr.tiles_in
-    rows = instr.attrs.get("rows", 1) * stationary.shape[0]
+    rows = instr.settings.rows * stationary.shape[0]
     parts = []
     for tile, wanted in ((stationary, flat.any(axis=1)), (moving, flat.any(axis=0))):
         whole = np.broadcast_to(wanted, (rows, wanted.size))
@@ -75,23 +98,30 @@ def _reads(instr: Instruction, needed: Needed) -> list[np.ndarray]:
 
 
 @opcode(
-    "nc_matmul", Engine.TENSOR, OpKind.PRODUCT, cost=_cost, flops=_flops, flow=_flow, reads=_reads
+    "nc_matmul",
+    Engine.TENSOR,
+    OpKind.PRODUCT,
+    settings=Product,
+    cost=_cost,
+    flops=_flops,
+    flow=_flow,
+    reads=_reads,
 )
 def _nc_matmul(instr: Instruction) -> Callable:
-    """stationary.T @ moving, in fp32; added to the output when `attrs["accumulate"]`,
-    unless that `attrs["starts"]` the accumulation.
+    """stationary.T @ moving, in fp32; added to the output when `accumulate`,
+    unless that `starts` the accumulation.
 
-    With `attrs["rows"]` = 2 each partition holds two rows of the contraction (fp8 double row).
-    Where `attrs["fresh"]` is true, an accumulation starts. With `attrs["exact"]` a product with the
+    With `rows` = 2 each partition holds two rows of the contraction (fp8 double row).
+    Where `fresh` is true, an accumulation starts. With `exact` a product with the
     identity matrix moves the elements of the stationary tile, bit by bit.
 
-    The plan sets `attrs["spread"]`: for each operand, whether a transpose by a product comes before
+    The plan sets `spread`: for each operand, whether a transpose by a product comes before
     it, which is left out.
     """
-    rows, out_shape = instr.attrs.get("rows", 1), instr.outs[0].shape
+    rows, out_shape = instr.settings.rows, instr.outs[0].shape
     flat = len(out_shape) == 2 and instr.outs[0].dtype == F32
-    undefined, fresh = instr.undefined, instr.attrs.get("fresh")
-    spread = instr.attrs.get("spread")
+    undefined, fresh = instr.undefined, instr.settings.fresh
+    spread = instr.settings.spread
 
     def product_of(st: np.ndarray, mv: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         st = st if undefined is None else np.where(undefined, st.dtype.type(0), st)
@@ -104,7 +134,7 @@ def _nc_matmul(instr: Instruction) -> Callable:
             np.matmul(a.T, b, out=product)
         return product
 
-    if instr.attrs.get("accumulate") and not instr.attrs.get("starts"):
+    if instr.settings.accumulate and not instr.settings.starts:
 
         def add(out: np.ndarray, st: np.ndarray, mv: np.ndarray, *_: np.ndarray) -> None:
             product = product_of(st, mv)
@@ -114,7 +144,7 @@ def _nc_matmul(instr: Instruction) -> Callable:
 
         return add
 
-    exact = instr.attrs.get("exact")
+    exact = instr.settings.exact
 
     def multiply(out: np.ndarray, st: np.ndarray, mv: np.ndarray) -> None:
         if exact and _is_identity(mv.reshape(mv.shape[0], -1)):
@@ -165,6 +195,7 @@ def _reads_transpose(instr: Instruction, needed: Needed) -> list[np.ndarray]:
     "nc_transpose",
     Engine.TENSOR,
     OpKind.TRANSPOSE,
+    settings=TileTranspose,
     cost=_cost_transpose,
     flow=_flow_transpose,
     reads=_reads_transpose,
@@ -185,4 +216,4 @@ def _nc_transpose(instr: Instruction) -> Callable:
         move(out, x)
         _spread(out, x.reshape(rows, -1).T)
 
-    return multiply if instr.attrs.get("spreads") else move
+    return multiply if instr.settings.spreads else move

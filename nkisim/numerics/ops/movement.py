@@ -3,22 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
+from nkisim.ir.barriers import Meeting
 from nkisim.ir.dtypes import F32, FLOATS
 from nkisim.ir.instruction import Engine, Instruction, Missing, Needed, OpKind, TransferKind, opcode
-from nkisim.ir.regions import BEGIN, END
+from nkisim.ir.regions import BEGIN, END, Region
+from nkisim.ir.settings import Settings
 from nkisim.numerics.ops.cycles import Cycles, OnEngine, Passes, fast_copy, no_time, semaphore
 from nkisim.numerics.ops.float32 import as_f32, converted, write
 from nkisim.numerics.ops.masking import masked
+from nkisim.numerics.ops.matmul import TileTranspose
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TransferCopy(Settings):
+    """Who starts a copy by DMA, and who takes part."""
+
+    sends: bool | None = None
+    pipe: int | None = None  # of the exchange
+    started_by: Engine | None = None  # unless GpSimd generates its descriptors
+    descriptors: str = ""  # who generates them: a member of nisa.dge_mode, or the compiler chooses
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class EngineCopy(Settings):
+    """How an engine copies."""
+
+    op: str = ""  # of an accumulation in registers
+    accumulate: bool = False
+    through_fp32: bool = False
+    assign: bool = False
+    left_to_compiler: bool = False  # whether it may be left out
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Barrier(Settings):
+    """Who meets."""
+
+    meeting: Meeting
+    fence: bool  # whether shared HBM is in order from there on
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RunTimeLoop(Settings):
+    """The loop."""
+
+    region: Region
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Print(Settings):
+    """What is printed first."""
+
+    prefix: str
 
 
 def _copy(instr: Instruction) -> Callable:
     """A copy; into another type by way of fp32 (nisa.dma_copy and nisa.tensor_copy, SDK 2.32).
     `through_fp32` says so of a copy that does not convert."""
     out, src = instr.outs[0].dtype, instr.ins[0].dtype
-    if out == src and "through_fp32" not in instr.attrs:
+    if out == src and not instr.settings.through_fp32:
         return masked(instr, np.copyto)
     if src in FLOATS and out in FLOATS:
         return masked(instr, lambda o, x: np.copyto(o, x, casting="unsafe"))
@@ -37,6 +84,7 @@ opcode(
     "tensor_copy",
     Engine.VECTOR,
     OpKind.COPY,
+    settings=EngineCopy,
     cost=_cost_copy,
     engines=_copy_on,
     elementwise=True,
@@ -49,6 +97,7 @@ opcode(
     "dma_copy",
     Engine.DMA,
     OpKind.TRANSFER,
+    settings=TransferCopy,
     cost=TransferKind.COPY,
     on_chip=False,
     elementwise=True,
@@ -73,26 +122,27 @@ opcode(
 
 def _flow_transpose(instr: Instruction, missing: Missing) -> Missing:
     source = missing[0]
-    return [None if source is None else source.transpose(instr.attrs["axes"])]
+    return [None if source is None else source.transpose(instr.settings.axes)]
 
 
 def _reads_transpose(instr: Instruction, needed: Needed) -> list[np.ndarray]:
     (out,) = needed
     assert out is not None
-    return [out.transpose(np.argsort(instr.attrs["axes"]))]
+    return [out.transpose(np.argsort(instr.settings.axes))]
 
 
 @opcode(
     "dma_transpose",
     Engine.DMA,
     OpKind.TRANSFER,
+    settings=TileTranspose,
     cost=TransferKind.TRANSPOSE,
     on_chip=False,
     flow=_flow_transpose,
     reads=_reads_transpose,
 )
 def _dma_transpose(instr: Instruction) -> Callable:
-    axes, where = instr.attrs["axes"], instr.where_out
+    axes, where = instr.settings.axes, instr.where_out
     out = instr.outs[0].dtype
 
     def run(o: np.ndarray, x: np.ndarray) -> None:
@@ -102,13 +152,13 @@ def _dma_transpose(instr: Instruction) -> Callable:
     return run
 
 
-@opcode("barrier", Engine.SYNC, OpKind.BARRIER, cost=semaphore, on_chip=False)
+@opcode("barrier", Engine.SYNC, OpKind.BARRIER, settings=Barrier, cost=semaphore, on_chip=False)
 def _barrier(instr: Instruction) -> Callable:
     return lambda: None  # instances run in the order that it asks for
 
 
-@opcode(BEGIN, Engine.SYNC, OpKind.LOOP, cost=semaphore, on_chip=False)
-@opcode(END, Engine.SYNC, OpKind.LOOP, cost=semaphore, on_chip=False)
+@opcode(BEGIN, Engine.SYNC, OpKind.LOOP, settings=RunTimeLoop, cost=semaphore, on_chip=False)
+@opcode(END, Engine.SYNC, OpKind.LOOP, settings=RunTimeLoop, cost=semaphore, on_chip=False)
 def _loop(instr: Instruction) -> Callable:
     raise AssertionError(f"{instr.opcode} is run by nkisim.numerics.program")
 
@@ -118,9 +168,9 @@ def _text(values: np.ndarray) -> str:
     return np.array2string(values, separator=", ", threshold=64, **how)
 
 
-@opcode("device_print", Engine.HOST, OpKind.PRINT, cost=no_time, on_chip=False)
+@opcode("device_print", Engine.HOST, OpKind.PRINT, settings=Print, cost=no_time, on_chip=False)
 def _device_print(instr: Instruction) -> Callable:
-    prefix, where = instr.attrs["prefix"], instr.where
+    prefix, where = instr.settings.prefix, instr.where
 
     def show(x: np.ndarray) -> None:
         values = x.astype(np.float32) if x.dtype.kind == "V" else x

@@ -7,14 +7,17 @@ exponent with a bias of 127.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
 
 from nkisim.ir.dtypes import F32
 from nkisim.ir.instruction import Engine, Instruction, OpKind, opcode
+from nkisim.ir.settings import Settings
 from nkisim.numerics.ops.cycles import OnEngine, Passes, Tiles, one_cycle
 from nkisim.numerics.ops.float32 import write
+from nkisim.numerics.ops.matmul import Product
 
 _FORMATS = {
     "float8_e5m2": (np.dtype(ml_dtypes.float8_e5m2), 15),
@@ -38,10 +41,24 @@ def unpack(packed: np.ndarray, fmt: str) -> np.ndarray:
     return flat.view(np.uint8).reshape(*flat.shape, 4).view(_FORMATS[fmt][0]).astype(F32)
 
 
-@opcode("quantize_mx", Engine.VECTOR, OpKind.ELEMENTWISE, cost=one_cycle, partial=True)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Quantized(Settings):
+    """The type of the packed elements."""
+
+    format: str
+
+
+@opcode(
+    "quantize_mx",
+    Engine.VECTOR,
+    OpKind.ELEMENTWISE,
+    settings=Quantized,
+    cost=one_cycle,
+    partial=True,
+)
 def _quantize(instr: Instruction) -> Callable:
     """Outputs (packed data, scales)."""
-    dtype, emax = _FORMATS[instr.attrs["format"]]
+    dtype, emax = _FORMATS[instr.settings.format]
     largest = np.float32(ml_dtypes.finfo(dtype).max)
 
     def run(out: np.ndarray, scales: np.ndarray, data: np.ndarray) -> None:
@@ -72,16 +89,16 @@ def _flops(instr: Instruction, ins: Tiles, outs: Tiles) -> int:
     return 2 * 4 * ins[0].rows * ins[0].n * ins[1].n
 
 
-@opcode("nc_matmul_mx", Engine.TENSOR, OpKind.PRODUCT, cost=_cost, flops=_flops)
+@opcode("nc_matmul_mx", Engine.TENSOR, OpKind.PRODUCT, settings=Product, cost=_cost, flops=_flops)
 def _matmul_mx(instr: Instruction) -> Callable:
     """stationary.T @ moving over partitions and packed elements, each scaled by its group.
 
     Operands: both, and for each 32 partitions the four rows of scales of the first, then of the
     second.
     """
-    formats = instr.attrs["formats"]
-    fresh = instr.attrs.get("fresh")
-    adds = instr.attrs.get("accumulate", False)
+    formats = instr.settings.formats
+    fresh = instr.settings.fresh
+    adds = instr.settings.accumulate
 
     def operand(packed: np.ndarray, scales: Sequence[np.ndarray], fmt: str) -> np.ndarray:
         lanes = packed.shape[0]

@@ -7,13 +7,23 @@ words: the seed and how many instructions have drawn from it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Engine, Instruction, OpKind, flow_first, opcode
+from nkisim.ir.settings import Settings
 from nkisim.numerics.ops.cycles import one_cycle
 from nkisim.numerics.ops.float32 import as_f32, write
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Uniform(Settings):
+    """The bounds."""
+
+    low: float
+    high: float
 
 
 def draw(state: np.ndarray, shape: tuple[int, ...], stream: int) -> np.ndarray:
@@ -67,10 +77,10 @@ def _dropout(instr: Instruction) -> Callable:
     return run
 
 
-@opcode("uniform", Engine.VECTOR, OpKind.RANDOM, cost=one_cycle)
+@opcode("uniform", Engine.VECTOR, OpKind.RANDOM, settings=Uniform, cost=one_cycle)
 def _uniform(instr: Instruction) -> Callable:
     """Outputs (numbers in [low, high), the state moved on)."""
-    low, high, stream = instr.attrs["low"], instr.attrs["high"], instr.program
+    low, high, stream = instr.settings.low, instr.settings.high, instr.program
 
     def run(out: np.ndarray, state: np.ndarray, before: np.ndarray) -> None:
         write(out, np.float32(low) + draw(state, out.shape, stream) * np.float32(high - low))

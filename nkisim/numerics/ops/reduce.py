@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from nkisim.ir.dtypes import BOOL, F32, bfloat16
 from nkisim.ir.instruction import Engine, Instruction, OpKind, flow_by_axis, opcode, reads_by_axis
+from nkisim.ir.settings import Settings
 from nkisim.numerics import alu
 from nkisim.numerics.ops.cycles import Cycles, OnEngine
 from nkisim.numerics.ops.float32 import as_f32, operator, write
@@ -18,6 +20,25 @@ from nkisim.numerics.ops.float32 import as_f32, operator, write
 _SHORT = 16
 
 _START = {"add": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Reduction(Settings):
+    """The reduction of some axes."""
+
+    op: str
+    axes: tuple[int, ...]
+    negate: bool = False
+    scale: float | None = None  # of the sum
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Scan(Settings):
+    """Two operators, the first of them on what came before."""
+
+    op: str = ""
+    steps: tuple[tuple[str, bool], ...] = ()
+    initial: float | None = None  # None where a tile has it
 
 
 def reducer(
@@ -126,7 +147,7 @@ _BF16_FAST = frozenset({"add", "maximum"})
 
 
 def _cost(on: OnEngine) -> Cycles:
-    fast = on.instr.attrs["op"] in _BF16_FAST and all(
+    fast = on.instr.settings.op in _BF16_FAST and all(
         o.dtype == bfloat16 for o in (*on.ins, *on.outs)
     )
     return Cycles(0.5 if fast and on.timing.bf16_pairs else 1.0)
@@ -140,16 +161,24 @@ def _cost_across(on: OnEngine) -> Cycles:
 _BY_AXIS: dict = {"flow": flow_by_axis, "reads": reads_by_axis}
 
 
-@opcode("tensor_reduce", Engine.VECTOR, OpKind.REDUCTION, cost=_cost, joined_inputs=1, **_BY_AXIS)
+@opcode(
+    "tensor_reduce",
+    Engine.VECTOR,
+    OpKind.REDUCTION,
+    settings=Reduction,
+    cost=_cost,
+    joined_inputs=1,
+    **_BY_AXIS,
+)
 def _tensor_reduce(instr: Instruction) -> Callable:
-    """Reduce `attrs["axes"]`; the output has extent 1 there."""
-    name, axes = instr.attrs["op"], instr.attrs["axes"]
+    """Reduce `axes`; the output has extent 1 there."""
+    name, axes = instr.settings.op, instr.settings.axes
     out, data = instr.outs[0], instr.ins[0]
     kind = alu.ALU[name].kind
     if kind != "arith":
         return _own_type(alu.ALU[name].fn, axes, instr)
     reduce = reducer(name, axes, data.shape, instr.where)
-    negate, scale = instr.attrs.get("negate", False), instr.attrs.get("scale")
+    negate, scale = instr.settings.negate, instr.settings.scale
     if out.dtype == F32 and instr.where_out is None and scale is None and not negate:
         return lambda o, x: reduce(x, out=o)
 
@@ -182,23 +211,29 @@ def _neutral(ufunc: np.ufunc, dtype: np.dtype) -> object:
     return ones if ufunc is np.bitwise_and else np.zeros((), dtype)[()]
 
 
-opcode("tensor_partition_reduce", Engine.GPSIMD, OpKind.REDUCTION, cost=_cost_across, **_BY_AXIS)(
-    _tensor_reduce
-)
+opcode(
+    "tensor_partition_reduce",
+    Engine.GPSIMD,
+    OpKind.REDUCTION,
+    settings=Reduction,
+    cost=_cost_across,
+    **_BY_AXIS,
+)(_tensor_reduce)
 
 
 @opcode(
     "tensor_tensor_scan",
     Engine.VECTOR,
     OpKind.SCAN,
+    settings=Scan,
     cost=lambda on: Cycles(on.timing.scan_cycles),
     in_place=True,
 )
 def _scan(instr: Instruction) -> Callable:
     """state = (data0 op0 state) op1 data1, along the free axes."""
-    (name0, swap0), (name1, swap1) = instr.attrs["steps"]
+    (name0, swap0), (name1, swap1) = instr.settings.steps
     op0, op1 = operator(name0), operator(name1)
-    initial = None if len(instr.ins) > 2 else np.float32(instr.attrs["initial"])
+    initial = None if len(instr.ins) > 2 else np.float32(instr.settings.initial)
 
     def run(out: np.ndarray, data0: np.ndarray, data1: np.ndarray, *start: np.ndarray) -> None:
         lanes = out.shape[0]

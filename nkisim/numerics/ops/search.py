@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from nkisim.ir.instruction import (
     opcode,
     reads_by_axis,
 )
+from nkisim.ir.settings import Settings
 from nkisim.numerics.ops.cycles import Cycles, OnEngine, one_cycle
 from nkisim.numerics.ops.float32 import as_f32, write
 
@@ -62,6 +64,27 @@ def _with_largest(rows: np.ndarray) -> np.ndarray:
     return np.concatenate([chosen, rows[:, groups * 32 :]], axis=1)
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Replacement(Settings):
+    """What values that are found become."""
+
+    imm: float
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TopK(Settings):
+    """How many values a group of 16 partitions has."""
+
+    n: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Shuffle(Settings):
+    """Where partitions go."""
+
+    moves: tuple  # (targets, sources)
+
+
 @opcode("nc_find_index8", Engine.VECTOR, OpKind.SEARCH, cost=one_cycle, flow=flow_by_axis)
 def _find_index8(instr: Instruction) -> Callable:
     """For each of 8 values of a partition, where it first stands; one that was asked for before
@@ -88,6 +111,7 @@ def _find_index8(instr: Instruction) -> Callable:
     "nc_match_replace8",
     Engine.VECTOR,
     OpKind.SEARCH,
+    settings=Replacement,
     cost=one_cycle,
     flow=flow_by_axis,
     in_place=True,
@@ -95,7 +119,7 @@ def _find_index8(instr: Instruction) -> Callable:
 def _match_replace8(instr: Instruction) -> Callable:
     """Replace the first occurrence of each of 8 values, from the last value to the first."""
     absent = _absent(instr)
-    imm = np.float32(instr.attrs["imm"])
+    imm = np.float32(instr.settings.imm)
 
     def run(out: np.ndarray, *tiles: np.ndarray) -> None:
         *index, data, vals = tiles
@@ -124,7 +148,7 @@ def _flow_topk(instr: Instruction, missing: Missing) -> Missing:
     if gap is None:
         return [None, None]
     lanes, columns = gap.shape
-    used = np.add.outer(np.arange(lanes) % 16, 16 * np.arange(columns)) < instr.attrs["n"]
+    used = np.add.outer(np.arange(lanes) % 16, 16 * np.arange(columns)) < instr.settings.n
     lost = np.repeat((gap & used).reshape(lanes // 16, -1).any(axis=1), 16)
     return [np.broadcast_to(lost[:, None], out.shape) if lost.any() else None for out in instr.outs]
 
@@ -132,13 +156,13 @@ def _flow_topk(instr: Instruction, missing: Missing) -> Missing:
 def _cost_topk(on: OnEngine) -> Cycles:
     """Published: 4 n + K cycles, n values in the 16 partitions of a group (API reference, 0.6)."""
     n = max(o.n for o in (*on.ins, *on.outs))
-    return Cycles((4 * on.instr.attrs["n"] + on.outs[0].n) / n)
+    return Cycles((4 * on.instr.settings.n + on.outs[0].n) / n)
 
 
-@opcode("topk", Engine.GPSIMD, OpKind.SEARCH, cost=_cost_topk, flow=_flow_topk)
+@opcode("topk", Engine.GPSIMD, OpKind.SEARCH, settings=TopK, cost=_cost_topk, flow=_flow_topk)
 def _topk(instr: Instruction) -> Callable:
     """The largest values of each group of 16 partitions, ascending, and their places."""
-    n = instr.attrs["n"]
+    n = instr.settings.n
 
     def run(values: np.ndarray, places: np.ndarray, data: np.ndarray) -> None:
         lanes, k = values.shape
@@ -163,15 +187,22 @@ def _flow_shuffle(instr: Instruction, missing: Missing) -> Missing:
     out = instr.outs[0]
     source, *before = missing
     union = np.zeros(out.shape, bool) if not before or before[0] is None else before[0].copy()
-    targets, sources = (list(x) for x in instr.attrs["moves"])
+    targets, sources = (list(x) for x in instr.settings.moves)
     union[targets] = False if source is None else source[sources]
     return [union if union.any() else None]
 
 
-@opcode("nc_stream_shuffle", Engine.VECTOR, OpKind.GATHER, cost=one_cycle, flow=_flow_shuffle)
+@opcode(
+    "nc_stream_shuffle",
+    Engine.VECTOR,
+    OpKind.GATHER,
+    settings=Shuffle,
+    cost=one_cycle,
+    flow=_flow_shuffle,
+)
 def _stream_shuffle(instr: Instruction) -> Callable:
     """dst[i] = src[shuffle[i]] within each quadrant of 32 partitions."""
-    targets, sources = (list(x) for x in instr.attrs["moves"])
+    targets, sources = (list(x) for x in instr.settings.moves)
     where = None if instr.where_out is None else instr.where_out[targets]
 
     def run(dst: np.ndarray, src: np.ndarray, *_: np.ndarray) -> None:

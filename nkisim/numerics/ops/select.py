@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,17 +20,53 @@ from nkisim.ir.instruction import (
     reads_by_axis,
 )
 from nkisim.ir.memory import Space
+from nkisim.ir.settings import Settings
 from nkisim.numerics import alu
 from nkisim.numerics.ops.cycles import Cycles, OnEngine, one_after_the_other, one_cycle
 from nkisim.numerics.ops.float32 import as_f32, converted, write
 from nkisim.numerics.ops.masking import masked
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class AffineSelect(Settings):
+    """What stands where the predicate does not hold."""
+
+    value: float
+    domain: tuple[int, ...] | None = None  # extents of the coordinates; None for the tile's own
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Iota(Settings):
+    """The coordinates."""
+
+    domain: tuple[int, ...] | None = None  # their extents; None for the tile's own
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Predicated(Settings):
+    """Where the predicate chooses."""
+
+    reverse: bool  # where it is zero
+    reduce_op: str = ""
+    accumulate: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RangeSelect(Settings):
+    """How indices are compared with the bounds."""
+
+    comparisons: tuple[str, str]
+    value: float  # of what is not selected
+    reduce_op: str = ""
+    accumulate: bool = False
+
+
 def _predicate(instr: Instruction) -> np.ndarray:
     """Where every affine operand is at least zero; where one is not, if that is `negated`."""
     shape = instr.outs[0].shape
-    domain = instr.attrs.get("domain", shape)
-    return _dense(shape, domain, instr.ins[1:], instr.attrs.get("negated", False))
+    domain = instr.settings.domain or shape
+    return _dense(shape, domain, instr.ins[1:], instr.settings.negated)
 
 
 @functools.lru_cache(maxsize=64)
@@ -59,16 +96,17 @@ def _flow_affine(instr: Instruction, missing: Missing) -> Missing:
     "affine_select",
     Engine.GPSIMD,
     OpKind.ELEMENTWISE,
+    settings=AffineSelect,
     cost=one_cycle,
     flow=_flow_affine,
     reads=reads_by_axis,
     in_place=True,
 )
 def _affine_select(instr: Instruction) -> Callable:
-    """The input where the affine predicate holds, else a number. `attrs["domain"]` has the extents
+    """The input where the affine predicate holds, else a number. `domain` has the extents
     of the coordinates, row by row those of the tile, where they are not the tile's own."""
     true = _predicate(instr)
-    other = np.float32(instr.attrs["value"])
+    other = np.float32(instr.settings.value)
     direct = instr.outs[0].dtype == instr.ins[0].dtype
     fill = np.empty((), instr.outs[0].dtype)
     cast_into(fill, np.asarray(other))
@@ -83,13 +121,13 @@ def _affine_select(instr: Instruction) -> Callable:
     return masked(instr, run)
 
 
-@opcode("iota", Engine.GPSIMD, OpKind.ELEMENTWISE, cost=one_cycle)
+@opcode("iota", Engine.GPSIMD, OpKind.ELEMENTWISE, settings=Iota, cost=one_cycle)
 def _iota(instr: Instruction) -> Callable:
     """An affine expression of the coordinates, in 32-bit integers, then converted."""
     coefs, offset = instr.ins[0]
     shape = instr.outs[0].shape
     values = np.empty(shape, instr.outs[0].dtype)
-    domain = instr.attrs.get("domain", shape)
+    domain = instr.settings.domain or shape
     wrapped = affine_values(domain, coefs, offset).astype(np.int32)
     cast_into(values, wrapped.reshape(shape))
     return masked(instr, lambda out: np.copyto(out, values))
@@ -104,12 +142,13 @@ def _cost_predicated(on: OnEngine) -> Cycles:
     "tensor_copy_predicated",
     Engine.VECTOR,
     OpKind.ELEMENTWISE,
+    settings=Predicated,
     cost=_cost_predicated,
     elementwise=True,
 )
 def _copy_predicated(instr: Instruction) -> Callable:
     """dst = src where the predicate is not zero; the last input is dst itself."""
-    reverse, where = instr.attrs["reverse"], instr.where
+    reverse, where = instr.settings.reverse, instr.where
     source = instr.ins[1]
     number = None if isinstance(source, AccessPattern) else np.asarray(source, F32)
 
@@ -127,7 +166,7 @@ def _reduced_select(instr: Instruction, select: Callable) -> Callable:
     """Outputs (result, maximum...): the selected values, and their largest a partition."""
     outs = len(instr.outs)
     where = instr.where
-    before = instr.attrs.get("accumulate", False)
+    before = instr.settings.accumulate
     axes = tuple(range(1, instr.outs[0].ndim))
 
     def run(*tiles: np.ndarray) -> None:
@@ -152,11 +191,18 @@ def _reduced_select(instr: Instruction, select: Callable) -> Callable:
 _BY_AXIS: dict = {"flow": flow_by_axis, "reads": reads_by_axis}
 
 
-@opcode("range_select", Engine.VECTOR, OpKind.REDUCTION, cost=one_cycle, **_BY_AXIS)
+@opcode(
+    "range_select",
+    Engine.VECTOR,
+    OpKind.REDUCTION,
+    settings=RangeSelect,
+    cost=one_cycle,
+    **_BY_AXIS,
+)
 def _range_select(instr: Instruction) -> Callable:
     """The input where its free index lies within two bounds, else the lowest fp32 number."""
-    first, second = (alu.ALU[name].fn for name in instr.attrs["comparisons"])
-    low = np.float32(instr.attrs["value"])
+    first, second = (alu.ALU[name].fn for name in instr.settings.comparisons)
+    low = np.float32(instr.settings.value)
     coefs, offset = instr.ins[3]
     index = affine_values(instr.ins[0].shape, coefs, offset).astype(F32)
 
@@ -166,10 +212,17 @@ def _range_select(instr: Instruction) -> Callable:
     return _reduced_select(instr, select)
 
 
-@opcode("select_reduce", Engine.VECTOR, OpKind.REDUCTION, cost=_cost_predicated, **_BY_AXIS)
+@opcode(
+    "select_reduce",
+    Engine.VECTOR,
+    OpKind.REDUCTION,
+    settings=Predicated,
+    cost=_cost_predicated,
+    **_BY_AXIS,
+)
 def _select_reduce(instr: Instruction) -> Callable:
     """on_true where the predicate is not zero, else on_false."""
-    reverse = instr.attrs["reverse"]
+    reverse = instr.settings.reverse
     number = None if isinstance(instr.ins[2], AccessPattern) else np.float32(instr.ins[2])
 
     def select(pred: np.ndarray, on_true: np.ndarray, *on_false: np.ndarray) -> np.ndarray:

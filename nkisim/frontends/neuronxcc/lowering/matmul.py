@@ -423,7 +423,7 @@ def absorb_product(target: Tensor, value: Tensor, location: Location | None) -> 
     tracer = current()
     instructions = tracer.trace.instructions
     last: Instruction | None = instructions[-1] if instructions else None
-    if last is None or last.opcode != "nc_matmul" or last.attrs.get("accumulate"):
+    if last is None or last.opcode != "nc_matmul" or last.settings.accumulate:
         return False
     part = last.outs[0]
     if (
@@ -443,9 +443,8 @@ def absorb_product(target: Tensor, value: Tensor, location: Location | None) -> 
             tuple([(at, at + n) for at, n in zip(part.offsets, part.shape, strict=True)])
         )
     starts = not tracer.checker.is_known(target) and tracer.checker.untouched(target)
-    attrs = _STARTS if starts else _GOES_ON
-    attrs = last.attrs | attrs if last.attrs else attrs
-    tracer.absorb(value, target, attrs, not starts, location)
+    settings = last.settings.but(accumulate=True, starts=starts)
+    tracer.absorb(value, target, settings, not starts, location)
     return True
 
 
@@ -458,10 +457,6 @@ def _not_fp32(target: Tensor) -> AccumulationError:
         f"SBUF: nl.copy(total, dtype=nl.{target.dtype})",
         location=locate(),
     )
-
-
-_GOES_ON = {"accumulate": True}
-_STARTS = {"accumulate": True, "starts": True}
 
 
 # -- nki.language

@@ -80,7 +80,9 @@ def _uses_of_shared(trace: Trace, affine: set[int]) -> dict[int, list[Use]]:
     uses: dict[int, list[Use]] = {number: [] for number in shared}
     for instr in trace.instructions:
         loops = instr.loops
-        if not loops or "walked" in instr.attrs:  # data decides which elements that one touches
+        if (
+            not loops or instr.settings.walked is not None
+        ):  # data decides which elements that one touches
             continue
         for tiles, writes in ((instr.tiles_in, False), (instr.outs, True)):
             for t in tiles:
@@ -262,13 +264,13 @@ def _parted(a: Path, b: Path, affine: Set[int]) -> int | None:
 def _accumulates(instr: Instruction, tensor: Tensor) -> int:
     """The operator of an update that may be done in any order, if `tensor` is its accumulator;
     else 0. `acc = acc + acc` is none."""
-    attrs = instr.attrs
+    settings = instr.settings
     if not any([tensor.same_elements(t) for t in instr.outs]):
         return 0
-    if attrs.get("accumulate") or instr.spec.cost is TransferKind.SUM:
-        return _OPERATORS.get(attrs.get("reduce_op", attrs.get("op")), _OPERATORS["add"])
+    if settings.accumulate or instr.spec.cost is TransferKind.SUM:
+        return _OPERATORS.get(settings.reduce_op or settings.op, _OPERATORS["add"])
     times = sum([tensor.same_elements(t) for t in instr.tiles_in])
-    return _OPERATORS.get(attrs.get("op"), 0) if times == 1 and instr.spec.elementwise else 0
+    return _OPERATORS.get(settings.op, 0) if times == 1 and instr.spec.elementwise else 0
 
 
 def _error(

@@ -135,7 +135,7 @@ def _dma(dst: NkiTensor, src: NkiTensor, priority, mode: dge_mode, queue: engine
     if mode is not dge_mode.unknown:
         attrs["descriptors"] = mode.name
     if queue is engine.scalar:
-        attrs["starts"] = Engine.SCALAR
+        attrs["started_by"] = Engine.SCALAR
     return Recipe("dma_copy", Engine.DMA, [walks[0]], [walks[1]], attrs=attrs)
 
 

@@ -79,7 +79,7 @@ def activation(
         axes, lanes = len(plain.walks[0][0]), dst.shape[0]
         results = [vector("nisa.activation", "reduce_res", t, lanes, axes) for t in outs]
         start = [vector("nisa.activation", "accumulator", t, lanes, axes) for t in before]
-        attrs = {**plain.model.attrs, "reduce_op": "add"}
+        attrs = {"op": plain.model.settings.op, "reduce_op": "add"}
         if before:
             attrs["accumulate"] = True
         return Recipe(
@@ -287,7 +287,7 @@ def activate2(
         axes, lanes = len(single.walks[0][0]), dst.shape[0]
         allowed = frozenset({"add", "maximum", "minimum", "abs_max", "abs_min"})
         attrs = {
-            **single.model.attrs,
+            **single.model.settings.given,
             "reduce_op": op_name(call, reduce_op, allowed, session.trace.machine),
         }
         if before:

@@ -80,7 +80,7 @@ def nc_matmul(
     def lower() -> Recipe:
         recipe = _matmul(dst, stationary, moving, key[1:])
         if fresh is not None:
-            recipe.model.attrs["fresh"] = fresh
+            recipe.model.settings = recipe.model.settings.but(fresh=fresh)
         return recipe
 
     name_of = key if fresh is None else (*key, fresh.tobytes())

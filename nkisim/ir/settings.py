@@ -1,0 +1,104 @@
+"""Settings of instructions: what a kernel's text fixes beside the operands.
+
+Each opcode has a class of settings, a frozen dataclass beside its function, whose fields say which
+there are and of what type. Equal settings are one object, so that they are compared by identity.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """Those of an opcode that has none, and the base of all others.
+
+    What is asked of instructions whatever their opcode is has its default here:
+
+    Attributes:
+        op: the operator or function.
+        reduce_op: the operator of a reduction on the side.
+        steps: of a chain of operators, (operator, whether its operands are swapped) each.
+        accumulate: whether the result is added to, or reduced with, what was there before.
+        starts: of a matmul that accumulates, whether it is the first one, which overwrites.
+        sends: of a transfer to an exchange buffer True, from one False: hardware makes one of the
+            two, which is modelled as the receiver's. Else None.
+        descriptors: of a transfer, who generates them, as a member of `nisa.dge_mode`: "hwdge",
+            "swdge" or "none"; empty for what the compiler chooses.
+        started_by: of a transfer, the engine that starts it; None for what the compiler chooses.
+        walked: of an instruction whose addresses are in a tile, the view axes that the region has
+            before the indexed ones; else None.
+        spreads: of a transpose, whether NaN and infinities join the elements of their column.
+        through_fp32: of a copy that converts nothing, whether it computes in fp32 all the same.
+        assign: whether it is the copy that an assignment leaves behind (nkisim.compiler.folding).
+    """
+
+    __slots__ = ("__weakref__",)
+
+    op: ClassVar[str] = ""
+    reduce_op: ClassVar[str] = ""
+    steps: ClassVar[tuple[tuple[str, bool], ...]] = ()
+    accumulate: ClassVar[bool] = False
+    starts: ClassVar[bool] = False
+    sends: ClassVar[bool | None] = None
+    descriptors: ClassVar[str] = ""
+    started_by: ClassVar[Any] = None
+    walked: ClassVar[tuple[int, ...] | None] = None
+    spreads: ClassVar[bool] = False
+    through_fp32: ClassVar[bool] = False
+    assign: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Self:
+        """The settings with these values.
+
+        Raises:
+            TypeError: one has a name that the opcode does not know, or one is missing.
+        """
+        key = (cls, *[(name, _key(x)) for name, x in given.items()])
+        found = _interned.get(key)
+        if found is None:
+            made = cls(**given)
+            found = _interned.setdefault((cls, *made.key), made)
+            _interned[key] = found
+        return found
+
+    def but(self, **changes: Any) -> Self:
+        """These settings with some changed."""
+        return self.of(self.given | changes)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Their values by name."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    @property
+    def key(self) -> tuple:
+        """What tells them from others, the same in every process."""
+        return tuple([(name, _key(x)) for name, x in self.given.items()])
+
+    def __reduce__(self) -> tuple:
+        return type(self).of, (self.given,)
+
+
+_interned: WeakValueDictionary[tuple, Any] = WeakValueDictionary()
+
+
+def _key(x: object) -> object:
+    """What tells a value from another one: 0.0 is neither -0.0 nor 0, and NaN is NaN."""
+    kind = type(x)
+    if kind is str:
+        return x
+    if isinstance(x, tuple):
+        return kind, tuple(map(_key, x))
+    if isinstance(x, np.ndarray):
+        return x.dtype.str, x.shape, x.tobytes()
+    return kind, repr(x) if isinstance(x, float | np.generic) else x
+
+
+NO_SETTINGS = Settings.of({})
