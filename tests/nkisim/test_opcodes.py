@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,11 @@ from nkisim.numerics.ops.cycles import one_cycle
 
 ROOT = Path(nkisim.__file__).parent
 
-# Names outside of the families, the front ends and the report's advice, and why they are there.
+# The families, the front ends, the report's advice, and the tables of generations, some of which
+# have instructions of their own.
+NAMING = ("frontends/", "numerics/ops/", "machine/")
+
+# Names elsewhere, and why they are there.
 EXCEPTIONS = {
     ("compiler/moves.py", "tensor_copy"): "the label of a copy that the compiler adds",
     ("compiler/moves.py", "partition_broadcast"): "the label of a broadcast that it adds",
@@ -31,7 +36,7 @@ def test_no_other_module_names_an_opcode():
     found = set()
     for path in sorted(ROOT.rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
-        if name.startswith(("frontends/", "numerics/ops/")) or name.endswith("_findings.py"):
+        if name.startswith(NAMING) or name.endswith("_findings.py"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and node.value in OPCODES:
@@ -59,6 +64,27 @@ def test_an_opcode_without_a_kind_or_a_cost_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="operations"):
         enter(Engine.TENSOR, OpKind.PRODUCT, one_cycle)
     enter(Engine.TENSOR, OpKind.PRODUCT, one_cycle, flops=lambda instr, ins, outs: 0)
+
+
+def test_settings_are_those_of_the_opcode():
+    for made in (
+        OPCODES["memset"].settings.of({"value": 0.0}),
+        OPCODES["nc_matmul"].settings.of({"fresh": np.arange(4) < 2}),
+    ):
+        assert made.of(made.given) is made  # equal ones are one object
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(made, next(iter(made.given)), 1)
+    fill = OPCODES["memset"].settings
+    given = [0, 0.0, -0.0, False, float("nan"), np.float32(0)]
+    assert len({fill.of({"value": x}) for x in [*given, *given]}) == len(given)
+    masks = [np.arange(5000) == at for at in (0, 2500, 2500)]
+    a, b, c = (OPCODES["nc_matmul"].settings.of({"fresh": mask}) for mask in masks)
+    assert a is not b
+    assert b is c
+    with pytest.raises(TypeError, match="accumulated"):
+        OPCODES["nc_matmul"].settings.of({"accumulated": True})
+    with pytest.raises(TypeError, match="value"):
+        fill.of({})
 
 
 def test_sums_by_dma_move_all_of_their_sources(monkeypatch):
