@@ -73,7 +73,7 @@ def short_matmuls(t: Times) -> Iterator[Finding]:
     for alike in t.groups:
         i = alike.task.instr
         moving = _moving(alike.task) if alike.task.label == "nc_matmul" else most
-        if 2 * moving <= most and i.where is None and not i.settings.rows:
+        if 2 * moving <= most and i.where is None and i.settings.rows == 1:
             for at in alike.positions:
                 number, part = tasks[at].reads[0]
                 keys[at] = alike.location, number, id(part), moving
