@@ -153,7 +153,7 @@ def _is_plain(task: Task) -> bool:
 
 def _steps(i: Instruction) -> int:
     """The operators of a tensor_scalar."""
-    return len(i.settings.steps)
+    return len(i.settings.steps) or 1
 
 
 def _swaps(i: Instruction) -> bool:
