@@ -92,4 +92,8 @@ def softmax(input: torch.Tensor, dim: int = -1) -> torch.Tensor:
         raise IndexError(
             f"dim is {dim}, and input has {input.ndim} axes: -{input.ndim} to {input.ndim - 1}."
         )
-    return SoftmaxFunction.apply(input.movedim(dim, -1)).movedim(-1, dim)
+    if dim in (-1, input.ndim - 1):
+        return SoftmaxFunction.apply(input)
+    # A copy, as PyTorch's is: a view made without gradients cannot be changed in place with them.
+    moved = SoftmaxFunction.apply(input.movedim(dim, -1)).movedim(-1, dim)
+    return moved.clone(memory_format=torch.contiguous_format)

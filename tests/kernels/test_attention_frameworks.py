@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import warnings
 
 import numpy as np
 import pytest
@@ -26,7 +25,6 @@ with contextlib.suppress(ImportError):
 import jax.numpy as jnp  # noqa: E402
 from jax.sharding import NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
-from jax.test_util import check_grads  # noqa: E402
 from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 
 from kernels.attention import jax_op, torch_op  # noqa: E402
@@ -89,61 +87,6 @@ def test_no_queries_or_no_keys():
             assert not any(x.any() for x in results)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_derivatives_by_differences(causal):
-    arrays = draw((3, 4), (5, 4), (5, 4))
-    tensors = [torch.tensor(x, requires_grad=True) for x in arrays]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*not a double precision.*")
-        assert torch.autograd.gradcheck(
-            lambda *args: torch_op.attention(*args, is_causal=causal), tensors, eps=1e-2,
-            atol=2e-3, rtol=2e-3,
-        )  # fmt: skip
-    check_grads(
-        lambda *args: jax_op.attention(*args, causal), [jnp.asarray(x) for x in arrays], 1,
-        modes=["rev"], eps=1e-2, atol=2e-3, rtol=2e-3,
-    )  # fmt: skip
-
-
-def test_second_derivatives_are_refused():
-    (x,) = draw((3, 4))
-    q = torch.tensor(x, requires_grad=True)
-    (grad,) = torch.autograd.grad(torch_op.attention(q, q, q).sum(), q, create_graph=True)
-    with pytest.raises(NotImplementedError, match="no second derivative"):
-        grad.sum().backward()
-    with pytest.raises(NotImplementedError, match="no second derivative"):
-        jax.hessian(lambda q: jax_op.attention(q, q, q)[0, 0])(jnp.asarray(x))
-
-
-@pytest.mark.parametrize("axes", [(0, 0, 0), (0, None, None), (None, 1, 2)])
-def test_vmap(axes):
-    arrays = draw((4, 8), (5, 8), (5, 8))
-    arrays = [x if d is None else np.stack([x, x + 1, 2 * x], d)
-              for x, d in zip(arrays, axes, strict=True)]  # fmt: skip
-    tensors = [torch.tensor(x) for x in arrays]
-    expected = torch.func.vmap(scaled_dot_product_attention, axes)(*tensors)
-    ours = torch.func.vmap(torch_op.attention, axes)(*tensors)
-    torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
-    ours = jax.vmap(jax_op.attention, axes)(*map(jnp.asarray, arrays))
-    np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
-
-    def loss(q, k, v):
-        return scaled_dot_product_attention(q, k, v).square().sum()
-
-    def our_loss(q, k, v):
-        return torch_op.attention(q, k, v).square().sum()
-
-    def jax_loss(q, k, v):
-        return (jax_op.attention(q, k, v) ** 2).sum()
-
-    expected = torch.func.vmap(torch.func.grad(loss, (0, 1, 2)), axes)(*tensors)
-    ours = torch.func.vmap(torch.func.grad(our_loss, (0, 1, 2)), axes)(*tensors)
-    others = jax.vmap(jax.grad(jax_loss, (0, 1, 2)), axes)(*map(jnp.asarray, arrays))
-    for mine, other, exact in zip(ours, others, expected, strict=True):
-        torch.testing.assert_close(mine, exact, rtol=1e-4, atol=1e-4)
-        np.testing.assert_allclose(other, exact, rtol=1e-4, atol=1e-4)
-
-
 def test_heads_sharded_over_devices():
     mesh = jax.make_mesh((8,), ("heads",))
     rng = np.random.default_rng(0)
@@ -164,17 +107,6 @@ def test_heads_sharded_over_devices():
     assert not re.search("all-gather|all-reduce", text), text
     for mine, other in zip(loss(jax_op.attention)(q, k, v), loss(plain)(q, k, v), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
-
-
-def test_on_an_xla_device():
-    xla = pytest.importorskip("torch_xla")
-    arrays = draw((2, 30, 16), (2, 40, 16), (2, 40, 16))
-    here = [torch.tensor(x, requires_grad=True) for x in arrays]
-    there = [torch.tensor(x).to(xla.device()).requires_grad_() for x in arrays]
-    torch_op.attention(*there).square().sum().backward()
-    scaled_dot_product_attention(*here).square().sum().backward()
-    for mine, other in zip(there, here, strict=True):
-        torch.testing.assert_close(mine.grad.cpu(), other.grad, rtol=1e-4, atol=1e-5)
 
 
 def test_refused_inputs():

@@ -12,7 +12,6 @@ from hypothesis import assume, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from jax.sharding import Mesh, NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
-from jax.test_util import check_grads  # noqa: E402
 
 from kernels.avgpool import nki_avg_pool2d  # noqa: E402
 from kernels.avgpool.jax_op import avg_pool2d  # noqa: E402
@@ -95,57 +94,6 @@ def test_dtypes(dtype, transform):
         assert actual.dtype == dtype
         as_wide = [np.asarray(v.astype(dtype), np.float32) for v in (actual, exact)]
         np.testing.assert_allclose(*as_wide, **TOLERANCE[dtype])
-
-
-def test_gradient_equals_finite_differences():
-    """Pooling is linear: on a grid of 1/64, with windows of 2x2 and 4x2, float32 loses nothing."""
-    x = jnp.round(image(2, 5, 6) * 64) / 64
-    options = {"order": 2, "modes": ["rev"], "eps": 0.125, "atol": 1e-5, "rtol": 1e-5}
-    for window in (2,), (2, 1, 1), ((4, 2), (3, 1), (2, 0), True):
-        check_grads(lambda x, w=window: avg_pool2d(x, *w), (x,), **options)
-
-
-def test_check_grads_settings_find_a_wrong_gradient():
-    @jax.custom_vjp
-    def wrong(x):
-        return avg_pool2d(x, 2)
-
-    wrong.defvjp(
-        lambda x: (wrong(x), None),
-        lambda _, g: (g.repeat(2, 1).repeat(2, 2) / 4.01,),
-    )
-    with pytest.raises(AssertionError):
-        check_grads(
-            wrong, (image(1, 4, 4),), order=1, modes=["rev"], eps=0.125, atol=1e-5, rtol=1e-5
-        )
-
-
-def test_second_derivative():
-    def twice(f):
-        first = jax.grad(lambda x: (f(x, (3, 3), (2, 2), (1, 1)) ** 3).sum())
-        return jax.grad(lambda x: (first(x) ** 2).sum())
-
-    x = image(2, 7, 8)
-    np.testing.assert_allclose(twice(avg_pool2d)(x), twice(windowed)(x), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("axis", [0, 2, -1])
-@pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
-def test_vmap(transform, axis):
-    x = image(3, 4, 6, 5)
-    pool = lambda f: jax.vmap(lambda x: f(x, (2, 2)), axis)  # noqa: E731
-    np.testing.assert_allclose(
-        transform(pool(avg_pool2d))(x), pool(windowed)(x), **TOLERANCE[jnp.float32]
-    )
-
-
-def test_vmap_is_one_launch():
-    """A batch becomes more channels of one kernel, forward and backward."""
-    gradient = jax.vmap(jax.grad(lambda x: (avg_pool2d(x, 2) ** 2).sum()))
-    hlo = jax.jit(gradient).lower(image(7, 3, 6, 6)).compile().as_text()
-    assert hlo.count('custom_call_target="AwsNeuronCustomNativeKernel"') == 2
-    assert "while" not in hlo
-    assert "f32[21,6,6]" in hlo
 
 
 def test_gradient_of_the_raw_kernel_is_refused():

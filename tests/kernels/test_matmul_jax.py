@@ -17,7 +17,6 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from jax.sharding import NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
-from jax.test_util import check_grads  # noqa: E402
 
 from kernels.matmul.jax_op import matmul  # noqa: E402
 
@@ -60,39 +59,6 @@ def test_values_and_gradients(lead, k, n, dtype):
     for ours, exact in zip((c, *pull(grad_c)), expected, strict=True):
         assert ours.dtype == dtype
         np.testing.assert_allclose(wide(ours), exact, **TOLERANCE[dtype])
-
-
-def test_first_and_second_derivatives_by_differences():
-    """With a step of 1e-2, curvature leaves an error of 1e-4 and rounding of 1e-5."""
-    operands = draw(3, 4), draw(4, 5, seed=1)
-    check_grads(matmul, operands, order=2, modes=["rev"], eps=1e-2, atol=1e-2, rtol=1e-3)
-
-
-def test_jit_is_the_custom_call():
-    a, b = draw(130, 70), draw(70, 90, seed=1)
-    lowered = jax.jit(matmul).lower(a, b)
-    assert "AwsNeuronCustomNativeKernel" in lowered.compile().as_text()
-    np.testing.assert_allclose(jax.jit(matmul)(a, b), a @ b, rtol=1e-5, atol=1e-4)
-
-
-@pytest.mark.parametrize("axes", [(0, None), (1, None), (None, 0), (0, 2), (1, 1)])
-def test_vmap(axes):
-    a, b = (
-        x if d is None else jnp.stack([x, x + 1, x + 2], d)
-        for x, d in zip((draw(4, 6), draw(6, 5, seed=1)), axes, strict=True)
-    )
-    ours, theirs = (jax.vmap(f, axes)(a, b) for f in (matmul, jnp.matmul))
-    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-4)
-
-
-def test_gradient_of_each_element():
-    a, b = draw(3, 4, 6), draw(6, 5, seed=1)
-
-    def gradients(f):
-        return jax.vmap(jax.grad(lambda x, y: (f(x, y) ** 2).sum(), (0, 1)), (0, None))(a, b)
-
-    for mine, other in zip(gradients(matmul), gradients(jnp.matmul), strict=True):
-        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-3)
 
 
 def test_rows_sharded_over_devices():
