@@ -35,6 +35,21 @@ def pytest_collection_finish() -> None:
         sys.modules["jax"].config.update("jax_disable_most_optimizations", True)
 
 
+# Folders in which a warning that a test does not expect is an error. To expect one is
+# `pytest.warns`, or the mark `filterwarnings` where it is beside the point. Elsewhere warnings are
+# listed at the end of the run.
+STRICT = ("nki",)
+# The kernel of a test may read a part of its input, for that is often how it is small.
+EXPECTED = r"ignore:\d+ of \d+ elements of the input:nkisim.NkiWarning"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Warnings are errors in STRICT; a test's own marks go before this one."""
+    for item in items:
+        if item.path.relative_to(ROOT).parts[1] in STRICT:
+            item.add_marker(pytest.mark.filterwarnings("error", EXPECTED), append=False)
+
+
 @functools.cache
 def _generators(module: ModuleType) -> list[tuple[np.random.Generator, dict]]:
     """The random generators among a module's names, and their states before its first test."""

@@ -20,7 +20,7 @@ def _kernel(ordered=False, chained=False, **how):
         for tile in tiles:
             power = nl.ndarray((128, COLUMNS), dtype=tile.dtype, buffer=nl.sbuf)
             first = nisa.activation(dst=power, data=tile, op=nl.exp)
-            if chained and last is not None:
+            if chained and last != None:  # noqa: E711
                 first.depends_on(last)
             last = nisa.tensor_tensor(dst=tile, data1=power, data2=power, op=nl.add)
 
