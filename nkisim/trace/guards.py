@@ -194,7 +194,7 @@ class _Tokens:
         if isinstance(value, logging.Logger) and package(cls) == "logging":
             levels = value.level, value.getEffectiveLevel(), value.disabled, value.manager.disable
             return Same(value), levels, tuple([Same(h) for h in value.handlers])
-        base, readers = _layout(cls)
+        base, readers = _layout(cls.__mro__)
         self._referred.append(cls)
         held: list[Any] = []
         if issubclass(base, dict):
@@ -222,16 +222,20 @@ def _is_referred(value: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _layout(cls: type) -> tuple[type, tuple[tuple[str, Callable[[Any], Any]], ...]]:
+def _layout(mro: tuple[type, ...]) -> tuple[type, tuple[tuple[str, Callable[[Any], Any]], ...]]:
     """The builtin type that objects of a class extend, and what reads their attributes.
+
+    Args:
+        mro: the class, and those that it derives from now.
 
     Raises:
         NotComparable: they hold more than that, somewhere in C.
     """
+    cls = mro[0]
     base = next(b for b in _LAYOUTS if issubclass(cls, b))
     readers: list[tuple[str, Callable[[Any], Any]]] = []
     slots = 0
-    for part in cls.__mro__:
+    for part in mro:
         for name, member in vars(part).items():
             if part in _LAYOUTS or part.__module__ == "builtins":
                 continue
@@ -262,6 +266,7 @@ class Guards:
         self.reason: str | None = None
         self._variables: list[tuple[Mapping, str, Any]] = []
         self._names: list[tuple[Mapping, tuple[str, ...]]] = []  # all that a namespace has
+        self._bases: list[tuple[type, tuple[type, ...]]] = []
         self._absent: list[tuple[Mapping, frozenset[str]]] = []  # some that it does not have
         self._caches: list[Any] = []  # functions that remember results
         self._made: list[int] = []  # how many each of them had computed
@@ -293,6 +298,9 @@ class Guards:
                 return False
         for space, names in self._names:
             if tuple(space) != names:
+                return False
+        for cls, bases in self._bases:
+            if cls.__bases__ is not bases:
                 return False
         for space, absent in self._absent:
             if not space.keys().isdisjoint(absent):
@@ -353,6 +361,8 @@ class _Reach:
                 _check_logging(value.__name__)
             elif package(value) not in _PURE:
                 self._function(value)
+            elif package(value) == "functools":  # it may call what it is made of
+                self._made_of(value)
         elif isinstance(value, ModuleType):
             if package(value) not in _PURE:
                 self._modules.append(value)
@@ -400,6 +410,7 @@ class _Reach:
             self._next += cls.__members__.values()
             members = {k: v for k, v in members.items() if not _is_of_enum(k, v, cls)}
         self._guards._names.append((vars(cls), tuple(vars(cls))))
+        self._guards._bases.append((cls, cls.__bases__))
         for name, member in members.items():
             if isinstance(member, BuiltinFunctionType) or not _is_python(member):
                 raise NotComparable(f"{cls.__name__}.{name} is not a function of Python")
@@ -412,8 +423,8 @@ class _Reach:
         for name in [name for name in space if name not in but]:
             self._watch(space, owner, name)
 
-    def _function(self, function: FunctionType) -> None:
-        code = function.__code__
+    def _made_of(self, function: FunctionType) -> None:
+        """Watch what a function has of its own: defaults, attributes and closure."""
         self._guards._functions.append((function, _parts(function)))
         self._next += [function.__defaults__, function.__kwdefaults__]
         self._attributes(function.__dict__, function)
@@ -422,6 +433,10 @@ class _Reach:
             self._guards._cells.append((cell, content))
             if content is not _MISSING:
                 self._next.append(content)
+
+    def _function(self, function: FunctionType) -> None:
+        code = function.__code__
+        self._made_of(function)
         space = function.__globals__
         found = names_in(code)
         self._names |= found.variables | found.attributes

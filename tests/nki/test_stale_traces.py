@@ -98,6 +98,14 @@ def absent():
         return LATER
     except NameError:
         return 1.0
+@functools.singledispatch
+def dispatched(x): return SCALE
+class One:
+    def get(self): return 1.0
+class Two:
+    def get(self): return 2.0
+class Derived(One): pass
+derived = Derived()
 def make():
     held = 1.0
     def get(): return held
@@ -145,6 +153,10 @@ FORMS = {
     "class attribute": ("Stat.of_class()", "Stat.factor = 2.0"),
     "static method": ("stat.static()", "global SCALE; SCALE = 2.0"),
     "dunder attribute": ("Stat.__marked__", "Stat.__marked__ = 2.0"),
+    "bases": ("derived.get()", "Derived.__bases__ = (Two,)"),
+    "class of it": ("derived.get()", "derived.__class__ = Two"),
+    "dispatch": ("dispatched(1)", "global SCALE; SCALE = 2.0"),
+    "another dispatch": ("dispatched(1)", "dispatched.register(int)(lambda x: 5.0)"),
     "closure": ("get()", "put(2.0)"),
     "builtin": ("abs(-1.0)", "import builtins; builtins.abs = lambda x: 4.0"),
     "environment": ("float(os.environ.get('STALE_SCALE', '1'))", "os.environ['STALE_SCALE'] = '2'"),
