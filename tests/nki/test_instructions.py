@@ -74,6 +74,17 @@ def test_powers_of_integers_wrap_around_and_negative_ones_are_rounded():
     np.testing.assert_array_equal(run(kernel, x, y), [[343, -243, 0, 1, -1, 0, 0]])
 
 
+def test_the_larger_of_a_signed_and_an_unsigned_integer():
+    x, y = np.array([[5, -1, 9]], np.int32), np.array([[3_000_000_000, 7, 4]], np.uint32)
+
+    def kernel(x, y):
+        dst = nl.ndarray(x.shape, nl.uint32)
+        nisa.tensor_tensor(dst, nl.load(x), nl.load(y), nl.maximum)
+        return stored(dst)
+
+    np.testing.assert_array_equal(run(kernel, x, y), [[3_000_000_000, 7, 9]])
+
+
 def test_operands_of_other_shapes_with_as_many_elements():
     a, b = random(64, 24), random(64, 4, 6)
 

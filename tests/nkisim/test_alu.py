@@ -171,6 +171,19 @@ def test_remainders_of_floats(a, b):
     )
 
 
+@pytest.mark.parametrize("a", [np.float32, np.int16])
+def test_quotients_in_an_integer_type_are_rounded_where_an_operand_is_a_float(a):
+    x, y = np.array([[7, -7, 9, 11]], a), np.array([[2.5, 2.5, 4, 4]], np.float32)
+
+    @Kernel
+    def divide(x, y):
+        out = nl.ndarray(x.shape, np.int32, buffer=nl.shared_hbm)
+        nl.store(out, nl.divide(nl.load(x), nl.load(y), dtype=np.int32))
+        return out
+
+    np.testing.assert_array_equal(divide(x, y), [[3, -3, 2, 3]])
+
+
 @pytest.mark.parametrize("a", TYPES, ids=str)
 def test_unary_operators(a):
     x = samples(a, 3)
