@@ -112,7 +112,7 @@ def compare(t: Times, other: Times) -> str:
     first = max(len(name) for name, *_ in rows)
     head = " ".join(f"{name:>{wide}}" for name in names)
     chips = " ".join(f"{x.machine.name.rpartition('-')[2]:>{wide}}" for x in (t, other))
-    out = [t.kind, f"{'':{first}} {head} {'ratio':>6}", f"{'NeuronCore':{first}} {chips}"]
+    out = [t.kind, f"{'':{first}} {head} {'ratio':>6}", f"{'NeuronCore':{first}} {chips} {'-':>6}"]
     for name, a, b in rows:
         ratio = f"{a / b:6.2f}" if b else f"{'-':>6}"
         out.append(f"{name:{first}} {a:{wide}.2f} {b:{wide}.2f} {ratio}")

@@ -180,8 +180,10 @@ def test_text_says_that_it_is_modelled(timeline):
 def test_headings_tell_the_kernels_apart(timeline, names, headings):
     first, second = (copy.copy(timeline) for _ in names)
     first.kernel, second.kernel = names
-    kind, head, *rows = first.compare(second).splitlines()
+    kind, head, chips, *rows = first.compare(second).splitlines()
     assert kind == MODELLED
+    assert chips.split() == ["NeuronCore", "v2", "v2", "-"]
+    assert len(chips) == len(head)
     assert head.endswith(f" {headings[0]} {headings[1]}  ratio")
     for row in rows:
         assert len(row) == len(head)
