@@ -32,7 +32,7 @@ from nkisim.compiler.repeats import without_repeats
 from nkisim.cost import compute
 from nkisim.cost.compute import Cost
 from nkisim.cost.dma import Transfer, swaps_axes, transfer
-from nkisim.cost.storage import Step, Storage
+from nkisim.cost.storage import Operation, Storage
 from nkisim.cost.tasks import Access, Kind, Memory, Task, Work
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import F32
@@ -199,7 +199,7 @@ class _Builder:
         found = (shape, t.dtype, id(t.coefs))
         return self._row_shapes.setdefault(found, found)
 
-    def _find_rows(self, steps: Sequence[Step]) -> None:
+    def _find_rows(self, steps: Sequence[Operation]) -> None:
         """Rows that are broadcast over partitions: which there are, and where each will be."""
         rows: dict[tuple, _Row] = {}
         version = {step.reads[k][0]: 0 for step in steps for k, _ in step.form.plan.rows}
@@ -231,10 +231,10 @@ class _Builder:
                 self.work.choices["broadcast row copied to SBUF"] += 1
                 row.number = self.storage.scratch(n * dtype.itemsize, Space.SBUF)
 
-    def _place_copies(self, steps: Sequence[Step]) -> None:
+    def _place_copies(self, steps: Sequence[Operation]) -> None:
         """Which of the copies across partitions that the kernel's operators make stay in PSUM."""
         made = [step for step in steps if step.form.plan.run is _Builder._add_broadcast]
-        readers: dict[int, list[Step]] = {step.writes[0][0]: [] for step in made}
+        readers: dict[int, list[Operation]] = {step.writes[0][0]: [] for step in made}
         itemsizes = {step.writes[0][0]: step.instr.outs[0].buffer.dtype.itemsize for step in made}
         for step in steps:
             for number, _ in step.reads:
@@ -255,7 +255,7 @@ class _Builder:
 
     # -- tasks ----------------------------------------------------------------------------------
 
-    def _reads(self, at: int, step: Step) -> list[Access]:
+    def _reads(self, at: int, step: Operation) -> list[Access]:
         """What an engine instruction reads, once rows are broadcast."""
         if not step.form.plan.rows:
             return step.reads
@@ -268,10 +268,10 @@ class _Builder:
             reads[k] = made
         return reads
 
-    def _add_broadcast(self, at: int, step: Step) -> None:
+    def _add_broadcast(self, at: int, step: Operation) -> None:
         self._broadcast(step.instr, step.instr.ins[0], step.reads[0], step.writes[0])
 
-    def _add_dma(self, at: int, step: Step) -> None:
+    def _add_dma(self, at: int, step: Operation) -> None:
         if step.instr.settings.sends:
             ns = self.timing.semaphore_ns
             kind = Kind(step.form.label, ((Engine.SYNC, Cost(ns, ns, 0.0)),))
@@ -288,7 +288,7 @@ class _Builder:
         step.kind = step.form.plan.kind = kind
         self.work.tasks.append(step)
 
-    def _add_swapped(self, at: int, step: Step) -> None:
+    def _add_swapped(self, at: int, step: Operation) -> None:
         """A transposed load or store: 128 columns at a time through the Tensor Engine."""
         i, read, write = step.instr, step.reads[0], step.writes[0]
         self.work.choices[f"{step.form.label} transposed by the Tensor Engine"] += 1
@@ -317,7 +317,7 @@ class _Builder:
             self._copies_out[memory] = kind
         self.work.tasks.append(Task(i, kind, [(left.source, None)], [(left.target, None)]))
 
-    def _add_plain(self, at: int, step: Step) -> None:
+    def _add_plain(self, at: int, step: Operation) -> None:
         step.reads = self._reads(at, step)
         plan = step.form.plan
         if plan.rows or self._copies or self._leaving:
@@ -326,7 +326,7 @@ class _Builder:
             step.kind = plan.kind = self._kind(step)
         self.work.tasks.append(step)
 
-    def _kind_where(self, step: Step) -> Kind:
+    def _kind_where(self, step: Operation) -> Kind:
         """What an instruction on an engine is that may read rows from PSUM."""
         memory, kinds = self.work.memory, step.form.plan.kinds
         where = tuple([memory[number].space is _PSUM for number, _ in step.reads])
@@ -335,7 +335,7 @@ class _Builder:
             kind = kinds[where] = self._kind(step)
         return kind
 
-    def _kind(self, step: Step) -> Kind:
+    def _kind(self, step: Operation) -> Kind:
         """What an instruction on an engine is."""
         i = step.instr
         ins = self._operands(i.tiles_in, step.reads)
@@ -381,7 +381,7 @@ class _Builder:
         if made is not write:
             tasks.append(Task(i, spread.copy, [made], [write]))
 
-    def _add_division(self, at: int, step: Step) -> None:
+    def _add_division(self, at: int, step: Operation) -> None:
         """x / y as x * (1 / y)."""
         divisor = step.reads[-1]
         reciprocal, nbytes = self._inverse(step)
@@ -393,7 +393,7 @@ class _Builder:
         step.reads = [*step.reads[:-1], inverse]
         self.work.tasks.append(step)
 
-    def _inverse(self, step: Step) -> tuple[Kind, int]:
+    def _inverse(self, step: Operation) -> tuple[Kind, int]:
         """The reciprocal of a divisor, and the bytes a partition of its result."""
         space = self.work.memory[step.reads[-1][0]].space
         inverses = step.form.plan.inverses

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from nkisim.cost.storage import Form, Step, Storage
+from nkisim.cost.storage import Operation, OperationForm, Storage
 from nkisim.cost.tasks import Work
 from nkisim.ir.dtypes import F32, FLOATS
 from nkisim.ir.instruction import Instruction, OpKind
 from nkisim.ir.memory import Role, Space
 
 
-def without_copies(steps: list[Step], storage: Storage, work: Work) -> list[Step]:
+def without_copies(steps: list[Operation], storage: Storage, work: Work) -> list[Operation]:
     """Leave out copies that need not be done.
 
     Args:
@@ -72,7 +72,11 @@ class _Copies:
     """
 
     def __init__(
-        self, steps: list[Step], storage: Storage, moves: set[Form], rounds: set[Form]
+        self,
+        steps: list[Operation],
+        storage: Storage,
+        moves: set[OperationForm],
+        rounds: set[OperationForm],
     ) -> None:
         self._steps = steps
         self._storage = storage
@@ -85,12 +89,14 @@ class _Copies:
                 self._writers[number].append(at)
             for number, _ in step.reads:
                 self._reads[number] += 1
-        self._forms: dict[tuple[Form, Form], Form] = {}  # of what rounds its result
+        self._forms: dict[
+            tuple[OperationForm, OperationForm], OperationForm
+        ] = {}  # of what rounds its result
 
-    def left_out(self, work: Work) -> list[Step]:
+    def left_out(self, work: Work) -> list[Operation]:
         """The steps without the copies that need not be done."""
         same: dict[int, int] = {}  # number of a copy -> of the tile that it is a copy of
-        kept: list[Step | None] = []
+        kept: list[Operation | None] = []
         for at, step in enumerate(self._steps):
             if same and any(number in same for number, _ in step.reads):
                 step.reads = [(same.get(number, number), part) for number, part in step.reads]
@@ -109,13 +115,15 @@ class _Copies:
                     work.choices["rounding of a tile left to the instruction that makes it"] += 1
         return [step for step in kept if step is not None]
 
-    def _stays(self, at: int, copy: Step) -> bool:
+    def _stays(self, at: int, copy: Operation) -> bool:
         """Whether both tiles hold the same from the copy on."""
         source, target = copy.reads[0][0], copy.writes[0][0]
         made = self._writers[source]
         return bool(made) and made[-1] < at and len(self._writers[target]) == 1
 
-    def _rounded(self, copy: Step, kept: list[Step | None]) -> tuple[int, Step | None]:
+    def _rounded(
+        self, copy: Operation, kept: list[Operation | None]
+    ) -> tuple[int, Operation | None]:
         """The step that makes the tile that is copied, writing the copy, and its position; None
         where it cannot."""
         source = copy.reads[0][0]
@@ -141,6 +149,6 @@ class _Copies:
         key = made.form, copy.form
         form = self._forms.get(key)
         if form is None:
-            form = self._forms[key] = self._storage.forms[key] = Form(rounding, [], [])
+            form = self._forms[key] = self._storage.forms[key] = OperationForm(rounding, [], [])
         writes = [*made.writes[:k], copy.writes[0], *made.writes[k + 1 :]]
-        return made_at, Step(rounding, form, made.reads, writes)
+        return made_at, Operation(rounding, form, made.reads, writes)

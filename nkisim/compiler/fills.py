@@ -12,14 +12,14 @@ from math import prod
 import numpy as np
 
 from nkisim.cost.parts import Patterns
-from nkisim.cost.storage import Step, Storage
+from nkisim.cost.storage import Operation, Storage
 from nkisim.cost.tasks import Work
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Instruction, OpKind
 from nkisim.ir.memory import Space
 
 
-def sink_fills(steps: list[Step], storage: Storage, work: Work) -> list[Step]:
+def sink_fills(steps: list[Operation], storage: Storage, work: Work) -> list[Operation]:
     """Move fills of whole tiles to the first use of the tile; drop those that nothing needs.
 
     Args:
@@ -43,14 +43,16 @@ class _Fills:
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        self._waiting: dict[int, Step] = {}  # by number of the tile: fills that are not placed yet
+        self._waiting: dict[
+            int, Operation
+        ] = {}  # by number of the tile: fills that are not placed yet
         # Fills whose tiles are being written: where they are among those kept, and what is written.
         self._open: dict[int, tuple[int, _Written]] = {}
-        self._kept: list[Step | None] = []
+        self._kept: list[Operation | None] = []
         self._patterns = Patterns()
         self._tiles: dict[AccessPattern, _Written] = {}  # nothing written of a kind of tile
 
-    def moved(self, steps: list[Step]) -> list[Step]:
+    def moved(self, steps: list[Operation]) -> list[Operation]:
         """The steps with fills where they are needed."""
         waiting, kept, choices = self._waiting, self._kept, self._work.choices
         still = self._open
@@ -81,7 +83,7 @@ class _Fills:
             choices["fill of a tile that nothing uses left out"] += len(waiting)
         return [step for step in kept if step is not None]
 
-    def _place(self, number: int, by: Step | None = None) -> None:
+    def _place(self, number: int, by: Operation | None = None) -> None:
         """Put the fill of a tile in front of the first step that touches it.
 
         Args:

@@ -24,22 +24,21 @@ from math import prod
 from typing import NamedTuple
 
 from nkisim.compiler.moves import is_spread
-from nkisim.cost.storage import Form, Step, Storage
+from nkisim.cost.storage import Operation, OperationForm, Storage
 from nkisim.cost.tasks import Access, Work
-from nkisim.ir.access import AccessPattern
-from nkisim.ir.access import Form as ViewForm
+from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.instruction import Instruction, OpKind
 from nkisim.ir.loops import Path
 from nkisim.ir.memory import Space
 
 _SUMS, _SUMMED = 4, 64  # of a long loop that become one, and their elements, at most
 
-_Iteration = list[Step]
+_Iteration = list[Operation]
 
 
 def join_iterations(
-    steps: list[Step], storage: Storage, work: Work, parallel: Collection[int], most: int
-) -> list[Step]:
+    steps: list[Operation], storage: Storage, work: Work, parallel: Collection[int], most: int
+) -> list[Operation]:
     """Make one step of what iterations of a short loop do side by side.
 
     Args:
@@ -65,7 +64,7 @@ def join_iterations(
 _Run = tuple[Path, int, int]
 
 
-def _runs(steps: Sequence[Step]) -> list[_Run]:
+def _runs(steps: Sequence[Operation]) -> list[_Run]:
     """Steps of the same iteration that follow each other. Fills are where what they fill is first
     used."""
     runs: list[_Run] = []
@@ -102,7 +101,7 @@ class _Beside(NamedTuple):
         axis: of tiles of their own, the new one, on which these are side by side; else -1.
     """
 
-    form: ViewForm | None
+    form: Form | None
     part: AccessPattern | None
     axis: int
 
@@ -140,9 +139,9 @@ class _Joins:
             for form in storage.forms.values()
             if 2 * _elements(form.instr) <= most and _joinable(form.instr)
         }
-        self._whole: set[Form] = set()  # what stands for all iterations of a loop
-        self.iterations: dict[Form, int] = {}  # that one stands for
-        self._longer: dict[tuple, Form] = {}  # by what is joined, and how
+        self._whole: set[OperationForm] = set()  # what stands for all iterations of a loop
+        self.iterations: dict[OperationForm, int] = {}  # that one stands for
+        self._longer: dict[tuple, OperationForm] = {}  # by what is joined, and how
         self._parts: dict[tuple, AccessPattern] = {}  # by their form, and where they start
         # By what iterations do, for each statement how it is joined; nothing if that cannot be.
         self._known: dict[tuple, list[_Way | None]] = {}
@@ -152,9 +151,9 @@ class _Joins:
         """Whether there are loops of which nothing is left but what stands for all iterations."""
         return bool(self._whole)
 
-    def of_all(self, steps: list[Step], of_loop: Callable) -> list[Step]:
+    def of_all(self, steps: list[Operation], of_loop: Callable) -> list[Operation]:
         """The steps with those of each innermost loop as `of_loop` gives them."""
-        joined: list[Step] = []
+        joined: list[Operation] = []
         for (_, loop), runs in groupby(_runs(steps), _loop):
             iterations = [steps[start:end] for _, start, end in runs]
             if loop in self._parallel and len(iterations) > 1:
@@ -163,7 +162,7 @@ class _Joins:
                 joined += chain.from_iterable(iterations)
         return joined
 
-    def of_loop(self, iterations: list[_Iteration]) -> list[Step]:
+    def of_loop(self, iterations: list[_Iteration]) -> list[Operation]:
         """The steps of a loop, with iterations joined where that can be."""
         steps = list(chain.from_iterable(iterations))
         if not any([step.form in self.candidates for step in iterations[-1]]):
@@ -183,7 +182,7 @@ class _Joins:
             return steps
         return self._in_parts(steps, first, iterations, sums, _SUMS)
 
-    def of_loop_around(self, iterations: list[_Iteration]) -> list[Step]:
+    def of_loop_around(self, iterations: list[_Iteration]) -> list[Operation]:
         """The steps of a loop around loops whose iterations were all joined. Its own iterations are
         joined where that can be."""
         steps = list(chain.from_iterable(iterations))
@@ -204,12 +203,12 @@ class _Joins:
 
     def _in_parts(
         self,
-        steps: list[Step],
-        first: list[Step],
+        steps: list[Operation],
+        first: list[Operation],
         iterations: list[_Iteration],
-        which: Collection[Form],
+        which: Collection[OperationForm],
         together: int,
-    ) -> list[Step]:
+    ) -> list[Operation]:
         """So many iterations joined at a time; the steps as they are if that cannot be."""
         parts = []
         for at in range(0, len(iterations), together):
@@ -221,7 +220,9 @@ class _Joins:
             self._whole.update([step.form for step in parts if step.form in self.iterations])
         return first + parts
 
-    def _join(self, iterations: list[_Iteration], which: Collection[Form]) -> list[Step] | None:
+    def _join(
+        self, iterations: list[_Iteration], which: Collection[OperationForm]
+    ) -> list[Operation] | None:
         """One statement after the other, each for all iterations; None if that is not the same."""
         statements = [[steps[at] for steps in iterations] for at in range(len(iterations[0]))]
         touches = [step.reads + step.writes for step in chain.from_iterable(iterations)]
@@ -249,7 +250,7 @@ class _Joins:
                 steps.append(self._one(statement, way))
         return steps
 
-    def _one(self, statement: Sequence[Step], way: _Way) -> Step:
+    def _one(self, statement: Sequence[Operation], way: _Way) -> Operation:
         """One step for the same statement of several iterations."""
         first = statement[0]
         i = first.instr
@@ -273,11 +274,11 @@ class _Joins:
         key = first.form, len(statement), out.form, *[t.form for t in tiles]
         form = self._longer.get(key)
         if form is None:
-            form = self._longer[key] = self._storage.forms[key] = Form(longer, [], [])
+            form = self._longer[key] = self._storage.forms[key] = OperationForm(longer, [], [])
             self.iterations[form] = len(statement) * self.iterations.get(first.form, 1)
-        return Step(longer, form, reads + more, writes)
+        return Operation(longer, form, reads + more, writes)
 
-    def _way(self, statement: Sequence[Step]) -> _Way | None:
+    def _way(self, statement: Sequence[Operation]) -> _Way | None:
         """How the operands of one statement in several iterations are one; None if they cannot."""
         i = statement[0].instr
         may_differ = i.spec.joined_inputs
@@ -341,7 +342,7 @@ def _joinable(i: Instruction) -> bool:
     )
 
 
-def _aligned(iterations: list[_Iteration]) -> tuple[list[Step], list[_Iteration]]:
+def _aligned(iterations: list[_Iteration]) -> tuple[list[Operation], list[_Iteration]]:
     """What only the first iteration does, because it was hoisted out of the loop, and the
     iterations without; no iterations if they do not do the same."""
     first, *others = iterations
@@ -357,7 +358,7 @@ def _aligned(iterations: list[_Iteration]) -> tuple[list[Step], list[_Iteration]
     return (hoisted, [kept, *others]) if len(kept) == len(forms) else ([], [])
 
 
-def _is_same(statements: Sequence[Sequence[Step]], ways: Sequence[_Way | None]) -> bool:
+def _is_same(statements: Sequence[Sequence[Operation]], ways: Sequence[_Way | None]) -> bool:
     """Whether it makes no difference to do one statement after the other, each in all iterations:
     whether what iterations write is their own.
 
@@ -410,15 +411,15 @@ def _in_a_row(ranges: Sequence[tuple[int, int]]) -> bool:
     return all(high < low for (_, high), (low, _) in pairwise(ends))
 
 
-def _with_axis(form: ViewForm, count: int, step: tuple[int, ...]) -> ViewForm:
+def _with_axis(form: Form, count: int, step: tuple[int, ...]) -> Form:
     """A view of a form, and of others that are `step` apart on the axes of the base."""
     coefs = tuple([(row[0], s, *row[1:]) for row, s in zip(form.coefs, step, strict=True)])
-    return ViewForm.of((form.shape[0], count, *form.shape[1:]), form.base_shape, coefs)
+    return Form.of((form.shape[0], count, *form.shape[1:]), form.base_shape, coefs)
 
 
-def _with_new_axis(form: ViewForm, count: int, axis: int) -> ViewForm:
+def _with_new_axis(form: Form, count: int, axis: int) -> Form:
     """A view of a form in each of several tiles, side by side as one with one more axis."""
     coefs = [(row[0], 0, *row[1:]) for row in form.coefs]
     coefs.insert(axis, (0, 1) + (0,) * (len(form.shape) - 1))
     base = (*form.base_shape[:axis], count, *form.base_shape[axis:])
-    return ViewForm.of((form.shape[0], count, *form.shape[1:]), base, tuple(coefs))
+    return Form.of((form.shape[0], count, *form.shape[1:]), base, tuple(coefs))

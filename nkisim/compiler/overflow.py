@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nkisim.cost.storage import Step, Storage
+from nkisim.cost.storage import Operation, Storage
 from nkisim.cost.tasks import Memory, Work
 from nkisim.ir.memory import Space
 
@@ -30,7 +30,7 @@ class Leaving(NamedTuple):
 
 
 def leave_psum(
-    steps: Sequence[Step], storage: Storage, work: Work, capacity: int
+    steps: Sequence[Operation], storage: Storage, work: Work, capacity: int
 ) -> dict[int, list[Leaving]]:
     """Choose the tiles that leave PSUM, and have those that read them later read the copies.
 
@@ -94,7 +94,7 @@ class _Life:
         return self.uses[self._seen]
 
 
-def _lives(steps: Sequence[Step], work: Work) -> dict[int, _Life]:
+def _lives(steps: Sequence[Operation], work: Work) -> dict[int, _Life]:
     memory, psum = work.memory, Space.PSUM
     lives: dict[int, _Life] = {n: _Life() for n, m in memory.items() if m.space is psum}
     for at, step in enumerate(steps):

@@ -11,10 +11,10 @@ Tiles that the kernel places by hand stay where they are.
 
 from __future__ import annotations
 
-from nkisim.cost.storage import Form, Step, Storage
+from nkisim.cost.storage import Operation, OperationForm, Storage
 
 
-def rename(steps: list[Step], storage: Storage) -> None:
+def rename(steps: list[Operation], storage: Storage) -> None:
     """Give tiles that are written whole again, without being read, numbers of their own from there
     on.
 
@@ -42,7 +42,7 @@ def rename(steps: list[Step], storage: Storage) -> None:
             step.writes = [(now.get(n, n), part) for n, part in writes]
 
 
-def _written_whole(form: Form, storage: Storage) -> list[int]:
+def _written_whole(form: OperationForm, storage: Storage) -> list[int]:
     """Which outputs of an instruction are whole tiles, of which nothing stays as it was."""
     i = form.instr
     if i.where is not None or i.where_out is not None or i.spec.partial:

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from nkisim.compiler.moves import is_spread
-from nkisim.cost.storage import Step, Storage
+from nkisim.cost.storage import Operation, Storage
 from nkisim.cost.tasks import Work
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Engine, Instruction, OpKind, TransferKind
@@ -29,8 +29,8 @@ _ANEW = (OpKind.PRODUCT, OpKind.TRANSPOSE, OpKind.FILL, OpKind.RANDOM)
 
 
 def without_repeats(
-    steps: Sequence[Step], storage: Storage, work: Work, room: int = 0
-) -> list[Step]:
+    steps: Sequence[Operation], storage: Storage, work: Work, room: int = 0
+) -> list[Operation]:
     """Drop what the next iteration of a loop would compute again from the same inputs, and what a
     later one of any loop would load again of the newest operands of matmuls.
 
@@ -103,7 +103,7 @@ class _Operands:
         room: bytes a partition for them. Those used last stay.
     """
 
-    def __init__(self, steps: Sequence[Step], room: int) -> None:
+    def __init__(self, steps: Sequence[Operation], room: int) -> None:
         self._left = room
         self._nbytes: dict[tuple, int] = {}  # by what was loaded
         tensor = Engine.TENSOR
@@ -116,20 +116,20 @@ class _Operands:
                 for t, (number, _) in zip(step.instr.tiles_in, step.reads, strict=True):
                     (self._rows if is_spread(t) else self._others).add(number)
 
-    def reloads(self, load: Step) -> bool:
+    def reloads(self, load: Operation) -> bool:
         """Whether it is the compiler that loads again what was loaded before, and had to go. Into a
         tile that the kernel declares, it is the kernel."""
         return self.keeps(load) and not load.instr.outs[0].buffer.declared
 
-    def is_row(self, load: Step) -> bool:
+    def is_row(self, load: Operation) -> bool:
         """Whether a load is of a row that is broadcast."""
         return load.writes[0][0] in self._rows
 
-    def keeps(self, load: Step) -> bool:
+    def keeps(self, load: Operation) -> bool:
         """Whether a load is of an operand of the Tensor Engine alone."""
         return load.writes[0][0] not in self._others
 
-    def holds(self, key: tuple, load: Step) -> bool:
+    def holds(self, key: tuple, load: Operation) -> bool:
         """Whether what a load brings is there. It is from now on, for a while.
 
         Args:

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nkisim.cost.tasks import Access, Memory, Task, Work
-from nkisim.ir.access import AccessPattern
-from nkisim.ir.access import Form as Walk
+from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Buffer, Placed, Space, c_strides
 
@@ -50,7 +49,7 @@ class _Slot(NamedTuple):
     length: int
 
 
-class Form:
+class OperationForm:
     """What instructions have in common that do the same in other places.
 
     Made when memory is numbered; those who walk over the steps, in `nkisim.compiler.build` and
@@ -79,11 +78,11 @@ class Form:
         self.writes = writes
         self.shared: int | None = None
         self.fills = self.reloads = False
-        self.like: Form | None = None
+        self.like: OperationForm | None = None
         self.plan: object = None
 
 
-class Step(Task):
+class Operation(Task):
     """An instruction that may become a task, which it does when its kind is known.
 
     Attributes:
@@ -94,7 +93,7 @@ class Step(Task):
     __slots__ = ("form",)
 
     def __init__(
-        self, instr: Instruction, form: Form, reads: list[Access], writes: list[Access]
+        self, instr: Instruction, form: OperationForm, reads: list[Access], writes: list[Access]
     ) -> None:
         self.instr = instr
         self.form = form
@@ -111,8 +110,8 @@ class Storage:
 
     def __init__(self, work: Work) -> None:
         self.work = work
-        self.forms: dict[object, Form] = {}  # by what tells them apart
-        self._first: dict[object, Form] = {}  # the same, but for numbers
+        self.forms: dict[object, OperationForm] = {}  # by what tells them apart
+        self._first: dict[object, OperationForm] = {}  # the same, but for numbers
         self._parts: dict[tuple, tuple[_Parts, _Slots]] = {}
         self._operands: dict[tuple, _Operand] = {}
         self._tiles: dict[tuple[int, tuple[int, ...]], int] = {}  # (buffer, block) -> number
@@ -126,15 +125,15 @@ class Storage:
         self._scratch: dict[tuple[int, int, int], Memory] = {}  # what tiles are, by what that is
         self._next = -1
 
-    def steps(self, instrs: Sequence[Instruction]) -> list[Step]:
+    def steps(self, instrs: Sequence[Instruction]) -> list[Operation]:
         """Number what `instrs` touch. To be called once, before anything else."""
         accesses = self._accesses
         return [
-            Step(i, form, accesses(i.tiles_in, form.reads), accesses(i.outs, form.writes))
+            Operation(i, form, accesses(i.tiles_in, form.reads), accesses(i.outs, form.writes))
             for i, form in zip(instrs, self._forms(instrs), strict=True)
         ]
 
-    def _forms(self, instrs: Sequence[Instruction]) -> list[Form]:
+    def _forms(self, instrs: Sequence[Instruction]) -> list[OperationForm]:
         """The form of each instruction."""
         alike: dict[object, Instruction] = {}
         firsts = [alike.setdefault(_look(i), i) for i in instrs]
@@ -144,7 +143,7 @@ class Storage:
         forms = {i: self._form(i) for i in alike.values()}
         return list(map(forms.__getitem__, firsts))
 
-    def _form(self, i: Instruction) -> Form:
+    def _form(self, i: Instruction) -> OperationForm:
         """The form of an instruction: that of another one like it, if there is."""
         reads = list(map(self._operand, count(), i.tiles_in))
         writes = list(map(self._operand, count(), i.outs))
@@ -163,7 +162,7 @@ class Storage:
         except TypeError:  # a setting that cannot be compared
             key, found = i, None
         if found is None:
-            found = self.forms[key] = Form(i, reads, writes)
+            found = self.forms[key] = OperationForm(i, reads, writes)
             if key is not i:
                 look = *key[:5], *map(type, scalars), *given
                 first = self._first.setdefault(look, found)
@@ -251,12 +250,12 @@ class Storage:
         self.work.memory[number] = memory
         return number
 
-    def reloading(self, form: Form) -> Form:
+    def reloading(self, form: OperationForm) -> OperationForm:
         """The form of loads like these that the compiler puts in."""
         key = form, "again"
         found = self.forms.get(key)
         if found is None:
-            found = self.forms[key] = Form(form.instr, form.reads, form.writes)
+            found = self.forms[key] = OperationForm(form.instr, form.reads, form.writes)
             found.reloads = True
         return found
 
@@ -366,7 +365,7 @@ class Storage:
             sum(row[d] * step for row, step in zip(t.coefs[blocks + 1 :], steps, strict=True))
             for d in range(len(t.shape))
         ]
-        walk = Walk.of((*t.shape, item), (128, slot.length), ((*t.coefs[blocks], 0), (*column, 1)))
+        walk = Form.of((*t.shape, item), (128, slot.length), ((*t.coefs[blocks], 0), (*column, 1)))
         start = (place.address - slot.first) // slot.unit
         start += sum(o * step for o, step in zip(t.offsets[blocks + 1 :], steps, strict=True))
         key = walk, place.start + t.offsets[blocks], start

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from nkisim.cost.compute import Cost
-from nkisim.cost.storage import Step
+from nkisim.cost.storage import Operation
 from nkisim.cost.tasks import Task, Work
 from nkisim.ir.instruction import Engine
 from nkisim.schedule.engines import ENGINES
@@ -44,7 +44,7 @@ class TaskGroup(NamedTuple):
 
 def sort_of(task: Task) -> tuple:
     """What tasks have in common that do the same."""
-    return task.kind, task.form if type(task) is Step else task.instr.opcode
+    return task.kind, task.form if type(task) is Operation else task.instr.opcode
 
 
 def group_tasks(work: Work, schedule: Schedule) -> list[TaskGroup]:

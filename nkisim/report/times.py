@@ -68,7 +68,7 @@ class Line(NamedTuple):
     busy_us: float
 
 
-class Step(NamedTuple):
+class PathEntry(NamedTuple):
     """A stretch of the critical path.
 
     Attributes:
@@ -344,10 +344,10 @@ class Times:
         return _chain(s, max(range(len(s.done)), key=s.done.__getitem__, default=-1))
 
     @cached_property
-    def critical_path(self) -> list[Step]:
+    def critical_path(self) -> list[PathEntry]:
         """The chain of instructions that sets the latency, each held up by the one before, on
         whichever core."""
-        steps: list[Step] = []
+        steps: list[PathEntry] = []
         core, chain, until = self.cores.index(self._core), self.chain, None
         while True:
             steps = [*self._steps(core, chain, until), *steps]
@@ -358,7 +358,7 @@ class Times:
             core, at = s.elsewhere[chain[0]]
             chain = _chain(self.cores[core].schedule, at)
 
-    def _steps(self, number: int, chain: list[int], until_ns: float | None) -> Iterator[Step]:
+    def _steps(self, number: int, chain: list[int], until_ns: float | None) -> Iterator[PathEntry]:
         """Tasks of one core that hold each other up; the last of them up to a time, or its end."""
         work, s = self.cores[number].work, self.cores[number].schedule
         afters: list[int | None] = [*chain[1:], None]
@@ -374,7 +374,7 @@ class Times:
             if after is None and until_ns is not None:
                 until = until_ns
             start, where = s.start[at] / 1e3, task.instr.location
-            yield Step(label, name, s.why[at], start, until / 1e3, where, number)
+            yield PathEntry(label, name, s.why[at], start, until / 1e3, where, number)
 
 
 def _chain(s: Schedule, at: int) -> list[int]:

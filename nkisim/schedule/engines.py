@@ -29,7 +29,7 @@ _AHEAD = 0.01  # of what all engines have to do: how far one may get ahead of an
 
 
 @dataclass(slots=True, frozen=True, eq=False)
-class Job:
+class EngineJob:
     """What the scheduler needs to know of a task on the engine that it runs on.
 
     Attributes:
@@ -49,7 +49,7 @@ class Job:
     ports: tuple[int, ...]
 
 
-def assign_engines(work: Work) -> list[Job]:
+def assign_engines(work: Work) -> list[EngineJob]:
     """Each task on its engine. Notes in `work.choices` what was chosen.
 
     Args:
@@ -74,7 +74,7 @@ def assign_engines(work: Work) -> list[Job]:
     step = sum(job.busy for job in options[most]) / _STEPS or 1.0  # if all of them take no time
     steps = {kind: [(job, round(job.busy / step)) for job in options[kind]] for kind in free}
     level = [round(ns / step) for ns in load]  # the loads in steps
-    counts: dict[Job, int] = defaultdict(int)
+    counts: dict[EngineJob, int] = defaultdict(int)
     chosen = []
     for kind in kinds:
         best = only.get(kind)
@@ -102,7 +102,7 @@ def assign_engines(work: Work) -> list[Job]:
     return chosen
 
 
-def _options(kind: Kind) -> list[Job]:
+def _options(kind: Kind) -> list[EngineJob]:
     """A task of this kind on each engine that may run it."""
     found = []
     for engine, cost in kind.costs:
@@ -112,5 +112,7 @@ def _options(kind: Kind) -> list[Job]:
             ports += (_SBUF,)
         if e in (_VECTOR, _SCALAR) and kind.psum:
             ports += (_PSUM,)
-        found.append(Job(e, cost.busy, cost.done, cost.data, kind.transfer, kind.table, ports))
+        found.append(
+            EngineJob(e, cost.busy, cost.done, cost.data, kind.transfer, kind.table, ports)
+        )
     return found

@@ -21,7 +21,7 @@ from nkisim.machine.timing import Timing
 from nkisim.schedule.allocation import Pool, Residence, capacities
 from nkisim.schedule.cores import Wait
 from nkisim.schedule.dependences import ASKED, Dependences
-from nkisim.schedule.engines import ENGINES, MEMORIES, Job, assign_engines
+from nkisim.schedule.engines import ENGINES, MEMORIES, EngineJob, assign_engines
 from nkisim.schedule.regions import ORDER, READ
 from nkisim.schedule.touches import Touches
 
@@ -130,7 +130,7 @@ class _Run:
     def __init__(
         self,
         work: Work,
-        jobs: list[Job],
+        jobs: list[EngineJob],
         machine: Machine,
         timing: Timing,
         dependences: Dependences,

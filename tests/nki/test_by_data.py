@@ -343,11 +343,11 @@ def fibonacci(x, n):
 
 def test_what_a_register_is_loaded_from_runs_once(monkeypatch):
     """However often values are asked for, so that time is linear in the rounds."""
-    from nkisim.frontends.nki.memory import Memory
+    from nkisim.frontends.nki.memory import Contents
 
-    ran, run = [], Memory._run
+    ran, run = [], Contents._run
     monkeypatch.setattr(
-        Memory,
+        Contents,
         "_run",
         lambda self, instrs: (ran.append((self.trace, len(instrs))), run(self, instrs)),
     )

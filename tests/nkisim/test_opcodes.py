@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 import dataclasses
 from pathlib import Path
 
@@ -148,3 +149,13 @@ def test_products_of_microscaled_operands_count_their_operations(monkeypatch):
     timeline = nkisim.profile(product, *given)
     copied = 128 * 256
     assert timeline.flops - copied == 2 * 512 * 128 * 256
+
+
+def test_a_class_name_means_one_thing():
+    """Names that AWS gives in both dialects aside, which are lower-case."""
+    places = collections.defaultdict(set)
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.islower():
+                places[node.name].add(path.relative_to(ROOT).as_posix())
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}

@@ -20,7 +20,7 @@ from nkisim.ir.trace import Trace
 from nkisim.numerics.program import Program, poison
 
 
-class Memory:
+class Contents:
     """The values of buffers at the point that tracing has come to.
 
     Args:

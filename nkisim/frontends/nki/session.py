@@ -29,7 +29,7 @@ from nkisim.errors import (
 from nkisim.frontends.nki import matmuls
 from nkisim.frontends.nki.calls import explain
 from nkisim.frontends.nki.dtypes import Type, type_of
-from nkisim.frontends.nki.memory import Memory
+from nkisim.frontends.nki.memory import Contents
 from nkisim.frontends.nki.registers import Assumed, VirtualRegister
 from nkisim.frontends.nki.tensors.layout import Ints
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
@@ -110,7 +110,7 @@ class Session(Tracer):
         self.named: Counter[str] = Counter()  # how many of a name this core has declared
         self.psum: dict = {}  # what matmuls wrote (nkisim.frontends.nki.matmuls), by buffer
         self.ordered = 0  # how many no_reorder blocks are open
-        self.memory: Memory | None = None  # what buffers hold; from the first value asked for
+        self.memory: Contents | None = None  # what buffers hold; from the first value asked for
         self.depends_on_data = False  # whether what it does follows from values of its arguments
         self.rounds: set = set()  # `while register:` loops that are in the one round assumed
         # What the first core's run-time loops did, with their lines, and how far a later one is.
@@ -334,7 +334,7 @@ class Session(Tracer):
             return _read(buffer.data, tensor)
         self._let_others_come()
         if self.memory is None:
-            self.memory = Memory(self.trace, self.data)
+            self.memory = Contents(self.trace, self.data)
         return _read(self.memory.read(buffer), tensor)
 
     def holds_for_this_data(self) -> None:

@@ -51,7 +51,7 @@ class Counters:
             for name in (values if names is None else names)
             if name in values and isinstance(values[name], (*_KNOWN, NoneType))
         }
-        self._held: list[_Held] = []
+        self._held: list[_HeldNumber] = []
         self._iterators: dict[str, Iterator] = {}
         for name, is_iterator in handled(*self._at):
             value = frame.f_locals.get(name, frame.f_globals.get(name))
@@ -121,7 +121,7 @@ class Counters:
         )
 
 
-class _Held(NamedTuple):
+class _HeldNumber(NamedTuple):
     """A number that an object holds.
 
     Attributes:
@@ -142,12 +142,12 @@ _FEW = 64  # numbers of one object
 _COPIED = tuple(map(type, (iter([]), iter(()), iter(range(0)))))
 
 
-def _held(name: str, value: object) -> list[_Held]:
+def _held(name: str, value: object) -> list[_HeldNumber]:
     """The numbers that a list, a dict, a small array, an object or a closure holds."""
     if isinstance(value, FunctionType):
         cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
         return [
-            _Held(name, variable, *_of_a_cell(cell), cell.cell_contents)
+            _HeldNumber(name, variable, *_of_a_cell(cell), cell.cell_contents)
             for variable, cell in cells
             if isinstance(_of_a_cell(cell)[0](), _NUMBERS)
         ]
@@ -170,7 +170,7 @@ def _held(name: str, value: object) -> list[_Held]:
     if len(written) > _FEW:
         return []
     return [
-        _Held(
+        _HeldNumber(
             name,
             text,
             functools.partial(_item, holder, key),

@@ -31,7 +31,7 @@ from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.memory import Space
 
 
-class Above:
+class Instructions:
     """What functions on tiles need of the layer above, which sets this when it is imported.
 
     Attributes:
@@ -79,7 +79,7 @@ def _unary(name: str, doc: str, *, activation: bool, psum: bool = True) -> Calla
         if name in ops.BITS:
             _whole(name, x)
         if activation:
-            Above.isa.activation(dst, function, x)
+            Instructions.isa.activation(dst, function, x)
         else:
             _compute(name, dst, (x,))
         return dst
@@ -132,12 +132,12 @@ def _binary(name: str, doc: str, *, on_engine: bool = True) -> Callable:
             )
         elif not every(tiles):
             other, reverse = (y, False) if tiles[0] else (x, True)
-            Above.isa.tensor_scalar(dst, tile, function, other, reverse)
+            Instructions.isa.tensor_scalar(dst, tile, function, other, reverse)
         elif column is not None:
             data, operand, reverse = column
-            Above.isa.tensor_scalar(dst, data, function, operand, reverse)
+            Instructions.isa.tensor_scalar(dst, data, function, operand, reverse)
         else:
-            Above.isa.tensor_tensor(dst, x, y, function)
+            Instructions.isa.tensor_tensor(dst, x, y, function)
         return dst
 
     return _named(function, name, doc)
@@ -322,7 +322,7 @@ ops.NAMES[sin] = "sin"
 def reciprocal(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     """1 / x, in a new SBUF tile; also `op=nl.reciprocal`."""
     dst = _like("reciprocal", x, dtype)
-    Above.isa.reciprocal(dst, x)
+    Instructions.isa.reciprocal(dst, x)
     return dst
 
 
@@ -332,7 +332,7 @@ ops.NAMES[reciprocal] = "reciprocal"
 def copy(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     """x in a new SBUF tile; with equal dtypes bit by bit. Also `op=nl.copy`."""
     dst = _like("copy", x, dtype)
-    Above.isa.tensor_copy(dst, x)
+    Instructions.isa.tensor_copy(dst, x)
     return dst
 
 
@@ -373,7 +373,7 @@ def _reduction(name: str, op: Callable, doc: str) -> Callable:
     def function(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
         axes, shape = _reduced(x, axis, keepdims, name)
         dst = _like(name, x, dtype, shape)
-        Above.isa.tensor_reduce(dst, op, x, axes)
+        Instructions.isa.tensor_reduce(dst, op, x, axes)
         return dst
 
     function.__name__ = function.__qualname__ = name
@@ -391,12 +391,12 @@ def mean(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> 
     """The mean over the last axes, computed in fp32, in a new SBUF tile."""
     axes, shape = _reduced(x, axis, keepdims, "mean")
     total = _like("mean", x, "float32", shape)
-    Above.isa.tensor_reduce(total, add, x, axes)
+    Instructions.isa.tensor_reduce(total, add, x, axes)
     dst = _like("mean", x, dtype, shape)
     count = 1
     for a in axes:
         count *= x.shape[a]
-    Above.isa.tensor_scalar(dst, total, multiply, 1.0 / count)
+    Instructions.isa.tensor_scalar(dst, total, multiply, 1.0 / count)
     return dst
 
 
@@ -408,13 +408,13 @@ def var(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> N
     apart = _like("var", x, "float32")
     count = rows.shape[-1]
     flat = apart.reshape(rows.shape)
-    Above.isa.tensor_tensor(
+    Instructions.isa.tensor_tensor(
         flat, rows, center.reshape((*rows.shape[:-1], 1)).broadcast(rows.ndim - 1, count), subtract
     )
-    Above.isa.tensor_tensor(apart, apart, apart, multiply)
+    Instructions.isa.tensor_tensor(apart, apart, apart, multiply)
     total = sum(apart, axes, "float32", keepdims=True)
     dst = _like("var", x, dtype, shape)
-    Above.isa.tensor_scalar(dst, total, multiply, 1.0 / count)
+    Instructions.isa.tensor_scalar(dst, total, multiply, 1.0 / count)
     return dst
 
 
@@ -422,16 +422,16 @@ def all(x: NkiTensor, axis: Any, dtype: Any = None) -> NkiTensor:
     """1 where every element over the last axes is not 0, in a new SBUF tile."""
     axes, shape = _reduced(x, axis, False, "all")
     truth = _like("all", x, "float32")
-    Above.isa.tensor_scalar(truth, x, not_equal, 0.0)
+    Instructions.isa.tensor_scalar(truth, x, not_equal, 0.0)
     dst = _like("all", x, dtype, shape)
-    Above.isa.tensor_reduce(dst, minimum, truth, axes)
+    Instructions.isa.tensor_reduce(dst, minimum, truth, axes)
     return dst
 
 
 def softmax(x: NkiTensor, axis: Any = -1, dtype: Any = None) -> NkiTensor:
     """exp(x - max) / sum over the last axes, in a new SBUF tile."""
     axes, _ = _reduced(x, axis, True, "softmax")
-    isa = Above.isa
+    isa = Instructions.isa
     rows = (x.shape[0], *x.shape[1 : axes[0]], -1)
     view = x.reshape(rows)
     count = view.shape[-1]
@@ -458,7 +458,7 @@ def rms_norm(
 ) -> NkiTensor:
     """x / sqrt(sum(x * x) / n + epsilon) * w over the last axes, in a new SBUF tile."""
     axes, _ = _reduced(x, axis, True, "rms_norm")
-    isa = Above.isa
+    isa = Instructions.isa
     kind = compute_dtype or "float32"
     squares = _like("rms_norm", x, kind)
     isa.tensor_tensor(squares, x, x, multiply)
@@ -478,7 +478,7 @@ def rms_norm(
 
 def where(condition: NkiTensor, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
     """x where condition is not 0, else y, in a new SBUF tile. One of x and y may be a number."""
-    isa = Above.isa
+    isa = Instructions.isa
     tile = x if isinstance(x, NkiTensor) else y if isinstance(y, NkiTensor) else condition
     given = [t for t in (condition, x, y) if isinstance(t, NkiTensor)]
     spread = iter(given if len({t.shape for t in given}) == 1 else _spread("where", *given))
@@ -513,7 +513,7 @@ def broadcast_to(x: NkiTensor, shape: tuple, dtype: Any = None) -> NkiTensor:
             rule="both have as many axes, and each is equal or 1",
             fix="add axes of extent 1 with t.expand_dim",
         )
-    isa = Above.isa
+    isa = Instructions.isa
     view = x
     for d in range(1, len(shape)):
         if view.shape[d] != shape[d]:
@@ -543,7 +543,7 @@ def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
             f"nl.transpose of {x.describe()}", rule="it takes a 2-D tile", fix="reshape it"
         )
     dst = make((x.shape[1], x.shape[0]), x.dtype if dtype is None else dtype, MemoryRegion.psum)
-    Above.isa.nc_transpose(dst, x)
+    Instructions.isa.nc_transpose(dst, x)
     return dst
 
 
@@ -570,7 +570,7 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
             "nl.transpose(x)), y, transpose_x=True)",
         )
     dst = make((x.shape[1], y.shape[1]), "float32", MemoryRegion.psum)
-    Above.isa.nc_matmul(dst, x, y)
+    Instructions.isa.nc_matmul(dst, x, y)
     return dst
 
 
@@ -599,12 +599,12 @@ def gather_flattened(
         )
     dst = _like("gather_flattened", indices, dtype or data.dtype)
     wide = indices if indices.dtype == "uint32" else copy(indices, "uint32")
-    Above.isa.nc_n_gather(dst, data, wide)
+    Instructions.isa.nc_n_gather(dst, data, wide)
     return dst
 
 
 def dropout(x: NkiTensor, rate: Any, dtype: Any = None) -> NkiTensor:
     """x with elements set to 0 at a rate, in a new SBUF tile."""
     dst = _like("dropout", x, dtype)
-    Above.isa.dropout(dst, x, rate)
+    Instructions.isa.dropout(dst, x, rate)
     return dst

@@ -151,4 +151,4 @@ globals().update(checked_settings(globals(), __all__, "nisa"))
 
 __getattr__: Callable[[str], Any] = missing("nki.isa")
 
-functions.Above.isa = sys.modules[__name__]
+functions.Instructions.isa = sys.modules[__name__]
