@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,25 +51,6 @@ def test_any_shape(lnc, shape, dtype):
 def test_equals_numpy(shape, dtype, lnc, seed):
     a, b = pair(shape, dtype, seed)
     assert_same_bits(nki_tensor_add(a, b, lnc=lnc), a + b)
-
-
-@pytest.mark.parametrize("lnc", [1, 2])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_torch_tensors(dtype, lnc):
-    a, b = (torch.from_numpy(x).to(dtype) for x in pair((130, 700), np.float32))
-    c = nki_tensor_add(a, b, lnc=lnc)
-    assert c.dtype == dtype
-    assert torch.equal(c, a + b)
-
-
-@pytest.mark.parametrize("lnc", [1, 2])
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16, jnp.bfloat16])
-def test_jax_arrays(dtype, lnc):
-    a, b = (jnp.asarray(x, dtype) for x in pair((130, 700), np.float32))
-    for add in (nki_tensor_add, jax.jit(nki_tensor_add, static_argnames="lnc")):
-        c = add(a, b, lnc=lnc)
-        assert c.dtype == dtype
-        assert (c == a + b).all()
 
 
 ONES = np.ones((4, 4), np.float32)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import ml_dtypes
 import nki
 import numpy as np
 import pytest
-import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -116,35 +113,6 @@ def test_the_older_dialect_to_the_last_bit(window, dtype):
     plan = pooling(**window)
     grad, theirs = unpool(out, (18, 22), plan), nki_kernels.unpool(out, (18, 22), plan)
     np.testing.assert_array_equal(grad.view(np.uint8), theirs.view(np.uint8))
-
-
-@pytest.mark.parametrize("lnc", [1, 2])
-def test_torch_tensors(lnc):
-    x = torch.from_numpy(image(2, 70, 9, 11)).requires_grad_()
-    expected = torch.nn.functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True)
-    grad = torch.from_numpy(image(*expected.shape))
-    expected.backward(grad)
-    settings = pooling(3, 2, 1, True)
-    out = nki_avg_pool2d(x.detach(), 3, 2, 1, True, lnc=lnc)
-    torch.testing.assert_close(out, expected.detach(), rtol=2e-6, atol=5e-6)
-    grad_in = unpool(grad, (9, 11), settings, lnc=lnc)
-    torch.testing.assert_close(grad_in, x.grad, rtol=2e-6, atol=5e-6)
-
-
-@pytest.mark.parametrize("lnc", [1, 2])
-def test_jax_arrays(lnc):
-    x = image(2, 70, 9, 11)
-    settings = pooling(3, 2, 1)
-
-    @jax.jit
-    def both(x):
-        out = nki_avg_pool2d(x, 3, 2, 1, lnc=lnc)
-        return out, unpool(out, (9, 11), settings, lnc=lnc)
-
-    out, grad_in = both(jnp.asarray(x))
-    expected = reference.avg_pool2d(x, 3, 2, 1)
-    assert_close(np.asarray(out), expected)
-    assert_close(np.asarray(grad_in), reference.avg_pool2d_backward(expected, (9, 11), 3, 2, 1))
 
 
 def test_refused_inputs():

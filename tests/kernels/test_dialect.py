@@ -5,6 +5,8 @@ The dialect is chosen when ``kernels`` is imported, so this is one process that 
 
 from __future__ import annotations
 
+import pytest
+
 from kernels import operators
 
 OPERATORS = """
@@ -35,8 +37,11 @@ OPERATORS = """
 """
 
 
-def test_operators_in_every_framework_and_dtype(run_python):
-    done = run_python(OPERATORS, env={"NKI_DIALECT": "nki"})
+@pytest.mark.parametrize("joined", ["1", "2"])
+def test_operators_in_every_framework_and_dtype(run_python, joined):
+    """On one physical core of a trn2, and on the two that its runtime joins."""
+    target = {"NEURON_PLATFORM_TARGET_OVERRIDE": "trn2", "NEURON_LOGICAL_NC_CONFIG": joined}
+    done = run_python(OPERATORS, env={"NKI_DIALECT": "nki", **target})
     assert done.stdout.splitlines() == [operator.name for operator in operators.operators()]
 
 
