@@ -14,7 +14,8 @@ import functools
 import sys
 from typing import Any
 
-_SIZE = 64  # bytes, at least those of fenv_t: 32 of glibc on x86-64, 8 to 16 elsewhere
+# At least of the size of fenv_t: 32 bytes of glibc on x86-64, 8 to 16 elsewhere.
+_Buffer = ctypes.c_char * 64
 
 
 class DefaultEnvironment:
@@ -25,16 +26,16 @@ class DefaultEnvironment:
     thread that loaded NumPy.
     """
 
-    __slots__ = ("_before",)
+    __slots__ = ("_before", "_put")
 
     def __enter__(self) -> None:
-        get, put, default = _functions()
-        self._before = ctypes.create_string_buffer(_SIZE)
+        get, self._put, default = _functions()
+        self._before = _Buffer()
         get(self._before)
-        put(default)
+        self._put(default)
 
     def __exit__(self, *error: object) -> None:
-        _functions()[1](self._before)
+        self._put(self._before)
 
 
 @functools.cache

@@ -22,6 +22,7 @@ class Recent:
         # what lets it go.
         self._items: dict[int, tuple[weakref.ref, int, Callable[[], Any]]] = {}
         self._total = 0
+        self._newest: int | None = None
         self._lock = RLock()
 
     def use(self, item: object, size: int, let_go: Callable[[], Any]) -> None:
@@ -33,11 +34,16 @@ class Recent:
             let_go: makes those who keep the object drop it. It does not refer to the object.
         """
         key = id(item)
+        if key == self._newest:  # by far the most frequent
+            entry = self._items.get(key)
+            if entry is not None and entry[1] == size:
+                return
         with self._lock:
             self._remove(key)
             gone = weakref.ref(item, lambda _: self._remove(key))
             self._items[key] = gone, size, let_go
             self._total += size
+            self._newest = key
             while self._total > self._most and len(self._items) > 1:
                 oldest = next(iter(self._items))
                 drop = self._items[oldest][2]
@@ -46,6 +52,8 @@ class Recent:
 
     def _remove(self, key: int) -> None:
         with self._lock:
+            if key == self._newest:
+                self._newest = None
             entry = self._items.pop(key, None)
             if entry is not None:
                 self._total -= entry[1]
