@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import html
-import json
 import os
 import re
 import subprocess
@@ -43,8 +42,8 @@ class NoDeviceError(RuntimeError):
 
 NO_BENCHMARK = (
     "NKI 0.6 has no nki.benchmark, so a program cannot read the device time of a launch. "
-    "`python -m nkibook.device --calls jax` times whole calls; `neuron-explorer capture` records "
-    'what a device did: see the page "Set up".'
+    "`python -m nkibook.instance.step calls jax` times whole calls; `neuron-explorer capture` "
+    'records what a device did: see the page "Set up".'
 )
 
 
@@ -153,19 +152,26 @@ def measure_calls(
     return [record, bench.benchmark(kernel, *args, label=label, iters=iters)]
 
 
+def measure_launches() -> list[Record]:
+    """The device time of every launch, in this process. Raises NoDeviceError as `measure`."""
+    return [
+        measure(kernel, *args, grid=grid, label=label) for label, kernel, args, grid in launches()
+    ]
+
+
 def measure_all() -> list[Record]:
     """Measure every launch: device time, and each framework's calls and dispatch; and model them.
 
     Each runtime has a process of its own. Dispatch is a later call less the median device time;
     where the kernels are in `import nki`, there is neither, as `NO_BENCHMARK` says.
     """
-    records = _from_process("--lines") if kernels.dialect == "neuronxcc.nki" else []
+    records = _from_process("times") if kernels.dialect == "neuronxcc.nki" else []
     core = {r.label.removesuffix(": device"): r.median for r in records}
     for framework in ("torch", "jax"):
         module = {"torch": "torch_xla", "jax": "jax"}[framework]
         if find_spec(module) is None:
             continue
-        calls = _from_process("--calls", framework)
+        calls = _from_process("calls", framework)
         for record in calls:
             name, _, what = record.label.rpartition(": ")
             if what.startswith("later") and core:
@@ -174,7 +180,7 @@ def measure_all() -> list[Record]:
                 records.append(_record(f"{name}: dispatch, {framework}", Kind.DEVICE, beyond, how))
             else:
                 records.append(record)
-    return [*records, *_from_process("--model", **model_environment())]
+    return [*records, *_from_process("model", **model_environment())]
 
 
 def model_environment() -> dict[str, str]:
@@ -190,8 +196,8 @@ def model_environment() -> dict[str, str]:
 
 
 def _from_process(*arguments: str, **environment: str) -> list[Record]:
-    """Records that this module prints as JSON in another process."""
-    command = [sys.executable, "-m", "nkibook.device", *arguments]
+    """Records that a step of a report prints as JSON in another process."""
+    command = [sys.executable, "-m", "nkibook.instance.step", *arguments]
     done = subprocess.run(
         command, env=os.environ | environment, stdout=subprocess.PIPE, text=True, check=True
     )
@@ -316,13 +322,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         type=output_file,
         help="write device time, first calls, dispatch and the model's times, for the pages",
     )
-    file.add_argument("--calls", choices=("torch", "jax"), help="print a framework's calls as JSON")
-    file.add_argument("--lines", action="store_true", help="print JSON, for a report")
-    file.add_argument("--model", action="store_true", help="print the model's times as JSON")
     options = parser.parse_args(argv)
-    if options.model:
-        print(json.dumps([record.as_dict() for record in model().values()]))
-        return 0
     if options.compare:
         try:
             records = bench.read_json(options.compare)
@@ -335,26 +335,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{measured[label]}\n{modelled[label]}\nmodelled over measured: {ratio:.2f}\n")
         return 0
     try:
-        if options.calls:
-            found = [r for launch in launches() for r in measure_calls(launch, options.calls)]
-            print(json.dumps([record.as_dict() for record in found]))
-            return 0
         if options.all:
             _need_device()
             bench.write_json(measure_all(), options.all)
             return 0
-        records = [
-            measure(kernel, *args, grid=grid, label=label)
-            for label, kernel, args, grid in launches()
-        ]
+        records = measure_launches()
     except NoDeviceError as error:
         print(f"Nothing was measured: {error}\n")
         for record in model().values() if kernels.backend == "nkisim" else ():
             print(record)
         return 1
-    if options.lines:
-        print(json.dumps([record.as_dict() for record in records]))
-        return 0
     for record in records:
         print(record)
     if options.json:

@@ -75,12 +75,14 @@ def steps(frameworks: Sequence[str], notebooks: bool = True) -> Iterator[Step]:
         if framework != "numpy":
             yield Step(f"hlo: {framework}", _module("nkibook.instance.step", "hlo", framework))
     if kernels.dialect == "neuronxcc.nki":  # the other has no nki.benchmark
-        yield Step("times", _module("nkibook.device", "--lines"))
+        yield Step("times", _module("nkibook.instance.step", "times"))
     else:
         for framework in frameworks:
             if framework != "numpy":
-                yield Step(f"calls: {framework}", _module("nkibook.device", "--calls", framework))
-    yield Step("model", _module("nkibook.device", "--model"), environment=model_environment())
+                command = _module("nkibook.instance.step", "calls", framework)
+                yield Step(f"calls: {framework}", command)
+    command = _module("nkibook.instance.step", "model")
+    yield Step("model", command, environment=model_environment())
     tests = [sys.executable, str(ROOT / "tools/neuron_tests.py")]
     for framework in frameworks:
         yield Step(f"tests: {framework}", [*tests, "--tests", framework], _tail)

@@ -1,6 +1,7 @@
 """One step of a report, in a process of its own: prints JSON on its last line.
 
 python -m nkibook.instance.step probe NUMBER | operators FRAMEWORK | hlo FRAMEWORK | environment
+python -m nkibook.instance.step times | calls FRAMEWORK | model
 """
 
 from __future__ import annotations
@@ -129,13 +130,38 @@ def hlo(framework: str) -> dict[str, Any]:
     }
 
 
+def times() -> list[dict[str, Any]]:
+    """Device times of the launches of `nkibook.device`, as records."""
+    from nkibook import device
+
+    return [record.as_dict() for record in device.measure_launches()]
+
+
+def calls(framework: Any) -> list[dict[str, Any]]:
+    """First and later calls of these launches in a framework, as records."""
+    from nkibook import device
+
+    found = [r for launch in device.launches() for r in device.measure_calls(launch, framework)]
+    return [record.as_dict() for record in found]
+
+
+def model() -> list[dict[str, Any]]:
+    """What the cost model says of these launches, as records."""
+    from nkibook import device
+
+    return [record.as_dict() for record in device.model().values()]
+
+
 def main() -> int:
     name, *arguments = sys.argv[1:]
     steps: dict[str, Callable[..., Any]] = {
+        "calls": calls,
         "environment": environment,
         "hlo": hlo,
+        "model": model,
         "operators": operators,
         "probe": probe,
+        "times": times,
     }
     answer = json.dumps(steps[name](*arguments), default=str)
     print(f"\n{answer}", flush=True)

@@ -76,9 +76,9 @@ def test_everything_is_measured_in_processes_of_their_own(monkeypatch):
 
     def answer(*arguments, **environment):
         asked.append((arguments, environment))
-        if arguments[0] == "--lines":
+        if arguments[0] == "times":
             return [record("x: device", 30e-6, kind=Kind.CORE)]
-        if arguments[0] == "--calls":
+        if arguments[0] == "calls":
             f = arguments[1]
             return [record(f"x: first call, {f}", 9.0), record(f"x: later call, {f}", 1e-3)]
         return [record("x", 28e-6, kind=Kind.MODELLED)]
@@ -108,8 +108,8 @@ def test_without_a_benchmark_in_the_dialect_only_calls_are_measured(monkeypatch,
     monkeypatch.setattr(device, "_from_process", answer)
     monkeypatch.setattr(device, "find_spec", lambda name: name == "jax" or None)
     assert {r.label for r in device.measure_all()} == {"x: first call, jax", "x: later call, jax"}
-    assert list(asked) == [("--calls", "jax"), ("--model",)]
-    model = asked["--model",]
+    assert list(asked) == [("calls", "jax"), ("model",)]
+    model = asked["model",]
     assert model["NKI_DIALECT"] == "nki"
     assert model["NEURON_PLATFORM_TARGET_OVERRIDE"] == "trn2"
     assert model["NEURON_LOGICAL_NC_CONFIG"] == "2"
