@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from nkisim.errors import ParameterError
+from nkisim.errors import ParameterError, warn
 
 Check = Callable[[str, Any], Any]
 _FLOATS = (float, np.floating)
@@ -37,6 +37,7 @@ def checks_of(
     Args:
         function: with annotations.
         by_value: types of values that stand for a member of an enumeration with that value.
+            Integers of the others do with a warning.
         others: annotations for parameters that have none, or Any.
         apart: enumerations that are checked elsewhere.
 
@@ -176,14 +177,24 @@ def _member(
             if member.value == value:
                 return member
     short = members.__name__
+    if type(value) is int:
+        for member in members:
+            if member.value == value:
+                warn(
+                    ParameterError(
+                        f"{call}: {name}={value}",
+                        rule="raw integers are not accepted by AWS's migration guide to NKI 0.3; "
+                        "AWS's nki-library passes dge_mode=3 all the same",
+                        fix=f"write {short}.{member.name}",
+                    )
+                )
+                return member
     words = [m.name for m in members]
     given = value.name if isinstance(value, Enum) else shorten(str(value), 60)
     near = difflib.get_close_matches(given, words, 1)
-    plain = isinstance(value, int | str) and not isinstance(value, Enum)
-    same = [m.name for m in members if plain and m.value == value]
-    meant = (same or near or [words[0]])[0]
+    meant = (near or [words[0]])[0]
     raise ParameterError(
         f"{call}: {name}={shorten(repr(value), 60)}",
         rule=f"{name} is one of {short}." + f", {short}.".join(words),
-        fix=f"write {short}.{meant}" + ("" if same or near else ", or another one of these"),
+        fix=f"write {short}.{meant}" + ("" if near else ", or another one of these"),
     )

@@ -13,6 +13,7 @@ import nki.isa as nisa
 import nki.language as nl
 import pytest
 
+import nkisim
 from nkisim.errors import ParameterError
 from nkisim.frontends import settings
 from nkisim.frontends.neuronxcc.nki import keywords
@@ -95,9 +96,13 @@ def test_a_word_that_is_nearly_right_is_named():
     with pytest.raises(ParameterError, match=r"write matmul_perf_mode\.double_row"):
         nisa.nc_matmul(perf_mode="doublerow")
     with pytest.raises(ParameterError, match=r"write engine\.vector"):
-        nisa.tensor_copy(engine=5)
-    with pytest.raises(ParameterError, match=r"write engine\.vector"):
         old_isa.tensor_copy(engine="vektor")
+
+
+def test_an_integer_stands_for_a_member_with_a_warning():
+    check = settings.checks_of(nisa.dma_copy, str)["dge_mode"]
+    with pytest.warns(nkisim.NkiWarning, match=r"write dge_mode\.none"):
+        assert check("nisa.dma_copy", 3) is nisa.dge_mode.none
 
 
 def test_no_option_is_without_an_annotation():

@@ -56,8 +56,9 @@ def checked_settings(module: dict[str, Any], names: list[str], short: str) -> di
     """The functions of a module of `nki` that have settings, made to check these.
 
     A word stands for the member of an enumeration with that value, as public kernels pass
-    perf_mode="double_row"; "raw integer values are no longer accepted" (NKI 0.3, AWS's migration
-    guide), nor are names of memory regions.
+    perf_mode="double_row". An integer does, too, with a warning: AWS's migration guide to NKI 0.3
+    has "raw integer values are no longer accepted", and AWS's nki-library passes one. Names of
+    memory regions are refused.
     """
     found = {}
     for name in names:
