@@ -9,7 +9,7 @@ N ?= 10000
 # Of the notebooks, those that the book has not executed as they are now: what it has executed,
 # tests/test_notebook_pairs.py compares with what is stored.
 NBVAL ?= --nbval --nbval-current-env --nbval-cell-timeout 300 --nbval-kernel-startup-timeout 600 \
-  --nbval-sanitize-with tools/nbval.ini $$($(PY) tools/notebooks.py --not-built)
+  --nbval-sanitize-with tools/nbval.ini $$notebooks
 FIRST ?= 0
 
 PY := $(VENV)/bin/python
@@ -59,6 +59,7 @@ test: $(READY) ## run every test, and notebooks against what they store (T=tests
 ifdef T
 	$(PY) -m pytest $(T) $(PYTEST_ARGS)
 else
+	notebooks=$$($(PY) tools/notebooks.py --not-built) && \
 	$(PY) -m pytest -n $(WORKERS) tests $(NBVAL) $(PYTEST_ARGS)
 endif
 
