@@ -12,7 +12,9 @@ from hypothesis import settings
 # The same few examples in every run, on every machine, however slow it is: more of them would find
 # the same each time. New ones are drawn once a week, by pytest --hypothesis-profile=weekly.
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=25)
-settings.register_profile("weekly", deadline=None, max_examples=200, print_blob=True)
+settings.register_profile(
+    "weekly", derandomize=False, deadline=None, max_examples=200, print_blob=True
+)
 settings.load_profile("repeatable")
 
 # What takes longest, CPU seconds where it was measured. Workers begin with these, so that none is
