@@ -17,19 +17,19 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
-# What takes longest, CPU seconds where it was measured. Workers begin with these, so that none is
+# What takes longest, by samples of whole runs. Workers begin with these, so that none is
 # left over at the end: xdist hands out a file, or a class, in the order of collection.
 LONGEST = (
-    "rehearsal/test_instance.py::TestPyTorch",  # 200
-    "rehearsal/test_instance.py::TestOthers",  # 100
+    "rehearsal/test_instance.py::TestPyTorch",
+    "rehearsal/test_instance.py::TestOthers",
     "rehearsal/test_instance.py::TestTrn2",
     "rehearsal/test_report.py",
-    "test_book_build.py",  # 60
-    "exercises/test_pages.py",  # 60
+    "test_book_build.py",
+    "exercises/test_pages.py",
     "notebooks/",
     "kernels/test_rmsnorm_ffi.py",
-    "kernels/test_jax_rules.py",  # 40
-    "kernels/test_rmsnorm_jax.py",  # 30
+    "kernels/test_jax_rules.py",
+    "kernels/test_rmsnorm_jax.py",
     "kernels/test_rmsnorm_torch.py",
     "kernels/test_giou_jax.py",
     "nkibook/test_plots.py",
