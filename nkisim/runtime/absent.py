@@ -8,6 +8,8 @@ import importlib.abc
 import sys
 from collections.abc import Callable, Iterable
 
+from nkisim.errors import UnknownNameError
+
 _COLLECTIVES = (
     "use nki.collectives, of `import nki` (SDK 2.28 and later), which the simulator runs on "
     "several ranks with nkisim.run_ranks; within a launch of `neuronxcc.nki`, nl.all_reduce"
@@ -66,10 +68,11 @@ class Absent(importlib.abc.MetaPathFinder):
         if package in sys.modules:
             try:
                 getattr(sys.modules[package], last)
-            except AttributeError as error:  # which may say how a name is written here
-                told = getattr(error, "fix", None)
-                if told and not told.startswith(("did you mean", "see the reference")):
-                    return _sentence(name, error.rule, told)
+            except UnknownNameError as error:  # which may say how a name is written here
+                if error.fix and not error.fix.startswith(("did you mean", "see the reference")):
+                    return _sentence(name, error.rule, error.fix)
+            except AttributeError:
+                pass
         there = [k for k in self.known if k.partition(".")[0] == name.partition(".")[0]]
         names = [*(k for k in there if "." in k), *self._names(package)]
         near = difflib.get_close_matches(name, names, 1, 0.8)

@@ -156,7 +156,7 @@ def _refused(definition: ast.AST) -> Iterator[tuple[str, int, str]]:
     """What the compiler refuses: its name, line, and what to write instead. The language guide and
     the migration guide of SDK 2.32, and messages of the compiler that users report."""
     for node in ast.walk(definition):
-        if type(node) in _STATEMENTS:
+        if isinstance(node, ast.stmt | ast.expr) and type(node) in _STATEMENTS:
             name, fix = _STATEMENTS[type(node)]
             yield name, node.lineno, fix
         elif isinstance(node, ast.With) and not all(map(_is_region, node.items)):

@@ -360,7 +360,12 @@ class _Last(int):
     takes. So it gets none: the exception is pending in the thread once the result has gone, when
     the function is behind, and is raised at the next step of Python, which is the return of the
     call of JAX. What that would give, and has not been computed, reaches nobody.
+
+    Attributes:
+        held: goes with the result, and tells so.
     """
+
+    held: _Held
 
     @classmethod
     def behind(cls, error: BaseException) -> _Last:
@@ -370,7 +375,8 @@ class _Last(int):
         def again(self: BaseException) -> None:
             self.args = given
             if isinstance(self, SystemExit):
-                self.code = given[0] if len(given) == 1 else given
+                code: Any = given[0] if len(given) == 1 else given
+                self.code = code
 
         if given:
             kind = type(kind.__name__, (kind,), {"__init__": again, "__module__": kind.__module__})
