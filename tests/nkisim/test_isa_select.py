@@ -243,6 +243,9 @@ def test_search_under_masks(compute):
         return nisa.max8(src=t, mask=f >= 5)
 
     np.testing.assert_array_equal(compute(body, x), -np.sort(-x[:, 5:], axis=1)[:, :8])
+    coupled = compute(lambda t: nisa.max8(src=t, mask=grid(4, 20)[1] >= grid(4, 20)[0] + 5), x)
+    wanted = [-np.sort(-row[i + 5 :])[:8] for i, row in enumerate(x)]
+    np.testing.assert_array_equal(coupled, wanted)
 
     def places(t, vals):
         _p, f = grid(4, 20)
