@@ -42,7 +42,7 @@ from nkisim.trace.tracer import Tracer, tracing
 
 _log = logging.getLogger("nkisim")
 
-_TENSORS = (np.ndarray, TensorSpec)
+TENSOR_TYPES = (np.ndarray, TensorSpec)
 _GRID_ENTRIES = (int, NeuronCores, SpmdDim)
 _CONTAINERS = (tuple, list, dict)
 MODES = ("auto", "jax", "torchxla", "baremetal", "benchmark", "simulation", "trace")
@@ -347,10 +347,10 @@ class Specialization:
         self.kernel = kernel._retraced()
         bound = kernel.signature.bind(*args, **kwargs)
         self.constants = {
-            name: value for name, value in bound.arguments.items() if not _holds_tensors(value)
+            name: value for name, value in bound.arguments.items() if not holds_tensors(value)
         }
-        self.guards = Guards(kernel.func, _besides_tensors(bound.arguments))
-        names = _leaf_names(bound.arguments)
+        self.guards = Guards(kernel.func, besides_tensors(bound.arguments))
+        names = leaf_names(bound.arguments)
         as_sdk = kernel.mode == "simulation"
         # Without the middle end nobody reorders what is written down.
         as_written = "skip_middle_end_transformations" in kernel.options
@@ -359,7 +359,7 @@ class Specialization:
         tracer = Tracer(kernel.__name__, kernel.grid, checker, machine, RULES)
         tracer.trace.target = source
         tracer.direct = "force_auto_alloc" not in kernel.options
-        tensors = [v for v in leaves((args, kwargs)) if isinstance(v, _TENSORS)]
+        tensors = [v for v in leaves((args, kwargs)) if isinstance(v, TENSOR_TYPES)]
         if all(isinstance(v, np.ndarray) for v in tensors):
             tracer.data = [np.asarray(v) for v in tensors]
         check_parameters(kernel.func, bound.arguments)
@@ -369,7 +369,7 @@ class Specialization:
 
         def declare(leaf: Any) -> Any:
             nonlocal count
-            if not isinstance(leaf, _TENSORS):
+            if not isinstance(leaf, TENSOR_TYPES):
                 return leaf
             name = names[count] if count < len(names) else f"argument {count}"
             count += 1
@@ -484,11 +484,11 @@ def _collect(value: Any, found: list[Any]) -> None:
         _collect(item, found)
 
 
-def _besides_tensors(value: Any) -> list[Any]:
-    """What else a kernel gets with its tensors: constants, and the classes of what they are in."""
-    if isinstance(value, _TENSORS):
+def besides_tensors(value: Any) -> list[Any]:
+    """The constants among a kernel's arguments, and the classes of the containers of tensors."""
+    if isinstance(value, TENSOR_TYPES):
         return []
-    if not _holds_tensors(value):
+    if not holds_tensors(value):
         return [value]
     if isinstance(value, dict):
         parts = [*value, *value.values()]
@@ -496,27 +496,28 @@ def _besides_tensors(value: Any) -> list[Any]:
         parts = [*value]
     else:
         parts = [getattr(value, f.name) for f in dataclasses.fields(value)]
-    return [type(value), *(x for part in parts for x in _besides_tensors(part))]
+    return [type(value), *(x for part in parts for x in besides_tensors(part))]
 
 
-def _holds_tensors(value: Any) -> bool:
-    return any(isinstance(v, _TENSORS) for v in leaves(value))
+def holds_tensors(value: Any) -> bool:
+    """Whether an argument is a tensor, or a container with a tensor in it."""
+    return any(isinstance(v, TENSOR_TYPES) for v in leaves(value))
 
 
-def _leaf_names(arguments: dict[str, Any]) -> list[str]:
+def leaf_names(arguments: dict[str, Any]) -> list[str]:
     """A name for each tensor leaf: the parameter's, with a number when it holds several."""
     names: list[str] = []
     for name, value in arguments.items():
-        count = sum(isinstance(v, _TENSORS) for v in leaves(value))
+        count = sum(isinstance(v, TENSOR_TYPES) for v in leaves(value))
         names += [name] if count == 1 else [f"{name}[{i}]" for i in range(count)]
     return names
 
 
 def _signature(value: Any) -> Any:
     """A hashable description of arguments: shapes and dtypes of tensors, values of the rest."""
-    if isinstance(value, _TENSORS):
+    if isinstance(value, TENSOR_TYPES):
         return ("tensor", tuple(value.shape), value.dtype)
-    if _holds_tensors(value):
+    if holds_tensors(value):
         if isinstance(value, dict):
             parts = [(token(k), _signature(v)) for k, v in value.items()]
         elif isinstance(value, (tuple, list)):

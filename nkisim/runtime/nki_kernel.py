@@ -25,12 +25,12 @@ from nkisim.numerics.emulated import keep_fp32
 from nkisim.numerics.program import Program, TensorSpec
 from nkisim.runtime.by_data import ProgramByData, changing_outputs
 from nkisim.runtime.kernel import (
-    _TENSORS,
+    TENSOR_TYPES,
     Kernel,
     Specialization,
-    _besides_tensors,
-    _holds_tensors,
-    _leaf_names,
+    besides_tensors,
+    holds_tensors,
+    leaf_names,
     leaves,
     map_leaves,
 )
@@ -149,26 +149,26 @@ class NkiSpecialization(Specialization):
         self.kernel = kernel._retraced()
         bound = kernel.signature.bind(*args, **kwargs)
         self.constants = {
-            name: value for name, value in bound.arguments.items() if not _holds_tensors(value)
+            name: value for name, value in bound.arguments.items() if not holds_tensors(value)
         }
-        self.guards = Guards(kernel.func, _besides_tensors(bound.arguments))
+        self.guards = Guards(kernel.func, besides_tensors(bound.arguments))
         _check_cores(kernel)
         _warn_of_cores(kernel)
         warn_of_python(kernel, bound.arguments, _place(kernel))
-        names = _leaf_names(bound.arguments)
+        names = leaf_names(bound.arguments)
         machine, source = kernel.target
         checker = checking.Checker()
         checker.simulated = True  # cores that all do the same write the same: a warning
         session = Session(kernel.__name__, kernel.grid, checker, machine, RULES)
         session.trace.target = source
-        tensors = [v for v in leaves((args, kwargs)) if isinstance(v, _TENSORS)]
+        tensors = [v for v in leaves((args, kwargs)) if isinstance(v, TENSOR_TYPES)]
         if all(isinstance(v, np.ndarray) for v in tensors):
             session.data = [np.asarray(v) for v in tensors]
         count = 0
 
         def declare(leaf: Any) -> Any:
             nonlocal count
-            if not isinstance(leaf, _TENSORS):
+            if not isinstance(leaf, TENSOR_TYPES):
                 return leaf
             name = names[count] if count < len(names) else f"argument {count}"
             count += 1
@@ -207,7 +207,7 @@ class NkiSpecialization(Specialization):
             def on_data(arrays: Sequence[np.ndarray]) -> NkiSpecialization:
                 values = iter(arrays)
                 given = map_leaves(
-                    lambda leaf: next(values) if isinstance(leaf, _TENSORS) else leaf,
+                    lambda leaf: next(values) if isinstance(leaf, TENSOR_TYPES) else leaf,
                     (tuple(args), dict(kwargs)),
                 )
                 found = pinned.specialize(*given)

@@ -15,7 +15,7 @@ from nkisim.compiler.build import work_of
 from nkisim.compiler.loops import ASSUMED, unrolled
 from nkisim.cost.tasks import Work
 from nkisim.errors import ParameterError
-from nkisim.frontends.neuronxcc.rules.annotations import is_tensor_type
+from nkisim.frontends.tensor_types import is_tensor_type
 from nkisim.ir.dtypes import as_dtype
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Space

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nkisim.errors import ShapeError
+from nkisim.frontends.tensor_types import is_tensor_type
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import as_dtype
 
@@ -19,15 +20,6 @@ def parameter_hints(func: Callable) -> dict[str, Any]:
         if is_tensor_type(hint):
             hints[name] = hint
     return hints
-
-
-def is_tensor_type(x: Any) -> bool:
-    """Whether `x` is nki.typing.tensor or mutable_tensor, or one of these with a shape."""
-    return (
-        isinstance(x, type)
-        and getattr(x, "__module__", "").startswith("nkisim.")
-        and hasattr(x, "mutable")
-    )
 
 
 def _evaluated(text: str, func: Callable) -> Any:
