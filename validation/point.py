@@ -83,7 +83,7 @@ def spec(*shape: int, dtype: object = np.float32) -> object:
 
 
 def bf16(*shape: int) -> object:
-    """The same in bfloat16."""
+    """A bfloat16 tensor of this shape, to be profiled with."""
     from ml_dtypes import bfloat16
 
     return spec(*shape, dtype=bfloat16)

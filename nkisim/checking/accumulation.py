@@ -63,7 +63,7 @@ def _sums(trace: Trace) -> tuple[np.dtype, ...]:
 
 
 def _tile(t: AccessPattern) -> _Tile:
-    """Which tile a view is in."""
+    """The tile that a view is in."""
     return t.buffer.number, block_of(t)
 
 
@@ -97,7 +97,7 @@ def _in_doubt(trace: Trace) -> set[_Tile]:
 
 
 def is_accumulating(instr: Instruction) -> bool:
-    """Whether it adds to what its results hold."""
+    """Whether an instruction accumulates: it adds to what its outputs hold."""
     return instr.settings.accumulate and not instr.settings.starts
 
 

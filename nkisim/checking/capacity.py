@@ -1,4 +1,4 @@
-"""What is alive at once fits the chip.
+"""Liveness and capacity: the tiles that are alive at one time fit the chip.
 
 A tile lives from its first write to its last use. A fill of all of it does not count: the compiler
 does it where the tile is first used. SBUF tiles on fewer partitions than all share their bytes with
@@ -73,7 +73,7 @@ def may_overflow(trace: Trace, space: Space) -> bool:
 
 
 def lifetimes(trace: Trace, spaces: Collection[Space]) -> Lifetimes:
-    """Those of the tiles in some on-chip memories."""
+    """The lifetimes (live ranges) of the tiles in some on-chip memories."""
     first: dict[_Tile, int] = {}
     last: dict[_Tile, int] = {}
     for at, instr in enumerate(trace.instructions):

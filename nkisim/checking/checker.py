@@ -177,7 +177,7 @@ class Checker:
         return self._memory_state.is_written(tensor)
 
     def is_known(self, tensor: AccessPattern) -> bool:
-        """Whether it is known without a look that all of a part of memory was written."""
+        """Whether all of a part of memory was surely written, told without looking at flags."""
         return self._memory_state.is_known(tensor)
 
     def left_out(self, tensor: AccessPattern) -> bool:

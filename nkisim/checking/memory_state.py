@@ -80,7 +80,7 @@ class MemoryState:
             self._define(instr, tensor, None)
 
     def is_known(self, tensor: AccessPattern) -> bool:
-        """Whether it is known without a look that all of a tile was written."""
+        """Whether all of a tile was surely written, told without looking at flags."""
         return self.written.knows(tensor)
 
     def _undefined(self, instr: Instruction, tensor: AccessPattern) -> np.ndarray | None:

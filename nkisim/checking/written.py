@@ -34,7 +34,8 @@ class _Boxes(NamedTuple):
     at: dict[tuple[int, ...], list[_Bounds]]
 
     def near(self, bounds: _Bounds) -> list[_Bounds]:
-        """Those that have the coordinates of a box on the fixed axes, if that is in one place."""
+        """The noted boxes at the coordinates of a box on the fixed axes; none if it spans
+        several."""
         here = [bounds[axis] for axis in self.fixed]
         if any([low < high for low, high in here]):
             return []
@@ -42,7 +43,7 @@ class _Boxes(NamedTuple):
 
 
 class _Notes:
-    """What was written of one buffer, as views of it.
+    """The written parts of one buffer, as views of it.
 
     Attributes:
         views: by the part that each of them is.
@@ -77,7 +78,7 @@ class _Notes:
             here.append(inside)
 
     def include(self, tensor: AccessPattern) -> bool:
-        """Whether it is easily told that they have all elements of another view."""
+        """Whether the noted views surely cover another view. False where that is costly to tell."""
         key = tensor.form, tensor.offsets
         if key in self.views or key in self._included:
             return True
@@ -96,7 +97,8 @@ class _Notes:
         return found
 
     def meet(self, tensor: AccessPattern) -> bool:
-        """Whether it is easily told that they have an element of another view."""
+        """Whether the noted views surely overlap another view. False where that is costly to
+        tell."""
         if (tensor.form, tensor.offsets) in self.views:
             return True
         if tensor.base_shape != tensor.buffer.shape or not (tensor.size and is_box(tensor.form)):
@@ -207,15 +209,16 @@ class WrittenElements:
         return self._is_covered(buffer) is not False and self._of(buffer) is None
 
     def _of(self, buffer: Buffer) -> _Flags | bool | None:
-        """What is known of a buffer: None when every element was written, False when none was."""
+        """The written flags of a buffer: None when every element was written, False when none
+        was."""
         number = buffer.number
         if number not in self.whole and number in self._noted:
             self._look_at(buffer)
         return None if number in self.whole else self._flags.get(number, False)
 
     def _is_covered(self, buffer: Buffer) -> bool | None:
-        """Whether what was noted of a buffer is all of it; None if that is hard to tell, if it
-        reaches past the buffer, or if more is known of it."""
+        """Whether the noted views cover a whole buffer; None if that is hard to tell, if a view
+        reaches past the buffer, or if the buffer has flags as well."""
         noted = self._noted.get(buffer.number)
         if noted is None or buffer.number in self._flags:
             return None
@@ -242,7 +245,7 @@ class WrittenElements:
         return number in self.whole or number in self._flags or number in self._noted
 
     def missing(self, buffer: Buffer) -> int:
-        """How many elements of a buffer nothing wrote."""
+        """The number of elements of a buffer that were never written."""
         known = self._of(buffer)
         if known is None:
             return 0
@@ -256,7 +259,7 @@ class WrittenElements:
         self._flags.pop(number, None)
 
     def note(self, tensor: AccessPattern) -> None:
-        """All that `tensor` names is written."""
+        """Note that all elements of `tensor` are written; flags are set when they are asked for."""
         if tensor.itemsize != tensor.buffer.dtype.itemsize:
             self.add(tensor)
         elif tensor.buffer.number not in self.whole:
@@ -266,8 +269,8 @@ class WrittenElements:
             notes.add(tensor)
 
     def knows(self, tensor: AccessPattern) -> bool:
-        """Whether it is known without a look that all of these elements were written: their whole
-        buffer was, or boxes around them."""
+        """Whether a view was surely written: its whole buffer was, or noted boxes cover it. False
+        where only a look at flags would tell."""
         number = tensor.buffer.number
         if number in self.whole:
             return True
@@ -280,7 +283,7 @@ class WrittenElements:
         fresh: np.ndarray | bool = True,
         where: np.ndarray | None = None,
     ) -> None:
-        """What `tensor` names is written.
+        """Record that the elements of `tensor` are written.
 
         Args:
             tensor: a part of a buffer.
@@ -319,7 +322,7 @@ def _together_with(box: _Bounds, other: _Bounds) -> _Bounds | None:
 
 
 def _hold(boxes: list[_Bounds], inside: _Bounds) -> bool:
-    """Whether boxes, given by their bounds, have all elements of another one."""
+    """Whether boxes, given by their bounds, cover the box `inside`."""
     for at, box in enumerate(boxes):
         if _meet(box, inside):
             return all(_hold(boxes[at + 1 :], rest) for rest in _outside(box, inside))
@@ -327,12 +330,12 @@ def _hold(boxes: list[_Bounds], inside: _Bounds) -> bool:
 
 
 def _meet(box: _Bounds, other: _Bounds) -> bool:
-    """Whether two boxes, given by their bounds, have an element in common."""
+    """Whether two boxes, given by their bounds, overlap."""
     return all([a <= high and low <= b for (low, high), (a, b) in zip(box, other, strict=True)])
 
 
 def _outside(box: _Bounds, other: _Bounds) -> Iterator[_Bounds]:
-    """What a box leaves of another one that it meets, in boxes."""
+    """The difference of two boxes that overlap, `other` without `box`, as boxes."""
     left = list(other)
     for axis, ((low, high), (a, b)) in enumerate(zip(box, other, strict=True)):
         if a < low:
@@ -361,7 +364,7 @@ def _as_read(flags: np.ndarray, tensor: AccessPattern, of_several: bool) -> np.n
 
 
 def _as_stored(flags: np.ndarray, tensor: AccessPattern, of_several: bool) -> np.ndarray:
-    """What `_as_read` gave, back as one flag an element of the buffer."""
+    """The inverse of `_as_read`: one flag an element of the buffer."""
     stored, seen = tensor.buffer.dtype.itemsize, tensor.itemsize
     if stored > seen:
         return _together(flags, stored // seen, of_several)

@@ -74,7 +74,7 @@ def work_of(
 
 
 class _Plan:
-    """How tasks are made of instructions of one form.
+    """A recipe: how tasks are made of the instructions of one form.
 
     Attributes:
         run: the method of the builder that makes them.
@@ -116,7 +116,7 @@ class _Plan:
 
 
 class _Row:
-    """A row that is broadcast over partitions for those who read it.
+    """A row and its broadcast over partitions, which several instructions may read.
 
     Attributes:
         shape: see `_Builder.row_shape`.
@@ -191,7 +191,8 @@ class _Builder:
         return self.work
 
     def row_shape(self, t: AccessPattern) -> tuple:
-        """What operands have in common that are one row if their offsets in a memory are equal."""
+        """A memo key of a row operand: operands of one key are one row if their offsets are
+        equal."""
         # Free axes of stride zero are not part of the row.
         shape = tuple(
             n if d == 0 or any(row[d] for row in t.coefs) else 1 for d, n in enumerate(t.shape)
@@ -256,7 +257,8 @@ class _Builder:
     # -- tasks ----------------------------------------------------------------------------------
 
     def _reads(self, at: int, step: Operation) -> list[Access]:
-        """What an engine instruction reads, once rows are broadcast."""
+        """The reads of an engine instruction, its row operands replaced by their broadcast
+        copies."""
         if not step.form.plan.rows:
             return step.reads
         reads = list(step.reads)
@@ -327,7 +329,8 @@ class _Builder:
         self.work.tasks.append(step)
 
     def _kind_where(self, step: Operation) -> Kind:
-        """What an instruction on an engine is that may read rows from PSUM."""
+        """The kind of an engine instruction whose rows may stand in PSUM, memoised by where they
+        do."""
         memory, kinds = self.work.memory, step.form.plan.kinds
         where = tuple([memory[number].space is _PSUM for number, _ in step.reads])
         kind = kinds.get(where)
@@ -336,7 +339,7 @@ class _Builder:
         return kind
 
     def _kind(self, step: Operation) -> Kind:
-        """What an instruction on an engine is."""
+        """The kind (engines, costs, operations counted) of an engine instruction."""
         i = step.instr
         ins = self._operands(i.tiles_in, step.reads)
         outs = self._operands(i.outs, step.writes)

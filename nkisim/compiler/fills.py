@@ -124,7 +124,7 @@ class _Fills:
 
 
 class _Written:
-    """What is written of a tile. Tiles of one kind that are written alike share these.
+    """The written part of a tile. Tiles of one kind that are written alike share these objects.
 
     Args:
         patterns: finds the boxes of parts.
@@ -148,7 +148,7 @@ class _Written:
         self.left = tile.size  # elements that are not written
 
     def and_then(self, part: AccessPattern | None) -> _Written:
-        """What is written once one more part is."""
+        """The written part of the tile after `part` is written, too; memoised."""
         if part is None:
             return self
         found = self._next.get(part)
@@ -168,7 +168,8 @@ class _Written:
         return found
 
     def _inside(self, part: AccessPattern) -> tuple[slice, ...] | None:
-        """A part as slices of the tile; None where it is none: it counts as not written."""
+        """A part as slices of the tile; None for a part that is no box: it counts as not
+        written."""
         tile = self._tile
         if part.base_shape != tile.base_shape:
             return None

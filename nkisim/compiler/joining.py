@@ -93,7 +93,7 @@ def _loop(run: _Run) -> tuple[Path, int]:
 
 
 class _Beside(NamedTuple):
-    """How operands of several iterations are one.
+    """One operand of a joined instruction, made of the operands of several iterations.
 
     Attributes:
         form: of the one, with one more axis; None when they are the same.
@@ -115,12 +115,12 @@ class _Beside(NamedTuple):
         return tile.view_of(self.form, offsets)
 
     def touched(self, accesses: list[Access]) -> list[Access]:
-        """What it touches, from what each of them does."""
+        """The accesses of the joined operand, given the accesses of the iterations' operands."""
         return accesses if self.part is None else [(accesses[0][0], self.part)]
 
 
 class _Way(NamedTuple):
-    """How the operands of an instruction in several iterations are those of one."""
+    """The operands of a joined instruction: one instruction in the place of several iterations."""
 
     reads: list[_Beside]
     write: _Beside
@@ -279,7 +279,8 @@ class _Joins:
         return Operation(longer, form, reads + more, writes)
 
     def _way(self, statement: Sequence[Operation]) -> _Way | None:
-        """How the operands of one statement in several iterations are one; None if they cannot."""
+        """The joined operands of one statement in several iterations; None if it cannot be
+        joined."""
         i = statement[0].instr
         may_differ = i.spec.joined_inputs
         reads = []
@@ -292,7 +293,7 @@ class _Joins:
         return None if write is None or write.form is None else _Way(reads, write)
 
     def _beside(self, accesses: list[Access], tile: AccessPattern) -> _Beside | None:
-        """How operands of several iterations lie side by side; None if they do not."""
+        """The joined operand of operands that lie side by side; None if they do not lie so."""
         number, part = accesses[0]
         numbers, parts = [n for n, _ in accesses], [p for _, p in accesses]
         if any(p is None or p.form is not part.form for p in parts):
@@ -343,8 +344,8 @@ def _joinable(i: Instruction) -> bool:
 
 
 def _aligned(iterations: list[_Iteration]) -> tuple[list[Operation], list[_Iteration]]:
-    """What only the first iteration does, because it was hoisted out of the loop, and the
-    iterations without; no iterations if they do not do the same."""
+    """The loop-invariant steps, which only the first iteration has because they were hoisted, and
+    the iterations without them; no iterations if their steps differ."""
     first, *others = iterations
     if not others:
         return [], []
@@ -359,8 +360,8 @@ def _aligned(iterations: list[_Iteration]) -> tuple[list[Operation], list[_Itera
 
 
 def _is_same(statements: Sequence[Sequence[Operation]], ways: Sequence[_Way | None]) -> bool:
-    """Whether it makes no difference to do one statement after the other, each in all iterations:
-    whether what iterations write is their own.
+    """Whether loop distribution is legal: statements may run one after the other, each in all
+    iterations, because each iteration writes memory of its own.
 
     Args:
         statements: by statement, its step in each iteration.

@@ -55,7 +55,7 @@ def _unroll(
 
 
 def _times(begin: Instruction) -> tuple[int, bool]:
-    """How often a loop runs, and whether its bounds say so."""
+    """The trip count of a loop, and whether its bounds determine it."""
     region = begin.settings.region
     if region.step is not None and all(isinstance(x, int) for x in begin.ins):
         return len(range(*begin.ins, region.step)), True

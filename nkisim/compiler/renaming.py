@@ -43,7 +43,7 @@ def rename(steps: list[Operation], storage: Storage) -> None:
 
 
 def _written_whole(form: OperationForm, storage: Storage) -> list[int]:
-    """Which outputs of an instruction are whole tiles, of which nothing stays as it was."""
+    """The outputs of an instruction that overwrite whole tiles, by position."""
     i = form.instr
     if i.where is not None or i.where_out is not None or i.spec.partial:
         return []

@@ -117,8 +117,8 @@ class _Operands:
                     (self._rows if is_spread(t) else self._others).add(number)
 
     def reloads(self, load: Operation) -> bool:
-        """Whether it is the compiler that loads again what was loaded before, and had to go. Into a
-        tile that the kernel declares, it is the kernel."""
+        """Whether a load is a reload by the compiler, of an operand that was loaded before and
+        evicted. A load into a tile that the kernel declares is the kernel's own."""
         return self.keeps(load) and not load.instr.outs[0].buffer.declared
 
     def is_row(self, load: Operation) -> bool:
@@ -162,7 +162,8 @@ def _find_shared(storage: Storage) -> None:
 
 
 def _computation(i: Instruction, storage: Storage) -> tuple | None:
-    """What an instruction does to the tiles that it reads; None if it is not to be shared."""
+    """The value number of an instruction, for common subexpressions; None if it is not to be
+    shared."""
     load = i.spec.cost is TransferKind.COPY and not i.ins[0].space.on_chip
     if i.spec.kind in _ANEW or (i.spec.kind is OpKind.TRANSFER and not load) or len(i.outs) != 1:
         return None

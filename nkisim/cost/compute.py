@@ -71,7 +71,7 @@ def feeding(costs: Sequence[Cost], readers: Sequence[float]) -> Cost:
 
 
 def cost(on: OnEngine) -> Cost:
-    """What an instruction takes on the engine that runs it."""
+    """The cost of an instruction on an engine."""
     formula, engine, timing = on.instr.spec.cost, on.engine, on.timing
     assert callable(formula), f"{on.instr.opcode} is a transfer"
     found = formula(on)

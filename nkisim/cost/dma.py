@@ -21,7 +21,7 @@ _INDIRECT = (TransferKind.GATHER, TransferKind.SCATTER, TransferKind.SCATTER_ADD
 
 
 class Transfer(NamedTuple):
-    """What a DMA instruction asks of the queues.
+    """The load of a DMA instruction on the queues.
 
     Attributes:
         engine_ns: time that each of its DMA engines is busy.
@@ -253,8 +253,8 @@ def _indirect(instr: Instruction, timing: DmaTiming) -> Transfer:
 
 
 def _strides_of_view(region: AccessPattern, instr: Instruction, ndim: int) -> tuple[int, ...]:
-    """How far apart in HBM neighbours on each axis of what is moved are, where indices are numbers
-    and affine expressions added to them."""
+    """The stride in HBM of each axis of an indirect transfer, where its indices are numbers with
+    affine expressions added to them."""
     walked, affines = instr.settings.walked, instr.settings.affines
     found = [0] * ndim
     for stride, axis in zip(region.strides, walked, strict=False):

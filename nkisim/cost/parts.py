@@ -19,7 +19,7 @@ _FEW = 1 << 18  # elements of a row up to which they are looked at one by one
 
 
 class Patterns:
-    """What is known about the parts of memory that tasks touch.
+    """Memoised answers about parts of memory: their boxes, and which of them overlap.
 
     A part is told apart by identity: views of the same part are given as one (see
     `nkisim.cost.tasks.Access`), so what is found out about it serves all tiles that a loop
@@ -43,15 +43,15 @@ class Patterns:
         return found
 
     def meet(self, a: AccessPattern | None, b: AccessPattern | None) -> bool:
-        """Whether two parts of one memory may have an element in common."""
+        """Whether two parts of one memory may overlap."""
         found = self._meet.get((a, b))
         if found is None:
             found = self._meet[a, b] = self.overlap(a, b) is not None
         return found
 
     def overlap(self, a: AccessPattern | None, b: AccessPattern | None) -> tuple[bool, bool] | None:
-        """How two parts of one memory lie: whether `a` surely names every element that `b` does,
-        and the other way round; None when they have no element in common."""
+        """The overlap of two parts of one memory: whether `a` surely covers `b`, and whether `b`
+        surely covers `a`; None when they are disjoint."""
         if a is None or b is None or a.base_shape != b.base_shape:
             return a is None, b is None
         over = under = True

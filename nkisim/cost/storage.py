@@ -50,7 +50,7 @@ class _Slot(NamedTuple):
 
 
 class OperationForm:
-    """What instructions have in common that do the same in other places.
+    """The common part of instructions that differ in the memory that they touch only.
 
     Made when memory is numbered; those who walk over the steps, in `nkisim.compiler.build` and
     before it, add to it what they find out about one of them, for all.
@@ -83,7 +83,7 @@ class OperationForm:
 
 
 class Operation(Task):
-    """An instruction that may become a task, which it does when its kind is known.
+    """An instruction on its way to a task: it is one as soon as its `kind` is set.
 
     Attributes:
         form: of the instruction.
@@ -102,7 +102,7 @@ class Operation(Task):
 
 
 class Storage:
-    """Numbers of what the tensors of a program are kept in.
+    """The numbers of the memories in which a program keeps its tensors.
 
     Buffers keep their numbers in the program; tiles of blocked buffers, memory shared by placed
     tiles, and what only the compiler knows get negative ones.
@@ -126,7 +126,7 @@ class Storage:
         self._next = -1
 
     def steps(self, instrs: Sequence[Instruction]) -> list[Operation]:
-        """Number what `instrs` touch. To be called once, before anything else."""
+        """The operations of `instrs`, their memories numbered. To be called once, and first."""
         accesses = self._accesses
         return [
             Operation(i, form, accesses(i.tiles_in, form.reads), accesses(i.outs, form.writes))
@@ -144,7 +144,7 @@ class Storage:
         return list(map(forms.__getitem__, firsts))
 
     def _form(self, i: Instruction) -> OperationForm:
-        """The form of an instruction: that of another one like it, if there is."""
+        """The form of an instruction, shared with earlier instructions that are alike."""
         reads = list(map(self._operand, count(), i.tiles_in))
         writes = list(map(self._operand, count(), i.outs))
         scalars = ()
@@ -206,7 +206,7 @@ class Storage:
         return at, parts, memory, blocks, slots if b.placed else None
 
     def _accesses(self, tiles: tuple[AccessPattern, ...], operands: list[_Operand]) -> list[Access]:
-        """What the operands of an instruction touch."""
+        """The accesses of an instruction's operands."""
         known, numbers, places = self.work.memory, self._tiles, self._placing_of
         found = []
         for at, parts, memory, blocks, slots in operands:
@@ -335,8 +335,8 @@ class Storage:
         return slot.number, part
 
     def _where(self, t: AccessPattern) -> tuple[_Slot, Placed | None]:
-        """The memory behind the tiles placed by hand that a view touches, and the place in it; no
-        place if it touches several tiles."""
+        """The memory behind the hand-placed tiles of a view, and the tile's place in that memory;
+        no place if the view touches several tiles."""
         b = t.buffer
         key = (b.space, self._placing(b), t.offsets[: b.par_axis], t.form)
         found = self._placed.get(key)
@@ -351,8 +351,8 @@ class Storage:
         return found
 
     def _shared_part(self, t: AccessPattern, slot: _Slot, place: Placed) -> AccessPattern | None:
-        """A view of a tile as one of the memory that it shares with others, partitions by units;
-        None where it has no such form."""
+        """A view of a tile as a view of the memory that the tile shares with others, (partitions,
+        units); None where no access pattern describes it."""
         blocks = t.buffer.par_axis
         free = t.base_shape[blocks + 1 :]
         if len(t.base_shape) <= blocks or prod(free) * t.itemsize != place.size:
@@ -376,8 +376,8 @@ class Storage:
 
 
 def _look(i: Instruction) -> object:
-    """What is quickly compared of an instruction. Those of which it is equal have one form, but
-    where some of them touch special tiles (`_is_special`)."""
+    """A memo key of an instruction, cheap to compare. Instructions with equal keys have one form,
+    unless one of them touches special tiles (`_is_special`)."""
     model, outs = i.model, i.outs
     if model is not None:  # notes are for operands of the same kinds
         return model, i.settings, *[(t.form, t.dtype, t.buffer.kind) for t in outs]
@@ -388,8 +388,8 @@ def _look(i: Instruction) -> object:
 
 
 def _is_special(i: Instruction) -> bool:
-    """Whether it touches tiles that the kernel places itself, or several tiles of one tensor by
-    one view."""
+    """Whether an instruction touches tiles that the kernel places itself, or several tiles of one
+    tensor by one view."""
     return any(t.buffer.place is not None or _walks_blocks(t) for t in i.outs + i.tiles_in)
 
 

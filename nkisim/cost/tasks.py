@@ -22,7 +22,7 @@ Access = tuple[int, AccessPattern | None]
 
 @dataclass(slots=True, frozen=True)
 class Memory:
-    """What a memory is, an HBM tensor or a tile on chip.
+    """An HBM tensor, or a tile on chip, as memory that tasks touch.
 
     Attributes:
         space: which one it is in, after the compiler's choices.
@@ -37,7 +37,7 @@ class Memory:
 
 @dataclass(slots=True, frozen=True, eq=False)
 class Kind:
-    """What tasks have in common that do the same in other places.
+    """The common part of tasks that differ in the memory that they touch only.
 
     Attributes:
         label: what they do.

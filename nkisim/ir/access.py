@@ -50,8 +50,8 @@ def _product(outer: Coefs, inner: Coefs, ndim: int) -> Coefs:
 
 
 class Form:
-    """What views have in common that differ in their buffer and in where they start: their shape,
-    and how they walk the axes of the base. There is one object of each, from `Form.of`.
+    """The common part of access patterns that differ in buffer and start only: their shape, and how
+    they walk the axes of the base. Forms are interned: `Form.of` gives one object for each.
 
     Attributes:
         shape, base_shape, coefs: as of an AccessPattern.
@@ -364,7 +364,7 @@ class AccessPattern(_Blank):
         return self.view_as(view.shape, offsets, _product(self.coefs, view.coefs, view.ndim))
 
     def same_elements(self, other: AccessPattern) -> bool:
-        """Whether both name the same elements, as the same type, in the same order."""
+        """Whether two access patterns have the same elements, of one type, in the same order."""
         return self is other or (
             self.buffer is other.buffer
             and self.dtype == other.dtype
@@ -384,7 +384,7 @@ class AccessPattern(_Blank):
 
 
 def block_of(view: AccessPattern) -> int:
-    """Which tile of an on-chip tensor a view is in: its block index, counted row-major."""
+    """The tile of an on-chip tensor that a view is in: its block index, counted row-major."""
     buffer = view.buffer
     blocks = buffer.par_axis
     if blocks < 2:

@@ -72,7 +72,7 @@ class Interleaving:
         self._at = [0] * size
 
     def add(self, instructions: list[Instruction]) -> list[Instruction]:
-        """What can run now that these instructions have followed, and could not before."""
+        """Append instructions of the trace. Returns those that become ready to run."""
         for instr in instructions:
             self._streams[instr.program].append(instr)
         streams, at, waiting = self._streams, self._at, self.waiting

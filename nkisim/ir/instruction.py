@@ -23,7 +23,7 @@ from nkisim.ir.settings import NO_SETTINGS, Settings
 
 
 class Engine(Enum):
-    """What executes an instruction."""
+    """The hardware unit that executes an instruction."""
 
     TENSOR = "Tensor"
     VECTOR = "Vector"
@@ -131,7 +131,7 @@ class Instruction:
         loops: tuple,
         location: Location | None,
     ) -> Instruction:
-        """This instruction on other operands, in another place.
+        """A copy of this instruction on other operands, at another place of the kernel.
 
         Args:
             outs, ins: the operands, of the same types and forms.
@@ -156,7 +156,8 @@ class Instruction:
 
     @property
     def label(self) -> str:
-        """What it does, for messages: `tensor_tensor(add)`, or `load` for a DMA from HBM."""
+        """The instruction's name in messages: `tensor_tensor(add)`, or `load` for a DMA from
+        HBM."""
         op = self.settings.op
         if self.spec.cost is TransferKind.COPY:
             if self.settings.sends is not None:
@@ -167,7 +168,8 @@ class Instruction:
         return f"{self.opcode}({op})" if op else self.opcode
 
     def where_of(self, tensor: AccessPattern) -> np.ndarray | None:
-        """Which elements of the operand `tensor` are touched; None for all of them."""
+        """The mask of the elements of the operand `tensor` that are touched; None for all of
+        them."""
         if self.where is None and self.where_out is None:
             return None
         for where in (self.where, self.where_out):

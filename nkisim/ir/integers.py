@@ -21,7 +21,8 @@ def as_int(value: object) -> int | None:
 
 
 def fix_of_integers(given: Iterable[object], fix: str) -> str:
-    """What to do where integers are wanted: `fix`, but with a float, which comes of `/` mostly."""
+    """The fix in an error about integers: `fix`, or another one for a float, mostly the result of
+    `/`."""
     if any(isinstance(x, float | np.floating) for x in given):
         return "divide with //, which gives an integer"
     return fix

@@ -53,7 +53,7 @@ class Declarations:
         return (*self._path, location, before)
 
     def body(self, location: Location | None, is_unrolled: bool) -> Declarations:
-        """Those in the body of a loop at a kernel line."""
+        """The declarations in the body of a loop at a kernel line."""
         return Declarations(self.name(location), self.repeat or not is_unrolled)
 
     def begin(self, unrolled: int | None) -> None:

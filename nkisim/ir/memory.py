@@ -199,7 +199,7 @@ class Buffer:
 
 
 class BufferKind:
-    """What many buffers are, whatever else is different: to be compared by identity."""
+    """The common properties of many buffers, interned: kinds are compared by identity."""
 
     __slots__ = ()
 

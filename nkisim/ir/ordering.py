@@ -87,7 +87,7 @@ class Waiting:
         }
 
     def _fence(self, instr: Instruction) -> None:
-        """What each party does before it precedes what any does after it."""
+        """Order a fence: instructions in front of it, of any party, precede those behind it."""
         meeting = instr.settings.meeting
         node = self._fences.get(meeting)
         if node is None:

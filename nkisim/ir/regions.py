@@ -34,7 +34,7 @@ BEGIN, END = "loop_begin", "loop_end"
 
 @dataclass(frozen=True)
 class Region:
-    """What a run-time loop is, beside its operands.
+    """The settings of a run-time loop, which are not operands.
 
     Attributes:
         number: position of the loop's execution in `Trace.loops`.

@@ -33,7 +33,7 @@ class Declared(Protocol):
 
 @dataclass(frozen=True)
 class Words:
-    """What messages say of the ways of a dialect. The defaults are those of one without masks.
+    """Words of a dialect in messages that both share. The defaults are those of one without masks.
 
     Attributes:
         within: where coordinates have to lie in their tensor, after the range.

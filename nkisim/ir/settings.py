@@ -16,7 +16,7 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """Those of an opcode that has none, and the base of all others.
+    """Settings of an opcode: the base class, and the settings of an opcode that has none.
 
     What is asked of instructions whatever their opcode is has its default here:
 
@@ -74,12 +74,12 @@ class Settings:
 
     @property
     def given(self) -> dict[str, Any]:
-        """Their values by name."""
+        """The values of the settings, by name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     @property
     def key(self) -> tuple:
-        """What tells them from others, the same in every process."""
+        """A hashable key of these settings, the same in every process."""
         return tuple([(name, _key(x)) for name, x in self.given.items()])
 
     def __reduce__(self) -> tuple:
@@ -90,7 +90,7 @@ _interned: WeakValueDictionary[tuple, Any] = WeakValueDictionary()
 
 
 def _key(x: object) -> object:
-    """What tells a value from another one: 0.0 is neither -0.0 nor 0, and NaN is NaN."""
+    """A memo key of a value: 0.0 is neither -0.0 nor 0, and NaN is NaN."""
     kind = type(x)
     if kind is str:
         return x

@@ -1,4 +1,4 @@
-"""What tracing a kernel gives: its instructions, and what they work on."""
+"""The trace of a kernel: its instructions, and the buffers that they work on."""
 
 from __future__ import annotations
 

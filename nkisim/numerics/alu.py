@@ -90,12 +90,12 @@ def _logical_right_shift(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _abs_max(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The one that is larger in magnitude; y if they are equal in that."""
+    """The operand of larger magnitude, by element; y if they are equal in magnitude."""
     return np.where(np.abs(x) > np.abs(y), x, y)
 
 
 def _abs_min(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The one that is smaller in magnitude; y if they are equal in that."""
+    """The operand of smaller magnitude, by element; y if they are equal in magnitude."""
     return np.where(np.abs(x) < np.abs(y), x, y)
 
 

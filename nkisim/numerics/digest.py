@@ -1,4 +1,4 @@
-"""What a program computes, as text: equal for programs that may stand for one another only.
+"""The text of what a program computes: equal only for programs that are interchangeable.
 
 An executable of XLA names its program by a digest of this text, so that whatever running reads has
 to be in it. Each field of an instruction, a buffer and a trace therefore is, unless it is listed

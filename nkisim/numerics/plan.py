@@ -152,7 +152,7 @@ def _forward_destinations(steps: list[Step], keep: set[int]) -> list[Step]:
 
 
 def _may_write_into(writer: Step, target: AccessPattern) -> bool:
-    """Whether a step computes the same when its output may overlap its inputs.
+    """Whether a step may compute in place: its result is the same if its output overlaps inputs.
 
     Elementwise steps do; the others read elements after they have written some.
     """

@@ -103,8 +103,8 @@ def _moves(step: Step) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _axes(form: Form) -> tuple[int | None, ...] | None:
-    """For each axis of the buffer, the axis of the view that walks it one by one, or None where it
-    stays; None where a view does anything else."""
+    """For each axis of a buffer, the axis of its view that walks it with unit steps, or None where
+    the view stays at one place; None for views of any other access pattern."""
     found: list[int | None] = []
     for row in form.coefs:
         walked = [d for d, (c, n) in enumerate(zip(row, form.shape, strict=True)) if c and n > 1]
@@ -115,7 +115,8 @@ def _axes(form: Form) -> tuple[int | None, ...] | None:
 
 
 def _from_source(step: Step, at: int, number: int, steps: list[Step], uses: Uses) -> Step | None:
-    """A product that reads buffer `number` where its elements came from; None if it cannot."""
+    """A product whose operand in buffer `number`, a copy, is replaced by the source of the copy;
+    None if that is not possible."""
     ins: list[Operand] = []
     spread = list(step.instr.settings.spread)
     for place, x in enumerate(step.ins):
@@ -145,7 +146,8 @@ def _from_source(step: Step, at: int, number: int, steps: list[Step], uses: Uses
 
 
 def _through(x: AccessPattern, move: Step) -> AccessPattern | None:
-    """`x`, which reads what a step has moved, as a view of what the step read."""
+    """An operand `x` that reads the result of `move`, as a view of the source of `move`; None where
+    no access pattern describes it."""
     out, source = move.outs[0], move.ins[0]
     if x.base_shape != out.base_shape or x.dtype != out.dtype:
         return None

@@ -269,9 +269,9 @@ def _no_collection() -> Iterator[None]:
 
 
 def _written_over(step: Step) -> list[int]:
-    """Which operands of a call, outputs first, share memory with an output elsewhere than it. An
-    instruction reads all before it writes; NumPy, with an output in the input of a reduction, does
-    not."""
+    """The positions of operands, outputs first, that overlap an output without being equal to it.
+    An instruction reads all before it writes; NumPy, with an output in the input of a reduction,
+    does not."""
     outs = step.outs
     return [
         n
@@ -359,8 +359,8 @@ class _Layout:
         del self._places, self._functions, self._byte_strides, self._arrays
 
     def _function(self, step: Step) -> Callable:
-        """What computes a step. Elementwise instructions of one kind share it: it depends on
-        their attributes, types and scalars only."""
+        """The function that computes a step. Elementwise instructions of a kind share it: it
+        depends on their attributes, types and scalars only."""
         instr = step.instr
         if not instr.spec.elementwise or instr.where is not None:
             return instr.spec.bind(instr)

@@ -1,4 +1,4 @@
-"""What was used last is kept, as far as it fits in a limit."""
+"""A least-recently-used cache with a limit in bytes."""
 
 from __future__ import annotations
 

@@ -23,12 +23,12 @@ class Step:
 def make_step(
     instr: Instruction, outs: tuple[AccessPattern, ...], ins: tuple[Operand, ...]
 ) -> Step:
-    """An instruction with these operands in the place of its own."""
+    """A step: an instruction with the given operands in the place of its own."""
     return Step(instr, outs, ins, tuple([x for x in ins if isinstance(x, AccessPattern)]))
 
 
 class Uses:
-    """Where each buffer is written and read, by position in the list of steps."""
+    """The def-use table of a list of steps: the positions that write and read each buffer."""
 
     def __init__(self, steps: list[Step]) -> None:
         self.writes: dict[int, list[int]] = defaultdict(list)

@@ -140,7 +140,8 @@ def _used_part(task: Task, lanes: int) -> float:
 
 
 def _fuller(kind: Kind, ns: float, part: float, queues: int) -> Kind:
-    """A task that takes its part of what one of all lanes would, which is `ns` less."""
+    """The cost of a task as a share of a task on all lanes: `ns` shorter, but no less than the
+    fraction `part` of its present time."""
     moved = kind.transfer
     if moved is not None:
         started = recosted(kind, lambda _, c: Cost(c.busy * part, c.done * part, 0.0))
@@ -242,13 +243,13 @@ def _triggers(t: Times) -> Iterator[Finding]:
 
 
 def _half_as_many(engine: Engine) -> Change:
-    """Makes a task one of half as many: all that does not grow with its elements is halved."""
+    """A change that halves the fixed cost of tasks: half as many of them do the same work."""
 
     return lambda task, _: recosted(task.kind, lambda e, c: _half(c) if e is engine else c)
 
 
 def _one_of_two(kind: Kind) -> Kind:
-    """A task that is one of half as many: all that does not grow with its elements is halved, on
+    """The cost of a task if half as many tasks did the same work: its fixed cost is halved, on
     every engine that may run it and in the latency of its transfer."""
     changed, moved = recosted(kind, lambda _, c: _half(c)), kind.transfer
     if moved is None:

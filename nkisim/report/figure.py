@@ -142,7 +142,7 @@ def _check_part(timeline: Times, start: float, end: float) -> None:
 
 
 def alt_text(timeline: Times, start_us: float = 0.0, end_us: float | None = None) -> str:
-    """What the picture shows, for readers who cannot see it.
+    """A description of the picture, for readers who cannot see it.
 
     Args:
         timeline: what is drawn.
@@ -189,7 +189,7 @@ def _tracks(timeline: Times, start: float, end: float) -> list[tuple[str, list[_
 
 
 def _direction(label: str) -> str:
-    """Which of the two rows of DMA a transfer is on."""
+    """The row of the picture, of the two for DMA, that a transfer is on."""
     return "store" if label in ("store", "spill") else "load"
 
 

@@ -30,7 +30,7 @@ def write_whole(path: str | Path, text: str) -> None:
 
 
 def is_device(path: Path) -> bool:
-    """Whether it is a pipe or the like, or what the system lists as a file that a process holds
+    """Whether a path is a pipe or the like, or what the system lists as a file that a process holds
     open: /dev/stdout, wherever that goes."""
     system = path.parts[:2] in (("/", "dev"), ("/", "proc"))
     return path.exists() and (system or not path.is_file())

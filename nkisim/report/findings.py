@@ -115,9 +115,8 @@ def _bottleneck(t: Times) -> Finding:
 
 
 def _waiting(t: Times) -> tuple[float, str, Location | None]:
-    """How long is waited for the results of one line, those that are waited for the longest, in
-    microseconds; which these are, in words; and the line. No words if it is no good part of the
-    body."""
+    """The longest stall on the critical path for the results of one kernel line, in microseconds;
+    these results, in words; and the line. No words for a stall that is a small part of the body."""
     tasks, s = t._core.work.tasks, t._core.schedule
     waits: dict[tuple[Location | None, str], list[float]] = defaultdict(list)
     for before, at in pairwise(t.chain):

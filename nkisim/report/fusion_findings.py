@@ -104,7 +104,7 @@ def fusable(t: Times) -> Iterator[Finding]:
 
 
 def _pair(first: Task, second: Task, read: Access, only: bool, t: Times) -> str | None:
-    """How two instructions could be one, as a key of `_HINTS`; None if they could not.
+    """The fusion of two instructions into one, as a key of `_HINTS`; None if there is none.
 
     Args:
         first, second: their tasks, both plain.
@@ -143,7 +143,8 @@ def _pair(first: Task, second: Task, read: Access, only: bool, t: Times) -> str 
 
 
 def _is_plain(task: Task) -> bool:
-    """Whether it is an instruction of those looked at, on floats and without a mask."""
+    """Whether a task is a candidate for fusion: an opcode in `_LOOKED_AT`, on floats, without a
+    mask."""
     i = task.instr
     if i.opcode not in _LOOKED_AT or i.where is not None or i.engine is Engine.GPSIMD:
         return False
@@ -185,7 +186,7 @@ def _fused(what: str, t: Times, task: Task, ns: float) -> Kind:
 
 
 def _doing_both(task: Task, what: str, t: Times) -> Kind:
-    """What a task is when it does another one's work along: see `_BOTH`."""
+    """The kind of a task after another one was fused into it: see `_BOTH`."""
     opcode, engine = _BOTH[what]
     i, memory = task.instr, t._core.work.memory
     ins, outs = (

@@ -43,7 +43,7 @@ class TaskGroup(NamedTuple):
 
 
 def sort_of(task: Task) -> tuple:
-    """What tasks have in common that do the same."""
+    """A key of tasks that do the same."""
     return task.kind, task.form if type(task) is Operation else task.instr.opcode
 
 

@@ -144,25 +144,25 @@ def _left_out(task: Task, _: float) -> Kind:
 
 
 class _Line:
-    """What could be saved at a kernel line, and what its transfers are like."""
+    """The time that could be saved at a kernel line, by the property of transfers that costs it."""
 
     def __init__(self) -> None:
         self.tasks = Tasks()
         self._what: defaultdict[int, float] = defaultdict(float)  # nanoseconds
 
     def add(self, tasks: TaskGroup, ns: float, what: int) -> None:
-        """Each of these tasks, which are like `what`, could be `ns` shorter."""
+        """Record that each of the tasks, which have the property `what`, could be `ns` shorter."""
         self.tasks.add(tasks, ns)
         self._what[what] += ns * len(tasks.positions)
 
     @property
     def what(self) -> int:
-        """What those are like that most could be saved of."""
+        """The property of transfers that accounts for most of the time that could be saved."""
         return max(self._what, key=self._what.__getitem__)
 
 
 def _dearest(found: dict[Location | None, _Line]) -> list[tuple[Tasks, int]]:
-    """The few lines at which most is at stake: each costs a schedule to look into."""
+    """The few lines at which most time could be saved: each one costs a schedule to examine."""
     ordered = sorted(found.values(), key=lambda line: -sum(line.tasks.saved.values()))
     return [(line.tasks, line.what) for line in ordered[:_LINES]]
 

@@ -41,7 +41,7 @@ class Interval(NamedTuple):
 
 
 class Use(NamedTuple):
-    """How much one resource does.
+    """The utilisation of one resource.
 
     Attributes:
         name: an engine, "DMA queues" for all of them, or "DMA 3" for one.
@@ -59,7 +59,7 @@ class Use(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What one kernel line costs on one resource, in microseconds."""
+    """The cost of one kernel line on one resource, in microseconds."""
 
     location: Location | None
     resource: str
@@ -190,7 +190,7 @@ class Times:
         return (g for g in self.groups if g.task.transfer is not None)
 
     def _busy_ns(self, group: TaskGroup) -> float:
-        """How long tasks occupy their engine."""
+        """The time that tasks occupy their engine, in nanoseconds."""
         s = self._core.schedule
         start, end = s.start, s.end
         return sum([end[at] - start[at] for at in group.positions])
@@ -378,7 +378,7 @@ class Times:
 
 
 def _chain(s: Schedule, at: int) -> list[int]:
-    """A task, and on its core what held it up, and what held that up, from the first one on."""
+    """The chain of tasks on one core that ends with a task, each held up by the one before it."""
     found = []
     while at >= 0:
         found.append(at)
@@ -387,7 +387,7 @@ def _chain(s: Schedule, at: int) -> list[int]:
 
 
 def _on_engine(task: Task) -> str:
-    """What a task is to its engine, which of a transfer does the start only."""
+    """The label of a task on its engine: of a transfer, an engine does the start only."""
     return task.label if task.transfer is None else f"start of {task.label}"
 
 

@@ -56,7 +56,7 @@ class Stretch:
 
     @cached_property
     def span(self) -> float:
-        """What the tasks take as they are, in nanoseconds."""
+        """The latency of the tasks as they are, in nanoseconds."""
         if self._whole and not self._core.waits:
             return self._core.schedule.span
         return self.changed({}, None, self._machine, self._timing)
@@ -69,7 +69,7 @@ class Stretch:
         timing: Timing,
         renamed: bool = False,
     ) -> float:
-        """What the tasks take with some of them changed, or by other tables, in nanoseconds. See
+        """The latency with some tasks changed, or with other timing tables, in nanoseconds. See
         `gain_us`."""
         known = rings_of(timing) == rings_of(self._timing)
         tasks = self._core.work.tasks[self._first : self._last]
@@ -104,7 +104,7 @@ def gain_us(
     timing: Timing | None = None,
     renamed: bool = False,
 ) -> float:
-    """What a change takes off the latency of the slowest core, in microseconds, at least 0.
+    """The gain of a change: the latency that the slowest core saves, in microseconds, at least 0.
 
     Args:
         timeline: the kernel as it is.
@@ -146,13 +146,13 @@ def stretch_of(timeline: Times, stakes: Mapping[int, float]) -> Stretch:
 
 
 def rings_of(timing: Timing) -> tuple[int, ...]:
-    """What the dependences of transfers on earlier ones follow from."""
+    """The key of the timing values from which transfers' dependences on earlier ones follow."""
     dma = timing.dma
     return dma.in_flight, dma.ordered_in_flight, dma.single_in_flight
 
 
 def dependences_of(timeline: Times) -> Dependences:
-    """What waits for what among all tasks of the slowest core."""
+    """The dependences among all tasks of the slowest core."""
     work = timeline._core.work
     if len(work.tasks) <= WINDOW:
         return _stretch(timeline, 0, len(work.tasks)).dependences
@@ -188,7 +188,7 @@ def recosted(kind: Kind, change: Callable[[Engine, Cost], Cost]) -> Kind:
 
 
 def done_along(kind: Kind) -> Kind:
-    """What is left of a task whose work another one does along with its own."""
+    """The remaining cost of a task that was fused into another one."""
     return recosted(kind, lambda *_: Cost(0.0, 0.0, 0.0))
 
 

@@ -26,7 +26,7 @@ _numbers = itertools.count()
 
 
 def no_values(name: str) -> ParameterError:
-    """What a kernel does depends on values, and a TensorSpec has none."""
+    """The error for a TensorSpec given to a kernel whose trace depends on values."""
     return ParameterError(
         f"kernel {name} reads values of its arguments to tell what to do, and is given shapes",
         rule="what such a kernel does, and how long it takes, follows from its data",
@@ -67,7 +67,8 @@ class ProgramByData(Program):
 
     @cached_property
     def digest(self) -> str:
-        """Unlike that of a `Program`, of this object: kernels with the same first round differ."""
+        """A digest of this object, not of its instructions: programs with one first round may
+        differ."""
         return hashlib.sha256(f"{super().digest}|{_process}|{self._number}".encode()).hexdigest()
 
     def same_as(self, other: Program) -> bool:

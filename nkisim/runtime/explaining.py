@@ -94,7 +94,7 @@ def explain(kernel: Any, *args: Any, **kwargs: Any) -> Explanation:
 
 
 def explain_program(program: Program, name: str) -> Explanation:
-    """What each kernel line of a traced program became.
+    """The instructions that each kernel line of a traced program became, as text.
 
     Args:
         program: the program.

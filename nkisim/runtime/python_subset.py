@@ -109,7 +109,7 @@ def _is_name(node: ast.expr) -> bool:
 
 
 def _found(function: FunctionType, name: str) -> Any:
-    """What a name is, `module.name` among them, in a function; None if it is local to it."""
+    """The object that a name, or `module.name`, has in a function; None if the name is local."""
     first, _, rest = name.partition(".")
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
     try:
@@ -153,8 +153,8 @@ _STATEMENTS: dict[type[ast.AST], tuple[str, str]] = {
 
 
 def _refused(definition: ast.AST) -> Iterator[tuple[str, int, str]]:
-    """What the compiler refuses: its name, line, and what to write instead. The language guide and
-    the migration guide of SDK 2.32, and messages of the compiler that users report."""
+    """The statements that AWS's compiler refuses: name, line, and fix of each. The language guide
+    and the migration guide of SDK 2.32, and messages of the compiler that users report."""
     for node in ast.walk(definition):
         if isinstance(node, ast.stmt | ast.expr) and type(node) in _STATEMENTS:
             name, fix = _STATEMENTS[type(node)]

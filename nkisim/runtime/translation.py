@@ -78,9 +78,9 @@ def recorded() -> Iterator[list[Launch]]:
 
 
 def launches_of(script: str) -> list[Launch]:
-    """What a program launches. It runs with `__name__ == "__main__"`, no arguments, NumPy's and
-    Python's global random numbers from seed 0, and for trn2 unless the environment names a chip.
-    What it sets in the environment ends with it.
+    """The kernel launches of a program. It runs with `__name__ == "__main__"`, no arguments,
+    NumPy's and Python's global random numbers from seed 0, and for trn2 unless the environment
+    names a chip. What it sets in the environment ends with it.
 
     Raises:
         Exception: what the program raises.
@@ -222,7 +222,7 @@ def _difference(a: np.ndarray, b: np.ndarray) -> tuple[tuple[int, ...] | None, s
 
 
 def _written(launch: Launch, output: int, index: tuple[int, ...]) -> str:
-    """Where the kernel writes an element of a result."""
+    """The kernel line that writes an element of a result."""
     writer = origin(launch.program, output, index).writer
     if writer is None:
         return "which no instruction writes"

@@ -28,7 +28,7 @@ _SMALL = 256
 
 @dataclass
 class Residence:
-    """Which tiles are on chip, and from which task to which, in positions of the list of tasks.
+    """The live ranges of tiles on chip, from task to task, in positions of the list of tasks.
 
     Tiles go by the order in which they are first needed; all lists but `touched` are over them.
 

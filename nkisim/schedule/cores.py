@@ -30,7 +30,7 @@ class Wait(NamedTuple):
 
 
 class _Use(NamedTuple):
-    """What a task does in shared memory, in the order of the trace."""
+    """An access of a task to shared memory, in the order of the trace."""
 
     place: int
     core: int
@@ -43,7 +43,7 @@ class _Use(NamedTuple):
 def waits_across(
     works: Sequence[Work], instructions: Sequence[Instruction]
 ) -> list[dict[int, list[Wait]]]:
-    """Who waits for tasks of other cores.
+    """The dependences of tasks on tasks of other cores.
 
     Args:
         works: the tasks of each core.
@@ -77,7 +77,7 @@ def waits_across(
 
 
 def _uses(works: Sequence[Work], instructions: Sequence[Instruction]) -> list[_Use]:
-    """What tasks do in memory that several cores use and some of them write; and the fences."""
+    """The accesses to memory that several cores use and some of them write; and the fences."""
     in_hbm = [
         {n for n, memory in work.memory.items() if not memory.space.on_chip} for work in works
     ]

@@ -28,7 +28,7 @@ _Waits = tuple[np.ndarray, np.ndarray, int]
 
 @dataclass(slots=True)
 class Dependences:
-    """What waits for what among the tasks of one core.
+    """The dependences among the tasks of one core.
 
     It follows from the memory that tasks touch, and from which of them are transfers; not from what
     they cost. All lists are over the tasks.
@@ -125,7 +125,7 @@ class Dependences:
 
 
 def _on_results(touches: Touches, patterns: Patterns) -> _Waits:
-    """Who reads what was written once, and not touched before."""
+    """Read-after-write dependences on memory that is written once, before all reads."""
     single = touches.writes[touches.first] & ~touches.changing
     reads = np.flatnonzero(single[touches.memory] & ~touches.writes)
     written = touches.first[touches.memory[reads]]
@@ -168,7 +168,7 @@ def _on_changes(touches: Touches, patterns: Patterns) -> list[_Waits]:
 
 
 def in_flight(transfer: Task, work: Work, dma: DmaTiming) -> int:
-    """How many transfers like this one its line of the kernel has under way at a time."""
+    """The number of transfers that a kernel line has under way at a time."""
     loops, most = transfer.instr.loops, dma.in_flight
     if loops and loops[-1][0] in work.ordered:
         most = min(most, dma.ordered_in_flight)
@@ -210,8 +210,8 @@ def _on_rings(work: Work, kinds: list[Kind], touches: Touches, dma: DmaTiming) -
 
 
 def _as_asked(work: Work) -> _Waits:
-    """Which tasks wait for others because the kernel asks for it. What the compiler leaves out has
-    no tasks; who waits for it waits for what that waits for."""
+    """The dependences that the kernel asks for. An instruction that the compiler leaves out has no
+    task: tasks that wait for it wait for its own dependences."""
     last: dict[int, int] = {}  # by the identity of an instruction, its newest task
     befores: list[int] = []
     ats: list[int] = []
@@ -231,7 +231,7 @@ def _as_asked(work: Work) -> _Waits:
 def _order_sums(
     work: Work, kinds: list[Kind], before: np.ndarray, at: np.ndarray, why: np.ndarray
 ) -> None:
-    """A matmul that adds to what another one left in PSUM waits for its order only."""
+    """Relax the dependences of accumulating matmuls: they wait for the order of issue only."""
     tasks = work.tasks
     sums = {kind for kind in dict.fromkeys(kinds) if kind.accumulates}
     if not sums:

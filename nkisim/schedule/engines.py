@@ -30,7 +30,7 @@ _AHEAD = 0.01  # of what all engines have to do: how far one may get ahead of an
 
 @dataclass(slots=True, frozen=True, eq=False)
 class EngineJob:
-    """What the scheduler needs to know of a task on the engine that it runs on.
+    """A task on its engine, as the scheduler sees it.
 
     Attributes:
         engine: position in ENGINES.

@@ -22,7 +22,7 @@ _Meeting = tuple[int, bool]
 
 
 class _Step(NamedTuple):
-    """One more part in a sequence of them.
+    """The overlaps of one more part with the sequence of parts before it.
 
     Attributes:
         history: the number of the longer sequence.
@@ -147,11 +147,12 @@ class Regions:
         return region
 
     def _next(self, part: AccessPattern | None) -> _Step:
-        """What a part meets that this memory's history does not have yet."""
+        """The overlaps of a part that is new to this memory's history, from the memo if they are
+        known."""
         return self._patterns.steps.get((self._history, part)) or self._step(part)
 
     def _step(self, part: AccessPattern | None) -> _Step:
-        """What a part meets, worked out: no other memory with this history had that part."""
+        """The overlaps of a part, computed: no other memory with this history had that part."""
         patterns, order = self._patterns, self._order
         meets, met_by = [], []
         for at in self._near(part):

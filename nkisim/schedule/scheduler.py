@@ -301,7 +301,7 @@ class _Run:
             heapq.heappush(self.wakes, (time, e))
 
     def _enqueue(self, at: int) -> None:
-        """A task has all that it waits for."""
+        """Queue a task on its engine: all of its dependences are met."""
         e, time = self.engine[at], self.ready_at[at]
         heapq.heappush(self.waiting[e], (time, at))
         if self.free[e] < self.next_wake[e] > time:
@@ -360,14 +360,15 @@ class _Run:
         self._release(at, read if read > done else done)
 
     def _tell_cores(self, at: int, read: float, done: float) -> None:
-        """Those on other cores that wait for a task, or for its reading."""
+        """Signal the tasks of other cores that wait for a task's result, or for the end of its
+        reads."""
         for run, wait in self.across[at]:
             run.hear(wait.task, read if wait.kind == READ else done, (self.core, at))
             if run is not self and run.wakes and run.wakes[0][0] < self.limit:
                 self.limit = run.wakes[0][0]
 
     def hear(self, at: int, time: float, by: tuple[int, int]) -> None:
-        """What a task waits for on a core comes at `time`, from a task there."""
+        """Receive the signal of a task `by` of another core, at `time`, for the task `at`."""
         if time > self.ready_at[at]:
             self.out.elsewhere[at] = by
         self._arrive(at, time, -1, "core")
@@ -375,7 +376,7 @@ class _Run:
     def _tell_others(
         self, at: int, end: float, read: tuple[float, float], done: float, far_done: float
     ) -> None:
-        """Those that wait for something else.
+        """Signal the tasks that wait for a task for another reason than its result.
 
         Args:
             at: the task.

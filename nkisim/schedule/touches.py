@@ -14,7 +14,7 @@ from nkisim.ir.memory import Space
 
 
 class Touches:
-    """What the tasks of one core touch, one after the other: of each task first what it reads.
+    """The memory accesses ("touches") of one core's tasks in program order, a task's reads first.
 
     Args:
         memory: what the numbers of memory are.
@@ -65,7 +65,7 @@ class Touches:
 
     @classmethod
     def of(cls, work: Work) -> Touches:
-        """What the tasks of one core touch. Changes that come later are not seen."""
+        """The touches of one core's tasks at present: later changes of tasks are not seen."""
         tasks = work.tasks
         reads, writes = [task.reads for task in tasks], [task.writes for task in tasks]
         read = np.fromiter(map(len, reads), np.int64, len(tasks))
@@ -79,8 +79,8 @@ class Touches:
     def after(
         self, work: Work, moves: list[tuple[int, int, bool]], renamed: list[tuple[int, int, int]]
     ) -> Touches:
-        """What the tasks touch when some were put in between, each of which touches all of one
-        tile, and others touch other memory.
+        """The touches after spills: transfers were inserted, each of which touches one whole tile,
+        and later tasks touch the reloaded copies.
 
         Args:
             work: the tasks after that.
@@ -114,7 +114,7 @@ class Touches:
 
     @cached_property
     def part(self) -> np.ndarray:
-        """Of each touch, which part of the memory it is: the identity of a view."""
+        """For each touch, the identity of the view that says which part of the memory it is."""
         return np.fromiter(map(id, self.parts), np.int64, len(self.parts))
 
     @cached_property
@@ -124,8 +124,8 @@ class Touches:
 
     @cached_property
     def changing(self) -> np.ndarray:
-        """For each of `numbers`, whether it is written when it was touched before; in HBM, whether
-        it is both read and written."""
+        """For each memory in `numbers`, whether it is written again after its first touch; in HBM,
+        whether it is both read and written."""
         found = np.zeros(len(self.numbers), bool)
         again = self.writes.copy()
         again[self.first] = False
@@ -136,9 +136,9 @@ class Touches:
 
     @cached_property
     def tiles(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The tiles on chip, in the order in which they are first touched: which of `numbers` they
-        are; and for each task and tile that it touches, once even if it is both read and written,
-        which of these tiles that is, and the task."""
+        """The on-chip tiles in order of first use, as positions in `numbers`; and all pairs of a
+        tile and a task that touches it, each once: the tile's position in that order, and the
+        task."""
         tiles = np.flatnonzero(self.on_chip)
         tiles = tiles[np.argsort(self.first[tiles])]
         position = np.full(len(self.numbers), -1)
@@ -148,8 +148,8 @@ class Touches:
         return tiles, tile[at], self.task[at]
 
     def gaps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each touch, how many tasks ago the same memory was touched before, and how many tasks
-        on it is touched next; -1 where it is not."""
+        """The reuse distances of each touch, in tasks: back to the previous touch of the same
+        memory, and on to the next one; -1 where there is none."""
         order = self._order
         gaps = np.diff(self.task[order])
         gaps[self.memory[order][1:] != self.memory[order][:-1]] = -1
@@ -159,7 +159,7 @@ class Touches:
         return before, after
 
     def again(self) -> np.ndarray:
-        """Of each touch, whether its task has touched the same memory already."""
+        """For each touch, whether it is a repeated touch of a memory by the same task."""
         order = self._order
         memory, task = self.memory[order], self.task[order]
         found = np.zeros(len(order), bool)

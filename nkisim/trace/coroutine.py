@@ -52,7 +52,7 @@ class Coroutine:
             raise _Cancelled
 
     def resume(self) -> None:
-        """Let it run until it pauses or ends. Raises what it raises."""
+        """Run the function until it pauses or ends. Its exceptions are raised here."""
         if self.done:
             return
         self._go.release()
@@ -67,7 +67,7 @@ class Coroutine:
         self._wait()
 
     def cancel(self) -> None:
-        """End it where it stands."""
+        """End the function at the place where it has paused."""
         self._cancelled = True
         self._go.release()
         self._thread.join()

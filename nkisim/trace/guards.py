@@ -95,7 +95,7 @@ class NotComparable(Exception):
 
 
 class Same:
-    """Equal for one and the same object only, which it keeps alive."""
+    """An identity key: equal for one and the same object only, which it keeps alive."""
 
     __slots__ = ("value",)
 
@@ -212,7 +212,7 @@ class _Tokens:
 
 
 def _is_referred(value: Any) -> bool:
-    """Whether it is compared by identity, and by what it reads in turn (see Guards)."""
+    """Whether a value is compared by identity, and by what it reads in turn (see Guards)."""
     if isinstance(value, BuiltinFunctionType):
         return value.__self__ is None or isinstance(value.__self__, ModuleType)
     return isinstance(
@@ -529,7 +529,7 @@ def _equal(now: Any, then: Any) -> bool:
 
 
 def _parts(function: FunctionType) -> tuple:
-    """What makes a function, and stays the same object unless it is replaced."""
+    """The parts of a function that stay the same objects unless they are replaced."""
     return function.__code__, function.__defaults__, function.__kwdefaults__, function.__dict__
 
 

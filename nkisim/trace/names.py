@@ -14,7 +14,7 @@ _ASKING_NAMES = frozenset(
 
 
 class Names(NamedTuple):
-    """What a function, and those defined in it, look up by name.
+    """The names that a function, and the functions defined in it, look up.
 
     Attributes:
         variables: names of global variables.
@@ -33,7 +33,7 @@ class Names(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def names_in(code: CodeType) -> Names:
-    """What a function looks up by name."""
+    """The names that a code object looks up."""
     variables: set[str] = set()
     attributes = set(code.co_names)
     imported: set[str] = set()

@@ -106,7 +106,7 @@ def _parse(filename: str, text: str) -> _Module | None:
 
 
 def _first_line(node: _Definition) -> int:
-    """Where the code of a function begins: with its decorators."""
+    """The first line of a function, its decorators included."""
     return min([node.lineno, *(d.lineno for d in node.decorator_list)])
 
 

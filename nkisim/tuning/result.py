@@ -216,7 +216,7 @@ class Tuning:
         return {"form": FORM, "kind": self.kind, "best": best, "trials": trials}
 
     def alt_text(self) -> str:
-        """What the picture shows, for readers who cannot see it."""
+        """A description of the picture, for readers who cannot see it."""
         ranked = self.ranked
         return (
             f"Bars of the modelled latency of {len(ranked)} combinations of "

@@ -36,7 +36,8 @@ class Store:
         self._folder = _default() if folder is None else Path(folder)
 
     def key(self, trace: Trace) -> str | None:
-        """A name for the trace and the simulator that models it; None if it cannot have one."""
+        """A memo key of a trace and of the simulator that models it; None for a trace without
+        one."""
         try:
             whole = pickle.dumps(trace, protocol=5)
         except Exception:  # anything may be part of what a kernel returns

@@ -73,7 +73,7 @@ def checked_settings(module: dict[str, Any], names: list[str], short: str) -> di
 
 
 def check_methods(tensor: type) -> None:
-    """The same for the methods of the class of tensors."""
+    """Make the methods of the class of tensors check their arguments, as functions do."""
     for name, function in list(vars(tensor).items()):
         if inspect.isfunction(function) and not name.startswith("_"):
             found = settings.checked(function, f"tensor.{name}", (), _BY_NAME, _APART)

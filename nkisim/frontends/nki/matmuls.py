@@ -20,7 +20,7 @@ from nkisim.ir.trace import Trace
 
 
 class Recording(Protocol):
-    """What records a kernel, as far as it is needed here.
+    """The part of a Session that accumulation groups need.
 
     Attributes:
         psum: what matmuls wrote, by the number of a buffer: tiles, or a map of flags.
@@ -36,7 +36,7 @@ class Recording(Protocol):
 def opened(
     session: Recording, dst: NkiTensor, accumulate: bool | None, call: str
 ) -> tuple[str, np.ndarray | None]:
-    """What a matmul does to `dst`: "overwrite" or "add"; with the latter, the elements that it
+    """The effect of a matmul on `dst`: "overwrite" or "add"; with the latter, the elements that it
     overwrites all the same, as a boolean array of the shape of `dst`'s walk, or None for none.
 
     Raises:

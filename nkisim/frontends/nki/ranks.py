@@ -45,7 +45,7 @@ class Rank(NamedTuple):
 
 
 class Post(NamedTuple):
-    """What a rank brings to a collective.
+    """The contribution of a rank to a collective.
 
     Attributes:
         call: the name of the collective and its settings, which all have to agree on.
@@ -82,7 +82,7 @@ class Job:
         self._failure: BaseException | None = None  # of the first rank that failed
 
     def run(self, number: int, work: Any) -> Any:
-        """What `work()` returns, as one of the ranks."""
+        """Run `work()` as one of the ranks, and return its result."""
         with self._turn:
             before = _rank.set(Rank(self, number))
             self._thread[number] = threading.get_ident()
@@ -191,7 +191,7 @@ def _at_work() -> bool:
 
 
 def on_device(run: int, device: int, work: Any) -> Any:
-    """What `work()` returns, as the rank of a device.
+    """Run `work()` as the rank of a device, and return its result.
 
     Args:
         run: number of the computation that runs on several devices.

@@ -64,7 +64,7 @@ _recipes: dict[tuple, dict] = {}
 
 
 class Recipe:
-    """What a kind of call lowers to.
+    """The lowering of one kind of call: its opcode, engine, access patterns and settings.
 
     Args:
         opcode: of the instruction.

@@ -22,7 +22,7 @@ TABLE_PAYS = 64  # [I] elements from which a reciprocal is quicker on Scalar
 
 
 class TileOperand(NamedTuple):
-    """What the formulas look at in a tile."""
+    """The properties of a tile that cycle formulas use."""
 
     n: int  # elements a partition
     rows: int
@@ -88,7 +88,7 @@ class Passes(NamedTuple):
 
 
 class Fixed(NamedTuple):
-    """An instruction that takes the same time whatever its operands are, in nanoseconds."""
+    """The time of an instruction that does not depend on its operands, in nanoseconds."""
 
     ns: float
 
@@ -135,7 +135,8 @@ def fast_copy(ins: Tiles, outs: Tiles, of_fp32: bool = False) -> int:
 
 
 def fast_pair(ins: Tiles, outs: Tiles) -> int:
-    """The same of two tiles: see `fast_copy`."""
+    """Elements of two tiles that a lane of Vector takes a cycle in performance mode
+    (`fast_copy`)."""
     sizes, in_psum, _ = _layout(ins, outs)
     return 2 if sizes == {2} and not in_psum else 1
 

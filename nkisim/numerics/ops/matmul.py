@@ -167,8 +167,8 @@ def _flow_transpose(instr: Instruction, missing: Missing) -> Missing:
 
 
 def _spread(out: np.ndarray, moved: np.ndarray) -> np.ndarray:
-    """What a transpose by a product makes of the elements that it moves, in place: in rows with a
-    NaN or an infinity, all other elements are NaN."""
+    """Spread NaN as a transpose by matmul does, in place: in a row with a NaN or an infinity, all
+    other elements become NaN."""
     odd = ~np.isfinite(moved)
     if odd.any():
         out[odd.sum(axis=1, keepdims=True) > odd] = np.nan

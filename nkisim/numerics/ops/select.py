@@ -63,7 +63,8 @@ class RangeSelect(Settings):
 
 
 def _predicate(instr: Instruction) -> np.ndarray:
-    """Where every affine operand is at least zero; where one is not, if that is `negated`."""
+    """The predicate by element: all affine operands are at least zero; the opposite if
+    `negated`."""
     shape = instr.outs[0].shape
     domain = instr.settings.domain or shape
     return _dense(shape, domain, instr.ins[1:], instr.settings.negated)

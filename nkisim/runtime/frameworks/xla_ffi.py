@@ -350,7 +350,7 @@ _pending: dict[int, weakref.ref[_Held]] = {}  # by thread
 
 
 class _Held:
-    """What tells that the result of a function has gone."""
+    """A token that lives as long as the result of a function: its weak reference tells the end."""
 
 
 class _Last(int):

@@ -124,7 +124,7 @@ def _in_sbuf(x: Tensor | float) -> Tensor | float:
 
 @functools.lru_cache(maxsize=4096)
 def _opcode(op: str, operands: tuple[tuple[int, ...] | None, ...], shape: tuple[int, ...]) -> str:
-    """Which instruction carries the operator: one tile, a tile and a number a lane, or two.
+    """The opcode that computes an operator on one tile, a tile and a scalar a lane, or two tiles.
 
     Args:
         op: the operator.

@@ -50,7 +50,7 @@ class _Operand(NamedTuple):
 
     @property
     def part(self) -> Tensor:
-        """What is read of the tile."""
+        """The part of the tile that the matmul reads."""
         return self.tile.restrict(self.box)
 
     @property
@@ -507,7 +507,7 @@ def matmul(
 
 
 def _out_of_psum(x: object) -> object:
-    """A tile in PSUM as a copy of it in SBUF; under its mask, if it has one of its own."""
+    """A copy in SBUF of a tile in PSUM; under its mask, if it has one of its own."""
     if not _in_psum(x):
         return x
     return copy(x.whole, mask=x.mask)[x.mask] if isinstance(x, MaskedTensor) else copy(x)

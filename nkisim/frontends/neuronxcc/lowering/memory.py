@@ -87,7 +87,7 @@ declare = remembered(declare)
 
 
 def _allocation(buffer: object) -> Allocation:
-    """What `buffer=` stands for. Raises MemorySpaceError when it is no memory."""
+    """The Allocation that `buffer=` stands for. Raises MemorySpaceError when it is no memory."""
     if buffer is None:
         return _ANYWHERE[Space.SBUF]
     if isinstance(buffer, Allocation):

@@ -91,7 +91,7 @@ def _with_last(axes: list[int], x: Tensor) -> list[int]:
 
 
 def _permuting(x: Tensor, axes: list[int]) -> str:
-    """How to index a tile so that some of its free axes come last."""
+    """The index that permutes a tile so that some of its free axes come last."""
     order = _with_last(axes, x)
     names = [f"i{d}" for d in range(x.ndim)]
     ranges = ", ".join([f"0:{x.shape[d]}" for d in order])
@@ -249,7 +249,7 @@ def float_type(x: Tensor, dtype: Any) -> np.dtype:
 
 
 def _count(x: Tensor, axes: tuple[int, ...], mask: Mask | None, what: str) -> int:
-    """How many elements each output of a reduction is made from."""
+    """The number of elements that each output of a reduction is made from."""
     left = restriction(mask, x.shape)
     if left.dense is not None:
         raise ParameterError(

@@ -1,1 +1,1 @@
-"""What this dialect asks of a kernel: scope, loops, annotations, outputs."""
+"""The rules of this dialect for kernels: scope, loops, annotations, outputs."""

@@ -1,4 +1,4 @@
-"""What the SDK's simulator does and hardware does not, for `@nki.jit(mode="simulation")`.
+"""Deviations of the SDK's simulator from hardware, for `@nki.jit(mode="simulation")`.
 
 A tile that the kernel returns is copied out, bf16 and fp8 tiles keep fp32 precision, dropout drops
 nothing, a tile that a masked instruction filled in part may be stored as a whole

@@ -1,9 +1,10 @@
-"""What a loop counts in Python: to the compiler each iteration begins with the same numbers.
+"""Loop-carried numbers of Python: to the compiler, each iteration begins with the same ones.
 
-It traces the body of an `nl.affine_range` or `nl.sequential_range` loop once. Here the body runs
-for each iteration, so what the iteration before has counted is taken back in front of the next one.
-An address that a kernel counts up to place its tiles is that of the first iteration then, as it
-means to be; a row that it counts up is, too, which it hardly means, and is reported.
+The compiler traces the body of an `nl.affine_range` or `nl.sequential_range` loop once. Here the
+body runs for each iteration, so numbers that one iteration has changed are set back in front of the
+next one. An address that a kernel counts up to place its tiles then is that of the first iteration,
+as the kernel means it to be; so is a row number that it counts up, which is hardly meant, and is
+reported.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ _KNOWN = (*_NUMBERS, Mask)  # while tracing, which tiles are not
 
 
 class Counters:
-    """What a function has in front of a loop, of which iterations read what others have left.
+    """The loop-carried variables of a function, with their values in front of the loop.
 
-    Numbers and masks are meant, which are known while tracing; also None, in place of a mask.
+    They are numbers and masks, which are known while tracing, and None in the place of a mask.
 
     Args:
         frame: of the function that loops.
@@ -63,7 +64,7 @@ class Counters:
                 self._held += [held for held in _held(name, value) if held.text not in own]
 
     def take_back(self) -> CounterError | None:
-        """Set all to what it was in front of the loop.
+        """Set all variables to their values in front of the loop.
 
         Returns:
             An error if one is a number, and the kernel does more with it than to place tiles.
@@ -89,8 +90,8 @@ class Counters:
         return self._error(used[0], self._before[used[0]], changed[used[0]])
 
     def _take_back_inside(self) -> CounterError | None:
-        """The same for numbers that lists, dicts, small arrays, objects and closures hold, and for
-        iterators."""
+        """Take back loop-carried numbers inside lists, dicts, small arrays, objects and closures,
+        and iterators. Returns an error as `take_back` does."""
         error = None
         used = used_besides_placing(*self._at) if self._held or self._iterators else ()
         for held in self._held:
@@ -336,7 +337,7 @@ _PLACING = ("buffer", "base_addr", "base_bank", "base_partition")  # keywords
 
 
 def _places(node: ast.AST) -> bool:
-    """Whether it places tiles (neuronxcc.nki.compiler), or prints."""
+    """Whether a call places tiles (neuronxcc.nki.compiler), or prints."""
     if isinstance(node, ast.keyword):
         return node.arg in _PLACING
     if not isinstance(node, ast.Call):

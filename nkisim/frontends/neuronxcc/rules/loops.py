@@ -185,7 +185,8 @@ def _first_clash(
 
 
 class _Pattern(NamedTuple):
-    """What of the uses of a tensor decides whether they clash. Loops are numbered anew.
+    """A memo key of the dependence test: all of a tensor's uses that decides on it, loops
+    renumbered.
 
     Attributes:
         shape: of the tensor.

@@ -69,7 +69,7 @@ def _function(value: Any) -> FunctionType | None:
 
 
 def _names_of(function: FunctionType) -> dict[str, Any]:
-    """What the names mean that a function does not set itself."""
+    """The globals and closure variables of a function, by name."""
     names = dict(function.__globals__)
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     for name, cell in cells:
@@ -89,7 +89,7 @@ def _uses_nki(code: CodeType, names: dict[str, Any]) -> bool:
 
 
 def _called(function: FunctionType, names: dict[str, Any]) -> Iterator[Any]:
-    """What a function calls by name, as far as names tell."""
+    """The functions that a function calls by name, as far as names tell."""
     tree = definition(function.__code__)
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Call):

@@ -69,7 +69,7 @@ class IndexTensor:
         return affine_values(self.shape, self.coefs, self.offset)
 
     def expand(self, shape: tuple[int, ...]) -> IndexTensor:
-        """The same index broadcast to `shape`."""
+        """This index broadcast to `shape`."""
         if shape == self.shape:
             return self
         pad = (0,) * (len(shape) - self.ndim)
@@ -331,7 +331,7 @@ class Mask:
         return Mask(tuple(terms))
 
     def restrict(self, shape: tuple[int, ...]) -> Restriction:
-        """What is left of a tile of `shape` where the mask is true.
+        """The restriction of a tile of `shape` to where the mask is true.
 
         Conditions on one axis shrink that axis's range. Conditions that couple axes (a triangle)
         leave a dense boolean array over the shrunken box.
@@ -411,7 +411,7 @@ def _fitted(term: IndexTensor, shape: tuple[int, ...]) -> IndexTensor:
 
 
 def _as_axis(n: int, at: int, ndim: int) -> str:
-    """How an index along one axis of a tile is written."""
+    """The expression of an index along one axis of a tile, as a kernel writes it."""
     return f"nl.arange({n})[{', '.join([':' if d == at else 'None' for d in range(ndim)])}]"
 
 

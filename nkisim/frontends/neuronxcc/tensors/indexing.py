@@ -117,7 +117,7 @@ def _inside(target: AccessPattern, key: tuple) -> AccessPattern | None:
 
 
 def _inside_by_tensors(target: AccessPattern, key: tuple) -> AccessPattern | None:
-    """The same where there are index tensors among the indices."""
+    """The access pattern of an in-bounds key with index tensors among its indices."""
     if len(key) < len(target.shape):
         return None
     starts: list[int] = []
@@ -172,7 +172,7 @@ def _dynamic(kinds: set[type], keys: tuple) -> bool:
 
 
 def _named(key: tuple) -> int:
-    """How many axes a key names."""
+    """The number of axes that a key indexes."""
     return sum(k is not None and k is not Ellipsis for k in key)
 
 

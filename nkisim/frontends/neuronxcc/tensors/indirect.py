@@ -79,7 +79,7 @@ class DynamicIndex:
         return cls(start.tile, start.affine, size)
 
     def beside(self, ndim: int) -> DynamicIndex:
-        """The same next to index tensors of several axes: a column of a tile is one of those."""
+        """This index broadcast beside index tensors of several axes, as a column of a tile."""
         if ndim < 2 or self.tile.ndim != 1 or self.affine.ndim != 1:
             return self
         return DynamicIndex(as_tile(self.tile), self.affine[:, None], self.extent)

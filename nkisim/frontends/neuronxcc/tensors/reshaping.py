@@ -155,7 +155,7 @@ def _columns(coefs: tuple[tuple[int, ...], ...], ndim: int) -> list[tuple[int, .
 def _split(
     old: tuple[int, ...], steps: list[tuple[int, ...]], new: tuple[int, ...]
 ) -> list[tuple[int, ...]] | None:
-    """How the axes `new` walk, given that axis d of `old` walks by the vector `steps[d]`.
+    """The steps of the axes `new`, given that axis d of `old` walks by the vector `steps[d]`.
 
     Matches groups of old and new axes of equal size from the left; within a group the old axes
     must walk evenly. None when they do not.
@@ -197,7 +197,7 @@ def _split(
 
 
 def _with_flat_base(view: AccessPattern, first: int) -> AccessPattern:
-    """The same view against a base whose axes from `first` on are joined to one."""
+    """A view of the same elements against a base whose axes from `first` on are joined to one."""
     base = view.base_shape
     weights = c_strides(base[first:])
     joined = (

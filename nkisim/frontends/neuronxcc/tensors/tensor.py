@@ -365,7 +365,7 @@ _FUNCTIONS = ("all", "matmul", "max", "mean", "min", "prod", "softmax", "sum", "
 
 
 def _function_for(name: str) -> str:
-    """What to do in place of a call of NumPy's, or PyTorch's, function of that name."""
+    """The advice for a call of the function of that name of NumPy or PyTorch."""
     name = _WRITTEN.get(name, name)
     if name in _operations or name in _FUNCTIONS:
         return f"use the function of nki.language: nl.{name}"
@@ -450,7 +450,8 @@ class RowTensor(Tensor):
 
     @classmethod
     def of(cls, view: Tensor) -> Tensor:
-        """`view`, which nothing else holds, as a row; as it is if it has several axes."""
+        """`view` turned into a row in place; unchanged if it has several axes. Nothing else may
+        hold the view."""
         if len(view.shape) < 2:
             object.__setattr__(view, "__class__", cls)
         return view
@@ -461,7 +462,7 @@ class RowTensor(Tensor):
 
 
 def _row_or_not(part: Tensor | IndirectTensor, whole: Tensor, key: object) -> Any:
-    """`part`, which is `whole[key]`; as a row where it is one."""
+    """The view `part` = `whole[key]`, turned into a RowTensor where it is a row."""
     return RowTensor.of(part) if len(part.shape) == 1 and is_row(whole, key) else part
 
 

@@ -32,7 +32,7 @@ from nkisim.ir.memory import Space
 
 
 class Instructions:
-    """What functions on tiles need of the layer above, which sets this when it is imported.
+    """Instructions of the layer above that functions on tiles call; it sets them on import.
 
     Attributes:
         isa: the module of the instructions, which take their operators from here.

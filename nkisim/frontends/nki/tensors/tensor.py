@@ -54,7 +54,7 @@ REGIONS = {region.space: region for region in MemoryRegion}
 
 
 class Above:
-    """What a tensor asks of the layers above it, which set this when they are imported.
+    """Functions of the layers above that tensors call; those layers set them on import.
 
     Attributes:
         assign: writes down `tensor[...] = value`, given both.

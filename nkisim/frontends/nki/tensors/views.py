@@ -20,7 +20,7 @@ from nkisim.ir.memory import c_strides
 
 
 class Indirect(NamedTuple):
-    """What a dynamic view takes from memory: where it starts.
+    """The start of a dynamic view, which it reads from memory.
 
     Attributes:
         index: a register or a one-element tensor; or, with `by_row`, a (P, 1) tensor with a row

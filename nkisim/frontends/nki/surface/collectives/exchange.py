@@ -187,7 +187,8 @@ def exchange(
     *settings: Any,
     more: Sequence[np.ndarray] = (),
 ) -> list[list[np.ndarray]]:
-    """What the tensors hold on each rank of a group, and after that what else each has sent."""
+    """Exchange tensors among the ranks of a group. Returns, for each rank, the values of its
+    tensors, and after them those of its `more`."""
     session = current()
     session.trace.guessed.add("collectives")
     values = [*(session.values_of(t).copy() for t in tensors), *more]

@@ -82,7 +82,8 @@ def axes_of(call: str, data: NkiTensor, axis: Any) -> tuple[int, ...]:
 
 
 def _other_axes(axes: tuple[int, ...], n: int) -> str:
-    """What to do in place of a reduction over axes of a tile of `n`; -1 stands for none of them."""
+    """The fix for a reduction over unsupported axes of a tile of `n`; -1 stands for none of
+    them."""
     if not axes or axes[0] < 0 or len(set(axes)) < len(axes):
         return f"name axes from 1 to {n - 1}"
     if axes[0] == 0:
