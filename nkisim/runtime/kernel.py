@@ -516,7 +516,8 @@ def leaf_names(arguments: dict[str, Any]) -> list[str]:
 def _signature(value: Any) -> Any:
     """A hashable description of arguments: shapes and dtypes of tensors, values of the rest."""
     if isinstance(value, TENSOR_TYPES):
-        return ("tensor", tuple(value.shape), value.dtype)
+        # Packed elements of two types are stored as the same integers.
+        return getattr(value, "nki_type", "tensor"), tuple(value.shape), value.dtype
     if holds_tensors(value):
         if isinstance(value, dict):
             parts = [(token(k), _signature(v)) for k, v in value.items()]

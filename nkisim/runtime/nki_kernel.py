@@ -136,9 +136,9 @@ def _unpacked(leaf: Any) -> Any:
     if isinstance(leaf, np.ndarray) and type(leaf) is not Packed:
         kind = type_of(leaf.dtype, "an argument's dtype")
         if kind.stored != leaf.dtype:
-            whole = np.ascontiguousarray(leaf).view(kind.stored).reshape(leaf.shape).view(Packed)
-            whole.nki_type = kind.name
-            return whole
+            packed = leaf.view(kind.stored).view(Packed)  # as wide: the same memory, in any layout
+            packed.nki_type = kind.name
+            return packed
     return leaf
 
 
@@ -253,7 +253,7 @@ def _as_returned(value: Any, view: tuple) -> Any:
         strides = tuple(s * flat.itemsize for s in layout.strides)
         value = np.ndarray(layout.shape, flat.dtype, flat, offset * flat.itemsize, strides)
     if kind.name in PACKED:
-        return np.ascontiguousarray(value).view(packed_numpy(kind.name)).reshape(layout.shape)
+        return np.asarray(value).view(packed_numpy(kind.name))
     return value
 
 

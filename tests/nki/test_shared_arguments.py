@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import neuronxcc.nki as old
 import neuronxcc.nki.language as ol
 import nki
@@ -12,6 +13,7 @@ import pytest
 from neuronxcc.nki.typing import mutable_tensor
 
 from nkisim import KernelError
+from nkisim.frontends.nki.dtypes import PACKED, packed_numpy
 
 
 @nki.jit
@@ -151,3 +153,44 @@ def test_a_written_argument_that_repeats_elements_is_refused(framework):
     b = wide if framework is _numpy else torch.from_numpy(row).expand(8, 4)
     with pytest.raises(KernelError, match="argument 'b' repeats elements"):
         new_dialect(framework(np.ones((8, 4), np.float32)), b)
+
+
+@nki.jit
+def copied(x, y):
+    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.dma_copy(dst=y, src=tile)
+    return y
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_packed_elements_are_written_in_place_in_any_layout(step, monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    for name in sorted(PACKED):  # two of which are stored as the same integers
+        kind = packed_numpy(name)
+        codes = np.arange(8 * 16 * kind.itemsize, dtype=np.uint8).view(kind).reshape(8, 16)
+        x, before = codes[:, ::step], codes.tobytes()
+        for memory in (np.zeros((8, 16), kind)[:, ::step], np.zeros((16, 8), kind).T[:, ::step]):
+            y = copied(x, memory)
+            assert y.dtype == kind
+            assert y.tobytes() == memory.tobytes() == x.tobytes()
+            assert np.shares_memory(y, memory)
+        assert codes.tobytes() == before
+
+
+def test_scales_are_no_integers(monkeypatch):
+    """Arrays of ml_dtypes.float8_e8m0fnu are stored as those of uint8; the kernel sees the type."""
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    seen = []
+
+    @nki.jit
+    def kernel(x, y):
+        seen.append(str(x.dtype))
+        return copied(x, y)
+
+    for kind in (np.uint8, ml_dtypes.float8_e8m0fnu):
+        x, y = np.arange(8, dtype=np.uint8).view(kind).reshape(2, 4), np.zeros((4, 2), kind).T
+        kernel(x, y)
+        np.testing.assert_array_equal(y.view(np.uint8), x.view(np.uint8))
+    assert len(seen) == 2
+    assert seen[0] != seen[1]
