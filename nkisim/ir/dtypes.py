@@ -32,6 +32,16 @@ SUPPORTED = frozenset({F32, BOOL}) | _FP8 | _HALF | INTEGERS  # by `neuronxcc.nk
 _BY_NAME = {dt.name: dt for dt in SUPPORTED}
 
 
+def check_byte_order(dtype: np.dtype, what: str) -> None:
+    """Raises DTypeError for a type with the bytes of each number in the other order."""
+    if not dtype.isnative:
+        raise DTypeError(
+            f"{what} {dtype.str} has the bytes of each number in the other order",
+            rule="tensors hold numbers in the byte order of the machine",
+            fix="convert the array: a.astype(a.dtype.newbyteorder('='))",
+        )
+
+
 def as_dtype(dtype: object, what: str = "dtype") -> np.dtype:
     """The NumPy dtype of `dtype` (a NumPy or `nki.language` type, or its name).
 
@@ -45,12 +55,8 @@ def as_dtype(dtype: object, what: str = "dtype") -> np.dtype:
         found = found or (None if dtype is None else np.dtype(dtype))  # None is float64 to NumPy
     except TypeError:
         found = None
-    if found is not None and found.newbyteorder("=") in SUPPORTED and not found.isnative:
-        raise DTypeError(
-            f"{what} {found.str} has the bytes of each number in the other order",
-            rule="tensors hold numbers in the byte order of the machine",
-            fix="convert the array: a.astype(a.dtype.newbyteorder('='))",
-        )
+    if found is not None and found.newbyteorder("=") in SUPPORTED:
+        check_byte_order(found, what)
     is_type = isinstance(dtype, type | np.dtype)
     if not is_type and isinstance(getattr(dtype, "shape", None), tuple):
         raise DTypeError(

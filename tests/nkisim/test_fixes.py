@@ -6,6 +6,7 @@ from __future__ import annotations
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
+import nki as nki_today
 import numpy as np
 import pytest
 
@@ -122,9 +123,10 @@ def test_the_fix_works(name):
     np.testing.assert_allclose(run(mended), wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_bytes_in_the_other_order():
+@pytest.mark.parametrize("jit", [nki.jit, nki_today.jit])
+def test_bytes_in_the_other_order(jit):
     with pytest.raises(KernelError) as caught:
-        nki.jit(lambda a: a)(X.astype(">f4"))
+        jit(lambda a: a)(X.astype(">f4"))
     assert "a.astype(a.dtype.newbyteorder('='))" in caught.value.fix
     a = X.astype(">f4")
     assert a.astype(a.dtype.newbyteorder("=")).dtype == np.float32

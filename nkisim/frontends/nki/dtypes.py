@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from nkisim.errors import DTypeError
+from nkisim.ir.dtypes import check_byte_order
 
 
 class Type(NamedTuple):
@@ -109,6 +110,8 @@ def _look_up(dtype: object, what: str) -> Type:
     name = _ALIASES.get(name, name)
     if name not in TYPES:
         raise _no_type(name or dtype, what)
+    if isinstance(dtype, np.dtype):
+        check_byte_order(dtype, what)
     return TYPES[name]
 
 
