@@ -1,11 +1,31 @@
-"""Calls, remembered: an operation on operands alike writes down the same again.
+"""The memo of lowered calls: a call on operands like those of an earlier one emits the same again.
 
 A kernel calls few operations on operands of few forms, thousands of times. Most of the work of a
-call is to look at these: do they fit together, which instruction takes them, what is the result?
-What comes of that follows from the forms of the tiles and from the other arguments alone. When a
-call is made for the second time it is kept as a `Note`, and later ones write down what that says,
-on their own tiles. What depends on where the kernel is, such as whether an operand was written, is
-looked at each time.
+call is to look at its operands: do they fit together, which instruction takes them, what is the
+result? The answers follow from the forms of the tiles and from the other arguments alone, which
+are the memo key of the call. The value of the memo is a `Note`.
+
+An example: a loop calls `c = nl.add(a, b)` on tiles float32[128, 512] in SBUF.
+
+1. The first call runs the operation. It checks the operands, makes the tile `c` and emits
+   `tensor_tensor(add)` on the Vector Engine. The memo keeps only that the key was seen: many keys
+   never come again.
+2. The second call has the same key: `nl.add`, and for each operand its form, its dtype and the kind
+   of its buffer. It runs the operation again, and keeps what that did as a note (`_record`):
+
+       makes   a tile float32[128, 512] in SBUF, without a name
+       writes  tensor_tensor(add), outs = pool[2], ins = pool[0], pool[1]
+       gives   pool[2]
+
+   The pool of a call is the list of its tensors: first its arguments, here [a, b], then the tiles
+   that it makes, here [c], then views of these.
+3. The third and all later calls do what the note says (`_replay`): put their own a and b into a new
+   pool, append a tile made like c, emit a copy of the instruction on operands picked from the pool
+   by position, and return pool[2].
+
+What depends on the place in the kernel is in no note. `_replay` gives the instruction the kernel
+line and the loop iterations of its own call, and has the checker look at it, as at any other: `a`
+may not have been written this time.
 """
 
 from __future__ import annotations
@@ -32,7 +52,7 @@ _PLAIN = frozenset(
     | {type(np.sum)}
 )
 _SIZES = frozenset({int, PartitionDim})
-_NEW, _ONCE = object(), object()  # calls that were not made before, and those made once
+_UNSEEN, _SEEN_ONCE = object(), object()  # calls that were not made before, and those made once
 _MOST = 4096  # calls of a kind of trace
 _remembered: set[Callable] = set()
 
@@ -42,10 +62,11 @@ class Write(NamedTuple):
 
     Attributes:
         model: the instruction, without operands.
-        outs, ins, tiles_in: pick its own from the pool of the call.
-        older: picks from the pool what it touches and the call did not make. Where these are the
-            tensors that it reads, it is `tiles_in` itself; so is `ins` if they are all it reads.
-        is_result: whether it writes nothing but tiles that the call made, whole.
+        outs, ins, tiles_in: functions that pick its operands from the pool of the call; `ins` is
+            `tiles_in` itself where all inputs are tensors.
+        older: a function that picks its operands that were there before the call; it is `tiles_in`
+            itself where these are all tensors that it reads, and no others.
+        is_result: whether it overwrites whole tiles that the call made, and nothing else.
     """
 
     model: Instruction
@@ -57,14 +78,15 @@ class Write(NamedTuple):
 
 
 class Note(NamedTuple):
-    """What a call does. Its operands come from a pool: its arguments, then what is told of here.
+    """The effect of a call, by positions in a pool of its tensors: its arguments, then the tensors
+    that the note lists, in the order of these attributes.
 
     Attributes:
-        makes: the tiles it makes, each with the position of the argument that it is named after,
-            or -1.
+        makes: the tiles that the call makes, each with the position of the argument that it is
+            named after, or -1.
         hidden: name, shape and type of the state of the hardware that it uses.
         views: the position of a tensor in the pool, and the form of a view of it.
-        numbers: operands that are none.
+        numbers: operands of its instructions that are numbers.
         writes: its instructions.
         gives: the position of its result; -1 if it has none.
     """
@@ -97,21 +119,21 @@ def remembered(operation: Callable) -> Callable:
             _mark_same(tensors, key)
         name = tuple(key)
         notes = tracer.lowered_calls
-        note = notes.get(name, _NEW)
+        note = notes.get(name, _UNSEEN)
         if type(note) is Note:
-            return _do_again(tracer, note, tensors, locate())
+            return _replay(tracer, note, tensors, locate())
         if note is None:
             return operation(*args, **kwargs)
-        if note is _NEW:  # many are never made again: with other numbers each time
+        if note is _UNSEEN:  # many are never made again: with other numbers each time
             if len(notes) >= _MOST:
                 notes.clear()
-            notes[name] = _ONCE
+            notes[name] = _SEEN_ONCE
             return operation(*args, **kwargs)
         first = len(tracer.trace.instructions), len(tracer.trace.buffers)
         surprises = tracer.surprises
         result = operation(*args, **kwargs)
         plain = tracer.surprises == surprises
-        notes[name] = _note(tracer, tensors, *first, result) if plain else None
+        notes[name] = _record(tracer, tensors, *first, result) if plain else None
         return result
 
     _remembered.add(call)
@@ -127,8 +149,8 @@ def wrapped(operation: Callable, wrap: Callable[[Callable], Callable]) -> Callab
 
 
 def _describe(arguments: Iterable[Any], key: list, tensors: list[Tensor]) -> bool:
-    """Add to `key` what an operation may look at of its arguments, and to `tensors` those that
-    are. False if no note is kept for such ones."""
+    """Add to `key` all properties of the arguments that an operation may look at, and to `tensors`
+    the tensors among them. False if arguments of such types have no memo key."""
     for x in arguments:
         kind = type(x)
         if kind is Tensor:
@@ -186,8 +208,8 @@ def _mark_same(tensors: list[Tensor], key: list) -> None:
                 key += (m, n)
 
 
-def _do_again(tracer: Tracer, note: Note, pool: list, location: Location | None) -> Tensor | None:
-    """Do what a note says.
+def _replay(tracer: Tracer, note: Note, pool: list, location: Location | None) -> Tensor | None:
+    """Emit the instructions of a note on the operands of another call.
 
     Args:
         tracer: what traces the kernel.
@@ -221,10 +243,10 @@ def _do_again(tracer: Tracer, note: Note, pool: list, location: Location | None)
     return None if gives < 0 else pool[gives]
 
 
-def _note(
+def _record(
     tracer: Tracer, tensors: list[Tensor], instruction: int, buffer: int, result: Any
 ) -> Note | None:
-    """What a call did that has just returned; None if a note cannot tell it.
+    """The note of a call that has just returned; None if no note can describe its effect.
 
     Args:
         tracer: what traces the kernel.
@@ -299,12 +321,13 @@ def _namesake(buffer: Buffer, names: list[str]) -> int:
 
 
 def _position(x: Tensor, pool: list[Tensor]) -> int | None:
-    """Where a tensor is in the pool of a call; None if it is not there."""
+    """The position of a tensor in the pool of a call; None if it is not there."""
     return next((n for n, y in enumerate(pool) if y.same_elements(x)), None)
 
 
 def _source(x: Tensor, pool: list[Tensor]) -> int | None:
-    """The position of a tensor that begins where `x` does, and walks the same axes."""
+    """The position in the pool of a tensor of which `x` is a view: it has the same start and base
+    axes. None if there is none."""
     return next(
         (
             n
