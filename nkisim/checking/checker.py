@@ -115,7 +115,7 @@ class Checker:
             is_result: whether it makes new tiles, whole, and writes nothing else.
         """
         if changed is None:
-            self._look_at_all(instr)
+            self._run_checks(instr)
             return
         known, now, buffers = self._flawless, instr.loops, self.trace.buffers
         whole, knows = self._memory_state.written.whole, self._memory_state.written.knows
@@ -132,7 +132,7 @@ class Checker:
             else:
                 right = known.get((t.form, t.offsets, buffer.par_axis)) or self._is_flawless(t)
             if not right:
-                self._look_at_all(instr)
+                self._run_checks(instr)
                 return
             if buffer.loops is not now and buffer.loops:
                 elsewhere = True
@@ -148,7 +148,7 @@ class Checker:
         else:
             self._memory_state.on_instruction(instr)
 
-    def _look_at_all(self, instr: Instruction) -> None:
+    def _run_checks(self, instr: Instruction) -> None:
         tiles = instr.outs + instr.tiles_in
         check_origin(instr, tiles, self.trace)
         stages = self._of_whole if all(map(self._is_flawless, tiles)) else self._stages

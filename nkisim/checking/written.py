@@ -85,11 +85,11 @@ class _Notes:
         if tensor.base_shape != tensor.buffer.shape or not tensor.size:
             return False
         bounds, blocks = tensor.bounds(), tensor.buffer.par_axis
-        found = self._hold(bounds, blocks)
+        found = self._covers(bounds, blocks)
         if not found and blocks:
             tiles = [range(low, high + 1) for low, high in bounds[:blocks]]
             found = 1 < prod(map(len, tiles)) <= _FEW and all(
-                self._hold([*[(at, at) for at in tile], *bounds[blocks:]], blocks)
+                self._covers([*[(at, at) for at in tile], *bounds[blocks:]], blocks)
                 for tile in itertools.product(*tiles)
             )
         if found:
@@ -105,14 +105,14 @@ class _Notes:
             return False
         bounds, blocks = tensor.bounds(), tensor.buffer.par_axis
         return any(
-            _meet(box, [*[bounds[axis] for axis in boxes.wide], *bounds[blocks:]])
+            _overlap(box, [*[bounds[axis] for axis in boxes.wide], *bounds[blocks:]])
             for boxes in self._boxes.values()
             for box in boxes.near(bounds)[:_FEW]
         )
 
-    def _hold(self, bounds: _Bounds, blocks: int) -> bool:
+    def _covers(self, bounds: _Bounds, blocks: int) -> bool:
         return any(
-            _hold(near[:_FEW], [*[bounds[axis] for axis in boxes.wide], *bounds[blocks:]])
+            _covers(near[:_FEW], [*[bounds[axis] for axis in boxes.wide], *bounds[blocks:]])
             for boxes in self._boxes.values()
             if (near := boxes.near(bounds))
         )
@@ -213,7 +213,7 @@ class WrittenElements:
         was."""
         number = buffer.number
         if number not in self.whole and number in self._noted:
-            self._look_at(buffer)
+            self._set_flags(buffer)
         return None if number in self.whole else self._flags.get(number, False)
 
     def _is_covered(self, buffer: Buffer) -> bool | None:
@@ -300,7 +300,7 @@ class WrittenElements:
         if known.missing == 0:
             self.add_all(buffer)
 
-    def _look_at(self, buffer: Buffer) -> None:
+    def _set_flags(self, buffer: Buffer) -> None:
         """Give flags to what was noted of a buffer."""
         is_covered = self._is_covered(buffer)
         noted = self._noted.pop(buffer.number)
@@ -321,20 +321,20 @@ def _together_with(box: _Bounds, other: _Bounds) -> _Bounds | None:
     return both
 
 
-def _hold(boxes: list[_Bounds], inside: _Bounds) -> bool:
+def _covers(boxes: list[_Bounds], inside: _Bounds) -> bool:
     """Whether boxes, given by their bounds, cover the box `inside`."""
     for at, box in enumerate(boxes):
-        if _meet(box, inside):
-            return all(_hold(boxes[at + 1 :], rest) for rest in _outside(box, inside))
+        if _overlap(box, inside):
+            return all(_covers(boxes[at + 1 :], rest) for rest in _difference(box, inside))
     return False
 
 
-def _meet(box: _Bounds, other: _Bounds) -> bool:
+def _overlap(box: _Bounds, other: _Bounds) -> bool:
     """Whether two boxes, given by their bounds, overlap."""
     return all([a <= high and low <= b for (low, high), (a, b) in zip(box, other, strict=True)])
 
 
-def _outside(box: _Bounds, other: _Bounds) -> Iterator[_Bounds]:
+def _difference(box: _Bounds, other: _Bounds) -> Iterator[_Bounds]:
     """The difference of two boxes that overlap, `other` without `box`, as boxes."""
     left = list(other)
     for axis, ((low, high), (a, b)) in enumerate(zip(box, other, strict=True)):

@@ -92,7 +92,7 @@ def _loop(run: _Run) -> tuple[Path, int]:
     return (path[:-1], path[-1][0]) if path else ((), -1)
 
 
-class _Beside(NamedTuple):
+class _JoinedOperand(NamedTuple):
     """One operand of a joined instruction, made of the operands of several iterations.
 
     Attributes:
@@ -119,11 +119,11 @@ class _Beside(NamedTuple):
         return accesses if self.part is None else [(accesses[0][0], self.part)]
 
 
-class _Way(NamedTuple):
+class _JoinedOperands(NamedTuple):
     """The operands of a joined instruction: one instruction in the place of several iterations."""
 
-    reads: list[_Beside]
-    write: _Beside
+    reads: list[_JoinedOperand]
+    write: _JoinedOperand
 
 
 class _Joins:
@@ -144,7 +144,7 @@ class _Joins:
         self._longer: dict[tuple, OperationForm] = {}  # by what is joined, and how
         self._parts: dict[tuple, AccessPattern] = {}  # by their form, and where they start
         # By what iterations do, for each statement how it is joined; nothing if that cannot be.
-        self._known: dict[tuple, list[_Way | None]] = {}
+        self._known: dict[tuple, list[_JoinedOperands | None]] = {}
 
     @property
     def leaves_whole_loops(self) -> bool:
@@ -235,7 +235,7 @@ class _Joins:
         key = len(iterations), forms, chosen, touched
         ways = self._known.get(key)
         if ways is None:
-            ways = [self._way(s) if s[0].form in which else None for s in statements]
+            ways = [self._joined_operands(s) if s[0].form in which else None for s in statements]
             if not any(ways) or not _is_same(statements, ways):
                 ways = []
             self._known[key] = ways
@@ -250,7 +250,7 @@ class _Joins:
                 steps.append(self._one(statement, way))
         return steps
 
-    def _one(self, statement: Sequence[Operation], way: _Way) -> Operation:
+    def _one(self, statement: Sequence[Operation], way: _JoinedOperands) -> Operation:
         """One step for the same statement of several iterations."""
         first = statement[0]
         i = first.instr
@@ -278,21 +278,21 @@ class _Joins:
             self.iterations[form] = len(statement) * self.iterations.get(first.form, 1)
         return Operation(longer, form, reads + more, writes)
 
-    def _way(self, statement: Sequence[Operation]) -> _Way | None:
+    def _joined_operands(self, statement: Sequence[Operation]) -> _JoinedOperands | None:
         """The joined operands of one statement in several iterations; None if it cannot be
         joined."""
         i = statement[0].instr
         may_differ = i.spec.joined_inputs
         reads = []
         for at, tile in enumerate(i.tiles_in):
-            beside = self._beside([s.reads[at] for s in statement], tile)
+            beside = self._joined_operand([s.reads[at] for s in statement], tile)
             if beside is None or (at >= may_differ and beside.form is not None):
                 return None
             reads.append(beside)
-        write = self._beside([s.writes[0] for s in statement], i.outs[0])
-        return None if write is None or write.form is None else _Way(reads, write)
+        write = self._joined_operand([s.writes[0] for s in statement], i.outs[0])
+        return None if write is None or write.form is None else _JoinedOperands(reads, write)
 
-    def _beside(self, accesses: list[Access], tile: AccessPattern) -> _Beside | None:
+    def _joined_operand(self, accesses: list[Access], tile: AccessPattern) -> _JoinedOperand | None:
         """The joined operand of operands that lie side by side; None if they do not lie so."""
         number, part = accesses[0]
         numbers, parts = [n for n, _ in accesses], [p for _, p in accesses]
@@ -307,13 +307,13 @@ class _Joins:
             if len(steps) > 1 or step[part.buffer.par_axis]:
                 return None
             if not any(step):
-                return _Beside(None, part, -1)
+                return _JoinedOperand(None, part, -1)
             form = _with_axis(part.form, len(parts), step)
             key = form, part.offsets
             whole = self._parts.get(key)
             if whole is None:
                 whole = self._parts[key] = part.view_of(form, part.offsets)
-            return _Beside(form, whole, -1)
+            return _JoinedOperand(form, whole, -1)
         memory = self._work.memory
         if (
             memory[number].space is not Space.SBUF
@@ -323,7 +323,7 @@ class _Joins:
         ):
             return None
         axis = tile.buffer.par_axis + 1
-        return _Beside(_with_new_axis(tile.form, len(parts), axis), None, axis)
+        return _JoinedOperand(_with_new_axis(tile.form, len(parts), axis), None, axis)
 
 
 def _elements(i: Instruction) -> int:
@@ -359,7 +359,9 @@ def _aligned(iterations: list[_Iteration]) -> tuple[list[Operation], list[_Itera
     return (hoisted, [kept, *others]) if len(kept) == len(forms) else ([], [])
 
 
-def _is_same(statements: Sequence[Sequence[Operation]], ways: Sequence[_Way | None]) -> bool:
+def _is_same(
+    statements: Sequence[Sequence[Operation]], ways: Sequence[_JoinedOperands | None]
+) -> bool:
     """Whether loop distribution is legal: statements may run one after the other, each in all
     iterations, because each iteration writes memory of its own.
 

@@ -372,14 +372,14 @@ class _Last(int):
         """A result behind which an exception like `error` is raised in this thread."""
         kind, given = type(error), error.args
 
-        def again(self: BaseException) -> None:
+        def init(self: BaseException) -> None:
             self.args = given
             if isinstance(self, SystemExit):
                 code: Any = given[0] if len(given) == 1 else given
                 self.code = code
 
         if given:
-            kind = type(kind.__name__, (kind,), {"__init__": again, "__module__": kind.__module__})
+            kind = type(kind.__name__, (kind,), {"__init__": init, "__module__": kind.__module__})
         thread = threading.get_ident()
         result = cls(0)
         result.held = _Held()

@@ -13,11 +13,11 @@ from nkisim.frontends.nki.surface.collectives.exchange import (
     check_fits,
     check_tensors,
     exchange,
+    own_rank,
     put,
     ranks_of,
     reduced,
     reduction,
-    this,
 )
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 
@@ -113,7 +113,7 @@ def reduce_scatter(
         check_divisible(call, src, len(group))
         check_fits(call, src, dst, (src.shape[0] // len(group), *src.shape[1:]))
     found = exchange(call, group, srcs, reduce.__name__)
-    mine = group.index(this().number)
+    mine = group.index(own_rank().number)
     for n, dst in enumerate(dsts):
         whole = reduced(reduce, [values[n] for values in found])
         put(dst, np.split(whole, len(group))[mine], priority)
@@ -145,6 +145,6 @@ def all_to_all(
         check_divisible(call, src, len(group))
         check_fits(call, src, dst, src.shape)
     found = exchange(call, group, srcs)
-    mine = group.index(this().number)
+    mine = group.index(own_rank().number)
     for n, dst in enumerate(dsts):
         put(dst, np.concatenate([np.split(v[n], len(group))[mine] for v in found]), priority)

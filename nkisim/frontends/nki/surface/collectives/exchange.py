@@ -39,7 +39,7 @@ class ReplicaGroup:
         return f"ReplicaGroup({self.groups})"
 
 
-def this() -> Rank:
+def own_rank() -> Rank:
     """The rank that the kernel is traced for; 0 without data, and outside of a job."""
     return (this_rank() if current().data is not None else None) or Rank(None, 0)
 
@@ -48,13 +48,13 @@ def count_of_ranks() -> int | None:
     """How many ranks there are; None where nobody knows: devices of JAX, or no data yet."""
     if current().data is None:
         return None
-    rank = this()
+    rank = own_rank()
     return rank.job.size if rank.job else 1
 
 
 def ranks_of(call: str, replica_group: ReplicaGroup) -> tuple[int, ...]:
     """The group of this rank."""
-    rank = this()
+    rank = own_rank()
     groups = getattr(replica_group, "groups", None)
     ranks = [r for group in groups or [] for r in group]
     size = count_of_ranks()
@@ -194,7 +194,7 @@ def exchange(
     values = [*(session.values_of(t).copy() for t in tensors), *more]
     if session.data is None:
         return [values] * len(group)
-    rank = this()
+    rank = own_rank()
     if rank.job is None:
         return [values]
     shapes = tuple(f"{t.dtype}{list(t.shape)}" for t in tensors)

@@ -15,11 +15,11 @@ from nkisim.frontends.nki.surface.collectives.exchange import (
     check_tensors,
     count_of_ranks,
     exchange,
+    own_rank,
     put,
     ranks_of,
     reduced,
     reduction,
-    this,
 )
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 
@@ -43,7 +43,7 @@ def collective_permute(
     call = "ncc.collective_permute"
     check_tensors(call, srcs, dsts, sbuf=False, several=False)
     check_fits(call, srcs[0], dsts[0], srcs[0].shape)
-    rank = this()
+    rank = own_rank()
     pairs = [tuple(pair) for pair in source_target_pairs]
     size = count_of_ranks()
     if size is None:
@@ -88,7 +88,7 @@ def collective_permute_implicit(
         check_tensors(call, [src], [dst])
         check_fits(call, src, dst, src.shape)
     group = ranks_of(call, replica_group)
-    before = exchange(call, group, srcs)[group.index(this().number) - 1]
+    before = exchange(call, group, srcs)[group.index(own_rank().number) - 1]
     for dst, values in zip(dsts, before, strict=True):
         put(dst, values, priority)
 
@@ -126,7 +126,7 @@ def collective_permute_implicit_reduce(
         check_fits(call, one, dst, one.shape)
     group = ranks_of(call, replica_group)
     found = exchange(call, group, [*srcs0, *srcs1], reduce.__name__)
-    before = found[group.index(this().number) - 1]
+    before = found[group.index(own_rank().number) - 1]
     for n, dst in enumerate(dsts):
         put(dst, reduced(reduce, [before[n], before[n + len(dsts)]]), priority)
 
@@ -156,7 +156,7 @@ def collective_permute_implicit_current_processing_rank_id(
     if current().data is None:
         return _assumed()
     current().holds_for_this_data()
-    mine = group.index(this().number)
+    mine = group.index(own_rank().number)
     return VirtualRegister(group[(mine - iteration_id) % len(group)])
 
 

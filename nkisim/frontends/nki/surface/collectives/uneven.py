@@ -10,9 +10,9 @@ from nkisim.frontends.nki.surface.collectives.exchange import (
     ReplicaGroup,
     check_tensors,
     exchange,
+    own_rank,
     put,
     ranks_of,
-    this,
 )
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 
@@ -177,7 +177,7 @@ def _send(
                 fix="correct rows 0 and 1 of the metadata",
             )
     found = exchange(call, group, [src], more=[sizes])
-    mine = group.index(this().number)
+    mine = group.index(own_rank().number)
     slot = dst.size // len(group)
     flat = dst.reshape((dst.size,))
     received = []
