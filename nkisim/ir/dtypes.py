@@ -132,6 +132,22 @@ def compute_dtype(*dtypes: np.dtype) -> np.dtype:
     return out
 
 
+def check_constant(what: str, value: object, dtype: np.dtype) -> None:
+    """Raises DTypeError if an integer constant has more bits than `dtype`.
+
+    Its bits are what is written: -1 in an unsigned type is all ones.
+    """
+    if dtype not in INTEGERS or not isinstance(value, int | np.integer):
+        return
+    low, high = -(1 << 8 * dtype.itemsize - 1), (1 << 8 * dtype.itemsize) - 1
+    if not low <= value <= high:
+        raise DTypeError(
+            f"{what}: value {value} in {dtype.name}",
+            rule=f"the bits of a constant fit in its type: {low} to {high} in {dtype.name}",
+            fix="give a number that the type holds, or a wider type",
+        )
+
+
 def cast_into(out: np.ndarray, values: np.ndarray) -> None:
     """Write `values` into `out`, rounding once to `out`'s type.
 

@@ -7,6 +7,10 @@ import nki.language as nl
 import numpy as np
 import pytest
 
+import neuronxcc.nki as nki_before
+import neuronxcc.nki.language as nl_before
+from nkisim.errors import DTypeError
+
 SMALL = ("int8", "uint8", "int16", "uint16")
 OPS = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "maximum": np.maximum}
 
@@ -130,3 +134,50 @@ def test_whatever_converts_takes_the_nearest_number(a, to):
     np.testing.assert_array_equal(copied, want)
     np.testing.assert_array_equal(largest, nearest(wide.max(1, keepdims=True), to))
     np.testing.assert_array_equal(total, nearest(wide.sum(1, keepdims=True), to))
+
+
+def fill_today(dtype, value):
+    @nki.jit
+    def kernel():
+        tile = nl.ndarray((2, 2), dtype=dtype, buffer=nl.sbuf)
+        nisa.memset(tile, value)
+        return stored(tile)
+
+    return kernel
+
+
+def full_today(dtype, value):
+    @nki.jit
+    def kernel():
+        return stored(nl.full((2, 2), value, dtype, nl.sbuf))
+
+    return kernel
+
+
+def full_before(dtype, value):
+    @nki_before.jit
+    def kernel():
+        out = nl_before.ndarray((2, 2), dtype=dtype, buffer=nl_before.shared_hbm)
+        nl_before.store(out, nl_before.full((2, 2), value, dtype, buffer=nl_before.sbuf))
+        return out
+
+    return kernel
+
+
+@pytest.mark.parametrize("make", [fill_today, full_today, full_before])
+@pytest.mark.parametrize("dtype", [*SMALL, "int32", "uint32"])
+def test_a_constant_gives_its_bits_or_is_refused(make, dtype):
+    bits = np.iinfo(dtype).bits
+    for value in (0, -1, 2 ** (bits - 1), 2**bits - 1, -(2 ** (bits - 1))):
+        want = np.array(value % 2**bits, f"uint{bits}").view(dtype)
+        assert (make(dtype, value)() == want).all()
+    for value in (2**bits, -(2 ** (bits - 1)) - 1, 2**40):
+        with pytest.raises(DTypeError, match=r"(?s)bits.*fix:"):
+            make(dtype, value)()
+
+
+def test_a_fraction_is_not_cut_off_in_an_integer_type():
+    for make in (fill_today, full_today):
+        assert (make("int32", 3.0)() == 3).all()
+        with pytest.raises(DTypeError, match="integer"):
+            make("int32", 3.5)()

@@ -13,7 +13,7 @@ from nkisim.errors import Location, ParameterError, ShapeError, locate
 from nkisim.frontends.neuronxcc.lowering.matmul import absorb_product
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
 from nkisim.frontends.neuronxcc.lowering.movement import copy
-from nkisim.frontends.neuronxcc.lowering.numbers import number
+from nkisim.frontends.neuronxcc.lowering.numbers import constant, number
 from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.lowering.operands import (
     as_tile,
@@ -213,7 +213,7 @@ def _where_index(
         (y,) = other
         current().emit("tensor_copy", (out,), (spread(y, shape),), mask=mask)
     else:
-        current().emit("memset", (out,), value=number(y), mask=mask)
+        current().emit("memset", (out,), value=constant("nl.where", y, out.dtype), mask=mask)
     chosen = condition if mask is None else condition & mask
     current().emit("tensor_copy", (out,), (spread(x, shape),), mask=chosen)
     return out

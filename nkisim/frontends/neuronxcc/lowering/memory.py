@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
-from nkisim.frontends.neuronxcc.lowering.numbers import number
+from nkisim.frontends.neuronxcc.lowering.numbers import constant
 from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.tensors.ranges import DynSlice
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
@@ -143,7 +143,7 @@ def full(
     first = next(blocks, None)
     if first is not None:
         part = tile[first] if first else tile
-        current().emit("memset", (part,), value=number(fill_value))
+        current().emit("memset", (part,), value=constant("a fill", fill_value, part.dtype))
         inside = part.offsets[len(first) :]
         current().repeat([part.moved(tile.buffer, (*block, *inside)) for block in blocks])
     return tile

@@ -17,7 +17,7 @@ from nkisim.errors import (
 )
 from nkisim.frontends.neuronxcc.lowering.gather import gather, scatter
 from nkisim.frontends.neuronxcc.lowering.memory import full, ndarray
-from nkisim.frontends.neuronxcc.lowering.numbers import number
+from nkisim.frontends.neuronxcc.lowering.numbers import constant, number
 from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.lowering.operands import as_tile, fit, require_tensor, spread
 from nkisim.frontends.neuronxcc.tensors.index import Mask
@@ -432,7 +432,9 @@ def _assign(target: Tensor, value: Tensor | float) -> None:
             fix="use nl.store(tensor[...], value)",
         )
     if not isinstance(value, Tensor):
-        current().emit("memset", (as_tile(target),), value=number(value))
+        tile = as_tile(target)
+        filled = constant("an assignment", value, tile.dtype)
+        current().emit("memset", (tile,), value=filled)
         return
     tracer = current()
     write = tracer.unassigned.pop(value.buffer.number, None)

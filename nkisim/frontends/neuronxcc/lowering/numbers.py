@@ -7,6 +7,7 @@ import numpy as np
 from nkisim.errors import DTypeError
 from nkisim.frontends.neuronxcc.tensors.index import IndexTensor, Mask
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.dtypes import check_constant
 
 
 def number(value: object) -> object:
@@ -45,6 +46,13 @@ def number(value: object) -> object:
             fix="pass a float, or compute in two halves",
         )
     return value
+
+
+def constant(what: str, value: object, dtype: np.dtype) -> object:
+    """`value`, a number that a tile of `dtype` is filled with."""
+    found = number(value)
+    check_constant(what, found, dtype)
+    return found
 
 
 def brief(x: object) -> str:

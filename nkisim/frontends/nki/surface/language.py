@@ -422,13 +422,12 @@ def _filled(
     """A new tensor that holds one value."""
     made = declare.make(shape, dtype, buffer, name)
     if made._layout.on_chip:
-        whole = made.dtype.startswith(("int", "uint", "bool"))
-        memset(made, int(value) if whole else value)
+        memset(made, value)
         return made
     size = made.size
     lanes = next(n for n in range(128, 0, -1) if size % n == 0)
     tile = declare.make((lanes, 1), dtype, MemoryRegion.sbuf)
-    memset(tile, int(value) if made.dtype.startswith(("int", "uint", "bool")) else value)
+    memset(tile, value)
     dma_copy(made.reshape((lanes, size // lanes)), tile.broadcast(1, size // lanes))
     return made
 

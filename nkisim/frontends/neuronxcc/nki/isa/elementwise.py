@@ -12,7 +12,7 @@ from nkisim.frontends.neuronxcc.lowering import chain as lowering
 from nkisim.frontends.neuronxcc.lowering.elementwise import native, operator_name
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
 from nkisim.frontends.neuronxcc.lowering.movement import copy_with
-from nkisim.frontends.neuronxcc.lowering.numbers import number
+from nkisim.frontends.neuronxcc.lowering.numbers import constant
 from nkisim.frontends.neuronxcc.lowering.op_cache import remembered
 from nkisim.frontends.neuronxcc.lowering.operands import (
     lane_operand,
@@ -540,7 +540,8 @@ def memset(
         )
     tile = ndarray(check_shapes(shape), dtype)
     runs_on = choose(what, engine, *_vector_or_gpsimd)
-    current().emit("memset", (tile,), mask=mask, engine=runs_on, value=number(value))
+    filled = constant(what, value, tile.dtype)
+    current().emit("memset", (tile,), mask=mask, engine=runs_on, value=filled)
     return tile
 
 

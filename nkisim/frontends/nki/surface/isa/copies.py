@@ -19,6 +19,7 @@ from nkisim.frontends.nki.surface.isa.enums import (
     engine,
 )
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
+from nkisim.ir.dtypes import check_constant
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 
@@ -116,7 +117,7 @@ def _memset(dst: NkiTensor, value: float, where: engine) -> Recipe:
     call = "nisa.memset"
     check_on_chip(call, dst=dst)
     whole = dst.dtype in dtypes.INTEGERS or dst.dtype in dtypes.PACKED
-    if whole and (float(value) != int(value) if np.isfinite(value) else True):
+    if whole and not (isinstance(value, int) or float(value).is_integer()):
         raise DTypeError(
             f"{call}: value {value!r} in {dst.describe()}",
             rule="the value has the type of the tensor",
@@ -132,6 +133,8 @@ def _memset(dst: NkiTensor, value: float, where: engine) -> Recipe:
         raise wrong_engine(call, where, "vector, gpsimd")
     (walk,) = same_domain(call, dst)
     number = int(value) if whole else float(value)
+    if whole:
+        check_constant(call, number, np.dtype(dst.dtype))
     at = ENGINES[where] or Engine.VECTOR
     return Recipe("memset", at, [walk], [], (), {"value": number}, where is not engine.unknown)
 
