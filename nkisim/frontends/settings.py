@@ -1,5 +1,5 @@
-"""Settings of a call, held against the annotations of its function: integers, and members of an
-enumeration. Both dialects look at theirs here, before a call does anything with them.
+"""Settings of a call, held against the annotations of its function: numbers, integers, booleans and
+members of an enumeration. Both dialects look at theirs here, before a call does anything with them.
 
 A float where an integer is documented would be cut off on the way, and a word that names no member
 would count as none; nothing in the simulator would notice.
@@ -42,7 +42,7 @@ def checks_of(
         apart: enumerations that are checked elsewhere.
 
     Returns:
-        One for each parameter that is an integer, or integers, or a member of an enumeration.
+        One for each parameter that is a number, a boolean, integers, or a member of an enumeration.
     """
     inner = inspect.unwrap(function)
     checks: dict[str, Check] = {}
@@ -58,7 +58,13 @@ def checks_of(
         if members:
             none = type(None) in kinds
             checks[name] = functools.partial(_member, name, members[0], by_value, none)
-        elif float not in kinds and any(_of_integers(k) for k in kinds):
+        elif float in kinds:
+            # Where only `others` says so the function is an operator, which stands for itself.
+            if float in _kinds(_hint(inner, parameter.annotation)):
+                checks[name] = functools.partial(_number, name)
+        elif bool in kinds:
+            checks[name] = functools.partial(_flag, name)
+        elif any(_of_integers(k) for k in kinds):
             checks[name] = functools.partial(_whole, name, int in kinds)
     return checks
 
@@ -165,6 +171,37 @@ def _float_in(value: Any) -> float | None:
             if type(x) is not int and (found := _float_in(x)) is not None:
                 return found
     return None
+
+
+_MOST = float(np.finfo(np.float32).max)
+
+
+def _number(name: str, call: str, value: Any) -> Any:
+    if type(value) is float:  # mostly
+        return value
+    if isinstance(value, str | bytes):  # float("1") is a number to Python
+        raise ParameterError(
+            f"{call}: {name} is {shorten(repr(value), 60)}",
+            rule=f"{name} is a number",
+            fix=f"pass float({name}), a number",
+        )
+    if type(value) is int and abs(value) > _MOST:
+        raise ParameterError(
+            f"{call}: {name} is an integer of {value.bit_length()} bits",
+            rule=f"a number is at most that of float32: {_MOST}",
+            fix="pass a smaller number, or float('inf')",
+        )
+    return value
+
+
+def _flag(name: str, call: str, value: Any) -> Any:
+    if isinstance(value, str | bytes | float):
+        raise ParameterError(
+            f"{call}: {name}={shorten(repr(value), 60)}",
+            rule=f"{name} is a boolean",
+            fix="write True or False",
+        )
+    return value
 
 
 def _member(

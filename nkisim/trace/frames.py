@@ -31,6 +31,17 @@ def kernel_line(trace: TracebackType | None) -> Location | None:
     return line
 
 
+def kernel_names(trace: TracebackType | None) -> dict[str, Any]:
+    """The variables that the innermost line sees that is not the simulator's."""
+    names: dict[str, Any] = {}
+    while trace is not None:
+        frame = trace.tb_frame
+        if not is_ours(frame):
+            names = {**frame.f_globals, **frame.f_locals}
+        trace = trace.tb_next
+    return names
+
+
 def hide_ours(error: BaseException) -> None:
     """Take the simulator's lines out of an error's traceback, so that the kernel's comes last.
 

@@ -1,12 +1,14 @@
 """Arguments of another kind than a function takes: rule, fix and the kernel's line are told."""
 
 import inspect
+import re
 import warnings
 
 import nki
 import nki.collectives as ncc
 import nki.isa as nisa
 import nki.language as nl
+import nki.language as older_name
 import numpy as np
 import pytest
 
@@ -136,6 +138,44 @@ def test_the_fix_is_right(what):
     assert caught.value.location.filename == __file__
     np.testing.assert_allclose(run(mended), expected, rtol=1e-5)
     assert caught.match(fix)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (lambda t, out: nisa.memset(out, "1"), "value is '1'"),
+        (lambda t, out: nisa.tensor_scalar(out, t, nl.add, "1"), "operand0 is '1'"),
+        (lambda t, out: nisa.activation(out, nl.copy, t, scale=b"2"), "scale is b'2'"),
+        (lambda t, out: nisa.memset(out, 10**400), "1329 bits"),
+        (lambda t, out: nisa.activation(out, nl.copy, t, scale=10**400), "1329 bits"),
+        (lambda t, out: nisa.tensor_scalar(out, t, nl.add, 1.0, reverse0="no"), "reverse0='no'"),
+        (lambda t, out: nisa.tensor_reduce(out[:, :1], nl.add, t, 1, negate=0.5), "negate=0.5"),
+        (lambda t, out: nisa.iota(out, [[2**33, 64]]), "8589934592"),
+        (lambda t, out: nisa.iota(out, [[1, 64]], offset=-(2**40)), "-1099511627776"),
+        (lambda t, out: nl.fori_loop(0, "8", lambda i: None), "upper is '8'"),
+        (lambda t, out: list(nl.dynamic_range("8")), "start is '8'"),
+        (lambda t, out: list(nl.affine_range(0, 8, 0)), "step=0"),
+        (lambda t, out: nisa.tensor_copy(out, t.reshape((128, 64 / 2, 2))), "32.0"),
+        (lambda t, out: older_name.affine_range(8, stride=1), "no argument stride"),
+        (lambda t, out: nisa.tensor_copy(out, t, dst=out), "multiple values"),
+        (lambda t, out: t.reshape(), "tensor.reshape missing"),
+        (lambda t, out: t[0:64].ap(shape=(1, 1)), "tensor.ap has no argument shape"),
+        (lambda t, out: nl.ndarray((4, 4), nl.float32, address_space=1), "nl.ndarray has no"),
+    ],
+)
+def test_what_python_would_take_or_tell_in_its_own_words(body, told):
+    with pytest.raises(KernelError, match=f"(?s){re.escape(told)}.*rule:.*fix:") as caught:
+        run(body)
+    assert caught.value.location.filename == __file__
+
+
+def test_a_function_of_the_kernels_own_keeps_pythons_error():
+    def softmax(x, axis):
+        return x
+
+    with pytest.raises(TypeError, match=r"softmax\(\) got an unexpected") as caught:
+        run(lambda t, out: softmax(t, axes=1))
+    assert not isinstance(caught.value, KernelError)
 
 
 def test_errors_of_the_kernels_own_code_stay_what_they_are():

@@ -1,14 +1,14 @@
 """Integers on the engines, in `import nki`: fp32 inside and the nearest number that the output
 holds, but for 32-bit integers on GpSimd (nisa.tensor_tensor and the common fields, SDK 2.32)."""
 
+import neuronxcc.nki as nki_before
+import neuronxcc.nki.language as nl_before
 import nki
 import nki.isa as nisa
 import nki.language as nl
 import numpy as np
 import pytest
 
-import neuronxcc.nki as nki_before
-import neuronxcc.nki.language as nl_before
 from nkisim.errors import DTypeError
 
 SMALL = ("int8", "uint8", "int16", "uint16")

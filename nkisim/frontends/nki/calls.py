@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import re
 import sys
@@ -10,10 +11,11 @@ from collections.abc import Callable
 
 from nkisim.errors import KernelError, Location, ParameterError
 from nkisim.frontends.nki.arguments import SURFACE, wrong_argument
-from nkisim.trace.frames import kernel_line
+from nkisim.frontends.nki.tensors.tensor import NkiTensor
+from nkisim.trace.frames import kernel_line, kernel_names
 
-_UNKNOWN = re.compile(r"(\w+)\(\) got an unexpected keyword argument '(\w+)'")
-_COUNT = re.compile(r"(\w+)\(\) (?:missing|takes) .*argument")
+_UNKNOWN = re.compile(r"(?:(\w+)\.)?(\w+)\(\) got an unexpected keyword argument '(\w+)'")
+_COUNT = re.compile(r"(?:(\w+)\.)?(\w+)\(\) (?:missing|takes|got multiple values for) .*argument")
 _HANDLE = "'NkiInstruction' object"
 _MODULES = {"nisa": SURFACE + "isa", "nl": SURFACE + "language"}
 
@@ -35,26 +37,40 @@ def explain(error: Exception) -> KernelError | None:
     found = _UNKNOWN.match(text) or _COUNT.match(text)
     if not isinstance(error, TypeError) or found is None:
         return None
-    for short, module in _MODULES.items():
-        function = (
-            getattr(sys.modules.get(module), found[1], None) if module in sys.modules else None
-        )
-        if inspect.isfunction(function) and f"{short}.{found[1]}" in line.text:
-            break
-    else:
+    called = _called(found[1], found[2], line.text, error)
+    if called is None:
         return None
-    name = f"{short}.{found[1]}"
-    parameters = list(inspect.signature(function).parameters)
+    name, function = called
+    parameters = [p for p in inspect.signature(function).parameters if p != "self"]
     if found.re is _UNKNOWN:
-        what, fix = f"{name} has no argument {found[2]}", _instead(found[2], parameters)
+        what, fix = f"{name} has no argument {found[3]}", _instead(found[3], parameters)
     else:
-        what, fix = text.replace(f"{found[1]}()", name, 1), _call(name, function)
+        what, fix = name + text[text.index("()") + 2 :], _call(name, function)
     return ParameterError(
         what,
         rule=f"its arguments in `import nki` are {', '.join(parameters)}",
         fix=fix,
         location=line,
     )
+
+
+def _called(
+    of: str | None, name: str, line: str, error: BaseException
+) -> tuple[str, Callable] | None:
+    """The function or the method of `nki` that a kernel's line calls, and what to name it; None
+    where it is a function of the kernel's own that has that name."""
+    if of in [c.__name__ for c in NkiTensor.__mro__]:
+        return f"tensor.{name}", inspect.unwrap(getattr(NkiTensor, name))
+    if name == "__call__":  # of the class that makes tensors
+        name = "ndarray"
+    names = kernel_names(error.__traceback__)
+    for dotted in re.findall(rf"((?:\w+\.)*{name})\s*\(", line):
+        first, *rest = dotted.split(".")
+        found = functools.reduce(lambda x, n: getattr(x, n, None), rest, names.get(first))
+        for short, module in _MODULES.items():
+            if found is not None and found is getattr(sys.modules.get(module), name, None):
+                return f"{short}.{name}", found
+    return None
 
 
 def _handle_used(line: Location) -> ParameterError:
@@ -83,7 +99,7 @@ def _call(name: str, function: Callable) -> str:
     needed = [
         f"{p.name}={p.name}"
         for p in inspect.signature(function).parameters.values()
-        if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
+        if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "self"
     ]
     first = "declare the result and pass it: " if needed[:1] == ["dst=dst"] else ""
     return f"{first}{name}({', '.join(needed)})"

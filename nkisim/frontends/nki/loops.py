@@ -6,6 +6,7 @@ the trace then holds for these values only. Without data they run once (`Session
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from nkisim.frontends.nki.session import current
 def _bound(x: Any) -> int:
     if isinstance(x, VirtualRegister):
         return current().number_of(x)
-    return int(x)
+    return operator.index(x)
 
 
 def _rounds(call: str, lower: Any, upper: Any, step: int) -> Iterator[VirtualRegister]:

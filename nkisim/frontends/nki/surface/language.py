@@ -573,6 +573,12 @@ def _range(name: str, start: Any, stop: Any, step: Any) -> range:
                 rule="it is unrolled while tracing, so its bounds are integers",
                 fix="use nl.fori_loop(lower, upper, body)",
             )
+    if step == 0:
+        raise ParameterError(
+            f"nl.{name}: step=0",
+            rule="a loop has a step other than 0, as range has",
+            fix="leave the step out, which is 1",
+        )
     return range(0, start, step) if stop is None else range(start, stop, step)
 
 

@@ -13,6 +13,7 @@ from math import prod
 from nkisim.errors import ShapeError
 from nkisim.frontends.nki.dtypes import Type
 from nkisim.ir.access import Form
+from nkisim.ir.integers import as_int, fix_of_integers
 from nkisim.ir.memory import Space, c_strides
 
 Ints = tuple[int, ...]
@@ -185,6 +186,12 @@ def without(own: Layout, dim: int) -> tuple[Ints, Ints]:
 
 def filled(sizes: Ints, total: int, what: str) -> Ints:
     """`sizes` with the one that is -1 computed. Raises ShapeError if they do not make `total`."""
+    if None in map(as_int, sizes):
+        raise ShapeError(
+            f"{what} to {list(sizes)}",
+            rule="extents are integers",
+            fix=fix_of_integers(sizes, "compute them from the shapes of the arguments"),
+        )
     unknown = [n for n, size in enumerate(sizes) if size == -1]
     known = prod([s for s in sizes if s != -1])
     if len(unknown) == 1 and known and total % known == 0:

@@ -50,6 +50,13 @@ def _affine(
             fix="correct the counts",
         )
     coefs = (int(multiplier), *(step for step, _ in pairs))
+    wide = [n for n in (int(offset), *coefs) if not -(2**31) <= n < 2**31]
+    if wide:
+        raise ParameterError(
+            f"{call}: {wide[0]} in its pattern, offset or channel_multiplier",
+            rule="the values are int32, and so is what they come from",
+            fix="use numbers from -2**31 to 2**31 - 1",
+        )
     return Affine(coefs, int(offset)), (dst.shape[0], *counts)
 
 
