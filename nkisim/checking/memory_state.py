@@ -1,4 +1,4 @@
-"""What has been written: uninitialised reads, outputs."""
+"""Definedness of memory: reads of uninitialised elements, unwritten outputs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _all_of(missing: np.ndarray, where: np.ndarray | None) -> bool:
 
 
 class MemoryState:
-    """Which elements of each buffer are defined.
+    """The defined elements of each buffer.
 
     A tile that a masked load fills in part may be computed on as a whole, as on hardware: the
     result is undefined where the operand was. The error comes when undefined elements would leave

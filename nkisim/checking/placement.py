@@ -22,7 +22,7 @@ _QUARTER = 32  # partitions; legal start partitions are multiples of it
 def place_tiles(
     buffer: Buffer, machine: Machine, overflow: Callable[[PlacementError], None]
 ) -> tuple[Placed, ...]:
-    """Where each tile of a buffer that the kernel places goes, in the order of its blocks.
+    """The places of the tiles of a buffer that the kernel places, in the order of its blocks.
 
     Args:
         buffer: the tiles.

@@ -1,4 +1,4 @@
-"""Which checks run, and whether what they find is an error, a warning, or passed over."""
+"""The modes of checks: an error, a warning, or off."""
 
 from __future__ import annotations
 

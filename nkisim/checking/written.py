@@ -1,4 +1,4 @@
-"""Which elements of each buffer were written, as far as the trace has come."""
+"""The written elements of each buffer, as far as the trace has come."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ class _Builder:
                 row.number = self.storage.scratch(n * dtype.itemsize, Space.SBUF)
 
     def _place_copies(self, steps: Sequence[Operation]) -> None:
-        """Which of the copies across partitions that the kernel's operators make stay in PSUM."""
+        """Choose the broadcast copies, made by operators of the kernel, that stay in PSUM."""
         made = [step for step in steps if step.form.plan.run is _Builder._add_broadcast]
         readers: dict[int, list[Operation]] = {step.writes[0][0]: [] for step in made}
         itemsizes = {step.writes[0][0]: step.instr.outs[0].buffer.dtype.itemsize for step in made}

@@ -40,7 +40,7 @@ class Piece(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """How a row is broadcast over partitions.
+    """The broadcast of a row over partitions.
 
     Attributes:
         product: by the Tensor Engine.
@@ -125,7 +125,7 @@ def is_spread(t: AccessPattern) -> bool:
 
 
 def spread(row: AccessPattern, machine: Machine, timing: Timing) -> Spread:
-    """How a row is broadcast: as many products and copies as it takes PSUM banks."""
+    """The broadcast of a row: as many products and copies as the row takes PSUM banks."""
     fmax, rows = machine.psum_fmax, row.shape[0]
     columns = prod(n for d, n in enumerate(row.shape[1:], 1) if any(c[d] for c in row.coefs))
     passes = timing.tensor.fp32_passes if row.dtype == F32 else 1

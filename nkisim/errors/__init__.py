@@ -1,4 +1,4 @@
-"""What goes wrong in a kernel, said so that the reader can mend it.
+"""The errors and warnings of kernels, each with its rule, its kernel line and a fix.
 
 Every diagnosed error names the kernel line, the offending value, the rule it breaks and the fix.
 `locate` finds the kernel line: the innermost stack frame that is not the simulator's own code.

@@ -31,7 +31,7 @@ def checks_of(
     others: dict[str, Any] | None = None,
     apart: frozenset[type[Enum]] = frozenset(),
 ) -> dict[str, Check]:
-    """What to do with arguments of a function: `check(name of the call, argument)`, by parameter,
+    """Checks of the arguments of a function: `check(name of the call, argument)`, by parameter,
     which gives the argument to pass on.
 
     Args:

@@ -27,7 +27,7 @@ _wholes: dict[tuple[int, ...], Form] = {}
 
 
 def intern(value: tuple) -> tuple:
-    """The one copy of `value`."""
+    """The interned copy of `value`: one object for all equal values."""
     return _interned.setdefault(value, value)
 
 

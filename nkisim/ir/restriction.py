@@ -1,4 +1,4 @@
-"""What a mask leaves of a tile: boxes, and arrays of truth values inside of them."""
+"""Restrictions of a tile by a mask: boxes, and boolean arrays inside of them."""
 
 from __future__ import annotations
 

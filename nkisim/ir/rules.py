@@ -1,4 +1,4 @@
-"""What a dialect of NKI decides about a kernel, for those who see its instructions only."""
+"""The decisions of a dialect of NKI on which modules below the front ends depend."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from nkisim.machine import GEN2, Machine
 
 @dataclass
 class Trace:
-    """What tracing a kernel gives.
+    """The trace of a kernel.
 
     Attributes:
         name: the kernel's name.

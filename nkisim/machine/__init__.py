@@ -16,8 +16,8 @@ _KIB = 1024
 
 @dataclass(frozen=True)
 class Abilities:
-    """What instructions of a generation can do, beside what all of them can. The defaults are those
-    of NeuronCore-v2. Source of all of them: AWS's pages of the instructions that are named.
+    """Abilities of a generation's instructions that not all generations have. The defaults are
+    those of NeuronCore-v2. Source of all of them: AWS's pages of the instructions that are named.
 
     Attributes:
         cores: physical cores of the largest logical core (nki.jit, "Logical NeuronCores").

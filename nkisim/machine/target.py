@@ -1,4 +1,4 @@
-"""Which NeuronCore generation kernels are compiled for.
+"""The NeuronCore generation that kernels are compiled for.
 
 What counts, the strongest first, as AWS has it: the environment variable
 NEURON_PLATFORM_TARGET_OVERRIDE, which overrides all else; the compiler's option --target in
@@ -87,7 +87,7 @@ def _of_environment() -> tuple[str, str]:
 
 
 def _flagged(flags: str) -> str:
-    """What the compiler's option --target says; the last one counts."""
+    """The value of the compiler's option --target; the last one counts."""
     if "--target" not in flags:
         return ""
     try:

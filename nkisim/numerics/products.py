@@ -250,7 +250,8 @@ def _is_total(zero: Step, product: Step, step: Step) -> bool:
 
 
 def _join_columns(a: Step, b: Step) -> Step | None:
-    """Of one stationary operand."""
+    """Two products of one stationary operand as one, their moving operands side by side; None if
+    they do not lie so."""
     if not (_multiplies(a) and _multiplies(b) and _adds(a) and _adds(b)):
         return None
     (left, right, _), (same, more, _), out = a.ins, b.ins, a.outs[0]
@@ -265,7 +266,8 @@ def _join_columns(a: Step, b: Step) -> Step | None:
 
 
 def _join_rows(a: Step, b: Step) -> Step | None:
-    """Of one moving operand. The output gets an axis more: which of the tiles."""
+    """Two products of one moving operand as one, their stationary operands side by side; None if
+    they do not lie so. The output gets a leading axis, over the products."""
     if not (_multiplies(a) and _multiplies(b) and _adds(a) and _adds(b)):
         return None
     (left, right, _), (more, same, _), out, other = a.ins, b.ins, a.outs[0], b.outs[0]

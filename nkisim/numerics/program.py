@@ -288,7 +288,7 @@ def _with_copies(function: Callable, at: list[int], *tiles: np.ndarray) -> None:
 
 
 class _Layout:
-    """Where each operand of each step lives: an outside array, a constant, or the workspace.
+    """The place of each operand of each step: an outside array, a constant, or the workspace.
 
     Attributes:
         calls: what to run, in order.
@@ -512,7 +512,7 @@ def _checked(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
 
 
 def poison(dtype: np.dtype) -> object:
-    """What undefined memory is shown as: NaN, or the lowest integer."""
+    """The value that stands for undefined memory: NaN, or the lowest integer."""
     if dtype in FLOATS:
         return np.nan
     return True if dtype == np.bool_ else np.iinfo(dtype).min

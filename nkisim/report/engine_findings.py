@@ -1,4 +1,4 @@
-"""What the compute engines, and those that start transfers, could do in less time."""
+"""Findings on engines: time that compute engines, and those that start transfers, could save."""
 
 from __future__ import annotations
 
@@ -290,7 +290,8 @@ def tables(t: Times) -> Iterator[Finding]:
 
 
 def _changes_of_tables(at: int, task: Task, before: Mapping) -> tuple | None:
-    """Of a chain of tasks, how often it needs another table than before."""
+    """The table of a task, and the most changes of tables on a chain of tasks that ends with it;
+    None for a task without a table."""
     if not task.table:
         return None
     return task.table, max([n + (table != task.table) for table, n in before.items()], default=1)

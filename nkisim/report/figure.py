@@ -194,7 +194,8 @@ def _direction(label: str) -> str:
 
 
 def _transfer_shares(timeline: Times) -> dict[str, float]:
-    """What loads and stores take of the busiest DMA queue, 0 to 1: together, what it is busy."""
+    """The shares of loads and stores in the time of the busiest DMA queue, 0 to 1: together, its
+    busy time."""
     work, s = timeline._core.work, timeline._core.schedule
     busiest = max(range(len(s.queue_busy)), key=s.queue_busy.__getitem__)
     shares = dict.fromkeys(_DMA, 0.0)

@@ -38,7 +38,7 @@ class TaskGroup(NamedTuple):
 
     @property
     def instructions(self) -> int:
-        """Of the engine, that they stand for."""
+        """The number of instructions of the engine that the tasks stand for."""
         return len(self.positions) * self.task.kind.instructions
 
 

@@ -1,4 +1,4 @@
-"""What the Tensor Engine could do in less time, or for others."""
+"""Findings on the Tensor Engine: time that it could save, and work that it could take over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What transfers could do in less time, and what waits for them or for memory."""
+"""Findings on memory: time that transfers could save, and stalls for transfers or for memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a timeline says as text."""
+"""The report: a timeline as text."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def summary(t: Times, findings: Sequence[object]) -> str:
 
 
 def core_shown(t: Times) -> list[str]:
-    """Of a launch on several cores, the one that the details are of, as a phrase; else nothing."""
+    """A phrase that names the core of the details, for a launch on several cores; else nothing."""
     if len(t.cores) == 1:
         return []
     slowest = ", the slowest" * (t._core is t.slowest)
@@ -73,7 +73,7 @@ def core_shown(t: Times) -> list[str]:
 
 
 def _said_of_cores(t: Times) -> list[str]:
-    """What the figures of a launch on several cores are of, a line each."""
+    """Lines that say which cores the figures of a launch on several cores belong to."""
     cores = t.cores
     guessed = [f"no latency of {call} is published: {_GUESSES[call]}" for call in t.guessed]
     if len(cores) == 1:

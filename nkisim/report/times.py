@@ -201,12 +201,13 @@ class Times:
         return sum(each) / self.timing.dma.engines
 
     def _bytes_ns(self, task: Task) -> float:
-        """What the bytes of a transfer take one DMA engine at its full rate."""
+        """The time of a transfer's bytes on one DMA engine at its full rate, in nanoseconds."""
         assert task.transfer is not None  # of a transfer
         return task.transfer.nbytes * self.ns_a_byte(task)
 
     def ns_a_byte(self, task: Task, run_bytes: int | None = None) -> float:
-        """What a byte of a transfer takes a DMA engine, in runs of so many; None: endless ones."""
+        """The time of a byte of a transfer on a DMA engine, in nanoseconds, if contiguous runs have
+        `run_bytes` bytes; None for endless runs."""
         dma = self.timing.dma
         reads_hbm = any(not self._core.work.memory[n].space.on_chip for n, _ in task.reads)
         if reads_hbm or task.label == "reload":

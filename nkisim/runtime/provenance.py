@@ -1,4 +1,4 @@
-"""Where an output element comes from: the argument elements that its value was computed from.
+"""The provenance of an output element: the argument elements that it was computed from.
 
 The instruction stream is followed backwards from the element. Where an instruction's own pattern of
 reading is not known here (a scan, a gather), all of the operand that it could have read is counted,
@@ -101,7 +101,8 @@ def _flat(wanted: dict[int, np.ndarray], buffer: Buffer) -> np.ndarray:
 def _needed(
     wanted: dict[int, np.ndarray], instr: Instruction, out: AccessPattern
 ) -> np.ndarray | None:
-    """Which elements that `instr` writes are wanted; they are wanted no longer before it."""
+    """The mask of the wanted elements that `instr` writes; None for none. Elements that it surely
+    overwrites are removed from `wanted`."""
     flags = wanted.get(out.buffer.number)
     if flags is None or not flags.any():
         return None

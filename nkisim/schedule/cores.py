@@ -1,4 +1,4 @@
-"""Which tasks of one core wait for tasks of another one.
+"""Dependences of tasks of one core on tasks of another one.
 
 Cores share HBM. A task that reads or overwrites a part of a tensor waits for whoever wrote or read
 that part, on whichever core. A fence (see `nkisim.ir.barriers`) is a task of each of its parties,

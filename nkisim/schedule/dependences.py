@@ -1,4 +1,4 @@
-"""Which tasks wait for which others, whatever they cost."""
+"""The dependences between tasks, whatever the tasks cost."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _on_results(touches: Touches, patterns: Patterns) -> _Waits:
 
 
 def _on_changes(touches: Touches, patterns: Patterns) -> list[_Waits]:
-    """Who waits for whom at memory that is written more than once, or read before it is written:
+    """Dependences on memory that is written more than once, or read before it is written:
     readers for writers, and writers for earlier readers and writers."""
     changing = touches.changing
     some = np.flatnonzero(changing[touches.memory])
@@ -178,7 +178,7 @@ def in_flight(transfer: Task, work: Work, dma: DmaTiming) -> int:
 
 
 def _on_rings(work: Work, kinds: list[Kind], touches: Touches, dma: DmaTiming) -> _Waits:
-    """Which transfers wait for earlier ones of the same DMA instruction: of those at one line of
+    """Dependences of transfers on earlier ones of the same DMA instruction: of those at one line of
     the kernel, from or to the same tensor in HBM, so many are under way at a time."""
     tasks = work.tasks
     labels = {kind: kind.label for kind in dict.fromkeys(kinds) if kind.transfer is not None}

@@ -1,4 +1,4 @@
-"""Which engine runs each task.
+"""The choice of an engine for each task.
 
 What only one engine can do runs there. A free choice goes to the engine with less to do in all.
 Loads are compared in steps, sixteen for one of the tasks that there is most of: so a loop comes to

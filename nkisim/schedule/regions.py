@@ -1,4 +1,4 @@
-"""Which tasks must wait for which: reads after writes, writes after reads and after writes.
+"""Dependences through memory: read after write, write after read, write after write.
 
 Each memory keeps the parts of it that were touched. Two parts conflict when their bounding boxes
 meet, unless both step through memory so that they never hit the same element.

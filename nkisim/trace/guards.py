@@ -1,4 +1,4 @@
-"""What a trace read of Python besides tensors, to tell whether a new trace would be the same.
+"""Guards: all that a trace read of Python besides tensors, to tell whether it is still valid.
 
 A kernel may read module constants, closure variables, objects and functions while it is traced,
 and a later call may replay the trace only if all of that is unchanged. So everything that the

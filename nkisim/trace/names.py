@@ -1,4 +1,4 @@
-"""Which names a function looks up: read from its bytecode."""
+"""The names that a function looks up, read from its bytecode."""
 
 from __future__ import annotations
 

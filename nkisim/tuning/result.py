@@ -250,7 +250,7 @@ class Tuning:
         return heads, body
 
     def _reasons(self) -> list[str]:
-        """Of each combination that was refused, why."""
+        """The reason of each combination that was refused."""
         return [
             f"refused: {t}: {t.refused['type']}: {_first_line(t.refused['message'])}"
             for t in self.refused

@@ -1,4 +1,4 @@
-"""What to say of an argument that is of another kind than its function takes.
+"""Errors for an argument of another type than its function takes.
 
 Instructions do not look at what kind their arguments are: calls that are right cost nothing. One
 that is wrong ends in an error of Python somewhere in the simulator. Here its arguments are held

@@ -1,4 +1,4 @@
-"""What to say of a call that does not fit its function: most are calls of `neuronxcc.nki`."""
+"""Errors for a call that does not fit its function: most are calls of `neuronxcc.nki`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which elements of PSUM a matmul overwrites, and which it adds to.
+"""Accumulation of matmuls in PSUM: the elements that one overwrites, and those that it adds to.
 
 With accumulate=None the first matmul that writes an element overwrites it, and later ones add, by
 element. The trace knows all writes, so each matmul is settled when it is written down: it

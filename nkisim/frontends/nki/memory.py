@@ -1,4 +1,4 @@
-"""What buffers hold while a kernel is traced on data.
+"""The contents of buffers while a kernel is traced on data.
 
 A register that is loaded from a tile decides what a kernel does next, so the instructions that the
 tile's value comes from are run at once: each of them once, however often a value is asked for.

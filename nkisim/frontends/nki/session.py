@@ -1,4 +1,4 @@
-"""What records a kernel of `import nki`, and the short path from a call to an instruction.
+"""The recording of a kernel of `import nki`, and the memo from calls to instructions.
 
 What a call lowers to follows from the layouts of its tensors and from its settings. It is worked
 out once (`Recipe`), with every check of these; later calls of the kind only fill in where their
@@ -352,7 +352,7 @@ class Session(Tracer):
 
     @contextmanager
     def one_round(self) -> Iterator[None]:
-        """Of a loop whose body is a function: tensors of the core that it declares stay in it."""
+        """One iteration of a loop whose body is a function: tensors that it declares stay in it."""
         first = len(self.trace.buffers)
         yield
         shared = {t._buffer.number for t in self.state.values() if isinstance(t, NkiTensor)}

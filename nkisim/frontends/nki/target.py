@@ -1,4 +1,4 @@
-"""Which NeuronCore generation a kernel of this dialect is traced for."""
+"""The NeuronCore generation that a kernel of this dialect is traced for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from nkisim.trace.tracer import current_if_any
 
 
 def target() -> targets.Target:
-    """What the environment names; without it NeuronCore-v4, as AWS's simulator takes where it
-    finds no device.
+    """The target that the environment names; without one NeuronCore-v4, as AWS's simulator takes
+    where it finds no device.
 
     Raises:
         ParameterError: the environment names no generation.

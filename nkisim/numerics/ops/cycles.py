@@ -1,4 +1,4 @@
-"""What an opcode costs: cycle formulas over its operands, each beside the function that computes
+"""Costs of opcodes: cycle formulas over its operands, each beside the function that computes
 it.
 
 The formulas are those of the `nki.isa` docstrings (SDK 2.26), with the constants of
@@ -142,7 +142,8 @@ def fast_pair(ins: Tiles, outs: Tiles) -> int:
 
 
 def _layout(ins: Tiles, outs: Tiles) -> tuple[set[int], int, bool]:
-    """Of tiles: the sizes of their elements, how many are in PSUM, whether all are contiguous."""
+    """The layout of tiles: sizes of elements, how many tiles are in PSUM, whether all are
+    contiguous."""
     tiles = [o for o in (*ins, *outs) if o.stride]  # the others are one element a lane
     sizes = {np.dtype(o.dtype).itemsize for o in tiles}
     in_psum = sum(o.space is Space.PSUM for o in tiles)

@@ -115,7 +115,8 @@ def _memset(instr: Instruction) -> Callable:
 
 
 def _flow_select(instr: Instruction, missing: Missing) -> Missing:
-    """Which of the two is chosen is data: what could be defined counts as defined."""
+    """Definedness of a select, whose choice is data: an element that may be defined counts as
+    such."""
     chosen_by, *choices = missing
     if len(choices) < 2:  # the other one is a number
         choices.append(None)

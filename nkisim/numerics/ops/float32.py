@@ -1,4 +1,5 @@
-"""What the fp32 engines share: operators that read any type, compute in fp32 and write fp32."""
+"""The common part of the fp32 engines: operators that read any type, compute in fp32 and write
+fp32."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from nkisim.numerics.ops.float32 import as_f32, converted, write
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Indexed(Settings):
-    """How index tiles pick elements of a region."""
+    """Settings of an indirect access: the way in which index tiles pick elements of a region."""
 
     walked: tuple[int, ...]  # view axes that the region has before the indexed ones
     affines: tuple  # what is added to each index: (shape, coefficients, offset)
@@ -27,7 +27,7 @@ class Indexed(Settings):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class LocalGather(Settings):
-    """What the indices of a group of 16 partitions pick."""
+    """Settings of local_gather: the elements that the indices of 16 partitions pick."""
 
     elements: int  # an index
     count: int  # of indices
@@ -83,7 +83,7 @@ class _Picker:
         return tuple(picks), left_out
 
     def kept(self, left_out: np.ndarray | None) -> np.ndarray | None:
-        """Which elements of the view are moved; None for all of them."""
+        """The mask of the elements of the view that are moved; None for all of them."""
         if left_out is None:
             return self.where
         keep = np.broadcast_to(~left_out, self.shape)
@@ -217,7 +217,8 @@ opcode(
 
 
 def _cost_dynamic(on: OnEngine) -> Cycles:
-    """Of the tile that it picks some elements out of, or puts some into, it goes over those."""
+    """The cycles of a dynamic access: the engine goes over the picked elements, not over the
+    tile."""
     n = min(on.ins[0].n, on.outs[0].n)
     return Cycles(1.0, max(0.0, on.timing.dynamic_cycles - n), n)
 

@@ -45,7 +45,7 @@ class Activation2(Settings):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Exponential(Settings):
-    """A reduction on the side."""
+    """Settings of exponential: its reduction on the side."""
 
     reduce_op: str = "add"
     accumulate: bool = False
@@ -53,7 +53,7 @@ class Exponential(Settings):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class NonZero(Settings):
-    """What is added to places, and what follows the last one."""
+    """Settings of nonzero: the number added to positions, and the value behind the last one."""
 
     offset: int
     padding: int

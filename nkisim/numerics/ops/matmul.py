@@ -16,7 +16,7 @@ from nkisim.numerics.ops.float32 import as_f32, write
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Product(Settings):
-    """How two tiles are multiplied."""
+    """Settings of a matmul."""
 
     rows: int = 1  # of the contraction in a partition
     accumulate: bool = False
@@ -32,7 +32,7 @@ class Product(Settings):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class TileTranspose(Settings):
-    """How a tile is transposed."""
+    """Settings of a transpose."""
 
     spreads: bool = False  # whether NaN and infinities join the elements of their column
     axes: tuple[int, ...] = (1, 0)

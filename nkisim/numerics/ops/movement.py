@@ -20,7 +20,7 @@ from nkisim.numerics.ops.matmul import TileTranspose
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class TransferCopy(Settings):
-    """Who starts a copy by DMA, and who takes part."""
+    """Settings of a copy by DMA: the engine that starts it, and its role in an exchange."""
 
     sends: bool | None = None
     pipe: int | None = None  # of the exchange
@@ -30,7 +30,7 @@ class TransferCopy(Settings):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class EngineCopy(Settings):
-    """How an engine copies."""
+    """Settings of a copy on an engine."""
 
     op: str = ""  # of an accumulation in registers
     accumulate: bool = False
@@ -41,7 +41,7 @@ class EngineCopy(Settings):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Barrier(Settings):
-    """Who meets."""
+    """Settings of a barrier: the instances that meet."""
 
     meeting: Meeting
     fence: bool  # whether shared HBM is in order from there on
@@ -49,14 +49,14 @@ class Barrier(Settings):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RunTimeLoop(Settings):
-    """The loop."""
+    """Settings of the begin and the end of a run-time loop."""
 
     region: Region
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Print(Settings):
-    """What is printed first."""
+    """Settings of a print: the text in front of the values."""
 
     prefix: str
 

@@ -66,21 +66,21 @@ def _with_largest(rows: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Replacement(Settings):
-    """What values that are found become."""
+    """Settings of a replacing search: the value that replaces those that are found."""
 
     imm: float
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class TopK(Settings):
-    """How many values a group of 16 partitions has."""
+    """Settings of topk: the number of values of a group of 16 partitions."""
 
     n: int
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Shuffle(Settings):
-    """Where partitions go."""
+    """Settings of a shuffle: the source of each partition."""
 
     moves: tuple  # (targets, sources)
 
@@ -143,7 +143,8 @@ def _match_replace8(instr: Instruction) -> Callable:
 
 
 def _flow_topk(instr: Instruction, missing: Missing) -> Missing:
-    """What a group of 16 partitions gives is undefined if one of its values is."""
+    """Definedness of topk: the result of a group of 16 partitions is undefined if a value of it
+    is."""
     gap = missing[0]
     if gap is None:
         return [None, None]

@@ -29,7 +29,7 @@ from nkisim.numerics.ops.masking import masked
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AffineSelect(Settings):
-    """What stands where the predicate does not hold."""
+    """Settings of affine_select: the value where the predicate does not hold."""
 
     value: float
     domain: tuple[int, ...] | None = None  # extents of the coordinates; None for the tile's own
@@ -38,14 +38,14 @@ class AffineSelect(Settings):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Iota(Settings):
-    """The coordinates."""
+    """Settings of iota: the extents of its coordinates."""
 
     domain: tuple[int, ...] | None = None  # their extents; None for the tile's own
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Predicated(Settings):
-    """Where the predicate chooses."""
+    """Settings of a copy under a predicate."""
 
     reverse: bool  # where it is zero
     reduce_op: str = ""
@@ -54,7 +54,7 @@ class Predicated(Settings):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RangeSelect(Settings):
-    """How indices are compared with the bounds."""
+    """Settings of range_select: the comparisons of indices with the bounds."""
 
     comparisons: tuple[str, str]
     value: float  # of what is not selected

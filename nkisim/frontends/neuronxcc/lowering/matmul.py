@@ -95,8 +95,8 @@ def _operand(what: str, name: str, x: object, limit: int) -> _Operand:
 
 
 def _in_sbuf(tile: Tensor, mask: Mask | None = None) -> Tensor:
-    """What the Tensor Engine reads: a PSUM tile that is an operation's result, and that the kernel
-    has given no place, is moved to SBUF by the compiler."""
+    """An operand of the Tensor Engine, which reads SBUF: a PSUM tile that is an operation's result,
+    and that the kernel has given no place, is moved to SBUF by the compiler."""
     moves = tile.space is Space.PSUM and not tile.buffer.declared
     return copy(tile, mask=mask) if moves else tile
 

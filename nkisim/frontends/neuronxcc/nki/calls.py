@@ -1,4 +1,4 @@
-"""What to say of a name that does not exist, or of a call that does not fit its function: most are
+"""Errors for a name that does not exist, and for a call that does not fit its function: most are
 of `import nki`."""
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _wrong_count(error: TypeError, line: Location) -> ParameterError | None:
 
 
 def _last_line(trace: TracebackType | None) -> Location | None:
-    """Where an error happened; None when that is in the simulator."""
+    """The line that raised an error; None when that is in the simulator."""
     found = None
     while trace is not None:
         if trace.tb_frame.f_code.co_filename != enum.__file__:

@@ -155,14 +155,14 @@ def _instead(module: str, name: str) -> str:
 
 
 def _public(module: str) -> list[str]:
-    """What kernels may take from a module: what is documented, and what it exports."""
+    """The names that kernels may take from a module: the documented and the exported ones."""
     found = importlib.import_module(_MODULES[module])
     names = documented()[_written(module)]
     return sorted({n for n in names if "." not in n}.union(getattr(found, "__all__", ())))
 
 
 def _near(name: str, names: Iterable[str], cutoff: float) -> str | None:
-    """The one of `names` that is most like `name`; None when none is."""
+    """The name among `names` that is most like `name`; None when none is."""
     lower = {n.lower(): n for n in sorted(names)}
     near = difflib.get_close_matches(name.lower(), lower, 1, cutoff)
     return lower[near[0]] if near else None

@@ -1,4 +1,4 @@
-"""What iterations of affine_range may share (`RULE`): they run in any order, or at once.
+"""Dependences between iterations of affine_range (`RULE`): they run in any order, or at once.
 
 The check keeps, for each element of a tensor that such a loop writes and that was made outside of
 it, an iteration that wrote it, in program order and once more in reverse: the last one, or the
@@ -222,8 +222,8 @@ def _pattern(buffer: Buffer, uses: list[Use], accumulates: list[int], affine: se
 
 
 def _do_not_clash(pattern: _Pattern) -> bool:
-    """Whether it is easily told that there is no clash, as `_first_clash` looks for it in both
-    orders. No use is masked."""
+    """Whether there surely is no dependence between iterations, as `_first_clash` looks for it in
+    both orders. No use is masked."""
     found = in_cells(pattern.shape, [part for part, _, _ in pattern.uses])
     if found is None:
         return False

@@ -1,4 +1,4 @@
-"""What a kernel leaves: tensors that it returns, and parameters that it writes."""
+"""The outputs of a kernel: tensors that it returns, and parameters that it writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an integer, a slice or nl.ds starts on an axis, and how it walks it."""
+"""Start, size and step of an integer, a slice or nl.ds on an axis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONE: Stretch = (None, 1)
 
 
 def bounds_of(target: AccessPattern, k: object, axis: int) -> tuple[int, Stretch]:
-    """Where an integer, a slice or nl.ds starts on an axis, and its stretch: (size, step)."""
+    """The start of an integer, a slice or nl.ds on an axis, and its stretch: (size, step)."""
     kind = type(k)
     if kind is int:
         return k, ONE

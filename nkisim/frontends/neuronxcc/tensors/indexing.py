@@ -1,4 +1,4 @@
-"""What `tensor[key]` means: integers, slices, index tensors, masks and tiles, to access patterns.
+"""Indexing, `tensor[key]`: integers, slices, index tensors, masks and tiles to access patterns.
 
 Everything but a tile composes affine maps. A tile as an index is indirect access, which only some
 operations take: it gives an `IndirectTensor`.

@@ -1,4 +1,4 @@
-"""What kernels give as `mask=`: what it leaves of an instruction's iteration domain."""
+"""Arguments `mask=` of kernels, as restrictions of an instruction's iteration domain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nkisim.ir.restriction import Restriction
 
 
 def restriction(mask: Mask | bool | None, shape: tuple[int, ...]) -> Restriction:
-    """What `mask` leaves of an iteration domain of `shape`.
+    """The restriction of an iteration domain of `shape` by `mask`.
 
     Raises:
         ShapeError: `mask` is not a mask, or its shape does not broadcast to `shape`.

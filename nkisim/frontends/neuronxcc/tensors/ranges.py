@@ -1,4 +1,4 @@
-"""How kernels write ranges of indices: nl.arange, nl.mgrid and nl.ds."""
+"""Ranges of indices: nl.arange, nl.mgrid and nl.ds."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def _like(call: str, x: NkiTensor, dtype: Any = None, shape: tuple | None = None
 
 
 def _in_python(call: str, x: Any) -> str:
-    """How to have a function of what is no tensor."""
+    """The fix for a function on tiles that is called on no tensor."""
     if not isinstance(x, int | float | np.number):
         return "pass it to the kernel as an argument, and nl.load that"
     known = {"rsqrt": "1 / math.sqrt(x)", "square": "x * x", "reciprocal": "1 / x"}

@@ -61,7 +61,7 @@ def all_gather(
     priority: int | None = None,
     name: str | None = None,
 ) -> None:
-    """What each rank of a group holds, one after the other, on all of them.
+    """Concatenate the tensors of all ranks of a group, on each of them.
 
     Args:
         srcs: tensors of this rank, all in HBM or one in SBUF.

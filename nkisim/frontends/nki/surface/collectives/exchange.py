@@ -1,4 +1,4 @@
-"""What the collectives have in common: checks of tensors and groups, and the exchange itself."""
+"""The common part of the collectives: checks of tensors and groups, and the exchange itself."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def own_rank() -> Rank:
 
 
 def count_of_ranks() -> int | None:
-    """How many ranks there are; None where nobody knows: devices of JAX, or no data yet."""
+    """The number of ranks; None where it is not known: devices of JAX, or no data yet."""
     if current().data is None:
         return None
     rank = own_rank()

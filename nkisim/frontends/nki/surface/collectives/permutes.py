@@ -31,7 +31,7 @@ def collective_permute(
     priority: int | None = None,
     name: str | None = None,
 ) -> None:
-    """What some ranks hold, to others. All ranks of the job call it.
+    """Send tensors of some ranks to others. All ranks of the job call it.
 
     Args:
         srcs: an HBM tensor.
@@ -71,7 +71,7 @@ def collective_permute_implicit(
     priority: int | None = None,
     name: str | None = None,
 ) -> None:
-    """What a rank holds to the next one of its ring, the group in its order.
+    """Send tensors of a rank to the next one of its ring, the group in its order.
 
     Args:
         srcs_by_channel: for each channel, a list of one tensor.

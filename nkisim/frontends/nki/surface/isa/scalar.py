@@ -139,9 +139,10 @@ def _activation(dst, op, data, bias, scale, call: str = "nisa.activation") -> Re
 
 
 def _check_old_bias(call: str, name: str, bias: Any, machine: Machine) -> None:
-    """What NeuronCore-v2 adds: a (P, 1) tile (nisa.activation, SDK 2.32), but to what nl.copy gives
-    a number: its compiler says "[NCC_IBVF043] Activation function with type Copy only supports
-    immediate bias". Its reciprocal has no bias (NKI API common fields, SDK 2.26).
+    """Check the bias of an activation on NeuronCore-v2, which adds a (P, 1) tile (nisa.activation,
+    SDK 2.32), but a number with nl.copy: its compiler says "[NCC_IBVF043] Activation
+    function with type Copy only supports immediate bias". Its reciprocal has no bias (NKI API
+    common fields, SDK 2.26).
 
     Raises:
         ParameterError: a bias that it does not add.

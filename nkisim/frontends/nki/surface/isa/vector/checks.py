@@ -1,4 +1,4 @@
-"""What instructions on tiles check of their operands, and how they walk a tile."""
+"""Checks of instructions on the operands that are tiles, and the order of a tile's elements."""
 
 from __future__ import annotations
 
