@@ -42,8 +42,8 @@ def check_inputs(trace: Trace) -> Iterator[ParameterError]:
 
 
 def _unread(reads: list[_Read], tail: str) -> ParameterError | None:
-    """The error for an argument, given all reads of it; None when all of it is read, or when that
-    is hard to tell. `tail` is how to read all of an axis."""
+    """The error for an argument that is not read whole, given all reads of it; None when it is, or
+    when that is hard to tell. `tail` is the fix that reads all of an axis."""
     instr, first = reads[-1]
     buffer = first.buffer
     plain = all([i.where_of(t) is None and t.dtype is buffer.dtype for i, t in reads])

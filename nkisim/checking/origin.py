@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def check_origin(instr: Instruction, tiles: tuple[AccessPattern, ...], trace: Trace) -> None:
-    """All operands were made in this trace: a kernel that keeps a tile outside of itself finds it
-    there in the next one. Raises ScopeError."""
+    """Check that all operands were made in this trace: a kernel that keeps a tile outside of itself
+    finds it there in the next one. Raises ScopeError."""
     for tensor in tiles:
         buffer = tensor.buffer
         if is_foreign(buffer, trace.buffers):

@@ -220,7 +220,8 @@ def _unsettled(trace: Trace, warning: RaceError) -> None:
 
 
 def _differing(error: RaceError) -> RaceError:
-    """The error where instances do not write the same, given the warning that they must."""
+    """The error for instances that write different values, given the warning that they must
+    agree."""
     return RaceError(
         f"{error.problem}: not the same values",
         rule="instances of a launch grid run in no promised order: where several write an element, "
@@ -239,9 +240,9 @@ def _error(
     equal: bool = False,
     by_order: bool = False,
 ) -> RaceError:
-    """An instruction touches elements, where `clash` is true, that the instances in `owner` write;
-    `equal`: which is right if all write the same; `by_order`: if results are the same in any order
-    of the instances."""
+    """The error for an instruction that touches elements, where `clash` is true, that the instances
+    in `owner` write. `equal`: the race is harmless if all write the same; `by_order`: it is
+    harmless if results are the same in any order of the instances."""
     instr, tensor, writes = use
     index = tuple(int(i) for i in np.argwhere(clash)[0])
     writer = int(owner[index])

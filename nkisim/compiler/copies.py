@@ -63,7 +63,7 @@ def _rounds(i: Instruction) -> bool:
 
 
 class _Copies:
-    """One walk over the steps.
+    """One walk over the steps that leaves out redundant copies.
 
     Args:
         steps: in program order.
@@ -94,7 +94,7 @@ class _Copies:
         ] = {}  # of what rounds its result
 
     def left_out(self, work: Work) -> list[Operation]:
-        """The steps without the copies that need not be done."""
+        """The steps without redundant copies."""
         same: dict[int, int] = {}  # number of a copy -> of the tile that it is a copy of
         kept: list[Operation | None] = []
         for at, step in enumerate(self._steps):
@@ -116,7 +116,7 @@ class _Copies:
         return [step for step in kept if step is not None]
 
     def _stays(self, at: int, copy: Operation) -> bool:
-        """Whether both tiles hold the same from the copy on."""
+        """Whether source and target of a copy have the same values from the copy on."""
         source, target = copy.reads[0][0], copy.writes[0][0]
         made = self._writers[source]
         return bool(made) and made[-1] < at and len(self._writers[target]) == 1
@@ -124,8 +124,8 @@ class _Copies:
     def _rounded(
         self, copy: Operation, kept: list[Operation | None]
     ) -> tuple[int, Operation | None]:
-        """The step that makes the tile that is copied, writing the copy, and its position; None
-        where it cannot."""
+        """The position of the step that makes the source of a rounding copy, and that step with the
+        target of the copy as its output; None where it cannot write that."""
         source = copy.reads[0][0]
         made_at = self._writers[source][0]
         made = kept[made_at]

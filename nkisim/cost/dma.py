@@ -144,7 +144,8 @@ def swaps_axes(instr: Instruction) -> bool:
 
 
 def swapped(instr: Instruction, columns: int, timing: DmaTiming) -> Transfer:
-    """The transfer of `columns` columns of such a copy, each of which is contiguous in HBM."""
+    """The transfer of `columns` columns of a copy that swaps axes (`swaps_axes`): each column is
+    contiguous in HBM."""
     out, source = instr.outs[0], instr.ins[-1]
     rows, item = out.shape[0], max(out.itemsize, source.itemsize)
     return _time(out, source, rows * columns, rows, columns, item, timing)

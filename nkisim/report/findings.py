@@ -79,8 +79,8 @@ def find(timeline: Times) -> list[Finding]:
 
 
 def _of_one_mind(gains: list[Finding]) -> list[Finding]:
-    """Without those that advise larger tiles where one of more gain advises smaller ones, and the
-    other way round.
+    """The findings without contradictions: where the one of most gain advises larger tiles, none
+    that advises smaller ones, and the other way round.
 
     Args:
         gains: the largest first.

@@ -360,7 +360,8 @@ class Times:
             chain = _chain(self.cores[core].schedule, at)
 
     def _steps(self, number: int, chain: list[int], until_ns: float | None) -> Iterator[PathEntry]:
-        """Tasks of one core that hold each other up; the last of them up to a time, or its end."""
+        """The entries of the critical path on one core; the last one ends at `until_ns`, or with
+        its task if that is None."""
         work, s = self.cores[number].work, self.cores[number].schedule
         afters: list[int | None] = [*chain[1:], None]
         for at, after in zip(chain, afters, strict=True):

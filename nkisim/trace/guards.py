@@ -91,7 +91,7 @@ _AROUND_FUNCTIONS = (property, staticmethod, classmethod, functools.cached_prope
 
 
 class NotComparable(Exception):
-    """A value of which nobody can tell whether it is still what it was."""
+    """A value whose changes cannot be detected: no guard can compare it."""
 
 
 class Same:

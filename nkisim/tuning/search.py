@@ -151,7 +151,8 @@ def _checked(
 def _each(
     model: Callable[[int], Trial], count: int, jobs: int | None
 ) -> Iterator[tuple[int, Trial]]:
-    """Each trial with its number, as they are done, on several processes where that is safe."""
+    """The trials with their numbers, in order of completion, on several processes where that is
+    safe."""
     if jobs is None:
         threaded = "jax" in sys.modules or "torch" in sys.modules
         jobs = 1 if threaded else len(os.sched_getaffinity(0))

@@ -405,7 +405,7 @@ class Session(Tracer):
         return Assumed() if self.data is None else value
 
     def settled(self, tensor: NkiTensor) -> NkiTensor:
-        """A dynamic view that a register or a tensor moves, as the view that it is on this data."""
+        """The static view that a dynamic view, moved by a register or a tensor, is on this data."""
         moved: Indirect = tensor._indirect
         value = self.number_of(moved.index)
         at = tensor.offset + value * moved.unit
@@ -447,7 +447,7 @@ def _told(way: Way) -> str:
 
 
 def _alike(instructions: list[Instruction], cores: int) -> bool:
-    """Whether all cores have the same instructions, on the same memory or on their own."""
+    """Whether all cores run the same instructions, on the same memory or on memory of their own."""
     streams: list[list[Instruction]] = [[] for _ in range(cores)]
     for i in instructions:
         streams[i.program].append(i)

@@ -135,7 +135,7 @@ def _form(shape: Ints, strides: Ints, base: Ints) -> Form:
 
 @lru_cache(maxsize=65536)
 def merged(shape: Ints, strides: Ints) -> tuple[Ints, Ints]:
-    """Axes without those of extent 1, neighbours joined where they walk as one."""
+    """Axes without those of extent 1, neighbours merged where one stride walks both."""
     sizes: list[int] = []
     steps: list[int] = []
     for n, step in zip(shape, strides, strict=True):

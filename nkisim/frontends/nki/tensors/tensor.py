@@ -147,7 +147,7 @@ class NkiTensor(Views):
         return f"NkiTensor({self.describe()})"
 
     def is_contiguous(self) -> bool:
-        """Whether its elements, on chip those of each partition, follow each other."""
+        """Whether the tensor's elements, on chip those of each partition, are contiguous."""
         own = self._layout
         free = slice(1, None) if own.on_chip else slice(None)
         sizes, steps = layouts.merged(own.shape[free], own.strides[free])

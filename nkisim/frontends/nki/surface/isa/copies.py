@@ -25,7 +25,8 @@ from nkisim.ir.memory import Space
 
 
 def settled_pair(session: Session, *tensors: NkiTensor) -> list[NkiTensor]:
-    """Tensors with the dynamic ones among them where the data says."""
+    """Tensors, with dynamic views among them replaced by the static views that they are on the
+    data."""
     return [t if t._indirect is None else session.settled(t) for t in tensors]
 
 
