@@ -126,7 +126,7 @@ def result(source: Path, folder: Path | None = None) -> NotebookNode | None:
 
 
 def current(sources: Iterable[Path]) -> dict[Path, NotebookNode]:
-    """Those of `sources` that the build has executed with the code that is here now."""
+    """The pages among `sources` that the build has executed with the present code."""
     common, pages = _keys()
     if common != common_key():
         return {}

@@ -66,7 +66,7 @@ def table(rows: list[Row], what: str = "points") -> str:
 
 
 def slower(names: Iterable[str], modelled: dict[str, float]) -> list[str]:
-    """Those of the names that are modelled as slower than the name before, by more than 0.1 %."""
+    """The names of points that are modelled as slower than the name before, by more than 0.1 %."""
     names = list(names)
     return [b for a, b in pairwise(names) if modelled[b] > 1.001 * modelled[a]]
 

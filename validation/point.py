@@ -60,7 +60,7 @@ class Point:
 
     @property
     def machine(self) -> Machine:
-        """What it was measured on."""
+        """The NeuronCore generation that the point was measured on."""
         from nkisim import machine
 
         cores = {"v2": machine.GEN2, "v3": machine.GEN3, "v3 static": machine.GEN3_STATIC}

@@ -100,7 +100,7 @@ def _sharing(trace: Trace) -> list[Instruction]:
 
 
 def _is_fence(instr: Instruction) -> bool:
-    """Whether its parties wait for each other's use of shared HBM."""
+    """Whether an instruction is a fence: a barrier that orders the instances' use of shared HBM."""
     return instr.spec.kind is OpKind.BARRIER and instr.settings.fence
 
 

@@ -206,7 +206,7 @@ class BufferKind:
 
 @functools.lru_cache(maxsize=4096)
 def _kind(*what: Any) -> BufferKind:
-    """The one BufferKind of all buffers with these properties."""
+    """The interned BufferKind of all buffers with these properties."""
     return BufferKind()
 
 

@@ -168,5 +168,5 @@ def _moving(task: Task) -> int:
 
 
 def _longer(task: Task, ns: float) -> Kind:
-    """Its part of a matmul of more columns."""
+    """The cost of a matmul as a part of one of more columns: without `ns` of fixed cost."""
     return recosted(task.kind, lambda _, c: Cost(c.busy - ns, c.done - ns, c.data))

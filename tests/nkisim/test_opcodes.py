@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import collections
 import dataclasses
+import functools
+import re
 from pathlib import Path
 
 import numpy as np
@@ -151,11 +153,32 @@ def test_products_of_microscaled_operands_count_their_operations(monkeypatch):
     assert timeline.flops - copied == 2 * 512 * 128 * 256
 
 
+@functools.cache
+def definitions():
+    """(file, node) for all modules, classes and functions of nkisim."""
+    return [
+        (path.relative_to(ROOT).as_posix(), node)
+        for path in sorted(ROOT.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module)
+    ]
+
+
 def test_a_class_name_means_one_thing():
     """Names that AWS gives in both dialects aside, which are lower-case."""
     places = collections.defaultdict(set)
-    for path in sorted(ROOT.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and not node.name.islower():
-                places[node.name].add(path.relative_to(ROOT).as_posix())
+    for path, node in definitions():
+        if isinstance(node, ast.ClassDef) and not node.name.islower():
+            places[node.name].add(path)
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def test_docstrings_name_their_subject():
+    """A docstring that begins with a pronoun is a riddle to readers who do not see the body."""
+    pronoun = re.compile(r"(Those|They|It|Its)\b|(What|How|Where|Whether) (it|its|they|those)\b")
+    found = [
+        (path, ast.get_docstring(node))
+        for path, node in definitions()
+        if pronoun.match(ast.get_docstring(node) or "")
+    ]
+    assert found == []
