@@ -38,9 +38,9 @@ def pytest_collection_finish() -> None:
 # Folders in which a warning that a test does not expect is an error. To expect one is
 # `pytest.warns`, or the mark `filterwarnings` where it is beside the point. Elsewhere warnings are
 # listed at the end of the run.
-STRICT = ("conformance", "nki", "properties")
+STRICT = ("conformance", "cost", "nki", "properties")
 # The kernel of a test may read a part of its input, for that is often how it is small.
-EXPECTED = r"ignore:\d+ of \d+ elements of the input:nkisim.NkiWarning"
+EXPECTED = r"ignore:[\d,]+ of [\d,]+ elements of the input:nkisim.NkiWarning"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,6 +15,8 @@ import nkisim
 from nkisim.machine import GEN2, GEN3
 from nkisim.report import whatif
 
+pytestmark = pytest.mark.filterwarnings("ignore:a loop over Python's range:nkisim.NkiWarning")
+
 FACTOR = 1.15  # a gain is within this of what the change gives, either way
 P = 128
 BF16 = np.dtype(nl.bfloat16)

@@ -22,6 +22,8 @@ from nkisim.schedule.engines import ENGINES
 from nkisim.schedule.scheduler import schedule
 from validation import attention, layernorm, mamba, nkibench
 
+pytestmark = pytest.mark.filterwarnings("ignore:a loop over Python's range:nkisim.NkiWarning")
+
 
 def spec(*shape, dtype=np.float32):
     return nkisim.TensorSpec(shape, np.dtype(dtype))

@@ -14,6 +14,8 @@ import nkisim
 from nkisim.machine import GEN2, GEN3
 from nkisim.trace.tracer import current
 
+pytestmark = pytest.mark.filterwarnings("ignore:a loop over Python's range:nkisim.NkiWarning")
+
 P, COLUMNS = 128, 2048
 X = nkisim.TensorSpec((2, P, COLUMNS), np.dtype(np.float32))
 

@@ -15,6 +15,8 @@ from kernels.giou import nki_giou_kernel, nki_giou_kernel_strict
 from nkisim.report import whatif
 from validation import elementwise, layernorm, mamba, matmul, nkibench, vector_add
 
+pytestmark = pytest.mark.filterwarnings("ignore:a loop over Python's range:nkisim.NkiWarning")
+
 MOVING = "Sync", "DMA queues"  # what has less to do when less is loaded
 FACTOR = 1.3  # a gain is within this of what the change gives, either way
 
@@ -306,6 +308,7 @@ def test_the_gain_is_what_the_change_gives(case):
     assert real / FACTOR <= claimed <= real * FACTOR
 
 
+@pytest.mark.filterwarnings("ignore:nisa.activation. copy with a bias tile:nkisim.NkiWarning")
 @pytest.mark.parametrize(
     ("kernel", "args"),
     [

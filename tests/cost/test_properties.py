@@ -18,6 +18,8 @@ from nkisim.cost import dma
 from nkisim.runtime import profiling as model
 from validation import layernorm, mamba, matmul, nkibench, vector_add
 
+pytestmark = pytest.mark.filterwarnings("ignore:a loop over Python's range:nkisim.NkiWarning")
+
 F4 = np.dtype(np.float32)
 
 

@@ -26,6 +26,8 @@ from nkisim.schedule.engines import ENGINES
 from nkisim.schedule.regions import Regions
 from validation import convolution, layernorm, mamba, matmul, vector_add
 
+pytestmark = pytest.mark.filterwarnings("ignore:a loop over Python's range:nkisim.NkiWarning")
+
 F32 = np.dtype(np.float32)
 ROUNDING = 1e-6  # nanoseconds
 
