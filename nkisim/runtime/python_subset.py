@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 import functools
 import sys
-from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType, ModuleType
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from nkisim.errors import Location, ParameterError, UnsupportedError, warn
@@ -20,7 +20,7 @@ from nkisim.trace import sources
 
 def warn_of_python(kernel: Kernel, arguments: dict[str, Any], place: Location | None) -> None:
     """Warns of what AWS's compiler refuses: in a kernel's head, and at its line in its body and in
-    the functions that it calls by name. Of each kind the first in a function."""
+    the functions that it names or is given. Of each kind the first in a function."""
     for name, parameter in kernel.signature.parameters.items():
         if parameter.kind is parameter.KEYWORD_ONLY:
             warn(
@@ -40,7 +40,7 @@ def warn_of_python(kernel: Kernel, arguments: dict[str, Any], place: Location | 
                     location=place,
                 )
             )
-    for function, called in _functions(kernel.func):
+    for function, called in _functions(kernel.func, arguments.values()):
         of = function.__code__
         name = f"kernel {kernel.__name__}"
         if called:
@@ -70,39 +70,66 @@ _KINDS = dict.fromkeys(_IDENTITY, "comparison")
 _WHOLE = 200  # functions that are looked at
 
 
-def _functions(kernel: Callable) -> Iterator[tuple[FunctionType, bool]]:
-    """A kernel's function, and those that it calls by name, however deep; each with whether it is
-    called. Those of packages that kernels import are not theirs."""
-    waiting: list[Any] = [kernel]
-    seen: set[CodeType] = set()
+def _functions(
+    kernel: Callable, arguments: Iterable[Any] = ()
+) -> Iterator[tuple[FunctionType, bool]]:
+    """A kernel's function, and those that it names, gets as arguments or calls as methods of its
+    classes, however deep; each with whether it is called. Those of packages that kernels import
+    are not theirs."""
+    waiting: list[Any] = [*(x for x in arguments if not isinstance(x, type)), kernel]
+    seen: set[Any] = set()
     while waiting and len(seen) < _WHOLE:
         function = waiting.pop()
-        if isinstance(function, Kernel):
+        if isinstance(function, functools.partial | Kernel):
             function = function.func
+        if isinstance(function, MethodType):
+            function = function.__func__
+        if isinstance(function, type) and function not in seen and not _is_of_a_library(function):
+            seen.add(function)
+            waiting += [_of_class(f) for f in vars(function).values()]
         if not isinstance(function, FunctionType) or function.__code__ in seen:
             continue
-        if seen and _is_of_a_library(function):
+        if function is not kernel and _is_of_a_library(function):
             continue
-        yield function, bool(seen)
+        yield function, function is not kernel
         seen.add(function.__code__)
-        waiting += [_found(function, name) for name in _called(function.__code__)]
+        called = _called(function.__code__)
+        for name in _named(function.__code__):
+            found = _found(function, name)
+            if name in called or not isinstance(found, type):
+                waiting.append(found)
 
 
-def _is_of_a_library(function: FunctionType) -> bool:
+def _of_class(member: Any) -> Any:
+    """The function of a method, however it is bound."""
+    if isinstance(member, property):
+        return member.fget
+    return getattr(member, "__func__", member)
+
+
+def _is_of_a_library(function: FunctionType | type) -> bool:
     package = (function.__module__ or "").partition(".")[0]
     return package in ("nkisim", "numpy", "ml_dtypes") or package in sys.stdlib_module_names
 
 
 @functools.lru_cache(maxsize=1024)
-def _called(code: CodeType) -> tuple[str, ...]:
-    """The names that a function calls, dotted."""
+def _named(code: CodeType) -> tuple[str, ...]:
+    """The names in a function, dotted."""
     definition = sources.definition(code)
-    calls = () if definition is None else ast.walk(definition)
-    names = [ast.unparse(n.func) for n in calls if isinstance(n, ast.Call) and _is_name(n.func)]
-    return tuple(dict.fromkeys(names))
+    parts = () if definition is None else ast.walk(definition)
+    return tuple(dict.fromkeys(ast.unparse(n) for n in parts if _is_name(n)))
 
 
-def _is_name(node: ast.expr) -> bool:
+@functools.lru_cache(maxsize=1024)
+def _called(code: CodeType) -> frozenset[str]:
+    """Those that it calls."""
+    definition = sources.definition(code)
+    parts = () if definition is None else ast.walk(definition)
+    calls = [n.func for n in parts if isinstance(n, ast.Call)]
+    return frozenset(ast.unparse(f) for f in calls if _is_name(f))
+
+
+def _is_name(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) or (
         isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
     )
@@ -111,6 +138,8 @@ def _is_name(node: ast.expr) -> bool:
 def _found(function: FunctionType, name: str) -> Any:
     """The object that a name, or `module.name`, has in a function; None if the name is local."""
     first, _, rest = name.partition(".")
+    if first in function.__code__.co_varnames + function.__code__.co_cellvars:
+        return None
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
     try:
         found = cells[first].cell_contents if first in cells else function.__globals__.get(first)
@@ -120,8 +149,7 @@ def _found(function: FunctionType, name: str) -> Any:
         return found
     if not isinstance(found, ModuleType | type):
         return None
-    found = vars(found).get(rest)
-    return found.__func__ if isinstance(found, staticmethod | classmethod) else found
+    return _of_class(vars(found).get(rest))
 
 
 @functools.lru_cache(maxsize=1024)

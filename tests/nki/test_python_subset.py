@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from pathlib import Path
 
@@ -187,3 +188,47 @@ def test_functions_two_calls_deep_and_of_classes_and_jitted_ones_are_looked_at()
     assert len(found) == 2
     assert any("with_del, which" in w for w in found)
     assert any("Helper.checked, which" in w for w in found)
+
+
+class Sizes(nl.NKIObject):
+    def __init__(self, rows):
+        if rows > 128:
+            raise ValueError(rows)
+        self.rows = rows
+
+    @property
+    def half(self):
+        import math
+
+        return math.ceil(self.rows / 2)
+
+
+def test_methods_and_functions_that_a_kernel_is_given_are_looked_at():
+    def by_class(x):
+        return _copy(x) if Sizes(x.shape[0]).half == 64 else x
+
+    found = caught(by_class)
+    assert len(found) == 2
+    assert any("Sizes.__init__, which" in w and "'raise'" in w for w in found)
+    assert any("Sizes.half, which" in w and "'import'" in w for w in found)
+
+    def by_name(x, copy=with_del):
+        return copy(x)
+
+    partial = functools.partial(with_del)
+
+    def by_partial(x, copy=partial):
+        return copy(x)
+
+    def passed_on(x):
+        return by_name(x, with_match)
+
+    for kernel in (by_name, by_partial):
+        (told,) = caught(kernel)
+        assert "with_del, which" in told
+    assert any("with_match, which" in w for w in caught(passed_on))
+
+    def by_annotation(x: Sizes):
+        return _copy(x)
+
+    assert not caught(by_annotation)
