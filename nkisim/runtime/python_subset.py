@@ -93,6 +93,7 @@ def _functions(
             continue
         yield function, function is not kernel
         seen.add(function.__code__)
+        waiting += [d for d in function.__defaults__ or () if not isinstance(d, type)]
         called = _called(function.__code__)
         for name in _named(function.__code__):
             found = _found(function, name)
