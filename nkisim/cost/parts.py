@@ -11,7 +11,8 @@ from math import gcd, prod
 
 import numpy as np
 
-from nkisim.ir.access import AccessPattern
+from nkisim.ir.access import AccessPattern, Form
+from nkisim.ir.memo import Memo
 
 Box = tuple[tuple[int, int, int], ...]
 
@@ -135,5 +136,5 @@ def _row(t: AccessPattern) -> int | None:
     return int.from_bytes(np.packbits(found, bitorder="little").tobytes(), "little")
 
 
-_sparse: dict[object, bool] = {}
-_steps: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+_sparse: Memo[Form, bool] = Memo(4096)
+_steps: Memo[tuple[int, tuple[int, ...]], list[int]] = Memo(4096)

@@ -45,6 +45,7 @@ class Location(NamedTuple):
 # Python goes through a table. The code is kept so that the identity stays.
 _locations: dict[tuple[int, int], tuple[Location, CodeType]] = {}
 _lines: dict[Location, Location] = {}  # one object a line
+_MOST = 65_536  # places in code
 
 
 @functools.cache
@@ -79,6 +80,9 @@ def locate() -> Location | None:
             return found[0]
         if not _is_own(code.co_filename):
             line = Location(code.co_filename, frame.f_lineno, code.co_name)
+            if len(_locations) >= _MOST:  # kernels that are made again and again
+                _locations.clear()
+                _lines.clear()
             line = _lines.setdefault(line, line)
             _locations[id(code), at] = line, code
             return line

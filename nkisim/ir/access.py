@@ -11,19 +11,21 @@ import functools
 from math import prod
 from operator import mul
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
+from nkisim.ir.memo import Memo
 from nkisim.ir.memory import Buffer, Space, c_strides
 
 Coefs = tuple[tuple[int, ...], ...]
 
 # Shapes and coefficients repeat across the thousands of instructions of a trace: keep one copy of
-# each, and of what follows from them.
+# each, for good, and of what follows from them, as long as something has that form.
 _interned: dict = {}
 _identities: dict[int, Coefs] = {}
-_forms: dict[tuple, Form] = {}
-_wholes: dict[tuple[int, ...], Form] = {}
+_forms: WeakValueDictionary[tuple, Form] = WeakValueDictionary()
+_wholes: Memo[tuple[int, ...], Form] = Memo(4096)
 
 
 def intern(value: tuple) -> tuple:
@@ -68,6 +70,7 @@ class Form:
     """
 
     __slots__ = (
+        "__weakref__",
         "aligned",
         "base_shape",
         "base_strides",
@@ -115,7 +118,7 @@ class Form:
         key = (shape, base_shape, coefs)
         found = _forms.get(key)
         if found is None:
-            found = _forms[key] = cls(shape, base_shape, coefs)
+            found = _forms.setdefault(key, cls(shape, base_shape, coefs))
         return found
 
     @classmethod

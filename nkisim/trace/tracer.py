@@ -8,6 +8,7 @@ an error carries the traceback of the kernel line that caused it.
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections import Counter
@@ -34,6 +35,7 @@ from nkisim.ir.barriers import Meeting, interleave
 from nkisim.ir.grid import Grid
 from nkisim.ir.instruction import OPCODES, Engine, Instruction, Operand
 from nkisim.ir.loops import Declarations, Loop, Path
+from nkisim.ir.memo import Memo
 from nkisim.ir.memory import Buffer, Role, Space
 from nkisim.ir.regions import BEGIN, END, Region
 from nkisim.ir.restriction import boxes
@@ -43,7 +45,13 @@ from nkisim.ir.trace import Trace
 from nkisim.machine import Machine
 from nkisim.machine.target import target
 
-_lowered_calls: dict[tuple, dict] = {}
+
+@functools.lru_cache(maxsize=16)
+def _lowered_calls(machine: Machine, checks: object) -> Memo:
+    """How calls lower, for calls that are like others (`lowering.op_cache`): one memo for all
+    traces for one machine with the same checks."""
+    return Memo(4096)
+
 
 # Most instructions have no attributes, or only an operator: they share a dict nobody changes.
 
@@ -90,9 +98,7 @@ class Tracer:
         # are assigned.
         self.unassigned: dict[int, Callable[[AccessPattern], None]] = {}
         checker.begin(self.trace)
-        # How calls lower, for calls that are like others (`lowering.op_cache`): one memo for all
-        # traces for one machine with the same checks.
-        self.lowered_calls: dict = _lowered_calls.setdefault((machine, checker.kind), {})
+        self.lowered_calls = _lowered_calls(machine, checker.kind)
 
     # -- memory ---------------------------------------------------------------------------------
 

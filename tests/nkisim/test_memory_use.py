@@ -7,6 +7,9 @@ import tracemalloc
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
+import nki as nki_today
+import nki.isa as nisa
+import nki.language as nl_today
 import numpy as np
 import pytest
 
@@ -14,6 +17,7 @@ import nkisim
 import nkisim.numerics.program
 import nkisim.runtime.kernel
 from nkisim.ir.instruction import Instruction
+from nkisim.ir.memo import Memo
 from nkisim.numerics.program import _INSTRUCTION
 from nkisim.numerics.recent import Recent
 
@@ -192,3 +196,47 @@ def test_arrays_that_a_trace_holds_count():
     x = np.zeros((128, 1000), np.float32)
     np.testing.assert_array_equal(masked(x), x + 1)
     assert masked.specialize((x,), {}).program.kept_bytes > x.nbytes
+
+
+def tripled(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0]):
+        tile = nl.load(x[i])
+        nl.store(out[i], nl.add(tile, nl.multiply(tile, 2.0)))
+    return out
+
+
+def tripled_today(x):
+    out = nl_today.ndarray(x.shape, dtype=x.dtype, buffer=nl_today.shared_hbm)
+    for i in range(x.shape[0]):
+        tile = nl_today.ndarray(x.shape[1:], dtype=x.dtype, buffer=nl_today.sbuf)
+        nisa.dma_copy(dst=tile, src=x[i])
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl_today.multiply, operand0=3.0)
+        nisa.dma_copy(dst=out[i], src=tile)
+    return out
+
+
+@pytest.mark.parametrize("kernel", [nki.jit(tripled), nki_today.jit(tripled_today)])
+def test_tables_forget_and_nothing_else_changes(kernel, monkeypatch):
+    """What was worked out for other shapes goes, in the middle of a trace and of a model, too."""
+    shapes = [(rows, 100, columns) for columns in range(40, 44) for rows in (1, 5)]
+
+    def times():
+        specs = [nkisim.TensorSpec(shape, np.dtype("float32")) for shape in shapes]
+        return [nkisim.profile(kernel, spec).latency_us for spec in specs]
+
+    wanted = times()
+    tables = [x for x in gc.get_objects() if type(x) is Memo]
+    assert tables
+    for most in (1, 3):
+        for table in tables:
+            monkeypatch.setattr(table, "_most", most)
+            table.clear()
+        kernel._cache.traces.clear()
+        for shape in shapes * 2:
+            x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+            np.testing.assert_array_equal(kernel(x), 3 * x)
+        assert times() == wanted
+        kernel._cache.traces.clear()
+        assert times() == wanted
+        assert all(len(table) <= most for table in tables)

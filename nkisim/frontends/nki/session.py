@@ -8,6 +8,7 @@ checked each time.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,8 +38,10 @@ from nkisim.frontends.nki.tensors.views import Indirect
 from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.barriers import Meeting
 from nkisim.ir.instruction import OPCODES, Engine, Instruction
+from nkisim.ir.memo import Memo
 from nkisim.ir.memory import Buffer, Placed, Space
 from nkisim.ir.rules import Rules, Words
+from nkisim.machine import Machine
 from nkisim.trace.coroutine import Coroutine
 from nkisim.trace.tracer import Tracer, current_if_any
 
@@ -60,7 +63,11 @@ _OF_CORE = (
     *("ordered", "named", "rounds", "passed", "limit"),
 )
 
-_recipes: dict[tuple, dict] = {}
+
+@functools.lru_cache(maxsize=16)
+def _recipes(machine: Machine, checks: object) -> Memo[tuple, Recipe]:
+    """Those of all traces for one machine with the same checks."""
+    return Memo(4096)
 
 
 class Recipe:
@@ -102,7 +109,7 @@ class Session(Tracer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.recipes: dict = _recipes.setdefault((self.trace.machine, self.checker.kind), {})
+        self.recipes = _recipes(self.trace.machine, self.checker.kind)
         self.state: dict = {}  # what the families of instructions remember, by name and program
         self.types: dict[int, Type] = {}  # of the elements, by the number of the buffer
         # Shared HBM that was declared with a name, and how many of that name there were before.
@@ -348,7 +355,7 @@ class Session(Tracer):
         if not self.depends_on_data:
             self.depends_on_data = True
             self.checker.stop()
-            self.recipes = _recipes.setdefault((self.trace.machine, self.checker.kind), {})
+            self.recipes = _recipes(self.trace.machine, self.checker.kind)
 
     @contextmanager
     def one_round(self) -> Iterator[None]:

@@ -53,7 +53,6 @@ _PLAIN = frozenset(
 )
 _SIZES = frozenset({int, PartitionDim})
 _UNSEEN, _SEEN_ONCE = object(), object()  # calls that were not made before, and those made once
-_MOST = 4096  # calls of a kind of trace
 _remembered: set[Callable] = set()
 
 
@@ -125,8 +124,6 @@ def remembered(operation: Callable) -> Callable:
         if note is None:
             return operation(*args, **kwargs)
         if note is _UNSEEN:  # many are never made again: with other numbers each time
-            if len(notes) >= _MOST:
-                notes.clear()
             notes[name] = _SEEN_ONCE
             return operation(*args, **kwargs)
         first = len(tracer.trace.instructions), len(tracer.trace.buffers)

@@ -14,6 +14,7 @@ from nkisim.errors import ShapeError
 from nkisim.frontends.nki.dtypes import Type
 from nkisim.ir.access import Form
 from nkisim.ir.integers import as_int, fix_of_integers
+from nkisim.ir.memo import Memo
 from nkisim.ir.memory import Space, c_strides
 
 Ints = tuple[int, ...]
@@ -30,17 +31,15 @@ class Layout:
         space: the memory.
         base: what offsets count in: (partitions, elements of a row) on chip; the shape of the
             buffer in HBM, or its number of elements where its axes do not fit.
-        parts: parts by index that were asked for, by the index.
     """
 
-    __slots__ = ("_forms", "base", "on_chip", "parts", "row", "shape", "space", "strides", "type")
+    __slots__ = ("_forms", "base", "on_chip", "row", "shape", "space", "strides", "type")
 
     def __init__(self, shape: Ints, strides: Ints, type_: Type, space: Space, base: Ints) -> None:
         self.shape, self.strides, self.type, self.space = shape, strides, type_, space
         self.base = base
         self.on_chip = space.on_chip
         self.row = base[1] if space.on_chip else 0
-        self.parts: dict = {}
         self._forms: dict = {}
 
     @property
@@ -80,7 +79,9 @@ class Layout:
         return f"{self.type.name}{list(self.shape)} in {self.space.label}, strides {self.strides}"
 
 
-_layouts: dict[tuple, Layout] = {}
+_layouts: Memo[tuple, Layout] = Memo(4096)
+parts: Memo[tuple, tuple[Layout, int]] = Memo(65536)
+"""By a layout and what an index is: the layout of the part, and how far on it begins."""
 
 
 def layout(shape: Ints, strides: Ints, type_: Type, space: Space, base: Ints) -> Layout:
@@ -100,7 +101,7 @@ def whole(shape: Ints, type_: Type, space: Space) -> Layout:
     return layout(shape, c_strides(shape), type_, space, shape)
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16384)
 def _unravel(offset: int, base: Ints) -> Ints:
     at = []
     for stride in c_strides(base):
@@ -133,7 +134,7 @@ def _form(shape: Ints, strides: Ints, base: Ints) -> Form:
     return Form.of(shape, base, coefs)
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16384)
 def merged(shape: Ints, strides: Ints) -> tuple[Ints, Ints]:
     """Axes without those of extent 1, neighbours merged where one stride walks both."""
     sizes: list[int] = []
@@ -150,7 +151,7 @@ def merged(shape: Ints, strides: Ints) -> tuple[Ints, Ints]:
     return tuple(sizes), tuple(steps)
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16384)
 def refined(walks: tuple[tuple[Ints, Ints], ...]) -> tuple[Ints, tuple[Ints, ...]] | None:
     """One shape for several walks over as many elements, and the strides of each; None when their
     axes do not divide each other. The walks are merged."""

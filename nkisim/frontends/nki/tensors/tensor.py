@@ -215,15 +215,15 @@ class NkiTensor(Views):
         if type(key) is not tuple:
             key = (key,)
         try:
-            name = tuple([(slice, k.start, k.stop, k.step) if type(k) is slice else k for k in key])
-            found = own.parts.get(name)
+            name = own, *[(slice, k.start, k.stop, k.step) if type(k) is slice else k for k in key]
+            found = layouts.parts.get(name)
         except TypeError:
             found = name = None
         if found is None:
             found = part_of(self, key)
             if type(found) is NkiTensor:  # a dynamic view
                 return found
-            own.parts[name] = found
+            layouts.parts[name] = found
         part, step = found
         new = object.__new__(NkiTensor)
         new._buffer = self._buffer
