@@ -25,3 +25,14 @@ def check_alone() -> None:
         "Python takes one of them, or a mixture. Remove both, with `pip uninstall kernels "
         "nki-book`, and install the book again, in an environment without the other one."
     )
+
+
+def dialect_in_force() -> str:
+    """The dialect of NKI that the operators' kernels are written in. It comes from here, since the
+    other package's ``__init__``, which has none, may stand in this folder.
+
+    Raises:
+        ImportError: it does.
+    """
+    check_alone()
+    return sys.modules["kernels"].dialect

@@ -4,9 +4,9 @@
 and ``jax_op`` the differentiable operators, each importing its own framework only.
 """
 
-from kernels import dialect
+from kernels.installed import dialect_in_force
 
-if dialect == "neuronxcc.nki":
+if dialect_in_force() == "neuronxcc.nki":
     from kernels.add.nki_kernels import (
         nki_tensor_add,
         nki_tensor_add_kernel,
@@ -23,7 +23,7 @@ __all__ = [
     "nki_tensor_add",
     "nki_tensor_add_kernel",
 ]
-if dialect == "neuronxcc.nki":
+if dialect_in_force() == "neuronxcc.nki":
     __all__ += [
         "nki_tensor_add_kernel_strict",
         "nki_tensor_add_two_cores",

@@ -5,9 +5,9 @@
 each importing its own framework only.
 """
 
-from kernels import dialect
+from kernels.installed import dialect_in_force
 
-if dialect == "neuronxcc.nki":
+if dialect_in_force() == "neuronxcc.nki":
     from kernels.attention.nki_kernels import (
         nki_attention,
         nki_attention_backward,

@@ -5,9 +5,9 @@ and needs only NKI; ``reference`` the NumPy version; ``torch_op`` and ``jax_op``
 operators, each importing its own framework only.
 """
 
-from kernels import dialect
+from kernels.installed import dialect_in_force
 
-if dialect == "neuronxcc.nki":
+if dialect_in_force() == "neuronxcc.nki":
     from kernels.avgpool.nki_kernels import (
         nki_avg_pool2d,
         nki_avg_pool2d_backward_kernel,
@@ -32,7 +32,7 @@ __all__ = [
     "pool",
     "unpool",
 ]
-if dialect == "neuronxcc.nki":
+if dialect_in_force() == "neuronxcc.nki":
     __all__ += [
         "nki_avg_pool2d_kernel_strict",
     ]

@@ -6,9 +6,9 @@ differentiable operators, each importing its own framework only; ``figures`` and
 pages.
 """
 
-from kernels import dialect
+from kernels.installed import dialect_in_force
 
-if dialect == "neuronxcc.nki":
+if dialect_in_force() == "neuronxcc.nki":
     from kernels.giou.nki_kernels import (
         nki_giou,
         nki_giou_backward,
@@ -31,7 +31,7 @@ __all__ = [
     "nki_giou_backward_kernel",
     "nki_giou_kernel",
 ]
-if dialect == "neuronxcc.nki":
+if dialect_in_force() == "neuronxcc.nki":
     __all__ += [
         "nki_giou_kernel_strict",
         "nki_giou_strict_into",

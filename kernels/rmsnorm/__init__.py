@@ -4,9 +4,9 @@
 and ``jax_op`` the differentiable operators, each importing its own framework only.
 """
 
-from kernels import dialect
+from kernels.installed import dialect_in_force
 
-if dialect == "neuronxcc.nki":
+if dialect_in_force() == "neuronxcc.nki":
     from kernels.rmsnorm.nki_kernels import (
         nki_rms_norm,
         nki_rms_norm_backward,

@@ -4,9 +4,9 @@
 and ``jax_op`` the differentiable operators, each importing its own framework only.
 """
 
-from kernels import dialect
+from kernels.installed import dialect_in_force
 
-if dialect == "neuronxcc.nki":
+if dialect_in_force() == "neuronxcc.nki":
     from kernels.softmax.nki_kernels import (
         nki_softmax,
         nki_softmax_backward,

@@ -31,7 +31,7 @@ def install_other(folder):
 @pytest.mark.parametrize("order", ["other first", "other last", "no record"])
 @pytest.mark.parametrize(
     "use",
-    ["-m kernels", "kernels.arguments", "nkibook.doctor"],
+    ["-m kernels", "kernels.add", "kernels.softmax.jax_op", "kernels.arguments", "nkibook.doctor"],
 )
 def test_a_mixture_is_an_error_that_says_what_to_do(run_python, folder, order, use):
     ours = (folder / "kernels/__init__.py").read_text()
