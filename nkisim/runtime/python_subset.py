@@ -123,7 +123,7 @@ def _named(code: CodeType) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _called(code: CodeType) -> frozenset[str]:
-    """Those that it calls."""
+    """The functions that it calls."""
     definition = sources.definition(code)
     parts = () if definition is None else ast.walk(definition)
     calls = [n.func for n in parts if isinstance(n, ast.Call)]

@@ -66,7 +66,7 @@ _OF_CORE = (
 
 @functools.lru_cache(maxsize=16)
 def _recipes(machine: Machine, checks: object) -> Memo[tuple, Recipe]:
-    """Those of all traces for one machine with the same checks."""
+    """The recipes of all traces for one machine with the same checks."""
     return Memo(4096)
 
 
