@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import neuronxcc.nki.language  # noqa: F401  which has the functions that messages name
 import numpy as np
 import pytest
 from hypothesis import assume, given
