@@ -6,9 +6,9 @@ import numpy as np
 @nki.jit
 def scaled_sum(a, b):
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    a_tile = nl.load(a)
-    b_tile = nl.load(b)
-    total = nl.add(a_tile, b_tile)
+    x = nl.load(a)
+    y = nl.load(b)
+    total = nl.add(x, y)
     nl.store(out, nl.multiply(total, 0.5))
     return out
 

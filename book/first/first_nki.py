@@ -7,13 +7,13 @@ import numpy as np
 @nki.jit
 def scaled_sum(a, b):
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    a_tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
-    b_tile = nl.ndarray(b.shape, dtype=b.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=a_tile, src=a)
-    nisa.dma_copy(dst=b_tile, src=b)
-    nisa.tensor_tensor(dst=a_tile, data1=a_tile, data2=b_tile, op=nl.add)
-    nisa.tensor_scalar(dst=a_tile, data=a_tile, op0=nl.multiply, operand0=0.5)
-    nisa.dma_copy(dst=out, src=a_tile)
+    x = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    y = nl.ndarray(b.shape, dtype=b.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=x, src=a)
+    nisa.dma_copy(dst=y, src=b)
+    nisa.tensor_tensor(dst=x, data1=x, data2=y, op=nl.add)
+    nisa.tensor_scalar(dst=x, data=x, op0=nl.multiply, operand0=0.5)
+    nisa.dma_copy(dst=out, src=x)
     return out
 
 
