@@ -146,10 +146,11 @@ def _clashes(
     owner = np.full(size, -1, np.int32)
     # Those that several write, if all must write the same.
     shared = np.zeros(size, bool) if _may_be_equal(trace) else None
+    alike_is_harmless = trace.rules.alike_is_harmless
     is_read = redundant = told = False
     for instr, tensor, writes in uses:
         is_read |= not writes
-        if writes and redundant and (not is_read or trace.rules.alike_is_harmless):
+        if writes and redundant and (not is_read or alike_is_harmless):
             continue
         view = view_of(owner, tensor)
         clash = (view >= 0) & (view != instr.program)
@@ -159,7 +160,9 @@ def _clashes(
         if clash.any():
             # Instances that all do the same, none of which reads what another one writes: it is of
             # no consequence which of them writes last.
-            harmless = not is_read or trace.rules.alike_is_harmless
+            if not writes and shared is not None:  # not what it has written itself
+                alike_is_harmless = False
+            harmless = not is_read or alike_is_harmless
             redundant = simulated and not trace.tells_apart and harmless
             equal = shared is not None and writes and len(instr.outs) == 1 and not redundant
             if equal and shared is not None:

@@ -195,7 +195,7 @@ def _number(name: str, call: str, value: Any) -> Any:
 
 
 def _flag(name: str, call: str, value: Any) -> Any:
-    if isinstance(value, str | bytes | float):
+    if isinstance(value, str | bytes):
         raise ParameterError(
             f"{call}: {name}={shorten(repr(value), 60)}",
             rule=f"{name} is a boolean",

@@ -204,3 +204,24 @@ def test_what_a_core_reads_before_the_other_has_written_it_is_undefined():
 
     with pytest.raises(KernelError):
         nki.simulate(kernel)[2](np.zeros_like(X))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("scratch", [False, True])
+def test_cores_that_do_the_same_lose_an_update(scratch):
+    """Each adds 1 to what it reads: x + 1 where both read first, x + 2 one after the other."""
+
+    def kernel(x, step):
+        held = x
+        if scratch:
+            held = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+            nisa.dma_copy(dst=held, src=_loaded(x))
+            nisa.core_barrier(held, (0, 1))
+        tile = _loaded(held)
+        nisa.tensor_scalar(tile, tile, nl.add, step)
+        nisa.dma_copy(dst=held, src=tile)
+        return held
+
+    with pytest.raises(RaceError, match="not the same values"):
+        nki.simulate(kernel)[2](X.copy(), 1.0)
+    np.testing.assert_array_equal(nki.simulate(kernel)[2](X.copy(), 0.0), X)
