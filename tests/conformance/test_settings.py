@@ -4,7 +4,6 @@ import ast
 import enum
 import inspect
 import textwrap
-import typing
 
 import neuronxcc.nki.isa as old_isa
 import neuronxcc.nki.language as old_language
@@ -74,18 +73,22 @@ def settings_of(where):
     for name, function in functions(module):
         found = settings.checks_of(function, by_value, others, APART)
         for parameter, check in found.items():
-            yield name, function, parameter, check.func is settings._member
+            yield name, function, parameter, check.func
 
 
 @pytest.mark.parametrize("where", MODULES)
-def test_every_integer_refuses_floats_and_every_option_other_words(where):
+def test_every_setting_refuses_what_is_none(where):
     """A setting is looked at before a call does anything, so nothing else need be given."""
     found = list(settings_of(where))
     assert found
-    for name, function, parameter, option in found:
-        wrong = ["no such word", 99, 0.5] if option else [0.5, 2.0]
-        if typing.get_origin(settings._hint(inspect.unwrap(function), "list")) is None:
-            wrong += [] if option else [[0, 0.5]]
+    refused = {
+        settings._member: ["no such word", 99, 0.5],
+        settings._whole: [0.5, 2.0, [0, 0.5]],
+        settings._number: ["1.0", b"1", 10**400],
+        settings._flag: ["no", b"yes"],
+    }
+    for name, function, parameter, check in found:
+        wrong = refused[check]
         for value in wrong:
             with pytest.raises(ParameterError, match=parameter) as told:
                 function(**{parameter: value})

@@ -134,7 +134,7 @@ def _memset(dst: NkiTensor, value: float, where: engine) -> Recipe:
         raise wrong_engine(call, where, "vector, gpsimd")
     (walk,) = same_domain(call, dst)
     number = int(value) if whole else float(value)
-    if whole:
+    if dst.dtype in dtypes.INTEGERS:
         check_constant(call, number, np.dtype(dst.dtype))
     at = ENGINES[where] or Engine.VECTOR
     return Recipe("memset", at, [walk], [], (), {"value": number}, where is not engine.unknown)
