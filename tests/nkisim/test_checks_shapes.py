@@ -117,7 +117,7 @@ def test_lines_that_run_several_times_in_an_iteration_may_make_several_tiles():
             halves(x, y, rows, (100, 300))
             if i == 1:
                 halves(x, y, rows, (0, 100))
-            for columns in range(300, 700, 200):
+            for columns in nl.static_range(300, 700, 200):
                 width = 100 + (columns - 300) // 2
                 at = rows, slice(columns, columns + width)
                 nl.store(y[at], nl.load(x[at]))

@@ -123,7 +123,7 @@ def test_the_maximum_goes_on_over_calls(compute):
     def body(t, p):
         dst = nl.ndarray((4, 12), dtype=nl.float32)
         res = nl.ndarray((4, 1), dtype=nl.float32)
-        for i in range(3):
+        for i in nl.static_range(3):
             cut = slice(4 * i, 4 * i + 4)
             nisa.select_reduce(
                 dst=dst[:, cut], predicate=p[:, cut], on_true=t[:, cut], on_false=0.0,

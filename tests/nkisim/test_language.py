@@ -286,6 +286,7 @@ def test_a_masked_operation_keeps_the_rest():
 # -- operators of Python
 
 
+@pytest.mark.filterwarnings("ignore:an operator of Python is given:nkisim.NkiWarning")
 @pytest.mark.parametrize(
     ("expression", "want"),
     [
@@ -366,6 +367,7 @@ def test_shapes_that_do_not_broadcast():
 # -- what operations lower to
 
 
+@pytest.mark.filterwarnings("ignore:an operator of Python is given:nkisim.NkiWarning")
 def test_opcodes():
     x = numbers(4, 5)
     load, store = ["dma_copy"], ["dma_copy"]
@@ -417,7 +419,7 @@ def test_a_sum_in_psum_is_at_the_line_that_adds():
     def kernel(x):
         tile = nl.load(x)
         total = nl.zeros((128, 128), nl.float32, buffer=nl.psum)
-        for _ in range(4):
+        for _ in nl.static_range(4):
             product = nisa.nc_matmul(tile, tile)
             total = add(total, product)
             total += nisa.nc_matmul(tile, tile)  # or here

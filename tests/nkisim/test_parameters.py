@@ -143,7 +143,7 @@ def nested(x, weights, extras, options):
         tile = nl.add(tile, nl.load(weights.shift))
     for extra in extras:
         tile = nl.add(tile, nl.load(extra))
-    for _ in range(weights.power - 1):
+    for _ in nl.static_range(weights.power - 1):
         tile = nl.multiply(tile, tile)
     if options["negate"]:
         tile = nl.negative(tile)

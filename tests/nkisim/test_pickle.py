@@ -75,6 +75,7 @@ def test_a_copy_keeps_the_kernel():
     np.testing.assert_array_equal(copy.deepcopy(doubled)[2](X), 2 * X)
 
 
+@pytest.mark.filterwarnings("ignore:.*fork")  # of JAX, where a test before has imported it
 def test_a_kernel_runs_in_another_process():
     with multiprocessing.get_context("fork").Pool(1) as pool:
         np.testing.assert_array_equal(pool.apply(doubled[2], (X,)), 2 * X)

@@ -275,6 +275,7 @@ def test_empty_parts_past_the_end():
     np.testing.assert_array_equal(kernel(numbers(2, 4)), numbers(2, 4) + 1)
 
 
+@pytest.mark.filterwarnings("ignore:an operator of Python is given:nkisim.NkiWarning")
 def test_a_scalar_array_as_an_argument():
     @Kernel
     def shift(x, by):

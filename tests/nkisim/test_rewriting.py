@@ -51,7 +51,7 @@ def guarded(x, rows=None):
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     i, j = nl.mgrid[0:7, 0:11]
     tile = nl.load(x)
-    for column in range(2, 9):
+    for column in nl.static_range(2, 9):
         # An `and` of plain values stops at the first that is false, and gives that value.
         if (rows and rows[column]) is not None:
             tile[i, j] = nl.multiply(tile, 2, mask=(j == column and i < rows[column]))
