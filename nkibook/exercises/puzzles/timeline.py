@@ -28,7 +28,7 @@ def busiest(count):
         for i in nl.affine_range(x.shape[0] // 128):
             rows = nl.ds(i * 128, 128)
             tile = nl.load(x[rows, :])
-            for _ in range(count):
+            for _ in nl.static_range(count):
                 tile = nl.multiply(tile, tile)
             nl.store(y[rows, :], value=tile)
         return y
