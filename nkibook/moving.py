@@ -358,7 +358,7 @@ def _new_gather(x):
 @old_nki.jit
 def _old_register(x):
     y = old_nl.ndarray(x.shape, x.dtype, buffer=old_nl.shared_hbm)
-    for i in range(2):
+    for i in old_nl.static_range(2):
         row = old_nisa.iota(old_nl.arange(1)[:, None] + 1 - i, dtype=old_nl.int32)
         t = old_nl.load(x[row, old_nl.arange(40)[None, :]])  # <-
         old_nl.store(y[i : i + 1], value=t)
@@ -368,7 +368,7 @@ def _old_register(x):
 @nki.jit
 def _new_register(x):
     y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    for i in range(2):
+    for i in nl.static_range(2):
         row = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
         nisa.iota(dst=row, pattern=[[0, 1]], offset=1 - i)
         number = nisa.register_alloc()  # <-

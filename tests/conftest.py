@@ -38,7 +38,7 @@ def pytest_collection_finish() -> None:
 # Folders in which a warning that a test does not expect is an error. To expect one is
 # `pytest.warns`, or the mark `filterwarnings` where it is beside the point. Elsewhere warnings are
 # listed at the end of the run.
-STRICT = ("conformance", "cost", "nki", "nkisim", "properties")
+STRICT = ("conformance", "cost", "customop", "nki", "nkisim", "properties", "tuning")
 # The kernel of a test may read a part of its input, for that is often how it is small.
 EXPECTED = r"ignore:[\d,]+ of [\d,]+ elements of the input:nkisim.NkiWarning"
 

@@ -42,6 +42,7 @@ def test_reads_are_those_of_the_instructions():
 
 
 @traced
+@pytest.mark.filterwarnings("ignore:nisa.activation. copy with a bias tile:nkisim.NkiWarning")
 @pytest.mark.parametrize(
     ("n", "forward", "backward"),
     [
