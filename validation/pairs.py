@@ -31,6 +31,20 @@ class Pair(NamedTuple):
     kind: str
 
 
+class Pick(NamedTuple):
+    """What a search over the published forms of one kernel finds.
+
+    Attributes:
+        ladder: the forms, in the order of their source.
+        picked: the one that is modelled as the fastest.
+        loss: its published latency over that of the form published as the fastest, less 1.
+    """
+
+    ladder: tuple[Point, ...]
+    picked: Point
+    loss: float
+
+
 class Gain(NamedTuple):
     """What the second form of a pair gains, as a ratio of latencies.
 
@@ -127,6 +141,30 @@ SEEN = _pairs(_SEEN_V2, _V2, "seen") + _pairs(_SEEN_V3, POINTS_TRN2, "seen")
 FITTED = _pairs(_FITTED_V2, _V2, "fitted")
 FOUND = _pairs(_FOUND_V2, _V2, "found") + _pairs(_FOUND_V3, POINTS_TRN2, "found")
 PAIRS = SEEN + FITTED + FOUND
+
+
+_LADDERS = [
+    (_SEEN_V2, _V2),
+    (_SEEN_V3, POINTS_TRN2),
+    (_FOUND_V2, _V2),
+    (_FOUND_V3, POINTS_TRN2),
+    (_FITTED_V2, _V2),
+]
+
+
+def picks(rows: Iterable[tuple[Point, float]]) -> list[Pick]:
+    """For each ladder, the form that `nkisim.tune` would pick, from the modelled microseconds of
+    all points in it."""
+    modelled = {(p.core, p.name): us for p, us in rows}
+    found = []
+    for ladders, points in _LADDERS:
+        named = {p.name: p for p in points}
+        for steps in ladders:
+            forms = tuple(named[name] for name in steps)
+            picked = min(forms, key=lambda p: modelled[p.core, p.name])
+            best = min(p.published_us for p in forms)
+            found.append(Pick(forms, picked, picked.published_us / best - 1))
+    return found
 
 
 def points_of(pairs: Iterable[Pair]) -> list[Point]:
