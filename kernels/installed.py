@@ -14,12 +14,10 @@ def check_alone() -> None:
     folder = Path(__file__).resolve().parent
     package = sys.modules["kernels"]
     found = Path(getattr(package, "__file__", None) or "?").resolve()
-    if found.parent != folder or any(folder.parent.glob("kernels-*.dist-info")):
-        where = folder if found.parent == folder else f"{found.parent}, and this book's in {folder}"
-    elif (package.__doc__ or "").startswith("The book's NKI kernels"):
+    mixed = any(folder.parent.glob("kernels-*.dist-info"))
+    if not mixed and (package.__doc__ or "").startswith("The book's NKI kernels"):
         return
-    else:
-        where = folder
+    where = folder if found.parent == folder else f"{found.parent}, and this book's in {folder}"
     raise ImportError(
         f"the package `kernels` of PyPI is in {where}: it has the name of this book's package, and "
         "Python takes one of them, or a mixture. Remove both, with `pip uninstall kernels "

@@ -57,7 +57,8 @@ def book(tmp_path: Path) -> Path:
     (tmp_path / "book/references.bib").write_text("")
     (tmp_path / "book/page.md").write_text(PAGE.replace("LINK", "no link"))
     (tmp_path / "kernels").mkdir()
-    (tmp_path / "kernels/__init__.py").write_text("value = 41\n")
+    stand_in = '"""The book\'s NKI kernels: one number."""\nvalue = 41\n'
+    (tmp_path / "kernels/__init__.py").write_text(stand_in)
     return tmp_path
 
 

@@ -73,11 +73,12 @@ def test_wheel_requires_three_packages(wheel: Path) -> None:
 def test_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
     packages = ("kernels", "nkibook", "nkisim")
     sources = [path for name in packages for path in (ROOT / name).rglob("*.py")]
+    sources.append(ROOT / "pytest_nkisim.py")
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     modules = {name for name in packed if name.endswith(".py")}
     assert modules == {path.relative_to(ROOT).as_posix() for path in sources}
-    assert {name.split("/")[0] for name in packed} == set(packages)
+    assert {name.split("/")[0] for name in packed} == {*packages, "pytest_nkisim.py"}
 
 
 @pytest.mark.parametrize("package", ["nkisim", "kernels", "nkibook"])
