@@ -87,7 +87,7 @@ class TestTrn2:
     def test_notebook_runs(self, runs, name):
         runs(name, "trn2", "sdk")
 
-    @pytest.mark.parametrize("name", pages(TODAYS))
+    @pytest.mark.parametrize("name", pages(TODAYS - ELSEWHERE))
     def test_notebook_in_todays_dialect_runs(self, runs, name):
         runs(name, "trn2", "todays_sdk")
 
