@@ -61,7 +61,7 @@ def checks_of(
         elif float in kinds:
             # Where only `others` says so the function is an operator, which stands for itself.
             if float in _kinds(_hint(inner, parameter.annotation)):
-                checks[name] = functools.partial(_number, name)
+                checks[name] = functools.partial(check_number, name)
         elif bool in kinds:
             checks[name] = functools.partial(_flag, name)
         elif any(_of_integers(k) for k in kinds):
@@ -176,7 +176,9 @@ def _float_in(value: Any) -> float | None:
 _MOST = float(np.finfo(np.float32).max)
 
 
-def _number(name: str, call: str, value: Any) -> Any:
+def check_number(name: str, call: str, value: Any) -> Any:
+    """`value`, for a setting that is a number. Raises ParameterError for a string, or an integer
+    that is larger than any float32."""
     if type(value) is float:  # mostly
         return value
     if isinstance(value, str | bytes):  # float("1") is a number to Python

@@ -5,12 +5,23 @@ The tables are those of the SDK 2.32 documentation (`nki_api_0.6.json`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from nkisim.errors import KernelError, ParameterError
 from nkisim.machine import GENERATIONS, Machine
 
-NAMES: dict[Callable, str] = {}  # filled by nkisim.frontends.nki.surface.functions
+NAMES: dict[object, str] = {}  # of the operators that kernels pass
+
+
+class Operator:
+    """An operator that is no function on tiles."""
+
+    def __init__(self, name: str, doc: str = "") -> None:
+        self.__name__ = name
+        self.__doc__ = doc
+        NAMES[self] = name
+
+    def __repr__(self) -> str:
+        return f"nl.{self.__name__}"
+
 
 BITS = frozenset(
     {"invert", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"}

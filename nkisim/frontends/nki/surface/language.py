@@ -7,39 +7,57 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
 from nkisim.frontends.nki import declare, target
 from nkisim.frontends.nki.arguments import check_methods, checked_settings
 from nkisim.frontends.nki.dtypes import type_of
 from nkisim.frontends.nki.loops import dynamic_range, fori_loop, while_loop
 from nkisim.frontends.nki.registers import VirtualRegister
-from nkisim.frontends.nki.session import current
+from nkisim.frontends.nki.session import Recipe, current
+from nkisim.frontends.nki.surface import isa
 from nkisim.frontends.nki.surface.functions import (
+    all,
+    broadcast_to,
+    dropout,
+    expand_dims,
+    gather_flattened,
+    matmul,
+    max,
+    mean,
+    min,
+    prod,
+    rms_norm,
+    softmax,
+    sum,
+    transpose,
+    var,
+    where,
+)
+from nkisim.frontends.nki.surface.isa.random import uniform
+from nkisim.frontends.nki.surface.names import missing
+from nkisim.frontends.nki.surface.operators import (
     abs,
     abs_max,
     abs_min,
     add,
-    all,
     arctan,
     average,
     bitwise_and,
     bitwise_or,
     bitwise_xor,
-    broadcast_to,
     bypass,
     ceil,
     copy,
     cos,
     divide,
-    dropout,
     equal,
     erf,
     erf_dx,
     exp,
-    expand_dims,
     floor,
     fmod,
-    gather_flattened,
     gelu,
     gelu_apprx_sigmoid,
     gelu_apprx_sigmoid_dx,
@@ -56,11 +74,7 @@ from nkisim.frontends.nki.surface.functions import (
     logical_not,
     logical_or,
     logical_xor,
-    matmul,
-    max,
     maximum,
-    mean,
-    min,
     minimum,
     mish,
     mod,
@@ -69,33 +83,23 @@ from nkisim.frontends.nki.surface.functions import (
     not_equal,
     power,
     prelu,
-    prod,
     reciprocal,
     relu,
     right_shift,
-    rms_norm,
     rsqrt,
     sigmoid,
     sign,
     silu,
     silu_dx,
     sin,
-    softmax,
     softplus,
     sqrt,
     square,
     subtract,
-    sum,
     tan,
     tanh,
-    transpose,
     trunc,
-    var,
-    where,
 )
-from nkisim.frontends.nki.surface.isa.copies import memset
-from nkisim.frontends.nki.surface.isa.dma import dma_copy
-from nkisim.frontends.nki.surface.names import missing
 from nkisim.frontends.nki.tensors.indexing import DynamicSlice
 from nkisim.frontends.nki.tensors.tensor import MemoryRegion, NkiTensor
 
@@ -422,13 +426,13 @@ def _filled(
     """A new tensor that holds one value."""
     made = declare.make(shape, dtype, buffer, name)
     if made._layout.on_chip:
-        memset(made, value)
+        isa.memset(made, value)
         return made
     size = made.size
     lanes = next(n for n in range(128, 0, -1) if size % n == 0)
     tile = declare.make((lanes, 1), dtype, MemoryRegion.sbuf)
-    memset(tile, value)
-    dma_copy(made.reshape((lanes, size // lanes)), tile.broadcast(1, size // lanes))
+    isa.memset(tile, value)
+    isa.dma_copy(made.reshape((lanes, size // lanes)), tile.broadcast(1, size // lanes))
     return made
 
 
@@ -465,8 +469,6 @@ def empty_like(
 
 def load(src: NkiTensor, dtype: str | None = None) -> NkiTensor:
     """A tensor in HBM, in a new SBUF tile. One axis becomes a column."""
-    from nkisim.frontends.nki.surface import isa
-
     _require_hbm("nl.load from", src)
     shape = src.shape if src.ndim > 1 else (src.shape[0], 1)
     dst = declare.make(shape, dtype or src.dtype, sbuf)
@@ -476,8 +478,6 @@ def load(src: NkiTensor, dtype: str | None = None) -> NkiTensor:
 
 def load_transpose2d(src: NkiTensor, dtype: str | None = None) -> NkiTensor:
     """A two-dimensional tensor in HBM, transposed in a new SBUF tile."""
-    from nkisim.frontends.nki.surface import isa
-
     _require_hbm("nl.load_transpose2d from", src)
     if src.ndim != 2:
         raise ShapeError(
@@ -492,8 +492,6 @@ def load_transpose2d(src: NkiTensor, dtype: str | None = None) -> NkiTensor:
 
 def store(dst: NkiTensor, value: NkiTensor) -> None:
     """An SBUF tile into a tensor in HBM."""
-    from nkisim.frontends.nki.surface import isa
-
     _require_hbm("nl.store to", dst)
     if isinstance(value, NkiTensor) and value.buffer is MemoryRegion.psum:
         raise MemorySpaceError(
@@ -530,10 +528,6 @@ def shared_identity_matrix(n: int, dtype: str = uint8, dst: NkiTensor | None = N
         dtype: element type.
         dst: an SBUF tile to write it to.
     """
-    import numpy as np
-
-    from nkisim.frontends.nki.surface import isa
-
     session = current()
     kind = type_of(dtype)
     key = (session.program, "identity", n, kind.name)
@@ -641,8 +635,6 @@ def device_print(print_prefix: str, tensor: NkiTensor) -> None:
     Raises:
         ParameterError, MemorySpaceError: it is given something else.
     """
-    from nkisim.frontends.nki.session import Recipe
-
     session = current()
     if not isinstance(print_prefix, str) or not isinstance(tensor, NkiTensor):
         raise ParameterError(
@@ -671,15 +663,11 @@ def random_seed(seed: NkiTensor) -> None:
     Args:
         seed: a (1, 1) tile of a 32-bit type, in SBUF or PSUM.
     """
-    from nkisim.frontends.nki.surface import isa
-
     isa.set_rng_seed(seed)
 
 
 def rand(shape: tuple, dtype: str, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
     """Uniform numbers in [0, 1), in a new tensor."""
-    from nkisim.frontends.nki.surface.isa.random import uniform
-
     dst = declare.make(shape, dtype, buffer, name)
     uniform(dst, 0.0, 1.0)
     return dst

@@ -1,13 +1,11 @@
 """`nki.isa`: the instructions. Each takes its destination first, and casts to its type."""
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from nkisim.errors import KernelError
 from nkisim.frontends.nki.arguments import checked_settings
 from nkisim.frontends.nki.registers import VirtualRegister
-from nkisim.frontends.nki.surface import functions
 from nkisim.frontends.nki.surface.isa.copies import memset, tensor_copy, tensor_copy_predicated
 from nkisim.frontends.nki.surface.isa.cores import core_barrier, sendrecv
 from nkisim.frontends.nki.surface.isa.dma import dma_compute, dma_copy, dma_transpose
@@ -150,5 +148,3 @@ __all__ = [
 globals().update(checked_settings(globals(), __all__, "nisa"))
 
 __getattr__: Callable[[str], Any] = missing("nki.isa")
-
-functions.Instructions.isa = sys.modules[__name__]

@@ -7,9 +7,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from nkisim.errors import ParameterError
+from nkisim.frontends.nki.ops import Operator
 from nkisim.frontends.nki.session import Recipe, Session
+from nkisim.frontends.nki.surface.isa.copies import memset, tensor_copy
 from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, reduce_cmd
+from nkisim.frontends.nki.surface.isa.vector.elementwise import tensor_scalar
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
+
+_MULTIPLY = Operator("multiply")
 
 
 class Accumulated(NamedTuple):
@@ -62,8 +67,6 @@ def accumulate(
         )
     before: list[NkiTensor] = []
     if command is reduce_cmd.load_reduce:
-        from nkisim.frontends.nki.surface.isa.copies import memset, tensor_copy
-
         if isinstance(call.start, NkiTensor):
             tensor_copy(kept, call.start)
         else:
@@ -76,8 +79,5 @@ def accumulate(
     key = (*call.key, command, direct)
     instr = session.issue(key, tensors, lambda: lower(results, before))
     if call.negate and call.result is not None:
-        from nkisim.frontends.nki.surface.functions import multiply
-        from nkisim.frontends.nki.surface.isa.vector.elementwise import tensor_scalar
-
-        tensor_scalar(call.result, kept, multiply, -1.0)
+        tensor_scalar(call.result, kept, _MULTIPLY, -1.0)
     return NkiInstruction(instr)

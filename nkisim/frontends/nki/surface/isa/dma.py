@@ -16,6 +16,7 @@ from nkisim.errors import (
 )
 from nkisim.frontends.nki.declare import make
 from nkisim.frontends.nki.operands import common, free_of
+from nkisim.frontends.nki.ops import op_name
 from nkisim.frontends.nki.session import Recipe, Session, current
 from nkisim.frontends.nki.surface.isa.copies import check_types, settled_pair, tensor_copy
 from nkisim.frontends.nki.surface.isa.enums import (
@@ -361,8 +362,6 @@ def dma_compute(
         unique_indices: that no row comes twice.
         oob_mode, name: as for `dma_copy`.
     """
-    from nkisim.frontends.nki.ops import op_name
-
     session = current()
     call = "nisa.dma_compute"
     if isinstance(srcs, (int, float)) or reduce_op is None:

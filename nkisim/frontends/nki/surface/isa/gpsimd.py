@@ -6,12 +6,13 @@ from math import prod
 from typing import Any
 
 from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
-from nkisim.frontends.nki.operands import check_on_chip, free_of, same_domain
+from nkisim.frontends.nki.operands import check_on_chip, free_of, free_walks, same_domain
 from nkisim.frontends.nki.ops import COMPARISONS, NAMES, op_name
 from nkisim.frontends.nki.session import Recipe, current
-from nkisim.frontends.nki.surface import functions as nl
 from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, nc_version
 from nkisim.frontends.nki.surface.isa.vector.checks import constant, no_packed, rows_of
+from nkisim.frontends.nki.surface.operators import equal
+from nkisim.frontends.nki.target import current_machine
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.access import Affine
 from nkisim.ir.instruction import Engine
@@ -101,7 +102,7 @@ def affine_select(
     channel_multiplier: int,
     on_true_tile: NkiTensor,
     on_false_value: float,
-    cmp_op: Any = nl.equal,
+    cmp_op: Any = equal,
     offset: int = 0,
     name: str | None = None,
 ) -> NkiInstruction:
@@ -184,7 +185,7 @@ def tensor_partition_reduce(
         call = "nisa.tensor_partition_reduce"
         check_on_chip(call, dst=dst, data=data)
         no_packed(call, dst=dst, data=data)
-        found = "average" if op is nl.average else NAMES.get(op, getattr(op, "__name__", ""))
+        found = NAMES.get(op, getattr(op, "__name__", ""))
         if found not in _ACROSS:
             raise ParameterError(
                 f"{call}: operator {found or op!r}",
@@ -197,8 +198,6 @@ def tensor_partition_reduce(
                 rule=f"dst is one partition of {free_of(data)} elements",
                 fix=f"declare it (1, {free_of(data)})",
             )
-        from nkisim.frontends.nki.operands import free_walks
-
         (shape, own), (_, other) = free_walks(call, (dst, data))
         out = ((1, *shape), (dst._layout.strides[0], *own))
         source = ((data.shape[0], *shape), (data._layout.strides[0], *other))
@@ -405,8 +404,6 @@ def nonzero_with_count(
 
 def get_nc_version() -> nc_version:
     """The generation that the kernel is compiled for."""
-    from nkisim.frontends.nki.target import current_machine
-
     return nc_version(current_machine().version)
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from nkisim.errors import DTypeError, MemorySpaceError, ParameterError, ShapeError
 from nkisim.frontends.nki import dtypes
+from nkisim.frontends.nki.declare import make
 from nkisim.frontends.nki.operands import check_on_chip, free_of, same_domain, vector
 from nkisim.frontends.nki.session import Recipe, current
-from nkisim.frontends.nki.surface.isa.copies import wrong_engine
+from nkisim.frontends.nki.surface.isa.copies import memset, tensor_copy, wrong_engine
 from nkisim.frontends.nki.surface.isa.enums import ENGINES, NkiInstruction, engine
 from nkisim.frontends.nki.surface.isa.vector.checks import constant, rows_of
-from nkisim.frontends.nki.tensors.tensor import NkiTensor
+from nkisim.frontends.nki.surface.isa.vector.elementwise import tensor_scalar, tensor_tensor
+from nkisim.frontends.nki.surface.operators import add, multiply, subtract
+from nkisim.frontends.nki.tensors.tensor import MemoryRegion, NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 
@@ -93,9 +96,6 @@ def rand2(
         min, max: numbers, or (P, 1) float32 tiles; min below max.
         name: of the instruction.
     """
-    from nkisim.frontends.nki.surface import functions as nl
-    from nkisim.frontends.nki.surface.isa.vector.elementwise import tensor_scalar, tensor_tensor
-
     call = "nisa.rand2"
     if "rand2" not in current().trace.machine.abilities.instructions:
         raise ParameterError(
@@ -110,17 +110,14 @@ def rand2(
             )
         return uniform(dst, min, max)
     uniform(dst, 0.0, 1.0)
-    from nkisim.frontends.nki.declare import make
-    from nkisim.frontends.nki.tensors.tensor import MemoryRegion
-
     span = make((dst.shape[0], 1), "float32", MemoryRegion.sbuf)
     if isinstance(max, NkiTensor) and isinstance(min, NkiTensor):
-        tensor_tensor(span, max, min, nl.subtract)
+        tensor_tensor(span, max, min, subtract)
     elif isinstance(max, NkiTensor):
-        tensor_scalar(span, max, nl.subtract, min)
+        tensor_scalar(span, max, subtract, min)
     else:
-        tensor_scalar(span, min, nl.subtract, max, reverse0=True)
-    return tensor_scalar(dst, dst, nl.multiply, span, op1=nl.add, operand1=min)
+        tensor_scalar(span, min, subtract, max, reverse0=True)
+    return tensor_scalar(dst, dst, multiply, span, op1=add, operand1=min)
 
 
 def dropout(
@@ -242,8 +239,6 @@ def rand_get_state(
         engine: gpsimd, or vector on NeuronCore-v4.
         name: of the instruction.
     """
-    from nkisim.frontends.nki.surface.isa.copies import memset, tensor_copy
-
     _lanes("nisa.rand_get_state", dst, engine, writes=True)
     memset(dst, 0)
     return tensor_copy(dst[0:1, 0:2], _seeded().view("uint32"))

@@ -9,6 +9,8 @@ import numpy as np
 from nkisim.errors import ParameterError
 from nkisim.frontends.nki.registers import VirtualRegister
 from nkisim.frontends.nki.session import current
+from nkisim.frontends.nki.surface.isa.copies import memset
+from nkisim.frontends.nki.surface.isa.dma import dma_copy
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 
 
@@ -87,9 +89,6 @@ def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
         dst: a tensor of one element.
         src: a register.
     """
-    from nkisim.frontends.nki.surface.isa.copies import memset
-    from nkisim.frontends.nki.surface.isa.dma import dma_copy
-
     _single("nisa.register_store", dst)
     session = current()
     value = int(session.number_of(src) if isinstance(src, VirtualRegister) else src)

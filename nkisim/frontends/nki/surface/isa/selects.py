@@ -9,10 +9,10 @@ from nkisim.frontends.nki.dtypes import FLOATS
 from nkisim.frontends.nki.operands import check_on_chip, free_of, same_domain, vector
 from nkisim.frontends.nki.ops import NAMES, op_name
 from nkisim.frontends.nki.session import Recipe, Session, current
-from nkisim.frontends.nki.surface import functions as nl
 from nkisim.frontends.nki.surface.isa.accumulators import Accumulated, accumulate
 from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, reduce_cmd
 from nkisim.frontends.nki.surface.isa.vector.checks import constant, no_packed, one_psum
+from nkisim.frontends.nki.surface.operators import maximum
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 
@@ -50,7 +50,7 @@ def range_select(
     bound1: NkiTensor,
     reduce_cmd: reduce_cmd = reduce_cmd.reset_reduce,
     reduce_res: NkiTensor | None = None,
-    reduce_op: Any = nl.maximum,
+    reduce_op: Any = maximum,
     range_start: int = 0,
     on_false_value: float = FP32_MIN,
     name: str | None = None,
@@ -140,7 +140,7 @@ def select_reduce(
     on_false: NkiTensor | float,
     reduce_res: NkiTensor | None = None,
     reduce_cmd: reduce_cmd = reduce_cmd.idle,
-    reduce_op: Any = nl.maximum,
+    reduce_op: Any = maximum,
     reverse_pred: bool = False,
     name: str | None = None,
 ) -> NkiInstruction:
