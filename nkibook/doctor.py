@@ -50,7 +50,7 @@ SUPPORTED_SDKS = ("2.26", "2.27", "2.28", "2.29")
 TORCH = "2.9"
 PYTHONS = ((3, 11), (3, 12), (3, 13))
 
-_NEURON = 'See the page "Set up", section "On an inf2 or trn1 instance".'
+_NEURON = 'See the page "Set up", section "On an instance".'
 
 
 class State(enum.StrEnum):
@@ -182,8 +182,9 @@ def _has_sdk() -> bool:
 def _install() -> str:
     """How to get the tested versions: next to an SDK they have their own list."""
     if _has_sdk():
+        name = f"requirements-neuron{'-2.32' if kernels.dialect == 'nki' else ''}.txt"
         return (
-            "Run `pip install -r requirements-neuron.txt --extra-index-url "
+            f"Run `pip install -r {name} --extra-index-url "
             "https://pip.repos.neuron.amazonaws.com` in this environment."
         )
     return "Run `make env`, which installs the versions of requirements.txt into .venv."

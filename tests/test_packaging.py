@@ -118,7 +118,9 @@ def pins(name: str) -> dict[str, str]:
     found = {}
     for line in (ROOT / name).read_text().splitlines():
         requirement = line.split("#")[0].split(";")[0].strip()
-        if requirement:
+        if requirement.startswith("-r "):
+            found |= pins(requirement.removeprefix("-r "))
+        elif requirement:
             package, exactly, version = requirement.partition("==")
             assert exactly, f"{name}: {line!r} is not an exact pin"
             found[normalized(package)] = version
@@ -139,10 +141,14 @@ def test_requirements_pin_all_that_pyproject_names() -> None:
     assert len(pinned) > 100  # with what those need in turn
 
 
-def test_neuron_requirements_have_the_same_tools() -> None:
+NEURON = ["requirements-neuron.txt", "requirements-neuron-2.32.txt"]
+
+
+@pytest.mark.parametrize("name", NEURON)
+def test_neuron_requirements_have_the_same_tools(name: str) -> None:
     extras = PYPROJECT["project"]["optional-dependencies"]
     tools = {normalized(requirement) for requirement in extras["book"] + extras["test"]}
-    everywhere, neuron = pins("requirements.txt"), pins("requirements-neuron.txt")
+    everywhere, neuron = pins("requirements.txt"), pins(name)
     # The SDK brings NumPy and JAX ml_dtypes; the packages themselves are installed with --no-deps.
     declared = map(normalized, PYPROJECT["project"]["dependencies"])
     assert tools | (set(declared) - {"numpy", "ml-dtypes"}) <= set(neuron)
@@ -150,7 +156,7 @@ def test_neuron_requirements_have_the_same_tools() -> None:
     assert {name: neuron[name] for name in shared} == {name: everywhere[name] for name in shared}
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-neuron.txt", "pyproject.toml"])
+@pytest.mark.parametrize("name", ["requirements.txt", *NEURON, "pyproject.toml"])
 def test_no_package_index_is_named(name: str) -> None:
     text = (ROOT / name).read_text()
     options = [line for line in text.splitlines() if line.startswith(("-i", "--", "-f"))]

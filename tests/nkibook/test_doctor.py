@@ -154,10 +154,16 @@ def test_real_sdk_is_used_and_its_release_named(machine):
     assert "neuronxcc" in machine.doctor().stdout.splitlines()[-1]
 
 
-def test_next_to_an_sdk_packages_come_from_its_index(machine):
+@pytest.mark.parametrize(
+    ("compiler", "file"),
+    [("2.23.6484.0", "requirements-neuron.txt"), ("2.27.5334.0", "requirements-neuron-2.32.txt")],
+)
+def test_next_to_an_sdk_packages_come_from_its_index(machine, compiler, file):
     machine.complete(matplotlib=None)
-    machine.package("neuronx-cc", "2.23.6484.0", "neuronxcc", "neuronxcc.nki")
-    assert "requirements-neuron.txt" in machine.findings()[1]["matplotlib"]["advice"]
+    machine.package("neuronx-cc", compiler, "neuronxcc")
+    module = "nki" if file.endswith("2.32.txt") else "neuronxcc.nki"
+    machine.package("nki", "0.6.0", module, f"{module}.language")
+    assert f"-r {file} " in machine.findings()[1]["matplotlib"]["advice"]
 
 
 @pytest.mark.parametrize(("absent", "other"), [("torch", "jax"), ("jax", "torch")])
