@@ -10,6 +10,7 @@ whose cells use the name, and of those that kernels use most an example that is 
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import sys
 from collections.abc import Iterator
@@ -57,7 +58,7 @@ def reference(root: Path, pages: list[str]) -> str:
             called = known["kind"] in ("function", "decorator")
             text = _described(getattr(home, short, None)) if called else []
             text = text or [_literal(known.get("semantics") or "")]
-            text += _said(known, judges.said(tried[name]))
+            text += _said(known, judges.said(tried[name]), getattr(home, short, None))
             text += _links(used.get(f"{SHORT.get(module, module)}.{short}", []))
             text += _examples(name)
             kind, parameters = ("function", _parameters(known)) if called else ("data", "")
@@ -93,7 +94,7 @@ def _groups(modules: dict[str, dict[str, Any]]) -> dict[tuple[str, str], dict[st
     )
 
 
-def _said(known: dict[str, Any], who: str) -> Iterator[str]:
+def _said(known: dict[str, Any], who: str, value: Any) -> Iterator[str]:
     """What is documented of a name beside its text, and who has tried it."""
     yield ""
     if known.get("engine"):
@@ -110,9 +111,22 @@ def _said(known: dict[str, Any], who: str) -> Iterator[str]:
     for title, texts in (("Methods", "methods"), ("Attributes", "attributes")):
         if told := known.get(texts):
             yield from ("", f"*{title}:*", "")
-            yield from (f"- ``{name}``: {_literal(text)}" for name, text in told.items())
+            yield from (
+                f"- ``{name}{_signature(value, name)}``: {_literal(text)}"
+                for name, text in told.items()
+            )
     if known["kind"] not in ("dtype", "constant"):
         yield from ("", f"*Tried:* {who}")
+
+
+def _signature(cls: Any, name: str) -> str:
+    """Names and defaults of a method's parameters, "" of what is no method."""
+    method = getattr(cls, name, None)
+    if name.startswith("__") or not inspect.isfunction(method):
+        return ""
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    plain = [each.replace(annotation=each.empty) for each in parameters]
+    return str(inspect.Signature(plain))
 
 
 def _links(pages: list[str]) -> Iterator[str]:
