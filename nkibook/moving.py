@@ -425,6 +425,63 @@ def _new_launch(x):
     return y
 
 
+@old_nki.jit
+def _old_mean(x):
+    t = old_nl.load(x)
+    mean = old_nl.mean(t, axis=1, keepdims=True)  # <-
+    return _old_store(mean)
+
+
+@nki.jit
+def _new_mean(x):
+    t = _load(x)
+    mean = nl.ndarray((x.shape[0], 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_reduce(dst=mean, data=t, op=nl.add, axis=1, keepdims=True)  # <-
+    nisa.tensor_scalar(dst=mean, data=mean, op0=nl.multiply, operand0=1 / x.shape[1])  # <-
+    return _store(mean)
+
+
+@old_nki.jit
+def _old_function(x):
+    t = old_nl.load(x)
+    return _old_store(old_nl.exp(t * 0.5))  # <-
+
+
+@nki.jit
+def _new_function(x):
+    t = _load(x)
+    nisa.activation(dst=t, data=t, op=nl.exp, scale=0.5)  # <-
+    return _store(t)
+
+
+@old_nki.jit
+def _old_row(x, row):
+    t = old_nl.load(x)
+    every = old_nl.load(row).broadcast_to((x.shape[0], row.shape[1]))  # <-
+    return _old_store(old_nl.multiply(t, every))
+
+
+@nki.jit
+def _new_row(x, row):
+    t = _load(x)
+    every = nl.ndarray(x.shape, dtype=row.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=every, src=row.ap([[0, x.shape[0]], [1, row.shape[1]]]))  # <-
+    nisa.tensor_tensor(dst=t, data1=t, data2=every, op=nl.multiply)
+    return _store(t)
+
+
+@old_nki.jit
+def _old_reshape(x):
+    rows = x.reshape((x.shape[0] * x.shape[1], x.shape[2]))  # <-
+    return _old_store(old_nl.load(rows))
+
+
+@nki.jit
+def _new_reshape(x):
+    rows = x.reshape((x.shape[0] * x.shape[1], x.shape[2]))  # <-
+    return _store(_load(rows))
+
+
 def _windows(x: np.ndarray) -> np.ndarray:
     return np.lib.stride_tricks.sliding_window_view(x, 3, axis=1).max(-1)
 
@@ -435,6 +492,10 @@ def _planes(x: np.ndarray) -> np.ndarray:
 
 def _same(x: np.ndarray) -> np.ndarray:
     return x
+
+
+def _rows(x: np.ndarray) -> np.ndarray:
+    return x.reshape(-1, x.shape[-1])
 
 
 PAIRS = (
@@ -458,6 +519,10 @@ PAIRS = (
         ((50, 7), (50, 7)),
         lambda a, b: np.exp(a - b),
     ),
+    Pair("mean of a row", _old_mean, _new_mean, ((50, 8),), lambda x: x.mean(1, keepdims=True)),
+    Pair("function", _old_function, _new_function, ((50, 7),), lambda x: np.exp(x / 2)),
+    Pair("a row on all partitions", _old_row, _new_row, ((50, 7), (1, 7)), np.multiply),
+    Pair("shape of an argument", _old_reshape, _new_reshape, ((5, 10, 7),), _rows),
     Pair("fill", _old_fill, _new_fill, ((50, 7),), lambda x: x + np.float32(2)),
     Pair("sum in PSUM", _old_sum, _new_sum, ((256, 100), (256, 60)), lambda w, m: w.T @ m),
     Pair("block dimension", _old_blocks, _new_blocks, ((256, 8),), lambda x: x[:128] + x[128:]),
