@@ -178,7 +178,7 @@ class Tuning:
 
         shown = self.ranked[:rows]
         figure = figure_class()(
-            figsize=(5.6, 1.1 + 0.26 * len(shown)), layout="constrained", facecolor="none"
+            figsize=(4.9, 1.3 + 0.26 * len(shown)), layout="constrained", facecolor="none"
         )
         axes = figure.subplots()
         axes.set_facecolor("none")
@@ -190,13 +190,14 @@ class Tuning:
         axes.set_xlabel("latency (µs)")
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
-        axes.set_title(f"{self._title()}\n{self.kind}", loc="left", fontsize=10.5)
+        title = f"{self._title()}\n{self.kind}".replace(": ", "\n", 1)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10.5)
         bounds = dict.fromkeys(t.bound for t in shown)
         handles: list[Any] = [Patch(color=_color(n), label=f"bound by {n}") for n in bounds]
         handles.append(
             Line2D([], [], color="black", ls="--", lw=1, label=f"best + {RESOLUTION:.0%}")
         )
-        axes.legend(handles=handles, frameon=False, fontsize=9, loc="upper right")
+        axes.legend(handles=handles, frameon=False, fontsize=10, loc="upper right")
         return figure
 
     def as_data(self) -> dict[str, Any]:
