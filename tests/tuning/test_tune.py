@@ -180,7 +180,7 @@ def test_the_picture_has_a_bar_for_each_that_fits():
     found = nkisim.tune(scaled, {"width": [300, 512, 4096]}, X, jobs=1, cache=False)
     (axes,) = found.plot().axes
     assert [bar.get_width() for bar in axes.patches] == [t.latency_us for t in found.ranked]
-    assert "modelled" in axes.get_title(loc="left")
+    assert "modelled" in axes.figure.get_suptitle()
 
 
 PROGRAM = """
