@@ -221,6 +221,35 @@ def _attention() -> Operator:
     )
 
 
+def _rope() -> Operator:
+    from kernels.rope import nki_rope, reference
+
+    ropes = _by_framework("rope", "rope", nki_rope)
+
+    def tables(x: Any) -> Arrays:
+        return reference.rotations(*(1, 1, *np.shape(x))[-2:])
+
+    def call(framework: Framework) -> Callable[..., Any]:
+        def rotated(x: Any) -> Any:
+            constants = [from_numpy(t, framework) for t in tables(x)]
+            if framework == "torch":
+                constants = [t.to(getattr(x, "device", "cpu")) for t in constants]
+            return ropes(framework)(x, *constants)
+
+        return rotated
+
+    return Operator(
+        "rope",
+        lambda rng: (rng.standard_normal((3, 131, 66), np.float32),),
+        call,
+        lambda x: reference.rope(x, *tables(x)),
+        lambda g, x: (reference.rope_backward(g, *tables(x)),),
+        lambda g, x: nki_rope(g, *tables(x), inverse=True),
+        batches=(True,),
+        orders=None,
+    )
+
+
 def operators() -> list[Operator]:
     """All operators of the book."""
     return [
@@ -232,6 +261,7 @@ def operators() -> list[Operator]:
         _matmul(),
         _softmax(),
         _attention(),
+        _rope(),
     ]
 
 
