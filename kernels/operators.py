@@ -250,6 +250,21 @@ def _rope() -> Operator:
     )
 
 
+def _swiglu() -> Operator:
+    from kernels.swiglu import nki_swiglu, nki_swiglu_backward, reference
+
+    return Operator(
+        "swiglu",
+        lambda rng: tuple(rng.standard_normal((2, 131, 300), np.float32)),
+        _by_framework("swiglu", "swiglu", nki_swiglu),
+        reference.swiglu,
+        reference.swiglu_backward,
+        nki_swiglu_backward,
+        batches=(True, True),
+        orders=1,
+    )
+
+
 def operators() -> list[Operator]:
     """All operators of the book."""
     return [
@@ -262,6 +277,7 @@ def operators() -> list[Operator]:
         _softmax(),
         _attention(),
         _rope(),
+        _swiglu(),
     ]
 
 

@@ -47,6 +47,7 @@ SMALL = {
     "softmax": (((3, 5),), 1e-2, 2e-3),
     "attention": (((3, 4), (5, 4), (5, 4)), 1e-2, 5e-3),
     "rope": (((2, 3, 4),), 1e-2, 1e-3),
+    "swiglu": (((3, 5), (3, 5)), 1e-2, 1e-3),
 }
 LAUNCHES = {"add": 1, "matmul": 3}  # forward and backward; 2 of the others
 
@@ -136,6 +137,8 @@ SHAPES = [
     ("attention", (2, 0, 4), (2, 3, 4), (2, 3, 4)),
     ("rope", (1, 2)),
     ("rope", (2, 0, 3, 4)),
+    ("swiglu", (7,), (7,)),
+    ("swiglu", (2, 0, 3), (2, 0, 3)),
 ]
 
 
