@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -226,7 +227,7 @@ def _rope() -> Operator:
 
     ropes = _by_framework("rope", "rope", nki_rope)
 
-    def tables(x: Any) -> Arrays:
+    def tables(x: Any) -> tuple[np.ndarray, np.ndarray]:
         return reference.rotations(*(1, 1, *np.shape(x))[-2:])
 
     def call(framework: Framework) -> Callable[..., Any]:
@@ -265,6 +266,42 @@ def _swiglu() -> Operator:
     )
 
 
+def _cross_entropy() -> Operator:
+    from kernels.cross_entropy import nki_cross_entropy, nki_cross_entropy_backward, reference
+
+    losses = _by_framework(
+        "cross_entropy", "cross_entropy", lambda x, targets: nki_cross_entropy(x, targets)[0]
+    )
+
+    def targets_of(x: Any) -> np.ndarray:
+        *rows, classes = np.shape(x)
+        return (7 * np.arange(math.prod(rows), dtype=np.int32) % max(classes, 1)).reshape(rows)
+
+    def call(framework: Framework) -> Callable[..., Any]:
+        def loss(x: Any) -> Any:
+            targets = from_numpy(targets_of(x), framework)
+            if framework == "torch":
+                targets = targets.to(getattr(x, "device", "cpu"))
+            return losses(framework)(x, targets)
+
+        return loss
+
+    def backward(g: np.ndarray, x: np.ndarray) -> Any:
+        targets = targets_of(x)
+        return nki_cross_entropy_backward(g, x, targets, reference.cross_entropy(x, targets)[1])
+
+    return Operator(
+        "cross_entropy",
+        lambda rng: (rng.standard_normal((131, 300), np.float32),),
+        call,
+        lambda x: reference.cross_entropy(x, targets_of(x))[0],
+        lambda g, x: (reference.cross_entropy_backward(g, x, targets_of(x)),),
+        backward,
+        batches=(True,),
+        orders=1,
+    )
+
+
 def operators() -> list[Operator]:
     """All operators of the book."""
     return [
@@ -278,6 +315,7 @@ def operators() -> list[Operator]:
         _attention(),
         _rope(),
         _swiglu(),
+        _cross_entropy(),
     ]
 
 

@@ -48,6 +48,7 @@ SMALL = {
     "attention": (((3, 4), (5, 4), (5, 4)), 1e-2, 5e-3),
     "rope": (((2, 3, 4),), 1e-2, 1e-3),
     "swiglu": (((3, 5), (3, 5)), 1e-2, 1e-3),
+    "cross_entropy": (((3, 5),), 1e-2, 2e-3),
 }
 LAUNCHES = {"add": 1, "matmul": 3}  # forward and backward; 2 of the others
 
@@ -139,6 +140,9 @@ SHAPES = [
     ("rope", (2, 0, 3, 4)),
     ("swiglu", (7,), (7,)),
     ("swiglu", (2, 0, 3), (2, 0, 3)),
+    ("cross_entropy", (7,)),
+    ("cross_entropy", (2, 3, 5)),
+    ("cross_entropy", (0, 5)),
 ]
 
 

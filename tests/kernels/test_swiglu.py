@@ -43,8 +43,9 @@ def test_any_shape(shape, scale, dtype, target, module, monkeypatch, recwarn):
             atol=float(info.smallest_subnormal) + 1e-6 * scale,
         )
     if target == "trn2":
-        again = module.nki_swiglu(gate, up, lnc=2), *module.nki_swiglu_backward(
-            grad, gate, up, lnc=2
+        again = (
+            module.nki_swiglu(gate, up, lnc=2),
+            *module.nki_swiglu_backward(grad, gate, up, lnc=2),
         )
         assert [x.tobytes() for x in again] == [x.tobytes() for x in found]
     assert not recwarn.list

@@ -1,0 +1,135 @@
+"""The cross-entropy kernels in both dialects: values, gradients, odd shapes, dtypes, refusals.
+
+The reference runs in float64, on the logits as they were rounded to their dtype. Losses are
+float32; gradients are rounded once to the dtype of the logits.
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from kernels.cross_entropy import nki_kernels, nki_kernels_06, reference
+
+DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
+DIALECTS = pytest.mark.parametrize(
+    ("target", "module"), [("trn1", nki_kernels), ("trn2", nki_kernels_06)]
+)
+
+
+def draw(shape, dtype=np.float32, scale=3.0):
+    """Logits, targets among which are the first and the last class, and a gradient."""
+    rng = np.random.default_rng(0)
+    logits = (scale * rng.standard_normal(shape, np.float32)).astype(dtype)
+    targets = rng.integers(0, shape[-1], shape[:-1], np.int32)
+    if targets.size > 1:
+        targets.flat[0], targets.flat[-1] = shape[-1] - 1, 0
+    return logits, targets, rng.standard_normal(shape[:-1], np.float32)
+
+
+# 129 rows need a second tile; 2049 classes a second piece, 5000 a third.
+@DIALECTS
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (7,), (129, 300), (3, 2049), (2, 131, 40), (130, 5000)])
+def test_any_shape(shape, dtype, target, module, monkeypatch, recwarn):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", target)
+    logits, targets, grad = draw(shape, dtype)
+    loss, lse = module.nki_cross_entropy(logits, targets)
+    wide = logits.astype(np.float64)
+    for found, expected in zip((loss, lse), reference.cross_entropy(wide, targets), strict=True):
+        assert (found.shape, found.dtype) == (targets.shape, np.float32)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+    found = module.nki_cross_entropy_backward(grad, logits, targets, lse)
+    assert (found.shape, found.dtype) == (logits.shape, logits.dtype)
+    expected = reference.cross_entropy_backward(grad.astype(np.float64), wide, targets)
+    np.testing.assert_allclose(
+        found.astype(np.float64),
+        expected,
+        rtol=float(ml_dtypes.finfo(dtype).eps) / 2 + 1e-5,
+        atol=1e-6,
+    )
+    if target == "trn2":
+        again = module.nki_cross_entropy(logits, targets, lnc=2)
+        assert [x.tobytes() for x in again] == [x.tobytes() for x in (loss, lse)]
+        again = module.nki_cross_entropy_backward(grad, logits, targets, lse, lnc=2)
+        assert again.tobytes() == found.tobytes()
+    assert not recwarn.list
+
+
+@DIALECTS
+def test_large_and_special_logits(target, module, monkeypatch):
+    """Nothing overflows; a class that is masked with -inf has no share; NaN spreads over a row."""
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", target)
+    logits, targets, grad = draw((6, 3000))
+    logits[0] *= 1e4
+    logits[1, 1000:] = -np.inf
+    logits[2, targets[2]] = -np.inf
+    logits[3, 2500] = np.nan
+    logits[4] += 1e6
+    targets[1] = 5
+    loss, lse = module.nki_cross_entropy(logits, targets)
+    found = module.nki_cross_entropy_backward(grad, logits, targets, lse)
+    good = [0, 1, 4, 5]
+    wide = logits[good].astype(np.float64)
+    np.testing.assert_allclose(
+        loss[good], reference.cross_entropy(wide, targets[good])[0], rtol=1e-4, atol=0.2
+    )
+    assert np.isfinite(found[good]).all()
+    assert not found[1, 1000:].any()
+    assert loss[2] == np.inf
+    assert np.isnan(loss[3])
+    assert np.isnan(found[3]).all()
+
+
+def test_reference_gradient_equals_finite_differences():
+    logits, targets, grad = draw((3, 5), np.float64)
+    found = reference.cross_entropy_backward(grad, logits, targets)
+    for place in np.ndindex(logits.shape):
+        sides = []
+        for h in (1e-6, -1e-6):
+            moved = logits.copy()
+            moved[place] += h
+            sides.append((reference.cross_entropy(moved, targets)[0] * grad).sum())
+        assert found[place] == pytest.approx((sides[0] - sides[1]) / 2e-6, rel=1e-6, abs=1e-8)
+
+
+X, T, G = draw((4, 6))
+
+
+@DIALECTS
+@pytest.mark.parametrize(
+    ("args", "error", "message"),
+    [
+        ((X, T[:3]), ValueError, "must be"),
+        ((X[:0], T[:0]), ValueError, "no elements"),
+        ((X[:, :0], T), ValueError, "1 to 16777216 classes"),
+        ((np.broadcast_to(X[0, 0], (2**8, 2**23)), np.zeros(2**8, int)), ValueError, "fewer than"),
+        ((X, T.astype(float)), TypeError, "targets is float64"),
+        ((X, T.astype(np.int64)), TypeError, "The kernels take int32"),
+        ((X.astype(np.float64), T), TypeError, "logits is float64"),
+        ((X, [1]), TypeError, "targets is a list"),
+    ],
+)
+def test_refused_inputs(args, error, message, target, module):
+    with pytest.raises(error, match=message):
+        module.nki_cross_entropy(*args)
+    with pytest.raises(ValueError, match="lse is float32 of shape"):
+        module.nki_cross_entropy_backward(G, X, T, G[:3])
+
+
+def test_targets_of_frameworks():
+    """int64, the default of PyTorch, and a batch of targets for the same logits."""
+    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    from kernels.cross_entropy import jax_op, torch_op
+
+    several = np.stack([T, T[::-1]])
+    expected = np.stack([reference.cross_entropy(X, t)[0] for t in several])
+    batch = torch.vmap(torch_op.cross_entropy, (None, 0))
+    found = batch(torch.from_numpy(X), torch.from_numpy(several).long())
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    found = jax.vmap(jax_op.cross_entropy, (None, 0))(X, several)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    with pytest.raises(TypeError, match="targets is float32"):
+        torch_op.cross_entropy(torch.from_numpy(X), torch.from_numpy(G))
