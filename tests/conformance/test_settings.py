@@ -84,7 +84,7 @@ def test_every_setting_refuses_what_is_none(where):
     refused = {
         settings._member: ["no such word", 99, 0.5],
         settings._whole: [0.5, 2.0, [0, 0.5]],
-        settings._number: ["1.0", b"1", 10**400],
+        settings.check_number: ["1.0", b"1", 10**400],
         settings._flag: ["no", b"yes"],
     }
     for name, function, parameter, check in found:
