@@ -9,12 +9,12 @@ from nkisim.errors import KernelError, NkiWarning
 from nkisim.numerics import ops as _ops  # noqa: F401  fills the table of instructions
 from nkisim.numerics.program import Program, TensorSpec
 from nkisim.report.timeline import Timeline
-from nkisim.runtime.debugging import values
 from nkisim.runtime.explaining import Explanation, explain
 from nkisim.runtime.install import install, sdk_installed
 from nkisim.runtime.kernel import Kernel
 from nkisim.runtime.profiling import profile
 from nkisim.runtime.ranks import run_ranks
+from nkisim.trace.debugging import values
 from nkisim.tuning import tune
 
 __version__ = "0.1.0"

@@ -12,6 +12,7 @@ import itertools
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from nkisim.errors import ParameterError
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.trace import Trace
 from nkisim.numerics.program import Program
-from nkisim.runtime.kernel import Specialization
 
 _process = os.urandom(16).hex()
 _numbers = itertools.count()
@@ -44,6 +44,12 @@ def changing_outputs(name: str, found: str) -> ParameterError:
     )
 
 
+class HasProgram(Protocol):
+    """A kernel that is traced: nkisim.runtime.kernel.Specialization."""
+
+    program: Program
+
+
 class ProgramByData(Program):
     """A kernel that is traced on the data of each run.
 
@@ -59,7 +65,7 @@ class ProgramByData(Program):
         self,
         trace: Trace,
         outputs: Sequence[AccessPattern],
-        on_data: Callable[[Sequence[np.ndarray]], Specialization],
+        on_data: Callable[[Sequence[np.ndarray]], HasProgram],
     ) -> None:
         super().__init__(trace, outputs)
         self.on_data = on_data

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import importlib
 import inspect
@@ -19,39 +18,40 @@ import numpy as np
 
 from nkisim import checking
 from nkisim.errors import KernelError, ParameterError
-from nkisim.frontends.neuronxcc.rules import compatibility, rewriting
-from nkisim.frontends.neuronxcc.rules.annotations import check_parameters
-from nkisim.frontends.neuronxcc.rules.dialect import RULES
-from nkisim.frontends.neuronxcc.rules.outputs import check_outputs
-from nkisim.frontends.neuronxcc.rules.python_range import check_ranges
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
-from nkisim.ir.dtypes import as_dtype
+from nkisim.frontends.dialect import Call, Decorated, Dialect
+from nkisim.frontends.neuronxcc.kernel import NEURONXCC
 from nkisim.ir.grid import SINGLE, Grid, NeuronCores, SpmdDim
 from nkisim.machine import Machine
 from nkisim.machine.target import Target, target
 from nkisim.numerics.arguments import run_in_place
-from nkisim.numerics.emulated import keep_fp32
 from nkisim.numerics.floating import DefaultEnvironment
 from nkisim.numerics.program import Program, TensorSpec
 from nkisim.numerics.recent import Recent
-from nkisim.runtime import debugging, frameworks
-from nkisim.trace import sources
+from nkisim.runtime import frameworks
+from nkisim.runtime.by_data import ProgramByData, changing_outputs
+from nkisim.trace import debugging, sources
+from nkisim.trace.arguments import (
+    TENSOR_TYPES,
+    besides_tensors,
+    holds_tensors,
+    leaves,
+    map_leaves,
+    signature,
+)
 from nkisim.trace.frames import hide_ours
-from nkisim.trace.guards import Guards, NotComparable, token
-from nkisim.trace.tracer import Tracer, tracing
+from nkisim.trace.guards import Guards, NotComparable
+from nkisim.trace.tracer import tracing
 
 _log = logging.getLogger("nkisim")
 
-TENSOR_TYPES = (np.ndarray, TensorSpec)
 _GRID_ENTRIES = (int, NeuronCores, SpmdDim)
-_CONTAINERS = (tuple, list, dict)
 MODES = ("auto", "jax", "torchxla", "baremetal", "benchmark", "simulation", "trace")
 _NUMPY_MODES = frozenset({"baremetal", "benchmark", "simulation"})
 _KEPT = 256 << 20  # bytes of the traces that are kept, of all kernels together
 _kept = Recent(_KEPT)
 
 
-class Kernel:
+class Kernel(Decorated):
     """An NKI kernel bound to a launch grid. `kernel[grid](*args)` launches it.
 
     NumPy arrays in, NumPy arrays out; torch and JAX arrays go through the framework's bridge.
@@ -59,6 +59,7 @@ class Kernel:
 
     Attributes:
         func: the Python function.
+        dialect: of NKI, that it is written in.
         mode: as given to `nki.jit`.
         grid: the launch grid.
         target: the NeuronCore generation it is traced for, and what chose that.
@@ -68,13 +69,20 @@ class Kernel:
 
     __test__ = False  # a kernel called test_... is no test of pytest's
 
-    def __init__(self, func: Callable, mode: str = "auto", platform: str | None = None) -> None:
+    def __init__(
+        self,
+        func: Callable,
+        mode: str = "auto",
+        platform: str | None = None,
+        dialect: Dialect = NEURONXCC,
+    ) -> None:
         if mode not in MODES:
             raise ValueError(f"nki.jit mode {mode!r} is not one of {', '.join(MODES)}")
         functools.update_wrapper(self, func)
         if not hasattr(func, "__name__"):  # functools.partial
             self.__name__ = getattr(getattr(func, "func", func), "__name__", type(func).__name__)
         self.func = func
+        self.dialect = dialect
         self.mode = mode
         self._platform = platform
         self._machine: Machine | None = None  # what `on` was given
@@ -93,11 +101,14 @@ class Kernel:
     def __getitem__(self, grid: object) -> Kernel:
         entries = grid if type(grid) is tuple else (grid,)
         if not all(type(e) in _GRID_ENTRIES for e in entries):
-            return self._on(Grid.of(grid))  # which takes it or explains: 2.0 and True equal ints
+            return self._on(self._grid(grid))  # which takes it or explains: 2.0 and True equal ints
         bound = self._launches.get(grid)
         if bound is None:
-            bound = self._launches[grid] = self._on(Grid.of(grid))
+            bound = self._launches[grid] = self._on(self._grid(grid))
         return bound
+
+    def _grid(self, entries: object) -> Grid:
+        return self.dialect.grid(self.__name__, entries)
 
     def _on(self, grid: Grid) -> Kernel:
         bound = copy.copy(self)
@@ -108,13 +119,18 @@ class Kernel:
     @functools.cached_property
     def body(self) -> Callable:
         """The function that is traced: `func`, or a copy compiled from its source."""
-        return rewriting.rewritten(self.func)
+        return self.dialect.body(self.func)
 
     def with_options(self, *names: str) -> Kernel:
         """This kernel with decorators of nki.compiler on it."""
         changed = self._retraced()
         changed.options = self.options | set(names)
         return changed
+
+    def with_schedule(self, pairs: Sequence[tuple]) -> Kernel:
+        """This kernel with (consumer, producers) pairs for the scheduler, which `import nki` has.
+        Results do not depend on them; the simulator's times do not either."""
+        return self
 
     def on(self, machine: Machine) -> Kernel:
         """This kernel for a NeuronCore generation, as nkisim.machine has them, whatever the
@@ -134,7 +150,7 @@ class Kernel:
         """
         if self._machine is not None:
             return Target(self._machine, "")
-        return target(self._platform)
+        return target(self._platform, self.dialect.machine)
 
     @property
     def machine(self) -> Machine:
@@ -159,7 +175,8 @@ class Kernel:
                 "Define it at the top level of a module."
             )
         settings = {
-            key: self.__dict__[key] for key in ("mode", "grid", "options", "_platform", "_machine")
+            key: self.__dict__[key]
+            for key in ("dialect", "mode", "grid", "options", "_platform", "_machine")
         }
         return _unpickled, (type(self), module, name, settings)
 
@@ -186,7 +203,7 @@ class Kernel:
 
     def _inline(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The kernel called from another kernel."""
-        if self.grid is not SINGLE:
+        if self.grid is not SINGLE and not self.dialect.grid_inside:
             raise ParameterError(
                 f"kernel {self.__name__}[{self.grid}] is launched on a grid inside a kernel",
                 rule="a kernel called from another kernel becomes a part of it, and has no grid",
@@ -210,6 +227,8 @@ class Kernel:
 
         Arguments may share memory: see nkisim.numerics.arguments.
         """
+        if self.dialect.as_stored is not None:
+            args, kwargs = map_leaves(self.dialect.as_stored, (tuple(args), dict(kwargs)))
         given = leaves((args, kwargs))
         if any(isinstance(v, TensorSpec) for v in given):
             raise ParameterError(
@@ -245,7 +264,7 @@ class Kernel:
         cache.misses += 1
         try:
             with DefaultEnvironment():  # constants are computed while tracing
-                special = self._specialization(args, kwargs)
+                special = Specialization(self, args, kwargs)
         except KernelError as error:
             hide_ours(error)
             raise
@@ -256,9 +275,6 @@ class Kernel:
             _log.info("%s is traced at each call: %s", self.__name__, special.guards.reason)
         return special
 
-    def _specialization(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Specialization:
-        return Specialization(self, args, kwargs)
-
     def cache_info(self) -> CacheInfo:
         """How often calls found the kernel traced, on any grid; named as in functools.lru_cache."""
         return CacheInfo(self._cache.hits, self._cache.misses, len(self._cache.traces))
@@ -268,10 +284,11 @@ class Kernel:
         if debugging.wanted(self.func):
             return None
         try:
-            arguments = _signature((tuple(args), kwargs))
+            arguments = signature((tuple(args), kwargs))
         except NotComparable:
             return None
-        return self.grid, self.machine, checking.settings_key(), arguments
+        environment = self.dialect.environment()
+        return self.grid, self.machine, checking.settings_key(), environment, arguments
 
     def __repr__(self) -> str:
         return f"<nki kernel {self.__name__}[{self.grid}]>"
@@ -350,61 +367,51 @@ class Specialization:
             name: value for name, value in bound.arguments.items() if not holds_tensors(value)
         }
         self.guards = Guards(kernel.func, besides_tensors(bound.arguments))
-        names = leaf_names(bound.arguments)
-        as_sdk = kernel.mode == "simulation"
-        # Without the middle end nobody reorders what is written down.
-        as_written = "skip_middle_end_transformations" in kernel.options
-        checker = checking.Checker(as_sdk, as_written)
-        machine, source = kernel.target
-        tracer = Tracer(kernel.__name__, kernel.grid, checker, machine, RULES)
-        tracer.trace.target = source
-        tracer.direct = "force_auto_alloc" not in kernel.options
-        tensors = [v for v in leaves((args, kwargs)) if isinstance(v, TENSOR_TYPES)]
-        if all(isinstance(v, np.ndarray) for v in tensors):
-            tracer.data = [np.asarray(v) for v in tensors]
-        check_parameters(kernel.func, bound.arguments)
-        for error in check_ranges(kernel.func):
-            checker.report("counter", error)
-        count = 0
-
-        def declare(leaf: Any) -> Any:
-            nonlocal count
-            if not isinstance(leaf, TENSOR_TYPES):
-                return leaf
-            name = names[count] if count < len(names) else f"argument {count}"
-            count += 1
-            return tracer.argument(name, tuple(leaf.shape), as_dtype(leaf.dtype, f"{name}.dtype"))
-
-        call_args, call_kwargs = map_leaves(declare, (tuple(args), dict(kwargs)))
-
-        def body() -> Any:
-            result = kernel.body(*call_args, **call_kwargs)
-            if not as_sdk:
-                return result
-            return map_leaves(lambda leaf: compatibility.returned_in_hbm(tracer, leaf), result)
-
-        trace = tracer.run(body)
-        tracer.data = None
-        if as_sdk:
-            keep_fp32(trace)
+        call = Call(
+            kernel.func,
+            kernel.body,
+            kernel.__name__,
+            kernel.grid,
+            kernel.target,
+            kernel.mode,
+            kernel.options,
+            bound,
+        )
+        self._traced = traced = kernel.dialect.trace(call)
         self.guards.settle()
-        returned = [leaf for leaf in leaves(trace.result) if isinstance(leaf, Tensor)]
-        check_outputs(kernel, returned, trace, checker)
+        trace = traced.trace
+        kept = {x.buffer.number for x in traced.outputs}
         written = [
             t
             for t in trace.arguments
-            if t.buffer.number in trace.written_arguments
-            and all(t.buffer is not r.buffer for r in returned)
+            if t.buffer.number in trace.written_arguments and t.buffer.number not in kept
         ]
-        self.program = Program(trace, [*returned, *written])
+        outputs = [*traced.outputs, *written]
+        if traced.by_data and call.data is None:
+            pinned = self.kernel.on(trace.machine)
+
+            def on_data(arrays: Sequence[np.ndarray]) -> Specialization:
+                values = iter(arrays)
+                given = map_leaves(
+                    lambda leaf: next(values) if isinstance(leaf, TENSOR_TYPES) else leaf,
+                    (tuple(args), dict(kwargs)),
+                )
+                found = pinned.specialize(*given)
+                returns = found._traced.returns
+                if returns != traced.returns:
+                    raise changing_outputs(pinned.__name__, f"returns {returns}")
+                return found
+
+            self.program: Program = ProgramByData(trace, outputs, on_data)
+            return
+        if traced.by_data and self.guards.reason is None:
+            self.guards.reason = "what it does depends on the values of its arguments"
+        self.program = Program(trace, outputs)
 
     def rebuild(self, outputs: Sequence[Any]) -> Any:
         """What the kernel returns, with `outputs` (in program order) in place of its tensors."""
         rest = iter(outputs)
-        return map_leaves(
-            lambda leaf: next(rest) if isinstance(leaf, Tensor) else leaf,
-            self.program.trace.result,
-        )
+        return map_leaves(lambda leaf: self._traced.returned(leaf, rest), self.program.trace.result)
 
 
 def _never_runs(func: Callable) -> bool:
@@ -419,7 +426,12 @@ def _never_runs(func: Callable) -> bool:
     )
 
 
-def as_kernel(func: Callable | Kernel, mode: str = "auto", platform: str | None = None) -> Kernel:
+def as_kernel(
+    func: Callable | Kernel,
+    mode: str = "auto",
+    platform: str | None = None,
+    dialect: Dialect = NEURONXCC,
+) -> Kernel:
     """`func` as a Kernel; a Kernel is returned as it is."""
     if isinstance(func, Kernel):
         return func
@@ -435,96 +447,4 @@ def as_kernel(func: Callable | Kernel, mode: str = "auto", platform: str | None 
             rule="a kernel is a Python function that returns its outputs",
             fix="write def without async, and return without yield",
         )
-    return Kernel(func, mode, platform)
-
-
-# -- nested arguments
-
-
-def map_leaves(fn: Callable[[Any], Any], value: Any) -> Any:
-    """`value` with `fn` applied to everything inside its tuples, lists, dicts and dataclasses."""
-    if isinstance(value, TensorSpec):
-        return fn(value)
-    if isinstance(value, tuple):
-        items = [map_leaves(fn, v) for v in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if isinstance(value, list):
-        return [map_leaves(fn, v) for v in value]
-    if isinstance(value, dict):
-        return {k: map_leaves(fn, v) for k, v in value.items()}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changes = {
-            f.name: map_leaves(fn, getattr(value, f.name))
-            for f in dataclasses.fields(value)
-            if f.init
-        }
-        return dataclasses.replace(value, **changes)
-    return fn(value)
-
-
-def leaves(value: Any) -> list[Any]:
-    """Everything inside the tuples, lists, dicts and dataclasses of `value`, in order."""
-    found: list[Any] = []
-    _collect(value, found)
-    return found
-
-
-def _collect(value: Any, found: list[Any]) -> None:
-    if isinstance(value, np.ndarray):  # the common case, on the path of every launch
-        found.append(value)
-        return
-    if isinstance(value, TensorSpec) or not isinstance(value, _CONTAINERS):
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            for f in dataclasses.fields(value):
-                _collect(getattr(value, f.name), found)
-        else:
-            found.append(value)
-        return
-    for item in value.values() if isinstance(value, dict) else value:
-        _collect(item, found)
-
-
-def besides_tensors(value: Any) -> list[Any]:
-    """The constants among a kernel's arguments, and the classes of the containers of tensors."""
-    if isinstance(value, TENSOR_TYPES):
-        return []
-    if not holds_tensors(value):
-        return [value]
-    if isinstance(value, dict):
-        parts = [*value, *value.values()]
-    elif isinstance(value, (tuple, list)):
-        parts = [*value]
-    else:
-        parts = [getattr(value, f.name) for f in dataclasses.fields(value)]
-    return [type(value), *(x for part in parts for x in besides_tensors(part))]
-
-
-def holds_tensors(value: Any) -> bool:
-    """Whether an argument is a tensor, or a container with a tensor in it."""
-    return any(isinstance(v, TENSOR_TYPES) for v in leaves(value))
-
-
-def leaf_names(arguments: dict[str, Any]) -> list[str]:
-    """A name for each tensor leaf: the parameter's, with a number when it holds several."""
-    names: list[str] = []
-    for name, value in arguments.items():
-        count = sum(isinstance(v, TENSOR_TYPES) for v in leaves(value))
-        names += [name] if count == 1 else [f"{name}[{i}]" for i in range(count)]
-    return names
-
-
-def _signature(value: Any) -> Any:
-    """A hashable description of arguments: shapes and dtypes of tensors, values of the rest."""
-    if isinstance(value, TENSOR_TYPES):
-        # Packed elements of two types are stored as the same integers.
-        return getattr(value, "nki_type", "tensor"), tuple(value.shape), value.dtype
-    if holds_tensors(value):
-        if isinstance(value, dict):
-            parts = [(token(k), _signature(v)) for k, v in value.items()]
-        elif isinstance(value, (tuple, list)):
-            parts = [_signature(v) for v in value]
-        else:  # a dataclass
-            fields = dataclasses.fields(value)
-            parts = [(f.name, _signature(getattr(value, f.name))) for f in fields]
-        return type(value), tuple(parts)
-    return token(value)
+    return Kernel(func, mode, platform, dialect)

@@ -20,8 +20,9 @@ from nkisim.numerics.program import poison
 from nkisim.report.files import write_whole
 from nkisim.report.timeline import Timeline
 from nkisim.runtime.frameworks import require_numpy
-from nkisim.runtime.kernel import Kernel, as_kernel, leaves
+from nkisim.runtime.kernel import Kernel, as_kernel
 from nkisim.runtime.profiling import timeline, trace_of
+from nkisim.trace.arguments import leaves
 from nkisim.trace.tracer import tracing
 
 PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)

@@ -27,11 +27,12 @@ from nkisim.report.timeline import Timeline
 from nkisim.report.times import Core
 from nkisim.runtime import frameworks
 from nkisim.runtime.by_data import ProgramByData, no_values
-from nkisim.runtime.kernel import Kernel, Specialization, as_kernel, leaves, map_leaves
+from nkisim.runtime.kernel import Kernel, Specialization, as_kernel
 from nkisim.schedule.allocation import spill
 from nkisim.schedule.cores import waits_across
 from nkisim.schedule.scheduler import schedule, schedule_cores
 from nkisim.schedule.touches import Touches
+from nkisim.trace.arguments import leaves, map_leaves
 
 
 def profile(kernel: Callable | Kernel, /, *args: Any, **kwargs: Any) -> Timeline:
@@ -70,7 +71,9 @@ def trace_of(kernel: Callable | Kernel, /, *args: Any, **kwargs: Any) -> Special
         tensors = [x for x in given if isinstance(spec_of(x), TensorSpec)]
         if any(isinstance(x, TensorSpec | type) for x in tensors):
             raise no_values(kernel.__name__)
-        return special.program.on_data([frameworks.as_numpy(x) for x in tensors])
+        found = special.program.on_data([frameworks.as_numpy(x) for x in tensors])
+        assert isinstance(found, Specialization)
+        return found
 
 
 def timeline(trace: Trace) -> Timeline:

@@ -292,6 +292,19 @@ class Tracer:
 
     # -- instructions ---------------------------------------------------------------------------
 
+    def assign(self, target: Any, value: object) -> None:
+        """Write down `target[...] = value`, of a tensor of a dialect that leaves it to this.
+
+        Raises:
+            TraceContextError: the kernel that is traced is of another one.
+        """
+        raise TraceContextError(
+            f"{target.describe()} is assigned to in {self.trace.name}, a kernel of "
+            f"`{self.trace.rules.dialect}`",
+            rule="a kernel is written in one dialect, and its tensors are of that dialect",
+            fix="make the tensor in this kernel",
+        )
+
     def emit(
         self,
         opcode: str,

@@ -39,4 +39,4 @@ def test_an_operator_is_launched_on_all_of_them(monkeypatch, joined):
         nki_kernels_06.nki_tensor_add(x, x)
         with pytest.warns(NkiWarning, match="NEURON_LOGICAL_NC_CONFIG"):
             nki_kernels_06.nki_tensor_add(x, x, lnc=3 - joined)
-    assert [launch.kernel.lnc for launch in found] == [joined, 3 - joined]
+    assert [launch.kernel.grid.size for launch in found] == [joined, 3 - joined]

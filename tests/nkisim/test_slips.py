@@ -24,7 +24,7 @@ from nkisim.errors import (
     TileSizeError,
     UnknownNameError,
 )
-from nkisim.frontends.neuronxcc.nki import names
+from nkisim.frontends.neuronxcc import names
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 
 X = np.random.default_rng(0).standard_normal((32, 48)).astype(np.float32)

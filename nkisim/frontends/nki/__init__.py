@@ -14,6 +14,8 @@ What is where:
     registers     registers
     loops         loops whose bounds are data
     declare       declaring tensors
+    kernel        how a call of a kernel is traced, and its outputs
+    python_subset Python that AWS's compiler refuses
     target        the NeuronCore generation that the environment names
 
 An instruction takes its destination first and returns none. It has no mask, and its result is cast

@@ -28,7 +28,6 @@ from nkisim.errors import (
     locate,
 )
 from nkisim.frontends.nki import matmuls
-from nkisim.frontends.nki.calls import explain
 from nkisim.frontends.nki.dtypes import Type, type_of
 from nkisim.frontends.nki.memory import Contents
 from nkisim.frontends.nki.registers import Assumed, VirtualRegister
@@ -40,22 +39,12 @@ from nkisim.ir.barriers import Meeting
 from nkisim.ir.instruction import OPCODES, Engine, Instruction
 from nkisim.ir.memo import Memo
 from nkisim.ir.memory import Buffer, Placed, Space
-from nkisim.ir.rules import Rules, Words
 from nkisim.machine import Machine
 from nkisim.trace.coroutine import Coroutine
 from nkisim.trace.tracer import Tracer, current_if_any
 
 Walk = tuple[Ints, Ints]  # shape and strides of an operand
 Way = tuple[Location | None, int]  # what a run-time loop did: its line, and how many rounds
-
-RULES = Rules(
-    dialect="nki",
-    alike_is_harmless=True,
-    results_decide=True,
-    destinations=True,
-    explain=explain,
-    words=Words(between="nisa.core_barrier(tensor, (0, 1))"),
-)
 
 # What a session holds of the core that is being traced.
 _OF_CORE = (
@@ -110,6 +99,8 @@ class Session(Tracer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.recipes = _recipes(self.trace.machine, self.checker.kind)
+        # Writes down `tensor[...] = value`, given both: instructions are above this module.
+        self.assign: Callable[[NkiTensor, object], None]
         self.state: dict = {}  # what the families of instructions remember, by name and program
         self.types: dict[int, Type] = {}  # of the elements, by the number of the buffer
         # Shared HBM that was declared with a name, and how many of that name there were before.

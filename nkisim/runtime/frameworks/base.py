@@ -17,7 +17,8 @@ import numpy as np
 
 from nkisim.numerics.program import Program, TensorSpec
 from nkisim.runtime.frameworks.programs import add_program
-from nkisim.runtime.kernel import Specialization, as_kernel, leaves, map_leaves
+from nkisim.runtime.kernel import Specialization, as_kernel
+from nkisim.trace.arguments import leaves, map_leaves
 
 # For each specialisation, its backend_config by func_name.
 _configs: weakref.WeakKeyDictionary[Specialization, dict[str, str]] = weakref.WeakKeyDictionary()

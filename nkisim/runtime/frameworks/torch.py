@@ -25,7 +25,8 @@ from nkisim.numerics.arguments import run_in_place
 from nkisim.numerics.program import Program
 from nkisim.runtime.frameworks.base import FrameworkKernel
 from nkisim.runtime.frameworks.xla_ffi import TARGET
-from nkisim.runtime.kernel import Kernel, Specialization, leaves
+from nkisim.runtime.kernel import Kernel, Specialization
+from nkisim.trace.arguments import leaves
 
 _NEURON_DTYPES: dict[torch.dtype, np.dtype] = {
     torch.bool: np.dtype(np.bool_),

@@ -300,9 +300,10 @@ class TodaysKernel(Kernel):
     __slots__ = ()
 
     def _check_launch(self):
-        if inner(self).lnc != JOINED:
+        cores = inner(self).grid.size
+        if cores != JOINED:
             raise RuntimeError(
-                f"{self.__name__} is compiled for {inner(self).lnc} cores, and the runtime joins "
+                f"{self.__name__} is compiled for {cores} cores, and the runtime joins "
                 f"{JOINED} in a logical NeuronCore"  # [10]
             )
 
@@ -326,7 +327,7 @@ def check_arguments(mode: str, args, kwargs) -> str:
     Returns:
         "torch", "jax", "numpy", or "simulation", which needs no device.
     """
-    from stand_in_nkisim.runtime.kernel import leaves
+    from stand_in_nkisim.trace.arguments import leaves
 
     values = leaves((args, kwargs))
     numpy = any(isinstance(v, np.ndarray) for v in values)

@@ -7,13 +7,15 @@ from typing import Any
 
 from nkisim.checking import simulated
 from nkisim.errors import ParameterError
-from nkisim.frontends.neuronxcc.nki import compiler, isa, language, names, typing
+from nkisim.frontends.neuronxcc import names
+from nkisim.frontends.neuronxcc.nki import compiler, isa, language, typing
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor as tensor
 from nkisim.machine.target import PLATFORMS
 from nkisim.runtime import frameworks
-from nkisim.runtime.kernel import as_kernel, leaves
+from nkisim.runtime.kernel import as_kernel
 from nkisim.runtime.measure import benchmark, check_files, check_options
 from nkisim.runtime.measure import profile_decorator as profile
+from nkisim.trace.arguments import leaves
 
 __all__ = [
     "baremetal",

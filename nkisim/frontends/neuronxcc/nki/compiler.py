@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from nkisim.errors import ParameterError
-from nkisim.frontends.neuronxcc.nki import names as _names
+from nkisim.frontends.neuronxcc import names as _names
 from nkisim.ir.memory import Allocation, Space
 from nkisim.runtime.kernel import Kernel, as_kernel
 from nkisim.trace.tracer import current, tracing

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from nkisim.frontends.neuronxcc import names as _names
 from nkisim.frontends.neuronxcc.lowering.accumulate import all_reduce, loop_reduce
 from nkisim.frontends.neuronxcc.lowering.control import (
     affine_range,
@@ -44,7 +45,6 @@ from nkisim.frontends.neuronxcc.lowering.reduce import all, max, mean, min, prod
 from nkisim.frontends.neuronxcc.lowering.types import bfp16, finfo, fp32, static_cast, tfloat32
 from nkisim.frontends.neuronxcc.nki import constants
 from nkisim.frontends.neuronxcc.nki import keywords as _keywords
-from nkisim.frontends.neuronxcc.nki import names as _names
 from nkisim.frontends.neuronxcc.tensors.ranges import MGrid, arange
 from nkisim.ir.dtypes import (
     bfloat16,

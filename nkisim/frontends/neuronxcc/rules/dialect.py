@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nkisim.errors import KernelError
+from nkisim.frontends.neuronxcc.calls import explain
 from nkisim.frontends.neuronxcc.rules.counters import Counters
 from nkisim.frontends.neuronxcc.rules.loops import check_affine_loops
 from nkisim.frontends.neuronxcc.rules.scope import check_scope
@@ -10,13 +10,6 @@ from nkisim.frontends.neuronxcc.rules.shapes import Shapes
 from nkisim.frontends.neuronxcc.tensors.masks import restriction
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.rules import Rules, Words
-
-
-def _explain(error: Exception) -> KernelError | None:
-    from nkisim.frontends.neuronxcc.nki.calls import explain  # which knows all modules
-
-    return explain(error)
-
 
 RULES = Rules(
     one_bank=True,
@@ -29,7 +22,7 @@ RULES = Rules(
     checks_at_end={"loop": check_affine_loops},
     declared=Shapes,
     watch_loop=Counters,
-    explain=_explain,
+    explain=explain,
     words=Words(
         within=", wherever the mask is true",
         edge="mask the edge, e.g. mask=(index < {size}), or launch fewer tiles",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from nkisim.errors import Location, MemorySpaceError, OutputError, ParameterError
+from nkisim.errors import MemorySpaceError, OutputError, ParameterError
+from nkisim.frontends.dialect import Call
 from nkisim.frontends.neuronxcc.rules.annotations import parameter_hints
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.memory import Role
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
     from nkisim.ir.trace import Trace
 
 
-def check_outputs(kernel: Any, returned: list[Tensor], trace: Trace, checker: Checker) -> None:
+def check_outputs(call: Call, returned: list[Tensor], trace: Trace, checker: Checker) -> None:
     """Look at what a traced kernel returns and writes.
 
     Args:
-        kernel: the kernel.
-        returned: the tensors that it returns.
+        call: the call of the kernel.
+        returned: the tensors that the kernel returns.
         trace: its trace.
         checker: what the trace was checked with.
 
@@ -28,7 +29,7 @@ def check_outputs(kernel: Any, returned: list[Tensor], trace: Trace, checker: Ch
         OutputError: a returned tensor is on chip, a part, or one of several instances.
         ParameterError: a parameter is written that is no output.
     """
-    name, func = kernel.__name__, kernel.func
+    name, func = call.name, call.func
     for tensor in returned:
         _check_returned(name, tensor, trace)
         checker.on_output(tensor)
@@ -37,7 +38,6 @@ def check_outputs(kernel: Any, returned: list[Tensor], trace: Trace, checker: Ch
     if returned:
         _check_parameters(func, returned, trace)
     elif not trace.written_arguments and all(i.outs for i in trace.instructions):
-        code = getattr(func, "__code__", None)
         checker.report(
             "output",
             OutputError(
@@ -46,7 +46,7 @@ def check_outputs(kernel: Any, returned: list[Tensor], trace: Trace, checker: Ch
                 rule="what a kernel computes is gone when it ends, but for HBM that it returns",
                 fix="store the result in an nl.shared_hbm tensor and return that",
                 code="err_tensor_output_not_written_to",
-                location=code and Location(code.co_filename, code.co_firstlineno, code.co_name),
+                location=call.place,
             ),
             mild=True,
         )

@@ -37,6 +37,7 @@ from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.dtypes import as_dtype
 from nkisim.ir.integers import as_int, fix_of_integers
 from nkisim.ir.memory import Buffer
+from nkisim.trace.debugging import show
 from nkisim.trace.frames import is_ours
 
 
@@ -325,7 +326,7 @@ class Tensor(AccessPattern):
     def _shown(self, where: FrameType) -> str:
         """The text for a frame that asks for it."""
         # In a message of the simulator the values would bury what is wrong.
-        return self.describe() if is_ours(where) else _operation("show")(self)
+        return self.describe() if is_ours(where) else show(self)
 
 
 # What to write where an attribute is assigned to.

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from nkisim.errors import ParameterError
+from nkisim.frontends.nki import kernel as kernels
 from nkisim.frontends.nki.surface import collectives, isa, language, typing
 from nkisim.frontends.nki.surface.names import missing
+from nkisim.runtime.kernel import Kernel, as_kernel
 
 __all__ = ["collectives", "isa", "jit", "language", "simulate", "typing"]
 __version__ = "0.6.0"
@@ -27,8 +29,6 @@ def jit(fn: Callable | None = None, **kwargs: Any) -> Any:
     Raises:
         ParameterError: with platform_target; the environment names the target.
     """
-    from nkisim.runtime.nki_kernel import NkiKernel
-
     if "platform_target" in kwargs:
         raise ParameterError(
             f"nki.jit(platform_target={kwargs['platform_target']!r})",
@@ -37,7 +37,7 @@ def jit(fn: Callable | None = None, **kwargs: Any) -> Any:
         )
     if fn is None:
         return lambda f: jit(f, **kwargs)
-    return NkiKernel.of(fn)
+    return _kernel(fn)
 
 
 def simulate(kernel: Callable) -> Any:
@@ -54,9 +54,18 @@ def simulate(kernel: Callable) -> Any:
     those of bf16 and fp8 on chip keep fp32 precision. NKI_SIMULATOR changes nothing: without a
     device every kernel is simulated.
     """
-    from nkisim.runtime.nki_kernel import NkiKernel
+    return _kernel(kernel)
 
-    return NkiKernel.of(kernel)
+
+def _kernel(function: Callable | Kernel) -> Kernel:
+    found = as_kernel(function, dialect=kernels.NKI)
+    if found.dialect.name != kernels.NKI.name:
+        raise ParameterError(
+            f"{found!r} is a kernel of {found.dialect.name}",
+            rule="nki.jit takes functions that use nki.language and nki.isa",
+            fix="call it with neuronxcc.nki, or translate it",
+        )
+    return found
 
 
 __getattr__: Callable[[str], Any] = missing("nki")

@@ -6,7 +6,7 @@ another tensor on the same memory; none of them copies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from math import prod
 from typing import Any
@@ -31,6 +31,7 @@ from nkisim.frontends.nki.tensors.views import Indirect, Views
 from nkisim.ir.access import AccessPattern, Form, _Blank
 from nkisim.ir.integers import as_int, fix_of_integers
 from nkisim.ir.memory import Space, c_strides
+from nkisim.trace.tracer import current
 
 
 class MemoryRegion(Enum):
@@ -51,16 +52,6 @@ class MemoryRegion(Enum):
 
 
 REGIONS = {region.space: region for region in MemoryRegion}
-
-
-class Above:
-    """Functions of the layers above that tensors call; those layers set them on import.
-
-    Attributes:
-        assign: writes down `tensor[...] = value`, given both.
-    """
-
-    assign: Callable[[NkiTensor, object], None]
 
 
 class NkiTensor(Views):
@@ -237,7 +228,7 @@ class NkiTensor(Views):
     def __setitem__(self, key: object, value: object) -> None:
         if isinstance(value, NkiTensor) and value is self:
             return
-        Above.assign(self if key is Ellipsis else self[key], value)
+        current().assign(self if key is Ellipsis else self[key], value)
 
     def ap(
         self,

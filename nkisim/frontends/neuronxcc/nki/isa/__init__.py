@@ -6,8 +6,8 @@ The functions check what the documentation asks of their operands and write the 
 
 from __future__ import annotations
 
+from nkisim.frontends.neuronxcc import names as _names
 from nkisim.frontends.neuronxcc.nki import keywords as _keywords
-from nkisim.frontends.neuronxcc.nki import names as _names
 from nkisim.frontends.neuronxcc.nki.isa.constants import (
     dge_mode,
     dma_engine,

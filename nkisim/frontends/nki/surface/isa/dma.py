@@ -27,7 +27,7 @@ from nkisim.frontends.nki.surface.isa.enums import (
 )
 from nkisim.frontends.nki.tensors.indirect import add_rows, copy_rows
 from nkisim.frontends.nki.tensors.layout import merged
-from nkisim.frontends.nki.tensors.tensor import Above, MemoryRegion, NkiTensor
+from nkisim.frontends.nki.tensors.tensor import MemoryRegion, NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 
@@ -431,6 +431,3 @@ def _transpose_rows(
     rows = make(src.shape, src.dtype, MemoryRegion.sbuf)
     copy_rows(session, rows, src, mode)
     return dma_transpose(dst, rows, axes)
-
-
-Above.assign = staticmethod(assign)

@@ -6,11 +6,11 @@ from __future__ import annotations
 import enum
 import inspect
 import re
+import sys
 from types import TracebackType
 
 from nkisim.errors import KernelError, Location, ParameterError
-from nkisim.frontends.neuronxcc.nki import isa, language
-from nkisim.frontends.neuronxcc.nki.names import unknown_name
+from nkisim.frontends.neuronxcc.names import MODULES, unknown_name
 from nkisim.trace.frames import is_ours, kernel_line, line_of
 
 _COUNT = re.compile(r"(\w+)\(\) (?:(?:missing|takes) .*|got an unexpected keyword )argument")
@@ -31,8 +31,8 @@ def _wrong_count(error: TypeError, line: Location) -> ParameterError | None:
     found = _COUNT.match(str(error))
     if found is None:
         return None
-    for short, module in (("nisa", isa), ("nl", language)):
-        function = getattr(module, found[1], None)
+    for short in ("nisa", "nl"):
+        function = getattr(sys.modules.get(MODULES[short]), found[1], None)
         if inspect.isfunction(function) and f"{short}.{found[1]}" in line.text:
             break
     else:

@@ -14,18 +14,19 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from nkisim.errors import Location, ParameterError, UnsupportedError, warn
-from nkisim.runtime.kernel import Kernel
+from nkisim.frontends.dialect import Call, Decorated
 from nkisim.trace import sources
 
 
-def warn_of_python(kernel: Kernel, arguments: dict[str, Any], place: Location | None) -> None:
+def warn_of_python(call: Call) -> None:
     """Warns of what AWS's compiler refuses: in a kernel's head, and at its line in its body and in
     the functions that it names or is given. Of each kind the first in a function."""
-    for name, parameter in kernel.signature.parameters.items():
+    arguments, place = call.bound.arguments, call.place
+    for name, parameter in call.bound.signature.parameters.items():
         if parameter.kind is parameter.KEYWORD_ONLY:
             warn(
                 ParameterError(
-                    f"{name} of kernel {kernel.__name__} is a keyword-only argument",
+                    f"{name} of kernel {call.name} is a keyword-only argument",
                     rule="AWS's compiler has no keyword-only arguments; this simulator has",
                     fix="leave out the * before it",
                     location=place,
@@ -34,15 +35,15 @@ def warn_of_python(kernel: Kernel, arguments: dict[str, Any], place: Location | 
         elif isinstance(arguments.get(name), list):
             warn(
                 ParameterError(
-                    f"argument {name} of kernel {kernel.__name__} is a list",
+                    f"argument {name} of kernel {call.name} is a list",
                     rule="AWS's compiler takes no lists as arguments; this simulator does",
                     fix="pass a tuple",
                     location=place,
                 )
             )
-    for function, called in _functions(kernel.func, arguments.values()):
+    for function, called in _functions(call.func, arguments.values()):
         of = function.__code__
-        name = f"kernel {kernel.__name__}"
+        name = f"kernel {call.name}"
         if called:
             name = f"{function.__qualname__}, which {name} calls,"
         for statement, line, fix in _refused_in(of):
@@ -80,7 +81,7 @@ def _functions(
     seen: set[Any] = set()
     while waiting and len(seen) < _WHOLE:
         function = waiting.pop()
-        if isinstance(function, functools.partial | Kernel):
+        if isinstance(function, functools.partial | Decorated):
             function = function.func
         if isinstance(function, MethodType):
             function = function.__func__

@@ -13,7 +13,6 @@ from collections.abc import Callable
 import numpy as np
 
 from nkisim.errors import KernelError
-from nkisim.frontends.neuronxcc.tensors.tensor import Tensor, provide_operations
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Engine
 from nkisim.ir.views import view_of
@@ -39,7 +38,7 @@ def values(tensor: AccessPattern) -> np.ndarray:
         instructions=[i for i in tracer.trace.instructions if i.engine is not Engine.HOST],
         partly_written=tracer.checker.partly_written(),
     )
-    program = Program(trace, [Tensor(tensor.buffer)])
+    program = Program(trace, [AccessPattern(tensor.buffer)])
     (whole,) = program.run(tracer.data)
     return view_of(whole.reshape(-1).view(tensor.dtype), tensor).copy()
 
@@ -55,9 +54,6 @@ def show(tensor: AccessPattern) -> str:
     if found.dtype.kind == "V" or found.dtype.itemsize < 2:
         found = found.astype(np.float32)
     return f"{tensor.describe()}\n{np.array2string(found, separator=', ', threshold=64)}"
-
-
-provide_operations({"show": show})
 
 
 def wanted(func: Callable) -> bool:

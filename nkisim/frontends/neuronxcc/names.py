@@ -18,7 +18,7 @@ from nkisim.errors import Location, UnknownNameError
 from nkisim.frontends.neuronxcc.coverage import documented
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 
-_MODULES = {
+MODULES = {
     "nl": "nkisim.frontends.neuronxcc.nki.language",
     "nisa": "nkisim.frontends.neuronxcc.nki.isa",
     "ncc": "nkisim.frontends.neuronxcc.nki.compiler",
@@ -118,7 +118,7 @@ def missing(module: str) -> Callable[[str], Any]:
 
     def __getattr__(name: str) -> Any:
         if name.startswith("_"):  # what Python and its tools ask of any module
-            raise AttributeError(f"module {_MODULES[module]!r} has no attribute {name!r}")
+            raise AttributeError(f"module {MODULES[module]!r} has no attribute {name!r}")
         raise UnknownNameError(
             f"there is no {module}.{name}",
             rule=f"{_written(module)} has the names of the Neuron SDK 2.26, which dir({module}) "
@@ -130,11 +130,11 @@ def missing(module: str) -> Callable[[str], Any]:
 
 
 def _written(module: str) -> str:
-    return _MODULES[module].replace("nkisim.frontends.neuronxcc", "neuronxcc")
+    return MODULES[module].replace("nkisim.frontends.neuronxcc", "neuronxcc")
 
 
 def _instead(module: str, name: str) -> str:
-    known = {m: _public(m) for m in dict.fromkeys((module, "nl", "nisa", *_MODULES))}
+    known = {m: _public(m) for m in dict.fromkeys((module, "nl", "nisa", *MODULES))}
     for other, names in known.items():
         if name in names:
             return f"write {other}.{name}"
@@ -156,7 +156,7 @@ def _instead(module: str, name: str) -> str:
 
 def _public(module: str) -> list[str]:
     """The names that kernels may take from a module: the documented and the exported ones."""
-    found = importlib.import_module(_MODULES[module])
+    found = importlib.import_module(MODULES[module])
     names = documented()[_written(module)]
     return sorted({n for n in names if "." not in n}.union(getattr(found, "__all__", ())))
 
@@ -220,7 +220,7 @@ def unknown_name(error: AttributeError, line: Location) -> UnknownNameError | No
 def _of_a_tile(name: str, tile: str) -> str:
     if name in _OF_A_TILE:
         return _OF_A_TILE[name].format(tile)
-    language = importlib.import_module(_MODULES["nl"])
+    language = importlib.import_module(MODULES["nl"])
     function = vars(language).get(name) if name in language.__all__ else None
     if inspect.isfunction(function):
         return f"nl.{name}({_arguments(function, tile)})"

@@ -1,0 +1,67 @@
+"""Kernels of `neuronxcc.nki`: how a call is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from nkisim.checking import Checker
+from nkisim.frontends.dialect import Call, Dialect, Traced
+from nkisim.frontends.neuronxcc.rules import compatibility
+from nkisim.frontends.neuronxcc.rules.annotations import check_parameters
+from nkisim.frontends.neuronxcc.rules.dialect import RULES
+from nkisim.frontends.neuronxcc.rules.outputs import check_outputs
+from nkisim.frontends.neuronxcc.rules.python_range import check_ranges
+from nkisim.frontends.neuronxcc.rules.rewriting import rewritten
+from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.access import AccessPattern
+from nkisim.ir.dtypes import as_dtype
+from nkisim.ir.grid import Grid
+from nkisim.numerics.emulated import keep_fp32
+from nkisim.trace.arguments import leaves, map_leaves
+from nkisim.trace.tracer import Tracer
+
+
+def _trace(call: Call) -> Traced:
+    as_sdk = call.mode == "simulation"
+    # Without the middle end nobody reorders what is written down.
+    as_written = "skip_middle_end_transformations" in call.options
+    checker = Checker(as_sdk, as_written)
+    machine, source = call.target
+    tracer = Tracer(call.name, call.grid, checker, machine, RULES)
+    tracer.trace.target = source
+    tracer.direct = "force_auto_alloc" not in call.options
+    tracer.data = call.data
+    check_parameters(call.func, call.bound.arguments)
+    for error in check_ranges(call.func):
+        checker.report("counter", error)
+
+    def declare(name: str, leaf: Any) -> AccessPattern:
+        return tracer.argument(name, tuple(leaf.shape), as_dtype(leaf.dtype, f"{name}.dtype"))
+
+    given = call.declared(declare)
+
+    def body() -> Any:
+        result = call.body(*given.args, **given.kwargs)
+        if not as_sdk:
+            return result
+        return map_leaves(lambda leaf: compatibility.returned_in_hbm(tracer, leaf), result)
+
+    trace = tracer.run(body)
+    tracer.data = None
+    if as_sdk:
+        keep_fp32(trace)
+    returned = [leaf for leaf in leaves(trace.result) if isinstance(leaf, Tensor)]
+    check_outputs(call, returned, trace, checker)
+    return Traced(trace, [*returned], _returned)
+
+
+def _returned(leaf: Any, values: Iterator[Any]) -> Any:
+    return next(values) if isinstance(leaf, Tensor) else leaf
+
+
+def _grid(name: str, entries: object) -> Grid:
+    return Grid.of(entries)
+
+
+NEURONXCC = Dialect("neuronxcc.nki", _trace, _grid, rewritten)
