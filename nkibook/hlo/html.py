@@ -12,15 +12,19 @@ import html
 import itertools
 import json
 import re
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from nkibook.hlo.calls import COLLECTIVES, Collective, CustomCall
 from nkibook.hlo.shorten import without_source
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from nkibook.hlo.parse import Instruction
+    from nkibook.hlo.parse import Instruction, Shape
+
+
+Line: TypeAlias = "tuple[str, Instruction | None]"
+"""A line of a listing, and the instruction in it."""
 
 
 class Module(Protocol):
@@ -34,6 +38,12 @@ class Module(Protocol):
 
     @property
     def collectives(self) -> Sequence[Collective]: ...
+
+    @property
+    def instructions(self) -> Sequence[Instruction]: ...
+
+    @property
+    def computed(self) -> Sequence[Shape]: ...
 
     def summary(self) -> str: ...
 
@@ -110,11 +120,14 @@ class Diff:
     """The lines of two modules as one listing: what only the first has, only the second, or both.
 
     A line counts as the same when it differs in the numbers of names alone, `add.1` and `add.2`.
+    Of a long run of lines with one sign those are open that have an opcode of `focus`, or a custom
+    call; without `focus`, the first ones.
     """
 
     old: Module
     new: Module
     captions: tuple[str, str]
+    focus: tuple[str, ...] = ()
 
     def lines(self) -> list[tuple[str, str, Instruction | None]]:
         """Each line as its sign ("-" first only, "+" second only, " " both), text, instruction."""
@@ -149,18 +162,48 @@ class Diff:
         kinds = {"-": " nki-minus", "+": " nki-plus", " ": ""}
         parts = []
         for sign, run in itertools.groupby(self.lines(), key=lambda line: line[0]):
-            lines = [
-                line_html(f"{sign} {_marked_up(text, instruction)}", kinds[sign])
-                for _, text, instruction in run
-            ]
-            shown = len(lines) if len(lines) <= _LONG else _SHOWN
-            parts.append(_pre("".join(lines[:shown])))
-            if lines[shown:]:
-                title = f"{sign} {len(lines) - shown} more lines"
-                folded = _pre("".join(lines[shown:]))
-                parts.append(f"<details><summary>{title}</summary>{folded}</details>")
+            for is_open, lines in self._folded([line[1:] for line in run]):
+                listing = _pre(
+                    "".join(line_html(f"{sign} {_marked_up(*x)}", kinds[sign]) for x in lines)
+                )
+                if not is_open:
+                    title = f"{sign} {len(lines)} more line{'s' * (len(lines) > 1)}"
+                    listing = f"<details><summary>{title}</summary>{listing}</details>"
+                parts.append(listing)
         body = "".join(parts)
-        return f'<style>{CSS}</style><div class="nki-hlo nki-diff">{head}{body}</div>'
+        counts = f'<div class="nki-head">{html.escape(self.counts())}</div>'
+        return f'<style>{CSS}</style><div class="nki-hlo nki-diff">{counts}{head}{body}</div>'
+
+    def counts(self) -> str:
+        """What changes, in numbers: instructions, and the arrays that they compute."""
+        arrays = [module.computed for module in (self.old, self.new)]
+        sizes = [sum(shape.nbytes for shape in shapes) for shapes in arrays]
+        instructions = [len(module.instructions) for module in (self.old, self.new)]
+        return (
+            f"Instructions: {_change(instructions)}. Arrays that they compute: "
+            f"{_change([len(shapes) for shapes in arrays])}, {_change(map(_in_units, sizes))}."
+        )
+
+    def _folded(self, lines: list[Line]) -> list[tuple[bool, list[Line]]]:
+        """A run of lines with one sign in pieces, each open or not."""
+        if len(lines) <= _LONG:
+            return [(True, lines)]
+        if not self.focus:
+            return [(True, lines[:_SHOWN]), (False, lines[_SHOWN:])]
+        wanted = {*self.focus, "custom-call"}
+        pieces = itertools.groupby(lines, key=lambda x: x[1] is not None and x[1].opcode in wanted)
+        return [(is_open, list(piece)) for is_open, piece in pieces]
+
+
+def _change(values: Iterable[object]) -> str:
+    return " \N{RIGHTWARDS ARROW} ".join(map(str, values))
+
+
+def _in_units(n_bytes: int) -> str:
+    for unit, size in (("MiB", 2**20), ("KiB", 2**10)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:,.1f} {unit}"
+    return f"{n_bytes} bytes"
 
 
 def heading(module: Module) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nkibook.hlo import calls, html, shorten
 from nkibook.hlo.calls import Collective, CustomCall
 from nkibook.hlo.graph import HloGraph, draw
 from nkibook.hlo.html import Diff, SideBySide
-from nkibook.hlo.parse import Computation, Instruction, ParsedModule, parse_module
+from nkibook.hlo.parse import Computation, Instruction, ParsedModule, Shape, parse_module
+
+_NAMES = {"parameter", "constant", "reshape", "bitcast", "tuple", "get-tuple-element"}
+"""Opcodes that write nothing."""
 
 
 class HloUnavailable(RuntimeError):
@@ -170,6 +173,22 @@ class HloModule:
         """Every collective in the module. They appear after partitioning, so ask `.after`."""
         return calls.find_collectives(self.parsed)
 
+    @property
+    def computed(self) -> tuple[Shape, ...]:
+        """The arrays that the entry computation's instructions compute, in their order.
+
+        After XLA's optimisation these are what it writes to memory; before, what it would write
+        with an instruction at a time. Left out is what nothing is written for: parameters,
+        constants, a scalar in every place, and other names for an array.
+        """
+        computed = (i for i in self.instructions if i.opcode not in _NAMES)
+        return tuple(
+            shape
+            for i in computed
+            if i.opcode != "broadcast" or self.entry[i.operands[0]].shape.dims
+            for shape in i.shape.leaves()
+        )
+
     def count(self, opcode: str) -> int:
         """How many instructions have this opcode, in all computations."""
         return sum(i.opcode == opcode for c in self.computations for i in c.instructions)
@@ -211,12 +230,18 @@ class HloModule:
         left, right = (self.before, self.after) if other is None else (self, other)
         return SideBySide(left, right, captions or (html.heading(left), html.heading(right)))
 
-    def diff(self, other: HloModule, *, captions: tuple[str, str]) -> Diff:
+    def diff(
+        self, other: HloModule, *, captions: tuple[str, str], focus: Sequence[str] = ()
+    ) -> Diff:
         """Shows what changes from this module to `other`: both as one listing, lines marked.
 
-        `captions` say what each of the two is, for example `("with +", "with the kernel")`.
+        Args:
+            other: the second module.
+            captions: what each of the two is, for example `("with +", "with the kernel")`.
+            focus: opcodes whose lines stay open where a long listing is folded, as are custom
+                calls: what the text names.
         """
-        return Diff(self, other, captions)
+        return Diff(self, other, captions, tuple(focus))
 
     # Notebook display.
 

@@ -533,11 +533,38 @@ def test_diff_marks_what_only_one_module_has():
     assert "multiply.1" in signs[" "]
     page = BeautifulSoup(diff._repr_html_(), "html.parser")
     heads = [head.get_text().strip() for head in page.select(".nki-head")]
-    assert heads == ["- with +", "+ with the kernel"]
+    counts, *captions = heads
+    assert captions == ["- with +", "+ with the kernel"]
+    assert counts == ("Instructions: 7 → 6. Arrays that they compute: 4 → 3, 4.0 MiB → 3.0 MiB.")
     marked = [line.get_text() for line in page.select("pre .nki-line.nki-plus")]
     assert len(marked) == 2
     assert 'custom_call_target="AwsNeuronCustomNativeKernel"' in marked[0]
     assert "+   custom-call = " in repr(diff)
+
+
+def test_a_scalar_in_every_place_is_no_computed_array():
+    lines = (
+        "  %one.6 = f32[] constant(1)\n"
+        "  %ones.6 = f32[256,1024]{1,0} broadcast(f32[] %one.6), dimensions={}\n"
+        "  %flat.6 = f32[262144]{0} reshape(f32[256,1024]{1,0} %p1.2)\n"
+    )
+    longer = module(PLAIN_ADD.replace("  %add.3 =", f"{lines}  %add.3 ="))
+    assert len(longer.instructions) == len(module(PLAIN_ADD).instructions) + 3
+    assert longer.computed == module(PLAIN_ADD).computed
+
+
+def test_diff_leaves_open_what_the_text_names():
+    lines = "\n".join(
+        f"  %{op}.{n} = f32[256,1024]{{1,0}} {op}(f32[256,1024]{{1,0}} %p1.2)"
+        for n, op in enumerate(["negate"] * 20 + ["exponential"] + ["negate"] * 20, 50)
+    )
+    longer = PLAIN_ADD.replace("  %add.3 =", f"{lines}\n  %add.3 =")
+    diff = module(longer).diff(module(PLAIN_ADD), captions=("a", "b"), focus=["exponential"])
+    page = BeautifulSoup(diff._repr_html_(), "html.parser")
+    folded = "".join(each.get_text() for each in page.select("details"))
+    assert folded.count("negate(") == 40
+    assert "exponential(" not in folded
+    assert "exponential(" in page.get_text()
 
 
 def test_diff_of_equal_modules_marks_nothing():
