@@ -49,8 +49,9 @@ def tune(
             argument of that name.
         *args, **kwargs: the other arguments, as for `nkisim.profile`: arrays, or
             `nkisim.TensorSpec(shape, dtype)`.
-        jobs: processes; None for as many as there are cores, or 1 where JAX or PyTorch is loaded,
-            whose threads a copy of the process would lack.
+        jobs: processes at most; None for as many as there are cores. Where JAX or PyTorch is
+            loaded it is one: a copy of the process would lack their threads, and could wait for
+            one of them forever.
         cache: whether to keep figures on disk for the next search; a path names the folder. The
             key is the traced kernel, so a changed kernel or another nkisim is modelled anew.
         progress: whether to count on standard error; None: if that is a terminal.
@@ -154,9 +155,9 @@ def _each(
     """The trials with their numbers, in order of completion, on several processes where that is
     safe."""
     if jobs is None:
-        threaded = "jax" in sys.modules or "torch" in sys.modules
-        jobs = 1 if threaded else len(os.sched_getaffinity(0))
-    if min(jobs, count) < 2 or not hasattr(os, "fork"):
+        jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    threaded = "jax" in sys.modules or "torch" in sys.modules
+    if threaded or min(jobs, count) < 2 or not hasattr(os, "fork"):
         for at in range(count):
             yield at, model(at)
         return

@@ -49,10 +49,9 @@ def _on_trn2(monkeypatch):
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_times_are_those_of_profiles_whatever_the_number_of_processes(jobs):
+def test_times_are_those_of_profiles():
     choices = {"width": [128, 512, 4096], "engine": ["vector", "scalar"]}
-    found = nkisim.tune(scaled, choices, X, jobs=jobs, cache=False)
+    found = nkisim.tune(scaled, choices, X, jobs=1, cache=False)
     assert [t.parameters for t in found.trials] == [
         {"width": w, "engine": e} for w in choices["width"] for e in choices["engine"]
     ]
@@ -119,14 +118,51 @@ def test_wrong_parameters(parameters, says):
         nkisim.tune(scaled, {"width": [128]}, X, width=512, cache=False)
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_an_error_of_the_kernels_own_python_is_raised(jobs):
+def test_two_processes_find_what_one_finds(run_python):
+    """In a process without JAX or PyTorch: with one of them loaded there is no second process."""
+    code = """
+    import os
+    import kernels
+    import nki, nki.isa as nisa, nki.language as nl
+    import numpy as np
+    import nkisim
+
+    @nki.jit
+    def scaled(x, width):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        print(os.getpid(), file=open("processes", "a"))
+        for i in range(x.shape[1] // width):
+            t = nl.load(x[:, i * width : (i + 1) * width])
+            nisa.dma_copy(dst=out[:, i * width : (i + 1) * width], src=t)
+        if width == 1:
+            undefined_name
+        return out
+
+    X = nkisim.TensorSpec((128, 4096), np.float32)
+    one, two = (
+        nkisim.tune(scaled, {"width": [128, 512, 4096]}, X, jobs=n, cache=False).as_data()
+        for n in (1, 2)
+    )
+    assert one == two
+    assert str(os.getpid()) in open("processes").read().split()
+    assert len(set(open("processes").read().split())) > 1
+    try:
+        nkisim.tune(scaled, {"width": [1, 4096]}, X, jobs=2, cache=False)
+    except Exception as error:
+        assert "undefined_name" in str(error)
+    else:
+        raise AssertionError("an error of the kernel's own Python is dropped")
+    """
+    run_python(code, env={"NEURON_PLATFORM_TARGET_OVERRIDE": "trn2"})
+
+
+def test_an_error_of_the_kernels_own_python_is_raised():
     @nki.jit
     def broken(x, n):
         return undefined_name  # noqa: F821
 
     with pytest.raises(Exception, match="undefined_name"):
-        nkisim.tune(broken, {"n": [1, 2]}, X, jobs=jobs, cache=False)
+        nkisim.tune(broken, {"n": [1, 2]}, X, jobs=1, cache=False)
 
 
 FACTOR = 1
