@@ -37,7 +37,8 @@ PAGES = sorted(
 )
 
 NKI = re.compile(r"(nki|neuronxcc)\b")  # found only once kernels, nkibook or nkisim is imported
-REFERENCE = {"api", "api_nki", "bibliography", "glossary", "setup"}  # tables, and how to install
+# Tables, and how to install.
+REFERENCE = {"api", "api_nki", "bibliography", "cheat_sheet", "glossary", "setup"}
 
 
 class Cell:
