@@ -258,6 +258,13 @@ class WrittenElements:
         self._noted.pop(number, None)
         self._flags.pop(number, None)
 
+    def forget(self, buffer: Buffer) -> None:
+        """Nothing of a buffer is written any more."""
+        number = buffer.number
+        self.whole.discard(number)
+        self._noted.pop(number, None)
+        self._flags.pop(number, None)
+
     def note(self, tensor: AccessPattern) -> None:
         """Note that all elements of `tensor` are written; flags are set when they are asked for."""
         if tensor.itemsize != tensor.buffer.dtype.itemsize:

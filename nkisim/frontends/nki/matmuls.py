@@ -8,11 +8,12 @@ rest. A write of another instruction starts over.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from nkisim.checking import Checker
+from nkisim.checking.written import WrittenElements
 from nkisim.errors import AccumulationError, TileSizeError
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.memory import Space
@@ -23,12 +24,12 @@ class Recording(Protocol):
     """The part of a Session that accumulation groups need.
 
     Attributes:
-        psum: what matmuls wrote, by the number of a buffer: tiles, or a map of flags.
+        psum: the elements that matmuls wrote last.
         checker: reports what is refused.
         trace: what is recorded, for its NeuronCore generation.
     """
 
-    psum: dict[Any, Any]
+    psum: WrittenElements
     checker: Checker
     trace: Trace
 
@@ -43,82 +44,35 @@ def opened(
         TileSizeError: `dst` crosses a bank of PSUM.
         AccumulationError: it adds to elements that no matmul wrote.
     """
-    own = dst._layout
-    if own.space is not Space.PSUM:
+    if dst._layout.space is not Space.PSUM:
         return "overwrite", None  # which is refused
     _one_bank(session, dst, call)
-    state: dict[Any, Any] = session.psum
-    key = (own, dst.offset)
-    number = dst._buffer.number
-    known = state.get(number)
-    if known is None:
-        known = state[number] = {}
+    written, pattern = session.psum, dst.as_is()
     if accumulate is False:
-        if key not in known:
-            _add(known, dst)
+        written.note(pattern)
         return "overwrite", None
-    if key in known:
+    if written.knows(pattern):
         return "add", None
-    mask = _mask(known, dst)
-    _add(known, dst)
-    if mask is None or not mask.any():
+    before = np.array(written.part(pattern))  # a copy
+    written.note(pattern)
+    if not before.any():
         if accumulate:
             session.checker.report("accumulation", _nothing(dst, call), mild=True)
             return "add", None
         return "overwrite", None
-    if mask.all() or accumulate:
+    if before.all() or accumulate:
         return "add", None
-    return "add", ~mask
+    return "add", ~before.reshape(dst.shape[0], -1)
 
 
-def closed(psum: dict[Any, Any], dst: NkiTensor) -> None:
+def closed(psum: WrittenElements, dst: NkiTensor) -> None:
     """Something else than a matmul writes `dst`: what follows starts over there."""
-    known = psum.get(dst._buffer.number)
-    if not known:
-        return
-    if (dst._layout, dst.offset) in known and len(known) == 1:
-        known.clear()
-        return
-    written = _whole(known, dst)
-    _window(written, dst)[...] = False
-    known.clear()
-    known["map"] = written
-
-
-def _add(known: dict, dst: NkiTensor) -> None:
-    if "map" in known:
-        _window(known["map"], dst)[...] = True
-    else:
-        known[dst._layout, dst.offset] = dst
-
-
-def _whole(known: dict, dst: NkiTensor) -> np.ndarray:
-    """A flag for each byte of the buffer, set where matmuls wrote last."""
-    written = known.get("map")
-    if written is None:
-        buffer = dst._buffer
-        written = np.zeros(buffer.size * buffer.dtype.itemsize, bool)
-        for t in known.values():
-            _window(written, t)[...] = True
-    return written
-
-
-def _mask(known: dict, dst: NkiTensor) -> np.ndarray | None:
-    if not known:
-        return None
-    written = _whole(known, dst)
-    if len(known) > 8 or "map" in known:
-        known.clear()
-        known["map"] = written
-    return _window(written, dst).copy().reshape(dst._layout.shape[0], -1)
-
-
-def _window(flags: np.ndarray, dst: NkiTensor) -> np.ndarray:
-    own = dst._layout
-    item = own.type.itemsize
-    return np.ndarray(
-        own.shape, bool, flags, dst.offset * item, tuple(s * item for s in own.strides)
-    )
+    if psum.touched(dst._buffer):
+        pattern = dst.as_is()
+        if pattern.covers_buffer:
+            psum.forget(dst._buffer)
+        else:
+            psum.add(pattern, False)
 
 
 def _one_bank(session: Recording, dst: NkiTensor, call: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from nkisim.checking.written import WrittenElements
 from nkisim.errors import (
     ControlFlowError,
     KernelError,
@@ -106,7 +107,7 @@ class Session(Tracer):
         # Shared HBM that was declared with a name, and how many of that name there were before.
         self.by_name: dict[tuple[str, int], NkiTensor] = {}
         self.named: Counter[str] = Counter()  # how many of a name this core has declared
-        self.psum: dict = {}  # what matmuls wrote (nkisim.frontends.nki.matmuls), by buffer
+        self.psum = WrittenElements()  # by matmuls (nkisim.frontends.nki.matmuls)
         self.ordered = 0  # how many no_reorder blocks are open
         self.memory: Contents | None = None  # what buffers hold; from the first value asked for
         self.depends_on_data = False  # whether what it does follows from values of its arguments
@@ -312,10 +313,8 @@ class Session(Tracer):
             error.instruction = instr
             raise
         self.trace.instructions.append(instr)
-        if outs and instr.engine is not Engine.TENSOR and self.psum:
-            first = tensors[0]
-            if first._buffer.number in self.psum:
-                matmuls.closed(self.psum, first)
+        if outs and outs[0].space is Space.PSUM and instr.engine is not Engine.TENSOR:
+            matmuls.closed(self.psum, tensors[0])
         return instr
 
     # -- values, where the kernel is traced on data ---------------------------------------------
