@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nkisim.checking.cells import covered
 from nkisim.errors import ParameterError
 from nkisim.ir.access import AccessPattern
+from nkisim.ir.boxes import covered
 from nkisim.ir.instruction import Instruction
 from nkisim.ir.memory import Role
 from nkisim.ir.restriction import bounding_box

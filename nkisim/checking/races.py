@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nkisim.checking.cells import in_cells
 from nkisim.errors import Location, RaceError
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.barriers import Interleaving
+from nkisim.ir.boxes import in_cells
 from nkisim.ir.instruction import Instruction, OpKind, picking
 from nkisim.ir.memory import Role
 from nkisim.ir.views import view_of

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
-from nkisim.checking.cells import Part, covered, is_box
 from nkisim.ir.access import AccessPattern
+from nkisim.ir.boxes import Bounds, Part, covered, covers, is_box, joined, overlap
 from nkisim.ir.memory import Buffer
 from nkisim.ir.views import view_of
-
-# For each axis of a buffer, the lowest and the highest coordinate of a view.
-_Bounds = list[tuple[int, int]]
 
 _FEW = 16  # boxes, or tiles, that are looked at to tell whether views have elements of another
 
@@ -31,9 +27,9 @@ class _Boxes(NamedTuple):
 
     wide: tuple[int, ...]
     fixed: tuple[int, ...]
-    at: dict[tuple[int, ...], list[_Bounds]]
+    at: dict[tuple[int, ...], list[Bounds]]
 
-    def near(self, bounds: _Bounds) -> list[_Bounds]:
+    def near(self, bounds: Bounds) -> list[Bounds]:
         """The noted boxes at the coordinates of a box on the fixed axes; none if it spans
         several."""
         here = [bounds[axis] for axis in self.fixed]
@@ -72,7 +68,7 @@ class _Notes:
         at = tuple([bounds[axis][0] for axis in boxes.fixed])
         inside = [*[bounds[axis] for axis in wide], *bounds[len(blocks) :]]
         here = boxes.at.setdefault(at, [])
-        if here and (both := _together_with(here[-1], inside)) is not None:
+        if here and (both := joined(here[-1], inside)) is not None:
             here[-1] = both
         else:
             here.append(inside)
@@ -105,14 +101,14 @@ class _Notes:
             return False
         bounds, blocks = tensor.bounds(), tensor.buffer.par_axis
         return any(
-            _overlap(box, [*[bounds[axis] for axis in boxes.wide], *bounds[blocks:]])
+            overlap(box, [*[bounds[axis] for axis in boxes.wide], *bounds[blocks:]])
             for boxes in self._boxes.values()
             for box in boxes.near(bounds)[:_FEW]
         )
 
-    def _covers(self, bounds: _Bounds, blocks: int) -> bool:
+    def _covers(self, bounds: Bounds, blocks: int) -> bool:
         return any(
-            _covers(near[:_FEW], [*[bounds[axis] for axis in boxes.wide], *bounds[blocks:]])
+            covers(near[:_FEW], [*[bounds[axis] for axis in boxes.wide], *bounds[blocks:]])
             for boxes in self._boxes.values()
             if (near := boxes.near(bounds))
         )
@@ -316,40 +312,6 @@ class WrittenElements:
             return
         for tensor in noted.views.values():
             self.add(tensor)
-
-
-def _together_with(box: _Bounds, other: _Bounds) -> _Bounds | None:
-    """Two boxes as one, where the other one follows along an axis; else None."""
-    apart = [axis for axis, (a, b) in enumerate(zip(box, other, strict=True)) if a != b]
-    if len(apart) != 1 or box[apart[0]][1] + 1 != other[apart[0]][0]:
-        return None
-    both = list(box)
-    both[apart[0]] = box[apart[0]][0], other[apart[0]][1]
-    return both
-
-
-def _covers(boxes: list[_Bounds], inside: _Bounds) -> bool:
-    """Whether boxes, given by their bounds, cover the box `inside`."""
-    for at, box in enumerate(boxes):
-        if _overlap(box, inside):
-            return all(_covers(boxes[at + 1 :], rest) for rest in _difference(box, inside))
-    return False
-
-
-def _overlap(box: _Bounds, other: _Bounds) -> bool:
-    """Whether two boxes, given by their bounds, overlap."""
-    return all([a <= high and low <= b for (low, high), (a, b) in zip(box, other, strict=True)])
-
-
-def _difference(box: _Bounds, other: _Bounds) -> Iterator[_Bounds]:
-    """The difference of two boxes that overlap, `other` without `box`, as boxes."""
-    left = list(other)
-    for axis, ((low, high), (a, b)) in enumerate(zip(box, other, strict=True)):
-        if a < low:
-            yield [*left[:axis], (a, low - 1), *left[axis + 1 :]]
-        if high < b:
-            yield [*left[:axis], (high + 1, b), *left[axis + 1 :]]
-        left[axis] = max(a, low), min(b, high)
 
 
 def _as_read(flags: np.ndarray, tensor: AccessPattern, of_several: bool) -> np.ndarray:

@@ -11,12 +11,12 @@ from math import prod
 
 import numpy as np
 
-from nkisim.cost.parts import Patterns
 from nkisim.cost.storage import Operation, Storage
 from nkisim.cost.tasks import Work
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Instruction, OpKind
 from nkisim.ir.memory import Space
+from nkisim.ir.parts import Patterns
 
 
 def sink_fills(steps: list[Operation], storage: Storage, work: Work) -> list[Operation]:

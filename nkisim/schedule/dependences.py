@@ -9,9 +9,9 @@ from operator import itemgetter
 
 import numpy as np
 
-from nkisim.cost.parts import Patterns
 from nkisim.cost.tasks import Kind, Task, Work
 from nkisim.ir.instruction import OpKind
+from nkisim.ir.parts import Patterns
 from nkisim.machine.timing import DmaTiming
 from nkisim.schedule.allocation import Residence
 from nkisim.schedule.regions import ORDER, READ, RESULT, Regions

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from math import prod
 from typing import NamedTuple
 
-from nkisim.cost.parts import Box, Patterns
 from nkisim.ir.access import AccessPattern
+from nkisim.ir.parts import Box, Patterns
 
 # Kinds of dependence: on a result, on having been read, on the order of accumulation.
 RESULT, READ, ORDER = 2, 1, 0

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 import nkisim
 from nkisim.cost.compute import Cost
-from nkisim.cost.parts import Patterns
 from nkisim.cost.tasks import Kind, Memory, Task, Work
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Buffer, Space
+from nkisim.ir.parts import Patterns
 from nkisim.machine.timing import V2
 from nkisim.schedule.dependences import Dependences
 from nkisim.schedule.engines import ENGINES

@@ -106,7 +106,7 @@ MODULES = {
          "needed.get(number, 0) + _part_size(t)"),
         ("capacity", "if d and any([row[d] for row in t.coefs])", "if d")),
     "memory_state": _module("nkisim/checking",
-        "nkisim/test_written.py nkisim/test_checking.py nkisim/test_cells.py "
+        "nkisim/test_written.py nkisim/test_checking.py nkisim/test_boxes.py "
         "nkisim/test_checks_loops.py nkisim/test_unread_results.py nkisim/test_meetings.py "
         "nki/test_partial_exchange.py",
         ("memory_state", "missing &= where", "pass"),
@@ -116,11 +116,11 @@ MODULES = {
          "if False:"),
         ("memory_state", "self.fenced.clear()", "pass"),
         ("memory_state", "return open_ | self.scattered", "return open_"),
-        ("written", "box[apart[0]][1] + 1 != other[apart[0]][0]",
+        ("../ir/boxes", "box[apart[0]][1] + 1 != other[apart[0]][0]",
          "box[apart[0]][1] + 2 < other[apart[0]][0]"),
-        ("written", "return all(_covers(boxes[at + 1 :], rest) for",
-         "return any(_covers(boxes[at + 1 :], rest) for"),
-        ("written", "if high < b:", "if high < b - 1:"),
+        ("../ir/boxes", "return all(covers(boxes[at + 1 :], rest) for",
+         "return any(covers(boxes[at + 1 :], rest) for"),
+        ("../ir/boxes", "if high < b:", "if high < b - 1:"),
         ("written", "self.whole.discard(buffer.number)", "pass"),
         ("written", "return groups.all(axis=1) if all_ else groups.any(axis=1)",
          "return groups.any(axis=1)"),

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import nkisim
-from nkisim.cost.parts import Patterns
 from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.memory import Buffer, Space
+from nkisim.ir.parts import Patterns
 
 P, ROW = 128, 256  # fp32 elements of a tile: 1 KiB a partition
 STEPS = 24

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import nkisim
-from nkisim.checking import cells
 from nkisim.errors import LoopError, ScopeError
+from nkisim.ir import boxes
 
 X = np.random.default_rng(0).standard_normal((4, 32, 16)).astype(np.float32)
 
@@ -19,7 +19,7 @@ X = np.random.default_rng(0).standard_normal((4, 32, 16)).astype(np.float32)
 def way(request, monkeypatch):
     """The ways in which the check looks at memory."""
     if request.param == "elements":
-        monkeypatch.setattr(cells, "_MOST", 0)
+        monkeypatch.setattr(boxes, "_MOST", 0)
 
 
 def launch(body):

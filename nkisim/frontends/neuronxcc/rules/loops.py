@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nkisim.checking.cells import Part, in_cells, is_box
 from nkisim.errors import LoopError
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir.boxes import Part, in_cells, is_box
 from nkisim.ir.instruction import Instruction, TransferKind
 from nkisim.ir.loops import Path
 from nkisim.ir.memory import Buffer

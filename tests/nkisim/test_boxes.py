@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nkisim.checking import cells as cells_module
-from nkisim.checking.cells import covered, in_cells
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
+from nkisim.ir import boxes as boxes_module
+from nkisim.ir.boxes import covered, in_cells
 from nkisim.ir.memory import Buffer, Space
 
 SHAPE = (4, 3, 5)
@@ -58,7 +58,7 @@ def elements(key):
 @given(st.lists(boxes(), min_size=1, max_size=6) | tiles(), st.booleans())
 def test_views_share_cells_where_they_share_elements(many, keys, whole):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells_module, "_MANY", many)
+        patch.setattr(boxes_module, "_MANY", many)
         compare(keys, whole)
 
 
@@ -77,7 +77,7 @@ def compare(keys, whole):
 def test_views_cover_a_tensor(many, keys):
     every = set().union(*map(elements, keys))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells_module, "_MANY", many)
+        patch.setattr(boxes_module, "_MANY", many)
         assert covered(SHAPE, list(map(part, keys))) == (len(every) == np.prod(SHAPE))
 
 
@@ -85,13 +85,13 @@ def test_views_cover_a_tensor(many, keys):
 def test_the_tiles_of_a_grid_cover_it_but_for_those_that_are_missing(missing):
     keys = [(slice(None), slice(i, i + 1), slice(j, j + 1)) for i in range(3) for j in range(5)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells_module, "_MANY", 1)
+        patch.setattr(boxes_module, "_MANY", 1)
         assert covered(SHAPE, list(map(part, keys[missing:]))) is (not missing)
 
 
 @pytest.mark.parametrize("marked", [0, 1 << 22])
 def test_a_view_with_gaps_is_no_box_but_boxes(marked, monkeypatch):
-    monkeypatch.setattr(cells_module, "_MARKED", marked)
+    monkeypatch.setattr(boxes_module, "_MARKED", marked)
     halves = [part((slice(k, None, 2),)) for k in (0, 1)]
     assert in_cells(SHAPE, halves) is None
     assert covered(SHAPE, halves)

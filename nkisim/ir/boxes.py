@@ -1,14 +1,14 @@
-"""Views of one tensor as blocks of few cells instead of many elements.
+"""Boxes of one tensor: whether they overlap, and whether they cover it or one another.
 
-The tensor is cut wherever one of the views starts or ends. Elements of a cell are in the same
-views, so one of them stands for all.
+Many boxes are looked at as blocks of few cells instead of many elements: the tensor is cut wherever
+one of them starts or ends. Elements of a cell are in the same boxes, so one of them stands for all.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import prod
 
 import numpy as np
@@ -21,6 +21,9 @@ _MANY = 64  # views among which tiles of a grid are looked for
 
 # A view of the tensor: its form, and the offsets where it starts.
 Part = tuple[Form, tuple[int, ...]]
+
+# For each axis of a tensor, the lowest and the highest coordinate of a box.
+Bounds = list[tuple[int, int]]
 
 # (how many cells, the cells of each view)
 Cells = tuple[int, list[list[int]]]
@@ -150,3 +153,37 @@ def _all_marked(shape: tuple[int, ...], views: list[Part]) -> bool | None:
         start = sum([o * s for o, s in zip(offsets, form.base_strides, strict=True)])
         np.ndarray(form.shape, bool, marks, start, form.strides)[...] = True
     return bool(marks.all())
+
+
+def joined(box: Bounds, other: Bounds) -> Bounds | None:
+    """Two boxes as one, where the other one follows along an axis; else None."""
+    apart = [axis for axis, (a, b) in enumerate(zip(box, other, strict=True)) if a != b]
+    if len(apart) != 1 or box[apart[0]][1] + 1 != other[apart[0]][0]:
+        return None
+    both = list(box)
+    both[apart[0]] = box[apart[0]][0], other[apart[0]][1]
+    return both
+
+
+def covers(boxes: list[Bounds], inside: Bounds) -> bool:
+    """Whether boxes, given by their bounds, cover the box `inside`."""
+    for at, box in enumerate(boxes):
+        if overlap(box, inside):
+            return all(covers(boxes[at + 1 :], rest) for rest in _difference(box, inside))
+    return False
+
+
+def overlap(box: Bounds, other: Bounds) -> bool:
+    """Whether two boxes, given by their bounds, overlap."""
+    return all([a <= high and low <= b for (low, high), (a, b) in zip(box, other, strict=True)])
+
+
+def _difference(box: Bounds, other: Bounds) -> Iterator[Bounds]:
+    """The difference of two boxes that overlap, `other` without `box`, as boxes."""
+    left = list(other)
+    for axis, ((low, high), (a, b)) in enumerate(zip(box, other, strict=True)):
+        if a < low:
+            yield [*left[:axis], (a, low - 1), *left[axis + 1 :]]
+        if high < b:
+            yield [*left[:axis], (high + 1, b), *left[axis + 1 :]]
+        left[axis] = max(a, low), min(b, high)
