@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from nkisim.customop import compiling
-from nkisim.customop.operators import Operator, register
+from nkisim.customop.operators import CustomOperator, register
 from nkisim.customop.runtime import KernelFunction
 from nkisim.errors import ParameterError, UnsupportedError
 
@@ -117,7 +117,7 @@ def load_library(libname: str, verbose: bool = False) -> None:
         if verbose:
             print(f"{entry['name']}{entry['schema']}: kernel function {entry['kernel']}")
         register(
-            Operator(
+            CustomOperator(
                 name=entry["name"],
                 schema=entry["schema"],
                 shape=_shape_function(description["shapes"], entry["name"]),

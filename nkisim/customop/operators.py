@@ -20,7 +20,7 @@ TARGET = "AwsNeuronCustomOp"
 
 
 @dataclass(frozen=True)
-class Operator:
+class CustomOperator:
     """An operator of a library.
 
     Attributes:
@@ -88,11 +88,11 @@ class Operator:
         return f"version=1.0;name={self.kernel_name};hash={self.digest};"
 
 
-_current: dict[str, Operator] = {}
+_current: dict[str, CustomOperator] = {}
 _libraries: dict[str, tuple[str, torch.library.Library]] = {}
 
 
-def register(operator: Operator) -> None:
+def register(operator: CustomOperator) -> None:
     """Make an operator callable as ``torch.ops.<namespace>.<name>``, in place of an older one.
 
     Raises:
@@ -111,7 +111,7 @@ def register(operator: Operator) -> None:
     _current[operator.name] = operator
 
 
-def _define(operator: Operator) -> torch.library.Library:
+def _define(operator: CustomOperator) -> torch.library.Library:
     namespace, _, name = operator.name.partition("::")
     library = torch.library.Library(namespace, "FRAGMENT")
     library.define(name + operator.schema)
