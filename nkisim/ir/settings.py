@@ -63,10 +63,12 @@ class Settings:
         key = (cls, *[(name, _key(x)) for name, x in given.items()])
         found = _interned.get(key)
         if found is None:
-            made = cls(**given)
-            found = _interned.setdefault((cls, *made.key), made)
-            _interned[key] = found
+            found = _interned[key] = cls(**given).shared()
         return found
+
+    def shared(self) -> Self:
+        """The one object of equal settings."""
+        return _interned.setdefault((type(self), *self.key), self)
 
     def but(self, **changes: Any) -> Self:
         """These settings with some changed."""

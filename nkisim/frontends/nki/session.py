@@ -40,6 +40,7 @@ from nkisim.ir.barriers import Meeting
 from nkisim.ir.instruction import OPCODES, Engine, Instruction
 from nkisim.ir.memo import Memo
 from nkisim.ir.memory import Buffer, Placed, Space
+from nkisim.ir.settings import Settings
 from nkisim.machine import Machine
 from nkisim.trace.coroutine import Coroutine
 from nkisim.trace.tracer import Tracer, current_if_any
@@ -68,7 +69,7 @@ class Recipe:
         engine: that runs it.
         outs, ins: how each tensor is walked, in the order of the call's tensors.
         operands: the inputs in order, None for each tensor; None when all of them are tensors.
-        attrs: settings.
+        settings: of the opcode's class; None for the defaults.
         asked: whether the kernel asked for the engine.
     """
 
@@ -81,12 +82,16 @@ class Recipe:
         outs: list[Walk],
         ins: list[Walk],
         operands: tuple | None = None,
-        attrs: dict | None = None,
+        settings: Settings | None = None,
         asked: bool = False,
     ) -> None:
         spec = OPCODES[opcode]
+        if type(settings) is not spec.settings:
+            if settings is not None:
+                raise TypeError(f"settings of {opcode} are a {spec.settings.__name__}")
+            settings = spec.settings()
         self.model = Instruction(
-            opcode, engine or spec.engine, (), (), spec.settings.of(attrs or {}), engine_asked=asked
+            opcode, engine or spec.engine, (), (), settings.shared(), engine_asked=asked
         )
         self.outs = len(outs)
         self.walks = [*outs, *ins]

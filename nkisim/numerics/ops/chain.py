@@ -38,7 +38,7 @@ from nkisim.numerics.ops.reduce import reducer
 class OperatorsReduce(Settings):
     """A chain of operators, and a reduction of its result."""
 
-    op: str
+    op: str = ""  # the names of the chain, with commas
     reduce_op: str
     steps: tuple[tuple[str, bool], ...]
     accumulate: bool = False

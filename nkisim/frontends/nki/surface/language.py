@@ -102,6 +102,7 @@ from nkisim.frontends.nki.surface.operators import (
 )
 from nkisim.frontends.nki.tensors.indexing import DynamicSlice
 from nkisim.frontends.nki.tensors.tensor import MemoryRegion, NkiTensor
+from nkisim.numerics.ops.movement import Print
 
 __all__ = [
     "DType",
@@ -651,8 +652,8 @@ def device_print(print_prefix: str, tensor: NkiTensor) -> None:
 
     def lower() -> Recipe:
         own = tensor._layout
-        attrs = {"prefix": print_prefix}
-        return Recipe("device_print", None, [], [(own.shape, own.strides)], None, attrs)
+        settings = Print(prefix=print_prefix)
+        return Recipe("device_print", None, [], [(own.shape, own.strides)], None, settings)
 
     session.issue(("device_print", print_prefix), (tensor,), lower)
 

@@ -36,6 +36,7 @@ from nkisim.frontends.nki.surface.isa.vector import elementwise
 from nkisim.frontends.nki.tensors.tensor import MemoryRegion, NkiTensor
 from nkisim.frontends.settings import check_number
 from nkisim.ir.memory import Space
+from nkisim.numerics.ops.elementwise import Operators
 
 
 def new_like(call: str, x: NkiTensor, dtype: Any = None, shape: tuple | None = None) -> NkiTensor:
@@ -87,7 +88,7 @@ def _compute(name: str, dst: NkiTensor, tiles: tuple, scalars: tuple = ()) -> No
     def lower() -> Recipe:
         check_on_chip(f"nl.{name}", dst=dst, **{f"operand {n}": t for n, t in enumerate(tiles)})
         out, *walks = same_domain(f"nl.{name}", dst, *tiles)
-        return Recipe("tensor_tensor", None, [out], walks, scalars or None, {"op": name})
+        return Recipe("tensor_tensor", None, [out], walks, scalars or None, Operators(op=name))
 
     current().issue((name, "wrapper", scalars), (dst, *tiles), lower)
 

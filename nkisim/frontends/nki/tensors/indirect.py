@@ -11,6 +11,7 @@ from nkisim.frontends.nki.tensors.layout import merged, refined
 from nkisim.frontends.nki.tensors.tensor import Indirect, NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
+from nkisim.numerics.ops.gather import Indexed
 
 _CALL = "nisa.dma_copy"
 
@@ -80,14 +81,11 @@ def _picked_walk(picked: NkiTensor, shape: tuple, strides: tuple) -> tuple:
     return (*shape, rows), (*strides, moved.unit)
 
 
-def _attrs(lanes: int, shape: tuple, skips: bool) -> dict[str, Any]:
+def _settings(lanes: int, shape: tuple, skips: bool) -> Indexed:
     axes = len(shape) + 1
     index_shape = (lanes, *[1] * len(shape))
-    return {
-        "walked": tuple(range(1, axes)),
-        "skip": skips,
-        "affines": ((index_shape, (0,) * axes, 0),),
-    }
+    affines = ((index_shape, (0,) * axes, 0),)
+    return Indexed(walked=tuple(range(1, axes)), skip=skips, affines=affines)
 
 
 def copy_rows(session: Session, dst: NkiTensor, src: NkiTensor, mode: Any) -> NkiInstruction:
@@ -112,14 +110,14 @@ def copy_rows(session: Session, dst: NkiTensor, src: NkiTensor, mode: Any) -> Nk
     side = (lanes, *shape), (first, *theirs)
     steps = (lanes, *[1] * len(shape)), (index._layout.strides[0], *[1] * len(shape))
     key = ("rows", gathers, skips, walk, side)
-    attrs = _attrs(lanes, shape, skips)
+    settings = _settings(lanes, shape, skips)
     if gathers:
         # Rows that are skipped stay as they are.
         tensors = (other, picked, index)
-        recipe = lambda: Recipe("dma_gather", Engine.DMA, [side], [walk, steps], None, attrs)  # noqa: E731
+        recipe = lambda: Recipe("dma_gather", Engine.DMA, [side], [walk, steps], None, settings)  # noqa: E731
     else:
         tensors = (picked, other, index)
-        recipe = lambda: Recipe("dma_scatter", Engine.DMA, [walk], [side, steps], None, attrs)  # noqa: E731
+        recipe = lambda: Recipe("dma_scatter", Engine.DMA, [walk], [side, steps], None, settings)  # noqa: E731
     return NkiInstruction(session.issue(key, tensors, recipe))
 
 
@@ -145,10 +143,10 @@ def add_rows(session: Session, dst: NkiTensor, srcs: list[NkiTensor], mode: Any)
     side = (lanes, *shape), (first, *theirs)
     steps = (lanes, *[1] * len(shape)), (index._layout.strides[0], *[1] * len(shape))
     skips = mode.name == "skip"
-    attrs = _attrs(lanes, shape, skips)
+    settings = _settings(lanes, shape, skips)
 
     def lower() -> Recipe:
-        return Recipe("dma_scatter_add", Engine.DMA, [walk], [walk, side, steps], None, attrs)
+        return Recipe("dma_scatter_add", Engine.DMA, [walk], [walk, side, steps], None, settings)
 
     key = ("add rows", skips, walk, side)
     return NkiInstruction(session.issue(key, (dst, dst, other, index), lower))

@@ -22,6 +22,9 @@ from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.dtypes import check_constant
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
+from nkisim.numerics.ops.elementwise import Fill
+from nkisim.numerics.ops.movement import EngineCopy
+from nkisim.numerics.ops.select import Predicated
 
 
 def settled_pair(session: Session, *tensors: NkiTensor) -> list[NkiTensor]:
@@ -74,14 +77,10 @@ def _copy(dst: NkiTensor, src: NkiTensor, where: engine) -> Recipe:
         raise wrong_engine(call, where, "vector, scalar, gpsimd")
     check_types(call, dst, src)
     walks = same_domain(call, dst, src)
-    attrs = {}
-    asked = ENGINES[where]
-    if asked is None:
-        asked = Engine.VECTOR
-    elif asked is Engine.SCALAR:
-        attrs = {"through_fp32": True}
+    at = ENGINES[where] or Engine.VECTOR
+    settings = EngineCopy(through_fp32=at is Engine.SCALAR)
     return Recipe(
-        "tensor_copy", asked, [walks[0]], [walks[1]], None, attrs, where is not engine.unknown
+        "tensor_copy", at, [walks[0]], [walks[1]], None, settings, where is not engine.unknown
     )
 
 
@@ -137,7 +136,7 @@ def _memset(dst: NkiTensor, value: float, where: engine) -> Recipe:
     if dst.dtype in dtypes.INTEGERS:
         check_constant(call, number, np.dtype(dst.dtype))
     at = ENGINES[where] or Engine.VECTOR
-    return Recipe("memset", at, [walk], [], (), {"value": number}, where is not engine.unknown)
+    return Recipe("memset", at, [walk], [], (), Fill(value=number), where is not engine.unknown)
 
 
 def tensor_copy_predicated(
@@ -191,7 +190,7 @@ def tensor_copy_predicated(
             [first],
             [*walks, first],
             order,
-            {"reverse": reverse_pred},
+            Predicated(reverse=reverse_pred),
         )
 
     return NkiInstruction(session.issue(key, (*tensors, dst), lower))

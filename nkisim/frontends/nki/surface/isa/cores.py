@@ -9,6 +9,7 @@ from nkisim.frontends.nki.surface.isa.enums import NkiInstruction, dma_engine, e
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
+from nkisim.numerics.ops.movement import TransferCopy
 
 
 def _two_cores(call: str) -> Session:
@@ -83,17 +84,20 @@ def sendrecv(
         for core in (me, other)
     )
     session.trace.guessed.add("sendrecv")
-    _move(session, sent, src, {"pipe": pipe_id, "sends": True})
+    _move(session, sent, src, pipe_id, sends=True)
     session.meet(meeting)
-    return _move(session, dst, received, {"pipe": pipe_id, "sends": False})
+    return _move(session, dst, received, pipe_id, sends=False)
 
 
-def _move(session: Session, dst: NkiTensor, src: NkiTensor, attrs: dict) -> NkiInstruction:
-    key = ("sendrecv", *attrs.items())
+def _move(
+    session: Session, dst: NkiTensor, src: NkiTensor, pipe: int, *, sends: bool
+) -> NkiInstruction:
+    key = ("sendrecv", pipe, sends)
 
     def lower() -> Recipe:
         walks = dma_walks("nisa.sendrecv", dst, src)
-        return Recipe("dma_copy", Engine.DMA, walks[:1], walks[1:], None, attrs)
+        settings = TransferCopy(pipe=pipe, sends=sends)
+        return Recipe("dma_copy", Engine.DMA, walks[:1], walks[1:], None, settings)
 
     return NkiInstruction(session.issue(key, (dst, src), lower))
 

@@ -30,6 +30,8 @@ from nkisim.frontends.nki.tensors.layout import merged
 from nkisim.frontends.nki.tensors.tensor import MemoryRegion, NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
+from nkisim.numerics.ops.matmul import TileTranspose
+from nkisim.numerics.ops.movement import TransferCopy
 
 
 def dma_copy(
@@ -132,12 +134,11 @@ def _dma(dst: NkiTensor, src: NkiTensor, priority, mode: dge_mode, queue: engine
         )
     check_types(call, dst, src)
     walks = dma_walks(call, dst, src)
-    attrs: dict = {}
-    if mode is not dge_mode.unknown:
-        attrs["descriptors"] = mode.name
-    if queue is engine.scalar:
-        attrs["started_by"] = Engine.SCALAR
-    return Recipe("dma_copy", Engine.DMA, [walks[0]], [walks[1]], attrs=attrs)
+    settings = TransferCopy(
+        descriptors="" if mode is dge_mode.unknown else mode.name,
+        started_by=Engine.SCALAR if queue is engine.scalar else None,
+    )
+    return Recipe("dma_copy", Engine.DMA, [walks[0]], [walks[1]], None, settings)
 
 
 def dma_walks(call: str, *tensors: NkiTensor) -> list:
@@ -338,7 +339,7 @@ def _transpose(dst: NkiTensor, src: NkiTensor, axes: tuple[int, ...] | None) -> 
         [(out.shape, out.strides)],
         [(own.shape, own.strides)],
         None,
-        {"axes": order},
+        TileTranspose(axes=order),
     )
 
 

@@ -17,6 +17,10 @@ from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.access import Affine
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
+from nkisim.numerics.ops.gather import LocalGather
+from nkisim.numerics.ops.generated import NonZero
+from nkisim.numerics.ops.reduce import Reduction
+from nkisim.numerics.ops.select import AffineSelect, Iota
 
 
 def check_sbuf(call: str, **tensors: NkiTensor | None) -> None:
@@ -85,8 +89,7 @@ def iota(
         check_on_chip(call, dst=dst)
         check_sbuf(call, dst=dst)
         value, domain = _affine(call, dst, pattern, offset, channel_multiplier)
-        attrs = {"domain": domain}
-        return Recipe("iota", Engine.GPSIMD, [rows_of(dst)], [], (value,), attrs)
+        return Recipe("iota", Engine.GPSIMD, [rows_of(dst)], [], (value,), Iota(domain=domain))
 
     return NkiInstruction(session.issue(key, (dst,), lower))
 
@@ -149,17 +152,17 @@ def affine_select(
             "not_equal": (value, minus),
         }[compare]
         out, source = same_domain(call, dst, on_true_tile)
-        attrs = {"value": float(on_false_value), "domain": domain}
-        if compare == "not_equal":
-            attrs["negated"] = True
-        return Recipe("affine_select", Engine.GPSIMD, [out], [source], (None, *terms), attrs)
+        settings = AffineSelect(
+            value=float(on_false_value), domain=domain, negated=compare == "not_equal"
+        )
+        return Recipe("affine_select", Engine.GPSIMD, [out], [source], (None, *terms), settings)
 
     return NkiInstruction(session.issue(key, (dst, on_true_tile), lower))
 
 
 _ACROSS = {
     "add": "add",
-    "average": "average",
+    "average": "add",
     "maximum": "maximum",
     "max": "maximum",
     "bitwise_or": "bitwise_or",
@@ -201,10 +204,9 @@ def tensor_partition_reduce(
         (shape, own), (_, other) = free_walks(call, (dst, data))
         out = ((1, *shape), (dst._layout.strides[0], *own))
         source = ((data.shape[0], *shape), (data._layout.strides[0], *other))
-        attrs = {"op": _ACROSS[found], "axes": (0,)}
-        if found == "average":
-            attrs = {"op": "add", "axes": (0,), "scale": 1.0 / data.shape[0]}
-        return Recipe("tensor_partition_reduce", Engine.GPSIMD, [out], [source], None, attrs)
+        scale = 1.0 / data.shape[0] if found == "average" else None
+        settings = Reduction(op=_ACROSS[found], axes=(0,), scale=scale)
+        return Recipe("tensor_partition_reduce", Engine.GPSIMD, [out], [source], None, settings)
 
     return NkiInstruction(session.issue(key, (dst, data), lower))
 
@@ -298,14 +300,13 @@ def local_gather(
             )
         flat = (dst.shape[0], valid, num_elem_per_idx)
         view = dst.reshape(flat)._layout
-        attrs = {"elements": num_elem_per_idx, "count": valid}
         return Recipe(
             "local_gather",
             Engine.GPSIMD,
             [(view.shape, view.strides)],
             [rows_of(src_buffer), rows_of(index)],
             None,
-            attrs,
+            LocalGather(elements=num_elem_per_idx, count=valid),
         )
 
     return NkiInstruction(current().issue(key, (dst, src_buffer, index), lower))
@@ -393,11 +394,11 @@ def nonzero_with_count(
                 rule="dst has one element more a partition than src, for the count",
                 fix=f"declare it ({src.shape[0]}, {free_of(src) + 1})",
             )
-        attrs = {"offset": int(index_offset), "padding": int(padding_val)}
+        settings = NonZero(offset=int(index_offset), padding=int(padding_val))
         lanes = -(-src.shape[0] // 16)
         out, source = rows_of(dst), rows_of(src)
         steps = [((lanes, *w[0][1:]), (w[1][0] * 16, *w[1][1:])) for w in (out, source)]
-        return Recipe("nonzero_with_count", Engine.GPSIMD, steps[:1], steps[1:], None, attrs)
+        return Recipe("nonzero_with_count", Engine.GPSIMD, steps[:1], steps[1:], None, settings)
 
     return NkiInstruction(session.issue(key, (dst, src), lower))
 

@@ -15,6 +15,8 @@ from nkisim.frontends.nki.surface.isa.vector.checks import rows_of
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
+from nkisim.numerics.ops.matmul import Product
+from nkisim.numerics.ops.mx import Quantized
 
 _FP8_X4 = ("float8_e5m2_x4", "float8_e4m3fn_x4")
 _SCALES = ("float8_e8m0fnu", "uint8")
@@ -81,7 +83,6 @@ def quantize_mx(
                 fix=f"declare dst ({src.shape[0]}, {free_of(src) // 4})",
             )
         check_scale(call, "dst_scale", dst_scale, src.shape[0], free_of(dst))
-        attrs = {"format": dst.dtype.removesuffix("_x4")}
         return Recipe(
             "quantize_mx",
             Engine.VECTOR,
@@ -89,7 +90,7 @@ def quantize_mx(
             # The instruction leaves the partitions that hold no scale as they are.
             [rows_of(src)],
             None,
-            attrs,
+            Quantized(format=dst.dtype.removesuffix("_x4")),
         )
 
     return NkiInstruction(session.issue(("quantize_mx",), (dst, dst_scale, src), lower))
@@ -182,14 +183,13 @@ def nc_matmul_mx(
                 rule="both or none; rows are 32, 64 or 128, columns 128",
                 fix="pass such a part of the array",
             )
-        attrs: dict = {"formats": tuple(t.dtype.removesuffix("_x4") for t in (stationary, moving))}
         walks = [rows_of(t) for t in ins]
-        if kind != "overwrite":
-            attrs["accumulate"] = True
+        adds = kind != "overwrite"
+        if adds:
             walks.append(rows_of(dst))
-        if fresh is not None:
-            attrs["fresh"] = fresh
-        return Recipe("nc_matmul_mx", Engine.TENSOR, [rows_of(dst)], walks, None, attrs)
+        formats = stationary.dtype.removesuffix("_x4"), moving.dtype.removesuffix("_x4")
+        settings = Product(formats=formats, accumulate=adds, fresh=fresh)
+        return Recipe("nc_matmul_mx", Engine.TENSOR, [rows_of(dst)], walks, None, settings)
 
     name_of = key if fresh is None else (*key, fresh.tobytes())
     return NkiInstruction(session.issue(name_of, tensors, lower))

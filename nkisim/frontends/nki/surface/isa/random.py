@@ -16,6 +16,7 @@ from nkisim.frontends.nki.surface.operators import add, multiply, subtract
 from nkisim.frontends.nki.tensors.tensor import MemoryRegion, NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
+from nkisim.numerics.ops.random import Uniform
 
 _STATE = "random state"
 
@@ -49,8 +50,8 @@ def uniform(dst: NkiTensor, low: float, high: float) -> NkiInstruction:
 
     def lower() -> Recipe:
         check_on_chip("random numbers", dst=dst)
-        attrs = {"low": float(low), "high": float(high)}
-        return Recipe("uniform", Engine.VECTOR, [rows_of(dst), _ONE], [_ONE], None, attrs)
+        settings = Uniform(low=float(low), high=float(high))
+        return Recipe("uniform", Engine.VECTOR, [rows_of(dst), _ONE], [_ONE], None, settings)
 
     key = ("uniform", constant(low), constant(high))
     return NkiInstruction(session.issue(key, (dst, state, state), lower))
@@ -78,7 +79,7 @@ def rng(dst: NkiTensor, engine: engine = engine.vector, name: str | None = None)
             )
         if engine.name not in session.trace.machine.abilities.random_engines:
             raise wrong_engine(call, engine, "vector (gpsimd too on NeuronCore-v3 and later)")
-        return Recipe("random_bits", ENGINES[engine], [rows_of(dst), _ONE], [_ONE], None, {}, True)
+        return Recipe("random_bits", ENGINES[engine], [rows_of(dst), _ONE], [_ONE], asked=True)
 
     return NkiInstruction(session.issue(("rng", engine), (dst, state, state), lower))
 

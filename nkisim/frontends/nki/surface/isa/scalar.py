@@ -15,6 +15,8 @@ from nkisim.frontends.nki.surface.isa.vector.checks import constant, no_packed
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.machine import Machine
+from nkisim.numerics.ops.chain import Activation, ActivationReduce
+from nkisim.numerics.ops.generated import Activation2
 
 
 def activation(
@@ -79,16 +81,13 @@ def activation(
         axes, lanes = len(plain.walks[0][0]), dst.shape[0]
         results = [vector("nisa.activation", "reduce_res", t, lanes, axes) for t in outs]
         start = [vector("nisa.activation", "accumulator", t, lanes, axes) for t in before]
-        attrs = {"op": plain.model.settings.op, "reduce_op": "add"}
-        if before:
-            attrs["accumulate"] = True
         return Recipe(
             "activation_reduce",
             Engine.SCALAR,
             [plain.walks[0], *results],
             [*plain.walks[1:], *start],
             (*plain.operands, *[None] * len(start)),
-            attrs,
+            ActivationReduce(op=plain.model.settings.op, reduce_op="add", accumulate=bool(before)),
         )
 
     call = Accumulated("scalar", (*key, reduce_op), dst, ins, reduce_cmd, reduce_res)
@@ -135,7 +134,7 @@ def _activation(dst, op, data, bias, scale, call: str = "nisa.activation") -> Re
             operands.append(None)
         else:
             operands.append(0.0 if x is None else float(x))
-    return Recipe("activation", Engine.SCALAR, [out], walks, tuple(operands), {"op": name})
+    return Recipe("activation", Engine.SCALAR, [out], walks, tuple(operands), Activation(op=name))
 
 
 def _check_old_bias(call: str, name: str, bias: Any, machine: Machine) -> None:
@@ -270,12 +269,12 @@ def activate2(
                 operands.append(None)
             else:
                 operands.append(float(x or 0.0))
-        attrs = {
-            "op": name,
-            "steps": ((names[0], reverse0), (names[1], reverse1)),
-            "slope": float(relu_param),
-        }
-        return Recipe("activate2", Engine.SCALAR, [out], walks, tuple(operands), attrs)
+        settings = Activation2(
+            op=name,
+            steps=((names[0], reverse0), (names[1], reverse1)),
+            slope=float(relu_param),
+        )
+        return Recipe("activate2", Engine.SCALAR, [out], walks, tuple(operands), settings)
 
     if reduce_cmd.name in ("idle", "reset"):
         instr = session.issue(key, (dst, data, *tensors), plain)
@@ -287,19 +286,17 @@ def activate2(
         single = plain()
         axes, lanes = len(single.walks[0][0]), dst.shape[0]
         allowed = frozenset({"add", "maximum", "minimum", "abs_max", "abs_min"})
-        attrs = {
-            **single.model.settings.given,
-            "reduce_op": op_name(call, reduce_op, allowed, session.trace.machine),
-        }
-        if before:
-            attrs["accumulate"] = True
+        settings = single.model.settings.but(
+            reduce_op=op_name(call, reduce_op, allowed, session.trace.machine),
+            accumulate=bool(before),
+        )
         return Recipe(
             "activate2_reduce",
             Engine.SCALAR,
             [single.walks[0], *[vector(call, "reduce_res", t, lanes, axes) for t in outs]],
             [*single.walks[1:], *[vector(call, "accumulator", t, lanes, axes) for t in before]],
             (*single.operands, *[None] * len(before)),
-            attrs,
+            settings,
         )
 
     call_ = Accumulated("scalar", (*key, reduce_op), dst, (data, *tensors), reduce_cmd, reduce_res)

@@ -15,6 +15,8 @@ from nkisim.frontends.nki.surface.isa.vector.checks import constant, no_packed, 
 from nkisim.frontends.nki.surface.operators import maximum
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
+from nkisim.numerics.ops.generated import Exponential
+from nkisim.numerics.ops.select import Predicated, RangeSelect
 
 FP32_MIN = -3.4028235e38
 _RANGE = frozenset({"equal", "less", "less_equal", "greater", "greater_equal"})
@@ -115,9 +117,9 @@ def range_select(
         for n in reversed(source[0][1:]):
             coefs.insert(1, step)
             step *= n
-        attrs: dict[str, Any] = {"comparisons": tuple(names), "value": FP32_MIN}
-        if start:
-            attrs["accumulate"] = True
+        settings = RangeSelect(
+            comparisons=(names[0], names[1]), value=FP32_MIN, accumulate=bool(start)
+        )
         operands = (None, None, None, (tuple(coefs), int(range_start)), *[None] * len(start))
         return Recipe(
             "range_select",
@@ -125,7 +127,7 @@ def range_select(
             [out, *results],
             [source, *bounds, *start],
             operands,
-            attrs,
+            settings,
         )
 
     key = ("range_select", comp_op0, comp_op1, range_start)
@@ -185,12 +187,10 @@ def select_reduce(
             walks.append(vector(call, "on_false", on_false, lanes, axes))
         results = [vector(call, "reduce_res", t, lanes, axes) for t in outs]
         start = [vector(call, "accumulator", t, lanes, axes) for t in before]
-        attrs: dict[str, Any] = {"reverse": reverse_pred}
-        if start:
-            attrs["accumulate"] = True
+        settings = Predicated(reverse=reverse_pred, accumulate=bool(start))
         operands = (None, None, None if tile else float(on_false), *[None] * len(start))
         return Recipe(
-            "select_reduce", Engine.VECTOR, [out, *results], [*walks, *start], operands, attrs
+            "select_reduce", Engine.VECTOR, [out, *results], [*walks, *start], operands, settings
         )
 
     return _maybe_reduced(session, key, dst, ins, reduce_cmd, reduce_res, None, lower)
@@ -266,12 +266,10 @@ def exponential(
             walks.append(vector(call, "max_value", max_value, lanes, axes))
         results = [vector(call, "reduce_res", t, lanes, axes) for t in outs]
         start = [vector(call, "accumulator", t, lanes, axes) for t in before]
-        attrs: dict[str, Any] = {"reduce_op": "add"} if outs else {}
-        if start:
-            attrs["accumulate"] = True
+        settings = Exponential(accumulate=bool(start))
         operands = (None, None if tile else float(max_value), *[None] * len(start))
         return Recipe(
-            "exponential", Engine.VECTOR, [out, *results], [*walks, *start], operands, attrs
+            "exponential", Engine.VECTOR, [out, *results], [*walks, *start], operands, settings
         )
 
     return _maybe_reduced(session, key, dst, ins, reduce_cmd, reduce_res, reduce_init, lower)

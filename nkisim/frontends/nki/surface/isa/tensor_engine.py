@@ -24,6 +24,7 @@ from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
 from nkisim.machine import Machine
+from nkisim.numerics.ops.matmul import Product, TileTranspose
 
 _INPUTS = frozenset({"float8_e4m3", "float8_e5m2", "bfloat16", "float16", "tfloat32", "float32"})
 _FULL = frozenset({"float32", "tfloat32"})
@@ -130,24 +131,20 @@ def _matmul(dst, stationary, moving, settings: tuple) -> Recipe:
                 fix="pass a tile_size of 128 columns, or leave perf_mode out",
             )
     check_product(call, dst, stationary, moving, rows, position, size, machine)
-    attrs: dict = {}
-    if rows == 2:
-        attrs["rows"] = 2
-    if kind != "overwrite":
-        attrs["accumulate"] = True
-    if transposes:
-        attrs["transpose"] = True
-        if machine.abilities.exact_transposes and kind == "overwrite":
-            attrs["exact"] = True
-    if st_ones or mv_ones:
-        attrs["onezero"] = (bool(st_ones), bool(mv_ones))
-    if size:
-        attrs["tile"] = (tuple(position), tuple(size))
+    adds = kind != "overwrite"
+    made = Product(
+        rows=rows,
+        accumulate=adds,
+        transpose=bool(transposes),
+        exact=bool(transposes) and machine.abilities.exact_transposes and not adds,
+        onezero=(bool(st_ones), bool(mv_ones)),
+        tile=(tuple(position), tuple(size)) if size else None,
+    )
     walks = [rows_of(stationary), rows_of(moving)]
     out = rows_of(dst)
-    if kind != "overwrite":
+    if adds:
         walks.append(out)
-    return Recipe("nc_matmul", Engine.TENSOR, [out], walks, None, attrs)
+    return Recipe("nc_matmul", Engine.TENSOR, [out], walks, None, made)
 
 
 def _check_dst(call: str, dst: NkiTensor, machine: Machine, passed: str | None) -> None:
@@ -318,8 +315,8 @@ def _transpose(dst: NkiTensor, data: NkiTensor, where: engine) -> Recipe:
         )
     at = Engine.TENSOR if where is engine.tensor else Engine.VECTOR
     exact = at is not Engine.TENSOR or machine.abilities.exact_transposes
-    attrs = {} if exact else {"spreads": True}
-    return Recipe("nc_transpose", at, [rows_of(dst)], [rows_of(data)], None, attrs, True)
+    settings = TileTranspose(spreads=not exact)
+    return Recipe("nc_transpose", at, [rows_of(dst)], [rows_of(data)], None, settings, True)
 
 
 __all__ = ["nc_matmul", "nc_transpose"]

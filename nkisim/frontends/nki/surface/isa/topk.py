@@ -10,6 +10,7 @@ from nkisim.frontends.nki.surface.isa.gpsimd import check_sbuf
 from nkisim.frontends.nki.surface.isa.vector.checks import rows_of
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
+from nkisim.numerics.ops.search import TopK
 
 _GROUP = 16  # partitions that hold one row of values
 
@@ -50,7 +51,7 @@ def topk(
             [rows_of(val_dst), rows_of(idx_dst)],
             [rows_of(used)],
             None,
-            {"n": n},
+            TopK(n=n),
         )
 
     return NkiInstruction(current().issue(("topk", n), (val_dst, idx_dst, used), lower))

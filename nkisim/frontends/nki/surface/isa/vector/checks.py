@@ -102,9 +102,7 @@ def rows_of(t: NkiTensor) -> tuple:
     return (own.shape[0], *shape), (own.strides[0], *strides)
 
 
-def per_partition(
-    call: str, opcode: str, dst: NkiTensor, data: NkiTensor, count: int, attrs: dict | None = None
-) -> Recipe:
+def per_partition(call: str, opcode: str, dst: NkiTensor, data: NkiTensor, count: int) -> Recipe:
     """An instruction that gives some elements a partition."""
     no_packed(call, dst=dst, data=data)
     if dst.shape[0] != data.shape[0] or free_of(dst) != count:
@@ -113,4 +111,4 @@ def per_partition(
             rule=f"dst has as many partitions, and {count} elements in each",
             fix=f"declare dst ({data.shape[0]}, {count})",
         )
-    return Recipe(opcode, Engine.VECTOR, [rows_of(dst)], [rows_of(data)], None, attrs or {})
+    return Recipe(opcode, Engine.VECTOR, [rows_of(dst)], [rows_of(data)])

@@ -24,6 +24,7 @@ from nkisim.frontends.nki.surface.isa.vector.checks import check_bits, constant,
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
 from nkisim.ir.memory import Space
+from nkisim.numerics.ops.elementwise import Operators
 
 Operand = "NkiTensor | float"
 INTEGRAL = (int, np.integer, np.bool_)
@@ -81,12 +82,10 @@ def _tensor_tensor(dst, data1, data2, op, where) -> Recipe:
     if at is None:
         on_gpsimd = (whole and not psum) or name == "power"
         at = Engine.GPSIMD if on_gpsimd else Engine.VECTOR
-    attrs: dict[str, Any] = {"op": name}
-    if whole and at is Engine.GPSIMD:
-        attrs["native"] = True
+    settings = Operators(op=name, native=whole and at is Engine.GPSIMD)
     walks = same_domain(call, dst, data1, data2)
     return Recipe(
-        "tensor_tensor", at, [walks[0]], [*walks[1:]], None, attrs, where is not engine.unknown
+        "tensor_tensor", at, [walks[0]], [*walks[1:]], None, settings, where is not engine.unknown
     )
 
 
@@ -248,7 +247,7 @@ def _tensor_scalar(call: str, dst, data, given: list, where: engine) -> Recipe:
         [out],
         [source, *walks],
         (None, *operands),
-        {"steps": steps},
+        Operators(steps=steps),
         where is not engine.unknown,
     )
 
@@ -306,7 +305,7 @@ def scalar_tensor_tensor(
             [out],
             [*walks, other],
             operands,
-            {"steps": steps},
+            Operators(steps=steps),
         )
 
     return NkiInstruction(session.issue(key, tensors, lower))
@@ -327,6 +326,8 @@ def reciprocal(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> NkiI
         check_on_chip(call, dst=dst, data=data)
         no_packed(call, dst=dst, data=data)
         out, source = same_domain(call, dst, data)
-        return Recipe("reciprocal", Engine.VECTOR, [out], [source], None, {"op": "reciprocal"})
+        return Recipe(
+            "reciprocal", Engine.VECTOR, [out], [source], None, Operators(op="reciprocal")
+        )
 
     return NkiInstruction(session.issue(("reciprocal",), (dst, data), lower))

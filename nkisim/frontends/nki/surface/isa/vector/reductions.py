@@ -36,6 +36,9 @@ from nkisim.frontends.nki.surface.isa.vector.elementwise import WIDE
 from nkisim.frontends.nki.tensors.layout import merged
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
+from nkisim.numerics.ops.chain import OperatorsReduce
+from nkisim.numerics.ops.generated import Cumulative
+from nkisim.numerics.ops.reduce import Reduction, Scan
 
 
 def tensor_reduce(
@@ -80,8 +83,8 @@ def _reduce(dst, op, data, axis, negate) -> Recipe:
         )
     axes = axes_of(call, data, axis)
     out, source, axes = reduced_walks(call, dst, data, len(axes))
-    attrs = {"op": name, "axes": axes, "negate": negate}
-    return Recipe("tensor_reduce", Engine.VECTOR, [out], [source], None, attrs)
+    settings = Reduction(op=name, axes=axes, negate=negate)
+    return Recipe("tensor_reduce", Engine.VECTOR, [out], [source], None, settings)
 
 
 def reduced_walks(call: str, dst: NkiTensor, data: NkiTensor, count: int) -> tuple:
@@ -153,12 +156,13 @@ def tensor_tensor_scan(
         one_psum(call, data0=data0, data1=data1)
         names = [op_name(call, op, ALU - BITS - UNARY, machine) for op in (op0, op1)]
         out, *walks = same_domain(call, dst, data0, data1)
-        attrs: dict[str, Any] = {"steps": ((names[0], reverse0), (names[1], reverse1))}
         if tile:
             walks.append(vector(call, "initial", initial, dst.shape[0], len(out[0])))
-        else:
-            attrs["initial"] = float(initial)
-        return Recipe("tensor_tensor_scan", Engine.VECTOR, [out], walks, None, attrs)
+        settings = Scan(
+            steps=((names[0], reverse0), (names[1], reverse1)),
+            initial=None if tile else float(initial),
+        )
+        return Recipe("tensor_tensor_scan", Engine.VECTOR, [out], walks, None, settings)
 
     return NkiInstruction(session.issue(key, tensors, lower))
 
@@ -291,15 +295,11 @@ def tensor_scalar_cumulative(
             walks.append(vector(call, "imm0", imm0, lanes, axes))
         if tile1:
             walks.append(vector(call, "imm1", start, lanes, axes))
-        attrs = {
-            "step": name,
-            "running": running,
-            "fresh": reduce_cmd.name == "reset_reduce",
-        }
+        settings = Cumulative(step=name, running=running, fresh=reduce_cmd.name == "reset_reduce")
         operands = (None, None if tile0 else float(imm0), None if tile1 else float(start))
         last = vector(call, "accumulator", kept, lanes, axes)
         return Recipe(
-            "tensor_scalar_cumulative", Engine.VECTOR, [out, last], walks, operands, attrs
+            "tensor_scalar_cumulative", Engine.VECTOR, [out, last], walks, operands, settings
         )
 
     return NkiInstruction(session.issue(key, tuple(tensors), lower))
@@ -361,19 +361,18 @@ def tensor_scalar_reduce(
         results = [vector(call, "reduce_res", t, lanes, axes) for t in outs]
         start = [vector(call, "accumulator", t, lanes, axes) for t in before]
         operands = (None, None if tile else operand0, *[None] * len(start))
-        attrs = {
-            "steps": ((name, False),),
-            "reduce_op": op_name(call, reduce_op, ADD_UP, machine),
-        }
-        if start:
-            attrs["accumulate"] = True
+        settings = OperatorsReduce(
+            steps=((name, False),),
+            reduce_op=op_name(call, reduce_op, ADD_UP, machine),
+            accumulate=bool(start),
+        )
         return Recipe(
             "tensor_scalar_reduce",
             Engine.VECTOR,
             [out, *results],
             [*walks, *start],
             operands,
-            attrs,
+            settings,
         )
 
     return accumulate(

@@ -16,6 +16,7 @@ from nkisim.frontends.nki.surface.isa.enums import NkiInstruction
 from nkisim.frontends.nki.surface.isa.vector.checks import constant, per_partition, rows_of
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
+from nkisim.numerics.ops.search import Replacement
 
 
 def _searched(call: str, data: NkiTensor, name: str = "data") -> None:
@@ -118,7 +119,7 @@ def nc_match_replace8(
             walks,
             [source, rows_of(vals)],
             None,
-            {"imm": float(imm)},
+            Replacement(imm=float(imm)),
         )
 
     return NkiInstruction(current().issue(key, (*outs, data, vals), lower))

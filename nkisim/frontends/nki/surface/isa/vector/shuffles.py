@@ -18,6 +18,7 @@ from nkisim.frontends.nki.surface.isa.enums import NkiInstruction
 from nkisim.frontends.nki.tensors.layout import merged
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.instruction import Engine
+from nkisim.numerics.ops.search import Shuffle
 
 
 def nc_stream_shuffle(
@@ -87,7 +88,7 @@ def nc_stream_shuffle(
             [out],
             [source] if whole else [source, out],
             None,
-            {"moves": (tuple(targets), tuple(sources))},
+            Shuffle(moves=(tuple(targets), tuple(sources))),
         )
 
     whole = len(mask) == 32 and 255 not in mask
