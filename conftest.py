@@ -1,9 +1,11 @@
 """What every test shares: the copy under test, devices, and how nbval compares outputs."""
 
-from collections.abc import Container
+from collections.abc import Callable, Container
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+import dialects
 import executing
 import pytest
 import stored_results
@@ -50,12 +52,20 @@ class StoredOutputs(Container):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file():
-    """Have nbval compare stored kinds of output only: pictures and HTML are not in the files."""
+    """Have nbval compare stored kinds of output only: pictures and HTML are not in the files. What
+    is stored in notebooks/import_nki was printed in `import nki`."""
     collectors = yield
     for collector in collectors:
         if hasattr(collector, "skip_compare"):
             collector.skip_compare = StoredOutputs()
+            if collector.path.parent.name == dialects.FOLDER:
+                collector.setup = partial(_set_up_in_nki, collector.setup)
     return collectors
+
+
+def _set_up_in_nki(setup: Callable[[], None]) -> None:
+    with dialects.started_in(dialects.SECOND):
+        setup()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -92,10 +102,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Skip what is marked `neuron` unless --neuron is given, and notebooks that need a compiler, a
     framework or the simulator on a machine without."""
     longest_first(items)
-    stored = {f"{Path(p).name}.ipynb": n for p, n in stored_results.stored_pages(ROOT).items()}
+    stored = {}
+    for page, need in stored_results.stored_pages(ROOT).items():
+        for dialect in dialects.runs(ROOT / f"{page}.md"):
+            stored[dialects.stored(ROOT / f"{page}.md", dialect)] = need
+    for page, dialect in stored_results.stored_runs(ROOT):
+        stored[dialects.stored(ROOT / f"{page}.md", dialect)] = dialects.MARKS[dialect]
     skip = pytest.mark.skip(reason="runs on a Neuron instance: make test-neuron")
     for item in items:
-        if need := stored.get(item.path.name):
+        if need := stored.get(item.path):
             item.add_marker(pytest.mark.skip(reason=f"needs: {need}"))
         if item.get_closest_marker("neuron") and not config.getoption("--neuron"):
             item.add_marker(skip)

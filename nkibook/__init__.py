@@ -1,6 +1,7 @@
 """What the notebooks share: HLO views, plots, measurements, exercises, and the doctor.
 
-Importing it in a notebook makes cells that begin with ``# simulator only`` known: `nkibook.cells`.
+Importing it in a notebook makes cells known that begin with ``# simulator only``, ``# import nki``
+or ``# neuronxcc.nki``: `nkibook.cells`.
 """
 
 import importlib

@@ -21,10 +21,6 @@ import numpy as np
 if TYPE_CHECKING:
     from nkisim.report.timeline import Timeline
 
-LOAD_BYTES_PER_S, STORE_BYTES_PER_S = 16 * 17e9, 16 * 17.9e9
-LAUNCH_S = 15.6e-6
-"""What the DMA engines of one NeuronCore-v2 move: see :func:`dma_bound`."""
-
 
 class Kind(StrEnum):
     """Where a time comes from. The value is the label that plots and tables print."""
@@ -169,12 +165,12 @@ def modelled(label: str, *timelines: Timeline) -> Record:
 def dma_bound(
     loaded: int, stored: int, label: str = "DMA bound and launch", *, launch: bool = True
 ) -> Record:
-    """Return the least time in which one NeuronCore-v2 can move bytes between HBM and SBUF.
+    """Return the least time in which one NeuronCore can move bytes between HBM and SBUF.
 
-    Sixteen DMA engines load 17 bytes a nanosecond each (DMA bandwidth guide of the AWS Neuron SDK
+    The rates, and what a launch adds, are those of the cost model for the chip of the dialect:
+    NeuronCore-v2 for `neuronxcc.nki`, v3 for `import nki` (:mod:`nkibook.chip`). On v2 sixteen DMA
+    engines load 17 bytes a nanosecond each (DMA bandwidth guide of the AWS Neuron SDK
     documentation) and store 17.9 (traces of trn1 that students of Stanford's CS149 published).
-    What a launch adds comes from these traces as well: 15.6 us before the first instruction and
-    after the last result. All of them are the cost model's.
 
     Args:
         loaded: bytes read from HBM.
@@ -182,13 +178,16 @@ def dma_bound(
         label: name of the line in a plot.
         launch: whether the launch is in it, as it is in latencies.
     """
+    from nkibook.chip import chip
+
+    here = chip()
     how = (
-        f"{loaded / 1e6:.3g} MB in at {LOAD_BYTES_PER_S / 1e9:.0f} GB/s, "
-        f"{stored / 1e6:.3g} MB out at {STORE_BYTES_PER_S / 1e9:.0f}, "
-        + (f"and {LAUNCH_S * 1e6:.1f} µs of launch" if launch else "without launch")
+        f"{loaded / 1e6:.3g} MB in at {here.load_rate / 1e9:.0f} GB/s, "
+        f"{stored / 1e6:.3g} MB out at {here.store_rate / 1e9:.0f}, "
+        + (f"and {here.launch * 1e6:.1f} µs of launch" if launch else "without launch")
     )
-    moved = loaded / LOAD_BYTES_PER_S + stored / STORE_BYTES_PER_S
-    return bound(label, moved + LAUNCH_S * launch, how=how)
+    moved = loaded / here.load_rate + stored / here.store_rate
+    return bound(label, moved + here.launch * launch, how=how)
 
 
 def bound(label: str, seconds: float, *, how: str) -> Record:

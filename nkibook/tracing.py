@@ -39,7 +39,7 @@ Tile = tuple[int, int, int, int, Owner]
 
 
 def written_tiles(
-    kernel: Any, *args: Any, output: int = 0, by: Literal["program", "core"] = "program"
+    kernel: Any, *args: Any, output: int = 0, by: Literal["program", "core", "turn"] = "program"
 ) -> list[Tile]:
     """The rectangles of a 2-D output that a launch writes, one a store.
 
@@ -47,7 +47,8 @@ def written_tiles(
         kernel: an NKI kernel bound to its grid, `kernel[2, 2]`.
         *args: its arguments: arrays of any framework; only shapes and dtypes matter.
         output: which output of the kernel.
-        by: whether a tile's owner is the program id, `(0, 1)`, or the number of the NeuronCore.
+        by: whether a tile's owner is the program id, `(0, 1)`, the number of the NeuronCore, or
+            which store it is, from 0.
 
     Returns:
         (row0, row1, col0, col1, owner) for each tile, row1 and col1 exclusive, in launch order:
@@ -76,6 +77,9 @@ def written_tiles(
                     f"{kernel.__name__} stores {written.describe()}, which is not a rectangle."
                 )
             (row, col), (rows, cols) = written.offsets, written.shape
-            owner = grid.core(instr.program) if by == "core" else grid.coordinates(instr.program)
+            owner: Owner = len(tiles)
+            if by != "turn":
+                of_grid = grid.core if by == "core" else grid.coordinates
+                owner = of_grid(instr.program)
             tiles.append((row, row + rows, col, col + cols, owner))
     return tiles

@@ -20,18 +20,22 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import dialects
 import executed
 import executing
 import stored_results
 import yaml
 from executed import CACHE, EXECUTED, ROOT
 from jupyter_cache import get_cache
+from jupyter_cache.base import CacheBundleIn
 from sphinx_external_toc.parsing import parse_toc_yaml
 
 BUILD = ROOT / "_build"
 SITE = BUILD / "html"
+MERGED = BUILD / "merged"  # pages in both dialects, as Sphinx is to read them: book/_ext/dialect.py
 DOWNLOAD = BUILD / "download"  # goes into the site as it is: html_extra_path in _config.yml
 BUILT = BUILD / ".built"
 LOG = BUILD / "sphinx.log"
@@ -60,43 +64,68 @@ def prepare_cache() -> None:
     for page, need in stored_results.stored_pages(ROOT).items():
         print(f"==> no {need}: {page} shows stored results, and says so", flush=True)
         stored_results.put_into_cache(ROOT / f"{page}.md", CACHE)
+        for dialect in dialects.runs(ROOT / f"{page}.md")[1:]:
+            stored_results.put_into_cache(ROOT / f"{page}.md", executed.cache_of(dialect), dialect)
+    for page, dialect in stored_results.stored_runs(ROOT):
+        print(f"==> no SDK for {dialects.MARKS[dialect]}: {page} shows stored results of it")
+        stored_results.put_into_cache(ROOT / f"{page}.md", executed.cache_of(dialect), dialect)
 
 
-def execute_pages(record: bool = False) -> dict[str, str]:
+def execute_pages(names: Iterable[str], record: bool = False) -> dict[str, str]:
     """Execute the pages that are not in the cache; return the traceback of each that raised.
 
     With `record`, keep how long each took for the guesses of later builds.
     """
-    cache = get_cache(CACHE)
-    pages = []
-    for name in parse_toc_yaml(ROOT / "_toc.yml"):
+    caches = {d: get_cache(executed.cache_of(d)) for d in (dialects.FIRST, dialects.SECOND)}
+    runs = []
+    for name in names:
         page = ROOT / f"{name}.md"
-        if "{code-cell}" in _read(page):
+        if "{code-cell}" not in _read(page):
+            continue
+        for dialect in dialects.runs(page):
+            cache = caches[dialect]
             cache.add_nb_to_project(str(page), read_data={"name": "myst_nb_md", "type": "plugin"})
-            pages.append(str(name))
+            runs.append(executing.Run(str(name), dialect, cache))
     timeout = yaml.safe_load((ROOT / "_config.yml").read_text())["execute"]["timeout"]
-    results = executing.execute(cache, pages, ROOT, timeout)
+    results = executing.execute(runs, ROOT, timeout)
     if record:
-        executing.record(results, ROOT)
-    return {Path(r.uri).relative_to(ROOT).as_posix(): r.error for r in results if r.error}
+        executing.record(results)
+    return {result.run: result.error for result in results if result.error}
+
+
+def merge_pages(names: Iterable[str]) -> None:
+    """Make one page of the two results of each page in both dialects: into MERGED and the cache."""
+    shutil.rmtree(MERGED, ignore_errors=True)
+    for name in names:
+        source = ROOT / f"{name}.md"
+        if dialects.SECOND not in dialects.runs(source):
+            continue
+        results = [executed.result(source, executed.cache_of(d)) for d in dialects.runs(source)]
+        text, notebook = dialects.merge(_read(source), *results)
+        target = MERGED / f"{name}.md"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+        bundle = CacheBundleIn(notebook, str(target), data={"execution_seconds": 0.0})
+        get_cache(CACHE).cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
 
 
 def error_streams() -> dict[str, str]:
     """What the cells of each page wrote to standard error: the build takes it for a warning."""
-    cache = get_cache(CACHE)
-    found = {}
-    for project in cache.list_project_records():
-        match = cache.get_cached_project_nb(project.pk)
-        if match is None:
-            continue
-        texts = [
-            output.text
-            for cell in cache.get_cache_bundle(match.pk).nb.cells
-            for output in cell.get("outputs", [])
-            if output.output_type == "stream" and output.name == "stderr"
-        ]
-        if texts:
-            found[Path(project.uri).relative_to(ROOT).as_posix()] = "".join(texts)
+    found: dict[str, str] = {}
+    for cache in (get_cache(executed.cache_of(d)) for d in (dialects.FIRST, dialects.SECOND)):
+        for project in cache.list_project_records():
+            match = cache.get_cached_project_nb(project.pk)
+            if match is None:
+                continue
+            texts = [
+                output.text
+                for cell in cache.get_cache_bundle(match.pk).nb.cells
+                for output in cell.get("outputs", [])
+                if output.output_type == "stream" and output.name == "stderr"
+            ]
+            if texts:
+                page = Path(project.uri).relative_to(ROOT).as_posix()
+                found[page] = found.get(page, "") + "".join(texts)
     return found
 
 
@@ -172,6 +201,18 @@ def make_downloads() -> int:
     return run.returncode
 
 
+def prepare_pages(names: Sequence[str], record: bool = False) -> bool:
+    """Execute pages and merge those in both dialects; say what raised, and whether none did."""
+    failed = execute_pages(names, record)
+    for page, error in failed.items():
+        print(f"\n==> {page}\n{ANSI.sub('', error).strip()}", file=sys.stderr)
+    if failed:
+        print(f"\nerror: a cell raised in {', '.join(failed)}: see above", file=sys.stderr)
+        return False
+    merge_pages(names)
+    return True
+
+
 def build_book(clean: bool, record: bool = False) -> int:
     """Build and check every page; return an exit status."""
     if clean:
@@ -183,11 +224,7 @@ def build_book(clean: bool, record: bool = False) -> int:
     BUILT.unlink(missing_ok=True)
     prepare_cache()
     start = time.monotonic()
-    failed = execute_pages(record)
-    if failed:
-        for page, error in failed.items():
-            print(f"\n==> {page}\n{ANSI.sub('', error).strip()}", file=sys.stderr)
-        print(f"\nerror: a cell raised in {', '.join(failed)}: see above", file=sys.stderr)
+    if not prepare_pages(list(map(str, parse_toc_yaml(ROOT / "_toc.yml"))), record):
         return 1
     for old in (SITE, BUILD / ".doctrees", BUILD / "jupyter_execute"):
         shutil.rmtree(old, ignore_errors=True)
@@ -226,6 +263,8 @@ def build_page(page: str) -> int:
         print(f"error: no page {source}.md; name one as _toc.yml does", file=sys.stderr)
         return 2
     prepare_cache()
+    if not prepare_pages([source]):
+        return 1
     DOWNLOAD.mkdir(parents=True, exist_ok=True)
     output = BUILD / "page"
     shutil.rmtree(output, ignore_errors=True)

@@ -5,11 +5,13 @@
 On a desktop and on a phone: nothing is logged as an error or asked of the network, nothing is
 wider than the screen, no text is smaller than 9 pixels. Then each choice among pictures shows
 another one when it is clicked, what moves does when Play is pressed, the search finds what readers
-look for, and a page has its text and its pictures with scripts switched off. Prints one line a
+look for, a page has its text and its pictures with scripts switched off, and a chosen dialect of
+NKI hides the other on every page. Prints one line a
 finding, and exits 1 if there is any.
 """
 
 import argparse
+import json
 import sys
 import time
 import urllib.parse
@@ -55,6 +57,7 @@ SMALL_TEXT = """
 # Clicks every button of every choice; returns those that show no panel of their own.
 CHOICES = """
 [...document.querySelectorAll('.nki-choice')].flatMap(choice => {
+  if (!choice.getClientRects().length) return [];  // of the other dialect
   const panels = [...choice.querySelectorAll(':scope > .nki-panel')];
   return [...choice.querySelectorAll(':scope > input')].flatMap((input, number) => {
     choice.querySelector(`label[for="${input.id}"]`).click();
@@ -66,8 +69,8 @@ CHOICES = """
 """
 
 SEEN = """
-[...document.querySelectorAll('.nki-moving')].map(moving =>
-  [...moving.querySelectorAll(':scope > .nki-stack > *')].map(
+[...document.querySelectorAll('.nki-moving')].filter(e => e.getClientRects().length).map(
+  moving => [...moving.querySelectorAll(':scope > .nki-stack > *')].map(
     frame => getComputedStyle(frame).visibility).join())
 """
 PLAY = "document.querySelectorAll('.nki-moving > label').forEach(label => label.click())"
@@ -82,9 +85,43 @@ WITHOUT_SCRIPTS = """
   if (!article || article.innerText.trim().length < 200) return ['the page has no text'];
   return [...article.querySelectorAll('figure.nki-figure svg')]
     .filter(svg => !svg.closest('.nki-panel, details') && !svg.getClientRects().length)
-    .map(svg => `not shown: ${svg.getAttribute('aria-label').slice(0, 60)}`);
+    .map(svg => `not shown: ${svg.getAttribute('aria-label').slice(0, 60)}`)
+    .concat([...article.querySelectorAll('.dialect, [class*="tag_dialect-"]')]
+      .filter(e => !e.closest('details') && !e.getClientRects().length)
+      .map(e => `not shown, of one dialect: ${e.textContent.trim().slice(0, 60)}`));
 })()
 """
+
+
+# The pages about both dialects, which readers of either see whole.
+ABOUT_BOTH = ("notebooks/todays_nki.html", "notebooks/moving.html")
+OTHER = {"neuronxcc": "nki", "nki": "neuronxcc"}
+
+# When the choice was put on <html>: before there is a body, nothing of the other has been drawn.
+WATCH_CHOICE = """
+new MutationObserver(() => {
+  if (document.documentElement?.dataset.dialect && window.nkiChosenEarly === undefined)
+    window.nkiChosenEarly = document.body === null;
+}).observe(document, {attributes: true, subtree: true, childList: true});
+"""
+
+# What is shown of the other dialect: marked parts, and cells that import it.
+SHOWN = """
+(([other, imported]) => {
+  const seen = e => e.getClientRects().length > 0;
+  const marked = document.querySelectorAll(`.dialect-${other}, .tag_dialect-${other}`);
+  const inputs = document.querySelectorAll('.cell_input');
+  return {
+    chosen: document.documentElement.dataset.dialect,
+    early: window.nkiChosenEarly === true,
+    inBoth: document.querySelector('[class*="tag_dialect-"]') !== null,
+    shown: [...[...marked].filter(seen),
+            ...[...inputs].filter(e => seen(e) && new RegExp(imported, 'm').test(e.innerText))]
+      .map(e => e.innerText.trim().slice(0, 50)),
+  };
+})
+"""
+IMPORTED = {"neuronxcc": r"^(import|from) neuronxcc[.]nki", "nki": r"^import nki([.]|$|\\s)"}
 
 
 def check_page(browser: Browser, page: Path) -> Iterator[str]:
@@ -129,6 +166,33 @@ def check_search(browser: Browser, site: str) -> Iterator[str]:
         # The list is sorted before its first entry is shown.
         if found is None or wanted not in found:
             yield f"search for {query!r}: first comes {found}, not {wanted}"
+
+
+def check_dialects(browser: Browser, pages: list[Path], site: str) -> Iterator[str]:
+    """Yield what a reader who has chosen a dialect sees of the other, on pages in both."""
+    width, height = 1280, WIDTHS[1280]
+    urls = {page: f"{site}/{page.relative_to(SITE).as_posix()}" for page in pages}
+    if not urls:
+        return
+    watch = browser.call("Page.addScriptToEvaluateOnNewDocument", source=WATCH_CHOICE)
+    for chosen, other in OTHER.items():
+        look = f"({SHOWN})({json.dumps([other, IMPORTED[other]])})"
+        browser.open(f"{next(iter(urls.values()))}?dialect={chosen}", width, height, "light")
+        for page, url in urls.items():
+            browser.open(url, width, height, "light")
+            found = browser.evaluate(look)
+            name = page.relative_to(SITE).as_posix()
+            if found["chosen"] != chosen:
+                yield f"{name}: {chosen} was chosen, and is forgotten"
+            if not found["early"]:
+                yield f"{name}: the choice is there only when something was drawn"
+            if found["inBoth"] and name not in ABOUT_BOTH:
+                for text in found["shown"]:
+                    yield f"{name}: {chosen} is chosen, shown is {text!r}"
+        browser.evaluate(f"document.querySelector('[data-choose-dialect={other}]').click()")
+        if browser.evaluate("document.documentElement.dataset.dialect") != other:
+            yield f"{name}: the button {other} does nothing"
+    browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=watch["identifier"])
 
 
 def serve() -> str:
@@ -178,8 +242,10 @@ def main() -> int:
             print(page.relative_to(SITE), flush=True)
             report(check_page(browser, page))
         report(check_without_scripts(browser, pages))
+        site = serve()
+        report(check_dialects(browser, pages, site))
         if not arguments.pages:
-            report(check_search(browser, serve()))
+            report(check_search(browser, site))
     print(f"==> opened {len(pages)} pages in Chromium: {count or 'no'} findings")
     return 1 if count else 0
 

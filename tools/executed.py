@@ -2,7 +2,8 @@
 
 The build keeps executed pages in a jupyter-cache, which knows a page by the code of its cells and
 looks at nothing else. What the cells import is digested here: what all pages share under one key,
-and the exercises of a page, which no other page imports, under a key of that page.
+and the exercises of a page, which no other page imports, under a key of that page. What a page in
+both dialects does in `import nki` is in a cache of its own (dialects.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import dialects
 import stored_results
 from jupyter_cache import get_cache
 from jupyter_cache.base import JupyterCacheAbstract
@@ -24,10 +26,24 @@ ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / "_build/.jupyter_cache"
 CACHE_KEY = CACHE / "nki-book-key"
 
+
+def cache_of(dialect: str, folder: Path | None = None) -> Path:
+    """The cache of what was executed in a dialect, of the build or in another folder.
+
+    That of `import nki` is inside the other, and is dropped with it.
+    """
+    folder = folder or CACHE
+    return folder if dialect == dialects.FIRST else folder / "nki"
+
+
 # What cells can import, and the packages that they run with.
 EXECUTED = ("kernels", "nkibook", "nkisim", "validation", "book/figures", "requirements.txt")
 # A module a page in each, and no page imports another's.
-EXERCISES = ("nkibook/exercises/puzzles", "nkibook/exercises/solutions")
+EXERCISES = (
+    "nkibook/exercises/puzzles",
+    "nkibook/exercises/solutions",
+    "nkibook/exercises/solutions/import_nki",
+)
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -105,9 +121,11 @@ def forget_what_is_old(pages: Iterable[str]) -> bool:
         CACHE.mkdir(parents=True)
     for page in keys:
         if old.get(page, keys[page]) != keys[page]:
-            cache = get_cache(CACHE)
-            if record := _record(cache, ROOT / f"{page}.md"):
-                cache.remove_cache(record.pk)
+            source = ROOT / f"{page}.md"
+            for dialect in dialects.runs(source):
+                cache = get_cache(cache_of(dialect))
+                if record := _record(cache, source):
+                    cache.remove_cache(record.pk)
     CACHE_KEY.write_text(json.dumps([common, old | keys]))
     return changed
 
@@ -125,14 +143,15 @@ def result(source: Path, folder: Path | None = None) -> NotebookNode | None:
     return None if record is None else cache.get_cache_bundle(record.pk).nb
 
 
-def current(sources: Iterable[Path]) -> dict[Path, NotebookNode]:
-    """The pages among `sources` that the build has executed with the present code."""
+def current(sources: Iterable[Path], dialect: str = dialects.FIRST) -> dict[Path, NotebookNode]:
+    """The pages among `sources` that the build has executed in a dialect with the present code."""
     common, pages = _keys()
     if common != common_key():
         return {}
     found = {}
     for source in sources:
         page = source.resolve().relative_to(ROOT).with_suffix("").as_posix()
-        if pages.get(page) == exercises_key(page) and (notebook := result(source)) is not None:
+        notebook = result(source, cache_of(dialect))
+        if pages.get(page) == exercises_key(page) and notebook is not None:
             found[source] = notebook
     return found

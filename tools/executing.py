@@ -13,10 +13,11 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import dialects
 from jupyter_cache.base import JupyterCacheAbstract
 from jupyter_cache.executors.basic import ExecutionWorkerLocalMProc, ProcessData
 
@@ -25,10 +26,21 @@ UNKNOWN = 10.0  # seconds for a page that the file does not have
 WRITING = 2.2  # seconds for a page to be read, written and checked, measured as the others
 
 
-class Ended(NamedTuple):
-    """A page that was executed: its file, the seconds it took, and the error that ended it."""
+class Run(NamedTuple):
+    """A page in one of its dialects, and the cache that its results go into."""
 
-    uri: str
+    page: str
+    dialect: str
+    cache: JupyterCacheAbstract
+
+    def __str__(self) -> str:
+        return f"{self.page}{' (import nki)' * (self.dialect != dialects.FIRST)}"
+
+
+class Ended(NamedTuple):
+    """A page that was executed, the seconds it took, and the error that ended it."""
+
+    run: str
     seconds: float
     error: str
 
@@ -38,13 +50,12 @@ def page_seconds() -> dict[str, float]:
     return json.loads(SECONDS_FILE.read_text()) if SECONDS_FILE.is_file() else {}
 
 
-def record(results: Iterable[Ended], root: Path) -> None:
+def record(results: Iterable[Ended]) -> None:
     """Keep how long the pages took that were executed now."""
     seconds = page_seconds()
     for result in results:
         if not result.error:
-            page = Path(result.uri).relative_to(root).with_suffix("").as_posix()
-            seconds[page] = round(result.seconds, 1)
+            seconds[result.run] = round(result.seconds, 1)
     SECONDS_FILE.write_text(json.dumps(seconds, indent=1, sort_keys=True) + "\n")
 
 
@@ -75,38 +86,46 @@ class Progress:
         return max(0.0, total * speed - elapsed)
 
 
-def _execute(data: ProcessData) -> Ended:
+def _execute(job: tuple[ProcessData, str, str]) -> Ended:
     """Execute one page, in a process of its own; into the cache if no cell raised."""
+    data, dialect, name = job
     start = time.monotonic()
-    status, uri = ExecutionWorkerLocalMProc()(data)
+    with dialects.started_in(dialect):
+        status, _ = ExecutionWorkerLocalMProc()(data)
     error = ""
     if status:
         record = data.cache.get_project_record(data.pk)
         error = record.traceback or "it could not be executed: see the error above"
-    return Ended(uri, time.monotonic() - start, error)
+    return Ended(name, time.monotonic() - start, error)
 
 
-def execute(cache: JupyterCacheAbstract, pages: Iterable[str], root: Path, timeout: int) -> list:
-    """Execute those of `pages` that are not in `cache`; return an `Ended` for each.
+def execute(runs: Sequence[Run], root: Path, timeout: int) -> list[Ended]:
+    """Execute those of `runs` that are not in their caches; return an `Ended` for each.
 
     Prints a line for each page that ends. On a terminal, one more line counts the seconds.
     """
-    wanted = {str(root / f"{page}.md"): page for page in pages}
-    records = [record for record in cache.list_unexecuted() if record.uri in wanted]
-    if not records:
+    caches = {run.dialect: run.cache for run in runs}
+    missing = {
+        (dialect, record.uri): ProcessData(record.pk, record.uri, cache, timeout, False)
+        for dialect, cache in caches.items()
+        for record in cache.list_unexecuted()
+    }
+    wanted = [(run, (run.dialect, str(root / f"{run.page}.md"))) for run in runs]
+    jobs = [(missing[key], run.dialect, str(run)) for run, key in wanted if key in missing]
+    if not jobs:
         return []
     seconds = page_seconds()
-    expected = {wanted[r.uri]: seconds.get(wanted[r.uri], UNKNOWN) for r in records}
-    records.sort(key=lambda record: -expected[wanted[record.uri]])
+    expected = {name: seconds.get(name, UNKNOWN) for *_, name in jobs}
+    jobs.sort(key=lambda job: -expected[job[2]])
+    pages = {run.page for run in runs}
     progress = Progress(expected, os.cpu_count() or 1)
     print(
-        f"==> executing {len(records)} pages, {progress.processors} at a time: "
-        f"about {duration(progress.left())}, then {duration(WRITING * len(wanted))} to write "
-        f"{len(wanted)} pages",
+        f"==> executing {len(jobs)} pages, {progress.processors} at a time: "
+        f"about {duration(progress.left())}, then {duration(WRITING * len(pages))} to write "
+        f"{len(pages)} pages",
         flush=True,
     )
     multiprocessing.log_to_stderr(logging.ERROR)  # a cell that raises is reported at the end
-    jobs = [ProcessData(record.pk, record.uri, cache, timeout, False) for record in records]
     results: list[Ended] = []
     live = sys.stdout.isatty()
     start = time.monotonic()
@@ -122,12 +141,12 @@ def execute(cache: JupyterCacheAbstract, pages: Iterable[str], root: Path, timeo
                     print(f"\r    {elapsed:.0f} s, about {left} left  ", end="", flush=True)
                 continue
             results.append(ended)
-            page = wanted[ended.uri]
-            progress.ended[page] = ended.seconds
+            progress.ended[ended.run] = ended.seconds
             left = progress.left(time.monotonic() - start)
             state = "failed" if ended.error else ""
             if len(results) < len(jobs) and not ended.error:
                 state = f"about {duration(left)} left"
-            line = f"    [{len(results):2}/{len(jobs)}] {ended.seconds:4.0f} s  {page:32} {state}"
+            done = f"[{len(results):2}/{len(jobs)}]"
+            line = f"    {done} {ended.seconds:4.0f} s  {ended.run:32} {state}"
             print(("\r" if live else "") + line.rstrip(), flush=True)
     return results

@@ -22,11 +22,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import dialects
 import nbformat
 import stored_results
 
 import kernels
-from nkibook.cells import needs_simulator
+from nkibook.cells import dialect_of, needs_simulator
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL_TIMEOUT = 1200  # seconds: the first call of each kernel compiles it
@@ -87,7 +88,9 @@ def run_notebook(path: Path, environment: dict[str, str] | None = None) -> Resul
         path: the .ipynb.
         environment: of the process; this one's by default.
     """
+    dialect = dialects.SECOND if path.parent.name == dialects.FOLDER else dialects.FIRST
     cells = [c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
+    cells = [cell for cell in cells if dialect_of(cell) in (None, dialect)]
     total = sum(map(checks, cells))
     left_out = sum(checks(cell) for cell in cells if needs_simulator(cell))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
@@ -166,7 +169,8 @@ def main() -> int:
         failed |= run_tests(framework).returncode != 0
     results = []
     for path in asked or sorted((ROOT / "notebooks").glob("*.ipynb")):
-        result = not_here(path) or run_notebook(path)
+        here = dialects.stored_in(path, kernels.dialect)
+        result = not_here(path) or run_notebook(here)
         results.append(result)
         print(result, flush=True)
         if not result.right:

@@ -11,6 +11,9 @@ The .md (MyST) is the reviewed source. The .ipynb is what readers download, and 
 --built compare with: it has text outputs only, and nothing in it changes unless its content does.
 Cell ids are hashes of the cells; pictures, HTML, standard error and timestamps are dropped; what
 tools/nbval.ini lists is replaced. A cell tagged `nbval-ignore-output` stores no output.
+
+A page in both dialects is executed once for each, and has a second .ipynb, in notebooks/import_nki:
+tools/dialects.py.
 """
 
 import argparse
@@ -21,6 +24,7 @@ import re
 import sys
 from pathlib import Path
 
+import dialects
 import executed
 import jupytext
 import nbformat
@@ -109,20 +113,22 @@ def _merge_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
     return merged
 
 
-def execute(source: Path) -> NotebookNode:
-    """Execute a MyST notebook in its own folder and return it, sanitized.
+def execute(source: Path, dialect: str = dialects.FIRST) -> NotebookNode:
+    """Execute a MyST notebook in its own folder, in a dialect, and return it, sanitized.
 
     Raises:
         CellExecutionError: if a cell raises.
     """
     notebook = read_source(source)
-    NotebookClient(
+    client = NotebookClient(
         notebook,
         timeout=CELL_TIMEOUT,
         kernel_name="python3",
         resources={"metadata": {"path": str(source.parent)}},
         store_widget_state=False,
-    ).execute()
+    )
+    with dialects.started_in(dialect):
+        client.execute()
     return sanitize(notebook)
 
 
@@ -131,6 +137,7 @@ def write_if_changed(notebook: NotebookNode, path: Path) -> bool:
     text = nbformat.writes(notebook) + "\n"
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
+    path.parent.mkdir(exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return True
 
@@ -145,11 +152,19 @@ def _cells(notebook: NotebookNode) -> list[str]:
 
 
 def check_pair(source: Path) -> list[str]:
-    """Return how the .ipynb beside `source` differs from what `make notebooks` would store.
+    """Return how the .ipynb of `source` differ from what `make notebooks` would store.
 
-    Outputs are not recomputed here: nbval does that. An empty list means the pair agrees.
+    Outputs are not recomputed here: nbval does that. An empty list means that all agree.
     """
-    path = source.with_suffix(".ipynb")
+    paths = [dialects.stored(source, dialect) for dialect in dialects.runs(source)]
+    problems = [problem for path in paths for problem in _check_stored(source, path)]
+    other = dialects.stored(source, dialects.SECOND)
+    if other.exists() and other not in paths:
+        problems.append(f"{dialects.FOLDER}/{other.name} is stored, and no cell has a mark for it")
+    return problems
+
+
+def _check_stored(source: Path, path: Path) -> list[str]:
     if not path.exists():
         return [f"{path.name} is missing"]
     stored = nbformat.read(path, as_version=4)
@@ -176,11 +191,12 @@ def of_the_book(source: Path, result: NotebookNode) -> NotebookNode:
     return sanitize(notebook)
 
 
-def drift(source: Path, result: NotebookNode) -> list[str]:
-    """Return how the .ipynb beside `source` differs from what the build has executed: a diff."""
+def drift(source: Path, result: NotebookNode, dialect: str = dialects.FIRST) -> list[str]:
+    """Return how what is stored of `source` differs from what the build has executed: a diff."""
     wanted = (nbformat.writes(of_the_book(source, result)) + "\n").splitlines()
-    stored = source.with_suffix(".ipynb").read_text(encoding="utf-8").splitlines()
-    names = f"{source.stem}.ipynb, stored", f"{source.name}, executed"
+    path = dialects.stored(source, dialect)
+    stored = path.read_text(encoding="utf-8").splitlines()
+    names = f"{path.relative_to(source.parent)}, stored", f"{source.name}, executed"
     return list(difflib.unified_diff(stored, wanted, *names, lineterm="", n=3))
 
 
@@ -192,18 +208,22 @@ def check_built(sources: list[Path], folder: Path) -> int:
         folder: the build's cache of executed notebooks.
     """
     failed = 0
-    for source in sources:
-        result = executed.result(source, folder)
+    for source, dialect in _runs(sources):
+        result = executed.result(source, executed.cache_of(dialect, folder))
         if result is None:
             print(f"{source.name}: the book has not executed it; run `make book`")
             failed += 1
             continue
-        found = drift(source, result)
+        found = drift(source, result, dialect)
         print("\n".join(found), end="\n" if found else "")
         failed += bool(found)
     if failed:
         print("error: results differ from those stored; run `make notebooks`", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _runs(sources: list[Path]) -> list[tuple[Path, str]]:
+    return [(source, dialect) for source in sources for dialect in dialects.runs(source)]
 
 
 def _code(notebook: NotebookNode) -> list[NotebookNode]:
@@ -213,6 +233,8 @@ def _code(notebook: NotebookNode) -> list[NotebookNode]:
 def check_all(sources: list[Path]) -> int:
     """Print every difference between the pairs; return an exit status."""
     orphans = {path.with_suffix(".md") for path in NOTEBOOKS.glob("*.ipynb")}
+    seconds = (NOTEBOOKS / dialects.FOLDER).glob("*.ipynb")
+    orphans |= {NOTEBOOKS / f"{path.stem}.md" for path in seconds}
     orphans -= set(NOTEBOOKS.glob("*.md"))
     problems = [f"{path.with_suffix('.ipynb').name} has no .md" for path in sorted(orphans)]
     for source in sources:
@@ -227,16 +249,17 @@ def check_all(sources: list[Path]) -> int:
 def write_all(sources: list[Path]) -> int:
     """Execute and store every notebook; return an exit status."""
     failed = 0
-    built = executed.current(sources)
-    for source in sources:
-        print(f"==> {source.name} ", end="", flush=True)
+    built = {d: executed.current(sources, d) for d in (dialects.FIRST, dialects.SECOND)}
+    for source, dialect in _runs(sources):
+        path = dialects.stored(source, dialect)
+        print(f"==> {path.relative_to(source.parent)} ", end="", flush=True)
         try:
-            if source in built:
+            if source in built[dialect]:
                 print("as the book has executed it: ", end="", flush=True)
-                notebook = of_the_book(source, built[source])
+                notebook = of_the_book(source, built[dialect][source])
             else:
-                notebook = execute(source)
-            changed = write_if_changed(notebook, source.with_suffix(".ipynb"))
+                notebook = execute(source, dialect)
+            changed = write_if_changed(notebook, path)
         except CellExecutionError as error:
             failed += 1
             print(f"failed, .ipynb left as it was\n{error}")
@@ -263,9 +286,9 @@ def main() -> int:
     if arguments.built:
         return check_built(sources, executed.CACHE)
     if arguments.not_built:
-        built = executed.current(sources)
-        missing = (path for path in sources if path not in built)
-        print(*(path.relative_to(ROOT).with_suffix(".ipynb") for path in missing))
+        built = {d: executed.current(sources, d) for d in (dialects.FIRST, dialects.SECOND)}
+        missing = (dialects.stored(*run) for run in _runs(sources) if run[0] not in built[run[1]])
+        print(*(path.relative_to(ROOT) for path in missing))
         return 0
     return check_all(sources) if arguments.check else write_all(sources)
 

@@ -13,6 +13,7 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
+import dialects
 import nbformat
 
 import kernels
@@ -34,10 +35,17 @@ _TODAYS_PAGES = (
     "notebooks/tuning",
 )
 _NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.md"))
+IN_BOTH = tuple(
+    f"notebooks/{path.stem}" for path in _NOTEBOOKS if dialects.SECOND in dialects.runs(path)
+)
+"""Pages that run with any SDK, in its dialect: see dialects.py."""
+
 NEEDS = {
     TODAYS: _TODAYS_PAGES,
     OLDER: tuple(
-        page for path in _NOTEBOOKS if (page := f"notebooks/{path.stem}") not in _TODAYS_PAGES
+        page
+        for path in _NOTEBOOKS
+        if (page := f"notebooks/{path.stem}") not in (*_TODAYS_PAGES, *IN_BOTH)
     ),
     COMPILER: ("notebooks/giou_cpp", "notebooks/rmsnorm_ffi"),
     TORCH_XLA: (
@@ -97,12 +105,16 @@ FOR_THE_SIMULATOR = {
 }
 
 
+def _ran() -> tuple[str, ...]:
+    """The dialects that run here: both in the simulator, with an SDK the one `kernels` takes."""
+    return kernels.DIALECTS if kernels.backend == "nkisim" else (kernels.dialect,)
+
+
 def missing() -> tuple[str, ...]:
     """Which of NEEDS this machine does not have."""
     # $CXX, else c++, as nkisim.customop.compiling and kernels.rmsnorm.ffi.building look.
     compiler = shutil.which(os.environ.get("CXX", "c++").split()[0]) is not None
-    # The simulator runs both dialects, an SDK the one that `kernels` takes.
-    ran = kernels.DIALECTS if kernels.backend == "nkisim" else (kernels.dialect,)
+    ran = _ran()
     found = {
         COMPILER: compiler,
         TORCH_XLA: find_spec("torch_xla") is not None,
@@ -129,8 +141,21 @@ def stored_pages(root: Path) -> dict[str, str]:
     }
 
 
-def put_into_cache(source: Path, cache: Path) -> None:
-    """Make the build take the outputs of the .ipynb beside `source` for those of its cells.
+def stored_runs(root: Path) -> list[tuple[str, str]]:
+    """Of the pages in both dialects that run here, those that show stored results in one of them:
+    the page, and the dialect that no SDK here compiles."""
+    other = [dialect for dialect in kernels.DIALECTS if dialect not in _ran()]
+    elsewhere = stored_pages(root)
+    return [(page, dialect) for page in IN_BOTH for dialect in other if page not in elsewhere]
+
+
+def put_into_cache(source: Path, cache: Path, dialect: str = dialects.FIRST) -> None:
+    """Make the build take the outputs that an .ipynb stores of `source` for those of its cells.
+
+    Args:
+        source: a page, in MyST.
+        cache: the build's cache of what was executed in the dialect.
+        dialect: which of the page's notebooks: see dialects.py.
 
     Raises:
         ValueError: the two do not have the same code.
@@ -140,7 +165,7 @@ def put_into_cache(source: Path, cache: Path) -> None:
     from myst_nb.core.read import read_myst_markdown_notebook
 
     notebook = read_myst_markdown_notebook(source.read_text(encoding="utf-8"))
-    twin = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+    twin = nbformat.read(dialects.stored(source, dialect), as_version=4)
     cells, stored = (
         [cell for cell in n.cells if cell.cell_type == "code"] for n in (notebook, twin)
     )

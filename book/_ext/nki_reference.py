@@ -35,20 +35,28 @@ def short_name(module: str, name: str) -> str:
     return f"{SHORT[module]}.{name}"
 
 
-def in_todays_dialect(root: Path, page: str) -> bool:
-    """Whether a page's cells import `nki`: its `nl` and `nisa` are not `neuronxcc.nki`'s."""
-    path = root / f"{page}.md"
-    return path.is_file() and "\nimport nki\n" in path.read_text()
+CELL = re.compile(
+    r"^```\{code-cell\}[^\n]*\n(?:---\n.*?^---\n|(?::[\w-]+:[^\n]*\n)*)(.*?)^```", re.S | re.M
+)
 
 
-def uses(root: Path, pages: list[str]) -> dict[str, list[str]]:
-    """The pages whose code cells use each name, in the order of `pages`."""
+def uses(root: Path, pages: list[str], dialect: str) -> dict[str, list[str]]:
+    """The pages whose code cells in a dialect use each name, in the order of `pages`.
+
+    A page without marks (nkibook/cells.py) is in `import nki` where it imports that.
+    """
+    from nkibook.cells import dialect_of
+
     found: dict[str, list[str]] = {}
     for page in pages:
         path = root / f"{page}.md"
         text = path.read_text() if path.is_file() else ""
-        cells = "\n".join(re.findall(r"^```\{code-cell\}.*?^```", text, re.S | re.M))
-        for name in set(re.findall(r"\b(?:nl|nisa|nki)(?:\.[A-Za-z_]\w*)+", cells)):
+        cells = CELL.findall(text)
+        of_page = "nki" if "\nimport nki\n" in text else "neuronxcc.nki"
+        marked = any(map(dialect_of, cells))
+        of_cells = [dialect_of(cell) or (dialect if marked else of_page) for cell in cells]
+        read = "\n".join(cell for cell, of in zip(cells, of_cells, strict=True) if of == dialect)
+        for name in set(re.findall(r"\b(?:nl|nisa|nki)(?:\.[A-Za-z_]\w*)+", read)):
             found.setdefault(name, []).append(page)
     return found
 
@@ -61,7 +69,7 @@ def reference(root: Path, pages: list[str]) -> str:
     import kernels  # noqa: F401  (settles the backend of neuronxcc.nki)
     from nkisim.frontends.neuronxcc.coverage import coverage
 
-    used = uses(root, [page for page in pages if not in_todays_dialect(root, page)])
+    used = uses(root, pages, "neuronxcc.nki")
     parts = []
     for title, entries in groups.groups(coverage()).items():
         module, _, kind = title.partition(": ")

@@ -26,7 +26,8 @@ pip install 'nki_book-0.1.0-py3-none-any.whl[torch,jax,book]'
 ```
 """
 
-ROLE = re.compile(r"\{(\w+)\}`([^`]+)`")
+DIALECTS = {"neuronxcc": "neuronxcc.nki", "nki": "import nki"}
+ROLE = re.compile(r"\{(\w+)\}(`{1,2})([^`].*?)\2(?!`)", re.DOTALL)
 FENCE = re.compile(
     r"^(?P<fence>`{3,}|:{3,})\{(?P<name>[\w-]+)\}[ ]*(?P<title>[^\n]*)\n"
     r"(?P<body>.*?)^(?P=fence)[ ]*$",
@@ -44,7 +45,7 @@ def plain(text: str, page: Path, title_of: Callable[[str], str]) -> str:
         title_of: the title of another page, by its name as in a `{doc}` role.
     """
     text = FENCE.sub(lambda match: _directive(match, page, title_of), text)
-    return ROLE.sub(lambda match: _role(match[1], match[2], title_of), text)
+    return ROLE.sub(lambda match: _role(match[1], match[3].strip(), title_of), text)
 
 
 def _directive(match: re.Match[str], page: Path, title_of: Callable[[str], str]) -> str:
@@ -53,6 +54,8 @@ def _directive(match: re.Match[str], page: Path, title_of: Callable[[str], str])
     if name == "literalinclude":
         return f"```python\n{_included(page.parent / title, options)}\n```"
     inside = plain(OPTION.sub("", body), page, title_of).strip()
+    if name in DIALECTS:
+        return f"**In `{DIALECTS[name]}`:**\n\n{inside}"
     if name == "dropdown":
         return f"<details><summary>{title}</summary>\n\n{inside}\n\n</details>"
     heading = f"**{title or name.capitalize()}.**" if title or name != "math" else ""
@@ -76,6 +79,8 @@ def _included(path: Path, options: dict[str, str]) -> str:
 
 
 def _role(name: str, text: str, title_of: Callable[[str], str]) -> str:
+    if name in DIALECTS:
+        return f"{text} (`{DIALECTS[name]}`)"
     shown, target = re.fullmatch(r"(?:(.*?)\s*<)?([^<>]+)>?", text, re.DOTALL).groups()
     if name == "doc":
         return f"*{shown or title_of(target)}*"

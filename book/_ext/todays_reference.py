@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nki_reference import MOST_PAGES, _described, _literal, in_todays_dialect, short_name, uses
+from nki_reference import MOST_PAGES, _described, _literal, short_name, uses
 from sphinx.application import Sphinx
 
 MARKER = "<!-- todays-reference -->"
@@ -45,7 +45,7 @@ def reference(root: Path, pages: list[str]) -> str:
     from nkisim.frontends.neuronxcc.coverage import coverage
 
     older = {short_name(entry.module, entry.name) for entry in coverage()}
-    used = uses(root, [page for page in pages if page != PAGE and in_todays_dialect(root, page)])
+    used = uses(root, [page for page in pages if page != PAGE], "nki")
     documented = facts(root)
     tried = judges.tried(documented)
     parts = []

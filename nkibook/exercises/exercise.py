@@ -17,6 +17,7 @@ import warnings
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,8 @@ class Exercise:
             standard normal numbers, anything else for itself.
         lines: about how many lines are to be written or changed.
         data: makes the arguments instead: `data(rng, *case)`.
-        grid: the launch grid, from the arguments; none by default.
+        grid: the launch grid, from the arguments; none by default. Of an exercise in both dialects
+            that in `neuronxcc.nki`; `import nki` has no grid.
         framework: whose arrays the answer gets. "numpy" means those of the page's framework where
             the Neuron SDK runs the kernels: a process has the NeuronCores once.
         rtol, atol: allowed differences, relative and absolute; by default those of the dtypes.
@@ -127,13 +129,23 @@ class Exercise:
 
     @property
     def solution(self) -> Callable[..., Any]:
-        """The book's answer.
+        """The book's answer, in the dialect of `kernels` where there is one in both.
 
         Raises:
             ModuleNotFoundError, AttributeError: there is none.
         """
+        if answer := self._solution_in_nki:
+            return answer
         module = importlib.import_module(f"nkibook.exercises.solutions.{self.page}")
         return getattr(module, self.name)
+
+    @property
+    def _solution_in_nki(self) -> Callable[..., Any] | None:
+        """The answer in `import nki`, where kernels are in it and the page has both dialects."""
+        name = f"nkibook.exercises.solutions.import_nki.{self.page}"
+        if kernels.dialect != "nki" or not self.page or find_spec(name) is None:
+            return None
+        return getattr(importlib.import_module(name), self.name, None)
 
     @property
     def _has_solution(self) -> bool:
@@ -247,7 +259,7 @@ class Exercise:
     # -- running --------------------------------------------------------------------------------
 
     def _bound(self, answer: Any, args: tuple[Any, ...]) -> Any:
-        return answer if self.grid is None else answer[self.grid(*args)]
+        return answer if self.grid is None or self._solution_in_nki else answer[self.grid(*args)]
 
     def _run(self, answer: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, list[Program]]:
         """The result of an answer, and the kernels that it launched."""

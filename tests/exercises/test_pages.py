@@ -20,10 +20,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dialects
 import jupytext
 import pytest
 import stored_results
 
+import kernels
+from nkibook.cells import dialect_of
 from nkibook.exercises import Exercise, Verdict
 from nkibook.exercises.running import framework_of
 
@@ -35,6 +38,13 @@ PAGES = sorted(
     for page in (ROOT / folder).glob("*.md")
     if (PUZZLES / f"{page.stem}.py").exists()
 )
+
+# A page in both dialects has a section for each.
+SECTIONS = [
+    pytest.param(page, dialect, id=f"{page.stem}{'-nki' * (dialect != dialects.FIRST)}")
+    for page in PAGES
+    for dialect in dialects.runs(page)
+]
 
 NKI = re.compile(r"(nki|neuronxcc)\b")  # found only once kernels, nkibook or nkisim is imported
 # Tables, and how to install.
@@ -75,14 +85,15 @@ def _checked_name(source: str) -> str:
 
 
 @functools.cache
-def section(page: Path) -> list[Cell]:
-    """The code cells below the heading "Exercises", to the next heading of its level."""
+def section(page: Path, dialect: str = dialects.FIRST) -> list[Cell]:
+    """The code cells below the heading "Exercises", to the next heading of its level, as a dialect
+    runs them."""
     inside, cells = False, []
     for cell in jupytext.read(page, fmt="md:myst").cells:
         if cell.cell_type == "markdown":
             for heading in re.findall(r"^## .*$", cell.source, re.MULTILINE):
                 inside = heading == "## Exercises"
-        elif inside:
+        elif inside and dialect_of(cell.source) in (None, dialect):
             cells.append(Cell(cell.source, cell.metadata.get("tags", [])))
     return cells
 
@@ -106,30 +117,44 @@ def puzzles(page: Path) -> Any:
     return importlib.import_module(f"nkibook.exercises.puzzles.{page.stem}")
 
 
-def solutions(page: Path) -> Any:
-    return importlib.import_module(f"nkibook.exercises.solutions.{page.stem}")
+def solution(page: Path, name: str, dialect: str = dialects.FIRST) -> Any:
+    """The answer in a dialect; one that both share is with those of the first."""
+    if dialect != dialects.FIRST and hasattr(answers_in_nki(page), name):
+        return getattr(answers_in_nki(page), name)
+    return getattr(importlib.import_module(f"nkibook.exercises.solutions.{page.stem}"), name)
+
+
+def answers_in_nki(page: Path) -> Any:
+    return importlib.import_module(f"nkibook.exercises.solutions.import_nki.{page.stem}")
 
 
 def source_of(solution: Any) -> str:
     return textwrap.dedent(inspect.getsource(getattr(solution, "func", solution))).rstrip()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_what_a_device_is_kept_from_is_in_the_skeleton_and_not_in_the_solution(page: Path) -> None:
-    for cell in section(page):
+@pytest.mark.parametrize(("page", "dialect"), SECTIONS)
+def test_what_a_device_is_kept_from_is_in_the_skeleton_and_not_in_the_solution(
+    page: Path, dialect: str
+) -> None:
+    for cell in section(page, dialect):
         breaks = cell.exercise and getattr(puzzles(page), cell.exercise).breaks
         if breaks:
             assert breaks in cell.source
-            assert breaks not in source_of(getattr(solutions(page), cell.exercise))
+            assert breaks not in source_of(solution(page, cell.exercise, dialect))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_skeletons_fail_and_solutions_pass(page: Path) -> None:
+@pytest.mark.parametrize(("page", "dialect"), SECTIONS)
+def test_skeletons_fail_and_solutions_pass(
+    page: Path, dialect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if dialect != dialects.FIRST:  # as a notebook is started for it
+        monkeypatch.setattr(kernels, "dialect", dialect)
+        monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
     need = stored_results.stored_pages(ROOT).get(f"{page.parent.name}/{page.stem}")
     if need == stored_results.COMPILER:
         pytest.skip(f"needs: {need}")
     names: dict[str, Any] = {"__name__": "__main__"}
-    for number, cell in enumerate(section(page)):
+    for number, cell in enumerate(section(page, dialect)):
         file = f"<{page.stem}, exercise cell {number}>"
         found = run(cell.source, names, file)
         if cell.exercise is None:
@@ -138,7 +163,7 @@ def test_skeletons_fail_and_solutions_pass(page: Path) -> None:
         assert not found, f"the skeleton of {cell.exercise} passes"
         assert found.message
         assert found.picture is None or found.picture.alt
-        answer = source_of(getattr(solutions(page), cell.exercise))
+        answer = source_of(solution(page, cell.exercise, dialect))
         verdict = run(cell.solved(answer), names, f"{file} solved")
         assert verdict, f"the solution of {cell.exercise}: {verdict}"
         # The stated number of lines is about what changes.
@@ -148,19 +173,20 @@ def test_skeletons_fail_and_solutions_pass(page: Path) -> None:
         assert written <= 2 * lines + 1, f"{cell.exercise} changes {written} lines"
 
 
-def alone(page: Path) -> str:
+def alone(page: Path, dialect: str = dialects.FIRST) -> str:
     """A section as one program, its skeletons defined and not checked."""
-    return "\n\n".join(c.skeleton() if c.exercise else c.source for c in section(page))
+    cells = section(page, dialect)
+    return "\n\n".join(c.skeleton() if c.exercise else c.source for c in cells)
 
 
 def test_sections_stand_on_their_own(tmp_path: Path) -> None:
     """They use no name of the cells above, and import kernels before they import NKI."""
-    for page in PAGES:
-        file = tmp_path / f"{page.stem}.py"
-        file.write_text(alone(page))
+    for page, dialect in ((p, d) for p in PAGES for d in dialects.runs(p)):
+        file = tmp_path / f"{page.stem}{'_nki' * (dialect != dialects.FIRST)}.py"
+        file.write_text(alone(page, dialect))
         imports = [
             node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
-            for node in ast.parse(alone(page)).body
+            for node in ast.parse(alone(page, dialect)).body
             if isinstance(node, ast.Import | ast.ImportFrom)
         ]
         of_nki = [at for at, name in enumerate(imports) if NKI.match(name)]
@@ -180,9 +206,9 @@ def test_a_section_runs_in_a_fresh_process(framework: str, run_python: Callable[
     run_python(alone(next(page for page in PAGES if framework_of(page.stem) == framework)))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_page_puzzles_and_solutions_have_the_same_names(page: Path) -> None:
-    there = [cell.exercise for cell in section(page) if cell.exercise]
+@pytest.mark.parametrize(("page", "dialect"), SECTIONS)
+def test_page_puzzles_and_solutions_have_the_same_names(page: Path, dialect: str) -> None:
+    there = [cell.exercise for cell in section(page, dialect) if cell.exercise]
     assert len(there) == len(set(there)), f"an exercise stands twice in {page.name}: {there}"
     asked = exercises(puzzles(page))
     assert set(there) == asked, (
@@ -191,15 +217,17 @@ def test_page_puzzles_and_solutions_have_the_same_names(page: Path) -> None:
         f"{sorted(asked - set(there))} are not there; not in that module are "
         f"{sorted(set(there) - asked)}"
     )
-    answers = solutions(page)
-    absent = [name for name in there if not callable(getattr(answers, name, None))]
-    assert not absent, f"nkibook/exercises/solutions/{page.stem}.py has no function {absent}"
     text = page.read_text()
-    shown = re.findall(rf"exercises/solutions/{page.stem}\.py\n:pyobject: (\w+)\n", text)
-    assert sorted(shown) == sorted(there), (
-        f"{page.name} shows the solutions {sorted(shown)}: each once, by a folded "
-        f"`literalinclude` of ../nkibook/exercises/solutions/{page.stem}.py with `:pyobject:`"
-    )
+    path = rf"exercises/solutions/(import_nki/)?{page.stem}\.py\n:pyobject: (\w+)\n"
+    shown = re.findall(path, text)
+    for name in there:
+        assert callable(solution(page, name, dialect))
+        in_nki = dialect != dialects.FIRST and hasattr(answers_in_nki(page), name)
+        assert [name for folder, name in shown if bool(folder) == in_nki].count(name) == 1, (
+            f"{page.name} shows the solution of {name} once in a dialect, by a folded "
+            f"`literalinclude` of its file in ../nkibook/exercises/solutions with `:pyobject:`"
+        )
+    assert {name for _, name in shown} == set(there)
     assert 2 <= len(there) <= 5, f"{page.name} has {len(there)} exercises"
 
 

@@ -1,9 +1,10 @@
-"""Cells that begin with `# simulator only` run with the simulator; with the SDK a note is shown."""
+"""Cells that begin with a mark run where it says; elsewhere a note is shown."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import os
 from pathlib import Path
 
 import jupytext
@@ -43,7 +44,50 @@ def test_marked_cells_run_with_the_simulator_only(monkeypatch, backend):
     assert ("x" in shell.user_ns) is (backend == "nkisim")
     assert shell.user_ns["y"] == 1
     assert ("Not run" in printed.getvalue()) is (backend == "neuronxcc")
-    assert shell.input_transformers_cleanup.count(cells.transform) == (backend == "neuronxcc")
+    assert shell.input_transformers_cleanup.count(cells.transform) == 1
+
+
+@pytest.mark.parametrize(
+    ("cell", "dialect", "simulator"),
+    [
+        ("# import nki\nx = 1", "nki", False),
+        ("# neuronxcc.nki\nx = 1", "neuronxcc.nki", False),
+        ("# import nki, simulator only: a profile\nx = 1", "nki", True),
+        ("# simulator only, neuronxcc.nki\nx = 1", "neuronxcc.nki", True),
+        ("# import nki and more\nx = 1", None, False),
+        ("# import nki, on a trn2\nx = 1", None, False),
+        ("import nki", None, False),
+    ],
+)
+def test_marks_of_a_dialect(cell, dialect, simulator):
+    assert cells.dialect_of(cell) == dialect
+    assert cells.needs_simulator(cell) is simulator
+
+
+@pytest.mark.parametrize("backend", ["nkisim", "neuronxcc"])
+@pytest.mark.parametrize("dialect", kernels.DIALECTS)
+def test_cells_of_the_other_dialect_are_not_run(monkeypatch, backend, dialect):
+    monkeypatch.setattr(kernels, "backend", backend)
+    monkeypatch.setattr(kernels, "dialect", dialect)
+    monkeypatch.delenv("NEURON_LOGICAL_NC_CONFIG", raising=False)
+    monkeypatch.delenv("NEURON_PLATFORM_TARGET_OVERRIDE", raising=False)
+    shell = InteractiveShell()
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    cells.register()
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        shell.run_cell("# import nki\nran = 'nki'").raise_error()
+        shell.run_cell("# neuronxcc.nki\nran = 'neuronxcc.nki'").raise_error()
+        shell.run_cell(f"# simulator only, {cells.MARKS[dialect]}\nseen = 1").raise_error()
+    assert shell.user_ns["ran"] == dialect
+    assert ("seen" in shell.user_ns) is (backend == "nkisim")
+    other = next(mark for mark, name in cells.DIALECTS.items() if name != dialect)
+    assert f"this cell is in {other}, and kernels here are in {cells.MARKS[dialect]}" in (
+        printed.getvalue()
+    )
+    chip = os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE")
+    assert (chip == "trn2") is (dialect == "nki" and backend == "nkisim")
+    joined = os.environ.get("NEURON_LOGICAL_NC_CONFIG")
+    assert (joined == "1") is (dialect == "nki" and backend == "neuronxcc")
 
 
 @pytest.mark.parametrize(("dialect", "refused"), [("nki", True), ("neuronxcc.nki", False)])
@@ -73,5 +117,5 @@ def test_the_mark_is_known_before_it_is_used(page):
     known = False
     for cell in jupytext.read(page, fmt="md:myst").cells:
         if cell.cell_type == "code":
-            assert known or not cells.needs_simulator(cell.source), cell.source
+            assert known or not cells.marks(cell.source), cell.source
             known = known or "nkibook" in cell.source

@@ -18,8 +18,11 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tools")]
 
+import dialects  # noqa: E402
 import neuron_tests  # noqa: E402
 import stand_in  # noqa: E402
+
+DIALECTS = {"2.28.1": dialects.FIRST, "2.32": dialects.SECOND}  # that an SDK compiles
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,8 @@ def main() -> int:
         for at, path in enumerate(options.notebooks):
             log = Path(folder, f"log{at}")
             log.mkdir()
-            found = rehearse(sdk, path.with_suffix(".ipynb").resolve(), options.instance, log)
+            path = dialects.stored_in(path.with_suffix(".ipynb").resolve(), DIALECTS[options.sdk])
+            found = rehearse(sdk, path, options.instance, log)
             failed |= not found.result.right
             if options.verbose or not found.result.right:
                 print(found.result.output)

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
+import dialects
 import pytest
 import stand_in
 import stored_results
@@ -31,7 +32,8 @@ ELSEWHERE, OLDER, TODAYS = (
     {Path(page).name for page in stored_results.NEEDS[need]}
     for need in (stored_results.SIMULATOR, stored_results.OLDER, stored_results.TODAYS)
 )
-INF2 = OLDER - ELSEWHERE
+BOTH = {Path(page).name for page in stored_results.IN_BOTH}
+INF2 = (OLDER | BOTH) - ELSEWHERE
 # What differs on a trn2 with SDK 2.28.1: two cores in one launch, and more cores to shard over.
 # These have both, or the former. The book's build has others shard over eight devices.
 ON_TRN2 = ("add_torch", "add_jax")
@@ -58,7 +60,9 @@ def runs(request, tmp_path):
     def run(name: str, instance: str, sdk: str) -> None:
         with remembered([name], instance, sdk):
             folder, warm = request.getfixturevalue(sdk), request.getfixturevalue("warm")
-            found = rehearse(folder, ROOT / f"notebooks/{name}.ipynb", instance, tmp_path, warm)
+            dialect = dialects.FIRST if sdk == "sdk" else dialects.SECOND
+            notebook = dialects.stored_in(ROOT / f"notebooks/{name}.ipynb", dialect)
+            found = rehearse(folder, notebook, instance, tmp_path, warm)
             assert found.result.right, explained(found)
             assert found.refused == (), "a device would run these, with undefined results"
             assert found.launches > 0
@@ -87,7 +91,7 @@ class TestTrn2:
     def test_notebook_runs(self, runs, name):
         runs(name, "trn2", "sdk")
 
-    @pytest.mark.parametrize("name", pages(TODAYS - ELSEWHERE))
+    @pytest.mark.parametrize("name", pages((TODAYS | BOTH) - ELSEWHERE))
     def test_notebook_in_todays_dialect_runs(self, runs, name):
         runs(name, "trn2", "todays_sdk")
 
@@ -139,9 +143,9 @@ def test_solutions_of_exercises_are_right(request, tmp_path, name):
         solve(request.getfixturevalue("sdk"), "inf2", tmp_path, name, pages)
 
 
-@pytest.mark.parametrize("name", [pytest.param(f, marks=needs[f]) for f in ("jax", "numpy")])
+@pytest.mark.parametrize("name", [pytest.param(f, marks=needs[f]) for f in needs])
 def test_solutions_in_todays_dialect_are_right(request, tmp_path, name):
-    pages = chosen(name, TODAYS)
+    pages = chosen(name, TODAYS | BOTH)
     with remembered(pages, "trn2", "solutions"):
         solve(request.getfixturevalue("todays_sdk"), "trn2", tmp_path, name, pages)
 

@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 c = get_config()  # noqa: F821  (Jupyter defines it)
 
 twins = [twin.name for twin in (ROOT / "notebooks").glob("*.ipynb")]
-hidden = ["__pycache__", "*.pyc", "*.egg-info", "_build", ".DS_Store", *twins]
+hidden = ["__pycache__", "import_nki", "*.pyc", "*.egg-info", "_build", ".DS_Store", *twins]
 c.ContentsManager.hide_globs = hidden
 
 

@@ -52,10 +52,11 @@ _DOCUMENTED = {
 # The stand-in for SDK 2.30 or later has a package `nki`, and takes no kernel of the older dialect.
 TODAYS = Path(__file__).with_name("nki").is_dir()
 
-# Physical cores that the runtime joins in a logical core [10].
-JOINED = int(
-    os.environ.get("NEURON_LOGICAL_NC_CONFIG") or (1 if INSTANCE in _NO_CORES_TOGETHER else 2)
-)
+
+def joined() -> int:
+    """Physical cores that the runtime joins in a logical core, when it starts [10]."""
+    said = os.environ.get("NEURON_LOGICAL_NC_CONFIG")
+    return int(said or (1 if INSTANCE in _NO_CORES_TOGETHER else 2))
 
 
 def simulated(name: str):
@@ -203,7 +204,7 @@ def _count_jax_programs() -> None:
     kept = [f for f in flags if not f.startswith("--xla_force_host_platform_device_count")]
     os.environ["XLA_FLAGS"] = " ".join(kept)  # which the Neuron plugin does not know
     cores = int(os.environ.get("REHEARSAL_CORES", 2))
-    jax.config.update("jax_num_cpu_devices", cores // JOINED if TODAYS else cores)
+    jax.config.update("jax_num_cpu_devices", cores // joined() if TODAYS else cores)
 
     def listen(event: str, duration: float, **_) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
@@ -301,10 +302,10 @@ class TodaysKernel(Kernel):
 
     def _check_launch(self):
         cores = inner(self).grid.size
-        if cores != JOINED:
+        if cores != joined():
             raise RuntimeError(
                 f"{self.__name__} is compiled for {cores} cores, and the runtime joins "
-                f"{JOINED} in a logical NeuronCore"  # [10]
+                f"{joined()} in a logical NeuronCore"  # [10]
             )
 
 

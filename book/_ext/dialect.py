@@ -1,0 +1,111 @@
+"""Sphinx extension: what a page says in one dialect of NKI, and the switch between the two.
+
+    :::{nki}                      a block for readers of `import nki`
+    The clock is 1.2 GHz.
+    :::
+
+The roles {nki}`…` and {neuronxcc}`…` do the same inside a sentence; where the words have code in
+them, with two backticks on either side. tools/dialects.py gives the same classes to the cells of
+one dialect, and a page in both is read as tools/build_book.py has merged it. A page in one dialect
+says so to readers of the other.
+
+An inline script in the head puts the reader's choice on <html> before anything is drawn, and the
+style sheet hides the other dialect. Without scripts both are shown, each with its name.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+MERGED = "_build/merged"
+
+# Which pages have cells of a dialect: what they import.
+IMPORTS = {
+    "neuronxcc": re.compile(r"^import neuronxcc\.nki|^from neuronxcc\.nki", re.MULTILINE),
+    "nki": re.compile(r"^import nki$|^import nki\.", re.MULTILINE),
+}
+CELL = re.compile(r"^(`{3,})\{code-cell\}.*?^\1", re.MULTILINE | re.DOTALL)
+ONLY = {
+    "neuronxcc": "This page is in <code>neuronxcc.nki</code>: SDK 2.29 and earlier, inf2 and trn1.",
+    "nki": "This page is in <code>import nki</code>: SDK 2.30 and later, trn2 and trn3.",
+}
+OTHER = {"neuronxcc": "nki", "nki": "neuronxcc"}
+
+SCRIPT = """<script>
+(function () {
+  var html = document.documentElement, chosen = null;
+  try {
+    chosen = new URLSearchParams(location.search).get("dialect");
+    if (chosen) localStorage.setItem("nki-dialect", chosen);
+    chosen = chosen || localStorage.getItem("nki-dialect");
+  } catch (error) {}
+  html.dataset.dialect = chosen === "nki" ? "nki" : "neuronxcc";
+})();
+</script>"""
+
+
+class Block(SphinxDirective):
+    """What stands between ``:::{nki}`` and ``:::``, for readers of that dialect."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        self.assert_has_content()
+        block = nodes.container(is_div=True, classes=["dialect", f"dialect-{self.name}"])
+        self.set_source_info(block)
+        self.state.nested_parse(self.content, self.content_offset, block)
+        headings = block.findall(lambda n: isinstance(n, nodes.section | nodes.rubric))
+        if heading := next(headings, None):
+            raise self.error(
+                f"a heading inside {{{self.name}}}: {heading.astext()[:40]!r}. The table of "
+                "contents is the same in both dialects, so put it before the block."
+            )
+        return [block]
+
+
+class Words(SphinxRole):
+    """Words of a sentence in one dialect."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        words = nodes.inline("", classes=["dialect", f"dialect-{self.name}"])
+        found, messages = self.inliner.parse(self.text, self.lineno, self.inliner, words)
+        words += found
+        return [words], messages
+
+
+def read(app: Sphinx, page: str, source: list[str]) -> None:
+    """Take a page in both dialects as it was merged; name the dialect of a page in one."""
+    merged = Path(app.srcdir, MERGED, f"{page}.md")
+    if merged.is_file():
+        source[0] = merged.read_text(encoding="utf-8")
+        return
+    cells = "\n".join(match[0] for match in CELL.finditer(source[0]))
+    there = [name for name, imported in IMPORTS.items() if imported.search(cells)]
+    if len(there) == 1:
+        classes = f"dialect dialect-{OTHER[there[0]]} dialect-only"
+        note = f'\n\n<p class="{classes}">{ONLY[there[0]]}</p>\n'
+        source[0] = re.sub(r"^# .*$", lambda m: m[0] + note, source[0], count=1, flags=re.M)
+
+
+def add_script(
+    app: Sphinx, pagename: str, template: str, context: dict[str, Any], doctree: nodes.document
+) -> None:
+    """Put the script that reads the choice into the head, to run before the page is drawn."""
+    context["metatags"] = context.get("metatags", "") + SCRIPT
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    for name in ONLY:
+        app.add_directive(name, Block)
+        app.add_role(name, Words())
+    app.connect("source-read", read, priority=400)  # before notes are put below the title
+    app.connect("html-page-context", add_script)
+    app.add_js_file("dialect.js")
+    app.add_css_file("dialect.css")
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

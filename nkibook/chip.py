@@ -1,0 +1,106 @@
+"""The chip that a reader has, by the dialect of NKI: published figures for estimates on the pages.
+
+`neuronxcc.nki` is for inf2 and trn1, `import nki` for trn2. The figures are those of the cost
+model, `nkisim.machine`, which names the source of each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import kernels
+from nkisim.machine import GEN2, GEN3, GEN4, Machine
+
+_INSTANCES = {GEN2: "inf2 and trn1", GEN3: "trn2", GEN4: "trn3"}
+_CORES = {GEN2: 2, GEN3: 8, GEN4: 8}
+# Cycles for each pair of float32 operands in SBUF: the formula 2 N of AWS's nki.isa, written for
+# v2, and 152 + N cycles in traces of trn2 (nkisim.machine.timing).
+_CYCLES_A_PAIR = {GEN2: 2, GEN3: 1, GEN4: 1}
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A Neuron device of one generation. Rates are those of one NeuronCore.
+
+    Attributes:
+        machine: what the cost model knows of the generation.
+    """
+
+    machine: Machine
+
+    @property
+    def name(self) -> str:
+        """Of the core's generation: "NeuronCore-v2"."""
+        return self.machine.name
+
+    @property
+    def instances(self) -> str:
+        """The EC2 instances that have it: "inf2 and trn1"."""
+        return _INSTANCES[self.machine]
+
+    @property
+    def cores(self) -> int:
+        """NeuronCores of a device."""
+        return _CORES[self.machine]
+
+    @property
+    def sbuf(self) -> int:
+        """Bytes of a core's SBUF."""
+        return self.machine.sbuf_bytes * self.machine.partitions
+
+    @property
+    def psum(self) -> int:
+        """Bytes of a core's PSUM."""
+        return self.machine.psum_bytes * self.machine.partitions
+
+    @property
+    def hbm(self) -> int:
+        """Bytes of a device's HBM, for all of its cores."""
+        return self.machine.hbm_bytes
+
+    @property
+    def ghz(self) -> dict[str, float]:
+        """Clock of each engine: "Tensor", "Vector", "Scalar" and "GpSimd"."""
+        timing = self.machine.timing
+        return {
+            "Tensor": timing.tensor.ghz,
+            "Vector": timing.vector.ghz,
+            "Scalar": timing.scalar.ghz,
+            "GpSimd": timing.gpsimd.ghz,
+        }
+
+    @property
+    def cycles_a_pair(self) -> int:
+        """Cycles of the Vector Engine for each pair of float32 operands in SBUF, on each lane."""
+        return _CYCLES_A_PAIR[self.machine]
+
+    @property
+    def tflops(self) -> float:
+        """Peak of the Tensor Engine in bfloat16, in 10^12 operations a second."""
+        return self.machine.timing.tensor.tflops
+
+    @property
+    def load_rate(self) -> float:
+        """Bytes a second that all DMA engines of a core load from HBM."""
+        dma = self.machine.timing.dma
+        return dma.engines * dma.load_rate * 1e9
+
+    @property
+    def store_rate(self) -> float:
+        """Bytes a second that all DMA engines of a core store to HBM."""
+        dma = self.machine.timing.dma
+        return dma.engines * dma.store_rate * 1e9
+
+    @property
+    def launch(self) -> float:
+        """Seconds that a launch takes beside the kernel's instructions."""
+        return (self.machine.timing.before_ns + self.machine.timing.after_ns) / 1e9
+
+
+CHIPS = {"neuronxcc.nki": Chip(GEN2), "nki": Chip(GEN3)}
+"""The chip of each dialect, by the name that `kernels.dialect` has for it."""
+
+
+def chip() -> Chip:
+    """The chip that goes with the dialect of `kernels`: inf2 and trn1, or trn2."""
+    return CHIPS[kernels.dialect]
