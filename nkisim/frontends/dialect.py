@@ -58,7 +58,8 @@ class Call:
     def data(self) -> list[np.ndarray] | None:
         """The tensors among the arguments, in order; None where one of them has no values."""
         tensors = [v for v in leaves(self.bound.arguments) if isinstance(v, TENSOR_TYPES)]
-        return tensors if all(isinstance(v, np.ndarray) for v in tensors) else None
+        arrays = [np.asarray(v) for v in tensors if isinstance(v, np.ndarray)]
+        return arrays if len(arrays) == len(tensors) else None
 
     @property
     def place(self) -> Location | None:

@@ -104,7 +104,7 @@ class Instruction:
     engine: Engine
     outs: tuple[AccessPattern, ...]
     ins: tuple[Operand, ...]
-    settings: Any = NO_SETTINGS
+    settings: Settings = NO_SETTINGS
     where: np.ndarray | None = None
     where_out: np.ndarray | None = None
     program: int = 0

@@ -25,6 +25,9 @@ class Settings:
         reduce_op: the operator of a reduction on the side.
         steps: of a chain of operators, (operator, whether its operands are swapped) each.
         accumulate: whether the result is added to, or reduced with, what was there before.
+        rows: of a matmul, how many rows of the contraction a partition holds.
+        transpose: of a matmul, whether it transposes: the moving tile is the identity.
+        negate: of a reduction, whether the result is negated.
         starts: of a matmul that accumulates, whether it is the first one, which overwrites.
         sends: of a transfer to an exchange buffer True, from one False: hardware makes one of the
             two, which is modelled as the receiver's. Else None.
@@ -44,6 +47,9 @@ class Settings:
     reduce_op: ClassVar[str] = ""
     steps: ClassVar[tuple[tuple[str, bool], ...]] = ()
     accumulate: ClassVar[bool] = False
+    rows: ClassVar[int] = 1
+    transpose: ClassVar[bool] = False
+    negate: ClassVar[bool] = False
     starts: ClassVar[bool] = False
     sends: ClassVar[bool | None] = None
     descriptors: ClassVar[str] = ""
