@@ -1,23 +1,19 @@
 """What every test shares: the copy under test, devices, and how nbval compares outputs."""
 
+import os
 from collections.abc import Callable, Container
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+# Arrays of tests are small, and there is a worker a processor: more threads, which OpenBLAS and
+# PyTorch read once, when they are imported, wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import dialects
 import executing
 import pytest
 import stored_results
-from hypothesis import settings
-
-# The same few examples in every run, on every machine, however slow it is: more of them would find
-# the same each time. New ones are drawn once a week, by pytest --hypothesis-profile=weekly.
-settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=25)
-settings.register_profile(
-    "weekly", derandomize=False, deadline=None, max_examples=200, print_blob=True
-)
-settings.load_profile("repeatable")
 
 # What takes longest, by samples of whole runs. Workers begin with these, so that none is
 # left over at the end: xdist hands out a file, or a class, in the order of collection.

@@ -15,11 +15,15 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import dialects
-from jupyter_cache.base import JupyterCacheAbstract
-from jupyter_cache.executors.basic import ExecutionWorkerLocalMProc, ProcessData
+
+# jupyter_cache, with its database, is imported to execute pages. Who asks for their seconds, as
+# every run of tests does, waits for none of it.
+if TYPE_CHECKING:
+    from jupyter_cache.base import JupyterCacheAbstract
+    from jupyter_cache.executors.basic import ProcessData
 
 SECONDS_FILE = Path(__file__).with_name("page_seconds.json")
 UNKNOWN = 10.0  # seconds for a page that the file does not have
@@ -88,6 +92,8 @@ class Progress:
 
 def _execute(job: tuple[ProcessData, str, str]) -> Ended:
     """Execute one page, in a process of its own; into the cache if no cell raised."""
+    from jupyter_cache.executors.basic import ExecutionWorkerLocalMProc
+
     data, dialect, name = job
     start = time.monotonic()
     with dialects.started_in(dialect):
@@ -104,6 +110,8 @@ def execute(runs: Sequence[Run], root: Path, timeout: int) -> list[Ended]:
 
     Prints a line for each page that ends. On a terminal, one more line counts the seconds.
     """
+    from jupyter_cache.executors.basic import ProcessData
+
     caches = {run.dialect: run.cache for run in runs}
     missing = {
         (dialect, record.uri): ProcessData(record.pk, record.uri, cache, timeout, False)

@@ -10,6 +10,7 @@ killed when that one ends, and this process ends with its standard input.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -66,6 +67,7 @@ def main() -> None:
     for name in IMPORTED:
         if find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
+    gc.freeze()  # a fork need not look through what all of them hold, nor copy it for that
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(sys.argv[1])
         listener.listen()
