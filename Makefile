@@ -11,6 +11,9 @@ N ?= 10000
 NBVAL ?= --nbval --nbval-current-env --nbval-cell-timeout 300 --nbval-kernel-startup-timeout 600 \
   --nbval-sanitize-with tools/nbval.ini $$notebooks
 FIRST ?= 0
+# A test that hangs ends the run, with the stacks of all threads and its name: a worker that takes
+# the place of an ended one would be given the same test. The longest takes 30 s.
+HANGS := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true --max-worker-restart=0
 
 PY := $(VENV)/bin/python
 READY := $(VENV)/.nki-book-ready
@@ -60,7 +63,7 @@ ifdef T
 	$(PY) -m pytest $(T) $(PYTEST_ARGS)
 else
 	notebooks=$$($(PY) tools/notebooks.py --not-built) && \
-	$(PY) -m pytest -n $(WORKERS) tests $(NBVAL) $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) $(HANGS) tests $(NBVAL) $(PYTEST_ARGS)
 endif
 
 results: $(READY) ## compare what the notebooks of the built book print with what is stored
