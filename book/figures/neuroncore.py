@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.patches import Rectangle
 
+from nkibook.chip import Chip
 from nkibook.plots import COLORS, INK, Figure, arrow, box, note, show, subplots
 
 
-def core() -> Figure:
+def core(chip: Chip) -> Figure:
     """Draw the engines and memories of one NeuronCore, and what data moves between them."""
+    sbuf, psum = _binary(chip.sbuf), _binary(chip.psum)
+    hbm = f"{_binary(chip.hbm * 2 // chip.cores)} for two cores"
     fig, axes = _canvas(10, 6.2, size=(5.6, 3.9))
     axes.add_patch(Rectangle((0.1, 1.9), 9.8, 4.2, fill=False, edgecolor=INK, linestyle="--"))
-    note(axes, 0.3, 5.8, "NeuronCore-v2")
+    note(axes, 0.3, 5.8, chip.name)
     for x, name, color in (
         (0.3, "GpSimd\nEngine", "purple"),
         (2.55, "Scalar\nEngine", "orange"),
@@ -21,21 +24,21 @@ def core() -> Figure:
         (7.4, "Tensor\nEngine", "blue"),
     ):
         box(axes, x, 4.3, 1.9, 1.1, name, color=color)
-    box(axes, 0.3, 2.2, 5.7, 0.9, "SBUF, 24 MiB", color="sky")
-    box(axes, 7.4, 2.2, 2.3, 0.9, "PSUM, 2 MiB", color="yellow")
+    box(axes, 0.3, 2.2, 5.7, 0.9, f"SBUF, {sbuf}", color="sky")
+    box(axes, 7.4, 2.2, 2.3, 0.9, f"PSUM, {psum}", color="yellow")
     for x in (1.25, 3.5, 5.55):
         arrow(axes, (x, 3.1), (x, 4.3), both=True)
     arrow(axes, (5.85, 3.1), (7.5, 4.3))
     arrow(axes, (8.7, 4.3), (8.7, 3.1))
     arrow(axes, (7.6, 3.1), (6.5, 4.3), both=True)
     arrow(axes, (7.4, 2.5), (4.3, 4.3), both=True)
-    box(axes, 0.3, 0.1, 5.7, 0.9, "HBM, 32 GiB for two cores")
+    box(axes, 0.3, 0.1, 5.7, 0.9, f"HBM, {hbm}")
     arrow(axes, (3.15, 1.0), (3.15, 2.2), "16 DMA engines", both=True, offset=(1.5, 0))
     return show(
         fig,
-        "A NeuronCore-v2: GpSimd, Scalar and Vector Engine read and write SBUF (24 MiB). The "
-        "Tensor Engine reads SBUF and writes PSUM (2 MiB), which the Vector and the Scalar Engine "
-        "reach too. 16 DMA engines move data between SBUF and HBM, 32 GiB shared by two cores.",
+        f"A {chip.name}: GpSimd, Scalar and Vector Engine read and write SBUF ({sbuf}). The "
+        f"Tensor Engine reads SBUF and writes PSUM ({psum}), which the Vector and the Scalar "
+        f"Engine reach too. 16 DMA engines move data between SBUF and HBM, {hbm}.",
         "Numbers: published, AWS architecture guide.",
     )
 
@@ -130,7 +133,7 @@ def dma() -> Figure:
         "rows 8 to 15 through engine 1 to partitions 8 to 15, and so on to engine 15 with rows "
         "120 to 127.",
         "A 128x512 float32 tile as the AWS architecture guide describes it: 16 transfers of 8 "
-        "rows. The compiler decides; a kernel says only nl.load.",
+        "rows. The compiler decides; a kernel only says what is to be loaded.",
     )
 
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from nkibook.chip import chip
 from nkibook.exercises import exercise
 
 
@@ -13,11 +14,11 @@ from nkibook.exercises import exercise
     lines=1,
     reveal=False,
     unit="tiles",
-    hint="SBUF has 24 MiB on 128 partitions, and each row of a tile lies on one of them.",
+    hint="SBUF has 128 partitions, and each row of a tile lies on one of them.",
 )
 def tiles_in_sbuf(columns, itemsize):
     # How many tiles of 128 rows fit in SBUF. A tile does not cross partitions.
-    partition = 24 * 2**20 // 128
+    partition = chip().sbuf // 128
     return partition // (columns * itemsize)
 
 
@@ -27,13 +28,13 @@ def tiles_in_sbuf(columns, itemsize):
     lines=2,
     reveal=False,
     unit="instructions",
-    hint="Three tiles move. An element takes cycles_each cycles of one of 128 lanes.",
+    hint="Four tiles move. An element takes cycles_each cycles of one of 128 lanes.",
 )
 def operations_for_free(itemsize, cycles_each):
     # How many instructions on a tile the Vector Engine does in the time that DMA takes to bring
-    # two tiles and to take one away. Published rates: 272 GB/s, 128 lanes, 1.12 GHz.
-    dma = 3 * itemsize / 272e9
-    vector = cycles_each / 128 / 1.12e9
+    # three tiles and to take one away, at published rates.
+    dma = 4 * itemsize / chip().load_rate
+    vector = cycles_each / 128 / (chip().ghz["Vector"] * 1e9)
     return math.floor(dma / vector)
 
 

@@ -13,7 +13,7 @@ def tiles_in_sbuf(columns, itemsize):
 
 
 def operations_for_free(itemsize, cycles_each):
-    dma = 3 * itemsize / 272e9
+    dma = 4 * itemsize / 272e9
     vector = cycles_each / (128 * 1.12e9)
     return math.floor(dma / vector)
 
