@@ -105,6 +105,37 @@ def test_a_number_where_a_tile_or_an_integer_is_wanted(body, fix):
     assert caught.value.location.filename == __file__
 
 
+@pytest.mark.parametrize(("body", "what", "fix"), [
+    (lambda t, x: float(t), "float", "an argument of the kernel"),
+    (lambda t, x: range(t), "integer", "an argument of the kernel"),
+    (lambda t, x: [1, 2][t], "list indices", "an argument of the kernel"),
+    (lambda t, x: round(t), "__round__", "an argument of the kernel"),
+    (lambda t, x: np.exp(t), "NumPy", r"nl\.exp"),
+    (lambda t, x: np.sum(t), "NumPy", r"nl\.sum"),
+    (lambda t, x: np.asarray(x), "NumPy", "nki.isa"),
+    (lambda t, x: t.transpose(), r"no \.transpose", r"nisa\.nc_transpose\(dst, data=t\)"),
+    (lambda t, x: x.sum(), r"no \.sum", r"nisa\.tensor_reduce\(dst, op, x, axis\)"),
+    (lambda t, x: t.reshap((8, 4)), r"no \.reshap", r"t\.reshape"),
+    (lambda t, x: t.zyx, r"no \.zyx", r"nki\.isa"),
+])  # fmt: skip
+def test_a_tensor_asked_for_its_values_or_for_what_an_array_has(body, what, fix):
+    with pytest.raises(KernelError, match=what) as caught:
+        using(body)(X)
+    assert re.search(fix, caught.value.fix)
+    assert caught.value.location.filename == __file__
+
+
+def test_accumulators_that_nothing_added_to():
+    def read(tile, x, **how):
+        total = nl.ndarray((4, 1), nl.float32, buffer=nl.sbuf)
+        nisa.activation(tile, nl.copy, tile, reduce_op=nl.add, reduce_res=total, **how)
+
+    with pytest.raises(KernelError, match="nothing has been added") as caught:
+        using(read)(X)
+    assert "reset_reduce" in caught.value.fix
+    using(lambda t, x: read(t, x, reduce_cmd=nisa.reduce_cmd.reset_reduce))(X)
+
+
 def test_an_array_without_axes_is_told_and_the_fix_works():
     def add(tile, x, e):
         nisa.tensor_scalar(tile, tile, nl.add, nl.load(e.reshape((1, 1)).broadcast(0, 4)))

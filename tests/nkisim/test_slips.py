@@ -227,6 +227,26 @@ def test_what_a_tile_does_not_have_is_told_with_what_does_it(asked, tmp_path):
     assert message.endswith(OF_A_TILE[asked]) or OF_A_TILE[asked] in message
 
 
+L = nl  # a name of the kernel's own
+
+
+@pytest.mark.parametrize(("body", "problem", "fix"), [
+    (lambda t, i, j: range(t), "integer", "an argument of the kernel"),
+    (lambda t, i, j: [1, 2][t], "list indices", "an argument of the kernel"),
+    (lambda t, i, j: nl.exp(), r"nl\.exp missing .*'x'", r"nl\.exp\(x=x\)"),
+    (lambda t, i, j: L.exp(t, t), r"nl\.exp takes 1", r"nl\.exp\(x=x\)"),
+    (lambda t, i, j: nl.ndarray((4, 4)), r"nl\.ndarray missing", r"dtype=dtype"),
+    (lambda t, i, j: nisa.tensor_copy(t, src=t), "multiple values for argument 'src'", "src=src"),
+    (lambda t, i, j: t.astype(), r"tile\.astype missing", "dtype=dtype"),
+    (lambda t, i, j: t.reshape(), r"reshape", ""),
+])  # fmt: skip
+def test_a_call_that_does_not_fit_its_function(body, problem, fix):
+    with pytest.raises(KernelError, match=problem) as caught:
+        run(body)
+    assert re.search(fix, caught.value.fix)
+    assert caught.value.location.filename == __file__
+
+
 def _written(folder, expression):
     """A function of a tile `t` and its indices that has a file of its own."""
     path = folder / "slip.py"

@@ -1,18 +1,18 @@
-"""Errors for a call that does not fit its function: most are calls of `neuronxcc.nki`."""
+"""Errors for a call that does not fit its function, most of `neuronxcc.nki`, and for what a tensor
+is asked that has none."""
 
 from __future__ import annotations
 
 import difflib
-import functools
 import inspect
 import re
-import sys
 from collections.abc import Callable
 
-from nkisim.errors import KernelError, Location, ParameterError
+from nkisim.errors import KernelError, Location, ParameterError, UnknownNameError
 from nkisim.frontends.nki.arguments import SURFACE, wrong_argument
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
-from nkisim.trace.frames import kernel_line, kernel_names
+from nkisim.frontends.python_values import asking_line, function_called, value_asked
+from nkisim.trace.frames import kernel_line
 
 _UNKNOWN = re.compile(r"(?:(\w+)\.)?(\w+)\(\) got an unexpected keyword argument '(\w+)'")
 _COUNT = re.compile(r"(?:(\w+)\.)?(\w+)\(\) (?:missing|takes|got multiple values for) .*argument")
@@ -28,6 +28,10 @@ def explain(error: Exception) -> KernelError | None:
     """
     if (told := wrong_argument(error)) is not None:
         return told
+    if isinstance(error, AttributeError) and isinstance(error.obj, NkiTensor):
+        return _no_method(error)
+    if (told := value_asked(error, NkiTensor, _MODULES["nl"])) is not None:
+        return told
     line = kernel_line(error.__traceback__)
     if line is None:
         return None
@@ -37,7 +41,7 @@ def explain(error: Exception) -> KernelError | None:
     found = _UNKNOWN.match(text) or _COUNT.match(text)
     if not isinstance(error, TypeError) or found is None:
         return None
-    called = _called(found[1], found[2], line.text, error)
+    called = _called(found[1], found[2], error)
     if called is None:
         return None
     name, function = called
@@ -54,23 +58,47 @@ def explain(error: Exception) -> KernelError | None:
     )
 
 
-def _called(
-    of: str | None, name: str, line: str, error: BaseException
-) -> tuple[str, Callable] | None:
+_METHODS = {
+    **dict.fromkeys(("T", "mT", "t", "transpose", "swapaxes"), "nisa.nc_transpose(dst, data={0})"),
+    **dict.fromkeys(("sum", "max", "min", "mean"), "nisa.tensor_reduce(dst, op, {0}, axis)"),
+    **dict.fromkeys(("astype", "to"), "nisa.tensor_copy(dst, {0}), with dst of the other dtype"),
+    **dict.fromkeys(("copy", "clone"), "nisa.tensor_copy(dst, {0})"),
+    **dict.fromkeys(("fill", "fill_", "zero_"), "nisa.memset({0}, value)"),
+    **dict.fromkeys(("ravel", "flatten"), "{0}.flatten_dims(start_dim, end_dim)"),
+    **dict.fromkeys(("dot", "matmul", "mm"), "nisa.nc_matmul(dst, stationary, moving)"),
+    **dict.fromkeys(("item", "numpy", "tolist", "cpu"), "print({0}), which shows its values"),
+    "broadcast_to": "{0}.broadcast(dim, size)",
+    "expand_dims": "{0}.expand_dim(dim)",
+}
+
+
+def _no_method(error: AttributeError) -> UnknownNameError | None:
+    """A method or an attribute that tensors do not have; None where the simulator asks for it."""
+    line = asking_line(error)
+    if line is None or error.name.startswith("_"):
+        return None
+    called = re.search(rf"\b(\w+)\.{re.escape(error.name)}\b", line.text)
+    own = [n for n in dir(NkiTensor) if not n.startswith("_")]
+    near = difflib.get_close_matches(error.name, own, 1)
+    tile = called[1] if called else "t"
+    instead = _METHODS.get(error.name) or (f"{{0}}.{near[0]}, if that is meant" if near else "")
+    return UnknownNameError(
+        f"{error.obj.describe()} has no .{error.name}",
+        rule="operations are functions of nki.isa and nki.language; a tensor itself has "
+        + ", ".join(own),
+        fix=f"write {instead or 'a function of nki.isa'}".format(tile),
+        location=line,
+    )
+
+
+def _called(of: str | None, name: str, error: Exception) -> tuple[str, Callable] | None:
     """The function or the method of `nki` that a kernel's line calls, and what to name it; None
     where it is a function of the kernel's own that has that name."""
     if of in [c.__name__ for c in NkiTensor.__mro__]:
         return f"tensor.{name}", inspect.unwrap(getattr(NkiTensor, name))
     if name == "__call__":  # of the class that makes tensors
         name = "ndarray"
-    names = kernel_names(error.__traceback__)
-    for dotted in re.findall(rf"((?:\w+\.)*{name})\s*\(", line):
-        first, *rest = dotted.split(".")
-        found = functools.reduce(lambda x, n: getattr(x, n, None), rest, names.get(first))
-        for short, module in _MODULES.items():
-            if found is not None and found is getattr(sys.modules.get(module), name, None):
-                return f"{short}.{name}", found
-    return None
+    return function_called(name, error, _MODULES)
 
 
 def _handle_used(line: Location) -> ParameterError:

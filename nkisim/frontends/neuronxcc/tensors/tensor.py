@@ -153,7 +153,7 @@ class Tensor(AccessPattern):
                 elements are not evenly spaced along an axis to be joined.
         """
         given = sizes if shape is None else (shape,)
-        given = tuple(given[0]) if isinstance(given[0], tuple | list) else given
+        given = tuple(given[0]) if given and isinstance(given[0], tuple | list) else given
         # Python's / makes floats of integers: 8 / 2 is 4.0, which SDK 2.26 takes for 4.
         extents = tuple(
             [int(n) if isinstance(n, float) and n.is_integer() else as_int(n) for n in given]

@@ -99,6 +99,13 @@ def _read_out(session: Any, dst: NkiTensor, result: NkiTensor | None, resets: bo
     at, lanes = dst.offset // max(dst._layout.row, 1), dst.shape[0]
     if result is not None:
         vector("nisa.activation", "reduce_res", result, lanes, 2)
+    if not resets and (session.program, "scalar accumulators") not in session.state:
+        raise ParameterError(
+            "reduce_res reads accumulators to which nothing has been added: reduce_cmd is idle",
+            rule="reduce_cmd says what an instruction does with the accumulators; idle, its "
+            "default, leaves them as they are",
+            fix="pass reduce_cmd=nisa.reduce_cmd.reset_reduce, with reduce_op=nl.add",
+        )
     kept = session.state_tensor("scalar accumulators", (128, 1), "float32")[at : at + lanes]
     if resets:
         memset(kept, 0.0)
