@@ -14,19 +14,7 @@ GRADIENT_BOXES = 256
 """Most boxes a partition in a tile: x and y of each fill a PSUM bank."""
 
 
-def gradient_shifts(eps, clamp):
-    """What the Scalar Engine adds in all tiles: eps (0 when it clamps) and a half.
-
-    Returns:
-        Two SBUF tiles (128, 1), float32: the bias of ``nki.isa.activation`` is a tile.
-    """
-    return (
-        nl.full((128, 1), 0.0 if clamp else eps, dtype=nl.float32),
-        nl.full((128, 1), 0.5, dtype=nl.float32),
-    )
-
-
-def gradient_tile(g, p, q, grads, eps, clamp, add_eps, half):
+def gradient_tile(g, p, q, grads, eps, clamp):
     """Gradients of GIOU with respect to the boxes of a tile, into `grads`.
 
     Dimensions:
@@ -37,7 +25,6 @@ def gradient_tile(g, p, q, grads, eps, clamp, add_eps, half):
         p, q: (R, B, 4) float32 in SBUF: x1, y1, x2, y2.
         grads: one tile (R, B, 4) in SBUF for p, or two, for p and q.
         eps, clamp: as for :func:`kernels.giou.nki_giou`.
-        add_eps, half: from :func:`gradient_shifts`.
 
     Pseudocode:
         gap, hull, I, U, C as in kernels.giou.forward.giou_tile, which says why
@@ -49,7 +36,6 @@ def gradient_tile(g, p, q, grads, eps, clamp, add_eps, half):
             d low, d high: to the box that bounds the gap, half to each when they are equal
             d size = dU (size on the other axis) + dC (hull of the other axis)
     """
-    rows = g.shape[0]
     low_p, high_p = p[:, :, 0:2], p[:, :, 2:4]
     low_q, high_q = _copy(q[:, :, 0:2]), _copy(q[:, :, 2:4])
 
@@ -63,7 +49,9 @@ def gradient_tile(g, p, q, grads, eps, clamp, add_eps, half):
     held = nisa.activation(nl.relu, hull) if clamp else hull
 
     intersection, hull_area = _area(overlap, nl.sbuf), _area(held, nl.sbuf)
-    area_p = nisa.activation(nl.copy, _area(size_p, nl.sbuf), bias=add_eps[0:rows])
+    area_p = _area(size_p, nl.sbuf)
+    if not clamp:
+        area_p = nl.add(area_p, eps)
     areas = _psum(nl.add, area_p, _area(size_q, nl.psum))
     union = nisa.tensor_tensor(areas, intersection, op=nl.subtract)
 
@@ -72,7 +60,7 @@ def gradient_tile(g, p, q, grads, eps, clamp, add_eps, half):
         union_under, hull_under = nl.maximum(union, eps), nl.maximum(hull_area, eps)
     else:
         union_under = union
-        hull_under = nisa.activation(nl.copy, hull_area, bias=add_eps[0:rows])
+        hull_under = nl.add(hull_area, eps)
     one_over_union, one_over_hull = _reciprocal(union_under), _reciprocal(hull_under)
     per_union = nisa.tensor_tensor(g, one_over_union, op=nl.multiply)
     per_hull = nisa.tensor_tensor(g, one_over_hull, op=nl.multiply)
@@ -104,8 +92,8 @@ def gradient_tile(g, p, q, grads, eps, clamp, add_eps, half):
     # From those to the corners. What the gap gets goes to the box that bounds it: `low` and `high`
     # are the parts of p. `less_p` is minus what the size of p gets.
     to_gap = _psum(nl.add, from_hull, from_overlap)
-    low = _psum(nl.multiply, _larger(low_p, low_q, half[0:rows]), to_gap)
-    high = _psum(nl.multiply, _larger(high_q, high_p, half[0:rows]), to_gap)
+    low = _psum(nl.multiply, _larger(low_p, low_q), to_gap)
+    high = _psum(nl.multiply, _larger(high_q, high_p), to_gap)
     less_p = nisa.tensor_tensor(from_hull, from_p, op=nl.subtract)
     grads[0][:, :, 0:2] = nisa.tensor_tensor(less_p, low, op=nl.subtract)
     grads[0][:, :, 2:4] = nisa.tensor_tensor(high, less_p, op=nl.subtract)
@@ -153,7 +141,7 @@ def _sides(to_area, size, memory):
     return result
 
 
-def _larger(a, b, half):
+def _larger(a, b):
     """1 where a is the larger, 0 where b is, and a half where they are equal."""
     sign = nisa.activation(nl.sign, nisa.tensor_tensor(a, b, op=nl.subtract))
-    return nisa.activation(nl.copy, sign, scale=0.5, bias=half)
+    return nisa.tensor_scalar(sign, nl.multiply, 0.5, op1=nl.add, operand1=0.5)

@@ -4,7 +4,8 @@ Three ideas carry it; the optimisation chapter measures each:
 
 * fewer operations: the enclosing box follows from the two boxes and their overlap, and the second
   fraction of GIOU from ``(C - U) / C == 1 - U / C``;
-* what has one input runs on the Scalar Engine;
+* what has one input runs on the Scalar Engine. Sums with a number are ``nl.add``, whose engine the
+  compiler chooses: a copy there adds a number, but on NeuronCore-v2 no tile (NCC_IBVF043);
 * a Vector instruction with two float32 inputs takes two cycles an element when both are in SBUF and
   one when one of them is in PSUM (``nki.isa.tensor_tensor``, SDK 2.26). So the two inputs of every
   later instruction are in different memories. Neither engine may read two PSUM tiles at once, and a
@@ -12,8 +13,6 @@ Three ideas carry it; the optimisation chapter measures each:
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -24,19 +23,7 @@ TILE_BOXES = 512
 _PAIRS = 256  # boxes whose x and y together fill a PSUM bank
 
 
-def shifts(eps: float, clamp: bool) -> tuple[Any, Any]:
-    """What the Scalar Engine adds in all tiles: eps (0 when it clamps) and -1.
-
-    Returns:
-        Two SBUF tiles (128, 1), float32: the bias of ``nki.isa.activation`` is a tile.
-    """
-    return (
-        nl.full((128, 1), 0.0 if clamp else eps, dtype=nl.float32),
-        nl.full((128, 1), -1.0, dtype=nl.float32),
-    )
-
-
-def giou_tile(p, q, eps, clamp, add_eps, minus_one):
+def giou_tile(p, q, eps, clamp):
     """GIOU of the pairs in two tiles.
 
     Dimensions:
@@ -45,7 +32,6 @@ def giou_tile(p, q, eps, clamp, add_eps, minus_one):
     Args:
         p, q: (R, B, 4) float32 in SBUF: x1, y1, x2, y2.
         eps, clamp: as for :func:`kernels.giou.nki_giou`.
-        add_eps, minus_one: from :func:`shifts`.
 
     Returns:
         (R, B) float32 in SBUF.
@@ -96,7 +82,8 @@ def giou_tile(p, q, eps, clamp, add_eps, minus_one):
     hull = nisa.tensor_tensor(hull_w, hull_h, op=nl.multiply)
 
     area_p = nisa.tensor_tensor(p_w, p_h, op=nl.multiply)
-    area_p = nisa.activation(nl.copy, area_p, bias=add_eps[0:rows])
+    if not clamp:
+        area_p = nl.add(area_p, eps)
     q_w[...] = nisa.tensor_copy(q_size[:, :, 0], engine=nisa.scalar_engine)
     area_q, areas, union = (nl.ndarray(plane, **psum) for _ in range(3))
     area_q[...] = nisa.tensor_tensor(q_w, q_size[:, :, 1], op=nl.multiply)
@@ -108,9 +95,9 @@ def giou_tile(p, q, eps, clamp, add_eps, minus_one):
         hull = nl.maximum(hull, eps)
         per_union[...] = nl.reciprocal(nl.maximum(union, eps))
     else:
-        hull = nisa.activation(nl.copy, hull, bias=add_eps[0:rows])
+        hull = nl.add(hull, eps)
         per_union[...] = nl.reciprocal(union)
     filled = nl.divide(union, hull)
     iou[...] = nisa.tensor_tensor(overlap, per_union, op=nl.multiply)
     total = nisa.tensor_tensor(iou, filled, op=nl.add)
-    return nisa.activation(nl.copy, total, bias=minus_one[0:rows])
+    return nl.add(total, -1)

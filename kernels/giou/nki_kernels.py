@@ -18,8 +18,8 @@ from kernels.giou.arguments import (
     check_gradient,
     no_scores,
 )
-from kernels.giou.backward import GRADIENT_BOXES, gradient_shifts, gradient_tile
-from kernels.giou.forward import TILE_BOXES, giou_tile, shifts
+from kernels.giou.backward import GRADIENT_BOXES, gradient_tile
+from kernels.giou.forward import TILE_BOXES, giou_tile
 from kernels.tiles import PARTITIONS
 
 STRICT_BOXES = 128
@@ -138,11 +138,10 @@ def nki_giou_kernel(boxes1, boxes2, eps, clamp):
     """
     n_boxes = boxes1.shape[0]
     scores = nl.ndarray((n_boxes,), dtype=nl.float32, buffer=nl.shared_hbm)
-    add_eps, minus_one = shifts(eps, clamp)
 
     def tile(first, rows, cols):
         p, q = (load_boxes(boxes, first, rows, cols) for boxes in (boxes1, boxes2))
-        giou = giou_tile(p, q, eps, clamp, add_eps, minus_one)
+        giou = giou_tile(p, q, eps, clamp)
         i_p, i_f = nl.mgrid[0:rows, 0:cols]
         nl.store(scores[first + i_p * cols + i_f], value=giou)
 
@@ -195,14 +194,12 @@ def nki_giou_backward_kernel(grad, boxes1, boxes2, eps, clamp, both):
     if both:
         grads = (grad1, nl.ndarray(boxes2.shape, dtype=boxes2.dtype, buffer=nl.shared_hbm))
 
-    add_eps, half = gradient_shifts(eps, clamp)
-
     def tile(first, rows, cols):
         i_p, i_f = nl.mgrid[0:rows, 0:cols]
         g = nl.load(grad[first + i_p * cols + i_f])
         p, q = (load_boxes(boxes, first, rows, cols) for boxes in (boxes1, boxes2))
         tiles = [nl.ndarray((rows, cols, 4), dtype=x.dtype, buffer=nl.sbuf) for x in grads]
-        gradient_tile(g, p, q, tiles, eps, clamp, add_eps, half)
+        gradient_tile(g, p, q, tiles, eps, clamp)
         i_p, i_f, i_c = nl.mgrid[0:rows, 0:cols, 0:4]
         for whole, part in zip(grads, tiles, strict=True):
             nl.store(whole[first + i_p * cols + i_f, i_c], value=part)

@@ -57,15 +57,13 @@ def nki_giou_kernel(boxes1, boxes2, eps, clamp):
     """
     n_boxes = boxes1.shape[0]
     scores = nl.ndarray((n_boxes,), dtype=nl.float32, buffer=nl.shared_hbm)
-    add_eps = _filled(0.0 if clamp else eps)
-    minus_one = _filled(-1.0)
 
     tiles = _tiles(n_boxes, FIRST_BOXES, TILE_BOXES)
     for number in range(nl.program_id(0), len(tiles), nl.num_programs(0)):
         first, rows, cols = tiles[number]
         p = load_boxes(boxes1, first, rows, cols)
         q = load_boxes(boxes2, first, rows, cols)
-        giou = giou_tile(p, q, eps, clamp, add_eps[0:rows, 0:1], minus_one[0:rows, 0:1])
+        giou = giou_tile(p, q, eps, clamp)
         nisa.dma_copy(dst=scores.ap([[cols, rows], [1, cols]], offset=first), src=giou)
     return scores
 
@@ -102,8 +100,6 @@ def nki_giou_backward_kernel(grad, boxes1, boxes2, eps, clamp, both):
     grads = [grad1]
     if both:
         grads.append(nl.ndarray((n_boxes, 4), dtype=boxes2.dtype, buffer=nl.shared_hbm))
-    add_eps = _filled(0.0 if clamp else eps)
-    half = _filled(0.5)
 
     tiles = _tiles(n_boxes, PAIRS, PAIRS)
     for number in range(nl.program_id(0), len(tiles), nl.num_programs(0)):
@@ -115,7 +111,7 @@ def nki_giou_backward_kernel(grad, boxes1, boxes2, eps, clamp, both):
         parts = []
         for whole in grads:
             parts.append(nl.ndarray((rows, cols, 4), dtype=whole.dtype, buffer=nl.sbuf))
-        gradient_tile(g, p, q, parts, eps, clamp, add_eps[0:rows, 0:1], half[0:rows, 0:1])
+        gradient_tile(g, p, q, parts, eps, clamp)
         for which in range(len(grads)):
             nisa.dma_copy(dst=boxes_at(grads[which], first, rows, cols), src=parts[which])
     if both:
@@ -137,13 +133,6 @@ def _tiles(n_boxes, first_cols, most_cols):
     if left:
         tiles.append((n_boxes - left, left, 1))
     return tiles
-
-
-def _filled(value):
-    """A column (128, 1) of one value: the bias of ``nki.isa.activation`` is one."""
-    column = nl.ndarray((PARTITIONS, 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.memset(dst=column, value=value)
-    return column
 
 
 def boxes_at(boxes, first, rows, cols):
@@ -182,7 +171,7 @@ def _with_number(op, a, number):
 
 
 def _one(dst, op, a, bias=None, scale=1.0):
-    """op(a * scale + bias), by the Scalar Engine."""
+    """op(a * scale + bias), with two numbers, by the Scalar Engine."""
     nisa.activation(dst=dst, op=op, data=a, bias=bias, scale=scale)
     return dst
 
@@ -190,7 +179,7 @@ def _one(dst, op, a, bias=None, scale=1.0):
 # -- one tile
 
 
-def giou_tile(p, q, eps, clamp, add_eps, minus_one):
+def giou_tile(p, q, eps, clamp):
     """GIOU (R, B) of the pairs in two tiles (R, B, 4): see ``kernels.giou.forward.giou_tile``."""
     rows, boxes = p.shape[0], p.shape[1]
     plane = (rows, boxes)
@@ -226,7 +215,8 @@ def giou_tile(p, q, eps, clamp, add_eps, minus_one):
     hull = _two(_sbuf(plane), nl.multiply, hull_w, hull_h)
 
     area_p = _two(_sbuf(plane), nl.multiply, p_w, p_h)
-    area_p = _one(_sbuf(plane), nl.copy, area_p, bias=add_eps)
+    if not clamp:
+        area_p = _one(_sbuf(plane), nl.copy, area_p, bias=eps)
     q_w = _one(_psum(plane), nl.copy, q_size[:, :, 0])
     area_q = _two(_psum(plane), nl.multiply, q_w, q_size[:, :, 1])
     areas = _two(_psum(plane), nl.add, area_p, area_q)
@@ -236,17 +226,17 @@ def giou_tile(p, q, eps, clamp, add_eps, minus_one):
         hull = _with_number(nl.maximum, hull, eps)
         union_under = _with_number(nl.maximum, union, eps)
     else:
-        hull = _one(_sbuf(plane), nl.copy, hull, bias=add_eps)
+        hull = _one(_sbuf(plane), nl.copy, hull, bias=eps)
         union_under = union
     per_union = _one(_psum(plane), nl.reciprocal, union_under)
     per_hull = _one(_sbuf(plane), nl.reciprocal, hull)
     filled = _two(_sbuf(plane), nl.multiply, union, per_hull)
     iou = _two(_psum(plane), nl.multiply, overlap, per_union)
     total = _two(_sbuf(plane), nl.add, iou, filled)
-    return _one(_sbuf(plane), nl.copy, total, bias=minus_one)
+    return _one(_sbuf(plane), nl.copy, total, bias=-1.0)
 
 
-def gradient_tile(g, p, q, grads, eps, clamp, add_eps, half):
+def gradient_tile(g, p, q, grads, eps, clamp):
     """Gradients for the boxes of a tile, into `grads`, one tile (R, B, 4) for p, or two, for p and
     q: see ``kernels.giou.backward.gradient_tile``."""
     low_p, high_p = p[:, :, 0:2], p[:, :, 2:4]
@@ -268,7 +258,9 @@ def gradient_tile(g, p, q, grads, eps, clamp, add_eps, half):
     held = _one(_sbuf(both), nl.relu, hull) if clamp else hull
 
     intersection, hull_area = _area(_sbuf(plane), overlap), _area(_sbuf(plane), held)
-    area_p = _one(_sbuf(plane), nl.copy, _area(_sbuf(plane), size_p), bias=add_eps)
+    area_p = _area(_sbuf(plane), size_p)
+    if not clamp:
+        area_p = _one(_sbuf(plane), nl.copy, area_p, bias=eps)
     areas = _two(_psum(plane), nl.add, area_p, _area(_psum(plane), size_q))
     union = _two(_sbuf(plane), nl.subtract, areas, intersection)
 
@@ -278,7 +270,7 @@ def gradient_tile(g, p, q, grads, eps, clamp, add_eps, half):
         hull_under = _with_number(nl.maximum, hull_area, eps)
     else:
         union_under = union
-        hull_under = _one(_sbuf(plane), nl.copy, hull_area, bias=add_eps)
+        hull_under = _one(_sbuf(plane), nl.copy, hull_area, bias=eps)
     one_over_union = _one(_psum(plane), nl.reciprocal, union_under)
     one_over_hull = _one(_psum(plane), nl.reciprocal, hull_under)
     per_union = _two(_sbuf(plane), nl.multiply, g, one_over_union)
@@ -316,8 +308,8 @@ def gradient_tile(g, p, q, grads, eps, clamp, add_eps, half):
     # From those to the corners. What the gap gets goes to the box that bounds it: `low` and `high`
     # are the parts of p. `less_p` is minus what the size of p gets.
     to_gap = _two(_psum(both), nl.add, from_hull, from_overlap)
-    low = _two(_psum(both), nl.multiply, _larger(low_p, low_q, half), to_gap)
-    high = _two(_psum(both), nl.multiply, _larger(high_q, high_p, half), to_gap)
+    low = _two(_psum(both), nl.multiply, _larger(low_p, low_q), to_gap)
+    high = _two(_psum(both), nl.multiply, _larger(high_q, high_p), to_gap)
     less_p = _two(_sbuf(both), nl.subtract, from_hull, from_p)
     _two(grads[0][:, :, 0:2], nl.subtract, less_p, low)
     _two(grads[0][:, :, 2:4], nl.subtract, high, less_p)
@@ -342,11 +334,11 @@ def _sides(dst, to_area, size):
     return dst
 
 
-def _larger(a, b, half):
+def _larger(a, b):
     """1 where a is the larger, 0 where b is, and a half where they are equal."""
     difference = _two(_sbuf(a.shape), nl.subtract, a, b)
     sign = _one(_sbuf(a.shape), nl.sign, difference)
-    return _one(_sbuf(a.shape), nl.copy, sign, bias=half, scale=0.5)
+    return _one(_sbuf(a.shape), nl.copy, sign, bias=0.5, scale=0.5)
 
 
 # -- callers

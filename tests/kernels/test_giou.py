@@ -320,7 +320,7 @@ ONES = np.ones((3, 4), np.float32)
         (ONES, np.ones((3, 5), np.float32), ValueError, r"boxes2 has shape \(3, 5\)"),
         (np.float32(1), ONES, ValueError, r"boxes1 has shape \(\)"),
         (ONES, ONES[:1], ValueError, "does not broadcast"),
-        (ONES.astype(np.float64), ONES, TypeError, "boxes1 is float64.*no float64"),
+        (ONES.astype(np.float64), ONES, TypeError, "boxes1 is float64.*take float32"),
         (ONES, ONES.astype(np.int32), TypeError, "boxes2 is int32"),
         (ONES.astype(bool), ONES, TypeError, "boxes1 is bool"),
         ([[0, 0, 1, 1]], ONES, TypeError, "boxes1 is a list"),
