@@ -106,34 +106,6 @@ def pooling(
     return Pooling(kernel, steps, pads, bool(ceil_mode), bool(count_include_pad), divisor_override)
 
 
-def pooling_in_kernel(
-    kernel_size: int | tuple[int, int],
-    stride: int | tuple[int, int] | None = None,
-    padding: int | tuple[int, int] = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Pooling:
-    """:func:`pooling` in kernels of `import nki`, whose compiler takes assert, and no raise.
-
-    Raises:
-        AssertionError: a setting that :func:`pooling` refuses.
-    """
-    kernel = _both(kernel_size)
-    steps = kernel if stride == None else _both(stride)  # noqa: E711  there is no `is`
-    pads = _both(padding)
-    assert min(*kernel, *steps) >= 1, "kernel_size and stride are at least 1"
-    assert min(pads) >= 0, "padding is at least 0"
-    assert 2 * pads[0] <= kernel[0], "padding is at most half the window"
-    assert 2 * pads[1] <= kernel[1], "padding is at most half the window"
-    assert divisor_override != 0, "divisor_override is another number than 0"
-    return Pooling(kernel, steps, pads, bool(ceil_mode), bool(count_include_pad), divisor_override)
-
-
-def _both(value: int | tuple[int, int]) -> tuple[int, int]:
-    return (value[0], value[-1]) if isinstance(value, tuple | list) else (value, value)
-
-
 def _pair(name: str, value: Any, least: int) -> tuple[int, int]:
     parts = tuple(value) if isinstance(value, tuple | list) else (value,)
     if len(parts) not in (1, 2):
