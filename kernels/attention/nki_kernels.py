@@ -159,8 +159,7 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
             seen = [i for i, (at, n) in enumerate(tiles) if not causal or at + n > start]
             totals = None
             if seen:
-                shape = min(size, TILE), len(pieces(size, TILE)), head
-                totals = [nl.zeros(shape, nl.float32, buffer=nl.psum) for _ in range(2)]
+                totals = [nl.zeros((head, size), nl.float32, buffer=nl.psum) for _ in range(2)]
             for i in seen:
                 first, rows = tiles[i]
                 queries = kept[i] if keep else _queries(q, grad_o, h, first, rows)
@@ -170,18 +169,16 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
                     queries, keys, numbers, totals, scale, first - start if causal else None
                 )
                 sums[0:rows, i, :] = nl.add(sums[0:rows, i, :], more)
+            if totals is None:  # no query sees these keys
+                cuts = len(pieces(size, TILE))
+                of_keys = of_values = nl.zeros((min(size, TILE), cuts, head), q.dtype)
+            else:
+                of_keys = _turned(nisa.tensor_scalar(totals[0], nl.multiply, scale, dtype=q.dtype))
+                of_values = _turned(nl.copy(totals[1], dtype=q.dtype))
             for t, (at, n) in enumerate(pieces(size, TILE)):
                 place = nl.ds(start + at, n)
-                if totals is None:  # no query sees these keys
-                    nothing = nl.zeros((n, head), dtype=q.dtype, buffer=nl.sbuf)
-                    nl.store(grad_k[h, place, :], value=nothing)
-                    nl.store(grad_v[h, place, :], value=nothing)
-                    continue
-                of_keys = nisa.tensor_scalar(
-                    totals[0][0:n, t, :], nl.multiply, scale, dtype=q.dtype
-                )
-                nl.store(grad_k[h, place, :], value=of_keys)
-                nl.store(grad_v[h, place, :], value=nl.copy(totals[1][0:n, t, :], dtype=q.dtype))
+                nl.store(grad_k[h, place, :], value=of_keys[0:n, t, :])
+                nl.store(grad_v[h, place, :], value=of_values[0:n, t, :])
 
         for i, (first, rows) in enumerate(tiles):
             result = nisa.tensor_scalar(sums[0:rows, i, :], nl.multiply, scale, dtype=q.dtype)
@@ -213,7 +210,8 @@ def _backward_tile(queries, keys, numbers, totals, scale, shift):
     Args:
         queries, keys: from :func:`_queries` and :func:`_keys`.
         numbers: -lse, and the sum of grad_o * o, of each query: (rows, 1).
-        totals: sums of the gradients of k and v, (128, tiles, D) in PSUM, which are added to.
+        totals: sums of the gradients of k and v, with axes swapped, (D, keys) in PSUM, which are
+            added to. Each fills a bank, which holds one accumulation group.
         scale: of the scores.
         shift: number of the first query less that of the first key, where causal; else None.
 
@@ -241,10 +239,9 @@ def _backward_tile(queries, keys, numbers, totals, scale, shift):
     )
     turned = _turned(grad_scores)
     more = nl.zeros((rows, head), nl.float32, buffer=nl.psum)
-    for t, (at, n) in enumerate(pieces(size, TILE)):
-        columns = nl.ds(at, n)
-        totals[0][0:n, t, :] += nisa.nc_matmul(grad_scores[:, columns], q)
-        totals[1][0:n, t, :] += nisa.nc_matmul(weights[:, columns], grad_o)
+    totals[0] += nisa.nc_matmul(q, grad_scores)
+    totals[1] += nisa.nc_matmul(grad_o, weights)
+    for t, (_, n) in enumerate(pieces(size, TILE)):
         more += nisa.nc_matmul(turned[0:n, t, :], k_rows[t])
     return more
 

@@ -186,7 +186,7 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
             seen = [i for i in range(len(tiles)) if not causal or sum(tiles[i]) > start]
             totals = None
             if seen:
-                shape = (min(size, TILE), len(pieces(size, TILE)), head)
+                shape = (head, size)
                 totals = [nl.ndarray(shape, dtype=nl.float32, buffer=nl.psum) for _ in range(2)]
             for i in seen:
                 first, rows = tiles[i]
@@ -196,24 +196,21 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
                 more = _backward_tile(queries, keys, numbers, totals, i > seen[0], scale, shift)
                 part = sums[0:rows, i, 0:head]
                 nisa.tensor_tensor(dst=part, data1=part, data2=more, op=nl.add)
+            if totals == None:  # no query sees these keys
+                cuts = len(pieces(size, TILE))
+                of_keys = nl.ndarray((min(size, TILE), cuts, head), dtype=q.dtype, buffer=nl.sbuf)
+                nisa.memset(dst=of_keys, value=0.0)
+                of_values = of_keys
+            else:
+                sides = [nl.ndarray(shape, dtype=q.dtype, buffer=nl.sbuf) for _ in range(2)]
+                nisa.tensor_scalar(dst=sides[0], data=totals[0], op0=nl.multiply, operand0=scale)
+                nisa.tensor_copy(dst=sides[1], src=totals[1])
+                of_keys = _turned(sides[0], nisa.engine.unknown)
+                of_values = _turned(sides[1], nisa.engine.unknown)
             for at, n in pieces(size, TILE):
-                t = at // TILE
-                first, last = start + at, start + at + n
-                of_keys = nl.ndarray((n, head), dtype=q.dtype, buffer=nl.sbuf)
-                of_values = nl.ndarray((n, head), dtype=q.dtype, buffer=nl.sbuf)
-                if totals == None:  # no query sees these keys
-                    nisa.memset(dst=of_keys, value=0.0)
-                    nisa.memset(dst=of_values, value=0.0)
-                else:
-                    nisa.tensor_scalar(
-                        dst=of_keys,
-                        data=totals[0][0:n, t, 0:head],
-                        op0=nl.multiply,
-                        operand0=scale,
-                    )
-                    nisa.tensor_copy(dst=of_values, src=totals[1][0:n, t, 0:head])
-                nisa.dma_copy(dst=grad_k[h, first:last, 0:head], src=of_keys)
-                nisa.dma_copy(dst=grad_v[h, first:last, 0:head], src=of_values)
+                t, first, last = at // TILE, start + at, start + at + n
+                nisa.dma_copy(dst=grad_k[h, first:last, 0:head], src=of_keys[0:n, t, 0:head])
+                nisa.dma_copy(dst=grad_v[h, first:last, 0:head], src=of_values[0:n, t, 0:head])
 
         if not by_head:
             # Each core has a part of the gradient of all queries, and stores half of the sum.
@@ -286,7 +283,8 @@ def _backward_tile(queries, keys, numbers, totals, add, scale, shift):
     Args:
         queries, keys: from :func:`_queries` and :func:`_keys`.
         numbers: -lse, and the sum of grad_o * o, of each query: (rows, 1).
-        totals: sums of the gradients of k and v, (128, tiles, D) in PSUM.
+        totals: sums of the gradients of k and v, with axes swapped, (D, keys) in PSUM. Each fills a
+            bank, which holds one accumulation group.
         add: whether to add to the totals; else they begin here.
         scale: of the scores.
         shift: number of the first query less that of the first key, where causal; else None.
@@ -318,20 +316,10 @@ def _backward_tile(queries, keys, numbers, totals, add, scale, shift):
     )
     turned = _turned(grad_scores, nisa.engine.unknown)
     more = nl.ndarray((rows, head), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul(dst=totals[0], stationary=q, moving=grad_scores, accumulate=add)
+    nisa.nc_matmul(dst=totals[1], stationary=grad_o, moving=weights, accumulate=add)
     for at, n in pieces(size, TILE):
         t = at // TILE
-        nisa.nc_matmul(
-            dst=totals[0][0:n, t, 0:head],
-            stationary=grad_scores[0:rows, at : at + n],
-            moving=q,
-            accumulate=add,
-        )
-        nisa.nc_matmul(
-            dst=totals[1][0:n, t, 0:head],
-            stationary=weights[0:rows, at : at + n],
-            moving=grad_o,
-            accumulate=add,
-        )
         nisa.nc_matmul(
             dst=more, stationary=turned[0:n, t, 0:rows], moving=k_rows[t], accumulate=t > 0
         )
