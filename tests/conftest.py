@@ -46,8 +46,12 @@ def pytest_collection_finish() -> None:
 
 # Folders in which a warning that a test does not expect is an error. To expect one is
 # `pytest.warns`, or the mark `filterwarnings` where it is beside the point. Elsewhere warnings are
-# listed at the end of the run.
-STRICT = ("conformance", "cost", "customop", "nki", "nkisim", "properties", "tuning")
+# listed at the end of the run. PyTorch and JAX warn of their own in `kernels`.
+STRICT = {
+    **dict.fromkeys(("conformance", "cost", "customop", "nki", "nkisim"), "error"),
+    **dict.fromkeys(("properties", "tuning"), "error"),
+    "kernels": "error::nkisim.NkiWarning",
+}
 # The kernel of a test may read a part of its input, for that is often how it is small.
 EXPECTED = r"ignore:[\d,]+ of [\d,]+ elements of the input:nkisim.NkiWarning"
 
@@ -55,8 +59,9 @@ EXPECTED = r"ignore:[\d,]+ of [\d,]+ elements of the input:nkisim.NkiWarning"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Warnings are errors in STRICT; a test's own marks go before this one."""
     for item in items:
-        if item.path.relative_to(ROOT).parts[1] in STRICT:
-            item.add_marker(pytest.mark.filterwarnings("error", EXPECTED), append=False)
+        strict = STRICT.get(item.path.relative_to(ROOT).parts[1])
+        if strict is not None:
+            item.add_marker(pytest.mark.filterwarnings(strict, EXPECTED), append=False)
 
 
 @functools.cache
