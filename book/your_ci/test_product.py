@@ -1,11 +1,11 @@
 """Values against NumPy, and the modelled time against the stored one."""
 
 import ml_dtypes
+import nkisim
 import numpy as np
 import pytest
-from product import product
 
-import nkisim
+from product import product
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
