@@ -92,7 +92,6 @@ def get_nc_version() -> nc_version:
 
 
 __all__ = [
-    "choose",
     "dge_mode",
     "dma_engine",
     "engine",

@@ -195,3 +195,12 @@ def local_gather(
         IndexError: when run, an index is out of range (hardware: undefined).
     """
     return gather.local_gather(src_buffer, index, num_elem_per_idx, num_valid_indices, mask=mask)
+
+
+__all__ = [
+    "dma_copy",
+    "dma_transpose",
+    "local_gather",
+    "tensor_copy_dynamic_dst",
+    "tensor_copy_dynamic_src",
+]

@@ -194,3 +194,6 @@ def tensor_copy_predicated(
         )
 
     return NkiInstruction(session.issue(key, (*tensors, dst), lower))
+
+
+__all__ = ["memset", "tensor_copy", "tensor_copy_predicated"]

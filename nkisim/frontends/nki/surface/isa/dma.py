@@ -432,3 +432,6 @@ def _transpose_rows(
     rows = make(src.shape, src.dtype, MemoryRegion.sbuf)
     copy_rows(session, rows, src, mode)
     return dma_transpose(dst, rows, axes)
+
+
+__all__ = ["dma_compute", "dma_copy", "dma_transpose"]

@@ -121,3 +121,26 @@ class NkiInstruction:
             orders = current().trace.orders
             orders += [(p.instruction, later) for p in producers if p.instruction is not None]
         return self
+
+
+tensor_engine = engine.tensor
+vector_engine = engine.vector
+scalar_engine = engine.scalar
+gpsimd_engine = engine.gpsimd
+unknown_engine = engine.unknown
+
+__all__ = [
+    "NkiInstruction",
+    "dge_mode",
+    "dma_engine",
+    "engine",
+    "gpsimd_engine",
+    "matmul_perf_mode",
+    "nc_version",
+    "oob_mode",
+    "reduce_cmd",
+    "scalar_engine",
+    "tensor_engine",
+    "unknown_engine",
+    "vector_engine",
+]

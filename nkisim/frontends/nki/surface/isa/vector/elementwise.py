@@ -331,3 +331,6 @@ def reciprocal(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> NkiI
         )
 
     return NkiInstruction(session.issue(("reciprocal",), (dst, data), lower))
+
+
+__all__ = ["reciprocal", "scalar_tensor_tensor", "tensor_scalar", "tensor_tensor"]

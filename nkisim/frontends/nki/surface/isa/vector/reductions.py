@@ -408,3 +408,13 @@ def _of_floats(session: Any, call: str, **tensors: NkiTensor | None) -> None:
 
 
 ADD_UP = frozenset({"add", "multiply", "maximum", "minimum"})
+
+
+__all__ = [
+    "bn_aggr",
+    "bn_stats",
+    "tensor_reduce",
+    "tensor_scalar_cumulative",
+    "tensor_scalar_reduce",
+    "tensor_tensor_scan",
+]

@@ -123,3 +123,6 @@ def nc_match_replace8(
         )
 
     return NkiInstruction(current().issue(key, (*outs, data, vals), lower))
+
+
+__all__ = ["max8", "nc_find_index8", "nc_match_replace8"]

@@ -104,3 +104,6 @@ def _covers(dst: NkiTensor, src: NkiTensor, mask: tuple[int, ...]) -> bool:
         if at >= src.shape[0]:
             return False
     return True
+
+
+__all__ = ["nc_stream_shuffle"]
