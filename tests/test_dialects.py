@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import dialects
@@ -128,6 +129,12 @@ def test_a_merged_page_is_the_page(page: Path) -> None:
         assert (other.cell_type, other.source.strip()) == (cell.cell_type, wanted.strip())
         added = set(other.metadata.get("tags", [])) - set(cell.metadata.get("tags", []))
         assert added == ({dialects.TAGS[str(own)]} if own else set())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_words_of_a_dialect_do_not_begin_with_code(page: Path) -> None:
+    """Three backticks in a row would be the role's: begin with another character."""
+    assert not re.findall(r"\{(?:nki|neuronxcc)\}`{3}.*", page.read_text())
 
 
 @pytest.fixture(scope="module")

@@ -73,6 +73,7 @@ class Exercise:
         run: gives the result in another way than by calling the answer: `run(answer, *args)`.
         breaks: a part of the skeleton's text that the simulator refuses and a device would run,
             with undefined results. Where it is still in the cell, nothing is launched on a device.
+            Of an exercise in both dialects, the parts of both skeletons.
     """
 
     spec: Callable[..., Any]
@@ -89,7 +90,7 @@ class Exercise:
     unit: str = ""
     hint: str = ""
     run: Callable[..., Any] | None = None
-    breaks: str | None = None
+    breaks: str | tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -229,13 +230,14 @@ class Exercise:
 
     def _is_unchanged(self) -> bool:
         """Whether to keep an answer from a device: it still has what the page's skeleton breaks."""
-        if kernels.backend == "nkisim" or self.breaks is None:
+        if kernels.backend == "nkisim" or not self.breaks:
             return False
         frame: FrameType | None = sys._getframe()
         while frame is not None and frame.f_globals.get("__name__", "").startswith("nkibook."):
             frame = frame.f_back
         cell = linecache.getlines(frame.f_code.co_filename) if frame is not None else []
-        return self.breaks in "".join(cell)
+        parts = (self.breaks,) if isinstance(self.breaks, str) else self.breaks
+        return any(part in "".join(cell) for part in parts)
 
     def _right(self, answer: Callable[..., Any], args: tuple[Any, ...]) -> Verdict:
         _, launched = self._run(answer, args)

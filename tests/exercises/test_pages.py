@@ -139,8 +139,10 @@ def test_what_a_device_is_kept_from_is_in_the_skeleton_and_not_in_the_solution(
     for cell in section(page, dialect):
         breaks = cell.exercise and getattr(puzzles(page), cell.exercise).breaks
         if breaks:
-            assert breaks in cell.source
-            assert breaks not in source_of(solution(page, cell.exercise, dialect))
+            answer = source_of(solution(page, cell.exercise, dialect))
+            parts = (breaks,) if isinstance(breaks, str) else breaks
+            assert any(part in cell.source for part in parts)
+            assert not any(part in answer for part in parts)
 
 
 @pytest.mark.parametrize(("page", "dialect"), SECTIONS)

@@ -13,7 +13,7 @@ def difference(a, b):
     ((300, 17),),
     ((5, 3),),
     lines=5,
-    breaks="nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)",
+    breaks=("nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)", "nl.load(x)"),
 )
 def halved(x):
     return x / 2
