@@ -181,24 +181,3 @@ def test_a_fraction_is_not_cut_off_in_an_integer_type():
         assert (make("int32", 3.0)() == 3).all()
         with pytest.raises(DTypeError, match="integer"):
             make("int32", 3.5)()
-
-
-def test_activations_and_scans_of_integers_are_computed_in_fp32():
-    @nki.jit
-    def kernel(x):
-        tile, one = nl.load(x), nl.full(x.shape, 1, x.dtype, buffer=nl.sbuf)
-        moved, scan = (nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf) for _ in "ab")
-        total = nl.ndarray((x.shape[0], 1), nl.float32, buffer=nl.sbuf)
-        nisa.activation_reduce(moved, nl.copy, tile, nl.add, total)
-        nisa.tensor_tensor_scan(scan, one, tile, 0.0, nl.multiply, nl.add)
-        outs = [nl.ndarray(t.shape, t.dtype, buffer=nl.shared_hbm) for t in (moved, scan, total)]
-        for out, t in zip(outs, (moved, scan, total), strict=True):
-            nisa.dma_copy(out, t)
-        return tuple(outs)
-
-    x = np.full((3, 5), 2**24 + 1, np.int32)
-    wide = x.astype(np.float32)  # 2**24
-    moved, scan, total = kernel(x)
-    np.testing.assert_array_equal(moved, wide.astype(np.int32))
-    np.testing.assert_array_equal(scan, np.cumsum(wide, axis=1).astype(np.int32))
-    np.testing.assert_array_equal(total[:, 0], wide.sum(axis=1))

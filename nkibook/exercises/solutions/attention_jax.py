@@ -10,9 +10,9 @@ def stable_softmax(x):
     y = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     largest = nl.max(tile, axis=1, keepdims=True)
-    powers = nl.exp(nl.subtract(tile, largest))
-    total = nl.sum(powers, axis=1, keepdims=True)
-    nl.store(y, value=nl.divide(powers, total))
+    exponentials = nl.exp(nl.subtract(tile, largest))
+    total = nl.sum(exponentials, axis=1, keepdims=True)
+    nl.store(y, value=nl.divide(exponentials, total))
     return y
 
 

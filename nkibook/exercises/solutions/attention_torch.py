@@ -16,8 +16,8 @@ def log_sum_exp(x):
             now = nl.maximum(now, largest)
         more = nl.sum(nl.exp(nl.subtract(tile, now)), axis=1, keepdims=True)
         if largest is not None:
-            fade = nl.exp(nl.subtract(largest, now))
-            more = nl.add(more, nl.multiply(total, fade))
+            factor = nl.exp(nl.subtract(largest, now))
+            more = nl.add(more, nl.multiply(total, factor))
         largest, total = now, more
     nl.store(out, value=nl.add(largest, nl.log(total)))
     return out
@@ -70,9 +70,9 @@ def grouped_flash(q, k, v):
             weights_t = nl.copy(nl.transpose(weights))
             product = nl.copy(nisa.nc_matmul(weights_t, nl.load(v[h // group, keys])))
             if largest is not None:
-                fade = nl.exp(nl.subtract(largest, now))
-                more = nl.add(more, nl.multiply(total, fade))
-                product = nl.add(product, nl.multiply(result, fade))
+                factor = nl.exp(nl.subtract(largest, now))
+                more = nl.add(more, nl.multiply(total, factor))
+                product = nl.add(product, nl.multiply(result, factor))
             largest, total, result = now, more, product
         nl.store(o[h], value=nl.multiply(result, nl.reciprocal(total)))
     return o

@@ -32,14 +32,10 @@ def activation(
 ) -> NkiInstruction:
     """dst = op(data * scale + bias), and its sum over the free axes if asked for.
 
-    The Scalar Engine computes in float32, integers too (nki.isa.activation, SDK 2.32): those above
-    2**24 are rounded.
-
     Args:
         dst, data: tiles with as many partitions, and elements in each.
         op: an activation function of `nki.language`.
-        bias: a (P, 1) tile, or a number: with nl.copy on NeuronCore-v2, with any function later;
-            None for 0.
+        bias: a (P, 1) tile; a number on NeuronCore-v3 and later; None for 0.
         scale: a number, or a (P, 1) float32 tile.
         reduce_op: nl.add.
         reduce_res: a (P, 1) tile that gets the accumulators.

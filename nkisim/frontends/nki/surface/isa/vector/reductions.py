@@ -129,9 +129,6 @@ def tensor_tensor_scan(
 ) -> NkiInstruction:
     """dst[i] = op1(op0(data0[i], dst[i - 1]), data1[i]) along the free axes, from `initial` on.
 
-    The scan is computed in float32, of integers too (nki.isa.tensor_tensor_scan, SDK 2.32): those
-    above 2**24 are rounded.
-
     Args:
         dst, data0, data1: tiles with as many partitions, and elements in each.
         initial: a number, or a (P, 1) float32 tile.
