@@ -4,6 +4,7 @@ import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 import numpy as np
 
+from nkibook.chip import chip
 from nkibook.exercises import exercise
 
 
@@ -15,7 +16,8 @@ from nkibook.exercises import exercise
     (6,),
     lines=1,
     reveal=False,
-    hint="A pass takes 2048 cycles of 1.12 GHz; DMA moves 2 MiB a tile, at 272 GB/s.",
+    hint=f"A pass takes 2048 times {chip().cycles_a_pair} cycles of {chip().ghz['Vector']} GHz; "
+    f"DMA moves 2 MiB a tile, at {chip().load_rate / 1e9:.0f} GB/s.",
 )
 def busiest(count):
     # Of a kernel that loads float32 tiles of 128 x 2048, multiplies each `count` times, and
