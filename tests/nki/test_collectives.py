@@ -1,5 +1,6 @@
 """Collectives among ranks in one process, against NumPy."""
 
+import _thread
 import threading
 import time
 from functools import partial
@@ -458,6 +459,10 @@ def test_the_devices_of_jax_are_ranks(monkeypatch):
         jax.block_until_ready(sharded(exchange(add, [[0, 1, 2, 3]]))(x))
     monkeypatch.setattr(ranks_of_jax, "_LOOKS", 4)
     monkeypatch.setattr(ranks_of_jax, "_BETWEEN", 0.02)
+    # A thread that waits and is none of XLA's, started as pytest-xdist starts one.
+    never_ends = _thread.allocate_lock()
+    never_ends.acquire()
+    _thread.start_new_thread(lambda: never_ends.acquire(), ())
     with pytest.raises(Exception, match="no device of the mesh"):
         jax.block_until_ready(sharded(total, 4)(x))
 
@@ -481,5 +486,6 @@ def test_the_devices_of_jax_are_ranks(monkeypatch):
     np.testing.assert_allclose(sharded(late)(x), sharded(total)(x))
     with pytest.raises(Exception, match=r"deadlock|another rank failed"):
         jax.block_until_ready(sharded(never)(x))
+    never_ends.release()
     with pytest.raises(TypeError, match=r"jax\.shard_map"):
         nkisim.run_ranks(exchange(add, [[0, 1]]), [(x,), (x,)])

@@ -17,6 +17,7 @@ import threading
 from collections import Counter
 from contextvars import ContextVar
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 from nkisim.errors import Location, ParameterError
@@ -25,7 +26,6 @@ from nkisim.errors import Location, ParameterError
 _rank: ContextVar[Rank | None] = ContextVar("rank", default=None)
 _jobs: dict[int, Job] = {}  # of computations of XLA that are running, by their number
 _jobs_lock = threading.Lock()
-_Foreign = threading._DummyThread  # what Python makes of a thread that it did not start
 _STATES = Path("/proc/self/task")  # of the threads of this process, on Linux
 _LOOKS, _BETWEEN = 20, 0.05  # so often is looked for a thread at work; seconds between two looks
 # Threads in which ranks wait, as the system counts them -> the rank's first one, as Python does.
@@ -172,8 +172,8 @@ class Job:
 def _at_work() -> bool:
     """Whether a thread of this process does something, other than those in which ranks wait.
 
-    It does if it runs, or is ready to, or waits for a disk (Linux tells); or if it is one of XLA's
-    in Python code, as in a callback, which may sleep. Where the system does not tell, it may be.
+    It does if it runs, or is ready to, or waits for a disk (Linux tells); or if XLA has called a
+    function in it, as a callback, which may sleep. Where the system does not tell, it may be.
     """
     if not _STATES.exists():
         return True
@@ -186,8 +186,16 @@ def _at_work() -> bool:
             continue
         if state in "RD":
             return True
-    of_python = {t.ident for t in threading.enumerate() if not isinstance(t, _Foreign)}
-    return bool(sys._current_frames().keys() - of_python - set(_waiting.values()))
+    waiting = set(_waiting.values())
+    frames = sys._current_frames().items()
+    return any(_called_by_xla(frame) for thread, frame in frames if thread not in waiting)
+
+
+def _called_by_xla(frame: FrameType) -> bool:
+    """Whether the first function of a thread is JAX's or the simulator's: XLA calls no others."""
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_globals.get("__name__", "").partition(".")[0] in ("jax", "nkisim")
 
 
 def on_device(run: int, device: int, work: Any) -> Any:
