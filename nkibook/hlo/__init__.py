@@ -5,6 +5,7 @@
     print(module.text(short=True))        # the same, to read line by line
     module.custom_calls                   # targets, shapes, decoded backend_config
     module.after                          # after XLA's optimisation
+    module.operations                     # the bytes that each reads and writes
     module.diff(other, captions=(…, …))   # both as one listing, with the lines that differ marked
     module.graph()                        # the dataflow graph, as inline SVG
 
@@ -18,6 +19,7 @@ from nkibook.hlo.graph import HloGraph
 from nkibook.hlo.html import Diff, SideBySide
 from nkibook.hlo.module import HloModule, HloUnavailable
 from nkibook.hlo.parse import Computation, HloParseError, Instruction, Shape, parse_module
+from nkibook.hlo.traffic import Operation
 
 __all__ = [
     "NKI_TARGET",
@@ -30,6 +32,7 @@ __all__ = [
     "HloParseError",
     "HloUnavailable",
     "Instruction",
+    "Operation",
     "Shape",
     "SideBySide",
     "jax_hlo",

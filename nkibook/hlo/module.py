@@ -12,9 +12,7 @@ from nkibook.hlo.calls import Collective, CustomCall
 from nkibook.hlo.graph import HloGraph, draw
 from nkibook.hlo.html import Diff, SideBySide
 from nkibook.hlo.parse import Computation, Instruction, ParsedModule, Shape, parse_module
-
-_NAMES = {"parameter", "constant", "reshape", "bitcast", "tuple", "get-tuple-element"}
-"""Opcodes that write nothing."""
+from nkibook.hlo.traffic import Operation, operations
 
 
 class HloUnavailable(RuntimeError):
@@ -175,19 +173,18 @@ class HloModule:
 
     @property
     def computed(self) -> tuple[Shape, ...]:
-        """The arrays that the entry computation's instructions compute, in their order.
+        """The arrays that the operations compute, in their order.
 
         After XLA's optimisation these are what it writes to memory; before, what it would write
-        with an instruction at a time. Left out is what nothing is written for: parameters,
-        constants, a scalar in every place, and other names for an array.
+        with an operation at a time.
         """
-        computed = (i for i in self.instructions if i.opcode not in _NAMES)
-        return tuple(
-            shape
-            for i in computed
-            if i.opcode != "broadcast" or self.entry[i.operands[0]].shape.dims
-            for shape in i.shape.leaves()
-        )
+        return tuple(shape for op in self.operations for shape in op.shape.leaves())
+
+    @functools.cached_property
+    def operations(self) -> tuple[Operation, ...]:
+        """Every operation that computes, in order, with the bytes it reads and writes when each is
+        executed alone: see `nkibook.hlo.traffic.operations`."""
+        return tuple(operations(self.parsed))
 
     def count(self, opcode: str) -> int:
         """How many instructions have this opcode, in all computations."""

@@ -623,3 +623,43 @@ def test_graph_of_another_computation_and_of_a_fusion():
 def test_graph_refuses_what_nobody_could_read():
     with pytest.raises(ValueError, match=r"6 instructions.*more than 5.*max_nodes"):
         module(TORCH_STYLE).graph(max_nodes=5)
+
+
+TRAFFIC = """\
+HloModule m, entry_computation_layout={(bf16[4,8]{1,0}, f32[8,2]{1,0})->f32[4,2]{1,0}}
+
+%inner (Arg_0.1: f32[4,8]) -> f32[4,8] {
+  %Arg_0.1 = f32[4,8]{1,0} parameter(0)
+  ROOT %exponential.2 = f32[4,8]{1,0} exponential(%Arg_0.1)
+}
+
+ENTRY %main (a: bf16[4,8], b: f32[8,2]) -> f32[4,2] {
+  %a = bf16[4,8]{1,0} parameter(0)
+  %b = f32[8,2]{1,0} parameter(1)
+  %wide = f32[4,8]{1,0} convert(%a), metadata={op_name="jit(f)/part/convert"}
+  %called = f32[4,8]{1,0} call(%wide), to_apply=%inner
+  %row = f32[8]{0} iota(), iota_dimension=0
+  %column = f32[4]{0} slice(%wide)
+  %reshaped = f32[4,1]{1,0} reshape(%column)
+  %spread = f32[4,8]{1,0} broadcast(%reshaped), dimensions={0,1}
+  %rows = f32[4,8]{1,0} broadcast(%row), dimensions={1}
+  %sum = f32[4,8]{1,0} add(%called, %spread)
+  %less = f32[4,8]{1,0} subtract(%sum, %rows)
+  %picked = f32[4]{0} gather(%less, %row)
+  ROOT %dot = f32[4,2]{1,0} dot(%less, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
+def test_operations_count_what_goes_through_memory() -> None:
+    found = HloModule(TRAFFIC, origin="a test").operations
+    assert [(o.opcode, o.read, o.written, o.flops) for o in found] == [
+        ("convert", 64, 128, 0),
+        ("exponential", 128, 128, 0),  # of the called computation, once
+        ("slice", 128, 16, 0),
+        ("add", 128 + 16, 128, 0),  # the column before it is spread
+        ("subtract", 128, 128, 0),  # an iota is no array
+        ("gather", 16, 16, 0),
+        ("dot", 128 + 64, 32, 2 * 4 * 8 * 2),
+    ]
+    assert (found[0].moved, found[0].op_name) == (192, "jit(f)/part/convert")

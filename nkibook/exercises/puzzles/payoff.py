@@ -1,0 +1,53 @@
+"""Exercises of the page from a slow operation to a kernel. Times are modelled or from rates."""
+
+from nkibook.exercises import exercise
+
+
+def _least(elements):
+    return 6 * elements * 2
+
+
+def _traffic(microseconds, rate):
+    return microseconds * rate / 1000
+
+
+@exercise(
+    (1024, 50_257),
+    (300, 999),
+    lines=1,
+    reveal=False,
+    unit="bytes",
+    hint="the forward pass reads x and y; the backward pass reads them again and writes both "
+    "gradients",
+)
+def least_bytes(rows, columns):
+    # A loss sum((x - y)**2, axis=1) of two bfloat16 matrices (rows, columns), and its gradients
+    # for both. Each pass is one kernel. How many bytes do the matrices move? Leave the sums out.
+    return _least(rows * columns)
+
+
+@exercise(
+    (670.0, 250.0),
+    (100.0, 400.0),
+    lines=1,
+    reveal=False,
+    unit="MB",
+    hint="what the transfers that are saved would take is what the dispatch costs",
+)
+def megabytes_to_pay(dispatch_us, gb_per_s):
+    # A kernel called on its own costs one dispatch more. How many MB of traffic must it save to
+    # pay for that, where the rate of the transfers is all that counts?
+    return _traffic(dispatch_us, gb_per_s)
+
+
+@exercise(
+    ((128, 96), (128, 96)),
+    ((100, 33), (100, 33)),
+    lines=4,
+    rtol=1e-4,
+    atol=1e-4,
+    cost=((128, 4096), (128, 4096)),
+    at_most=1.1,
+)
+def squared_error(x, y):
+    return ((x - y) ** 2).sum(axis=1, keepdims=True)
