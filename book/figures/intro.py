@@ -1,21 +1,26 @@
-"""The pictures of the landing page, each made by the code of the chapter that it comes from."""
+"""The pictures and numbers of the landing page, made by the code of the pages that they come from."""
 
 from __future__ import annotations
 
-import jax.numpy as jnp
+import ml_dtypes
 import neuronxcc.nki.language as nl
 import numpy as np
+from IPython.display import HTML
 from neuronxcc import nki
 
 import nkisim
-from kernels.add import jax_op
-from kernels.giou import nki_giou_kernel, nki_giou_kernel_strict
+from kernels.cross_entropy import nki_cross_entropy_backward_kernel, nki_cross_entropy_kernel
+from kernels.matmul import nki_matmul_kernel
+from kernels.rmsnorm import nki_rms_norm_kernel
 from nkibook import plots
 from nkibook.figures.grid import filling
-from nkibook.hlo import jax_hlo
-from nkibook.hlo.html import Diff
 from nkibook.plots import Figures, Moving
 from nkibook.tracing import written_tiles
+from nkisim.machine.target import target
+from nkisim.report.timeline import Timeline
+from validation.cross_entropy import apart
+
+TOKENS, WORDS = 1024, 50_257
 
 
 @nki.jit
@@ -33,32 +38,59 @@ def add_any(a_input, b_input):
     return c_output
 
 
-def masked_grid() -> Moving:
+def tiles() -> Moving:
     """Which instance wrote what and when, of a launch whose last tiles are cut by a mask."""
     a, b = np.zeros((2, 300, 700), np.float32)
-    tiles = written_tiles(add_any[3, 2], a, b)
-    return filling(nkisim.profile(add_any[3, 2], a, b), a.shape, tiles)
+    written = written_tiles(add_any[3, 2], a, b)
+    return filling(nkisim.profile(add_any[3, 2], a, b), a.shape, written)
 
 
-def two_timelines() -> Figures:
-    """GIOU of 1024 x 256 pairs of boxes: the article's operations, and the package's kernel."""
+def _spec(*shape: int, dtype: type = ml_dtypes.bfloat16) -> nkisim.TensorSpec:
+    return nkisim.TensorSpec(shape, np.dtype(dtype))
 
-    def spec(*shape: int) -> nkisim.TensorSpec:
-        return nkisim.TensorSpec(shape, np.dtype(np.float32))
 
-    rows, boxes = spec(1024, 1024), spec(1024 * 256, 4)
-    before = nkisim.profile(nki_giou_kernel_strict, rows, rows)
-    after = nkisim.profile(nki_giou_kernel, boxes, boxes, 1e-7, False)
-    titles = (
-        f"As an article published it: {before.latency_us:.0f} µs with launch",
-        f"As the chapter leaves it: {after.latency_us:.0f} µs with launch",
+def _losses(tokens: int) -> tuple[Timeline, Timeline, Timeline]:
+    """Cross-entropy one operation at a time; the forward and the backward kernel."""
+    logits, column = _spec(tokens, WORDS), _spec(tokens, 1, dtype=np.float32)
+    targets = _spec(tokens, 1, dtype=np.int32)
+    return (
+        nkisim.profile(apart, logits, column, column),
+        nkisim.profile(nki_cross_entropy_kernel, logits, targets),
+        nkisim.profile(nki_cross_entropy_backward_kernel, column, logits, targets, column),
     )
-    return plots.timelines(before, after, titles=titles)
 
 
-def hlo_of_an_add() -> Diff:
-    """The HLO of an expression without and with the kernel."""
-    a = jnp.zeros((256, 1024), jnp.float32)
-    plain = jax_hlo(lambda a, b: a * b * (a + b), a, a)
-    kernel = jax_hlo(lambda a, b: a * b * jax_op.add(a, b), a, a)
-    return plain.diff(kernel, captions=("a * b * (a + b)", "a * b * add(a, b), an NKI kernel"))
+def numbers() -> HTML:
+    """Three modelled results, of the chip that goes with the dialect."""
+    slow, *fast = _losses(TOKENS)
+    ours = sum(t.body_us for t in fast)
+    square = _spec(4096, 4096)
+    product = nkisim.profile(nki_matmul_kernel, square, square)
+    machine = target().machine
+    share = 2 * 4096**3 / (product.body_us * 1e6) / machine.timing.tensor.tflops
+    norm = nkisim.profile(nki_rms_norm_kernel, square, _spec(1, 4096), 1e-5)
+    dma = machine.timing.dma
+    rate = dma.engines * (dma.load_rate + dma.store_rate) / 2
+    moved = 2 * 2 * 4096**2 / (norm.body_us * 1e3) / rate
+    cells = (
+        (f"{slow.body_us / ours:.1f}×", "as fast as one operation at a time: GPT-2's loss"),
+        (f"{share:.0%}", "of the peak: a product of 4096 x 4096 matrices in bfloat16"),
+        (f"{moved:.0%}", "of what the DMA engines move: RMSNorm of 4096 x 4096"),
+    )
+    shown = "".join(f"<div><b>{big}</b><span>{said}</span></div>" for big, said in cells)
+    note = f"Modelled for one {machine.name} ({machine.instances.lower()})."
+    return HTML(f'<div class="nki-numbers">{shown}</div><p class="nki-note">{note}</p>')
+
+
+def loss_timelines() -> Figures:
+    """The loss of 128 tokens before and after, on one axis of time."""
+    slow, forward, backward = _losses(128)
+    return plots.timelines(
+        slow,
+        backward,
+        titles=(
+            f"One operation at a time: {slow.body_us:,.0f} µs",
+            f"Backward kernel: {backward.body_us:.0f} µs "
+            f"(forward kernel: {forward.body_us:.0f} µs)",
+        ),
+    )

@@ -47,8 +47,8 @@ SECTIONS = [
 ]
 
 NKI = re.compile(r"(nki|neuronxcc)\b")  # found only once kernels, nkibook or nkisim is imported
-# Tables, and how to install.
-REFERENCE = {"api", "api_nki", "bibliography", "cheat_sheet", "glossary", "setup"}
+# Tables, how to install, and where to begin.
+REFERENCE = {"api", "api_nki", "bibliography", "cheat_sheet", "glossary", "intro", "setup"}
 
 
 class Cell:
