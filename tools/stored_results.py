@@ -77,6 +77,7 @@ NEEDS = {
         "notebooks/giou_torch",
         "notebooks/giou_nki",
         "notebooks/matmul_jax",
+        "notebooks/payoff",
         "notebooks/rmsnorm_ffi",
         "notebooks/rmsnorm_jax",
         "notebooks/rmsnorm_torch",
