@@ -1,4 +1,4 @@
-"""The pictures and numbers of the landing page, made by the code of the pages that they come from."""
+"""The pictures and numbers of the landing page, made by the code of the pages they come from."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from nkisim.report.timeline import Timeline
 from validation.cross_entropy import apart
 
 TOKENS, WORDS = 1024, 50_257
+TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 @nki.jit
@@ -73,7 +74,7 @@ def numbers() -> HTML:
     rate = dma.engines * (dma.load_rate + dma.store_rate) / 2
     moved = 2 * 2 * 4096**2 / (norm.body_us * 1e3) / rate
     cells = (
-        (f"{slow.body_us / ours:.1f}×", "as fast as one operation at a time: GPT-2's loss"),
+        (f"{slow.body_us / ours:.1f}{TIMES}", "as fast as one operation at a time: GPT-2's loss"),
         (f"{share:.0%}", "of the peak: a product of 4096 x 4096 matrices in bfloat16"),
         (f"{moved:.0%}", "of what the DMA engines move: RMSNorm of 4096 x 4096"),
     )

@@ -44,6 +44,7 @@ def megabytes_to_pay(dispatch_us, gb_per_s):
     ((128, 96), (128, 96)),
     ((100, 33), (100, 33)),
     lines=4,
+    framework="jax",
     rtol=1e-4,
     atol=1e-4,
     cost=((128, 4096), (128, 4096)),
