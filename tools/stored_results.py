@@ -63,6 +63,7 @@ NEEDS = {
         "notebooks/rmsnorm_torch",
         "notebooks/todays_nki",
         "notebooks/training_torch",
+        "notebooks/transformer_torch",
     ),
     JAX: (
         "notebooks/add_jax",
@@ -85,6 +86,7 @@ NEEDS = {
         "notebooks/todays_nki",
         "notebooks/matrices_nki",
         "notebooks/training_jax",
+        "notebooks/transformer_jax",
     ),
     SIMULATOR: (
         "notebooks/attention_fast",
