@@ -47,14 +47,18 @@ def opened(
     if dst._layout.space is not Space.PSUM:
         return "overwrite", None  # which is refused
     _one_bank(session, dst, call)
-    written, pattern = session.psum, dst.as_is()
-    if accumulate is False:
+    written, buffer = session.psum, dst._buffer
+    if buffer.number in written.whole:  # mostly: sums take several matmuls
+        return "overwrite" if accumulate is False else "add", None
+    pattern = dst.as_is()
+    before = accumulate is not False and (written.knows(pattern) or written.part(pattern))
+    before = np.array(before)  # a copy
+    if pattern.covers_buffer:
+        written.add_all(buffer)
+    else:
         written.note(pattern)
+    if accumulate is False:
         return "overwrite", None
-    if written.knows(pattern):
-        return "add", None
-    before = np.array(written.part(pattern))  # a copy
-    written.note(pattern)
     if not before.any():
         if accumulate:
             session.checker.report("accumulation", _nothing(dst, call), mild=True)

@@ -318,7 +318,7 @@ class Session(Tracer):
             error.instruction = instr
             raise
         self.trace.instructions.append(instr)
-        if outs and outs[0].space is Space.PSUM and instr.engine is not Engine.TENSOR:
+        if outs and tensors[0]._layout.space is Space.PSUM and instr.engine is not Engine.TENSOR:
             matmuls.closed(self.psum, tensors[0])
         return instr
 
