@@ -20,8 +20,8 @@ def add_to_each(batch, b):
     ((12, 5), (12, 5)),
     lines=1,
     grid=lambda a, b: a.shape[0] // 4,
-    breaks="program_id(0) * 2",
+    breaks=("program_id(0) * 2", "turn * 2"),
 )
 def add_rows(a, b):
-    # Launched as add_rows[rows / 4].
+    # neuronxcc.nki: launched as add_rows[rows / 4].
     return a + b
