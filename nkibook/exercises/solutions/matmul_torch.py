@@ -7,7 +7,8 @@ import neuronxcc.nki.language as nl
 
 @nki.jit
 def swapped(a_t, b):
-    c = nl.ndarray((a_t.shape[1], b.shape[1]), a_t.dtype, buffer=nl.shared_hbm)
+    shape = (a_t.shape[1], b.shape[1])
+    c = nl.ndarray(shape, a_t.dtype, buffer=nl.shared_hbm)
     left, right = nl.load(a_t), nl.load(b)
     product = nisa.nc_matmul(left, right)
     nl.store(c, value=nl.copy(product))
@@ -44,8 +45,9 @@ def any_rows(a, b):
 
 @nki.jit
 def linear_relu(x_t, weight, bias):
-    y = nl.ndarray((x_t.shape[1], weight.shape[1]), x_t.dtype, buffer=nl.shared_hbm)
-    product = nl.zeros(y.shape, nl.float32, buffer=nl.psum)
+    shape = (x_t.shape[1], weight.shape[1])
+    y = nl.ndarray(shape, x_t.dtype, buffer=nl.shared_hbm)
+    product = nl.zeros(shape, nl.float32, buffer=nl.psum)
     product += nisa.nc_matmul(nl.load(x_t), nl.load(weight))
     ones = nl.ones((1, x_t.shape[1]), dtype=nl.float32)
     product += nisa.nc_matmul(ones, nl.load(bias))
