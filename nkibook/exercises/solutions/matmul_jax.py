@@ -7,7 +7,8 @@ import neuronxcc.nki.language as nl
 
 @nki.jit
 def times_transposed(x, w):
-    y = nl.ndarray((x.shape[0], w.shape[0]), x.dtype, buffer=nl.shared_hbm)
+    shape = (x.shape[0], w.shape[0])
+    y = nl.ndarray(shape, x.dtype, buffer=nl.shared_hbm)
     left = nl.load_transpose2d(x)
     right = nl.load_transpose2d(w)
     nl.store(y, value=nl.copy(nisa.nc_matmul(left, right)))
@@ -16,8 +17,9 @@ def times_transposed(x, w):
 
 @nki.jit
 def weight_gradient(x, grad_y):
-    grad_w = nl.ndarray((x.shape[1], grad_y.shape[1]), x.dtype, buffer=nl.shared_hbm)
-    total = nl.zeros(grad_w.shape, nl.float32, buffer=nl.psum)
+    shape = (x.shape[1], grad_y.shape[1])
+    grad_w = nl.ndarray(shape, x.dtype, buffer=nl.shared_hbm)
+    total = nl.zeros(shape, nl.float32, buffer=nl.psum)
     for at in nl.static_range(0, x.shape[0], 4):
         rows = nl.ds(at, min(4, x.shape[0] - at))
         total += nisa.nc_matmul(nl.load(x[rows]), nl.load(grad_y[rows]))
