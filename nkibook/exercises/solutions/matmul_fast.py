@@ -23,7 +23,8 @@ def load_once(a_t, b):
 
 @nki.jit
 def wide_loads(a_t, b):
-    c = nl.ndarray((a_t.shape[1], b.shape[1]), a_t.dtype, buffer=nl.shared_hbm)
+    shape = (a_t.shape[1], b.shape[1])
+    c = nl.ndarray(shape, a_t.dtype, buffer=nl.shared_hbm)
     left = nl.load(a_t)
     width = 512
     for n in nl.affine_range(b.shape[1] // width):
