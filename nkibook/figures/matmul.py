@@ -96,9 +96,8 @@ def blocking(size: int, block: tuple[int, int], left: int, right: int) -> Figure
         ("b", 5, 5, right, cols, "orange"),
         ("c", 5, 0, rows, cols, "green"),
     ):
-        high, wide = high * unit, wide * unit
-        part = Rectangle((x, y + 4 - high), wide, high, facecolor=COLORS[color])
-        axes.add_patch(part)
+        corner = (x, y + 4 - high * unit)
+        axes.add_patch(Rectangle(corner, wide * unit, high * unit, facecolor=COLORS[color]))
         axes.add_patch(Rectangle((x, y), 4, 4, fill=False, edgecolor=INK, linewidth=0.8))
         note(axes, x + 2, y + 1.2, name, ha="center")
     mib = size * size * 2 / 2**20
