@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from nkisim import KernelError
+from nkisim.errors import ParameterError, TraceContextError
 
 X = np.arange(100 * 8, dtype=np.float32).reshape(100, 8)
 
@@ -207,3 +208,37 @@ def test_a_destination_that_comes_first_in_the_older_dialect(name):
     assert "import nki" in caught.value.fix or name == "dma_copy"
     assert caught.value.location.filename == __file__
     np.testing.assert_array_equal(old_nki.jit(kernel)(X, mended), 2 * X)
+
+
+def test_a_tensor_of_todays_dialect_is_not_assigned_in_the_older():
+    kept = []
+
+    @nki.jit
+    def keeps(x):
+        kept.append(nl.load(x))
+        return nl.copy(kept[0]) and x
+
+    keeps(X)
+
+    def kernel(x):
+        kept[0][...] = old_nl.load(x)
+        return x
+
+    with pytest.raises(
+        TraceContextError, match=r"is assigned to in kernel, a kernel of `neuronxcc"
+    ):
+        old_nki.jit(kernel)(X)
+
+
+def of_yields(x):
+    yield nl.load(x)
+
+
+async def of_awaits(x):
+    return nl.load(x)
+
+
+@pytest.mark.parametrize("wrong", [3, len, of_yields, of_awaits])
+def test_what_runs_nothing_is_no_kernel_of_todays_dialect(wrong):
+    with pytest.raises(ParameterError, match=r"not a kernel|runs nothing"):
+        nki.jit(wrong)
