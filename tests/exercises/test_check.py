@@ -394,7 +394,7 @@ def test_on_a_neuron_instance_values_are_compared_and_the_rest_is_said_to_be_mis
 def test_an_exercise_shows_what_is_asked():
     text = repr(puzzles.add_any_shape)
     assert text.startswith("add_any_shape, about 1 line\ndef add_any_shape(a, b):")
-    assert "Launched as add_any_shape[ceil(rows / 4), ceil(columns / 8)]" in text
+    assert "launched as add_any_shape[ceil(rows / 4), ceil(columns / 8)]" in text
     assert "```python\ndef add_any_shape" in puzzles.add_any_shape._repr_markdown_()
 
 
