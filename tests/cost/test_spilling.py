@@ -44,7 +44,7 @@ def works(draw):
 
 
 @pytest.mark.parametrize("machine", [GEN2, GEN3], ids=["v2", "v3"])
-@settings(max_examples=150)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(work=works())
 def test_each_tile_is_loaded_back_as_it_was_last_written(work, machine):
     machine = replace(machine, sbuf_bytes=machine.sbuf_reserved_bytes + ROOM)

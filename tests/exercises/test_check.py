@@ -113,7 +113,7 @@ def test_the_tolerance_is_that_of_the_dtype(dtype, right, wrong):
     st.sampled_from([5, 100, 10_000]),
     st.data(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 def test_what_rounding_allows_is_right_and_what_is_off_is_found(dtype, values, ulps, far, data):
     x = np.array([values]).astype(dtype)
     allowed = tolerance([x.dtype])

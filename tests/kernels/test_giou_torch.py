@@ -94,7 +94,7 @@ CORNERS = st.tuples(*[st.integers(0, 6)] * 4).map(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
     st.lists(st.tuples(CORNERS, CORNERS), min_size=1, max_size=6),
     st.sampled_from([(torchvision_giou, False), (article_giou, True)]),

@@ -168,7 +168,7 @@ def _unfolded(recipe, arrays):
         return kernel_of(recipe).specialize(arrays, {}).program
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2 * settings.default.max_examples, suppress_health_check=list(HealthCheck))
 @given(recipes(), st.integers(0, 2**32 - 1))
 @pytest.mark.filterwarnings("ignore::nkisim.NkiWarning")
 def test_random_kernels_run_as_written(recipe, seed):

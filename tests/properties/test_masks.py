@@ -37,7 +37,7 @@ def run(x, mask):
     axes=st.lists(st.sampled_from([1, 2, 3, 4]), min_size=1, max_size=4).map(tuple),
     data=st.data(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 def test_masks_of_few_axes(shape, axes, data):
     axes = axes[: len(shape)]
     along = data.draw(st.integers(0, len(axes) - 1))

@@ -57,7 +57,7 @@ def product(kind, x, y, **mask):
 @given(products())
 @example(("matmul", {"K": 64, "M": 64, "N": 33}, {"K": (0, 5), "M": (0, 9), "N": (0, 33)}, False))
 @example(("matmul", {"K": 64, "M": 33, "N": 64}, {"K": (0, 5), "M": (0, 9), "N": (0, 33)}, True))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 def test_a_condition_cuts_what_it_is_written_for(drawn):
     kind, extents, spans, dense = drawn
     turned = kind != "matmul"
