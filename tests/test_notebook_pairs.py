@@ -216,12 +216,12 @@ def test_what_the_build_executed_is_compared_with_what_is_stored(tmp_path, capsy
 
 def test_jupyterlab_opens_a_page_whose_twin_is_newer(tmp_path):
     """As it is after `make notebooks`, and in an unpacked archive. Text comes from the .md."""
-    for name in ("jupytext.toml", "giou_nki.md", "giou_nki.ipynb"):
+    for name in ("jupytext.toml", "giou_cpp.md", "giou_cpp.ipynb"):
         shutil.copy(ROOT / "notebooks" / name, tmp_path)
-    page = tmp_path / "giou_nki.md"
-    page.write_text(page.read_text().replace("# GIOU in today's NKI", "# Changed in the text", 1))
+    page = tmp_path / "giou_cpp.md"
+    page.write_text(page.read_text().replace("# GIOU in C++ on GpSimd", "# Changed in the text", 1))
     os.utime(page, (0, 0))
     manager = build_sync_jupytext_contents_manager_class(LargeFileManager)(root_dir=str(tmp_path))
-    cells = manager.get("giou_nki.md")["content"]["cells"]
+    cells = manager.get("giou_cpp.md")["content"]["cells"]
     assert cells[0]["source"].startswith("# Changed in the text")
     assert any(cell.get("outputs") for cell in cells)  # which only the twin has

@@ -27,7 +27,6 @@ OLDER = "SDK 2.29 or earlier (neuronxcc.nki)"
 TODAYS = "SDK 2.30 or later (import nki)"
 _TODAYS_PAGES = (
     "notebooks/avgpool_nki",
-    "notebooks/giou_nki",
     "notebooks/matrices_nki",
     "notebooks/moving",
     "notebooks/rmsnorm_nki",
@@ -55,7 +54,6 @@ NEEDS = {
         "notebooks/avgpool_torch",
         "notebooks/custom_call_jax",
         "notebooks/giou_cpp",
-        "notebooks/giou_nki",
         "notebooks/giou_torch",
         "notebooks/matmul_torch",
         "notebooks/matrices_nki",
@@ -75,8 +73,6 @@ NEEDS = {
         "notebooks/avgpool_nki",
         "notebooks/custom_call_jax",
         "notebooks/giou_jax",
-        "notebooks/giou_torch",
-        "notebooks/giou_nki",
         "notebooks/matmul_jax",
         "notebooks/payoff",
         "notebooks/rmsnorm_ffi",
@@ -102,9 +98,7 @@ NEEDS = {
 # Those that need it in cells for the simulator only, so on a device they do without.
 FOR_THE_SIMULATOR = {
     TORCH_XLA: ("notebooks/custom_call_jax", *_TODAYS_PAGES),
-    JAX: tuple(
-        f"notebooks/{name}_torch" for name in ("add", "attention", "avgpool", "giou", "rmsnorm")
-    ),
+    JAX: tuple(f"notebooks/{name}_torch" for name in ("add", "attention", "avgpool", "rmsnorm")),
 }
 
 

@@ -12,15 +12,6 @@ def _pairs(rng, rows, count):
     return tuple(b.reshape(rows, 4 * count) for b in boxes)
 
 
-@exercise((4, 6), (3, 5), lines=2, data=_pairs)
-def iou(p, t):
-    p, t = (x.reshape(len(x), -1, 4) for x in (p, t))
-    sides = np.minimum(p, t)[..., 2:] - np.maximum(p, t)[..., :2]
-    overlap = np.maximum(sides, 0).prod(axis=-1)
-    areas = sum((x[..., 2:] - x[..., :2]).prod(axis=-1) for x in (p, t))
-    return overlap / (areas - overlap)
-
-
 @exercise((4, 6), (3, 5), lines=3, data=lambda rng, *size: _pairs(rng, *size)[:1])
 def to_corners(boxes):
     # From center and size (cx, cy, w, h) to corners (x1, y1, x2, y2).
@@ -36,10 +27,3 @@ def center_distance(p, t):
     between = ((p[..., :2] + p[..., 2:]) - (t[..., :2] + t[..., 2:])) / 2
     hull = np.maximum(p, t)[..., 2:] - np.minimum(p, t)[..., :2]
     return (between**2).sum(axis=-1) / (hull**2).sum(axis=-1)
-
-
-@exercise((4, 6), (3, 5), lines=1, data=_pairs)
-def overlap(p, t):
-    p, t = (x.reshape(len(x), -1, 4) for x in (p, t))
-    sides = np.minimum(p, t)[..., 2:] - np.maximum(p, t)[..., :2]
-    return np.maximum(sides, 0).prod(axis=-1)

@@ -12,20 +12,6 @@ def corners(tile):
 
 
 @nki.jit
-def iou(p, t):
-    rows, columns = p.shape
-    out = nl.ndarray((rows, columns // 4), p.dtype, buffer=nl.shared_hbm)
-    px1, py1, px2, py2 = corners(nl.load(p))
-    tx1, ty1, tx2, ty2 = corners(nl.load(t))
-    w = nl.maximum(nl.minimum(px2, tx2) - nl.maximum(px1, tx1), 0)
-    h = nl.maximum(nl.minimum(py2, ty2) - nl.maximum(py1, ty1), 0)
-    areas = (px2 - px1) * (py2 - py1) + (tx2 - tx1) * (ty2 - ty1)
-    union = areas - w * h
-    nl.store(out, value=w * h / union)
-    return out
-
-
-@nki.jit
 def to_corners(boxes):
     rows, columns = boxes.shape
     out = nl.ndarray(boxes.shape, boxes.dtype, buffer=nl.shared_hbm)
@@ -52,16 +38,4 @@ def center_distance(p, t):
     dy = 0.5 * ((py1 + py2) - (ty1 + ty2))
     diagonal = nl.square(hull_w) + nl.square(hull_h)
     nl.store(out, value=(nl.square(dx) + nl.square(dy)) / diagonal)
-    return out
-
-
-@nki.jit
-def overlap(p, t):
-    rows, columns = p.shape
-    out = nl.ndarray((rows, columns // 4), p.dtype, buffer=nl.shared_hbm)
-    px1, py1, px2, py2 = corners(nl.load(p))
-    tx1, ty1, tx2, ty2 = corners(nl.load(t))
-    w = nl.minimum(px2, tx2) - nl.maximum(px1, tx1)
-    h = nl.minimum(py2, ty2) - nl.maximum(py1, ty1)
-    nl.store(out, value=nl.maximum(w, 0) * nl.maximum(h, 0))
     return out
