@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def framework_of(page: str) -> Framework:
     """The framework that a page's process has started: the one in its name, JAX for the operators
-    in `import nki`, else none."""
-    known: dict[str, Framework] = {"torch": "torch", "jax": "jax", "nki": "jax"}
+    in `import nki` and for the page on a kernel that pays, else none."""
+    known: dict[str, Framework] = {"torch": "torch", "jax": "jax", "nki": "jax", "payoff": "jax"}
     return known.get(page.rpartition("_")[2], "numpy")
 
 

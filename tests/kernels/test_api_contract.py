@@ -13,6 +13,7 @@ from pathlib import Path
 import jupytext
 import pytest
 
+from nkibook.cells import dialect_of
 from nkisim.frontends.neuronxcc.coverage import documented
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,11 +22,13 @@ _MODULES = {"neuronxcc", *API}
 
 
 def _python_of(path: Path) -> str:
-    """Source of a Python file, or of the code cells of a MyST notebook, in order."""
+    """Source of a Python file, or of the code cells of a MyST notebook, in order, without those in
+    `import nki`."""
     if path.suffix == ".py":
         return path.read_text()
     cells = jupytext.read(path, fmt="md:myst").cells
-    lines = "\n".join(c.source for c in cells if c.cell_type == "code").splitlines()
+    code = [c.source for c in cells if c.cell_type == "code"]
+    lines = "\n".join(c for c in code if dialect_of(c) != "nki").splitlines()
     # Magics and shell lines are not Python.
     return "\n".join("" if re.match(r"\s*[%!]", line) else line for line in lines)
 

@@ -69,8 +69,10 @@ def test_marks_of_a_dialect(cell, dialect, simulator):
 def test_cells_of_the_other_dialect_are_not_run(monkeypatch, backend, dialect):
     monkeypatch.setattr(kernels, "backend", backend)
     monkeypatch.setattr(kernels, "dialect", dialect)
-    monkeypatch.delenv("NEURON_LOGICAL_NC_CONFIG", raising=False)
-    monkeypatch.delenv("NEURON_PLATFORM_TARGET_OVERRIDE", raising=False)
+    # Set first, so that what `register` sets is undone before other tests.
+    for variable in ("NEURON_LOGICAL_NC_CONFIG", "NEURON_PLATFORM_TARGET_OVERRIDE"):
+        monkeypatch.setenv(variable, "")
+        monkeypatch.delenv(variable)
     shell = InteractiveShell()
     monkeypatch.setattr("IPython.get_ipython", lambda: shell)
     cells.register()
@@ -95,6 +97,7 @@ def test_cells_of_the_other_dialect_are_not_run(monkeypatch, backend, dialect):
 def test_the_older_dialect_is_refused_at_once(monkeypatch, before, dialect, refused):
     monkeypatch.setattr(kernels, "backend", "neuronxcc")
     monkeypatch.setattr(kernels, "dialect", dialect)
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", "1")
     shell = InteractiveShell()
     monkeypatch.setattr("IPython.get_ipython", lambda: shell)
     shell.user_ns["cells"] = cells
