@@ -264,9 +264,6 @@ def launches() -> Iterator[Launch]:
     from kernels.add import nki_tensor_add_kernel
     from kernels.add.arguments import TILE_COLS, TILE_ROWS
     from kernels.attention import nki_attention_kernel
-    from kernels.avgpool import nki_avg_pool2d_kernel
-    from kernels.avgpool.geometry import pooling
-    from kernels.avgpool.plan import forward_plan
     from kernels.giou import nki_giou_kernel
     from kernels.matmul import nki_matmul_kernel
     from kernels.rmsnorm import nki_rms_norm_kernel
@@ -289,8 +286,16 @@ def launches() -> Iterator[Launch]:
     boxes = zeros(1024 * 256, 4)
     yield Launch("GIOU, 1024 x 256 boxes", nki_giou_kernel, (boxes, boxes, 1e-7, False), joined)
     # A kernel in `import nki` gets its tiles as numbers, one in `neuronxcc.nki` the windows.
-    window = forward_plan(pooling(2), 112, 112) if todays else 2
-    pooled = (zeros(128, 112, 112), window)
+    if todays:
+        from kernels.avgpool.geometry import pooling
+        from kernels.avgpool.nki_kernels_06 import nki_avg_pool2d_kernel
+        from kernels.avgpool.plan import forward_plan
+
+        pooled: tuple = (zeros(128, 112, 112), forward_plan(pooling(2), 112, 112))
+    else:
+        from kernels.avgpool.nki_kernels import nki_avg_pool2d_kernel
+
+        pooled = (zeros(128, 112, 112), 2)
     yield Launch("average pooling, 128 x 112 x 112", nki_avg_pool2d_kernel, pooled, joined)
     rows_and_weight = (zeros(4096, 4096), zeros(1, 4096), 1e-5)
     yield Launch("RMSNorm, 4096 x 4096", nki_rms_norm_kernel, rows_and_weight, joined)
