@@ -149,6 +149,13 @@ def test_a_trace_that_changes_what_it_reads_is_not_replayed():
     assert Counter.calls == 2 * calls
 
 
+def test_what_a_built_in_function_reads_is_not_taken_as_unchanged(monkeypatch):
+    instructions = _profiled(lambda: eval("WIDTH"))
+    assert instructions() == 16 * 3
+    monkeypatch.setitem(globals(), "WIDTH", 128)
+    assert instructions() == 8 * 3
+
+
 @pytest.mark.parametrize("size", [10, 10**4, 10**6])
 def test_arrays_are_compared_at_their_full_size(size):
     large = np.zeros(size)
