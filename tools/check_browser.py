@@ -43,7 +43,8 @@ SMALL_TEXT = """
   while (walker.nextNode()) {
     const text = walker.currentNode.textContent.trim(), e = walker.currentNode.parentElement;
     if (!text || !e.getClientRects().length) continue;
-    if (e.closest('script, style, title, math, .visually-hidden')) continue;
+    // A card that is a link as a whole has its text for readers of screens, of no size.
+    if (e.closest('script, style, title, math, .visually-hidden, .sd-hide-link-text')) continue;
     if (getComputedStyle(e).visibility === 'hidden') continue;
     let scale = 1;
     if (e.ownerSVGElement) { const m = e.getScreenCTM(); scale = Math.hypot(m.a, m.b); }
