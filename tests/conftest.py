@@ -77,6 +77,22 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         generator.bit_generator.state = state
 
 
+@pytest.fixture(autouse=True)
+def _no_setting_is_left_behind():
+    """A test that leaves a setting of NKI in the environment fails, and not those after it."""
+
+    def settings() -> dict[str, str]:
+        return {k: v for k, v in os.environ.items() if k.startswith(("NEURON_", "NKI_"))}
+
+    before = settings()
+    yield
+    after = settings()
+    for name in before.keys() | after.keys():
+        os.environ.pop(name, None)
+    os.environ.update(before)
+    assert after == before, "use monkeypatch.setenv, also for what the code under test sets"
+
+
 @pytest.fixture
 def run_python(tmp_path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run Python in a fresh process, in an empty directory, with this checkout importable.

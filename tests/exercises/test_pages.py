@@ -152,6 +152,8 @@ def test_what_a_device_is_kept_from_is_in_the_skeleton_and_not_in_the_solution(
 def test_skeletons_fail_and_solutions_pass(
     page: Path, dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "")  # so that what a cell sets is undone
+    monkeypatch.delenv("NEURON_PLATFORM_TARGET_OVERRIDE")
     if dialect != dialects.FIRST:  # as a notebook is started for it
         monkeypatch.setattr(kernels, "dialect", dialect)
         monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
