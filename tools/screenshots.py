@@ -1,4 +1,5 @@
-"""Photograph every page of the built book: desktop and phone width, light and dark.
+"""Photograph every page of the built book: desktop and phone width, light and dark, and a page that
+says something in one dialect of NKI in each of them.
 
     python tools/screenshots.py [PAGE ...]      default: every page of _build/html
 
@@ -192,16 +193,24 @@ def find_chromium() -> str | None:
     return chromium
 
 
-def photograph(browser: Browser, page: Path) -> list[str]:
-    """Photograph one page in every width and mode; return what is wrong with it."""
+def photograph(browser: Browser, page: Path) -> tuple[int, list[str]]:
+    """Photograph one page in every width, mode and dialect; return how many pictures there are, and
+    what is wrong with it."""
     name = page.relative_to(SITE).with_suffix("").as_posix().replace("/", "-")
+    views = list(itertools.product(dialects_of(page), WIDTHS.items(), MODES))
     found = []
-    for (width, height), mode in itertools.product(WIDTHS.items(), MODES):
-        browser.open(page.as_uri(), width, height, mode)
-        browser.screenshot(SHOTS / f"{name}-{width}-{mode}.png", width)
+    for dialect, (width, height), mode in views:
+        browser.open(f"{page.as_uri()}?dialect={dialect}", width, height, mode)
+        browser.screenshot(SHOTS / f"{name}-{dialect}-{width}-{mode}.png", width)
         for problem in [*browser.evaluate(OVERFLOW), *browser.complaints()]:
-            found.append(f"  {width}px {mode}: {problem}")
-    return found
+            found.append(f"  {dialect} {width}px {mode}: {problem}")
+    return len(views), found
+
+
+def dialects_of(page: Path) -> tuple[str, ...]:
+    """The dialects to show a page in, as `?dialect=` names them."""
+    says_in_one = re.search(r'class="[^"]*dialect-(nki|neuronxcc)\b', page.read_text("utf-8"))
+    return ("neuronxcc", "nki") if says_in_one else ("neuronxcc",)
 
 
 def main() -> int:
@@ -218,15 +227,16 @@ def main() -> int:
         print(f"error: not built: {' '.join(missing) or SITE}; run `make book`", file=sys.stderr)
         return 2
     SHOTS.mkdir(parents=True, exist_ok=True)
-    problems = 0
+    pictures = problems = 0
     with Browser(chromium) as browser:
         for page in pages:
-            found = photograph(browser, page)
+            taken, found = photograph(browser, page)
+            pictures += taken
             problems += len(found)
             print(f"{page.relative_to(SITE)}: {len(found) or 'no'} findings", flush=True)
             for finding in found:
                 print(finding)
-    print(f"==> {len(pages) * len(WIDTHS) * len(MODES)} pictures in {SHOTS.relative_to(ROOT)}")
+    print(f"==> {pictures} pictures in {SHOTS.relative_to(ROOT)}")
     return 1 if problems else 0
 
 
