@@ -45,7 +45,7 @@ def apart_neuronxcc(logits, targets, scale):
     shape, rows = logits.shape, (logits.shape[0], 1)
     grad = neuronxcc_nl.ndarray(shape, dtype=logits.dtype, buffer=neuronxcc_nl.shared_hbm)
     lse = neuronxcc_nl.ndarray(rows, dtype=neuronxcc_nl.float32, buffer=neuronxcc_nl.shared_hbm)
-    wide, shifted, powers, spikes, product, total = (
+    wide, shifted, exponentials, spikes, product, total = (
         neuronxcc_nl.ndarray(shape, dtype=neuronxcc_nl.float32, buffer=neuronxcc_nl.private_hbm)
         for _ in range(6)
     )
@@ -77,8 +77,8 @@ def apart_neuronxcc(logits, targets, scale):
     elementwise(wide, lambda t: neuronxcc_nl.copy(t, dtype=neuronxcc_nl.float32), logits)
     reduced(top, neuronxcc_nl.max, neuronxcc_nl.maximum, wide)
     elementwise(shifted, neuronxcc_nl.subtract, wide, top)
-    elementwise(powers, neuronxcc_nl.exp, shifted)
-    reduced(sums, neuronxcc_nl.sum, neuronxcc_nl.add, powers)
+    elementwise(exponentials, neuronxcc_nl.exp, shifted)
+    reduced(sums, neuronxcc_nl.sum, neuronxcc_nl.add, exponentials)
     for row, height in pieces(shape[0], 128):
         down = neuronxcc_nl.ds(row, height)
         logs = neuronxcc_nl.log(neuronxcc_nl.load(sums[down]))
@@ -102,7 +102,7 @@ def apart_neuronxcc(logits, targets, scale):
         )
         share = neuronxcc_nl.divide(neuronxcc_nl.load(scale[down]), neuronxcc_nl.load(sums[down]))
         neuronxcc_nl.store(
-            product[at], value=neuronxcc_nl.multiply(neuronxcc_nl.load(powers[at]), share)
+            product[at], value=neuronxcc_nl.multiply(neuronxcc_nl.load(exponentials[at]), share)
         )
     elementwise(total, neuronxcc_nl.subtract, product, spikes)
     elementwise(grad, lambda t: neuronxcc_nl.copy(t, dtype=logits.dtype), total)
@@ -117,7 +117,7 @@ def apart_nki(logits, targets, scale):
     lse = nl.ndarray((n_rows, 1), dtype=nl.float32, buffer=nl.shared_hbm)
     wide = _in_hbm(n_rows, n_cols)
     shifted = _in_hbm(n_rows, n_cols)
-    powers = _in_hbm(n_rows, n_cols)
+    exponentials = _in_hbm(n_rows, n_cols)
     spikes = _in_hbm(n_rows, n_cols)
     product = _in_hbm(n_rows, n_cols)
     total = _in_hbm(n_rows, n_cols)
@@ -136,8 +136,8 @@ def apart_nki(logits, targets, scale):
     for block in blocks:
         tile = _loaded(shifted, block)
         nisa.activation(dst=tile, op=nl.exp, data=tile)
-        _store(powers, block, tile)
-    _reduce(sums, nl.add, powers)
+        _store(exponentials, block, tile)
+    _reduce(sums, nl.add, exponentials)
     for row, height in pieces(n_rows, 128):
         block = (row, height, 0, 1)
         logs, column = _loaded_column(sums, block), _loaded_column(top, block)
@@ -158,7 +158,7 @@ def apart_nki(logits, targets, scale):
         )
         _store(spikes, block, tile)
     for block in blocks:
-        tile = _loaded(powers, block)
+        tile = _loaded(exponentials, block)
         share, column = _loaded_column(scale, block), _loaded_column(sums, block)
         nisa.reciprocal(dst=column, data=column)
         nisa.tensor_tensor(dst=share, data1=share, data2=column, op=nl.multiply)

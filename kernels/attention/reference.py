@@ -63,11 +63,11 @@ def attention_backward(
 def _weights(
     q: np.ndarray, k: np.ndarray, scale: float, causal: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The softmax of the scores, (..., Q, K), and the logarithm of the sum of the powers."""
+    """The softmax of the scores, (..., Q, K), and the logarithm of the sum of the exponentials."""
     scores = q @ k.swapaxes(-1, -2) * q.dtype.type(scale)
     if causal:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)
     largest = scores.max(axis=-1, keepdims=True)
-    powers = np.exp(scores - largest)
-    total = powers.sum(axis=-1, keepdims=True)
-    return powers / total, (largest + np.log(total)).squeeze(-1)
+    exponentials = np.exp(scores - largest)
+    total = exponentials.sum(axis=-1, keepdims=True)
+    return exponentials / total, (largest + np.log(total)).squeeze(-1)

@@ -71,14 +71,14 @@ def running_sum(rows):
     least, total = None, None
     for start, width in pieces(n_cols, CHUNK):
         tile = nl.ndarray((height, width), dtype=rows.dtype, buffer=nl.sbuf)
-        powers = nl.ndarray((height, width), dtype=nl.float32, buffer=nl.sbuf)
+        exponentials = nl.ndarray((height, width), dtype=nl.float32, buffer=nl.sbuf)
         now, more = _number(height), _number(height)
         nisa.dma_copy(dst=tile, src=rows[0:height, start : start + width])
         nisa.tensor_reduce(dst=now, op=nl.maximum, data=tile, axis=1, negate=True, keepdims=True)
         if least != None:
             nisa.tensor_tensor(dst=now, data1=now, data2=least, op=nl.minimum)
         nisa.activation_reduce(
-            dst=powers, op=nl.exp, data=tile, bias=now, reduce_op=nl.add, reduce_res=more
+            dst=exponentials, op=nl.exp, data=tile, bias=now, reduce_op=nl.add, reduce_res=more
         )
         if least != None:  # rescale what is summed up by exp(old largest - new largest)
             factor = _number(height)

@@ -39,7 +39,7 @@ def cross_entropy_backward(
         Shape and dtype of ``logits``.
     """
     wide = logits.astype(np.promote_types(logits.dtype, np.float32), copy=False)
-    powers = np.exp(wide - wide.max(axis=-1, keepdims=True))
-    weights = powers / powers.sum(axis=-1, keepdims=True)
+    exponentials = np.exp(wide - wide.max(axis=-1, keepdims=True))
+    weights = exponentials / exponentials.sum(axis=-1, keepdims=True)
     weights = weights - (np.arange(logits.shape[-1]) == targets[..., None])
     return (weights * grad_loss[..., None]).astype(logits.dtype, copy=False)

@@ -14,7 +14,7 @@ CHUNK = 2048
 """Elements of a row that one instruction takes."""
 
 KEPT_COLS = 8192
-"""Longest row that is loaded once. In float32 its powers then take 32 KiB a partition, and so does
+"""Longest row that is loaded once. In float32 its exponentials take 32 KiB a partition, and so does
 the row, of which the next one is loaded meanwhile."""
 
 

@@ -25,7 +25,7 @@ from kernels.tiles import pieces
 
 @nki.jit
 def nki_softmax_kernel(x):
-    """Divide the powers ``exp(x)`` of each row of a matrix by their sum.
+    """Divide the exponentials ``exp(x)`` of each row of a matrix by their sum.
 
     Dimensions:
         M: rows. N: elements of a row. At least 1; no multiple of anything.
@@ -43,8 +43,8 @@ def nki_softmax_kernel(x):
     Pseudocode:
         for 128 rows at a time:
             largest = max(x)
-            powers = exp(x - largest)
-            y = powers * (1 / sum(powers))
+            exponentials = exp(x - largest)
+            y = exponentials * (1 / sum(exponentials))
     """
     n_rows, n_cols = x.shape
     y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
@@ -64,18 +64,18 @@ def softmax_kept(y, x, rows):
         nl.max, tile, axis=(1,), negate=True, keepdims=True, dtype=nl.float32
     )
     total = nl.ndarray(least.shape, dtype=nl.float32, buffer=nl.sbuf)
-    powers = nisa.activation_reduce(
+    exponentials = nisa.activation_reduce(
         op=nl.exp, data=tile, bias=least, reduce_op=nl.add, reduce_res=total, dtype=nl.float32
     )
     share = nisa.reciprocal(total)
-    nl.store(y[rows, :], value=nisa.tensor_scalar(powers, nl.multiply, share, dtype=y.dtype))
+    nl.store(y[rows, :], value=nisa.tensor_scalar(exponentials, nl.multiply, share, dtype=y.dtype))
 
 
 def softmax_long(y, x, rows):
     """The softmax of 128 rows that are loaded twice, in pieces.
 
     When a larger element turns up, what has been summed up so far is made smaller by the ratio of
-    the powers, exp(old - new).
+    the exponentials, exp(old - new).
     """
     chunks = pieces(x.shape[1], CHUNK)
     least, total = None, None
@@ -99,11 +99,12 @@ def softmax_long(y, x, rows):
     share = nisa.reciprocal(total)
     for start, width in chunks:
         place = nl.ds(start, width)
-        powers = nisa.activation(
+        exponentials = nisa.activation(
             op=nl.exp, data=nl.load(x[rows, place]), bias=least, dtype=nl.float32
         )
         nl.store(
-            y[rows, place], value=nisa.tensor_scalar(powers, nl.multiply, share, dtype=y.dtype)
+            y[rows, place],
+            value=nisa.tensor_scalar(exponentials, nl.multiply, share, dtype=y.dtype),
         )
 
 

@@ -26,7 +26,7 @@ from kernels.tiles import pieces
 
 @nki.jit
 def nki_softmax_kernel(x):
-    """Divide the powers ``exp(x)`` of each row of a matrix by their sum.
+    """Divide the exponentials ``exp(x)`` of each row of a matrix by their sum.
 
     Dimensions:
         M: rows. N: elements of a row. At least 1; no multiple of anything.
@@ -46,8 +46,8 @@ def nki_softmax_kernel(x):
     Pseudocode:
         for 128 rows at a time:
             largest = max(x)
-            powers = exp(x - largest)
-            y = powers * (1 / sum(powers))
+            exponentials = exp(x - largest)
+            y = exponentials * (1 / sum(exponentials))
     """
     n_rows, n_cols = x.shape
     y = nl.ndarray((n_rows, n_cols), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -57,8 +57,8 @@ def nki_softmax_kernel(x):
         rows = y[first : first + height, 0:n_cols], x[first : first + height, 0:n_cols]
         if n_cols > KEPT_COLS:
             softmax_long(*rows)
-        # The Vector Engine finds the largest; the Scalar Engine, which takes powers, has some time
-        # left and makes three of four results.
+        # The Vector Engine finds the maximum. The Scalar Engine computes the exponentials, has some
+        # time left and makes three of four results.
         else:
             softmax_kept(*rows, tile // nl.num_programs(0) % 4 != 3)
     return y
@@ -71,18 +71,18 @@ def softmax_kept(y, x, on_scalar):
     least = nl.ndarray((lanes, 1), dtype=nl.float32, buffer=nl.sbuf)
     total = nl.ndarray((lanes, 1), dtype=nl.float32, buffer=nl.sbuf)
     share = nl.ndarray((lanes, 1), dtype=nl.float32, buffer=nl.sbuf)
-    powers = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
+    exponentials = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
     result = nl.ndarray(x.shape, dtype=y.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=tile, src=x)
     nisa.tensor_reduce(dst=least, op=nl.maximum, data=tile, axis=1, negate=True, keepdims=True)
     nisa.activation_reduce(
-        dst=powers, op=nl.exp, data=tile, bias=least, reduce_op=nl.add, reduce_res=total
+        dst=exponentials, op=nl.exp, data=tile, bias=least, reduce_op=nl.add, reduce_res=total
     )
     nisa.reciprocal(dst=share, data=total)
     if on_scalar:
-        nisa.activation(dst=result, op=nl.copy, data=powers, scale=share)
+        nisa.activation(dst=result, op=nl.copy, data=exponentials, scale=share)
     else:
-        nisa.tensor_scalar(dst=result, data=powers, op0=nl.multiply, operand0=share)
+        nisa.tensor_scalar(dst=result, data=exponentials, op0=nl.multiply, operand0=share)
     nisa.dma_copy(dst=y, src=result)
 
 
@@ -90,14 +90,14 @@ def softmax_long(y, x):
     """The softmax of 128 rows that are loaded twice, in pieces.
 
     When a larger element turns up, what has been summed up so far is made smaller by the ratio of
-    the powers, exp(old - new).
+    the exponentials, exp(old - new).
     """
     lanes, n_cols = x.shape
     chunks = pieces(n_cols, CHUNK)
     least, total = None, None
     for start, width in chunks:
         tile = nl.ndarray((lanes, width), dtype=x.dtype, buffer=nl.sbuf)
-        powers = nl.ndarray((lanes, width), dtype=nl.float32, buffer=nl.sbuf)
+        exponentials = nl.ndarray((lanes, width), dtype=nl.float32, buffer=nl.sbuf)
         now = nl.ndarray((lanes, 1), dtype=nl.float32, buffer=nl.sbuf)
         more = nl.ndarray((lanes, 1), dtype=nl.float32, buffer=nl.sbuf)
         nisa.dma_copy(dst=tile, src=x[0:lanes, start : start + width])
@@ -105,7 +105,7 @@ def softmax_long(y, x):
         if least != None:
             nisa.tensor_tensor(dst=now, data1=now, data2=least, op=nl.minimum)
         nisa.activation_reduce(
-            dst=powers, op=nl.exp, data=tile, bias=now, reduce_op=nl.add, reduce_res=more
+            dst=exponentials, op=nl.exp, data=tile, bias=now, reduce_op=nl.add, reduce_res=more
         )
         if least != None:
             fade = nl.ndarray((lanes, 1), dtype=nl.float32, buffer=nl.sbuf)
@@ -118,11 +118,11 @@ def softmax_long(y, x):
     nisa.reciprocal(dst=share, data=total)
     for start, width in chunks:
         tile = nl.ndarray((lanes, width), dtype=x.dtype, buffer=nl.sbuf)
-        powers = nl.ndarray((lanes, width), dtype=nl.float32, buffer=nl.sbuf)
+        exponentials = nl.ndarray((lanes, width), dtype=nl.float32, buffer=nl.sbuf)
         result = nl.ndarray((lanes, width), dtype=y.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=tile, src=x[0:lanes, start : start + width])
-        nisa.activation(dst=powers, op=nl.exp, data=tile, bias=least)
-        nisa.tensor_scalar(dst=result, data=powers, op0=nl.multiply, operand0=share)
+        nisa.activation(dst=exponentials, op=nl.exp, data=tile, bias=least)
+        nisa.tensor_scalar(dst=result, data=exponentials, op0=nl.multiply, operand0=share)
         nisa.dma_copy(dst=y[0:lanes, start : start + width], src=result)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
-    """Divide the powers of the last axis by their sum.
+    """Divide the exponentials of the last axis by their sum.
 
     Args:
         x: (..., N), float32, float16, bfloat16 or float64.
@@ -19,8 +19,8 @@ def softmax(x: np.ndarray) -> np.ndarray:
         Shape and dtype of x.
     """
     wide = x.astype(np.promote_types(x.dtype, np.float32), copy=False)
-    powers = np.exp(wide - wide.max(axis=-1, keepdims=True))
-    return (powers / powers.sum(axis=-1, keepdims=True)).astype(x.dtype, copy=False)
+    exponentials = np.exp(wide - wide.max(axis=-1, keepdims=True))
+    return (exponentials / exponentials.sum(axis=-1, keepdims=True)).astype(x.dtype, copy=False)
 
 
 def softmax_backward(grad_y: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -23,8 +23,8 @@ def _in_16_bits(rng, *shapes):
 def one_reading(q_t, k_t):
     # The denominator of a softmax over keys: a column for each 128 queries.
     scores = q_t.astype(np.float32).T @ k_t.astype(np.float32)
-    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return powers.sum(axis=1).reshape(-1, 128).T
+    exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return exponentials.sum(axis=1).reshape(-1, 128).T
 
 
 @exercise(((8, 11),), ((5, 4),), ((3, 16),), lines=1, rtol=1e-3)

@@ -16,8 +16,8 @@ def log_sum_exp(x):
 def window(scores):
     # Query i sees keys i - 2 to i.
     i, j = np.indices(scores.shape)
-    powers = np.where((i >= j) & (i - j <= 2), np.exp(scores), 0)
-    return powers / powers.sum(axis=1, keepdims=True)
+    exponentials = np.where((i >= j) & (i - j <= 2), np.exp(scores), 0)
+    return exponentials / exponentials.sum(axis=1, keepdims=True)
 
 
 _TWO_A_GROUP = ((4, 6, 4), (2, 6, 4), (2, 6, 4))

@@ -21,8 +21,9 @@ def _traffic(microseconds, rate):
     "gradients",
 )
 def least_bytes(rows, columns):
-    # A loss sum((x - y)**2, axis=1) of two bfloat16 matrices (rows, columns), and its gradients
-    # for both. Each pass is one kernel. How many bytes do the matrices move? Leave the sums out.
+    # A loss sum((x - y)**2, axis=1) of two bfloat16 matrices (rows, columns), and
+    # its gradients for both. Each pass is one kernel. How many bytes do the
+    # matrices move? Leave the sums out.
     return _least(rows * columns)
 
 
@@ -35,8 +36,8 @@ def least_bytes(rows, columns):
     hint="what the transfers that are saved would take is what the dispatch costs",
 )
 def megabytes_to_pay(dispatch_us, gb_per_s):
-    # A kernel called on its own costs one dispatch more. How many MB of traffic must it save to
-    # pay for that, where the rate of the transfers is all that counts?
+    # A kernel called on its own costs one dispatch more. How many MB of traffic
+    # must it save to pay for that, where only the rate of the transfers counts?
     return _traffic(dispatch_us, gb_per_s)
 
 

@@ -28,7 +28,8 @@ def _rotated(rng, *shape):
 @exercise((2, 5, 8), (3, 7, 6), lines=1, data=_rotated, framework="torch")
 def rope_gradient(x, grad, cos, sin):
     left, right = np.split(grad, 2, axis=-1)
-    return np.concatenate([left * cos + right * sin, right * cos - left * sin], axis=-1)
+    rotated = left * cos + right * sin, right * cos - left * sin
+    return np.concatenate(rotated, axis=-1)
 
 
 def _padded(rng, rows, classes):
