@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
@@ -20,7 +21,15 @@ from nkisim.numerics.program import Program
 from nkisim.trace.tracer import current, tracing
 
 
-def values(tensor: AccessPattern) -> np.ndarray:
+class View(Protocol):
+    """A tensor that is no access pattern itself, but has one: those of `import nki`."""
+
+    def describe(self) -> str: ...
+
+    def as_is(self) -> AccessPattern: ...
+
+
+def values(tensor: AccessPattern | View) -> np.ndarray:
     """What `tensor` holds at this point of the kernel; NaN (or the lowest integer) where nothing
     was written.
 
@@ -38,12 +47,13 @@ def values(tensor: AccessPattern) -> np.ndarray:
         instructions=[i for i in tracer.trace.instructions if i.engine is not Engine.HOST],
         partly_written=tracer.checker.partly_written(),
     )
-    program = Program(trace, [AccessPattern(tensor.buffer)])
+    pattern = tensor if isinstance(tensor, AccessPattern) else tensor.as_is()
+    program = Program(trace, [AccessPattern(pattern.buffer)])
     (whole,) = program.run(tracer.data)
-    return view_of(whole.reshape(-1).view(tensor.dtype), tensor).copy()
+    return view_of(whole.reshape(-1).view(pattern.dtype), pattern).copy()
 
 
-def show(tensor: AccessPattern) -> str:
+def show(tensor: AccessPattern | View) -> str:
     """A tensor for the debugger: its description, and its values when there are any."""
     if not tracing() or current().data is None:
         return tensor.describe()
