@@ -27,7 +27,6 @@ OLDER = "SDK 2.29 or earlier (neuronxcc.nki)"
 TODAYS = "SDK 2.30 or later (import nki)"
 _TODAYS_PAGES = (
     "notebooks/avgpool_nki",
-    "notebooks/matrices_nki",
     "notebooks/moving",
     "notebooks/rmsnorm_nki",
     "notebooks/todays_nki",
@@ -56,7 +55,6 @@ NEEDS = {
         "notebooks/giou_cpp",
         "notebooks/giou_torch",
         "notebooks/matmul_torch",
-        "notebooks/matrices_nki",
         "notebooks/rmsnorm_nki",
         "notebooks/rmsnorm_torch",
         "notebooks/todays_nki",
@@ -80,7 +78,6 @@ NEEDS = {
         "notebooks/rmsnorm_torch",
         "notebooks/rmsnorm_nki",
         "notebooks/todays_nki",
-        "notebooks/matrices_nki",
         "notebooks/training_jax",
         "notebooks/transformer_jax",
     ),
