@@ -28,7 +28,6 @@ TODAYS = "SDK 2.30 or later (import nki)"
 _TODAYS_PAGES = (
     "notebooks/avgpool_nki",
     "notebooks/moving",
-    "notebooks/rmsnorm_nki",
     "notebooks/todays_nki",
     "notebooks/tuning",
 )
@@ -55,7 +54,6 @@ NEEDS = {
         "notebooks/giou_cpp",
         "notebooks/giou_torch",
         "notebooks/matmul_torch",
-        "notebooks/rmsnorm_nki",
         "notebooks/rmsnorm_torch",
         "notebooks/todays_nki",
         "notebooks/training_torch",
@@ -76,7 +74,6 @@ NEEDS = {
         "notebooks/rmsnorm_ffi",
         "notebooks/rmsnorm_jax",
         "notebooks/rmsnorm_torch",
-        "notebooks/rmsnorm_nki",
         "notebooks/todays_nki",
         "notebooks/training_jax",
         "notebooks/transformer_jax",
