@@ -1,4 +1,9 @@
-"""`python -m validation [NAME ...]`: modelled against published, for every point."""
+"""`python -m validation [NAME ...]`: modelled against published, for every point.
+
+Two minutes of a processor go into all points, so what they gave is kept in `modelled.json`, which
+`python -m validation --record` writes. The pages of the book read it. Tests model the points of few
+instructions anew, and once a week all of them.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +12,38 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
 from nkibook.options import output_file
 from nkisim.report.files import write_whole
-from validation.point import Point
+from validation import pairs, points_book
+from validation.point import Modelled, Point
 from validation.points import POINTS
 from validation.points_held_out import HELD_OUT
 from validation.points_trn2 import POINTS as POINTS_TRN2
 
 Row = tuple[Point, float]
 
+RECORD = Path(__file__).with_name("modelled.json")
+
 # (what they are of, what the points are called, the points)
-_LISTS = [
+_LISTS: list[tuple[str, str, Sequence[Point]]] = [
     ("NeuronCore-v2", "points", POINTS),
     ("NeuronCore-v3", "points", POINTS_TRN2),
     ("NeuronCore-v2, held out", "held-out points", HELD_OUT),
 ]
+
+
+def every_point() -> list[Point]:
+    """The points of all lists and pairs, each once."""
+    lists = (*(points for _, _, points in _LISTS), pairs.points_of(pairs.PAIRS), points_book.BOOK)
+    return list({_key(p): p for points in lists for p in points}.values())
+
+
+def _key(point: Point) -> str:
+    return f"{point.core}: {point.name}"
 
 
 def evaluate(points: Iterable[Point], *, progress: bool = False) -> list[Row]:
@@ -34,16 +53,35 @@ def evaluate(points: Iterable[Point], *, progress: bool = False) -> list[Row]:
         points: which.
         progress: name each point on standard error.
     """
-    known: dict[tuple, float] = {}
+    return [(p, found.us) for p, found in _model(points, progress)]
+
+
+def _model(points: Iterable[Point], progress: bool) -> list[tuple[Point, Modelled]]:
+    known: dict[tuple, Modelled] = {}
     rows = []
     for p in points:
         key = (p.kernel, p.how, p.core, repr(p.args))
         if key not in known:
             if progress:
                 print(p.name, file=sys.stderr, flush=True)
-            known[key] = p.modelled_us()
+            known[key] = p.modelled()
         rows.append((p, known[key]))
     return rows
+
+
+def record() -> dict[str, Modelled]:
+    """What the record has for each point, by `core: name`."""
+    return {key: Modelled(*found) for key, found in json.loads(RECORD.read_text()).items()}
+
+
+def recorded(points: Iterable[Point]) -> list[Row]:
+    """(point, microseconds that were modelled for it) for each point, from the record.
+
+    Raises:
+        KeyError: a point is new; `python -m validation --record` models it.
+    """
+    known = record()
+    return [(p, known[_key(p)].us) for p in points]
 
 
 def errors(rows: Iterable[Row]) -> np.ndarray:
@@ -78,8 +116,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("names", nargs="*", help="parts of names of points; all when none")
     parser.add_argument("--json", type=output_file, help="also write the rows to this file")
+    parser.add_argument("--record", action="store_true", help=f"write {RECORD.name} anew")
     options = parser.parse_args(argv)
     names = options.names
+    if options.record:
+        found = {_key(p): m for p, m in _model(every_point(), progress=True)}
+        lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(found[key])}" for key in sorted(found))
+        write_whole(RECORD, f"{{\n{lines}\n}}\n")
+        return
     known = [p.name for _, _, every in _LISTS for p in every]
     for name in names:
         if not any(name in k for k in known):

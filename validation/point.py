@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 
 
 _REPETITIONS = (10, 20)  # between which a slope is taken
+
+
+class Modelled(NamedTuple):
+    """What the cost model gives for a point: microseconds, and how many instructions it took."""
+
+    us: float
+    instructions: int
 
 
 @dataclass(frozen=True)
@@ -43,11 +50,12 @@ class Point:
     family: str
     core: str = "v2"
 
-    def modelled_us(self) -> float:
-        """What the cost model gives, in microseconds."""
+    def modelled(self) -> Modelled:
+        """What the cost model gives for it now."""
         if self.how == "slope":
-            few, many = _REPETITIONS
-            return (self._profile(*self.args, many) - self._profile(*self.args, few)) / (many - few)
+            few, many = (self._profile(*self.args, n) for n in _REPETITIONS)
+            step = (many.us - few.us) / (_REPETITIONS[1] - _REPETITIONS[0])
+            return Modelled(step, few.instructions + many.instructions)
         return self._profile(*self.args)
 
     @property
@@ -66,13 +74,14 @@ class Point:
         cores = {"v2": machine.GEN2, "v3": machine.GEN3, "v3 static": machine.GEN3_STATIC}
         return cores[self.core]
 
-    def _profile(self, *args: object) -> float:
+    def _profile(self, *args: object) -> Modelled:
         import nkisim
 
         # Some of them spill, which is the point, and one only loads.
         with nkisim.checks(sbuf="off", psum="off", output="off"):
             found = nkisim.profile(self.function.on(self.machine), *args)
-        return found.latency_us if self.how == "latency" else found.body_us
+        latency = found.latency_us if self.how == "latency" else found.body_us
+        return Modelled(latency, found.instructions)
 
 
 def spec(*shape: int, dtype: object = np.float32) -> object:
