@@ -21,7 +21,12 @@ def best(x):
     return x.max(axis=1, keepdims=True)
 
 
-@exercise(((4, 10),), ((3, 7),), lines=1, breaks="tile = nl.ndarray(")
+_UNWRITTEN = "tile = nl.ndarray((rows, cols + 2), dtype=x.dtype, buffer=nl.sbuf)\n    "
+
+
+@exercise(
+    ((4, 10),), ((3, 7),), lines=1, breaks=(_UNWRITTEN + "tile[", _UNWRITTEN + "nisa.dma_copy")
+)
 def padded(x):
     # One column of zeros to the left and to the right.
     return np.pad(x, ((0, 0), (1, 1)))
