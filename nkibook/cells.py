@@ -35,7 +35,7 @@ OTHER_DIALECT = "Not run: this cell is in {}, and kernels here are in {}."
 OLDER_DIALECT = (
     "this cell imports neuronxcc.nki, and the Neuron SDK here (neuronx-cc {}) "
     "compiles kernels of `import nki` only: SDK 2.29 was the last for "
-    "neuronxcc.nki. Open notebooks/todays_nki, which is in `import nki`, or run this page in the "
+    "neuronxcc.nki. See notebooks/dialects for `import nki`, or run this page in the "
     "simulator: start Jupyter with NKI_BACKEND=nkisim PJRT_DEVICE=CPU JAX_PLATFORMS=cpu. With "
     "SDK 2.28.1 it runs on a device."
 )

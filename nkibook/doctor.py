@@ -37,7 +37,7 @@ SDK_OF_COMPILER = {
 }
 # Which SDK compiles which dialect, and for which chips AWS states support of `import nki`: AWS's
 # documentation of SDK 2.32, August 2026 (release-notes/components/nki.rst, nki/migration/index.rst,
-# nki/nki_faq.rst). A test holds the table of "Today's NKI" to it.
+# nki/nki_faq.rst). A test holds the table of "Two dialects of NKI" to it.
 _ROWS = (
     (("2.26",), "yes, the only one", "no", ""),
     (("2.27", "2.28"), "yes", "0.1, 0.2 (beta)", "inf2, trn1, trn2"),
@@ -274,7 +274,7 @@ def _applies() -> Finding:
             return Finding(name, State.OK, f"{found}, for {chips}" if chips else found)
     if version:
         return Finding(name, State.OK, f"neuronx-cc {version} is in no row of the table of SDKs")
-    advice = "The landing page has the table of SDKs, chips and dialects, to choose from."
+    advice = "notebooks/dialects has the table of SDKs, chips and dialects, to choose from."
     return Finding(name, State.ABSENT, "no SDK: the simulator takes both dialects", advice)
 
 

@@ -124,7 +124,7 @@ def test_functions_without_a_page_have_an_example(entries: dict[str, str]) -> No
 @pytest.fixture(scope="module")
 def todays_entries() -> dict[str, str]:
     """The text of each entry of the reference of `import nki`, by the name."""
-    text = todays_reference.reference(ROOT, ["notebooks/add_torch", "notebooks/todays_nki"])
+    text = todays_reference.reference(ROOT, ["notebooks/add_torch", "notebooks/dialects"])
     assert "- ``slice(dim, start, end, step=1)``: " in text  # a method of tensors
     parts = re.split(r"^\.\. py:(?:function|data):: ", text, flags=re.M)[1:]
     return {re.match(r"[\w.]+", part)[0]: part for part in parts}
@@ -137,7 +137,7 @@ def test_the_reference_of_todays_dialect_has_every_name(todays_entries: dict[str
     copy = todays_entries["nki.isa.tensor_copy"]
     assert copy.startswith("nki.isa.tensor_copy(dst, src, ")
     assert "*Engine:* Vector, Scalar or GpSimd." in copy
-    assert ":doc:`/notebooks/todays_nki`" in copy
+    assert ":doc:`/notebooks/dialects`" in copy
     assert "add_torch" not in copy
 
 

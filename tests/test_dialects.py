@@ -98,6 +98,11 @@ def test_cells_and_outputs_of_a_dialect_are_tagged() -> None:
         ("print(x)", ["remove-input", of_second], "2"),
     ]
     assert merged.cells[-1].metadata["mystnb"]["image"]["alt"] == "A picture"
+    _, merged = dialects.merge(PAGE, first, second, whole=True)
+    assert shown(merged)[1:3] == [
+        ('# neuronxcc.nki\nx = "````"', [], "a"),
+        ("# import nki, simulator only: a reason\nx = 2", ["exercise"], "b"),
+    ]
 
 
 def test_outputs_that_agree_are_shown_once_however_they_were_cut() -> None:

@@ -101,7 +101,7 @@ def merge_pages(names: Iterable[str]) -> None:
         if dialects.SECOND not in dialects.runs(source):
             continue
         results = [executed.result(source, executed.cache_of(d)) for d in dialects.runs(source)]
-        text, notebook = dialects.merge(_read(source), *results)
+        text, notebook = dialects.merge(_read(source), *results, whole=name in dialects.SHOWN_WHOLE)
         target = MERGED / f"{name}.md"
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")

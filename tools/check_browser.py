@@ -95,7 +95,7 @@ WITHOUT_SCRIPTS = """
 
 
 # The pages about both dialects, which readers of either see whole.
-ABOUT_BOTH = ("notebooks/todays_nki.html", "notebooks/moving.html")
+ABOUT_BOTH = ("notebooks/dialects.html", "notebooks/moving.html")
 OTHER = {"neuronxcc": "nki", "nki": "neuronxcc"}
 
 # When the choice was put on <html>: before there is a body, nothing of the other has been drawn.

@@ -27,6 +27,9 @@ TAGS = {FIRST: "dialect-neuronxcc", SECOND: "dialect-nki"}
 
 FOLDER = "import_nki"  # in notebooks/
 
+SHOWN_WHOLE = ("notebooks/dialects",)
+"""Pages in both dialects that show the cells of both to every reader, with their marks."""
+
 _MARKED = re.compile(rf"^# .*(?:{'|'.join(map(re.escape, DIALECTS))})", re.MULTILINE)
 _FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]{6,}\b")
@@ -77,15 +80,19 @@ def without_mark(source: str) -> str:
     return f"# {', '.join(kept)}{colon}{reason}{newline}{rest}" if kept else rest
 
 
-def merge(text: str, first: NotebookNode, second: NotebookNode) -> tuple[str, NotebookNode]:
+def merge(
+    text: str, first: NotebookNode, second: NotebookNode, *, whole: bool = False
+) -> tuple[str, NotebookNode]:
     """Make one page of a page's two results.
 
-    A cell of one dialect gets that dialect's tag and outputs. A shared cell whose outputs differ is
-    followed by two cells without input, which show the outputs of either.
+    A cell of one dialect gets that dialect's outputs, and its tag in the place of its mark. A
+    shared cell whose outputs differ is followed by two cells without input, which show the outputs
+    of either.
 
     Args:
         text: the page, in MyST.
         first, second: as it was executed in `neuronxcc.nki` and in `import nki`.
+        whole: cells of one dialect keep their mark and get no tag: they are shown to every reader.
 
     Returns:
         the page that Sphinx is to read, and the same as a notebook with outputs.
@@ -102,9 +109,10 @@ def merge(text: str, first: NotebookNode, second: NotebookNode) -> tuple[str, No
         outputs = {FIRST: a.outputs, SECOND: b.outputs}
         tags = cell.metadata.get("tags", [])
         if dialect := dialect_of(cell.source):
-            cell.source = without_mark(cell.source)
-            cell.metadata["tags"] = [*tags, TAGS[dialect]]
             cell.outputs = outputs[dialect]
+            if not whole:
+                cell.source = without_mark(cell.source)
+                cell.metadata["tags"] = [*tags, TAGS[dialect]]
         elif "remove-output" in tags or _content(a.outputs) == _content(b.outputs):
             cell.outputs = a.outputs
         else:

@@ -28,7 +28,6 @@ TODAYS = "SDK 2.30 or later (import nki)"
 _TODAYS_PAGES = (
     "notebooks/avgpool_nki",
     "notebooks/moving",
-    "notebooks/todays_nki",
     "notebooks/tuning",
 )
 _NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.md"))
@@ -55,7 +54,6 @@ NEEDS = {
         "notebooks/giou_torch",
         "notebooks/matmul_torch",
         "notebooks/rmsnorm_torch",
-        "notebooks/todays_nki",
         "notebooks/training_torch",
         "notebooks/transformer_torch",
     ),
@@ -74,7 +72,6 @@ NEEDS = {
         "notebooks/rmsnorm_ffi",
         "notebooks/rmsnorm_jax",
         "notebooks/rmsnorm_torch",
-        "notebooks/todays_nki",
         "notebooks/training_jax",
         "notebooks/transformer_jax",
     ),

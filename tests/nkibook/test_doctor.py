@@ -362,7 +362,7 @@ def test_windows_is_sent_to_wsl(monkeypatch):
 
 
 def test_the_table_of_sdks_is_the_one_on_the_page():
-    page = (Path(__file__).resolve().parents[2] / "notebooks/todays_nki.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "notebooks/dialects.md").read_text()
     assert doctor.sdk_table() in page
 
 

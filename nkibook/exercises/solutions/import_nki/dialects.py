@@ -1,4 +1,4 @@
-"""Answers to the exercises on `import nki`."""
+"""Answers, in `import nki`, to the exercises of the page on the two dialects."""
 
 import nki
 import nki.isa as nisa
@@ -24,10 +24,7 @@ def product(a_t, b):
     total = nl.ndarray(shape, dtype=nl.float32, buffer=nl.psum)
     for k in range(a_t.shape[0] // 128):
         rows = slice(k * 128, (k + 1) * 128)
-        left = nl.ndarray(a_t[rows].shape, dtype=a_t.dtype, buffer=nl.sbuf)
-        right = nl.ndarray(b[rows].shape, dtype=b.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=left, src=a_t[rows])
-        nisa.dma_copy(dst=right, src=b[rows])
+        left, right = nl.load(a_t[rows]), nl.load(b[rows])
         nisa.nc_matmul(dst=total, stationary=left, moving=right, accumulate=k > 0)
     result = nl.ndarray(shape, dtype=out.dtype, buffer=nl.sbuf)
     nisa.tensor_copy(dst=result, src=total)

@@ -1,4 +1,4 @@
-"""Exercises of the page on `import nki`."""
+"""Exercises of the page on the two dialects."""
 
 from nkibook.exercises import exercise
 
