@@ -189,17 +189,20 @@ class Kernel(Decorated):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if tracing():
             return self._inline(args, kwargs)
-        args, kwargs = self.bind(args, kwargs)
         try:
-            bridge = frameworks.bridge_for(leaves((args, kwargs)))
-            if bridge is None:
-                return self.run(args, kwargs)
-            if self.mode in _NUMPY_MODES:
-                frameworks.require_numpy(f"a kernel of mode='{self.mode}'", leaves((args, kwargs)))
-            return bridge.call(self, args, kwargs)
+            return frameworks.opaque(Kernel._launch)(self, args, kwargs)
         except KernelError as error:
             hide_ours(error)
             raise
+
+    def _launch(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        args, kwargs = self.bind(args, kwargs)
+        bridge = frameworks.bridge_for(leaves((args, kwargs)))
+        if bridge is None:
+            return self.run(args, kwargs)
+        if self.mode in _NUMPY_MODES:
+            frameworks.require_numpy(f"a kernel of mode='{self.mode}'", leaves((args, kwargs)))
+        return bridge.call(self, args, kwargs)
 
     def _inline(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The kernel called from another kernel."""

@@ -11,8 +11,9 @@ from nkisim.errors import Location
 
 
 def is_ours(frame: FrameType) -> bool:
-    """Whether a frame is of the simulator, not of the kernel."""
-    return _in_package(frame.f_globals.get("__name__", ""))
+    """Whether a frame is of the simulator, or of what calls it in torch.compile."""
+    module = frame.f_globals.get("__name__", "")
+    return _in_package(module) or module == "torch._dynamo.eval_frame"
 
 
 def line_of(trace: TracebackType) -> Location:

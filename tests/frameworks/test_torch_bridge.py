@@ -164,6 +164,25 @@ def test_lost_gradient_is_warned_of():
         twice(x)
 
 
+@pytest.mark.parametrize("arrays", ["torch", "numpy"])
+def test_torch_compile_does_not_look_into_a_kernel(arrays):
+    graphs = []
+
+    def count(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    @torch.compile(backend=count)
+    def before_and_after(x):
+        doubled = twice(x + 1) if arrays == "torch" else torch.from_numpy(twice((x + 1).numpy()))
+        return doubled - 3
+
+    for _ in range(2):
+        torch.testing.assert_close(before_and_after(X), 2 * (X + 1) - 3)
+    assert len(graphs) == 2
+    torch._dynamo.reset()
+
+
 def test_refused_devices():
     with pytest.raises(ValueError, match=r"on meta, .*empty_like\(x, device='cpu'\)"):
         twice(X.to("meta"))

@@ -313,12 +313,11 @@ def test_the_compiler_leaves_the_kernel_alone(name, framework):
 
         assert_close(jax.jit(jax.grad(again, which))(*args), [2 * x for x in expected], 1e-4)
         return
-    for backend in ("eager", "aot_eager"):
-        leaves = [x.clone().requires_grad_() for x in args]
-        found = torch.compile(loss, backend=backend)(*leaves)
-        assert_close(found.detach(), value)
-        found.backward()
-        assert_close([x.grad for x in leaves], expected)
+    leaves = [x.clone().requires_grad_() for x in args]
+    found = torch.compile(loss, backend="aot_eager")(*leaves)
+    assert_close(found.detach(), value)
+    found.backward()
+    assert_close([x.grad for x in leaves], expected)
     torch._dynamo.reset()
 
 

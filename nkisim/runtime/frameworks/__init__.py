@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
@@ -40,6 +40,21 @@ def as_numpy(value: Any) -> np.ndarray:
     if _framework_of(value) == "torch":
         return importlib.import_module(f"{__name__}.torch").as_numpy(value)
     return np.asarray(value)
+
+
+_opaque: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+
+def opaque(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as torch.compile calls it and does not look into it.
+
+    It would translate the simulator's NumPy calls into PyTorch ones.
+    """
+    if "torch._dynamo" not in sys.modules:  # importing it takes seconds
+        return function
+    if function not in _opaque:
+        _opaque[function] = sys.modules["torch"].compiler.disable(function)
+    return _opaque[function]
 
 
 def bridge_for(values: Iterable[Any]) -> ModuleType | None:

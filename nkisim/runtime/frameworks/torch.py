@@ -8,7 +8,6 @@ sent back, because torch_xla cannot register a custom-call target for its CPU cl
 from __future__ import annotations
 
 import contextlib
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
+from nkisim.errors import caller
 from nkisim.numerics.arguments import run_in_place
 from nkisim.numerics.program import Program
 from nkisim.runtime.frameworks.base import FrameworkKernel
@@ -131,13 +131,6 @@ def call(kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     _refuse_stand_ins(kernel.__name__, tensors)
     device = _common_device(kernel.__name__, tensors)
     _warn_of_lost_gradient(kernel.__name__, tensors)
-    # torch.compile would translate the simulator's NumPy calls into PyTorch ones.
-    # The test for _dynamo spares other programs the seconds that importing it takes.
-    simulate = torch.compiler.disable(_call) if "torch._dynamo" in sys.modules else _call
-    return simulate(kernel, args, kwargs, device)
-
-
-def _call(kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any], device: torch.device) -> Any:
     bridge = TorchKernel(kernel)
     specialization, tensors = bridge.specialize(args, kwargs)
     if device.type == "xla" and is_lowering():
@@ -235,12 +228,16 @@ def _common_device(name: str, tensors: Sequence[torch.Tensor]) -> torch.device:
 def _warn_of_lost_gradient(name: str, tensors: Sequence[torch.Tensor]) -> None:
     # A warning and not an error, because on hardware the same call works too.
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        warnings.warn(
+        place = caller()
+        assert place is not None  # a kernel is called from somewhere
+        warnings.warn_explicit(
             f"kernel `{name}` got a tensor that requires grad. Autograd cannot see into a NKI "
             "kernel: its result does not require grad. Call the kernel in the forward of a "
             "torch.autograd.Function and write its backward, or use torch.no_grad().",
             UserWarning,
-            stacklevel=4,
+            place.f_code.co_filename,
+            place.f_lineno,
+            registry=place.f_globals.setdefault("__warningregistry__", {}),
         )
 
 
