@@ -1,10 +1,11 @@
 """Generalized IoU in ``import nki`` (NKI 0.6), forward and backward, and the callers.
 
-The kernels compute what ``forward`` and ``backward`` do, which say why, with one exception: this
+The kernels compute what ``forward`` and ``backward`` do, which say why, with two exceptions. This
 dialect has no division on the device, so the second fraction of the score is a product with a
-reciprocal. What differs besides: each instruction writes to a tile that names its memory, SBUF or
-PSUM; boxes are read with ``.ap``, an access pattern in elements of the array; tiles are shared by
-the cores of a logical core.
+reciprocal. And all tiles are in SBUF: on NeuronCore-v3 an instruction with two float32 inputs takes
+one cycle an element wherever they are, so an operand in PSUM gains nothing. What differs besides:
+each instruction writes to a tile that names its memory; boxes are read with ``.ap``, an access
+pattern in elements of the array; tiles are shared by the cores of a logical core.
 """
 
 from __future__ import annotations
@@ -25,10 +26,7 @@ from kernels.logical_core import cores
 from kernels.tiles import PARTITIONS
 
 TILE_BOXES = 512
-"""Most boxes a partition in a forward tile: one coordinate of each fills a PSUM bank."""
-
-PAIRS = 256
-"""Boxes whose x and y together fill a PSUM bank; the most in a backward tile."""
+"""Most boxes a partition in a tile: longer instructions gain little, and start later."""
 
 
 @nki.jit
@@ -58,7 +56,7 @@ def nki_giou_kernel(boxes1, boxes2, eps, clamp):
     n_boxes = boxes1.shape[0]
     scores = nl.ndarray((n_boxes,), dtype=nl.float32, buffer=nl.shared_hbm)
 
-    tiles = _tiles(n_boxes, FIRST_BOXES, TILE_BOXES)
+    tiles = _tiles(n_boxes)
     for number in range(nl.program_id(0), len(tiles), nl.num_programs(0)):
         first, rows, cols = tiles[number]
         p = load_boxes(boxes1, first, rows, cols)
@@ -101,7 +99,7 @@ def nki_giou_backward_kernel(grad, boxes1, boxes2, eps, clamp, both):
     if both:
         grads.append(nl.ndarray((n_boxes, 4), dtype=boxes2.dtype, buffer=nl.shared_hbm))
 
-    tiles = _tiles(n_boxes, PAIRS, PAIRS)
+    tiles = _tiles(n_boxes)
     for number in range(nl.program_id(0), len(tiles), nl.num_programs(0)):
         first, rows, cols = tiles[number]
         g = nl.ndarray((rows, cols), dtype=nl.float32, buffer=nl.sbuf)
@@ -119,15 +117,15 @@ def nki_giou_backward_kernel(grad, boxes1, boxes2, eps, clamp, both):
     return grads[0]
 
 
-def _tiles(n_boxes, first_cols, most_cols):
+def _tiles(n_boxes):
     """How the pairs are cut, as (first pair, partitions, pairs in each): a tile of 128 partitions
-    x `first_cols`, tiles of 128 x `most_cols`, one of 128 x what remains, and at most 127 boxes
+    x FIRST_BOXES, tiles of 128 x TILE_BOXES, one of 128 x what remains, and at most 127 boxes
     that are left over, one in each partition."""
     tiles = []
     columns, left = n_boxes // PARTITIONS, n_boxes % PARTITIONS
     done = 0
     while done < columns:
-        cols = min(columns - done, first_cols if done == 0 else most_cols)
+        cols = min(columns - done, FIRST_BOXES if done == 0 else TILE_BOXES)
         tiles.append((PARTITIONS * done, PARTITIONS, cols))
         done += cols
     if left:
@@ -146,32 +144,31 @@ def load_boxes(boxes, first, rows, cols):
     return tile
 
 
-# -- instructions with a new float32 tile as their destination
+# -- instructions: each returns its destination, a new float32 tile in SBUF unless `dst` is given
 
 
 def _sbuf(shape):
     return nl.ndarray(shape, dtype=nl.float32, buffer=nl.sbuf)
 
 
-def _psum(shape):
-    return nl.ndarray(shape, dtype=nl.float32, buffer=nl.psum)
-
-
-def _two(dst, op, a, b):
+def _two(op, a, b, dst=None):
     """op(a, b), by the Vector Engine."""
+    if dst == None:
+        dst = _sbuf(a.shape)
     nisa.tensor_tensor(dst=dst, data1=a, data2=b, op=op)
     return dst
 
 
 def _with_number(op, a, number):
-    """op(a, number), by the Vector Engine, in SBUF."""
+    """op(a, number), by the Vector Engine."""
     dst = _sbuf(a.shape)
     nisa.tensor_scalar(dst=dst, data=a, op0=op, operand0=number)
     return dst
 
 
-def _one(dst, op, a, bias=None, scale=1.0):
+def _one(op, a, bias=None, scale=1.0):
     """op(a * scale + bias), with two numbers, by the Scalar Engine."""
+    dst = _sbuf(a.shape)
     nisa.activation(dst=dst, op=op, data=a, bias=bias, scale=scale)
     return dst
 
@@ -181,88 +178,48 @@ def _one(dst, op, a, bias=None, scale=1.0):
 
 def giou_tile(p, q, eps, clamp):
     """GIOU (R, B) of the pairs in two tiles (R, B, 4): see ``kernels.giou.forward.giou_tile``."""
-    rows, boxes = p.shape[0], p.shape[1]
-    plane = (rows, boxes)
-
-    # Inputs come from DMA, which fills SBUF: these three read both operands there.
-    end = _two(_sbuf((rows, boxes, 2)), nl.minimum, p[:, :, 2:4], q[:, :, 2:4])
-    p_w = _two(_psum(plane), nl.subtract, p[:, :, 2], p[:, :, 0])
-    p_h = _two(_sbuf(plane), nl.subtract, p[:, :, 3], p[:, :, 1])
-
-    # A copy of q's low corners in PSUM serves two more.
-    gap_w, gap_h = _sbuf(plane), _psum(plane)
-    q_size = _sbuf((rows, boxes, 2))
-    for first in range(0, boxes, PAIRS):
-        last = min(first + PAIRS, boxes)
-        shape = (rows, last - first, 2)
-        low = _one(_psum(shape), nl.copy, q[:, first:last, 0:2])
-        begin = _two(_psum(shape), nl.maximum, p[:, first:last, 0:2], low)
-        _two(q_size[:, first:last, :], nl.subtract, q[:, first:last, 2:4], low)
-        _two(gap_w[:, first:last], nl.subtract, end[:, first:last, 0], begin[:, :, 0])
-        _two(gap_h[:, first:last], nl.subtract, end[:, first:last, 1], begin[:, :, 1])
-
-    # relu(relu(w) * h) is relu(w) * relu(h).
-    overlap_w = _one(_sbuf(plane), nl.relu, gap_w)
-    overlap = _two(_sbuf(plane), nl.multiply, overlap_w, gap_h)
-    overlap = _one(_sbuf(plane), nl.relu, overlap)
-
-    rest_w = _two(_psum(plane), nl.subtract, p_w, gap_w)
-    rest_h = _two(_psum(plane), nl.subtract, p_h, gap_h)
-    hull_w = _two(_sbuf(plane), nl.add, rest_w, q_size[:, :, 0])
-    hull_h = _two(_psum(plane), nl.add, rest_h, q_size[:, :, 1])
+    low_p, high_p = p[:, :, 0:2], p[:, :, 2:4]
+    low_q, high_q = q[:, :, 0:2], q[:, :, 2:4]
+    begin, end = _two(nl.maximum, low_p, low_q), _two(nl.minimum, high_p, high_q)
+    gap = _two(nl.subtract, end, begin)
+    size_p, size_q = _two(nl.subtract, high_p, low_p), _two(nl.subtract, high_q, low_q)
+    hull_size = _two(nl.add, _two(nl.subtract, size_p, gap), size_q)
     if clamp:
-        hull_w = _one(_sbuf(plane), nl.relu, hull_w)
-    hull = _two(_sbuf(plane), nl.multiply, hull_w, hull_h)
-
-    area_p = _two(_sbuf(plane), nl.multiply, p_w, p_h)
+        hull_size = _one(nl.relu, hull_size)
+    overlap, hull = _area(_one(nl.relu, gap)), _area(hull_size)
+    area_p, area_q = _area(size_p), _area(size_q)
     if not clamp:
-        area_p = _one(_sbuf(plane), nl.copy, area_p, bias=eps)
-    q_w = _one(_psum(plane), nl.copy, q_size[:, :, 0])
-    area_q = _two(_psum(plane), nl.multiply, q_w, q_size[:, :, 1])
-    areas = _two(_psum(plane), nl.add, area_p, area_q)
-    union = _two(_psum(plane), nl.subtract, areas, overlap)
-
+        area_p = _one(nl.copy, area_p, bias=eps)
+    union = _two(nl.subtract, _two(nl.add, area_p, area_q), overlap)
     if clamp:
         hull = _with_number(nl.maximum, hull, eps)
         union_under = _with_number(nl.maximum, union, eps)
     else:
-        hull = _one(_sbuf(plane), nl.copy, hull, bias=eps)
+        hull = _one(nl.copy, hull, bias=eps)
         union_under = union
-    per_union = _one(_psum(plane), nl.reciprocal, union_under)
-    per_hull = _one(_sbuf(plane), nl.reciprocal, hull)
-    filled = _two(_sbuf(plane), nl.multiply, union, per_hull)
-    iou = _two(_psum(plane), nl.multiply, overlap, per_union)
-    total = _two(_sbuf(plane), nl.add, iou, filled)
-    return _one(_sbuf(plane), nl.copy, total, bias=-1.0)
+    filled = _two(nl.multiply, union, _one(nl.reciprocal, hull))
+    iou = _two(nl.multiply, overlap, _one(nl.reciprocal, union_under))
+    return _one(nl.copy, _two(nl.add, iou, filled), bias=-1.0)
 
 
 def gradient_tile(g, p, q, grads, eps, clamp):
     """Gradients for the boxes of a tile, into `grads`, one tile (R, B, 4) for p, or two, for p and
     q: see ``kernels.giou.backward.gradient_tile``."""
     low_p, high_p = p[:, :, 0:2], p[:, :, 2:4]
-    plane, both = g.shape, low_p.shape
-    low_q, high_q = (
-        _one(_psum(both), nl.copy, q[:, :, 0:2]),
-        _one(_psum(both), nl.copy, q[:, :, 2:4]),
-    )
+    low_q, high_q = q[:, :, 0:2], q[:, :, 2:4]
 
     # The forward pass again.
-    end = _two(_sbuf(both), nl.minimum, high_p, high_q)
-    begin = _two(_psum(both), nl.maximum, low_p, low_q)
-    gap = _two(_psum(both), nl.subtract, end, begin)
-    size_p = _two(_sbuf(both), nl.subtract, high_p, low_p)
-    size_q = _two(_sbuf(both), nl.subtract, q[:, :, 2:4], low_q)
-    rest = _two(_psum(both), nl.subtract, size_p, gap)
-    hull = _two(_sbuf(both), nl.add, rest, size_q)
-    overlap = _one(_sbuf(both), nl.relu, gap)
-    held = _one(_sbuf(both), nl.relu, hull) if clamp else hull
+    begin, end = _two(nl.maximum, low_p, low_q), _two(nl.minimum, high_p, high_q)
+    gap = _two(nl.subtract, end, begin)
+    size_p, size_q = _two(nl.subtract, high_p, low_p), _two(nl.subtract, high_q, low_q)
+    hull = _two(nl.add, _two(nl.subtract, size_p, gap), size_q)
+    overlap = _one(nl.relu, gap)
+    held = _one(nl.relu, hull) if clamp else hull
 
-    intersection, hull_area = _area(_sbuf(plane), overlap), _area(_sbuf(plane), held)
-    area_p = _area(_sbuf(plane), size_p)
+    intersection, hull_area, area_p = _area(overlap), _area(held), _area(size_p)
     if not clamp:
-        area_p = _one(_sbuf(plane), nl.copy, area_p, bias=eps)
-    areas = _two(_psum(plane), nl.add, area_p, _area(_psum(plane), size_q))
-    union = _two(_sbuf(plane), nl.subtract, areas, intersection)
+        area_p = _one(nl.copy, area_p, bias=eps)
+    union = _two(nl.subtract, _two(nl.add, area_p, _area(size_q)), intersection)
 
     # From a GIOU to the three areas. A larger hull always lowers it: `to_hull` is what it costs.
     if clamp:
@@ -270,75 +227,68 @@ def gradient_tile(g, p, q, grads, eps, clamp):
         hull_under = _with_number(nl.maximum, hull_area, eps)
     else:
         union_under = union
-        hull_under = _one(_sbuf(plane), nl.copy, hull_area, bias=eps)
-    one_over_union = _one(_psum(plane), nl.reciprocal, union_under)
-    one_over_hull = _one(_psum(plane), nl.reciprocal, hull_under)
-    per_union = _two(_sbuf(plane), nl.multiply, g, one_over_union)
-    per_hull = _two(_sbuf(plane), nl.multiply, g, one_over_hull)
-    iou = _two(_psum(plane), nl.multiply, intersection, one_over_union)
-    filled = _two(_psum(plane), nl.multiply, union, one_over_hull)
-    from_iou = _two(_psum(plane), nl.multiply, per_union, iou)
-    to_hull = _two(_psum(plane), nl.multiply, per_hull, filled)
+        hull_under = _one(nl.copy, hull_area, bias=eps)
+    one_over_union, one_over_hull = (
+        _one(nl.reciprocal, union_under),
+        _one(nl.reciprocal, hull_under),
+    )
+    per_union, per_hull = _two(nl.multiply, g, one_over_union), _two(nl.multiply, g, one_over_hull)
+    iou = _two(nl.multiply, intersection, one_over_union)
+    filled = _two(nl.multiply, union, one_over_hull)
+    from_iou = _two(nl.multiply, per_union, iou)
+    to_hull = _two(nl.multiply, per_hull, filled)
     if clamp:
-        wide = _with_number(nl.greater_equal, union, eps)
-        from_iou = _two(_psum(plane), nl.multiply, wide, from_iou)
-        wide = _with_number(nl.greater_equal, hull_area, eps)
-        to_hull = _two(_psum(plane), nl.multiply, wide, to_hull)
-    to_union = _two(_psum(plane), nl.subtract, per_hull, from_iou)
-    to_overlap = _two(_psum(plane), nl.subtract, per_union, to_union)
+        from_iou = _two(nl.multiply, _with_number(nl.greater_equal, union, eps), from_iou)
+        to_hull = _two(nl.multiply, _with_number(nl.greater_equal, hull_area, eps), to_hull)
+    to_union = _two(nl.subtract, per_hull, from_iou)
+    to_overlap = _two(nl.subtract, per_union, to_union)
 
     # Boxes that are apart have no overlap to change. Those that touch have one with clamp only.
     if clamp:
-        height = _one(_sbuf(plane), nl.copy, gap[:, :, 1])
-        narrow = _two(_sbuf(plane), nl.minimum, gap[:, :, 0], height)
+        narrow = _two(nl.minimum, gap[:, :, 0], gap[:, :, 1])
         meets = _with_number(nl.greater_equal, narrow, 0.0)
     else:
-        meets = _one(_sbuf(plane), nl.sign, intersection)
-    to_overlap = _two(_psum(plane), nl.multiply, meets, to_overlap)
+        meets = _one(nl.sign, intersection)
+    to_overlap = _two(nl.multiply, meets, to_overlap)
 
     # From the areas to their sides.
-    from_overlap = _sides(_psum(both), to_overlap, overlap)
-    from_hull = _sides(_sbuf(both), to_hull, held)
+    from_overlap, from_hull = _sides(to_overlap, overlap), _sides(to_hull, held)
     if clamp:
-        from_hull = _two(
-            _sbuf(both), nl.multiply, from_hull, _with_number(nl.greater_equal, hull, 0.0)
-        )
-    from_p = _sides(_psum(both), to_union, size_p)
+        from_hull = _two(nl.multiply, from_hull, _with_number(nl.greater_equal, hull, 0.0))
+    from_p = _sides(to_union, size_p)
 
     # From those to the corners. What the gap gets goes to the box that bounds it: `low` and `high`
     # are the parts of p. `less_p` is minus what the size of p gets.
-    to_gap = _two(_psum(both), nl.add, from_hull, from_overlap)
-    low = _two(_psum(both), nl.multiply, _larger(low_p, low_q), to_gap)
-    high = _two(_psum(both), nl.multiply, _larger(high_q, high_p), to_gap)
-    less_p = _two(_sbuf(both), nl.subtract, from_hull, from_p)
-    _two(grads[0][:, :, 0:2], nl.subtract, less_p, low)
-    _two(grads[0][:, :, 2:4], nl.subtract, high, less_p)
+    to_gap = _two(nl.add, from_hull, from_overlap)
+    low = _two(nl.multiply, _larger(low_p, low_q), to_gap)
+    high = _two(nl.multiply, _larger(high_q, high_p), to_gap)
+    less_p = _two(nl.subtract, from_hull, from_p)
+    _two(nl.subtract, less_p, low, dst=grads[0][:, :, 0:2])
+    _two(nl.subtract, high, less_p, dst=grads[0][:, :, 2:4])
     if len(grads) == 2:
         # The size of q gets from_q - from_hull, and the gap, less what p got of it, from_hull more.
-        from_q = _sides(_sbuf(both), to_union, size_q)
-        more_q = _two(_sbuf(both), nl.add, from_q, from_overlap)
-        _two(grads[1][:, :, 0:2], nl.subtract, low, more_q)
-        _two(grads[1][:, :, 2:4], nl.subtract, more_q, high)
+        more_q = _two(nl.add, _sides(to_union, size_q), from_overlap)
+        _two(nl.subtract, low, more_q, dst=grads[1][:, :, 0:2])
+        _two(nl.subtract, more_q, high, dst=grads[1][:, :, 2:4])
 
 
-def _area(dst, size):
-    """Width times height, (R, B), of a tile (R, B, 2) in SBUF."""
-    height = _one(_psum(dst.shape), nl.copy, size[:, :, 1])
-    return _two(dst, nl.multiply, size[:, :, 0], height)
+def _area(size):
+    """Width times height, (R, B), of a tile (R, B, 2)."""
+    return _two(nl.multiply, size[:, :, 0], size[:, :, 1])
 
 
-def _sides(dst, to_area, size):
+def _sides(to_area, size):
     """From the gradient of an area to that of its (width, height): times (height, width)."""
+    sides = _sbuf(size.shape)
     for axis in range(2):
-        _two(dst[:, :, axis], nl.multiply, to_area, size[:, :, 1 - axis])
-    return dst
+        _two(nl.multiply, to_area, size[:, :, 1 - axis], dst=sides[:, :, axis])
+    return sides
 
 
 def _larger(a, b):
     """1 where a is the larger, 0 where b is, and a half where they are equal."""
-    difference = _two(_sbuf(a.shape), nl.subtract, a, b)
-    sign = _one(_sbuf(a.shape), nl.sign, difference)
-    return _one(_sbuf(a.shape), nl.copy, sign, bias=0.5, scale=0.5)
+    sign = _one(nl.sign, _two(nl.subtract, a, b))
+    return _one(nl.copy, sign, bias=0.5, scale=0.5)
 
 
 # -- callers
