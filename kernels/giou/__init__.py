@@ -1,9 +1,9 @@
 """Generalized IoU (GIOU) of boxes, a loss for training object detectors.
 
-``nki_kernels`` holds the kernels and their callers, ``forward`` what the forward kernel does with a
-tile; both need only NKI. ``reference`` is the NumPy version; ``torch_op`` and ``jax_op`` are the
-differentiable operators, each importing its own framework only; ``figures`` and ``steps`` serve the
-pages.
+``nki_kernels`` and ``nki_kernels_06`` hold the kernels of each dialect and their callers,
+``forward`` and ``backward`` what those in ``neuronxcc.nki`` do with a tile; all need only NKI.
+``reference`` is the NumPy version; ``torch_op`` and ``jax_op`` are the differentiable operators,
+each importing its own framework only.
 """
 
 from kernels.installed import dialect_in_force
