@@ -97,6 +97,10 @@ def placed(q, k, v):
     return out
 
 
+placed_by_compiler = ncc.force_auto_alloc(placed)
+"""The same kernel, its tiles placed by the compiler."""
+
+
 class _Sbuf:
     """Addresses in a partition of SBUF, one tile after the other.
 

@@ -6,11 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ml_dtypes import bfloat16
-from neuronxcc.nki.compiler import force_auto_alloc
 
 import nkisim
 from validation.attention import small_heads
-from validation.placed_attention import placed
+from validation.placed_attention import placed, placed_by_compiler
 
 TOLERANCE = 1.05  # of the tests
 
@@ -36,13 +35,13 @@ def test_attention_of_small_heads_is_within_its_limits(dtype, head, limit):
 def test_placed_attention_is_within_its_limits_and_gains_by_its_places(dtype, rows, limit):
     args = spec(128, rows, dtype=dtype), spec(128, rows, dtype=dtype), spec(rows, 128, dtype=dtype)
     by_hand, left = (
-        nkisim.profile(kernel, *args).latency_us for kernel in (placed, force_auto_alloc(placed))
+        nkisim.profile(kernel, *args).latency_us for kernel in (placed, placed_by_compiler)
     )
     assert 0.7 * limit < by_hand <= TOLERANCE * limit
     assert 1 - by_hand / left == pytest.approx(0.18, abs=0.05)
 
 
-@pytest.mark.parametrize("kernel", [placed, force_auto_alloc(placed)])
+@pytest.mark.parametrize("kernel", [placed, placed_by_compiler])
 @pytest.mark.parametrize("dtype", [np.float32, bfloat16])
 def test_placed_attention_attends(kernel, dtype):
     rng = np.random.default_rng(3)
