@@ -69,6 +69,7 @@ NEEDS = {
         "notebooks/giou_jax",
         "notebooks/matmul_jax",
         "notebooks/payoff",
+        "notebooks/primitives_jax",
         "notebooks/rmsnorm_ffi",
         "notebooks/rmsnorm_jax",
         "notebooks/rmsnorm_torch",

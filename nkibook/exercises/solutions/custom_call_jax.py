@@ -1,12 +1,8 @@
 """Answers to the exercises on the life of a custom call."""
 
-import base64
-import json
-
 import jax.numpy as jnp
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
-import numpy as np
 
 
 def descend(w, grad):
@@ -22,14 +18,6 @@ def descend(w, grad):
         rate = jnp.full((1, 1), 0.1 / (i + 1), jnp.float32)
         w = step(w, grad, rate)
     return w, step
-
-
-def bytes_moved(config):
-    fields = json.loads(base64.b64decode(config))
-    total = 0
-    for _, shape, dtype in fields["inputs"] + fields["outputs"]:
-        total += int(np.prod(shape)) * np.dtype(dtype).itemsize
-    return total
 
 
 def scale_by(x, factors):
