@@ -28,7 +28,6 @@ TODAYS = "SDK 2.30 or later (import nki)"
 _TODAYS_PAGES = (
     "notebooks/avgpool_nki",
     "notebooks/moving",
-    "notebooks/tuning",
 )
 _NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.md"))
 IN_BOTH = tuple(

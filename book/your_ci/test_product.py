@@ -21,4 +21,4 @@ def test_values(rows):
 def test_time(modelled_time):
     square = nkisim.TensorSpec((2048, 2048), BF16)
     found = modelled_time(product, square, square, 1024)
-    assert found.bound.name == "Tensor"
+    assert found.hbm_bytes == (4 + 2 + 1) * 2048 * 2048 * 2  # loads of a and of b, stores of c

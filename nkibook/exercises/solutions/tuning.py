@@ -1,8 +1,7 @@
 """Answers to the exercises on tuning."""
 
-import nki
-import nki.isa as nisa
-import nki.language as nl
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
 
 
 def fits(rows, columns):
@@ -11,11 +10,9 @@ def fits(rows, columns):
 
 @nki.jit
 def doubled(x, width=4096):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    for first in range(0, x.shape[1], width):
-        columns = slice(first, first + width)
-        tile = nl.ndarray((x.shape[0], width), dtype=x.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=tile, src=x[:, columns])
-        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
-        nisa.dma_copy(dst=out[:, columns], src=tile)
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[1] // width):
+        columns = nl.ds(i * width, width)
+        tile = nl.load(x[:, columns])
+        nl.store(out[:, columns], value=nl.multiply(tile, 2.0))
     return out
