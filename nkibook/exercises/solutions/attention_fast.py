@@ -11,7 +11,7 @@ def one_reading(q_t, k_t):  # (D, Q), (D, K): Q in tiles of 128, K up to 512
     sums = nl.ndarray((128, tiles), nl.float32, buffer=nl.shared_hbm)
     queries, keys = nl.load(q_t), nl.load(k_t)
     total = nl.ndarray((128, tiles), nl.float32, buffer=nl.sbuf)
-    for i in range(tiles):
+    for i in nl.static_range(tiles):
         scores = nisa.nc_matmul(queries[:, nl.ds(i * 128, 128)], keys)
         largest = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
         scores = nisa.tensor_scalar_reduce(
