@@ -134,6 +134,17 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 STEP = re.compile(r"(reading sources|writing output)\.\.\. \[ *(\d+)%\]")
 
 
+# Its command has no option for the number of processes, its function has.
+JUPYTER_BOOK = """
+import functools, os
+import jupyter_book.sphinx
+build = jupyter_book.sphinx.build_sphinx
+jupyter_book.sphinx.build_sphinx = functools.partial(build, jobs=os.cpu_count())
+from jupyter_book.cli.main import main
+main()
+"""
+
+
 def jupyter_book(*arguments: str) -> tuple[int, str]:
     """Run `jupyter-book build`; return its exit status and its warnings and errors.
 
@@ -142,8 +153,7 @@ def jupyter_book(*arguments: str) -> tuple[int, str]:
     environment = os.environ | {
         "NKI_BOOK_STORED": json.dumps(stored_results.stored_pages(ROOT)),
     }
-    script = Path(sys.executable).with_name("jupyter-book")
-    command = [sys.executable, script, "build", ROOT, *arguments]
+    command = [sys.executable, "-c", JUPYTER_BOOK, "build", ROOT, *arguments]
     problems: list[str] = []
     run = subprocess.Popen(
         command, cwd=ROOT, env=environment, text=True, errors="replace", bufsize=1,

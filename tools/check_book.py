@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, NavigableString, Tag
 
 from nkibook.plots.figure import ORIGINS, TIME_AXIS
 
@@ -46,6 +46,10 @@ LOADING_LINKS = {"stylesheet", "preload", "modulepreload", "icon", "shortcut", "
 CSS_LOAD = re.compile(r"""(?:url\(\s*['"]?|@import\s+['"])((?:https?:)?//[^'")\s]+)""")
 
 
+# Shapes of drawings, nine tenths of all elements: nothing here is asked of them.
+SHAPES = re.compile(r"<path\b[^>]*?(?:/>|>.*?</path>)", re.DOTALL)
+
+
 class Site:
     """The pages of a built site, parsed once, with the anchors of each."""
 
@@ -54,7 +58,8 @@ class Site:
         self.pages: dict[Path, BeautifulSoup] = {}
         for path in sorted(self.root.rglob("*.html")):
             if "_static" not in path.relative_to(self.root).parts:
-                self.pages[path] = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+                text = SHAPES.sub("", path.read_text(encoding="utf-8"))
+                self.pages[path] = BeautifulSoup(text, "html.parser")
         self.anchors = {
             path: {tag["id"] for tag in page.find_all(id=True)}
             | {tag["name"] for tag in page.find_all("a", attrs={"name": True})}
@@ -142,6 +147,24 @@ def check_times(page: BeautifulSoup) -> Iterator[str]:
             yield f"a figure shows times and not whether {', '.join(ORIGINS)}: {label[:60]!r}"
 
 
+NO_PROSE = {"pre", "code", "script", "style", "math", "svg"}
+NO_PROSE_CLASSES = {"cell_output", "headerlink"}
+BLOCKS = {"p", "li", "dt", "dd", "th", "td", "div", "figcaption"}
+
+
+def _prose(tag: Tag) -> Iterator[str]:
+    """Yield the text of an element, without code, formulas, drawings and outputs."""
+    for child in tag.children:
+        if isinstance(child, Tag):
+            if child.name in NO_PROSE:
+                yield " "
+            elif not NO_PROSE_CLASSES & set(child.get_attribute_list("class")):
+                yield from _prose(child)
+                yield "\n" * (child.name in BLOCKS)
+        elif type(child) is NavigableString:
+            yield child
+
+
 def check_article(page: BeautifulSoup) -> Iterator[str]:
     """Yield leftovers: markup that did not render, error boxes, tracebacks, an empty page."""
     article = page.find("article")
@@ -152,14 +175,7 @@ def check_article(page: BeautifulSoup) -> Iterator[str]:
     for output in article.find_all(class_=["output", "cell_output"]):
         if "Traceback (most recent call last)" in output.get_text():
             yield f"an output shows a traceback: {output.get_text(' ', strip=True)[:80]!r}"
-    prose = BeautifulSoup(str(article), "html.parser")
-    for tag in prose.find_all(["pre", "code", "script", "style", "math", "svg"]):
-        tag.replace_with(" ")
-    for tag in prose.find_all(class_=["cell_output", "headerlink"]):
-        tag.decompose()
-    for tag in prose.find_all(["p", "li", "dt", "dd", "th", "td", "div", "figcaption"]):
-        tag.append("\n")
-    text = prose.get_text()
+    text = "".join(_prose(article))
     if len(text.split()) < 5:
         yield "the page has no text"
     for what, pattern in MARKUP.items():

@@ -29,7 +29,7 @@ COLORS = {
     "store": "#d55e00",
 }
 _DMA = ("load", "store")
-_MOST = 4000  # rectangles a track; what is closer is joined
+_MOST = 1000  # parts of the time axis: gaps that are shorter cannot be seen
 _PIXELS = 400  # about, of the time axis: nothing longer is joined over gaps
 _LEAST = 0.005  # of the time shown: an engine that is busy for less would be an empty row
 _LEAST_OF_SYNC = 0.1  # which only starts transfers
@@ -258,9 +258,16 @@ class _Block:
         """Which instruction, of which kernel line, when."""
         what = f"{self.count} x " * (self.count > 1) + self.first.label
         what += " and others" * self.others
-        where = sorted(self.lines)
-        lines = f" ({', '.join(where[:3])}{', …' if len(where) > 3 else ''})" if where else ""
-        return f"{what}{lines}: {self.start:.2f} to {self.end:.2f} µs"
+        where: dict[str, list[str]] = {}  # lines of each file
+        for place in sorted(self.lines):
+            file = place.rstrip("0123456789")
+            where.setdefault(file, []).append(place.removeprefix(file))
+        places = [
+            f"{file}{', '.join(lines[:3])}{', …' * (len(lines) > 3)}"
+            for file, lines in where.items()
+        ]
+        said = f" ({'; '.join(places)})" if places else ""
+        return f"{what}{said}: {self.start:.2f} to {self.end:.2f} µs"
 
 
 def _merged(intervals: list[Interval], shown: float) -> list[_Block]:
