@@ -21,6 +21,10 @@ def configure(app: Sphinx, config: Config) -> None:
     root = Path(app.confdir)
     options = config.html_theme_options
     options["extra_footer"] = footer(root)
+    # Jupyter Book adds them, though sections have no numbers and nothing is written in LaTeX; they
+    # do not say that pages may be read side by side, so Sphinx would read one at a time.
+    for name in ("sphinx_multitoc_numbering", "sphinx_jupyterbook_latex"):
+        app.extensions[name].parallel_read_safe = True
     config.ogp_site_url = os.environ.get("NKI_BOOK_URL", "")
     repository = os.environ.get("NKI_BOOK_REPOSITORY")
     if repository:
