@@ -123,11 +123,12 @@ def nki_cross_entropy_backward_kernel(grad_loss, logits, targets, lse):
 
     Notes:
         Launch as ``kernel[1]`` or ``kernel[2]``, as the forward kernel. Everything is float32, and
-        the result is rounded once.
+        the result is rounded once. The Vector Engine passes over the classes once, and the Scalar
+        Engine twice.
 
     Pseudocode:
         for 128 rows, and 2048 classes, at a time:
-            grad_logits = exp(logits - lse) * grad_loss - (class == target) * grad_loss
+            grad_logits = ((class == target) - exp(logits - lse)) * -grad_loss
     """
     n_rows, n_cols = logits.shape
     grad_logits = nl.ndarray((n_rows, n_cols), dtype=logits.dtype, buffer=nl.shared_hbm)
@@ -138,44 +139,34 @@ def nki_cross_entropy_backward_kernel(grad_loss, logits, targets, lse):
     for tile in range(nl.program_id(0), len(tiles), nl.num_programs(0)):
         first, height = tiles[tile]
         last = first + height
-        grad, target, negative, sums = (
-            _number(height),
-            _number(height),
-            _number(height),
-            _number(height),
-        )
+        grad, negative_grad, sums = _number(height), _number(height), _number(height)
+        negative, target = _number(height), _number(height)
         whole = nl.ndarray((height, 1), dtype=nl.int32, buffer=nl.sbuf)
         nisa.dma_copy(dst=grad, src=grad_loss[first:last, 0:1])
         nisa.dma_copy(dst=whole, src=targets[first:last, 0:1])
         nisa.dma_copy(dst=sums, src=lse[first:last, 0:1])
         nisa.tensor_copy(dst=target, src=whole)
         nisa.tensor_scalar(dst=negative, data=sums, op0=nl.multiply, operand0=-1.0)
+        nisa.tensor_scalar(dst=negative_grad, data=grad, op0=nl.multiply, operand0=-1.0)
         for start, width in pieces(n_cols, CHUNK):
             stop = start + width
             logits_tile = nl.ndarray((height, width), dtype=logits.dtype, buffer=nl.sbuf)
             weights = nl.ndarray((height, width), dtype=nl.float32, buffer=nl.sbuf)
-            hit = nl.ndarray((height, width), dtype=nl.float32, buffer=nl.sbuf)
+            difference = nl.ndarray((height, width), dtype=nl.float32, buffer=nl.sbuf)
             result = nl.ndarray((height, width), dtype=logits.dtype, buffer=nl.sbuf)
             here = _number(height)
             nisa.dma_copy(dst=logits_tile, src=logits[first:last, start:stop])
             nisa.activation(dst=weights, op=nl.exp, data=logits_tile, bias=negative)
             nisa.tensor_scalar(dst=here, data=target, op0=nl.subtract, operand0=float(start))
-            nisa.tensor_scalar(
-                dst=hit,
+            nisa.scalar_tensor_tensor(
+                dst=difference,
                 data=classes[0:height, 0:width],
                 op0=nl.equal,
                 operand0=here,
-                op1=nl.multiply,
-                operand1=grad,
-            )
-            nisa.scalar_tensor_tensor(
-                dst=result,
-                data=weights,
-                op0=nl.multiply,
-                operand0=grad,
                 op1=nl.subtract,
-                operand1=hit,
+                operand1=weights,
             )
+            nisa.activation(dst=result, op=nl.copy, data=difference, scale=negative_grad)
             nisa.dma_copy(dst=grad_logits[first:last, start:stop], src=result)
     return grad_logits
 
