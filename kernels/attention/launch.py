@@ -15,7 +15,7 @@ BANK = 512
 """Keys whose scores fill a bank of PSUM: the most that one ``nc_matmul`` computes."""
 
 BLOCK = 2048
-"""Keys after which the forward kernel looks for a larger score, and rescales."""
+"""Keys after which the forward kernel updates the running maximum, and rescales."""
 
 MAX_HEAD = 128
 """Longest query or key: the contraction of the scores lies on the partitions."""

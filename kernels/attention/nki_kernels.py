@@ -2,7 +2,7 @@
 
 The scores of a sequence, one for each query and key, are too many to keep. Both kernels compute
 them in tiles of 128 queries and never write them to HBM: the forward kernel rescales what it has
-summed up when a larger score turns up, and leaves one number a query, from which the backward
+accumulated when the running maximum grows, and leaves one number a query, from which the backward
 kernel computes the weights again. This is flash attention.
 """
 
@@ -325,12 +325,12 @@ def weigh(state, scores, least, values):
     largest_now = nisa.tensor_scalar(least, nl.multiply, -1.0)
     if state is None:
         return largest_now, more, nl.copy(product)
-    fade = nisa.activation(op=nl.exp, data=largest, bias=least)
+    factor = nisa.activation(op=nl.exp, data=largest, bias=least)
     total = nisa.scalar_tensor_tensor(
-        data=total, op0=nl.multiply, operand0=fade, op1=nl.add, operand1=more
+        data=total, op0=nl.multiply, operand0=factor, op1=nl.add, operand1=more
     )
     result = nisa.scalar_tensor_tensor(
-        data=result, op0=nl.multiply, operand0=fade, op1=nl.add, operand1=product
+        data=result, op0=nl.multiply, operand0=factor, op1=nl.add, operand1=product
     )
     return largest_now, total, result
 

@@ -427,11 +427,11 @@ def weigh(state, scores, least, values):
     if state == None:
         nisa.tensor_copy(dst=result_now, src=product)
         return largest_now, more, result_now
-    fade, total_now = _number(least), _number(least)
-    nisa.activation(dst=fade, op=nl.exp, data=largest, bias=least)
+    factor, total_now = _number(least), _number(least)
+    nisa.activation(dst=factor, op=nl.exp, data=largest, bias=least)
     for dst, before, here in ((total_now, total, more), (result_now, result, product)):
         nisa.scalar_tensor_tensor(
-            dst=dst, data=before, op0=nl.multiply, operand0=fade, op1=nl.add, operand1=here
+            dst=dst, data=before, op0=nl.multiply, operand0=factor, op1=nl.add, operand1=here
         )
     return largest_now, total_now, result_now
 

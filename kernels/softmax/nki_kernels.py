@@ -74,8 +74,8 @@ def softmax_kept(y, x, rows):
 def softmax_long(y, x, rows):
     """The softmax of 128 rows that are loaded twice, in pieces.
 
-    When a larger element turns up, what has been summed up so far is made smaller by the ratio of
-    the exponentials, exp(old - new).
+    When the running maximum grows, the running sum is rescaled by the ratio of the exponentials,
+    exp(old - new).
     """
     chunks = pieces(x.shape[1], CHUNK)
     least, total = None, None
@@ -91,9 +91,9 @@ def softmax_long(y, x, rows):
             op=nl.exp, data=tile, bias=now, reduce_op=nl.add, reduce_res=more, dtype=nl.float32
         )
         if least is not None:
-            fade = nisa.activation(op=nl.exp, data=least, bias=now, scale=-1.0)
+            factor = nisa.activation(op=nl.exp, data=least, bias=now, scale=-1.0)
             more = nisa.scalar_tensor_tensor(
-                data=total, op0=nl.multiply, operand0=fade, op1=nl.add, operand1=more
+                data=total, op0=nl.multiply, operand0=factor, op1=nl.add, operand1=more
             )
         least, total = now, more
     share = nisa.reciprocal(total)

@@ -89,8 +89,8 @@ def softmax_kept(y, x, on_scalar):
 def softmax_long(y, x):
     """The softmax of 128 rows that are loaded twice, in pieces.
 
-    When a larger element turns up, what has been summed up so far is made smaller by the ratio of
-    the exponentials, exp(old - new).
+    When the running maximum grows, the running sum is rescaled by the ratio of the exponentials,
+    exp(old - new).
     """
     lanes, n_cols = x.shape
     chunks = pieces(n_cols, CHUNK)
@@ -108,10 +108,10 @@ def softmax_long(y, x):
             dst=exponentials, op=nl.exp, data=tile, bias=now, reduce_op=nl.add, reduce_res=more
         )
         if least != None:
-            fade = nl.ndarray((lanes, 1), dtype=nl.float32, buffer=nl.sbuf)
-            nisa.activation(dst=fade, op=nl.exp, data=least, bias=now, scale=-1.0)
+            factor = nl.ndarray((lanes, 1), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.activation(dst=factor, op=nl.exp, data=least, bias=now, scale=-1.0)
             nisa.scalar_tensor_tensor(
-                dst=more, data=total, op0=nl.multiply, operand0=fade, op1=nl.add, operand1=more
+                dst=more, data=total, op0=nl.multiply, operand0=factor, op1=nl.add, operand1=more
             )
         least, total = now, more
     share = nl.ndarray((lanes, 1), dtype=nl.float32, buffer=nl.sbuf)
