@@ -28,7 +28,7 @@ SEARCHES = {
     "activation_reduce": "book/api.html",
     "nl.ds": "book/api.html",
     "nl.load_transpose2d": "book/api.html",
-    "how do I time a kernel": "book/timing.html",
+    "how do I time a kernel": "book/timeline.html",
     "mask": "book/glossary.html",  # which leads to the patterns
 }
 PATIENCE = 20  # seconds for the search to answer

@@ -1,4 +1,4 @@
-"""Answers in `import nki` to the exercises on reading a timeline."""
+"""Answers in `import nki` to the exercises on measuring a kernel."""
 
 import nki
 import nki.isa as nisa
