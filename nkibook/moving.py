@@ -1,4 +1,4 @@
-"""Pairs of kernels, old dialect and today's, that do the same: the rows of "Moving a kernel".
+"""Pairs of kernels, one in each dialect, that do the same: the rows of "Moving a kernel".
 
 A line that ends with `# <-` is what a row of the table shows. `check` runs both kernels of each
 pair on the same data, so no row is in the table that does not run.

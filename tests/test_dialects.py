@@ -199,7 +199,7 @@ def test_a_page_in_one_dialect_says_so_to_readers_of_the_other(site) -> None:
 
 
 def test_a_downloaded_notebook_names_the_dialect() -> None:
-    text = "It is {neuronxcc}``at `2.8` ``{nki}`2.4`.\n\n:::{nki}\nOnly here.\n:::"
+    text = "It is {neuronxcc}``at `2.8` {cite}`a` ``{nki}`2.4`.\n\n:::{nki}\nHere.\n:::"
     assert notebook_download.plain(text, ROOT / "notebooks/page.md", str) == (
-        "It is at `2.8` (`neuronxcc.nki`)2.4 (`import nki`).\n\n**In `import nki`:**\n\nOnly here."
+        "It is at `2.8` [a] (`neuronxcc.nki`)2.4 (`import nki`).\n\n**In `import nki`:**\n\nHere."
     )

@@ -80,7 +80,8 @@ def _included(path: Path, options: dict[str, str]) -> str:
 
 def _role(name: str, text: str, title_of: Callable[[str], str]) -> str:
     if name in DIALECTS:
-        return f"{text} (`{DIALECTS[name]}`)"
+        inside = ROLE.sub(lambda match: _role(match[1], match[3].strip(), title_of), text)
+        return f"{inside} (`{DIALECTS[name]}`)"
     shown, target = re.fullmatch(r"(?:(.*?)\s*<)?([^<>]+)>?", text, re.DOTALL).groups()
     if name == "doc":
         return f"*{shown or title_of(target)}*"

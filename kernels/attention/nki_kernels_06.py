@@ -3,7 +3,7 @@
 The algorithm, flash attention, is that of ``nki_kernels``, whose text explains it. What differs:
 each instruction names its destination; ``accumulate`` says which product is added to those before
 it; a causal mask is a pattern of steps in place of a predicate over indices; the cores of a logical
-core share heads, queries or keys. On one core the results are those of the older dialect, to the
+core share heads, queries or keys. On one core the results are those of `neuronxcc.nki`, to the
 last bit; two cores that share the keys of a head add up the gradient of its queries in another
 order.
 """

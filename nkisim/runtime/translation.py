@@ -182,7 +182,7 @@ def _compare(pair: tuple[Launch, Launch], names: tuple[str, str]) -> tuple[bool,
 
 
 def _not_given(new: Launch, old: Launch) -> list[str]:
-    """The arguments that `new` was given and `old` was not, by their values. The older dialect has
+    """The arguments that `new` was given and `old` was not, by their values. `neuronxcc.nki` has
     arguments more: those that are written."""
     left = list(old.inputs)
     missing = []

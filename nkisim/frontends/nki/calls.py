@@ -102,7 +102,7 @@ def _called(of: str | None, name: str, error: Exception) -> tuple[str, Callable]
 
 
 def _handle_used(line: Location) -> ParameterError:
-    """The result of an instruction, used as the older dialect's are."""
+    """The result of an instruction, used as those of `neuronxcc.nki` are."""
     return ParameterError(
         "the result of an instruction is used as a tensor",
         rule="in `import nki` an instruction writes into dst and returns a handle",
