@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from nkisim.runtime.kernel import Kernel, Specialization
 
 # The metadata of a custom call names the line that calls the kernel, not one in the simulator.
 source_info_util.register_exclusion(str(Path(nkisim.__file__).parent) + os.sep)
+if (_torch := find_spec("torch")) is not None and _torch.origin:  # `frameworks.opaque`
+    source_info_util.register_exclusion(str(Path(_torch.origin).parent / "_dynamo") + os.sep)
 
 
 class JaxKernel(FrameworkKernel):
