@@ -71,7 +71,6 @@ NEEDS = {
         "notebooks/primitives_jax",
         "notebooks/rmsnorm_ffi",
         "notebooks/rmsnorm_jax",
-        "notebooks/rmsnorm_torch",
         "notebooks/training_jax",
         "notebooks/transformer_jax",
     ),
@@ -89,7 +88,7 @@ NEEDS = {
 # Those that need it in cells for the simulator only, so on a device they do without.
 FOR_THE_SIMULATOR = {
     TORCH_XLA: ("notebooks/custom_call_jax", *_TODAYS_PAGES),
-    JAX: tuple(f"notebooks/{name}_torch" for name in ("add", "attention", "avgpool", "rmsnorm")),
+    JAX: tuple(f"notebooks/{name}_torch" for name in ("add", "attention", "avgpool")),
 }
 
 
