@@ -62,7 +62,6 @@ NEEDS = {
         "notebooks/attention_jax",
         "notebooks/attention_torch",
         "notebooks/avgpool_jax",
-        "notebooks/avgpool_torch",
         "notebooks/avgpool_nki",
         "notebooks/custom_call_jax",
         "notebooks/giou_jax",
@@ -88,7 +87,7 @@ NEEDS = {
 # Those that need it in cells for the simulator only, so on a device they do without.
 FOR_THE_SIMULATOR = {
     TORCH_XLA: ("notebooks/custom_call_jax", *_TODAYS_PAGES),
-    JAX: tuple(f"notebooks/{name}_torch" for name in ("add", "attention", "avgpool")),
+    JAX: tuple(f"notebooks/{name}_torch" for name in ("add", "attention")),
 }
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from nkibook.tracing import program_of
 
 # Up to so many rows and columns, an element read by one output carries its name.
-_LABELLED = 8
+_LABELLED = 6
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,11 @@ def window_reads(kernel: Any, *args: Any) -> Reads:
             "5-dimensional pattern: choose an image that fits into one tile."
         )
     buffer = operand.buffer
-    rows, columns = buffer.shape[1:]
-    tile = (rows, columns)
     sizes, strides = operand.shape[1:], operand.strides[1:]
-    places = np.ogrid[tuple(slice(n) for n in sizes)]
-    elements = np.asarray(operand.offset + sum(s * i for s, i in zip(strides, places, strict=True)))
-    loaded = np.zeros(tile, bool)
+    columns = strides[2]  # a row of the window is a row of the tile further on
+    tile = (math.prod(buffer.shape[1:]) // columns, columns)
+    elements = _elements(operand)
+    loaded = np.zeros(math.prod(tile), bool)
     from_hbm = {i.outs[0].buffer for i in instructions if i.opcode == "dma_copy"}
     for instruction in instructions:
         if not instruction.outs or instruction.outs[0].buffer is not buffer:
@@ -82,29 +81,28 @@ def window_reads(kernel: Any, *args: Any) -> Reads:
             tile.buffer in from_hbm for tile in instruction.tiles_in
         )
         if instruction.opcode == "dma_copy" or copied:
-            _, *box = instruction.outs[0].bounds()
-            loaded[tuple(slice(low, high + 1) for low, high in box)] = True
-    return Reads(tile, operand.offset, sizes, strides, elements, loaded)
+            loaded[_elements(instruction.outs[0])] = True
+    return Reads(tile, operand.offset, sizes, strides, elements, loaded.reshape(tile))
 
 
-def draw_reads(
-    reads: Reads,
-    *,
-    only: tuple[int, int] | None = None,
-    alt: str | None = None,
-    caption: str | None = None,
-) -> Any:
+def _elements(tile: Any) -> np.ndarray:
+    """The elements of a partition that an access pattern names, counted from its start."""
+    places = np.ogrid[tuple(slice(n) for n in tile.shape[1:])]
+    return np.asarray(
+        tile.offset + sum(s * i for s, i in zip(tile.strides[1:], places, strict=True))
+    )
+
+
+def draw_reads(reads: Reads) -> Any:
     """Draw the SBUF tile, each element in the colours of the outputs that read it, and the outputs.
 
     Args:
         reads: from :func:`window_reads`.
-        only: the row and column of one output, to colour nothing but what it reads.
-        alt: text alternative; by default it is written from the pattern.
-        caption: text under the figure; the pattern by default.
 
     Returns:
         A figure for display, as :func:`nkibook.plots.show` gives.
     """
+    from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
 
     from nkibook.plots import COLORS, INK, show, subplots
@@ -119,16 +117,15 @@ def draw_reads(
         for y in range(out_rows)
         for x in range(out_cols)
     }
-    if only is not None:
-        color = {output: fill if output == only else "none" for output, fill in color.items()}
     readers: dict[int, list[tuple[int, int]]] = {}
-    for y, x in color if only is None else [only]:
+    for y, x in color:
         for element in reads.elements[y, x].ravel():
             readers.setdefault(int(element), []).append((y, x))
 
     fig, (left, right) = subplots(
         1, 2, size=(WIDTH, 3.2), width_ratios=(cols, max(out_cols, cols / 2))
     )
+    parts, padding = [], []
     for element in range(rows * cols):
         row, col = divmod(element, across)
         owners = readers.get(element, [])
@@ -137,7 +134,7 @@ def draw_reads(
             down, along = divmod(i, side)
             height = 1 / math.ceil(len(owners) / side)
             corner = (col + along / side, row + down * height)
-            left.add_patch(Rectangle(corner, 1 / side, height, facecolor=color[owner], linewidth=0))
+            parts.append(Rectangle(corner, 1 / side, height, facecolor=color[owner], linewidth=0))
         if len(owners) == 1 and max(rows, cols) <= _LABELLED:
             said: dict[str, Any] = {
                 "color": text_color(color[owners[0]]),
@@ -147,14 +144,16 @@ def draw_reads(
             # Over hatching, too.
             said["bbox"] = {"facecolor": color[owners[0]], "linewidth": 0, "pad": 1}
             left.text(col + 0.5, row + 0.5, "{}, {}".format(*owners[0]), fontsize=10.5, **said)
-        look: dict[str, Any] = {"fill": False, "edgecolor": INK, "linewidth": 0.8}
         if not reads.loaded[row, col]:
-            look["hatch"] = "////"
-        left.add_patch(Rectangle((col, row), 1, 1, **look))
+            padding.append(Rectangle((col, row), 1, 1))
+    left.add_collection(PatchCollection(parts, match_original=True))
+    look: dict[str, Any] = {"facecolor": "none", "edgecolor": INK, "linewidth": 0.8}
+    left.add_collection(PatchCollection(padding, hatch="////", **look))
+    frames = [Rectangle((col, row), 1, 1) for row in range(rows) for col in range(cols)]
+    left.add_collection(PatchCollection(frames, **look))
     for (y, x), fill in color.items():
         right.add_patch(Rectangle((x, y), 1, 1, facecolor=fill, edgecolor=INK, linewidth=0.8))
-        ink = INK if fill == "none" else text_color(fill)
-        look = {"color": ink, "ha": "center", "va": "center", "fontsize": 10.5}
+        look = {"color": text_color(fill), "ha": "center", "va": "center", "fontsize": 10.5}
         right.text(x + 0.5, y + 0.5, f"{y}, {x}", **look)
     for axes, title, (height, width) in (
         (left, "SBUF tile, one partition", (rows, cols)),
@@ -169,7 +168,7 @@ def draw_reads(
         axes.set_xlabel("column")
         _without_frame(axes)
     left.set_ylabel("row")
-    return show(fig, alt or describe_reads(reads), caption or describe_pattern(reads))
+    return show(fig, describe_reads(reads), describe_pattern(reads))
 
 
 def draw_channels(channels: int, size: int, window: int) -> Any:
@@ -229,23 +228,6 @@ def _without_frame(axes: Any) -> None:
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
-
-
-def walk(reads: Reads) -> Any:
-    """The window walking over the tile: a frame an output, with what that output reads."""
-    from nkibook.plots import Moving
-
-    outputs = np.ndindex(*reads.sizes[:2])
-    frames = [
-        draw_reads(
-            reads,
-            only=output,
-            alt=f"What output {output[0]}, {output[1]} reads of a tile of {reads.tile[0]}x"
-            f"{reads.tile[1]} elements",
-        )
-        for output in outputs
-    ]
-    return Moving(frames, "the window walks over the tile, an output a frame", seconds=0.7)
 
 
 def draw_steps(axis: Any) -> Any:
