@@ -194,7 +194,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_results.kernels, "dialect", "nki")
     monkeypatch.setattr(stored_results, "find_spec", lambda n: n == "jax" or None)
     stored = stored_results.stored_pages(ROOT)
-    assert "notebooks/avgpool_nki" not in stored  # uses torch_xla in the simulator's cells
+    assert "notebooks/moving" not in stored
     older = stored_results.NEEDS[stored_results.OLDER][0]
     assert stored[older] == stored_results.OLDER
     both = stored_results.IN_BOTH[0]

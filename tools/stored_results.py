@@ -25,10 +25,7 @@ JAX = "JAX"
 SIMULATOR = "simulator"
 OLDER = "SDK 2.29 or earlier (neuronxcc.nki)"
 TODAYS = "SDK 2.30 or later (import nki)"
-_TODAYS_PAGES = (
-    "notebooks/avgpool_nki",
-    "notebooks/moving",
-)
+_TODAYS_PAGES = ("notebooks/moving",)
 _NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.md"))
 IN_BOTH = tuple(
     f"notebooks/{path.stem}" for path in _NOTEBOOKS if dialects.SECOND in dialects.runs(path)
@@ -46,7 +43,6 @@ NEEDS = {
     TORCH_XLA: (
         "notebooks/add_torch",
         "notebooks/attention_torch",
-        "notebooks/avgpool_nki",
         "notebooks/avgpool_torch",
         "notebooks/custom_call_jax",
         "notebooks/giou_cpp",
@@ -62,7 +58,6 @@ NEEDS = {
         "notebooks/attention_jax",
         "notebooks/attention_torch",
         "notebooks/avgpool_jax",
-        "notebooks/avgpool_nki",
         "notebooks/custom_call_jax",
         "notebooks/giou_jax",
         "notebooks/matmul_jax",
@@ -86,7 +81,7 @@ NEEDS = {
 
 # Those that need it in cells for the simulator only, so on a device they do without.
 FOR_THE_SIMULATOR = {
-    TORCH_XLA: ("notebooks/custom_call_jax", *_TODAYS_PAGES),
+    TORCH_XLA: ("notebooks/custom_call_jax",),
     JAX: tuple(f"notebooks/{name}_torch" for name in ("add", "attention")),
 }
 
