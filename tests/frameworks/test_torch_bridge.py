@@ -181,6 +181,9 @@ def test_torch_compile_does_not_look_into_a_kernel(arrays):
         torch.testing.assert_close(before_and_after(X), 2 * (X + 1) - 3)
     assert len(graphs) == 2
     torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported):  # one graph is not to be had
+        torch.compile(lambda x: twice(x + 1) - 3, backend=count, fullgraph=True)(X)
+    torch._dynamo.reset()
 
 
 def test_refused_devices():
