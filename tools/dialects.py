@@ -110,7 +110,10 @@ def merge(
         tags = cell.metadata.get("tags", [])
         if dialect := dialect_of(cell.source):
             cell.outputs = outputs[dialect]
-            if not whole:
+            if whole:
+                # A blank, so that the cache does not take the page for one of the two results.
+                cell.source = cell.source.replace("\n", " \n", 1)
+            else:
                 cell.source = without_mark(cell.source)
                 cell.metadata["tags"] = [*tags, TAGS[dialect]]
         elif "remove-output" in tags or _content(a.outputs) == _content(b.outputs):

@@ -87,7 +87,9 @@ def timing(records: Sequence[Record], *, alt: str | None = None) -> Figure:
     end = 1.15 * min(max(r.p80 for r in (*bars, *bounds)), _REACH * slowest)
     scale, unit = next((s for s in _SCALES if slowest >= s[0]), _SCALES[-1])
 
-    fig, axes = subplots(size=(WIDTH, 1.1 + 0.5 * len(bars)))
+    # Of few bars, the legend of the bounds would leave the axes no height.
+    height = max(1.1 + 0.5 * len(bars), 1.3 + 0.3 * len(bars) + 0.4 * len(bounds))
+    fig, axes = subplots(size=(WIDTH, height))
     for row, record in enumerate(bars):
         _draw(axes, row, record, scale, end)
     handles: list[Line2D | Patch] = [
