@@ -291,6 +291,8 @@ def test_nested_vmap(name, framework):
         assert_close(ours[i][j], op(*given(one, framework)))
 
 
+# Dynamo does what PyTorch warns of: it makes an instance of each Function, and asks for .grad.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")
 @FRAMEWORKS
 @NAMES
 def test_the_compiler_leaves_the_kernel_alone(name, framework):
