@@ -23,12 +23,13 @@ _MODULES = {"neuronxcc", *API}
 
 def _python_of(path: Path) -> str:
     """Source of a Python file, or of the code cells of a MyST notebook, in order, without those in
-    `import nki`."""
+    `import nki`, and without kernels that a cell says are refused."""
     if path.suffix == ".py":
         return path.read_text()
     cells = jupytext.read(path, fmt="md:myst").cells
     code = [c.source for c in cells if c.cell_type == "code"]
-    lines = "\n".join(c for c in code if dialect_of(c) != "nki").splitlines()
+    code = [c for c in code if dialect_of(c) != "nki" and "\nrefused(" not in c]
+    lines = "\n".join(code).splitlines()
     # Magics and shell lines are not Python.
     return "\n".join("" if re.match(r"\s*[%!]", line) else line for line in lines)
 
