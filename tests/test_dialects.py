@@ -100,9 +100,11 @@ def test_cells_and_outputs_of_a_dialect_are_tagged() -> None:
     assert merged.cells[-1].metadata["mystnb"]["image"]["alt"] == "A picture"
     _, merged = dialects.merge(PAGE, first, second, whole=True)
     assert shown(merged)[1:3] == [
-        ('# neuronxcc.nki\nx = "````"', [], "a"),
-        ("# import nki, simulator only: a reason\nx = 2", ["exercise"], "b"),
+        ('# neuronxcc.nki \nx = "````"', [], "a"),
+        ("# import nki, simulator only: a reason \nx = 2", ["exercise"], "b"),
     ]
+    # The cache of executed pages knows a page by its cells.
+    assert [source for source, *_ in shown(merged)] != [c.source for c in first.cells]
 
 
 def test_outputs_that_agree_are_shown_once_however_they_were_cut() -> None:
