@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def framework_of(page: str) -> Framework:
-    """The framework that a page's process has started: the one in its name, JAX for the operators
-    in `import nki` and for the page on a kernel that pays, else none."""
-    known: dict[str, Framework] = {"torch": "torch", "jax": "jax", "nki": "jax", "payoff": "jax"}
+    """The framework that a page's process has started: the one in its name, JAX for the page on
+    handlers in C++ and for that on a kernel that pays, else none."""
+    known: dict[str, Framework] = {"torch": "torch", "jax": "jax", "ffi": "jax", "payoff": "jax"}
     return known.get(page.rpartition("_")[2], "numpy")
 
 

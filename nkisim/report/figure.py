@@ -29,7 +29,7 @@ COLORS = {
     "store": "#d55e00",
 }
 _DMA = ("load", "store")
-_MOST = 1000  # parts of the time axis: gaps that are shorter cannot be seen
+_GAPS = 1000  # parts of the time axis: a gap shorter than one cannot be seen
 _PIXELS = 400  # about, of the time axis: nothing longer is joined over gaps
 _LEAST = 0.005  # of the time shown: an engine that is busy for less would be an empty row
 _LEAST_OF_SYNC = 0.1  # which only starts transfers
@@ -272,7 +272,7 @@ class _Block:
 
 def _merged(intervals: list[Interval], shown: float) -> list[_Block]:
     """What overlaps, joined, and what lies closer than can be seen, up to a pixel."""
-    gap, pixel = shown / _MOST, shown / _PIXELS
+    gap, pixel = shown / _GAPS, shown / _PIXELS
     blocks: list[_Block] = []
     for i in sorted(intervals, key=lambda i: i.start_us):
         last = blocks[-1] if blocks else None

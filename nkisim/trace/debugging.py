@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Engine
 from nkisim.ir.views import view_of
 from nkisim.numerics.program import Program
+from nkisim.trace.frames import is_ours
 from nkisim.trace.tracer import current, tracing
 
 
@@ -64,6 +66,12 @@ def show(tensor: AccessPattern | View) -> str:
     if found.dtype.kind == "V" or found.dtype.itemsize < 2:
         found = found.astype(np.float32)
     return f"{tensor.describe()}\n{np.array2string(found, separator=', ', threshold=64)}"
+
+
+def shown_to(frame: FrameType, tensor: AccessPattern | View) -> str:
+    """The text of a tensor for the frame that asks: what `show` gives for the user's own lines, the
+    description for the simulator's, since values would bury what a message says is wrong."""
+    return tensor.describe() if is_ours(frame) else show(tensor)
 
 
 def wanted(func: Callable) -> bool:

@@ -1,6 +1,6 @@
 """Published latencies that the cost model was not made with, what the validation page says of the
-largest errors, and what the kernels compute. The page
-asserts that they are as close, and in such an order, as it says."""
+largest errors, and what the kernels compute. The page asserts that they are as close, and in such
+an order, as it says."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The cost model of NeuronCore-v3 against published latencies. The page on the cost
-model asserts that they are as close, and in such an order, as it says."""
+"""The cost model of NeuronCore-v3 against published latencies. The page on the
+cost model asserts that they are as close, and in such an order, as it says."""
 
 from __future__ import annotations
 

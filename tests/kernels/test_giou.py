@@ -15,6 +15,7 @@ import kernels
 from kernels.giou import (
     nki_giou,
     nki_giou_backward,
+    nki_giou_kernel,
     nki_giou_kernel_strict,
     nki_giou_strict_into,
     reference,
@@ -358,3 +359,16 @@ def test_refused_eps(eps, error, message):
 def test_refused_gradients(grad, error, message):
     with pytest.raises(error, match=message):
         nki_giou_backward(grad, ONES, ONES)
+
+
+@pytest.mark.skipif(kernels.backend != "nkisim", reason="only nkisim models time")
+def test_modelled_time_is_half_of_the_articles():
+    import nkisim
+
+    a, b = (nkisim.TensorSpec((1024 * 256, 4), np.dtype(np.float32)) for _ in "ab")
+    rows = nkisim.TensorSpec((1024, 1024), np.dtype(np.float32))
+    article = nkisim.profile(nki_giou_kernel_strict, rows, rows)
+    for clamp in (False, True):
+        fast = nkisim.profile(nki_giou_kernel, a, b, 1e-7, clamp)
+        assert fast.bound_fraction >= 0.6
+        assert fast.latency_us <= (0.55 if clamp else 0.5) * article.latency_us

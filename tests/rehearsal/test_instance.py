@@ -145,7 +145,7 @@ def test_solutions_of_exercises_are_right(request, tmp_path, name):
 
 @pytest.mark.parametrize("name", [pytest.param(f, marks=needs[f]) for f in needs])
 def test_solutions_in_todays_dialect_are_right(request, tmp_path, name):
-    pages = chosen(name, (TODAYS | BOTH) - ELSEWHERE)
+    pages = chosen(name, TODAYS | BOTH)
     with remembered(pages, "trn2", "solutions"):
         solve(request.getfixturevalue("todays_sdk"), "trn2", tmp_path, name, pages)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -37,8 +36,7 @@ from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.dtypes import as_dtype
 from nkisim.ir.integers import as_int, fix_of_integers
 from nkisim.ir.memory import Buffer
-from nkisim.trace.debugging import show
-from nkisim.trace.frames import is_ours
+from nkisim.trace.debugging import shown_to
 
 
 class Tensor(AccessPattern):
@@ -249,7 +247,7 @@ class Tensor(AccessPattern):
 
     def __format__(self, how: str) -> str:
         if not how:
-            return self._shown(sys._getframe(1))
+            return shown_to(sys._getframe(1), self)
         raise ControlFlowError(
             f"{self.describe()} is formatted with {how!r}",
             rule="a kernel is traced before it runs: tile values are not known to Python",
@@ -321,12 +319,7 @@ class Tensor(AccessPattern):
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
-        return self._shown(sys._getframe(1))
-
-    def _shown(self, where: FrameType) -> str:
-        """The text for a frame that asks for it."""
-        # In a message of the simulator the values would bury what is wrong.
-        return self.describe() if is_ours(where) else show(self)
+        return shown_to(sys._getframe(1), self)
 
 
 # What to write where an attribute is assigned to.

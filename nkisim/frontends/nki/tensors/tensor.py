@@ -32,8 +32,7 @@ from nkisim.frontends.nki.tensors.views import Indirect, Views
 from nkisim.ir.access import AccessPattern, Form, _Blank
 from nkisim.ir.integers import as_int, fix_of_integers
 from nkisim.ir.memory import Space, c_strides
-from nkisim.trace.debugging import show
-from nkisim.trace.frames import is_ours
+from nkisim.trace.debugging import shown_to
 from nkisim.trace.tracer import current
 
 
@@ -138,9 +137,7 @@ class NkiTensor(Views):
         return whole if own.shape == self._declared else f"a view {whole}"
 
     def __repr__(self) -> str:
-        # In a message of the simulator the values would bury what is wrong.
-        shown = self.describe() if is_ours(sys._getframe(1)) else show(self)
-        return f"NkiTensor({shown})"
+        return f"NkiTensor({shown_to(sys._getframe(1), self)})"
 
     def is_contiguous(self) -> bool:
         """Whether the tensor's elements, on chip those of each partition, are contiguous."""
