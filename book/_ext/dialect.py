@@ -74,7 +74,9 @@ class Words(SphinxRole):
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         words = nodes.inline("", classes=["dialect", f"dialect-{self.name}"])
-        found, messages = self.inliner.parse(self.text, self.lineno, self.inliner, words)
+        # Code at the end is followed by a blank, for the sake of the backticks: not on the page.
+        text = re.sub(r"(?<=`) $", "", self.text)
+        found, messages = self.inliner.parse(text, self.lineno, self.inliner, words)
         words += found
         return [words], messages
 

@@ -56,7 +56,7 @@ class Exercise:
         spec: the specification: a function on NumPy arrays.
         cases: the arguments of each check. A tuple stands for a float32 array of that shape with
             standard normal numbers, anything else for itself.
-        lines: about how many lines are to be written or changed.
+        lines: about how many lines are to be written or changed, in `neuronxcc.nki`.
         data: makes the arguments instead: `data(rng, *case)`.
         grid: the launch grid, from the arguments; none by default. Of an exercise in both dialects
             that in `neuronxcc.nki`; `import nki` has no grid.
@@ -153,14 +153,19 @@ class Exercise:
         return self.page != ""
 
     def __repr__(self) -> str:
-        return f"{self.name}, {self._size}\n{self.source}"
+        return f"{self.name}{self._size}\n{self.source}"
 
     def _repr_markdown_(self) -> str:
-        return f"**{self.name}**, {self._size}\n\n```python\n{self.source}\n```"
+        return f"**{self.name}**{self._size}\n\n```python\n{self.source}\n```"
 
     @property
     def _size(self) -> str:
-        return f"about {self.lines} line{'s' * (self.lines != 1)}"
+        """How many lines; in `import nki` a kernel has others, and its skeleton says so."""
+        return (
+            ""
+            if kernels.dialect == "nki"
+            else f", about {self.lines} line{'s' * (self.lines != 1)}"
+        )
 
     # -- the check ------------------------------------------------------------------------------
 

@@ -137,7 +137,7 @@ def refused(
         seen = reads.refused(trace, None if program is not None else stopped.instruction)
     details = (*details, *seen.sentences)
     figure = None
-    if seen.panels:
+    if any(panel.tells for panel in seen.panels):
         alt = " ".join((f"Who reads and writes what. {lines[0]}.", *details))
         figure = picture.draw(seen, alt)
     index = difference.index if difference else None

@@ -51,10 +51,10 @@ def _draw_panel(axes: Axes, panel: Panel, owners: list[tuple[int, ...]]) -> None
         _add(axes, _shared(panel), **_SHARED)
     if panel.wrong is not None:
         _add(axes, panel.wrong, facecolor=_WRONG, alpha=0.6, edgecolor="none")
-    if panel.read is not None:
-        _add(axes, panel.read, facecolor=_READ, edgecolor=_READ, linewidth=1.5)
     if panel.wanted is not None:
         _add(axes, panel.wanted, facecolor="none", edgecolor=_WANTED, linewidth=2.5)
+    if panel.read is not None:  # above: one column would be no more than its frame
+        _add(axes, panel.read, facecolor=_READ, edgecolor=_READ, linewidth=1.0)
     for _, (r0, r1, c0, c1) in panel.outside:
         dashed: dict[str, Any] = {"edgecolor": _WRONG, "linewidth": 1.8, "linestyle": "--"}
         axes.add_patch(Rectangle((c0, r0), c1 - c0, r1 - r0, facecolor="none", **dashed))

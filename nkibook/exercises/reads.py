@@ -48,6 +48,13 @@ class Panel:
     wrong: np.ndarray | None = None
     mark: tuple[int, int] | None = None
 
+    @property
+    def tells(self) -> bool:
+        """Whether there is more to draw than a tensor that one program loads or stores whole."""
+        parts = (self.read, self.wanted, self.wrong)
+        covered = len(self.tiles) <= 1 and all(mask.all() for mask in self.tiles.values())
+        return bool(self.outside) or any(part is not None for part in parts) or not covered
+
 
 @dataclass
 class Access:

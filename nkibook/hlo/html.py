@@ -71,7 +71,7 @@ CSS = (
     ".nki-hlo .nki-plus{background:rgba(0,158,115,.18);border-left-color:#009e73}"
     ".nki-diff pre{margin:0;padding:0;border-radius:0}"
     ".nki-hlo .nki-op{font-weight:700}"
-    ".nki-hlo .nki-note{opacity:.65}"
+    ".nki-hlo .nki-note{font-style:italic}"
     ".nki-hlo summary{cursor:pointer;font-size:.85em}"
     ".nki-hlo-pair{display:flex;flex-wrap:wrap;gap:0 1rem}"
     ".nki-hlo-pair>.nki-hlo{flex:1 1 20rem}"

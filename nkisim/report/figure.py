@@ -50,8 +50,8 @@ def draw(
 ) -> Figure:
     """The engine timeline: a row an engine, one for loads and one for stores.
 
-    An engine that is busy for less than half a percent of the time shown has none; Sync, which
-    starts transfers, for less than a tenth. Beside a name is the busy share of the body; for loads
+    What is busy for less than half a percent of the time shown has none; Sync, which starts
+    transfers, for less than a tenth. Beside a name is the busy share of the body; for loads
     and for stores, of the busiest DMA queue. A picture of a part has no shares.
 
     Args:
@@ -184,7 +184,7 @@ def _tracks(timeline: Times, start: float, end: float) -> list[tuple[str, list[_
     return [
         (name, parts)
         for name, parts in bars.items()
-        if name in _DMA or sum(part.length for part in parts) >= _least(name) * shown
+        if sum(part.length for part in parts) >= _least(name) * shown
     ]
 
 
@@ -251,8 +251,10 @@ class _Block:
 
     @property
     def length(self) -> float:
-        """The time in which something happens: gaps in a pixel make it shorter, so paler."""
-        return self.end - self.start - self.gaps
+        """The time in which something happens: gaps in a pixel make it shorter, so paler, and never
+        so pale that it could not be seen."""
+        span = self.end - self.start
+        return max(span - self.gaps, span / 3)
 
     def said(self) -> str:
         """Which instruction, of which kernel line, when."""
