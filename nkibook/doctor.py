@@ -253,7 +253,7 @@ def _dialect() -> Finding:
 
 def sdk_table() -> str:
     """Neuron SDKs, dialects and chips as a Markdown table."""
-    chips = "chips for which AWS states support of `import nki`"
+    chips = "chips on which AWS supports `import nki`"
     lines = [
         f"| Neuron SDK | `neuronxcc.nki` | `import nki` | {chips} |",
         "|---|---|---|---|",
