@@ -213,11 +213,16 @@ def nki_attention_backward_kernel(grad_o, q, k, v, o, lse, scale, causal):
                 nisa.dma_copy(dst=grad_v[h, first:last, 0:head], src=of_values[0:n, t, 0:head])
 
         if not by_head:
-            # Each core has a part of the gradient of all queries, and stores half of the sum.
+            # Each core has a part of the gradient of all queries, and
+            # stores half of the sum.
             other = 1 - nl.program_id(0)
             from_other = nl.ndarray(sums.shape, dtype=nl.float32, buffer=nl.sbuf)
             nisa.sendrecv(
-                src=sums, dst=from_other, send_to_rank=other, recv_from_rank=other, pipe_id=0
+                src=sums,
+                dst=from_other,
+                send_to_rank=other,
+                recv_from_rank=other,
+                pipe_id=0,
             )
             nisa.tensor_tensor(dst=sums, data1=sums, data2=from_other, op=nl.add)
         for i in _turns(len(tiles), not by_head):

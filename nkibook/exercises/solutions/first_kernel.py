@@ -21,5 +21,6 @@ def halved(x):
     for t in nl.affine_range((rows + 127) // 128):
         row = t * 128 + i_p
         tile = nl.load(x[row, i_f], mask=row < rows)
-        nl.store(out[row, i_f], value=nl.multiply(tile, 0.5), mask=row < rows)
+        half = nl.multiply(tile, 0.5)
+        nl.store(out[row, i_f], value=half, mask=row < rows)
     return out

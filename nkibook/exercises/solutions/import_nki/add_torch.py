@@ -1,5 +1,7 @@
 """Answers in `import nki` to the exercises on tensor addition in PyTorch."""
 
+# fmt: off
+# The lines are those of the page, which shows 77 columns.
 import nki
 import nki.isa as nisa
 import nki.language as nl
@@ -13,7 +15,8 @@ def scale_add(a_input, b_input):
     b_tile = nl.ndarray(shape, dtype=dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=a_tile, src=a_input)
     nisa.dma_copy(dst=b_tile, src=b_input)
-    nisa.tensor_scalar(dst=b_tile, data=b_tile, op0=nl.multiply, operand0=2.0)
+    nisa.tensor_scalar(dst=b_tile, data=b_tile, op0=nl.multiply,
+                       operand0=2.0)
     nisa.tensor_tensor(dst=a_tile, data1=a_tile, data2=b_tile, op=nl.add)
     nisa.dma_copy(dst=c_output, src=a_tile)
     return c_output
@@ -36,16 +39,18 @@ def add_row(a_input, row_input):
 def add_any_shape(a_input, b_input):
     n_rows, n_cols = a_input.shape
     dtype = a_input.dtype
-    c_output = nl.ndarray((n_rows, n_cols), dtype=dtype, buffer=nl.shared_hbm)
+    c_output = nl.ndarray(a_input.shape, dtype=dtype, buffer=nl.shared_hbm)
     for row in range(0, n_rows, 4):
         for col in range(0, n_cols, 8):
-            here = slice(row, min(row + 4, n_rows)), slice(col, min(col + 8, n_cols))
-            shape = (min(row + 4, n_rows) - row, min(col + 8, n_cols) - col)
+            end, right = min(row + 4, n_rows), min(col + 8, n_cols)
+            here = slice(row, end), slice(col, right)
+            shape = (end - row, right - col)
             a_tile = nl.ndarray(shape, dtype=dtype, buffer=nl.sbuf)
             b_tile = nl.ndarray(shape, dtype=dtype, buffer=nl.sbuf)
             nisa.dma_copy(dst=a_tile, src=a_input[here])
             nisa.dma_copy(dst=b_tile, src=b_input[here])
-            nisa.tensor_tensor(dst=a_tile, data1=a_tile, data2=b_tile, op=nl.add)
+            nisa.tensor_tensor(dst=a_tile, data1=a_tile, data2=b_tile,
+                               op=nl.add)
             nisa.dma_copy(dst=c_output[here], src=a_tile)
     return c_output
 
@@ -62,7 +67,9 @@ def product_of_sum(a_input, b_input):
         nisa.dma_copy(dst=a_tile, src=a_input[rows])
         nisa.dma_copy(dst=b_tile, src=b_input[rows])
         nisa.tensor_tensor(dst=total, data1=a_tile, data2=b_tile, op=nl.add)
-        nisa.tensor_tensor(dst=total, data1=total, data2=a_tile, op=nl.multiply)
-        nisa.tensor_tensor(dst=total, data1=total, data2=b_tile, op=nl.multiply)
+        nisa.tensor_tensor(dst=total, data1=total, data2=a_tile,
+                           op=nl.multiply)
+        nisa.tensor_tensor(dst=total, data1=total, data2=b_tile,
+                           op=nl.multiply)
         nisa.dma_copy(dst=c_output[rows], src=total)
     return c_output

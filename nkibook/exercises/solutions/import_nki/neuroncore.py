@@ -1,5 +1,7 @@
 """Answers in `import nki` to the exercises on the NeuronCore."""
 
+# fmt: off
+# The lines are those of the page, which shows 77 columns.
 import math
 
 import nki
@@ -36,8 +38,10 @@ def double_tall(x):
     y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for start in range(0, rows, 128):
         end = min(start + 128, rows)
-        tile = nl.ndarray((end - start, columns), dtype=x.dtype, buffer=nl.sbuf)
+        tile = nl.ndarray((end - start, columns), dtype=x.dtype,
+                          buffer=nl.sbuf)
         nisa.dma_copy(dst=tile, src=x[start:end])
-        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply,
+                           operand0=2.0)
         nisa.dma_copy(dst=y[start:end], src=tile)
     return y

@@ -1,5 +1,7 @@
 """Answers in `import nki` to the exercises on kernel patterns."""
 
+# fmt: off
+# The lines are those of the page, which shows 77 columns.
 import nki
 import nki.isa as nisa
 import nki.language as nl
@@ -13,10 +15,11 @@ def centred(x):
         here = slice(first, min(first + 128, rows))
         tile = nl.ndarray(x[here].shape, dtype=x.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=tile, src=x[here])
-        mean = nl.ndarray((tile.shape[0], 1), dtype=nl.float32, buffer=nl.sbuf)
-        nisa.tensor_reduce(dst=mean, op=nl.add, data=tile, axis=1, keepdims=True)
-        nisa.tensor_scalar(dst=mean, data=mean, op0=nl.multiply, operand0=1 / cols)
-        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.subtract, operand0=mean)
+        mean = nl.ndarray((tile.shape[0], 1), dtype=nl.float32,
+                          buffer=nl.sbuf)
+        nisa.tensor_reduce(mean, nl.add, tile, axis=1, keepdims=True)
+        nisa.tensor_scalar(mean, mean, op0=nl.multiply, operand0=1 / cols)
+        nisa.tensor_scalar(tile, tile, op0=nl.subtract, operand0=mean)
         nisa.dma_copy(dst=y[here], src=tile)
     return y
 
@@ -29,6 +32,7 @@ def tripled(x):
         here = slice(t * 64, min(t * 64 + 64, rows))
         tile = nl.ndarray(x[here].shape, dtype=x.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=tile, src=x[here])
-        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=3.0)
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply,
+                           operand0=3.0)
         nisa.dma_copy(dst=y[here], src=tile)
     return y
