@@ -21,7 +21,7 @@ SOURCE = "github.com/aws-neuron/nki-library, parameter tables of its tests at ta
 
 _FAMILIES = {"mlp_cte": "matmul", "rmsnorm_tkg": "normalisation", "layernorm_tkg": "normalisation"}
 _NAMES = {"mlp_cte": "MLP", "rmsnorm_tkg": "RMSNorm", "layernorm_tkg": "layer norm"}
-_SIZES = {"batch": "B", "seqlen": "S", "hidden": "H", "intermediate": "I", "hidden_actual": "of"}
+_SIZES = {"batch": "B", "seqlen": "S", "hidden": "H", "intermediate": "I", "hidden_actual": "of "}
 
 
 def name_of(kernel: str, parameters: dict[str, Any]) -> str:

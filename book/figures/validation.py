@@ -72,8 +72,11 @@ def _name_outliers(axes: Axes, rows: list[Row]) -> None:
         key=lambda point: -point[1],
     )
     for above in (True, False):
-        for i, (x, y, name) in enumerate(point for point in far if (point[1] > point[0]) == above):
-            place = (0.03, 0.96 - 0.06 * i) if above else (0.97, 0.56 - 0.06 * i)
+        side = [point for point in far if (point[1] > point[0]) == above]
+        for i, (x, y, name) in enumerate(side):
+            # Below the line, leaders of lower names pass at the right of the names above them.
+            right = 0.97 - 0.05 * (len(side) - 1 - i)
+            place = (0.03, 0.96 - 0.06 * i) if above else (right, 0.56 - 0.06 * i)
             axes.annotate(
                 name,
                 (x, y),
@@ -181,7 +184,7 @@ def pairs(gains: Iterable[Gain]) -> Table:
             ]
             for g in gains
         ),
-        style="points",
+        style="points pairs",
     )
 
 

@@ -13,7 +13,8 @@ def typical_error(published, modelled):
 def pairs_in_order(published, modelled):
     kept = []
     for i, j in itertools.combinations(range(len(published)), 2):
-        kept.append((published[i] < published[j]) == (modelled[i] < modelled[j]))
+        first = published[i] < published[j]
+        kept.append(first == (modelled[i] < modelled[j]))
     return np.mean(kept)
 
 
