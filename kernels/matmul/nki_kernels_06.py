@@ -168,7 +168,7 @@ def load_chunk(operand, swapped, contraction, columns, tile_k):
 
 
 def _share(size):
-    """Begin and length of this core's part of an axis; the length may be 0."""
+    """Begin and length of this core's part of an axis; may be empty."""
     part = ceil_div(size, nl.num_programs(0))
     first = nl.program_id(0) * part
     return first, max(min(part, size - first), 0)

@@ -1,5 +1,7 @@
 """Answers in `import nki` to the exercises on fast matrix products."""
 
+# fmt: off
+# The lines are those of the page, which shows 77 columns.
 import nki
 import nki.isa as nisa
 import nki.language as nl
@@ -18,9 +20,8 @@ def load_once(a_t, b):
         part = slice(k, min(k + 128, k_size))
         left, right = nl.load(a_t[part]), nl.load(b[part])
         for i in range(len(tiles)):
-            nisa.nc_matmul(
-                dst=totals[i], stationary=left[:, tiles[i]], moving=right, accumulate=k > 0
-            )
+            nisa.nc_matmul(dst=totals[i], stationary=left[:, tiles[i]],
+                           moving=right, accumulate=k > 0)
     for i in range(len(tiles)):
         result = nl.ndarray(totals[i].shape, dtype=c.dtype, buffer=nl.sbuf)
         nisa.tensor_copy(dst=result, src=totals[i])

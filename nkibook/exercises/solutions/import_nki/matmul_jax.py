@@ -1,5 +1,7 @@
 """Answers in `import nki` to the exercises on matmul in JAX."""
 
+# fmt: off
+# The lines are those of the page, which shows 77 columns.
 import nki
 import nki.isa as nisa
 import nki.language as nl
@@ -27,9 +29,8 @@ def weight_gradient(x, grad_y):
     result = nl.ndarray(shape, dtype=x.dtype, buffer=nl.sbuf)
     for at in range(0, x.shape[0], 4):
         rows = slice(at, min(at + 4, x.shape[0]))
-        nisa.nc_matmul(
-            dst=total, stationary=nl.load(x[rows]), moving=nl.load(grad_y[rows]), accumulate=at > 0
-        )
+        nisa.nc_matmul(dst=total, stationary=nl.load(x[rows]),
+                       moving=nl.load(grad_y[rows]), accumulate=at > 0)
     nisa.tensor_copy(dst=result, src=total)
     nisa.dma_copy(dst=grad_w, src=result)
     return grad_w

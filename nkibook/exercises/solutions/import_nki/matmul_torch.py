@@ -1,5 +1,7 @@
 """Answers in `import nki` to the exercises on matmul in PyTorch."""
 
+# fmt: off
+# The lines are those of the page, which shows 77 columns.
 import nki
 import nki.isa as nisa
 import nki.language as nl
@@ -61,10 +63,12 @@ def linear_relu(x_t, weight, bias):
     y = nl.ndarray(shape, dtype=x_t.dtype, buffer=nl.shared_hbm)
     product = nl.ndarray(shape, dtype=nl.float32, buffer=nl.psum)
     result = nl.ndarray(shape, dtype=x_t.dtype, buffer=nl.sbuf)
-    nisa.nc_matmul(dst=product, stationary=nl.load(x_t), moving=nl.load(weight))
+    nisa.nc_matmul(
+        dst=product, stationary=nl.load(x_t), moving=nl.load(weight))
     ones = nl.ndarray((1, x_t.shape[1]), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(dst=ones, value=1.0)
-    nisa.nc_matmul(dst=product, stationary=ones, moving=nl.load(bias), accumulate=True)
+    nisa.nc_matmul(dst=product, stationary=ones, moving=nl.load(bias),
+                   accumulate=True)
     nisa.activation(dst=result, data=product, op=nl.relu)
     nisa.dma_copy(dst=y, src=result)
     return y
