@@ -1,5 +1,7 @@
 """Answers to the exercises on fast attention."""
 
+# fmt: off
+# The lines are those of the page, which shows 77 columns.
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -16,11 +18,11 @@ def one_reading(q_t, k_t):  # (D, Q), (D, K): Q in tiles of 128, K up to 512
         largest = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
         scores = nisa.tensor_scalar_reduce(
             data=scores, op0=nl.multiply, operand0=1.0,
-            reduce_op=nl.max, reduce_res=largest)  # fmt: skip
+            reduce_op=nl.max, reduce_res=largest)
         least = nl.multiply(largest, -1.0)
         nisa.activation_reduce(
             op=nl.exp, data=scores, bias=least,
-            reduce_op=nl.add, reduce_res=total[:, nl.ds(i, 1)])  # fmt: skip
+            reduce_op=nl.add, reduce_res=total[:, nl.ds(i, 1)])
     nl.store(sums, value=total)
     return sums
 
@@ -33,7 +35,8 @@ def last_piece(x):
     for at in nl.static_range(0, x.shape[1], 4):
         now = nl.load(x[:, nl.ds(at, min(4, x.shape[1] - at))])
         if before is not None:
-            total = nl.add(total, nl.sum(nl.exp(before), axis=1, keepdims=True))
+            part = nl.sum(nl.exp(before), axis=1, keepdims=True)
+            total = nl.add(total, part)
         before = now
     total = nl.add(total, nl.sum(nl.exp(before), axis=1, keepdims=True))
     nl.store(sums, value=total)

@@ -1,5 +1,7 @@
 """Answers to the exercises on softmax and attention in JAX."""
 
+# fmt: off
+# The lines are those of the page, which shows 77 columns.
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -21,7 +23,8 @@ def one_head(q, k, v):
     o = nl.ndarray(q.shape, q.dtype, buffer=nl.shared_hbm)
     scale = q.shape[1] ** -0.5
     scores = nisa.nc_matmul(nl.load_transpose2d(q), nl.load_transpose2d(k))
-    least = nisa.tensor_reduce(nl.max, scores, axis=(1,), negate=True, keepdims=True)
+    least = nisa.tensor_reduce(
+        nl.max, scores, axis=(1,), negate=True, keepdims=True)
     total = nl.ndarray((q.shape[0], 1), nl.float32, buffer=nl.sbuf)
     weights = nisa.activation_reduce(
         op=nl.exp,

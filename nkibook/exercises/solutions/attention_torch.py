@@ -1,5 +1,7 @@
 """Answers to the exercises on softmax and attention in PyTorch."""
 
+# fmt: off
+# The lines are those of the page, which shows 77 columns.
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -29,8 +31,10 @@ def window(scores):
     i = nl.arange(scores.shape[0])[:, None]
     j = nl.arange(scores.shape[1])[None, :]
     tile = nl.load(scores)
-    tile = nisa.affine_select(pred=(i >= j), on_true_tile=tile[i, j], on_false_value=-1e30)
-    tile = nisa.affine_select(pred=(j + 2 >= i), on_true_tile=tile[i, j], on_false_value=-1e30)
+    tile = nisa.affine_select(
+        pred=(i >= j), on_true_tile=tile[i, j], on_false_value=-1e30)
+    tile = nisa.affine_select(
+        pred=(j + 2 >= i), on_true_tile=tile[i, j], on_false_value=-1e30)
     nl.store(out, value=nl.softmax(tile, axis=1))
     return out
 
@@ -60,15 +64,16 @@ def grouped_flash(q, k, v):
         largest, total, result = None, None, None
         for at in nl.static_range(0, k.shape[1], 4):
             keys = nl.ds(at, min(4, k.shape[1] - at))
-            scores = nisa.nc_matmul(q_t, nl.load_transpose2d(k[h // group, keys]))
-            scores = nl.multiply(scores, scale)
+            key_t = nl.load_transpose2d(k[h // group, keys])
+            values = nl.load(v[h // group, keys])
+            scores = nl.multiply(nisa.nc_matmul(q_t, key_t), scale)
             now = nl.max(scores, axis=1, keepdims=True)
             if largest is not None:
                 now = nl.maximum(now, largest)
             weights = nl.exp(nl.subtract(scores, now))
             more = nl.sum(weights, axis=1, keepdims=True)
             weights_t = nl.copy(nl.transpose(weights))
-            product = nl.copy(nisa.nc_matmul(weights_t, nl.load(v[h // group, keys])))
+            product = nl.copy(nisa.nc_matmul(weights_t, values))
             if largest is not None:
                 factor = nl.exp(nl.subtract(largest, now))
                 more = nl.add(more, nl.multiply(total, factor))

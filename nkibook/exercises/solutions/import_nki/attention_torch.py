@@ -135,11 +135,13 @@ def grouped_flash(q, k, v):
             nisa.activation(dst=tile, data=tile, op=nl.exp, bias=bias,
                             reduce_res=more, **SUM)
             nisa.activation(dst=factor, data=m, op=nl.exp, bias=bias)
-            values = nl.load(v[h // group, keys])
-            nisa.nc_matmul(dst=result, stationary=transposed(tile), moving=values)
+            nisa.nc_matmul(dst=result, stationary=transposed(tile),
+                           moving=nl.load(v[h // group, keys]))
             for total, part in ((s, more), (out, result)):
-                nisa.tensor_scalar(dst=total, data=total, op0=nl.multiply, operand0=factor)
-                nisa.tensor_tensor(dst=total, data1=total, data2=part, op=nl.add)
+                nisa.tensor_scalar(dst=total, data=total,
+                                   op0=nl.multiply, operand0=factor)
+                nisa.tensor_tensor(dst=total, data1=total, data2=part,
+                                   op=nl.add)
             nisa.tensor_copy(dst=m, src=now)
         nisa.reciprocal(dst=s, data=s)
         nisa.tensor_scalar(dst=out, data=out, op0=nl.multiply, operand0=s)
