@@ -1,5 +1,7 @@
 """Answers, in `import nki`, to the exercises of the page on the two dialects."""
 
+# fmt: off
+# The lines are those of the page, which shows 77 columns.
 import nki
 import nki.isa as nisa
 import nki.language as nl
@@ -25,7 +27,8 @@ def product(a_t, b):
     for k in range(a_t.shape[0] // 128):
         rows = slice(k * 128, (k + 1) * 128)
         left, right = nl.load(a_t[rows]), nl.load(b[rows])
-        nisa.nc_matmul(dst=total, stationary=left, moving=right, accumulate=k > 0)
+        nisa.nc_matmul(dst=total, stationary=left, moving=right,
+                       accumulate=k > 0)
     result = nl.ndarray(shape, dtype=out.dtype, buffer=nl.sbuf)
     nisa.tensor_copy(dst=result, src=total)
     nisa.dma_copy(dst=out, src=result)
