@@ -329,13 +329,13 @@ def _new_select(x):
     t = _load(x)
     y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
     nisa.affine_select(  # <-
-        dst=y,
+        dst=y,  # <-
         pattern=[[-1, 40]],  # <-
         channel_multiplier=1,  # <-
         cmp_op=nl.greater_equal,  # <-
-        on_true_tile=t,
-        on_false_value=0.0,
-    )
+        on_true_tile=t,  # <-
+        on_false_value=0.0,  # <-
+    )  # <-
     return _store(y)
 
 
@@ -444,7 +444,8 @@ def _new_mean(x):
 @old_nki.jit
 def _old_function(x):
     t = old_nl.load(x)
-    return _old_store(old_nl.exp(t * 0.5))  # <-
+    y = old_nl.exp(t * 0.5)  # <-
+    return _old_store(y)
 
 
 @nki.jit
