@@ -184,23 +184,26 @@ def show(fig: MatplotlibFigure, alt: str, caption: str | None = None) -> Figure:
             f"alt is {alt!r}: every figure needs a text that says what it shows. "
             "Pass one, for example show(fig, alt='Bars: time of each add, by size')."
         )
-    # What stands beyond the axes makes the picture wider than the figure, and its text smaller.
-    # Larger text can make it wider again.
     FigureCanvasSVG(fig)
-    for _ in range(2):
-        fig.draw_without_rendering()  # which lays it out
-        least = SMALLEST * max(1.0, max(fig.get_figwidth(), fig.get_tightbbox().width) / WIDTH)
-        texts: list[Any] = fig.findobj(Text)
-        small = [text for text in texts if text.get_fontsize() < least]
-        if not small:
-            break
-        for text in small:
-            text.set_fontsize(least)
     for axis in [axis for axes in fig.axes for axis in (axes.xaxis, axes.yaxis)]:
         if isinstance(major := axis.get_major_formatter(), LogFormatterMathtext):
             axis.set_major_formatter(_Plain(major))
         if isinstance(minor := axis.get_minor_formatter(), LogFormatterMathtext):
             axis.set_minor_formatter(_Plain(minor))
+    # What stands beyond the axes makes the picture wider than the figure, and its text smaller.
+    # Larger text can make it wider again.
+    width, laid_out = fig.get_figwidth(), False
+    for _ in range(3):
+        least = SMALLEST * max(1.0, width / WIDTH)
+        texts: list[Any] = fig.findobj(Text)
+        small = [text for text in texts if text.get_fontsize() < least]
+        if laid_out and not small:
+            break
+        for text in small:
+            text.set_fontsize(least)
+        fig.draw_without_rendering()  # which lays it out
+        laid_out = True
+        width = max(fig.get_figwidth(), fig.get_tightbbox().width)
     titled: list[Any] = fig.findobj(lambda artist: hasattr(artist, "hover_titles"))
     for number, artist in enumerate(titled):
         artist.set_gid(f"hover-{number}")
@@ -262,8 +265,12 @@ def _render(fig: MatplotlibFigure) -> str:
         _clear_background(axes)
     FigureCanvasSVG(fig)
     buffer = io.StringIO()
+    box = fig.get_tightbbox().padded(matplotlib.rcParams["savefig.pad_inches"])
+    layout = fig.get_layout_engine()
+    fig.set_layout_engine("none")  # it is laid out
     with style():
-        fig.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+        fig.savefig(buffer, format="svg", bbox_inches=box, metadata={"Date": None})
+    fig.set_layout_engine(layout)
     return buffer.getvalue()
 
 
