@@ -1,6 +1,7 @@
 """Execute the pages of the book that are not in the cache, and say how long that takes.
 
 Pages run side by side, one a processor, the longest first, so that none is left over at the end.
+On Linux their kernels are forks of a process that has imported the frameworks (forks.py).
 How long each takes is in page_seconds.json, written by `build_book.py --record` on two cores of
 2.9 GHz. On another machine the guess gets better with each page that ends.
 """
@@ -13,11 +14,14 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from unittest import mock
 
 import dialects
+import forks
 
 # jupyter_cache, with its database, is imported to execute pages. Who asks for their seconds, as
 # every run of tests does, waits for none of it.
@@ -105,6 +109,19 @@ def _execute(job: tuple[ProcessData, str, str]) -> Ended:
     return Ended(name, time.monotonic() - start, error)
 
 
+@contextmanager
+def _kernels_forked(jobs: int) -> Iterator[None]:
+    """Have the kernels that start in this block forked, where that is safe and saves time."""
+    if sys.platform != "linux" or jobs < 3:
+        yield
+        return
+    with (
+        forks.serving(os.environ) as socket,
+        mock.patch.dict(os.environ, forks.asking(socket, os.environ)),
+    ):
+        yield
+
+
 def execute(runs: Sequence[Run], root: Path, timeout: int) -> list[Ended]:
     """Execute those of `runs` that are not in their caches; return an `Ended` for each.
 
@@ -137,7 +154,7 @@ def execute(runs: Sequence[Run], root: Path, timeout: int) -> list[Ended]:
     results: list[Ended] = []
     live = sys.stdout.isatty()
     start = time.monotonic()
-    with multiprocessing.Pool(progress.processors) as pool:
+    with _kernels_forked(len(jobs)), multiprocessing.Pool(progress.processors) as pool:
         running = pool.imap_unordered(_execute, jobs)
         while len(results) < len(jobs):
             try:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 import textwrap
 from pathlib import Path
 
+import forks
 import pytest
 import stand_in
 
@@ -25,21 +25,10 @@ def todays_sdk(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def warm(sdk):
-    """The socket of a process that forks, with the frameworks imported: see warm.py."""
-    with tempfile.TemporaryDirectory() as folder:  # a socket's path is at most 107 long
-        path = Path(folder, "socket")
-        process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("warm.py")), str(path)],
-            env=stand_in.environment(sdk, "inf2") | {"PYTHONHASHSEED": "0"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        with process:
-            assert process.stdout.readline() == "ready\n"
-            yield path
-            process.stdin.close()
+def forking(sdk):
+    """The socket of a process that forks, with the frameworks imported: see tools/forks.py."""
+    with forks.serving(stand_in.environment(sdk, "inf2")) as path:
+        yield path
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,7 @@ class Rehearsal:
 
 
 def rehearse(
-    sdk: Path, notebook: Path, instance: str, log: Path, warm: Path | None = None
+    sdk: Path, notebook: Path, instance: str, log: Path, forking: Path | None = None
 ) -> Rehearsal:
     """Run one notebook on the instance that the stand-in plays; `log` is an empty folder."""
     settings = {
@@ -54,7 +54,7 @@ def rehearse(
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         "IPYTHONDIR": str(stand_in.ROOT / "tools/.ipython"),
     }
-    environment = stand_in.environment(sdk, instance, log, warm) | settings
+    environment = stand_in.environment(sdk, instance, log, forking) | settings
     result = neuron_tests.run_notebook(notebook, environment)
     notes = [n for n in stand_in.read_log(log) if "ipykernel" in " ".join(n["argv"])]
     note = max(notes, key=lambda n: n["launches"], default=None)

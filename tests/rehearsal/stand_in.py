@@ -17,6 +17,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.append(str(ROOT / "tools"))
+
+import forks  # noqa: E402
 
 # What an SDK consists of: distribution, version, its package. From AWS's release manifest,
 # src/helperscripts/n2-manifest.json of the documentation of SDK 2.32.
@@ -94,7 +97,7 @@ def _copy_simulator(target: Path) -> None:
 
 
 def environment(
-    folder: Path, instance: str, log: Path | None = None, warm: Path | None = None
+    folder: Path, instance: str, log: Path | None = None, forking: Path | None = None
 ) -> dict[str, str]:
     """Environment variables of a process on the instance that the stand-in plays.
 
@@ -102,7 +105,7 @@ def environment(
         folder: what `build` made.
         instance: "inf2", "trn1" or "trn2".
         log: a folder in which each process writes what it launched and compiled.
-        warm: the socket of warm.py, which then forks kernels of notebooks and steps of a report.
+        forking: the socket of tools/forks.py, for kernels of notebooks and steps of a report.
     """
     import os
 
@@ -116,9 +119,8 @@ def environment(
     }
     if log is not None:
         changes["REHEARSAL_LOG"] = str(log)
-    if warm is not None:
-        changes["REHEARSAL_WARM"] = str(warm)
-    return {**os.environ, **changes}
+    variables = {**os.environ, **changes}
+    return variables if forking is None else forks.asking(forking, variables)
 
 
 def read_log(log: Path) -> list[dict]:

@@ -59,10 +59,10 @@ def runs(request, tmp_path):
 
     def run(name: str, instance: str, sdk: str) -> None:
         with remembered([name], instance, sdk):
-            folder, warm = request.getfixturevalue(sdk), request.getfixturevalue("warm")
+            folder, forking = request.getfixturevalue(sdk), request.getfixturevalue("forking")
             dialect = dialects.FIRST if sdk == "sdk" else dialects.SECOND
             notebook = dialects.stored_in(ROOT / f"notebooks/{name}.ipynb", dialect)
-            found = rehearse(folder, notebook, instance, tmp_path, warm)
+            found = rehearse(folder, notebook, instance, tmp_path, forking)
             assert found.result.right, explained(found)
             assert found.refused == (), "a device would run these, with undefined results"
             assert found.launches > 0

@@ -19,12 +19,12 @@ from nkibook.instance.probes import PROBES, probes
 BEFORE = next(i for i, p in enumerate(PROBES) if p.name.endswith("before torch_xla is imported"))
 
 
-def write(path, sdk, instance, log, warm, *options):
+def write(path, sdk, instance, log, forking, *options):
     """Write a report without the notebooks, which test_instance.py runs."""
-    changes = {"SECRET_TOKEN": "d41d8cd98f00b204", "REHEARSAL_COLD": f"probe {BEFORE}"}
+    changes = {"SECRET_TOKEN": "d41d8cd98f00b204", "FORKS_NOT": f"probe {BEFORE}"}
     done = subprocess.run(
         [sys.executable, "-m", "nkibook.instance", "-o", str(path), "--no-notebooks", *options],
-        env=stand_in.environment(sdk, instance, log, warm) | changes,
+        env=stand_in.environment(sdk, instance, log, forking) | changes,
         capture_output=True,
         text=True,
     )
@@ -33,11 +33,11 @@ def write(path, sdk, instance, log, warm, *options):
 
 
 @pytest.fixture(scope="module")
-def written(sdk, warm, tmp_path_factory):
+def written(sdk, forking, tmp_path_factory):
     """A report; what ran; and the log."""
     path = tmp_path_factory.mktemp("report") / "report.zip"
     log = tmp_path_factory.mktemp("log")
-    return path, write(path, sdk, "inf2", log, warm), log
+    return path, write(path, sdk, "inf2", log, forking), log
 
 
 def test_the_stand_in_behaves_as_assumed(written):
@@ -56,11 +56,11 @@ def test_the_stand_in_behaves_as_assumed(written):
         assert {name.split()[0] for name, *_ in asked} == book
 
 
-def test_the_stand_in_for_a_later_sdk_behaves_as_assumed(todays_sdk, warm, tmp_path):
+def test_the_stand_in_for_a_later_sdk_behaves_as_assumed(todays_sdk, forking, tmp_path):
     """In NumPy: tests/kernels/test_dialect.py has the operators in each framework."""
     path = tmp_path / "report.zip"
     only = [word for step in ("environment", "probe", "operators") for word in ("--only", step)]
-    done = write(path, todays_sdk, "trn2", tmp_path, warm, "--framework", "numpy", *only)
+    done = write(path, todays_sdk, "trn2", tmp_path, forking, "--framework", "numpy", *only)
     assert done.returncode == 0, done.stdout + done.stderr
     found = report.read(path)
     assert found["environment"]["answer"]["dialect"] == "nki"

@@ -339,17 +339,17 @@ def test_a_process_has_one_runtime(in_torch, in_jax):
         assert all(part in result for part in said)
 
 
-def test_a_forked_process_is_like_one_that_started(sdk, warm, tmp_path):
+def test_a_forked_process_is_like_one_that_started(sdk, forking, tmp_path):
     for arguments in (["environment"], ["nonsense"]):
         started, forked = (
             subprocess.run(
                 [sys.executable, "-m", "nkibook.instance.step", *arguments],
-                env=stand_in.environment(sdk, "trn2", warm=socket) | {"NEURON_CC_FLAGS": "-O1"},
+                env=stand_in.environment(sdk, "trn2", forking=socket) | {"NEURON_CC_FLAGS": "-O1"},
                 cwd=tmp_path,
                 capture_output=True,
                 text=True,
             )
-            for socket in (None, warm)
+            for socket in (None, forking)
         )
         assert forked.returncode == started.returncode
         assert forked.stdout == started.stdout

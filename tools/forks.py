@@ -2,10 +2,10 @@
 
 Importing PyTorch, torch_xla and JAX takes longer than most notebooks: here it is done once. They
 are only imported: a fork finds no client of a framework, no thread and no kernel, and has the
-arguments, variables, folder and files of the process that asked (`sdk/sitecustomize.py`). It is
+arguments, variables, folder and files of the process that asked (`forked/sitecustomize.py`). It is
 killed when that one ends, and this process ends with its standard input.
 
-    python tests/rehearsal/warm.py SOCKET
+    python tools/forks.py SOCKET
 """
 
 from __future__ import annotations
@@ -18,11 +18,48 @@ import runpy
 import select
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 
-# No plugin of pytest, which rewrites those while it imports them.
-IMPORTED = ("torch", "torch_xla", "jax", "ipykernel.kernelapp", "nbformat", "jupyter_client")
+# No plugin of pytest, which rewrites those while it imports them; not ipykernel, which takes from
+# the environment who its parent is.
+IMPORTED = ("torch", "torch_xla", "jax", "IPython", "zmq", "nbformat", "jupyter_client")
+
+
+@contextmanager
+def serving(environment: Mapping[str, str]) -> Iterator[Path]:
+    """Have such a process, with these variables, while this block runs; yields its socket."""
+    with tempfile.TemporaryDirectory() as folder:  # a socket's path is at most 107 long
+        path = Path(folder, "socket")
+        process = subprocess.Popen(
+            [sys.executable, __file__, str(path)],
+            env={**environment, "PYTHONHASHSEED": "0"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            if process.stdout.readline() != "ready\n":
+                raise RuntimeError("a process that imports the frameworks has ended: see above")
+            yield path
+            process.stdin.close()
+
+
+def asking(path: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables `environment`, for a process that the one with this socket is to fork."""
+    paths = [str(Path(__file__).with_name("forked")), environment.get("PYTHONPATH", "")]
+    return {
+        **environment,
+        "FORKS_SOCKET": str(path),
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+    }
 
 
 def serve(listener: socket.socket) -> dict:
@@ -64,9 +101,11 @@ def serve(listener: socket.socket) -> dict:
 
 
 def main() -> None:
+    before = {**os.environ}
     for name in IMPORTED:
         if find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
+    set_by_imports = {name: os.environ[name] for name in os.environ.keys() - before.keys()}
     gc.freeze()  # a fork need not look through what all of them hold, nor copy it for that
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(sys.argv[1])
@@ -74,11 +113,11 @@ def main() -> None:
         print("ready", flush=True)
         asked = serve(listener)
     os.setsid()
-    # The same packages, but for the stand-in: there is one for each SDK.
+    # The same packages, but for those on PYTHONPATH, as the stand-in for an SDK is.
     own = os.environ["PYTHONPATH"].split(os.pathsep)
     others = [path for path in sys.path[1:] if path not in own]
     os.environ.clear()
-    os.environ.update(asked["env"])
+    os.environ.update(set_by_imports | asked["env"])
     os.chdir(asked["cwd"])
     sys.path[:] = [asked["cwd"], *os.environ["PYTHONPATH"].split(os.pathsep), *others]
     sys.argv = [asked["module"], *asked["argv"]]
