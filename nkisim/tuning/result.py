@@ -179,7 +179,7 @@ class Tuning:
 
         shown = self.ranked[:rows]
         figure = figure_class()(
-            figsize=(4.9, 1.3 + 0.26 * len(shown)), layout="constrained", facecolor="none"
+            figsize=(4.9, 1.8 + 0.26 * len(shown)), layout="constrained", facecolor="none"
         )
         axes = figure.subplots()
         axes.set_facecolor("none")
@@ -198,7 +198,8 @@ class Tuning:
         handles.append(
             Line2D([], [], color="black", ls="--", lw=1, label=f"best + {RESOLUTION:.0%}")
         )
-        axes.legend(handles=handles, frameon=False, fontsize=10, loc="upper right")
+        below: dict[str, Any] = {"loc": "outside lower left", "ncols": 2}  # not on a bar
+        figure.legend(handles=handles, frameon=False, fontsize=10, **below)
         return figure
 
     def as_data(self) -> dict[str, Any]:

@@ -214,9 +214,12 @@ def test_what_is_close_is_not_told_apart():
 
 def test_the_picture_has_a_bar_for_each_that_fits():
     found = nkisim.tune(scaled, {"width": [300, 512, 4096]}, X, jobs=1, cache=False)
-    (axes,) = found.plot().axes
+    figure = found.plot()
+    (axes,), (legend,) = figure.axes, figure.legends
     assert [bar.get_width() for bar in axes.patches] == [t.latency_us for t in found.ranked]
-    assert "modelled" in axes.figure.get_suptitle()
+    assert "modelled" in figure.get_suptitle()
+    figure.draw_without_rendering()
+    assert not legend.get_window_extent().overlaps(axes.get_window_extent())
 
 
 PROGRAM = """
