@@ -142,7 +142,8 @@ def interleave(
     finally:
         if collecting:
             gc.enable()
-    turns = f", in turns with {len(names) - 1} other" if len(names) > 1 else ""
+    others = len(names) - 1
+    turns = f", in turns with {others} other{'s' * (others > 1)}" if others else ""
     how = f"median of {iters} calls after {warmup} for warm-up{turns}, 20th to 80th percentile"
     backend, where, versions = describe_backend(), describe_machine(), describe_versions()
     today = datetime.date.today().isoformat()

@@ -146,7 +146,7 @@ def _write_samples(axes, samples) -> None:
     axes.set_title("what the model writes after", loc="left", fontsize="medium")
     axes.set_xticks([])
     axes.set_yticks(range(len(samples)), [f"{steps} steps" for steps in samples])
-    axes.tick_params(length=0)
+    axes.tick_params(length=0, pad=10)
     axes.spines[:].set_visible(False)
     for row, text in enumerate(samples.values()):
         line = axes.text(0, row, text.replace("\n", " "), va="center", family="monospace")

@@ -377,7 +377,7 @@ def _described(args: tuple[Any, ...]) -> str:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= 60 else f"{text[:58]}…{text[-1]}"
 
 
 def _shapes(case: tuple[Any, ...]) -> str:

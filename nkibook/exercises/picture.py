@@ -60,7 +60,8 @@ def _draw_panel(axes: Axes, panel: Panel, owners: list[tuple[int, ...]]) -> None
         axes.add_patch(Rectangle((c0, r0), c1 - c0, r1 - r0, facecolor="none", **dashed))
     if panel.mark is not None:
         row, column = panel.mark
-        axes.plot(column + 0.5, row + 0.5, "x", color=INK, markersize=9, markeredgewidth=2.5)
+        cross: dict[str, Any] = {"markersize": 9, "markeredgewidth": 2.5, "clip_on": False}
+        axes.plot(column + 0.5, row + 0.5, "x", color=INK, **cross)
     axes.add_patch(Rectangle((0, 0), columns, rows, fill=False, edgecolor=INK, linewidth=1))
     top, bottom, left, right = _extent(panel)
     down, across = 0.03 * (bottom - top), 0.03 * (right - left)

@@ -89,7 +89,8 @@ _CSS = (
     "{background:transparent;color:inherit;padding:0}"
     "figure.nki-figure{margin:.5rem 0!important;padding:0}"
     ".nki-figure svg{display:block;width:100%;height:auto}"
-    ".nki-figure svg text{font-family:system-ui,'DejaVu Sans',sans-serif!important}"
+    ".nki-figure svg text:not([style*=monospace]){font-family:system-ui,'DejaVu Sans',"
+    "sans-serif!important}"
     "figure.nki-figure figcaption{color:inherit!important;font-size:.85em!important;"
     "font-weight:400!important;text-align:left!important;margin:.4rem 0 0!important}"
 )
