@@ -116,6 +116,18 @@ def test_outputs_that_agree_are_shown_once_however_they_were_cut() -> None:
     assert text.startswith("---\nkernelspec:\n  name: python3\n---\n")
 
 
+def test_a_measured_time_is_shown_once() -> None:
+    """Two runs differ by chance, which would read as an effect of the dialect."""
+    first, second = executed("", "", "", "1.2 ms"), executed("", "", "", "1.3 ms")
+    assert len(shown(dialects.merge(PAGE, first, second)[1])) == 6
+    for page in (first, second):
+        page.cells[-1].metadata["tags"].append(dialects.MEASURED)
+    measured = PAGE.replace("[hide-input]\n---", "[hide-input, measured]\n---")
+    _, merged = dialects.merge(measured, first, second)
+    assert shown(merged)[-1] == ("print(x)", ["hide-input", "measured"], "1.2 ms")
+    assert len(shown(merged)) == 4
+
+
 def test_results_of_another_page_are_refused() -> None:
     with pytest.raises(ValueError, match="differ"):
         dialects.merge(PAGE.replace('"shared"', '"other"'), executed(*"abcd"), executed(*"abcd"))

@@ -27,6 +27,9 @@ TAGS = {FIRST: "dialect-neuronxcc", SECOND: "dialect-nki"}
 
 FOLDER = "import_nki"  # in notebooks/
 
+MEASURED = "measured"
+"""The tag of a shared cell whose output differs by chance: it is shown once, of the first run."""
+
 SHOWN_WHOLE = ("notebooks/dialects",)
 """Pages in both dialects that show the cells of both to every reader, with their marks."""
 
@@ -116,7 +119,7 @@ def merge(
             else:
                 cell.source = without_mark(cell.source)
                 cell.metadata["tags"] = [*tags, TAGS[dialect]]
-        elif "remove-output" in tags or _content(a.outputs) == _content(b.outputs):
+        elif {"remove-output", MEASURED} & {*tags} or _content(a.outputs) == _content(b.outputs):
             cell.outputs = a.outputs
         else:
             of_output = [tag for tag in tags if "output" in tag]
