@@ -11,7 +11,7 @@ from kernels.rmsnorm.jax_op import rms_norm
 
 
 def as_primitive(shapes):
-    """RMSNorm as a primitive with the rule `shapes` for abstract evaluation."""
+    """RMSNorm as a primitive with the rule `shapes` for its results."""
     primitive = Primitive("norm")
     primitive.multiple_results = True
     primitive.def_abstract_eval(shapes)

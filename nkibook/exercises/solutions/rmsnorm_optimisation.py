@@ -1,5 +1,7 @@
 """Answers to the exercises on making RMSNorm fast."""
 
+# fmt: off
+# The lines are those of the page, which shows 77 columns.
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -12,7 +14,8 @@ def sum_of_squares(x):
         rows = slice(i * 128, (i + 1) * 128)
         tile = nl.load(x[rows])
         total = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
-        nisa.activation_reduce(nl.square, tile, reduce_op=nl.add, reduce_res=total)
+        nisa.activation_reduce(nl.square, tile,
+                               reduce_op=nl.add, reduce_res=total)
         nl.store(out[rows], value=total)
     return out
 
@@ -25,6 +28,7 @@ def sum_of_exponentials(x):
         tile = nl.load(x[rows])
         low = nl.negative(nl.max(tile, axis=1, keepdims=True))
         total = nl.ndarray((128, 1), nl.float32, buffer=nl.sbuf)
-        nisa.activation_reduce(nl.exp, tile, bias=low, reduce_op=nl.add, reduce_res=total)
+        nisa.activation_reduce(nl.exp, tile, bias=low,
+                               reduce_op=nl.add, reduce_res=total)
         nl.store(out[rows], value=total)
     return out

@@ -1,5 +1,7 @@
 """Answers to the exercises on making RMSNorm fast, in `import nki`."""
 
+# fmt: off
+# The lines are those of the page, which shows 77 columns.
 import nki
 import nki.isa as nisa
 import nki.language as nl
@@ -19,7 +21,8 @@ def sum_of_squares(x):
         rows = slice(first, first + 128)
         tile, squares, total = sbuf(128, cols), sbuf(128, cols), sbuf(128, 1)
         nisa.dma_copy(dst=tile, src=x[rows])
-        nisa.activation(dst=squares, data=tile, op=nl.square, reduce_res=total, **SUM)
+        nisa.activation(dst=squares, data=tile, op=nl.square,
+                        reduce_res=total, **SUM)
         nisa.dma_copy(dst=out[rows], src=total)
     return out
 
@@ -32,7 +35,9 @@ def sum_of_exponentials(x):
         rows = slice(first, first + 128)
         tile, low, total = sbuf(128, cols), sbuf(128, 1), sbuf(128, 1)
         nisa.dma_copy(dst=tile, src=x[rows])
-        nisa.tensor_reduce(dst=low, data=tile, op=nl.maximum, axis=1, keepdims=True, negate=True)
-        nisa.activation(dst=tile, data=tile, op=nl.exp, bias=low, reduce_res=total, **SUM)
+        nisa.tensor_reduce(dst=low, data=tile, op=nl.maximum, axis=1,
+                           keepdims=True, negate=True)
+        nisa.activation(dst=tile, data=tile, op=nl.exp, bias=low,
+                        reduce_res=total, **SUM)
         nisa.dma_copy(dst=out[rows], src=total)
     return out

@@ -1,5 +1,7 @@
 """Answers in `import nki` to the exercises on RMSNorm in PyTorch."""
 
+# fmt: off
+# The lines are those of the page, which shows 77 columns.
 import nki
 import nki.isa as nisa
 import nki.language as nl
@@ -14,8 +16,10 @@ def loaded(part):
 def mean(tile):
     """The mean of each row of a tile, a column."""
     column = nl.ndarray((tile.shape[0], 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_reduce(dst=column, op=nl.add, data=tile, axis=1, keepdims=True)
-    nisa.tensor_scalar(dst=column, data=column, op0=nl.multiply, operand0=1 / tile.shape[1])
+    nisa.tensor_reduce(dst=column, op=nl.add, data=tile, axis=1,
+                       keepdims=True)
+    nisa.tensor_scalar(dst=column, data=column, op0=nl.multiply,
+                       operand0=1 / tile.shape[1])
     return column
 
 
@@ -32,9 +36,12 @@ def inverse_rms(tile):
 @nki.jit
 def one_plus(x, weight):
     y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    tile, scale = loaded(x), loaded(weight.ap([[0, x.shape[0]], [1, x.shape[1]]]))
-    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=inverse_rms(tile))
-    nisa.tensor_scalar(dst=scale, data=scale, op0=nl.add, operand0=1.0)
+    rows, columns = x.shape
+    tile, scale = loaded(x), loaded(weight.ap([[0, rows], [1, columns]]))
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply,
+                       operand0=inverse_rms(tile))
+    nisa.tensor_scalar(dst=scale, data=scale, op0=nl.add,
+                       operand0=1.0)
     nisa.tensor_tensor(dst=tile, data1=tile, data2=scale, op=nl.multiply)
     nisa.dma_copy(dst=y, src=tile)
     return y
@@ -44,8 +51,10 @@ def one_plus(x, weight):
 def layer_norm(x):
     y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = loaded(x)
-    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.subtract, operand0=mean(tile))
-    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=inverse_rms(tile))
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.subtract,
+                       operand0=mean(tile))
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply,
+                       operand0=inverse_rms(tile))
     nisa.dma_copy(dst=y, src=tile)
     return y
 
@@ -58,7 +67,8 @@ def add_and_norm(x, residual):
     nisa.tensor_tensor(dst=tile, data1=tile, data2=more, op=nl.add)
     nisa.dma_copy(dst=total, src=tile)
     result = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
-    nisa.tensor_scalar(dst=result, data=tile, op0=nl.multiply, operand0=inverse_rms(tile))
+    nisa.tensor_scalar(dst=result, data=tile, op0=nl.multiply,
+                       operand0=inverse_rms(tile))
     nisa.dma_copy(dst=y, src=result)
     return total, y
 
@@ -68,7 +78,8 @@ def weight_gradient(grad_y, x_hat):
     rows, columns = x_hat.shape
     out = nl.ndarray((1, columns), dtype=x_hat.dtype, buffer=nl.shared_hbm)
     products, x_tile = loaded(grad_y), loaded(x_hat)
-    nisa.tensor_tensor(dst=products, data1=products, data2=x_tile, op=nl.multiply)
+    nisa.tensor_tensor(dst=products, data1=products, data2=x_tile,
+                       op=nl.multiply)
     total = nl.ndarray((1, columns), dtype=nl.float32, buffer=nl.psum)
     ones = nl.ndarray((rows, 1), dtype=nl.float32, buffer=nl.sbuf)
     nisa.memset(dst=ones, value=1.0)
