@@ -4,11 +4,16 @@
 def fused_residual():
     return """
     static void NormRow(const float* x, const float* residual,
-                        const float* weight, float eps, float* y, int64_t cols) {
+                        const float* weight, float eps, float* y,
+                        int64_t cols) {
       float squares = 0;
-      for (int64_t i = 0; i < cols; ++i) squares += (x[i] + residual[i]) * (x[i] + residual[i]);
+      for (int64_t i = 0; i < cols; ++i) {
+        squares += (x[i] + residual[i]) * (x[i] + residual[i]);
+      }
       const float scale = 1 / std::sqrt(squares / cols + eps);
-      for (int64_t i = 0; i < cols; ++i) y[i] = (x[i] + residual[i]) * scale * weight[i];
+      for (int64_t i = 0; i < cols; ++i) {
+        y[i] = (x[i] + residual[i]) * scale * weight[i];
+      }
     }
     """
 
