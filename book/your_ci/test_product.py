@@ -21,4 +21,6 @@ def test_values(rows):
 def test_time(modelled_time):
     square = nkisim.TensorSpec((2048, 2048), BF16)
     found = modelled_time(product, square, square, 1024)
-    assert found.hbm_bytes == (4 + 2 + 1) * 2048 * 2048 * 2  # loads of a and of b, stores of c
+    loads_of_a, loads_of_b, stores_of_c = 4, 2, 1
+    transfers = loads_of_a + loads_of_b + stores_of_c
+    assert found.hbm_bytes == transfers * 2048 * 2048 * 2

@@ -1,5 +1,7 @@
 """Answers in `import nki` to the exercises on tuning."""
 
+# fmt: off
+# The lines are those of the page, which shows 77 columns.
 import nki
 import nki.isa as nisa
 import nki.language as nl
@@ -12,6 +14,7 @@ def doubled(x, width=4096):
         columns = slice(first, first + width)
         tile = nl.ndarray((x.shape[0], width), dtype=x.dtype, buffer=nl.sbuf)
         nisa.dma_copy(dst=tile, src=x[:, columns])
-        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply,
+                           operand0=2.0)
         nisa.dma_copy(dst=out[:, columns], src=tile)
     return out
