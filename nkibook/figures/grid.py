@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +20,12 @@ Times = tuple[float, float, float, float]
 
 
 def filling(
-    timeline: Timeline, shape: tuple[int, int], tiles: Sequence[Tile], *, frames: int = 10
+    timeline: Timeline,
+    shape: tuple[int, int],
+    tiles: Sequence[Tile],
+    *,
+    owner: Callable[[Hashable], str] = "program {}".format,
+    frames: int = 10,
 ) -> Moving:
     """Show the tiles of a launch on one core on their way: loading, in SBUF, storing, written.
 
@@ -29,6 +34,7 @@ def filling(
             once; instances of a grid on one core follow one another.
         shape: rows and columns of the output.
         tiles: of that launch, in its order: what `nkibook.tracing.written_tiles` returns.
+        owner: turns the owner of a tile into its label, as in :func:`nkibook.plots.tile_grid`.
         frames: how many pictures, at equal distances in time.
 
     Raises:
@@ -37,7 +43,7 @@ def filling(
     times = times_of_tiles(timeline, len(tiles))
     end = max(stored for *_, stored in times)
     moments = np.linspace(0, end, frames + 1)[1:]
-    shown = [_frame(shape, tiles, times, float(moment)) for moment in moments]
+    shown = [_frame(shape, tiles, times, owner, float(moment)) for moment in moments]
     return Moving(shown, "the grid fills, a moment a frame", seconds=0.7)
 
 
@@ -69,11 +75,15 @@ def state(times: Times, moment: float) -> str:
 
 
 def _frame(
-    shape: tuple[int, int], tiles: Sequence[Tile], times: list[Times], moment: float
+    shape: tuple[int, int],
+    tiles: Sequence[Tile],
+    times: list[Times],
+    owner: Callable[[Hashable], str],
+    moment: float,
 ) -> Figure:
     rows, cols = shape
     fig, axes = subplots(size=(WIDTH, 1.1 + 4.7 * min(max(rows / cols, 0.25), 0.8)))
-    draw_tiles(axes, shape, tiles)
+    draw_tiles(axes, shape, tiles, owner=owner)
     states = [state(tile_times, moment) for tile_times in times]
     patches, texts = list(axes.patches), list(axes.texts)
     for number, name in enumerate(states):

@@ -11,9 +11,9 @@ from nkibook.figures.grid import filling, state, times_of_tiles
 from nkibook.tracing import written_tiles
 
 
-def launch():
-    x = np.zeros((300, 4100), np.float32)
-    kernel = nki_tensor_add_kernel[3, 3]
+def launch(columns=4100):
+    x = np.zeros((300, columns), np.float32)
+    kernel = nki_tensor_add_kernel[3, -(-columns // 2048)]
     return nkisim.profile(kernel, x, x), x.shape, written_tiles(kernel, x, x)
 
 
@@ -34,14 +34,21 @@ def test_each_tile_goes_through_all_states_in_order_and_is_stored_once():
 
 
 def test_the_grid_fills_and_the_still_picture_is_full():
-    moving = filling(*launch(), frames=5)
+    moving = filling(*launch(4096), frames=5)  # no tile is too small for its label
     written = [frame.svg.count(">program (") for frame in moving.frames]
     assert len(written) == 5
     assert written == sorted(written)
     assert written[0] == 0
-    assert repr(moving.frames[-1]).endswith("with all of its 9 tiles written.")
+    assert written[-1] == 6
+    assert repr(moving.frames[-1]).endswith("with all of its 6 tiles written.")
     assert "waits" in moving.frames[0].alt
     assert "loading" in moving.frames[0].alt
+
+
+def test_tiles_are_labelled_by_their_owner():
+    full = filling(*launch(4096), owner="tile {}".format, frames=2).frames[-1].svg
+    assert full.count(">tile (") == 6
+    assert ">program" not in full
 
 
 def test_a_launch_of_other_tiles_is_refused():
