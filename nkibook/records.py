@@ -156,7 +156,7 @@ def modelled(label: str, *timelines: Timeline) -> Record:
         raise ValueError(f"record {label!r} has no timeline: pass what nkisim.profile returned.")
     body = sum(timeline.body_us for timeline in timelines)
     overhead = max(timeline.overhead_us for timeline in timelines)
-    note = f"{label}: {len(timelines)} kernels one after another" if timelines[1:] else ""
+    note = f"“{label}”: {len(timelines)} kernels one after another" if timelines[1:] else ""
     how = f"cost model of {timelines[0].machine.name}, launch included"
     latency = (body + overhead) / 1e6
     return Record(label=label, kind=Kind.MODELLED, samples=(latency,), how=how, note=note)
@@ -181,11 +181,14 @@ def dma_bound(
     from nkibook.chip import chip
 
     here = chip()
+    of_launch = f"{here.launch * 1e6:.1f} µs of launch"
     how = (
         f"{loaded / 1e6:.3g} MB in at {here.load_rate / 1e9:.0f} GB/s, "
         f"{stored / 1e6:.3g} MB out at {here.store_rate / 1e9:.0f}, "
-        + (f"and {here.launch * 1e6:.1f} µs of launch" if launch else "without launch")
+        + (f"and {of_launch}" if launch else "without launch")
     )
+    if launch and not loaded + stored:
+        how = of_launch
     moved = loaded / here.load_rate + stored / here.store_rate
     return bound(label, moved + here.launch * launch, how=how)
 

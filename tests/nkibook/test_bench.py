@@ -172,7 +172,7 @@ def test_kernels_one_after_another_are_launched_once():
     expected = small.body_us + large.body_us + small.overhead_us
     assert both.median == pytest.approx(expected / 1e6)
     assert both.kind is Kind.MODELLED
-    assert both.caption.endswith("launch included. both: 2 kernels one after another.")
+    assert both.caption.endswith("launch included. “both”: 2 kernels one after another.")
     assert "NeuronCore-v2" in both.caption
     with pytest.raises(ValueError, match="'nothing' has no timeline"):
         modelled("nothing")
@@ -186,6 +186,10 @@ def test_the_dma_bound_is_bytes_over_the_published_rates():
     both = dma_bound(272_000, 286_400)
     assert both.median == pytest.approx(2e-6 + 1e-9 * (V2.before_ns + V2.after_ns))
     assert "0.286 MB out at 286, and 15.6 µs of launch" in both.caption
+    launch = dma_bound(0, 0)
+    assert launch.median == pytest.approx(both.median - 2e-6)
+    assert "15.6 µs of launch" in launch.caption
+    assert "MB" not in launch.caption
 
 
 @nki.jit

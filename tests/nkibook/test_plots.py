@@ -225,7 +225,9 @@ def test_what_is_said_of_several_records_is_said_once():
         f"“first”, “second”: {first.origin}. “other”: {other.origin}."
     )
     one, three = (modelled(str(n), *[profiled(128)] * n) for n in (1, 3))
-    assert plots.timing([three, one]).caption == (f"{one.caption} 3: 3 kernels one after another.")
+    assert plots.timing([three, one]).caption == (
+        f"{one.caption} “3”: 3 kernels one after another."
+    )
 
 
 def test_samples_far_beyond_the_medians_are_counted_and_not_drawn():
