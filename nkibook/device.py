@@ -207,10 +207,12 @@ def _from_process(*arguments: str, **environment: str) -> list[Record]:
 class NotMeasured:
     """What stands in the place of a plot where nothing was measured."""
 
-    text = (
-        f"Nothing was measured: there is no {MEASURED.name} in the folder of the book. On an inf2, "
-        f"trn1 or trn2 instance, `python -m nkibook.device --all {MEASURED.name}` writes it."
-    )
+    def __init__(self) -> None:
+        instance = "a trn2 or trn3" if kernels.dialect == "nki" else "an inf2 or trn1"
+        self.text = (
+            f"Nothing was measured: there is no {MEASURED.name} in the folder of the book. On "
+            f"{instance} instance, `python -m nkibook.device --all {MEASURED.name}` writes it."
+        )
 
     def __repr__(self) -> str:
         return "\n".join(textwrap.wrap(self.text, 76))
