@@ -37,7 +37,7 @@ class Location(NamedTuple):
     def __str__(self) -> str:
         folder, name = os.path.split(self.filename)
         if "ipykernel_" in folder:  # the file that IPython invents for a notebook cell
-            return f"this notebook cell, line {self.lineno} in {self.function}"
+            return f"notebook cell, line {self.lineno} in {self.function}"
         return f"{name}:{self.lineno} in {self.function}"
 
 

@@ -145,7 +145,7 @@ def short(location: Location | None) -> str:
     if location is None:
         return "-"
     place = str(location)
-    if place.startswith("this notebook cell"):
+    if place.startswith("notebook cell"):
         return f"cell:{location.lineno}"
     return place.split(" in ")[0]
 
