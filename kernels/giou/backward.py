@@ -55,13 +55,16 @@ def gradient_tile(g, p, q, grads, eps, clamp):
     areas = _psum(nl.add, area_p, _area(size_q, nl.psum))
     union = nisa.tensor_tensor(areas, intersection, op=nl.subtract)
 
-    # From a GIOU to the three areas. A larger hull always lowers it: `to_hull` is what it costs.
+    # From a GIOU to the three areas. A larger hull always lowers it:
+    # `to_hull` is what it costs.
     if clamp:
-        union_under, hull_under = nl.maximum(union, eps), nl.maximum(hull_area, eps)
+        union_under = nl.maximum(union, eps)
+        hull_under = nl.maximum(hull_area, eps)
     else:
         union_under = union
         hull_under = nl.add(hull_area, eps)
-    one_over_union, one_over_hull = _reciprocal(union_under), _reciprocal(hull_under)
+    one_over_union = _reciprocal(union_under)
+    one_over_hull = _reciprocal(hull_under)
     per_union = nisa.tensor_tensor(g, one_over_union, op=nl.multiply)
     per_hull = nisa.tensor_tensor(g, one_over_hull, op=nl.multiply)
     iou = _psum(nl.multiply, intersection, one_over_union)
@@ -69,13 +72,16 @@ def gradient_tile(g, p, q, grads, eps, clamp):
     from_iou = _psum(nl.multiply, per_union, iou)
     to_hull = _psum(nl.multiply, per_hull, filled)
     if clamp:
-        from_iou = _psum(nl.multiply, nl.greater_equal(union, eps, dtype=nl.float32), from_iou)
-        to_hull = _psum(nl.multiply, nl.greater_equal(hull_area, eps, dtype=nl.float32), to_hull)
+        above = nl.greater_equal(union, eps, dtype=nl.float32)
+        from_iou = _psum(nl.multiply, above, from_iou)
+        above = nl.greater_equal(hull_area, eps, dtype=nl.float32)
+        to_hull = _psum(nl.multiply, above, to_hull)
     to_union = _psum(nl.subtract, per_hull, from_iou)
     to_overlap = _psum(nl.subtract, per_union, to_union)
 
-    # Boxes that are apart have no overlap to change. Those that touch have one with clamp only: at
-    # the limit itself torch.clamp passes the gradient. torchvision's overlap does not.
+    # Boxes that are apart have no overlap to change. Those that touch have
+    # one with clamp only: at the limit itself torch.clamp passes the
+    # gradient. torchvision's overlap does not.
     if clamp:
         narrow = nl.minimum(gap[:, :, 0], nl.copy(gap[:, :, 1]))
         meets = nl.greater_equal(narrow, 0, dtype=nl.float32)
@@ -84,13 +90,16 @@ def gradient_tile(g, p, q, grads, eps, clamp):
     to_overlap = _psum(nl.multiply, meets, to_overlap)
 
     # From the areas to their sides.
-    from_overlap, from_hull = _sides(to_overlap, overlap, nl.psum), _sides(to_hull, held, nl.sbuf)
+    from_overlap = _sides(to_overlap, overlap, nl.psum)
+    from_hull = _sides(to_hull, held, nl.sbuf)
     if clamp:
-        from_hull = nl.multiply(from_hull, nl.greater_equal(hull, 0, dtype=nl.float32))
+        above = nl.greater_equal(hull, 0, dtype=nl.float32)
+        from_hull = nl.multiply(from_hull, above)
     from_p = _sides(to_union, size_p, nl.psum)
 
-    # From those to the corners. What the gap gets goes to the box that bounds it: `low` and `high`
-    # are the parts of p. `less_p` is minus what the size of p gets.
+    # From those to the corners. What the gap gets goes to the box that bounds
+    # it: `low` and `high` are the parts of p. `less_p` is minus what the size
+    # of p gets.
     to_gap = _psum(nl.add, from_hull, from_overlap)
     low = _psum(nl.multiply, _larger(low_p, low_q), to_gap)
     high = _psum(nl.multiply, _larger(high_q, high_p), to_gap)
@@ -98,7 +107,8 @@ def gradient_tile(g, p, q, grads, eps, clamp):
     grads[0][:, :, 0:2] = nisa.tensor_tensor(less_p, low, op=nl.subtract)
     grads[0][:, :, 2:4] = nisa.tensor_tensor(high, less_p, op=nl.subtract)
     if len(grads) == 2:
-        # The size of q gets from_q - from_hull, and the gap, less what p got of it, from_hull more.
+        # The size of q gets from_q - from_hull, and the gap, less what p got
+        # of it, from_hull more.
         from_q = _sides(to_union, size_q, nl.sbuf)
         more_q = nisa.tensor_tensor(from_q, from_overlap, op=nl.add)
         grads[1][:, :, 0:2] = nisa.tensor_tensor(low, more_q, op=nl.subtract)

@@ -44,17 +44,18 @@ def giou_tile(p, q, eps, clamp):
         giou = I / (U + eps) + (U + eps) / (C + eps) - 1
     """
     rows, boxes = p.shape[:2]
-    sbuf, psum = {"dtype": nl.float32, "buffer": nl.sbuf}, {"dtype": nl.float32, "buffer": nl.psum}
+    sbuf = {"dtype": nl.float32, "buffer": nl.sbuf}
+    psum = {"dtype": nl.float32, "buffer": nl.psum}
     plane = rows, boxes
 
-    # Inputs come from DMA, which fills SBUF: these three read both operands there.
+    # Inputs come from DMA, which fills SBUF: these three read both there.
     end = nisa.tensor_tensor(p[:, :, 2:4], q[:, :, 2:4], op=nl.minimum)
     p_w, p_h = nl.ndarray(plane, **psum), nl.ndarray(plane, **sbuf)
     p_w[...] = nisa.tensor_tensor(p[:, :, 2], p[:, :, 0], op=nl.subtract)
     p_h[...] = nisa.tensor_tensor(p[:, :, 3], p[:, :, 1], op=nl.subtract)
 
-    # A copy of q's low corners in PSUM serves two more. x and y lie side by side, so a read of
-    # both has no wide stride.
+    # A copy of q's low corners in PSUM serves two more. x and y lie side by
+    # side, so a read of both has no wide stride.
     gap_w, gap_h = nl.ndarray(plane, **sbuf), nl.ndarray(plane, **psum)
     q_size = nl.ndarray((rows, boxes, 2), **sbuf)
     for first in nl.static_range(0, boxes, _PAIRS):
@@ -63,13 +64,16 @@ def giou_tile(p, q, eps, clamp):
         low, begin = nl.ndarray(both, **psum), nl.ndarray(both, **psum)
         low[...] = nisa.tensor_copy(q[:, some, 0:2], engine=nisa.scalar_engine)
         begin[...] = nisa.tensor_tensor(p[:, some, 0:2], low, op=nl.maximum)
-        q_size[:, some] = nisa.tensor_tensor(q[:, some, 2:4], low, op=nl.subtract)
-        gap_w[:, some] = nisa.tensor_tensor(end[:, some, 0], begin[:, :, 0], op=nl.subtract)
-        gap_h[:, some] = nisa.tensor_tensor(end[:, some, 1], begin[:, :, 1], op=nl.subtract)
+        high, begin_w, begin_h = q[:, some, 2:4], begin[:, :, 0], begin[:, :, 1]
+        end_w, end_h = end[:, some, 0], end[:, some, 1]
+        q_size[:, some] = nisa.tensor_tensor(high, low, op=nl.subtract)
+        gap_w[:, some] = nisa.tensor_tensor(end_w, begin_w, op=nl.subtract)
+        gap_h[:, some] = nisa.tensor_tensor(end_h, begin_h, op=nl.subtract)
 
     # relu(relu(w) * h) is relu(w) * relu(h).
     overlap_w = nisa.activation(nl.relu, gap_w)
-    overlap = nisa.activation(nl.relu, nisa.tensor_tensor(overlap_w, gap_h, op=nl.multiply))
+    overlap = nisa.tensor_tensor(overlap_w, gap_h, op=nl.multiply)
+    overlap = nisa.activation(nl.relu, overlap)
 
     rest_w, rest_h = nl.ndarray(plane, **psum), nl.ndarray(plane, **psum)
     hull_h, q_w = nl.ndarray(plane, **psum), nl.ndarray(plane, **psum)

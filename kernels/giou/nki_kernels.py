@@ -140,7 +140,8 @@ def nki_giou_kernel(boxes1, boxes2, eps, clamp):
     scores = nl.ndarray((n_boxes,), dtype=nl.float32, buffer=nl.shared_hbm)
 
     def tile(first, rows, cols):
-        p, q = (load_boxes(boxes, first, rows, cols) for boxes in (boxes1, boxes2))
+        p = load_boxes(boxes1, first, rows, cols)
+        q = load_boxes(boxes2, first, rows, cols)
         giou = giou_tile(p, q, eps, clamp)
         i_p, i_f = nl.mgrid[0:rows, 0:cols]
         nl.store(scores[first + i_p * cols + i_f], value=giou)

@@ -62,7 +62,8 @@ def nki_giou_kernel(boxes1, boxes2, eps, clamp):
         p = load_boxes(boxes1, first, rows, cols)
         q = load_boxes(boxes2, first, rows, cols)
         giou = giou_tile(p, q, eps, clamp)
-        nisa.dma_copy(dst=scores.ap([[cols, rows], [1, cols]], offset=first), src=giou)
+        pattern = [[cols, rows], [1, cols]]
+        nisa.dma_copy(dst=scores.ap(pattern, offset=first), src=giou)
     return scores
 
 
@@ -177,12 +178,17 @@ def _one(op, a, bias=None, scale=1.0):
 
 
 def giou_tile(p, q, eps, clamp):
-    """GIOU (R, B) of the pairs in two tiles (R, B, 4): see ``kernels.giou.forward.giou_tile``."""
+    """GIOU (R, B) of the pairs in two tiles (R, B, 4).
+
+    See ``kernels.giou.forward.giou_tile``.
+    """
     low_p, high_p = p[:, :, 0:2], p[:, :, 2:4]
     low_q, high_q = q[:, :, 0:2], q[:, :, 2:4]
-    begin, end = _two(nl.maximum, low_p, low_q), _two(nl.minimum, high_p, high_q)
+    begin = _two(nl.maximum, low_p, low_q)
+    end = _two(nl.minimum, high_p, high_q)
     gap = _two(nl.subtract, end, begin)
-    size_p, size_q = _two(nl.subtract, high_p, low_p), _two(nl.subtract, high_q, low_q)
+    size_p = _two(nl.subtract, high_p, low_p)
+    size_q = _two(nl.subtract, high_q, low_q)
     hull_size = _two(nl.add, _two(nl.subtract, size_p, gap), size_q)
     if clamp:
         hull_size = _one(nl.relu, hull_size)
@@ -203,47 +209,57 @@ def giou_tile(p, q, eps, clamp):
 
 
 def gradient_tile(g, p, q, grads, eps, clamp):
-    """Gradients for the boxes of a tile, into `grads`, one tile (R, B, 4) for p, or two, for p and
-    q: see ``kernels.giou.backward.gradient_tile``."""
+    """Gradients for the boxes of a tile, into `grads`.
+
+    `grads` has one tile (R, B, 4), for p, or two, for p and q. See
+    ``kernels.giou.backward.gradient_tile``.
+    """
     low_p, high_p = p[:, :, 0:2], p[:, :, 2:4]
     low_q, high_q = q[:, :, 0:2], q[:, :, 2:4]
 
     # The forward pass again.
-    begin, end = _two(nl.maximum, low_p, low_q), _two(nl.minimum, high_p, high_q)
+    begin = _two(nl.maximum, low_p, low_q)
+    end = _two(nl.minimum, high_p, high_q)
     gap = _two(nl.subtract, end, begin)
-    size_p, size_q = _two(nl.subtract, high_p, low_p), _two(nl.subtract, high_q, low_q)
+    size_p = _two(nl.subtract, high_p, low_p)
+    size_q = _two(nl.subtract, high_q, low_q)
     hull = _two(nl.add, _two(nl.subtract, size_p, gap), size_q)
     overlap = _one(nl.relu, gap)
     held = _one(nl.relu, hull) if clamp else hull
 
-    intersection, hull_area, area_p = _area(overlap), _area(held), _area(size_p)
+    intersection, hull_area = _area(overlap), _area(held)
+    area_p = _area(size_p)
     if not clamp:
         area_p = _one(nl.copy, area_p, bias=eps)
-    union = _two(nl.subtract, _two(nl.add, area_p, _area(size_q)), intersection)
+    areas = _two(nl.add, area_p, _area(size_q))
+    union = _two(nl.subtract, areas, intersection)
 
-    # From a GIOU to the three areas. A larger hull always lowers it: `to_hull` is what it costs.
+    # From a GIOU to the three areas. A larger hull always lowers it:
+    # `to_hull` is what it costs.
     if clamp:
         union_under = _with_number(nl.maximum, union, eps)
         hull_under = _with_number(nl.maximum, hull_area, eps)
     else:
         union_under = union
         hull_under = _one(nl.copy, hull_area, bias=eps)
-    one_over_union, one_over_hull = (
-        _one(nl.reciprocal, union_under),
-        _one(nl.reciprocal, hull_under),
-    )
-    per_union, per_hull = _two(nl.multiply, g, one_over_union), _two(nl.multiply, g, one_over_hull)
+    one_over_union = _one(nl.reciprocal, union_under)
+    one_over_hull = _one(nl.reciprocal, hull_under)
+    per_union = _two(nl.multiply, g, one_over_union)
+    per_hull = _two(nl.multiply, g, one_over_hull)
     iou = _two(nl.multiply, intersection, one_over_union)
     filled = _two(nl.multiply, union, one_over_hull)
     from_iou = _two(nl.multiply, per_union, iou)
     to_hull = _two(nl.multiply, per_hull, filled)
     if clamp:
-        from_iou = _two(nl.multiply, _with_number(nl.greater_equal, union, eps), from_iou)
-        to_hull = _two(nl.multiply, _with_number(nl.greater_equal, hull_area, eps), to_hull)
+        above = _with_number(nl.greater_equal, union, eps)
+        from_iou = _two(nl.multiply, above, from_iou)
+        above = _with_number(nl.greater_equal, hull_area, eps)
+        to_hull = _two(nl.multiply, above, to_hull)
     to_union = _two(nl.subtract, per_hull, from_iou)
     to_overlap = _two(nl.subtract, per_union, to_union)
 
-    # Boxes that are apart have no overlap to change. Those that touch have one with clamp only.
+    # Boxes that are apart have no overlap to change. Those that touch have
+    # one with clamp only.
     if clamp:
         narrow = _two(nl.minimum, gap[:, :, 0], gap[:, :, 1])
         meets = _with_number(nl.greater_equal, narrow, 0.0)
@@ -252,13 +268,16 @@ def gradient_tile(g, p, q, grads, eps, clamp):
     to_overlap = _two(nl.multiply, meets, to_overlap)
 
     # From the areas to their sides.
-    from_overlap, from_hull = _sides(to_overlap, overlap), _sides(to_hull, held)
+    from_overlap = _sides(to_overlap, overlap)
+    from_hull = _sides(to_hull, held)
     if clamp:
-        from_hull = _two(nl.multiply, from_hull, _with_number(nl.greater_equal, hull, 0.0))
+        above = _with_number(nl.greater_equal, hull, 0.0)
+        from_hull = _two(nl.multiply, from_hull, above)
     from_p = _sides(to_union, size_p)
 
-    # From those to the corners. What the gap gets goes to the box that bounds it: `low` and `high`
-    # are the parts of p. `less_p` is minus what the size of p gets.
+    # From those to the corners. What the gap gets goes to the box that bounds
+    # it: `low` and `high` are the parts of p. `less_p` is minus what the size
+    # of p gets.
     to_gap = _two(nl.add, from_hull, from_overlap)
     low = _two(nl.multiply, _larger(low_p, low_q), to_gap)
     high = _two(nl.multiply, _larger(high_q, high_p), to_gap)
@@ -266,7 +285,8 @@ def gradient_tile(g, p, q, grads, eps, clamp):
     _two(nl.subtract, less_p, low, dst=grads[0][:, :, 0:2])
     _two(nl.subtract, high, less_p, dst=grads[0][:, :, 2:4])
     if len(grads) == 2:
-        # The size of q gets from_q - from_hull, and the gap, less what p got of it, from_hull more.
+        # The size of q gets from_q - from_hull, and the gap, less what p got
+        # of it, from_hull more.
         more_q = _two(nl.add, _sides(to_union, size_q), from_overlap)
         _two(nl.subtract, low, more_q, dst=grads[1][:, :, 0:2])
         _two(nl.subtract, more_q, high, dst=grads[1][:, :, 2:4])

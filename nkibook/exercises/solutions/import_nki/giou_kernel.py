@@ -52,7 +52,8 @@ def iou(p, t):
     area_p = nl.multiply(nl.subtract(px2, px1), nl.subtract(py2, py1))
     area_t = nl.multiply(nl.subtract(tx2, tx1), nl.subtract(ty2, ty1))
     union = nl.subtract(nl.add(area_p, area_t), overlap)
-    nisa.dma_copy(dst=out, src=nl.multiply(overlap, nl.reciprocal(union)))
+    score = nl.multiply(overlap, nl.reciprocal(union))
+    nisa.dma_copy(dst=out, src=score)
     return out
 
 

@@ -38,5 +38,6 @@ def center_distance(p, t):
     dy = nl.multiply(nl.subtract(nl.add(py1, py2), nl.add(ty1, ty2)), 0.5)
     distance = nl.add(nl.square(dx), nl.square(dy))
     diagonal = nl.add(nl.square(hull_w), nl.square(hull_h))
-    nisa.dma_copy(dst=out, src=nl.multiply(distance, nl.reciprocal(diagonal)))
+    penalty = nl.multiply(distance, nl.reciprocal(diagonal))
+    nisa.dma_copy(dst=out, src=penalty)
     return out
