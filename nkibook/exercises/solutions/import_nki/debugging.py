@@ -4,6 +4,9 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
+# fmt: off
+# The lines are those of the page, which shows 77 columns.
+
 
 @nki.jit
 def best(x):
@@ -14,7 +17,8 @@ def best(x):
     nisa.memset(dst=top, value=float("-inf"))
     for start in range(0, cols, 8):
         block = nl.load(x[:, start : min(start + 8, cols)])
-        nisa.tensor_reduce(dst=largest, data=block, op=nl.maximum, axis=1, keepdims=True)
+        nisa.tensor_reduce(dst=largest, data=block, op=nl.maximum,
+                           axis=1, keepdims=True)
         nisa.tensor_tensor(dst=top, data1=top, data2=largest, op=nl.maximum)
     nisa.dma_copy(dst=y, src=top)
     return y
@@ -52,10 +56,13 @@ def softmax(x):
     weights = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
     least = nl.ndarray((x.shape[0], 1), dtype=nl.float32, buffer=nl.sbuf)
     total = nl.ndarray(least.shape, dtype=nl.float32, buffer=nl.sbuf)
-    nisa.tensor_reduce(dst=least, data=tile, op=nl.maximum, axis=1, negate=True, keepdims=True)
+    nisa.tensor_reduce(dst=least, data=tile, op=nl.maximum, axis=1,
+                       negate=True, keepdims=True)
     nisa.activation(dst=weights, data=tile, op=nl.exp, bias=least)
-    nisa.tensor_reduce(dst=total, data=weights, op=nl.add, axis=1, keepdims=True)
+    nisa.tensor_reduce(dst=total, data=weights, op=nl.add, axis=1,
+                       keepdims=True)
     nisa.reciprocal(dst=total, data=total)
-    nisa.tensor_scalar(dst=weights, data=weights, op0=nl.multiply, operand0=total)
+    nisa.tensor_scalar(dst=weights, data=weights,
+                       op0=nl.multiply, operand0=total)
     nisa.dma_copy(dst=y, src=weights)
     return y
