@@ -5,14 +5,19 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
+# fmt: off
+# The lines are those of the page, which shows 77 columns.
+
 
 def descend(w, grad):
     @nki.jit
     def step(w, grad, rate):
         out = nl.ndarray(w.shape, dtype=w.dtype, buffer=nl.shared_hbm)
         tile, scaled = nl.load(w), nl.load(grad)
-        nisa.tensor_scalar(dst=scaled, data=scaled, op0=nl.multiply, operand0=nl.load(rate))
-        nisa.tensor_tensor(dst=tile, data1=tile, data2=scaled, op=nl.subtract)
+        nisa.tensor_scalar(dst=scaled, data=scaled,
+                           op0=nl.multiply, operand0=nl.load(rate))
+        nisa.tensor_tensor(dst=tile, data1=tile, data2=scaled,
+                           op=nl.subtract)
         nisa.dma_copy(dst=out, src=tile)
         return out
 
@@ -30,7 +35,8 @@ def scale_by(x, factors):
         def kernel(x):
             y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
             tile = nl.load(x)
-            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=factor)
+            nisa.tensor_scalar(dst=tile, data=tile,
+                               op0=nl.multiply, operand0=factor)
             nisa.dma_copy(dst=y, src=tile)
             return y
 
