@@ -102,8 +102,8 @@ def nki_tensor_add(a_input: Any, b_input: Any) -> Any:
     """Add two arrays with :func:`nki_tensor_add_kernel` on one NeuronCore.
 
     Args:
-        a_input: (M, N), M and N at least 1; float32, bfloat16 or float16. A NumPy array, a
-            PyTorch tensor (CPU or XLA) or a JAX array.
+        a_input: (M, N), M and N at least 1; float32, bfloat16 or float16.
+            A NumPy array, a PyTorch tensor (CPU or XLA) or a JAX array.
         b_input: (M, N), same dtype, framework and device as ``a_input``.
 
     Returns:

@@ -62,15 +62,21 @@ def nki_tensor_add_kernel(a_input, b_input):
     return c_output
 
 
-def nki_tensor_add(a_input: Any, b_input: Any, *, lnc: int | None = None) -> Any:
+def nki_tensor_add(
+    a_input: Any,
+    b_input: Any,
+    *,
+    lnc: int | None = None,
+) -> Any:
     """Add two arrays with :func:`nki_tensor_add_kernel`.
 
     Args:
-        a_input: (M, N), M and N at least 1; float32, bfloat16 or float16. A NumPy array, a
-            PyTorch tensor (CPU or XLA) or a JAX array.
+        a_input: (M, N), M and N at least 1; float32, bfloat16 or float16.
+            A NumPy array, a PyTorch tensor (CPU or XLA) or a JAX array.
         b_input: (M, N), same dtype, framework and device as ``a_input``.
-        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on. By default as many as
-            the runtime joins (:func:`kernels.logical_core.cores`).
+        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on.
+            By default as many as the runtime joins
+            (:func:`kernels.logical_core.cores`).
 
     Returns:
         (M, N), dtype and framework of the inputs.
