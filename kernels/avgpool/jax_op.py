@@ -50,19 +50,23 @@ def _forward(x: jax.Array, settings: Pooling) -> jax.Array:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def _backward(grad_out: jax.Array, size: tuple[int, int], settings: Pooling) -> jax.Array:
+def _backward(
+    grad_out: jax.Array,
+    size: tuple[int, int],
+    settings: Pooling,
+) -> jax.Array:
     return _unpool(settings, size)(grad_out)
 
 
-# What a backward pass needs is sizes, which are static. An array of no elements in that shape
-# carries them through jit.
+# What a backward pass needs is sizes, which are static. An array of no
+# elements in that shape carries them through jit.
 _forward.defvjp(
-    lambda x, settings: (_forward(x, settings), jnp.empty((0, *x.shape[-2:]))),
-    lambda settings, kept, grad: (_backward(grad, kept.shape[1:], settings),),
+    lambda x, how: (_forward(x, how), jnp.empty((0, *x.shape[-2:]))),
+    lambda how, kept, grad: (_backward(grad, kept.shape[1:], how),),
 )
 _backward.defvjp(
-    lambda grad_out, size, settings: (_backward(grad_out, size, settings), None),
-    lambda size, settings, _, grad: (_forward(grad, settings),),
+    lambda grad, size, how: (_backward(grad, size, how), None),
+    lambda size, how, _, grad: (_forward(grad, how),),
 )
 
 

@@ -381,7 +381,8 @@ def pool(x: Any, settings: Pooling) -> Any:
     check("x", x)
     out_size = settings.out_size(*x.shape[-2:])
     planes = x.reshape(-1, *x.shape[-2:])
-    return nki_avg_pool2d_kernel(planes, *constants(settings)).reshape(*x.shape[:-2], *out_size)
+    out = nki_avg_pool2d_kernel(planes, *constants(settings))
+    return out.reshape(*x.shape[:-2], *out_size)
 
 
 def unpool(grad_out: Any, size: tuple[int, int], settings: Pooling) -> Any:

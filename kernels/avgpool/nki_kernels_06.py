@@ -268,7 +268,8 @@ def pool(x: Any, settings: Pooling, *, lnc: int | None = None) -> Any:
     """:func:`nki_avg_pool2d` with validated settings."""
     check("x", x)
     plan = forward_plan(settings, *x.shape[-2:])
-    out = nki_avg_pool2d_kernel[cores(lnc)](x.reshape(-1, *x.shape[-2:]), plan)
+    planes = x.reshape(-1, *x.shape[-2:])
+    out = nki_avg_pool2d_kernel[cores(lnc)](planes, plan)
     return out.reshape(*x.shape[:-2], *plan[0])
 
 

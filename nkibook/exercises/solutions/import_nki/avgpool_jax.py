@@ -4,6 +4,9 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
+# fmt: off
+# The lines are those of the page, which shows 77 columns.
+
 
 @nki.jit
 def pool_columns(x, k):
@@ -20,7 +23,8 @@ def pool_columns(x, k):
 @nki.jit
 def unpool(grad):
     rows, n = grad.shape
-    out = nl.ndarray((rows, 2 * n + 1), dtype=grad.dtype, buffer=nl.shared_hbm)
+    out = nl.ndarray((rows, 2 * n + 1), dtype=grad.dtype,
+                     buffer=nl.shared_hbm)
     tile = nl.ndarray(out.shape, dtype=grad.dtype, buffer=nl.sbuf)
     nisa.memset(dst=tile, value=0.0)
     share = nl.multiply(nl.load(grad), 1 / 3)
