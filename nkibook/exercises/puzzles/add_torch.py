@@ -22,7 +22,6 @@ def _tiles_of_4_by_8(a, b):
     ((8, 16), (8, 16)), ((8, 20), (8, 20)), ((10, 20), (10, 20)), lines=1, grid=_tiles_of_4_by_8
 )
 def add_any_shape(a, b):
-    # neuronxcc.nki: launched as add_any_shape[ceil(rows / 4), ceil(columns / 8)].
     return a + b
 
 
@@ -39,5 +38,4 @@ def _tiles_of_128_rows(a, b):
     at_most=1.05,
 )
 def product_of_sum(a, b):
-    # neuronxcc.nki: launched with an instance for each 128 rows, product_of_sum[ceil(rows / 128)].
     return a * b * (a + b)
