@@ -202,7 +202,7 @@ def draw_channels(channels: int, size: int, window: int) -> Any:
             axes.add_patch(Rectangle((element, at + 0.1), 1, 0.8, **look))
             if marked:
                 write = {"ha": "center", "va": "center", "color": text_color(color)}
-                axes.text(element + 0.5, at + 0.5, f"{row},{column}", fontsize=9, **write)
+                axes.text(element + 0.5, at + 0.5, f"{row},{column}", fontsize=7, **write)
         axes.vlines(range(0, cells + 1, size), at + 0.05, at + 0.95, color=INK, linewidth=1.8)
     axes.text(cells / 2, 3.5, "⋮", ha="center", va="center", fontsize=16)
     axes.set_xlim(0, cells)

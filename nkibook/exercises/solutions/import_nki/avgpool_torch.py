@@ -4,6 +4,9 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
+# fmt: off
+# The lines are those of the page, which shows 77 columns.
+
 
 @nki.jit
 def max_pool(x, k):
@@ -11,7 +14,8 @@ def max_pool(x, k):
     rows, cols = h // k, w // k
     out = nl.ndarray((c, rows, cols), dtype=x.dtype, buffer=nl.shared_hbm)
     best = nl.ndarray(out.shape, dtype=x.dtype, buffer=nl.sbuf)
-    windows = nl.load(x).ap([[h * w, c], [k * w, rows], [k, cols], [w, k], [1, k]])
+    windows = nl.load(x).ap(
+        [[h * w, c], [k * w, rows], [k, cols], [w, k], [1, k]])
     op = nl.maximum
     nisa.tensor_reduce(dst=best, op=op, data=windows, axis=(3, 4))
     nisa.dma_copy(dst=out, src=best)
@@ -24,7 +28,8 @@ def stride_three(x):
     rows, cols = (h - 2) // 3 + 1, (w - 2) // 3 + 1
     out = nl.ndarray((c, rows, cols), dtype=x.dtype, buffer=nl.shared_hbm)
     mean = nl.ndarray(out.shape, dtype=x.dtype, buffer=nl.sbuf)
-    windows = nl.load(x).ap([[h * w, c], [3 * w, rows], [3, cols], [w, 2], [1, 2]])
+    windows = nl.load(x).ap(
+        [[h * w, c], [3 * w, rows], [3, cols], [w, 2], [1, 2]])
     nisa.tensor_reduce(dst=mean, op=nl.add, data=windows, axis=(3, 4))
     nisa.tensor_scalar(dst=mean, data=mean, op0=nl.multiply, operand0=0.25)
     nisa.dma_copy(dst=out, src=mean)
@@ -37,7 +42,8 @@ def dilated(x):
     rows, cols = h - 2, w - 2
     out = nl.ndarray((c, rows, cols), dtype=x.dtype, buffer=nl.shared_hbm)
     mean = nl.ndarray(out.shape, dtype=x.dtype, buffer=nl.sbuf)
-    windows = nl.load(x).ap([[h * w, c], [w, rows], [1, cols], [2 * w, 2], [2, 2]])
+    windows = nl.load(x).ap(
+        [[h * w, c], [w, rows], [1, cols], [2 * w, 2], [2, 2]])
     nisa.tensor_reduce(dst=mean, op=nl.add, data=windows, axis=(3, 4))
     nisa.tensor_scalar(dst=mean, data=mean, op0=nl.multiply, operand0=0.25)
     nisa.dma_copy(dst=out, src=mean)
@@ -50,7 +56,8 @@ def rectangles(x, kh, kw):
     rows, cols, share = h // kh, w // kw, 1 / (kh * kw)
     out = nl.ndarray((c, rows, cols), dtype=x.dtype, buffer=nl.shared_hbm)
     mean = nl.ndarray(out.shape, dtype=x.dtype, buffer=nl.sbuf)
-    windows = nl.load(x).ap([[h * w, c], [kh * w, rows], [kw, cols], [w, kh], [1, kw]])
+    windows = nl.load(x).ap(
+        [[h * w, c], [kh * w, rows], [kw, cols], [w, kh], [1, kw]])
     nisa.tensor_reduce(dst=mean, op=nl.add, data=windows, axis=(3, 4))
     nisa.tensor_scalar(dst=mean, data=mean, op0=nl.multiply, operand0=share)
     nisa.dma_copy(dst=out, src=mean)
