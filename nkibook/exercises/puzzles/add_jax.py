@@ -23,5 +23,4 @@ def add_to_each(batch, b):
     breaks=("program_id(0) * 2", "turn * 2"),
 )
 def add_rows(a, b):
-    # neuronxcc.nki: launched as add_rows[rows / 4].
     return a + b
