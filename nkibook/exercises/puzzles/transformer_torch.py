@@ -44,6 +44,9 @@ def padded_loss(logits, targets, keep):
     return loss[keep == 1].mean()
 
 
-@exercise(((128, 300), (128, 300)), ((77, 5), (77, 5)), lines=3, at_most=1.05)
+_TILES = (8, 12), (128, 300), (77, 5)  # of the first the picture shows every element
+
+
+@exercise(*((shape, shape) for shape in _TILES), lines=3, at_most=1.05)
 def reglu(gate, up):
     return np.maximum(gate, 0) * up

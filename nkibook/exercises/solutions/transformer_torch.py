@@ -1,5 +1,7 @@
 """Answers to the exercises on a transformer in PyTorch."""
 
+# fmt: off
+# The lines are those of the page, which shows 77 columns.
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -22,7 +24,8 @@ def rope_gradient(x, grad, cos, sin):
 
         @staticmethod
         def backward(ctx, grad):
-            return nki_rope(grad, *ctx.saved_tensors, inverse=True), None, None
+            cos, sin = ctx.saved_tensors
+            return nki_rope(grad, cos, sin, inverse=True), None, None
 
     y = Rope.apply(x.requires_grad_(), cos, sin)
     return torch.autograd.grad(y, x, grad)[0]
@@ -38,7 +41,7 @@ def reglu(gate, up):
     y = nl.ndarray(gate.shape, gate.dtype, buffer=nl.shared_hbm)
     gates, ups = nl.load(gate), nl.load(up)
     result = nisa.scalar_tensor_tensor(
-        data=gates, op0=nl.maximum, operand0=0.0, op1=nl.multiply, operand1=ups
-    )
+        data=gates, op0=nl.maximum, operand0=0.0,
+        op1=nl.multiply, operand1=ups)
     nl.store(y, value=result)
     return y
