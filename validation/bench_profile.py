@@ -203,7 +203,7 @@ def cases() -> Iterator[tuple[str, Kernel, tuple]]:
     def spec(*shape: int, dtype: object = np.float32) -> nkisim.TensorSpec:
         return nkisim.TensorSpec(shape, np.dtype(dtype))
 
-    grid = (400, 125)
+    grid = (80, 125)  # three arrays of 10 GB, which HBM holds
     wide = spec(grid[0] * TILE_ROWS, grid[1] * TILE_COLS)
     yield "add on a grid", Kernel(nki_tensor_add_kernel.func)[grid], (wide, wide)
     left, right = spec(8192, 8192, dtype=bfloat16), spec(8192, 8192, dtype=bfloat16)
@@ -222,7 +222,7 @@ def cases() -> Iterator[tuple[str, Kernel, tuple]]:
     yield "attention, through HBM", Kernel(attention.through_hbm.func), (whole, whole, whole)
     image, weights = spec(1, 256, 224, 224), spec(256, 256, 3, 3)
     yield "convolution", Kernel(convolution.conv2d.func), (image, weights, spec(256, 1), 1)
-    square = spec(128 * TILE_ROWS, 128 * TILE_COLS)
+    square = spec(64 * TILE_ROWS, 128 * TILE_COLS)
     yield "add in loops of Python", Kernel(loops_of_python), (square, square)
     small = spec(32 * TILE_ROWS, 32 * TILE_COLS)
     yield "add or subtract, by the loop index", Kernel(branches), (small, small)
