@@ -269,7 +269,7 @@ def draw_steps(axis: Any) -> Any:
     return show(
         fig,
         f"{axis.size} rows in groups of {axis.stride}, {axis.out} windows of {axis.kernel}: "
-        f"{'; '.join(said)}. In no step two windows write one row.",
+        f"{'; '.join(said)}. Within a step, no two windows write the same row.",
         "A number is the window that writes the row in this step.",
     )
 

@@ -231,7 +231,7 @@ def draw_reads(reads: list[Reads], names: list[str], *, elements: int = 16) -> F
     for side in axes.spines.values():
         side.set_visible(False)
     described = "; ".join(
-        f"{name}: from element {entry.offset} on every {entry.stride}, {entry.count} in all, "
+        f"{name}: {entry.count} elements, one in {entry.stride}, from element {entry.offset}, "
         f"read by {entry.instructions} instructions"
         for entry, name in zip(reads, names, strict=True)
     )

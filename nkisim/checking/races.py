@@ -226,7 +226,7 @@ def _differing(error: RaceError) -> RaceError:
     """The error for instances that write different values, given the warning that they must
     agree."""
     return RaceError(
-        f"{error.problem}: not the same values",
+        f"{error.problem}, and the values differ",
         rule="instances of a launch grid run in no promised order: where several write an element, "
         "all must write the same value",
         fix=error.fix,

@@ -74,7 +74,7 @@ def axes_of(call: str, data: NkiTensor, axis: Any) -> tuple[int, ...]:
     if not axes or axes != tuple(range(n - len(axes), n)) or axes[0] <= 0:
         raise ParameterError(
             f"{call}: axis={axis!r} of {data.describe()}",
-            rule=f"axes are reduced that follow each other and end with the last one, {n - 1}; "
+            rule=f"only adjacent axes that end with the last one, {n - 1}, can be reduced; "
             "axis 0 is laid over partitions",
             fix=_other_axes(axes, n),
         )
