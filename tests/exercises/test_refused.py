@@ -55,7 +55,7 @@ def test_masked_loss_is_a_mean_over_the_real_boxes_of_all_samples(answer):
 def test_masked_loss_has_no_shape_that_depends_on_data(answer):
     verdict = giou_jax.masked_loss.check(answer)
     assert not verdict
-    assert "no shape can depend on one. JAX says: " in verdict.message
+    assert "no shape can depend on a value. JAX says: " in verdict.message
 
 
 def test_masked_loss_may_be_written_in_other_ways():

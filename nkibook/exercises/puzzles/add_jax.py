@@ -5,7 +5,7 @@ from nkibook.exercises import exercise
 
 @exercise(((4, 6), (4, 6)), ((3, 5), (3, 5)), lines=1, framework="jax")
 def gradients(a, b):
-    # Of the sum of (a + 2 b)^2, with respect to a and to b.
+    # The gradients of the sum of (a + 2 b)^2 with respect to a and to b.
     c = a + 2 * b
     return 2 * c, 4 * c
 

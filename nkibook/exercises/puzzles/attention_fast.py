@@ -7,7 +7,7 @@ from nkibook.exercises import exercise
 
 
 def _in_16_bits(rng, *shapes):
-    """Of which the Tensor Engine multiplies a row a cycle."""
+    """Matrices of bfloat16: the Tensor Engine multiplies one of their rows in a cycle."""
     return tuple(rng.standard_normal(s, np.float32).astype(ml_dtypes.bfloat16) for s in shapes)
 
 
@@ -21,7 +21,8 @@ def _in_16_bits(rng, *shapes):
     at_most=1.05,
 )
 def one_reading(q_t, k_t):
-    # The denominator of a softmax over keys: a column for each 128 queries.
+    # The denominators of a softmax over the keys.
+    # Column t contains those of queries 128 t to 128 t + 127.
     scores = q_t.astype(np.float32).T @ k_t.astype(np.float32)
     exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
     return exponentials.sum(axis=1).reshape(-1, 128).T

@@ -7,7 +7,7 @@ from nkibook.exercises import exercise
 
 @exercise(((2, 6, 6),), ((1, 4, 10),), lines=1, framework="jax", rtol=1e-4, atol=1e-5)
 def gradient(x):
-    # Of the sum of the squares of the sums of windows of 2 x 2.
+    # The gradient of the sum of s^2, where s are the sums of 2 x 2 windows.
     c, h, w = x.shape
     windows = x.reshape(c, h // 2, 2, w // 2, 2)
     sums = windows.sum(axis=(2, 4), keepdims=True)
@@ -22,7 +22,7 @@ def pool_columns(x, k):
 
 @exercise(((3, 4),), ((2, 7),), lines=1)
 def unpool(grad):
-    # The gradient of means over windows of 3 with stride 2, which overlap.
+    # The gradient of the means over overlapping windows of 3, with stride 2.
     rows, n = grad.shape
     out = np.zeros((rows, 2 * n + 1), grad.dtype)
     for u in range(3):

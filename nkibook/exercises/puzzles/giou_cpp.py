@@ -67,6 +67,6 @@ def iou(boxes1, boxes2):
 
 @exercise((8, 6), (5, 3), lines=2, data=_boxes, framework="torch", run=_SCORE)
 def center_distance(boxes1, boxes2):
-    # The squared distance of the centers.
+    # The squared distance between the centers.
     centers = ((x[..., :2] + x[..., 2:]) / 2 for x in (boxes1, boxes2))
     return (np.subtract(*centers) ** 2).sum(axis=-1)

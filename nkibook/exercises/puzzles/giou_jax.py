@@ -28,13 +28,14 @@ def _under_jit(answer, *args):
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:  # it wants a value
         first = str(error).splitlines()[0].rstrip(".")
         raise ValueError(
-            f"under jax.jit no value is known, so no shape can depend on one. JAX says: {first}."
+            f"under jax.jit no value is known, so no shape can depend on a value. "
+            f"JAX says: {first}."
         ) from error
 
 
 @exercise((3, 8), (2, 5), lines=2, data=_padded, framework="jax", run=_under_jit)
 def masked_loss(p, t):
-    # A target of zeros is padding: the mean is over the others.
+    # A target of zeros is padding; the mean is over the other targets.
     real = t.any(axis=-1)
     return (1 - reference.giou(p, t))[real].mean(dtype=np.float32)
 
@@ -48,5 +49,5 @@ def all_pairs(p, t):
 
 @exercise(((6,), (6,)), ((5,), (5,)), lines=1, data=_boxes, framework="jax", rtol=1e-4)
 def square_gradient(p, t):
-    # Of the sum of the squared scores, with respect to p.
+    # The gradient of the sum of the squared scores with respect to p.
     return reference.giou_backward(2 * reference.giou(p, t), p, t)[0]

@@ -22,7 +22,8 @@ def to_corners(boxes):
 
 @exercise((4, 6), (3, 5), lines=4, data=_pairs, rtol=1e-4, atol=1e-5)
 def center_distance(p, t):
-    # The penalty of DIoU: (distance of the centers / diagonal of the box around both)^2.
+    # The penalty of DIoU: (distance between the centers / diagonal)^2, where
+    # the diagonal is that of the smallest box around both boxes.
     p, t = (x.reshape(len(x), -1, 4) for x in (p, t))
     between = ((p[..., :2] + p[..., 2:]) - (t[..., :2] + t[..., 2:])) / 2
     hull = np.maximum(p, t)[..., 2:] - np.minimum(p, t)[..., :2]

@@ -14,7 +14,7 @@ from nkibook.exercises import exercise
     lines=1,
     reveal=False,
     unit="tiles",
-    hint="SBUF has 128 partitions, and each row of a tile lies on one of them.",
+    hint="SBUF has 128 partitions, and each row of a tile lies on one partition.",
 )
 def tiles_in_sbuf(columns, itemsize):
     # How many tiles of 128 rows fit in SBUF. A tile does not cross partitions.
@@ -28,11 +28,11 @@ def tiles_in_sbuf(columns, itemsize):
     lines=2,
     reveal=False,
     unit="instructions",
-    hint="Four tiles move. An element takes cycles_each cycles of one of 128 lanes.",
+    hint="DMA moves four tiles. Each element takes cycles_each cycles on one of the 128 lanes.",
 )
 def operations_for_free(itemsize, cycles_each):
-    # How many instructions on a tile the Vector Engine does in the time that DMA takes to bring
-    # three tiles and to take one away, at published rates.
+    # How many instructions on one tile the Vector Engine runs in the time that DMA takes to load
+    # three tiles and to store one tile, at published rates.
     dma = 4 * itemsize / chip().load_rate
     vector = cycles_each / 128 / (chip().ghz["Vector"] * 1e9)
     return math.floor(dma / vector)

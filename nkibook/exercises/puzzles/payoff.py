@@ -9,8 +9,8 @@ from nkibook.exercises import exercise
     lines=1,
     reveal=False,
     unit="bytes",
-    hint="the forward pass reads x and y; the backward pass reads them again and writes both "
-    "gradients",
+    hint="The forward pass reads x and y; the backward pass reads x and y again and writes both "
+    "gradients.",
 )
 def least_bytes(rows, columns):
     return 6 * rows * columns * 2
@@ -22,7 +22,7 @@ def least_bytes(rows, columns):
     lines=1,
     reveal=False,
     unit="MB",
-    hint="what the transfers that are saved would take is what the dispatch costs",
+    hint="The saved transfers must take as long as one dispatch.",
 )
 def megabytes_to_pay(dispatch_us, gb_per_s):
     return dispatch_us * gb_per_s / 1000

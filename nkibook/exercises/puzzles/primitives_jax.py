@@ -23,7 +23,7 @@ _TYPES = [((256, 64), dtype, 1.0, 4) for dtype in ("float32", "bfloat16", "float
     data=lambda _rng, c: (c,),
 )
 def strings(calls):
-    # The rows of a shard, the columns, the dtype and the constant: each combination is a string.
+    # One string for each combination of a shard's rows, the columns, the dtype and the constant.
     known = set()
     for (rows, columns), dtype, constant, devices in calls:
         known.add((rows // devices, columns, dtype, constant))
@@ -39,7 +39,7 @@ def _config(rng, *dtypes):
 
 @exercise(("float32", "float32"), ("bfloat16", "float32", "int8"), lines=3, data=_config)
 def bytes_moved(config):
-    # Each input is read once, each output written once.
+    # Each input is read once, and each output is written once.
     fields = json.loads(base64.b64decode(config))
     tensors = fields["inputs"] + fields["outputs"]
     return sum(math.prod(shape) * np.dtype(dtype).itemsize for _, shape, dtype in tensors)

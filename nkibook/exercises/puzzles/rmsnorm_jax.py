@@ -22,13 +22,15 @@ def _rows_and_weight(rng, rows, columns, dtype):
     atol=1e-5,
 )
 def inverse_rms(x, weight):
-    # float32 for any type of x: the backward pass needs it exact.
+    # invvar is float32 for any type of x: the backward pass needs invvar in
+    # full precision.
     return reference.rms_norm(x, weight, 1e-5)[1]
 
 
 @exercise(((2, 4, 8), (8,)), ((4, 3, 6), (6,)), lines=1, framework="jax", rtol=1e-4, atol=1e-5)
 def weight_gradient(shards, weight):
-    # Of the sum of squares of the norm; shards: (devices, rows, columns).
+    # The gradient of the sum of the squared norm with respect to the weight.
+    # The shape of shards is (devices, rows, columns).
     x = shards.reshape(-1, shards.shape[-1])
     x_hat = reference.rms_norm(x, np.ones_like(weight), 1e-5)[0]
     return 2 * weight * (x_hat**2).sum(axis=0)
@@ -36,7 +38,7 @@ def weight_gradient(shards, weight):
 
 @exercise(((2, 4, 8),), ((4, 3, 6),), lines=2, framework="jax", rtol=1e-4, atol=1e-5)
 def split_rows(parts):
-    # parts: (devices, rows, columns of each device).
+    # The shape of parts is (devices, rows, columns of each device).
     x = np.concatenate(list(parts), axis=1)
     y = reference.rms_norm(x, np.ones_like(x[0]), 1e-5)[0]
     return np.stack(np.split(y, len(parts), axis=1))

@@ -1,4 +1,4 @@
-"""Exercises of the page that makes RMSNorm fast. Rows come in multiples of 128."""
+"""Exercises of the page that makes RMSNorm fast. The number of rows is a multiple of 128."""
 
 import numpy as np
 

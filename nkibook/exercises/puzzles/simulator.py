@@ -16,10 +16,10 @@ def double(x):
     lines=1,
     reveal=False,
     unit="instructions",
-    hint="A loop is unrolled: each tile of each program has instructions of its own.",
+    hint="Loops are unrolled: each tile of each program has its own instructions.",
 )
 def instructions(programs, tiles):
-    # Each program walks over `tiles` tiles: two loads, an addition and a store for each.
+    # Each program walks over `tiles` tiles: two loads, an addition and a store for each tile.
     return programs * tiles * 4
 
 

@@ -21,12 +21,13 @@ from nkibook.exercises import exercise
     (6,),
     lines=1,
     reveal=False,
-    hint=f"A pass takes 2048 times {chip().cycles_a_pair} cycles of {chip().ghz['Vector']} GHz; "
-    f"DMA moves 2 MiB a tile, at {chip().load_rate / 1e9:.0f} GB/s.",
+    hint=f"One multiplication of a tile takes 2048 x {chip().cycles_a_pair} cycles at "
+    f"{chip().ghz['Vector']} GHz. For each tile, DMA moves 2 MiB at "
+    f"{chip().load_rate / 1e9:.0f} GB/s.",
 )
 def busiest(count):
-    # Of a kernel that loads float32 tiles of 128 x 2048, multiplies each `count` times, and
-    # stores it: "DMA queues" or "Vector".
+    # The busiest part of the NeuronCore, "DMA queues" or "Vector", when a kernel loads float32
+    # tiles of 128 x 2048, multiplies each tile `count` times and stores it.
     import nkisim
 
     @nki.jit
@@ -46,7 +47,7 @@ def busiest(count):
 
 @exercise(((256, 64),), ((128, 96),), lines=3, cost=((512, 2048),), at_most=1.1)
 def exponentials(x):
-    # Rows come in multiples of 128.
+    # The number of rows is a multiple of 128.
     return np.exp(x)
 
 
@@ -104,7 +105,7 @@ def _clock_and_device(rng, calls):
 
 @exercise((4,), (12,), lines=3, data=_clock_and_device)
 def time_of_a_call(clock, call, times):
-    # The mean over `times` calls, from the call to its result, when everything is compiled.
+    # The mean time from a call to its result, over `times` calls after compilation.
     call().block_until_ready()
     start = clock.now
     for _ in range(times):
@@ -118,8 +119,8 @@ def time_of_a_call(clock, call, times):
     lines=1,
     reveal=False,
     unit="times as fast",
-    hint="The clock sees the dispatch with either kernel.",
+    hint="The time on the clock includes the dispatch of each kernel.",
 )
 def speedup_seen(device_us, slower_device_us, dispatch_us):
-    # How much faster a kernel looks to a clock on the host, when each call is waited for.
+    # The speedup that a clock on the host shows, when the host waits for each call.
     return (slower_device_us + dispatch_us) / (device_us + dispatch_us)

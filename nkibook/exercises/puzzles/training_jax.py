@@ -10,7 +10,7 @@ from nkibook.exercises import exercise
 
 @exercise(((4, 8), (4, 8)), ((3, 5), (3, 5)), lines=4, framework="jax")
 def silu_gradient(x, grad):
-    # Of x * sigmoid(x), and how many arrays as large as x are kept.
+    # The gradient of x * sigmoid(x), and the number of kept arrays of x's size.
     s = 1 / (1 + np.exp(-x))
     return grad * (s + x * s * (1 - s)), 1
 
@@ -33,7 +33,7 @@ def _rows(rng, kind, rows, columns):
     atol=1e-3,
 )
 def norm_gradients(x, weight):
-    # Of the sum of RMSNorm, with respect to x and to the weight.
+    # The gradients of the sum of RMSNorm with respect to x and to the weight.
     _, invvar = reference.rms_norm(x, weight, 1e-5)
     return reference.rms_norm_backward(np.ones_like(x), x, weight, invvar)
 
@@ -42,7 +42,8 @@ def norm_gradients(x, weight):
     (),
     lines=1,
     reveal=False,
-    hint="An inner layer is computed again after the outer checkpoint has done so.",
+    hint="After the outer checkpoint has run a layer again, the inner checkpoint runs the layer "
+    "once more.",
     data=lambda rng: (),
 )
 def calls_of_nested_checkpoints():
@@ -56,6 +57,6 @@ def calls_of_nested_checkpoints():
     both = jax.checkpoint(lambda x: layer(layer(x)))
     gradient = jax.jit(jax.grad(lambda x: (both(x) ** 2).sum()))
     module = jax_hlo(gradient, np.ones((4, 8), np.float32)).after
-    # A forward call takes x and the weight; a backward one the gradient and invvar, too.
+    # A forward call takes x and the weight; a backward call takes the gradient and invvar, too.
     found = Counter(len(call.operand_shapes) == 4 for call in module.custom_calls)
     return found[False], found[True]

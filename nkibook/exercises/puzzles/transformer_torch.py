@@ -13,7 +13,8 @@ from nkibook.exercises import exercise
     (5,),
     lines=1,
     reveal=False,
-    hint="A layer has 9 operators, 4 of them products; the end of the model has 3, one a product.",
+    hint="A layer has 9 operators, 4 of which are products. The end of the model has 3 operators, "
+    "one of which is a product.",
 )
 def calls_of_a_step(layers):
     forward, products = 9 * layers + 3, 4 * layers + 1

@@ -9,7 +9,7 @@ from nkibook.exercises import exercise
     lines=1,
     reveal=False,
     unit="bytes",
-    hint="Moving should take as long as starting.",
+    hint="Moving the bytes should take as long as starting the transfer.",
 )
 def large_enough(start_ns, gb_per_s):
     # Bytes; a GB/s is a byte a nanosecond.
@@ -22,7 +22,7 @@ def large_enough(start_ns, gb_per_s):
     lines=1,
     reveal=False,
     unit="µs",
-    hint="What takes longer, all starts or all bytes, is what one waits for.",
+    hint="Compare the time of all starts with the time of all bytes: the longer time counts.",
 )
 def least_us(transfers, start_ns, moved, gb_per_s):
     # Starting and moving overlap.
@@ -36,7 +36,7 @@ def least_us(transfers, start_ns, moved, gb_per_s):
     lines=1,
     reveal=False,
     unit="times as fast",
-    hint="The fixed cycles stay; only what is done an element is four times as fast.",
+    hint="The fixed cycles remain; only the cycles for the elements become four times fewer.",
 )
 def speedup(elements, fixed):
     return (fixed + elements) / (fixed + elements / 4)

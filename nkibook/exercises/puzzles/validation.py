@@ -19,10 +19,10 @@ def _latencies(rng, count):
     lines=2,
     data=_latencies,
     reveal=False,
-    hint="A relative error is modelled / published - 1; take its size, then the median.",
+    hint="A relative error is modelled / published - 1; take its absolute value, then the median.",
 )
 def typical_error(published, modelled):
-    # The median of the relative errors, whichever their sign.
+    # The median of the absolute values of the relative errors.
     return np.median(np.abs(modelled / published - 1))
 
 
@@ -47,7 +47,7 @@ def pairs_in_order(published, modelled):
     lines=1,
     reveal=False,
     unit="GB/s",
-    hint="The launch overhead is not between the first instruction and the last.",
+    hint="The launch overhead lies before the first instruction and after the last instruction.",
 )
 def bandwidth(moved, latency_us, launch_us):
     # GB/s between the first instruction and the last.
