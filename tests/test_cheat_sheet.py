@@ -25,13 +25,13 @@ EXPECTED = {
     "store": X,
     "two tiles, element by element": X + Y,
     "a tile, a number, a column: `(a * 2) + col`": 2 * X + COLUMN,
-    "`(a * col) + b`, one pass": X * COLUMN + Y,
+    "`(a * col) + b`, in one pass": X * COLUMN + Y,
     "`exp(a * 2 + col)`": POWERS,
-    "the same, and its sum along the row": POWERS.sum(1, keepdims=True),
+    "the same exponential, and its sum along the row": POWERS.sum(1, keepdims=True),
     "maximum along the row": X.max(1, keepdims=True),
     "one row on all partitions": np.repeat(W, 128, 0),
     "product, sums over partitions: `a.T @ b`": X[:, :128].T @ Y,
-    "accumulate it in PSUM": X[:, :128].T @ Y,
+    "accumulate the product in PSUM": X[:, :128].T @ Y,
     "PSUM to SBUF": X[:, :128].T @ Y,
     "transpose, Tensor Engine": X[:, :128].T,
     "column numbers": np.tile(np.arange(512, dtype=np.float32), (128, 1)),
@@ -116,8 +116,8 @@ def test_every_idiom_is_tested_or_is_no_computation() -> None:
     assert set(EXPECTED) <= names
     assert names - set(EXPECTED) == {
         "declare a tile",
-        "the rows that are left of a tile",
-        "a loop, unrolled; one whose turns are independent",
+        "a last tile with fewer rows",
+        "an unrolled loop; a loop with independent iterations",
     }
 
 

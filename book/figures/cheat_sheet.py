@@ -12,12 +12,12 @@ Row = tuple[str, Callable[[Machine], object]]
 MEMORIES: list[Row] = [
     ("core", lambda m: m.name),
     ("SBUF", lambda m: f"{m.sbuf_bytes * m.partitions >> 20} MiB"),
-    ("a partition of it", lambda m: f"{m.sbuf_bytes // KIB} KiB"),
-    ("for kernels", lambda m: f"{m.sbuf_usable_bytes:,} B"),
-    ("PSUM, a partition", lambda m: f"{m.psum_bytes // KIB} KiB"),
-    ("a bank of it", lambda m: f"{m.psum_bank_bytes // KIB} KiB, 512 float32"),
+    ("one partition of SBUF", lambda m: f"{m.sbuf_bytes // KIB} KiB"),
+    ("usable by kernels", lambda m: f"{m.sbuf_usable_bytes:,} B"),
+    ("one partition of PSUM", lambda m: f"{m.psum_bytes // KIB} KiB"),
+    ("one bank of PSUM", lambda m: f"{m.psum_bank_bytes // KIB} KiB, 512 float32"),
     ("HBM of a chip", lambda m: f"{m.hbm_bytes >> 30} GiB"),
-    ("cores a launch", lambda m: m.abilities.cores),
+    ("cores in a launch", lambda m: m.abilities.cores),
     ("`nc_matmul`: K, M, N", lambda m: _products(m)),
 ]
 
@@ -37,7 +37,7 @@ COSTS: list[Row] = [
     ("start of a transfer", lambda m: f"{m.timing.dma.trigger_ns:g} ns"),
     ("until it arrives", lambda m: f"{_until_loaded(m):.2g} µs"),
     ("a segment", lambda m: f"{m.timing.dma.load_descriptor_ns:g} ns"),
-    ("half rate below", lambda m: f"{_half_rate(m):.0f} B"),
+    ("segment at half bandwidth", lambda m: f"{_half_rate(m):.0f} B"),
     ("a wait for an engine", lambda m: f"{m.timing.semaphore_ns:g} ns"),
     (
         "two float32 tiles",
@@ -102,7 +102,7 @@ IDIOMS: list[tuple[str, str, str]] = [
         "operand1=col)",
     ),
     (
-        "`(a * col) + b`, one pass",
+        "`(a * col) + b`, in one pass",
         "c = nisa.scalar_tensor_tensor(data=a, op0=nl.multiply, operand0=col, op1=nl.add, "
         "operand1=b)",
         "nisa.scalar_tensor_tensor(dst=c, data=a, op0=nl.multiply, operand0=col, op1=nl.add, "
@@ -114,7 +114,7 @@ IDIOMS: list[tuple[str, str, str]] = [
         "nisa.activation(dst=c, op=nl.exp, data=a, scale=2.0, bias=col)",
     ),
     (
-        "the same, and its sum along the row",
+        "the same exponential, and its sum along the row",
         "c = nisa.activation_reduce(op=nl.exp, data=a, scale=2.0, bias=col, reduce_op=nl.add, "
         "reduce_res=s)",
         "nisa.activation_reduce(dst=c, op=nl.exp, data=a, scale=2.0, bias=col, reduce_op=nl.add, "
@@ -136,7 +136,7 @@ IDIOMS: list[tuple[str, str, str]] = [
         "nisa.nc_matmul(dst=p, stationary=a[:, 0:128], moving=b)",
     ),
     (
-        "accumulate it in PSUM",
+        "accumulate the product in PSUM",
         "p = nl.zeros((128, 512), nl.float32, buffer=nl.psum)\np += nisa.nc_matmul(a[:, 0:128], b)",
         "nisa.nc_matmul(dst=p, stationary=a[:, 0:128], moving=b, accumulate=True)",
     ),
@@ -156,13 +156,13 @@ IDIOMS: list[tuple[str, str, str]] = [
         "nisa.iota(dst=c, pattern=[[1, 512]])",
     ),
     (
-        "the rows that are left of a tile",
+        "a last tile with fewer rows",
         "rows = i * 128 + nl.arange(128)[:, None]\n"
         "nl.load(x[rows, nl.arange(512)[None, :]], mask=rows < n)",
         "nisa.dma_copy(dst=c[0 : n - i * 128], src=x[i * 128 : n])",
     ),
     (
-        "a loop, unrolled; one whose turns are independent",
+        "an unrolled loop; a loop with independent iterations",
         "for i in nl.static_range(4): ...\nfor i in nl.affine_range(4): ...",
         "for i in range(4): ...\nfor i in nl.affine_range(4): ...",
     ),

@@ -23,7 +23,7 @@ def nki_tensor_add_kernel(a_input, b_input):
     """Add two tensors of any 2-D shape.
 
     Dimensions:
-        M: rows. N: columns. Both at least 1, no multiple of anything.
+        M: rows. N: columns. Both at least 1; they need not be multiples of anything.
 
     Args:
         a_input: (M, N) in HBM; float32, bfloat16 or float16.

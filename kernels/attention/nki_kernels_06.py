@@ -35,7 +35,7 @@ def nki_attention_kernel(q, k, v, scale, causal):
 
     Dimensions:
         H: heads, of all sequences of a batch. Q, K: queries and keys of a sequence, 1 to 16384.
-        D: elements of a query, key or value, 1 to 128. No multiple of anything.
+        D: elements of a query, key or value, 1 to 128. None need be a multiple of anything.
 
     Args:
         q: (H, Q, D) in HBM; float32, bfloat16 or float16.

@@ -22,7 +22,7 @@ def nki_cross_entropy_kernel(logits, targets):
     """``-log(softmax(logits)[target])`` of each row of a matrix.
 
     Dimensions:
-        M: rows. V: classes, up to 2**24. At least 1; no multiple of anything.
+        M: rows. V: classes, up to 2**24. At least 1; they need not be multiples of anything.
 
     Args:
         logits: (M, V) in HBM; float32, bfloat16 or float16.
@@ -96,7 +96,7 @@ def nki_cross_entropy_backward_kernel(grad_loss, logits, targets, lse):
     """The gradient of :func:`nki_cross_entropy_kernel` for the logits.
 
     Dimensions:
-        M: rows. V: classes, up to 2**24. At least 1; no multiple of anything.
+        M: rows. V: classes, up to 2**24. At least 1; they need not be multiples of anything.
 
     Args:
         grad_loss: (M, 1) float32 in HBM, gradient of the total loss for ``loss``.

@@ -113,7 +113,7 @@ def nki_giou_kernel(boxes1, boxes2, eps, clamp):
     """GIOU of any number of pairs of boxes.
 
     Dimensions:
-        N: pairs of boxes, at least 1, no multiple of anything.
+        N: pairs of boxes, at least 1; it need not be a multiple of anything.
 
     Args:
         boxes1: (N, 4) in HBM: x1, y1, x2, y2; float32, bfloat16 or float16.

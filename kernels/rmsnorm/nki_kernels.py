@@ -29,7 +29,7 @@ def nki_rms_norm_kernel(x_input, weight, eps):
     """Normalise each row of a matrix by its root mean square.
 
     Dimensions:
-        M: rows, at least 1. N: elements of a row, 1 to 16384. No multiple of anything.
+        M: rows, at least 1. N: row elements, 1 to 16384. They need not be multiples of anything.
 
     Args:
         x_input: (M, N) in HBM; float32, bfloat16 or float16.
@@ -111,7 +111,7 @@ def nki_rms_norm_backward_kernel(grad_y, x_input, weight, invvar):
     """The gradients of :func:`nki_rms_norm_kernel` for ``x_input`` and ``weight``.
 
     Dimensions:
-        M: rows, at least 1. N: elements of a row, 1 to 16384. No multiple of anything.
+        M: rows, at least 1. N: row elements, 1 to 16384. They need not be multiples of anything.
 
     Args:
         grad_y: (M, N) in HBM, gradient of the loss for ``y_output``; dtype of ``x_input``.
@@ -126,9 +126,9 @@ def nki_rms_norm_backward_kernel(grad_y, x_input, weight, invvar):
 
     Notes:
         Launch without a grid. The sum over rows crosses partitions, which only the Tensor Engine
-        does fast: a matmul adds up 128 rows of 128 columns. Its result has one column a partition,
-        so grad_weight takes N / 128 elements of each partition, however many rows there are. The
-        matmul weighs each row by its invvar on the way.
+        does fast: a matmul adds up 128 rows of 128 columns of x. The result has one column of x on
+        each partition, so grad_weight takes N / 128 elements of each partition, however many rows
+        there are. The matmul also multiplies each row by its invvar.
 
     Pseudocode:
         for 128 rows at a time:

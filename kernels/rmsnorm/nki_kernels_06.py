@@ -31,7 +31,7 @@ def nki_rms_norm_kernel(x_input, weight, eps):
     """Normalise each row of a matrix by its root mean square.
 
     Dimensions:
-        M: rows, at least 1. N: elements of a row, 1 to 16384. No multiple of anything.
+        M: rows, at least 1. N: row elements, 1 to 16384. They need not be multiples of anything.
 
     Args:
         x_input: (M, N) in HBM; float32, bfloat16 or float16.
@@ -112,7 +112,7 @@ def nki_rms_norm_backward_kernel(grad_y, x_input, weight, invvar):
     """The gradients of :func:`nki_rms_norm_kernel` for ``x_input`` and ``weight``.
 
     Dimensions:
-        M: rows, at least 1. N: elements of a row, 1 to 16384. No multiple of anything.
+        M: rows, at least 1. N: row elements, 1 to 16384. They need not be multiples of anything.
 
     Args:
         grad_y: (M, N) in HBM, gradient of the loss for ``y_output``; dtype of ``x_input``.

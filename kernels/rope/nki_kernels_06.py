@@ -24,7 +24,7 @@ def nki_rope_kernel(x, cos, sin, inverse=False):
 
     Dimensions:
         H: heads, of all sequences of a batch. S: positions. D: elements of a head, even, 2 to 2048.
-        No multiple of anything else.
+        They need not be multiples of anything else.
 
     Args:
         x: (H, S, D) in HBM; float32, bfloat16 or float16.

@@ -29,7 +29,7 @@ def nki_softmax_kernel(x):
     """Divide the exponentials ``exp(x)`` of each row of a matrix by their sum.
 
     Dimensions:
-        M: rows. N: elements of a row. At least 1; no multiple of anything.
+        M: rows. N: elements of a row. At least 1; they need not be multiples of anything.
 
     Args:
         x: (M, N) in HBM; float32, bfloat16 or float16.
@@ -131,7 +131,7 @@ def nki_softmax_backward_kernel(grad_y, y):
     """The gradient of :func:`nki_softmax_kernel` for ``x``.
 
     Dimensions:
-        M: rows. N: elements of a row. At least 1; no multiple of anything.
+        M: rows. N: elements of a row. At least 1; they need not be multiples of anything.
 
     Args:
         grad_y: (M, N) in HBM, gradient of the loss for ``y``; dtype of ``y``.

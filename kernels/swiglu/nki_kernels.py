@@ -21,7 +21,7 @@ def nki_swiglu_kernel(gate, up):
     """``silu(gate) * up``, with ``silu(x) = x / (1 + exp(-x))``.
 
     Dimensions:
-        M, N: rows and columns. At least 1; no multiple of anything.
+        M, N: rows and columns. At least 1; they need not be multiples of anything.
 
     Args:
         gate: (M, N) in HBM; float32, bfloat16 or float16.
@@ -52,7 +52,7 @@ def nki_swiglu_backward_kernel(grad_y, gate, up):
     """The gradients of :func:`nki_swiglu_kernel`.
 
     Dimensions:
-        M, N: rows and columns. At least 1; no multiple of anything.
+        M, N: rows and columns. At least 1; they need not be multiples of anything.
 
     Args:
         grad_y: (M, N) in HBM, gradient of the loss for ``y``; dtype of ``gate``.
