@@ -181,6 +181,6 @@ class ModelledTime:
             return []
         return [
             f"{found.latency_us:.1f} us, stored {before['latency_us']:.1f} us: {change:+.1%}, and "
-            f"the tolerance is {rtol:.0%}; it was bound by {before['bound']}; "
-            f"if the change is meant, {again}"
+            f"the tolerance is {rtol:.0%}; the kernel was bound by {before['bound']}; "
+            f"if the change is intended, run {again}"
         ]

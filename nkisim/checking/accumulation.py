@@ -118,7 +118,7 @@ def _read_early(instr: Instruction, t: AccessPattern, early: Instruction) -> Acc
         f"{instr.label} goes on accumulating into {t.describe()} after {early.label}{at} has "
         "read it",
         rule="a group of accumulating matmuls ends before another engine reads the tile: until "
-        "then it holds a partial sum, and reading may end the group",
+        "then the tile holds a partial sum, and a read of the tile may end the group",
         fix="read the tile after the loop that accumulates into it, or zero it before "
         "accumulating again",
         location=instr.location,

@@ -204,13 +204,15 @@ def _fixed_costs(t: Times) -> Iterator[Finding]:
         starting = busy - sum(g.cost.data * len(g.positions) for g in groups)
         if not groups or starting < busy / 2:
             continue
-        instructions = counted(sum(g.instructions for g in groups), f"{engine.value} instruction")
+        count = sum(g.instructions for g in groups)
+        instructions = counted(count, f"{engine.value} instruction")
+        whose = "its" if count == 1 else "their"
         loads = t.engines[engine.value].busy_us * 1e3 > 1.01 * busy  # tables, beside them
         yield from fewer.finding(
             t,
-            f"{starting / 1e3:.1f} of the {busy / 1e3:.1f} us of {instructions}"
-            f"{' (loads of tables aside)' * loads} go into starting: use longer free axes, or "
-            "fuse, so that there are half as many",
+            f"starting {instructions}{' (loads of tables aside)' * loads} takes "
+            f"{starting / 1e3:.1f} of {whose} {busy / 1e3:.1f} us: use longer free axes, or fuse "
+            "instructions, so that there are half as many",
             _half_as_many(engine),
             tiles=1,
         )

@@ -97,8 +97,8 @@ def loaded_again(t: Times) -> Iterator[Finding]:
     for tasks, nbytes, held in again.values():
         yield from tasks.finding(
             t,
-            f"{counted(len(tasks.saved), 'load')} of {nbytes / 1e6:.1f} MB read what was "
-            f"loaded before: kept in SBUF, it would take {held:,} bytes a partition",
+            f"{counted(len(tasks.saved), 'load')} of {nbytes / 1e6:.1f} MB read data that "
+            f"was loaded before; keeping this data in SBUF would take {held:,} bytes a partition",
             _left_out,
         )
 
@@ -208,16 +208,16 @@ def exposed(t: Times, are_small: bool) -> Iterator[Finding]:
         ),
         (
             "psum",
-            "results wait for room in PSUM: smaller ones, or copying them out sooner, would let "
-            "the next ones start",
+            "results wait for room in PSUM: smaller results, or an earlier copy to SBUF, "
+            "would let the next instructions start",
             {"machine": dataclasses.replace(t.machine, psum_bytes=2 * t.machine.psum_bytes)},
             0,
         ),
         (
             "ring",
-            f"transfers {'of one row ' * single}wait for earlier ones of the same line, of which "
-            f"{under_way} {'is' if under_way == 1 else 'are'} under way at a time: transfers of "
-            f"twice the {'rows' if single else 'size'} would hide their latency",
+            f"transfers {'of one row ' * single}wait for earlier transfers of the same line, since "
+            f"at most {under_way} {'is' if under_way == 1 else 'are'} under way at a time: "
+            f"transfers of twice the {'rows' if single else 'size'} would hide their latency",
             {"timing": dataclasses.replace(timing, dma=more)},
             1,
         ),
@@ -237,8 +237,8 @@ def exposed(t: Times, are_small: bool) -> Iterator[Finding]:
         ),
         (
             "psum port",
-            "Vector and Scalar wait for each other at the port to PSUM that they share: have one "
-            "of them work on SBUF",
+            "Vector and Scalar wait for each other at the port to PSUM that they share: let one "
+            "of the two engines use SBUF instead",
             {"timing": dataclasses.replace(timing, shared_port=False)},
             0,
         ),
@@ -268,7 +268,7 @@ def few_loads(t: Times) -> Iterator[Finding]:
     if count <= _FEW_LOADS:
         yield from found.finding(
             t,
-            f"{'one load keeps' if count == 1 else f'{count} loads keep'} all else waiting: in "
+            f"everything else waits for {'one load' if count == 1 else f'{count} loads'}: in "
             "smaller tiles, transfers and engines would work at the same time",
             # The second half comes while engines work on the first.
             lambda task, ns: moved_in(task.kind, ns),

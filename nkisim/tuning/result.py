@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nkisim.errors import ParameterError
 from nkisim.report.figure import COLORS, figure_class
+from nkisim.report.report import counted
 from nkisim.report.times import MODELLED
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ class Tuning:
         out = [f"best: {best}, {_time(best)}; {_bound(best)}"]
         if near:
             out.append(
-                f"{len(near)} more within {RESOLUTION:.0%}, which the model does not tell apart: "
+                f"{counted(len(near), 'more combination')} within {RESOLUTION:.0%} of the best, "
+                "too close for the model to distinguish: "
                 + "; ".join(map(str, near[:3]))
                 + ("; ..." if len(near) > 3 else "")
             )

@@ -278,8 +278,8 @@ CHANGES = {
     "planes, Scalar": ("stride of 16", corners, (BOXES, SCALAR, False), (BOXES, SCALAR, True)),
     "planes, Vector": ("stride of 16", corners, (BOXES, VECTOR, False), (BOXES, VECTOR, True)),
     "bf16 matmul": ("fp32 operands", many_products, (TILE, nl.float32), (TILE, nl.bfloat16)),
-    "longer, Vector": ("into starting", in_parts, (TILE, 32, VECTOR), (TILE, 64, VECTOR)),
-    "longer, GpSimd": ("into starting", in_parts, (TILE, 64, GPSIMD), (TILE, 128, GPSIMD)),
+    "longer, Vector": ("use longer free axes", in_parts, (TILE, 32, VECTOR), (TILE, 64, VECTOR)),
+    "longer, GpSimd": ("use longer free axes", in_parts, (TILE, 64, GPSIMD), (TILE, 128, GPSIMD)),
     "longer runs": ("contiguous runs", columns_of, (spec(512, 2048), 4), (spec(512, 2048), 1)),
     "more queues": ("DMA engines", on_partitions, (spec(32768), 1), (spec(32768), 16)),
     "larger transfers": ("would hide their latency", copy_of, (FEW, 128), (FEW, 256)),
@@ -388,7 +388,7 @@ def round_trips(x):
 def test_what_waiting_waits_for_is_named():
     t = nkisim.profile(nki.jit(round_trips), THIN)
     first = t.findings[0]
-    assert "waiting sets the pace" in first.text
+    assert "waits determine the time" in first.text
     assert "for the results of" in first.text
     assert "20 times one after the other" in first.text
     assert "round_trips" in str(first.location)
@@ -537,7 +537,7 @@ def test_one_large_tile_is_said_to_keep_transfers_and_engines_apart():
 
     t = nkisim.profile(kernel, spec(128, 8192))
     assert "for the results of load" in t.findings[0].text
-    (found,) = [f for f in t.findings if "one load keeps all else waiting: in smaller" in f.text]
+    (found,) = [f for f in t.findings if "everything else waits for one load: in smaller" in f.text]
     assert found.gain_us > 0.05 * t.latency_us
 
 

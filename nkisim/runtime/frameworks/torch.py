@@ -232,8 +232,8 @@ def _warn_of_lost_gradient(name: str, tensors: Sequence[torch.Tensor]) -> None:
         assert place is not None  # a kernel is called from somewhere
         warnings.warn_explicit(
             f"kernel `{name}` got a tensor that requires grad. Autograd cannot see into a NKI "
-            "kernel: its result does not require grad. Call the kernel in the forward of a "
-            "torch.autograd.Function and write its backward, or use torch.no_grad().",
+            "kernel: the kernel's result does not require grad. Call the kernel in the forward of "
+            "a torch.autograd.Function and write its backward, or use torch.no_grad().",
             UserWarning,
             place.f_code.co_filename,
             place.f_lineno,
