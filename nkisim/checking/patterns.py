@@ -174,7 +174,7 @@ def check_allocation(
     return TileSizeError(
         f"{what} needs {need:,} bytes a partition",
         rule=f"{unit} of {machine.name} gives a tile {room:,} bytes a partition",
-        fix="cut the free axes in smaller tiles, or use a narrower dtype"
+        fix="divide the free axes into smaller tiles, or use a narrower dtype"
         + (
             "; of several tiles mark the partition axis, as in "
             f"({shape[0]}, nl.par_dim({shape[1]}), {', '.join(map(str, shape[2:]))})"
@@ -201,7 +201,8 @@ def _too_many_partitions(what: str, size: int, pmax: int) -> TileSizeError:
         f"{what} has a partition axis of {size}",
         rule=f"the partition axis (the first) is at most {pmax}: SBUF and PSUM have {pmax} "
         "partitions",
-        fix=f"cut the axis in tiles of {pmax} (nl.tile_size.pmax) with a loop or a launch grid",
+        fix=f"divide the axis into tiles of {pmax} (nl.tile_size.pmax) with a loop or a launch "
+        "grid",
         code="err_num_partition_exceed_arch_limit",
     )
 

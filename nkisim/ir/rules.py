@@ -48,7 +48,7 @@ class Words:
     """
 
     within: str = ""
-    edge: str = "cut the last tile, e.g. n = min(128, {size} - start), or loop over fewer tiles"
+    edge: str = "shorten the last tile, e.g. n = min(128, {size} - start), or loop over fewer tiles"
     tail: str = (
         "loop (n + size - 1) // size times, the last time over what is left, min(size, n - start); "
         "look at the launch grid, too; or pass the part that is meant"

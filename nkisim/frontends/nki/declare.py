@@ -81,7 +81,7 @@ def _check_tile(session: Session, sizes: tuple, kind: Any, space: Space, name: s
         raise TileSizeError(
             f"{what}: partition dimension {sizes[0]} exceeds maximum {machine.partitions}",
             rule=f"axis 0 is laid over the {machine.partitions} partitions",
-            fix="put what is more on a free axis: (128, n // 128, ...)",
+            fix="put the rest on a free axis: (128, n // 128, ...)",
         )
     need = prod(sizes[1:]) * kind.itemsize
     room = machine.psum_bytes if space is Space.PSUM else machine.sbuf_usable_bytes
@@ -89,7 +89,7 @@ def _check_tile(session: Session, sizes: tuple, kind: Any, space: Space, name: s
         raise TileSizeError(
             f"{what} needs {need:,} bytes a partition",
             rule=f"{space.label} of {machine.name} has {room:,} bytes a partition for kernels",
-            fix="cut the free axes in smaller tensors, or use a narrower dtype",
+            fix="divide the free axes into smaller tensors, or use a narrower dtype",
         )
 
 

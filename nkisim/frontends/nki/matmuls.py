@@ -93,7 +93,7 @@ def _one_bank(session: Recording, dst: NkiTensor, call: str) -> None:
         raise TileSizeError(
             f"{call}: dst is {dst.describe()}, from byte {first * item} to {last * item}",
             rule=f"a product is written to one bank of PSUM, {bank:,} bytes a partition",
-            fix="cut it so that each part lies in one bank",
+            fix="divide it so that each part lies in one bank",
         )
 
 

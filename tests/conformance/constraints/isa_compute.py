@@ -45,7 +45,7 @@ refused("nisa.activation", "data par dim <=128; SBUF or PSUM in and out",
     (lambda f: act(f, hbm(4, 6)), MemorySpaceError, "HBM is reached by DMA",
      "nl.load the tensor into SBUF first", lambda f: act(f, nl.load(hbm(4, 6)))),
     (lambda f: act(f, nl.zeros((129, 6), nl.float32)), TileSizeError, "partition axis of 129",
-     "cut the axis in tiles of 128 (nl.tile_size.pmax) with a",
+     "divide the axis into tiles of 128 (nl.tile_size.pmax) with a",
      lambda f: [act(f, nl.zeros((n, 6), nl.float32)) for n in (128, 1)]),
     kept=lambda f: (act(f, tile(128, 6)), act(f, psum(4, 6))))
 refused("nisa.activation", "op from tables.activation_functions",

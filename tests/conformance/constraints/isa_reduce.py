@@ -105,7 +105,7 @@ holds("nisa.tensor_tensor_scan",
     promotes(lambda f, a, b, **o: _scan(f, a, b, **o)))
 refused("nisa.bn_stats", "free size <=512",
     (lambda f: f(tile(4, 513)), ShapeError, "1 to 512 elements",
-     "cut the tile along its free axes, or pad it",
+     "divide the tile along its free axes, or pad it",
      lambda f: [f(part) for part in cut(tile(4, 513), 512)]),
     kept=lambda f: f(tile(4, 512)))
 

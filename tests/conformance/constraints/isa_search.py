@@ -98,9 +98,9 @@ def _padded():
 
 refused("nisa.max8", "8 <= elements per partition <= 16384",
     (lambda f: f(src=tile(4, 7)), ShapeError, "8 to 16384",
-     "cut the tile along its free axes, or pad it", lambda f: f(src=_padded())),
+     "divide the tile along its free axes, or pad it", lambda f: f(src=_padded())),
     (lambda f: f(src=tile(4, 16385)), ShapeError, "8 to 16384",
-     "cut the tile along its free axes, or pad it",
+     "divide the tile along its free axes, or pad it",
      lambda f: [f(src=part) for part in cut(tile(4, 16385), 8192)]),
     kept=lambda f: (f(src=tile(4, 8)), f(src=tile(1, 16384))))
 refused("nisa.max8", "src up to 5D; output [P,8]",
@@ -122,14 +122,14 @@ def _found(f, data=(4, 9), vals=(4, 8), **options):
 
 refused("nisa.nc_find_index8", "data up to 5D with 8..16384 elements per partition",
     (lambda f: _found(f, (4, 7)), ShapeError, "8 to 16384",
-     "cut the tile along its free axes, or pad it",
+     "divide the tile along its free axes, or pad it",
      lambda f: f(data=_padded(), vals=nl.full((4, 8), 1.0, nl.float32))),
     (lambda f: _found(f, (4, 2, 2, 2, 1, 2)), ShapeError, "at most 5 axes",
      "reshape it to fewer axes, t.reshape((partitions,",
      lambda f: f(data=tile(4, 2, 2, 2, 1, 2)[:, :, :, :, 0],
          vals=nl.full((4, 8), 1.0, nl.float32))),
     (lambda f: _found(f, (4, 16385)), ShapeError, "8 to 16384",
-     "cut the tile along its free axes, or pad it",
+     "divide the tile along its free axes, or pad it",
      lambda f: [f(data=part, vals=nl.full((4, 8), 1.0, nl.float32))
          for part in cut(tile(4, 16385), 8192)]),
     kept=lambda f: _found(f, (4, 2, 2, 2, 2)))
@@ -160,7 +160,7 @@ def _replaced(f, data=(4, 9), vals=None, imm=-1.0, **options):
 
 refused("nisa.nc_match_replace8", "data up to 5D, <=16384 elements per partition",
     (lambda f: _replaced(f, (4, 16385)), ShapeError, "1 to 16384",
-     "cut the tile along its free axes, or pad it",
+     "divide the tile along its free axes, or pad it",
      lambda f: [f(data=part, vals=nl.full((4, 8), 1.0, nl.float32), imm=-1.0)
          for part in cut(tile(4, 16385), 16384)]),
     kept=lambda f: _replaced(f, (4, 2, 2, 2, 2)))

@@ -121,7 +121,7 @@ def _one_each(f):
 holds("nl.psum nl.sbuf", "private to each kernel instance", _one_each)
 refused("nl.psum", "free size of a tile <=512 (TC#2)",
     (lambda f: nl.ndarray((4, 513), nl.float32, buffer=f), TileSizeError, "a PSUM bank",
-     "cut the free axes in smaller tiles, or use a narrower",
+     "divide the free axes into smaller tiles, or use a narrower",
      lambda f: [*[nl.ndarray((4, n), nl.float32, buffer=f) for n in (512, 1)],
          nl.ndarray((4, 513), nl.bfloat16, buffer=f)]),
     kept=lambda f: nl.zeros((4, 512), nl.float32, buffer=f))
@@ -196,7 +196,7 @@ def _is_an_output(f):
 
 refused("nl.par_dim", "n<=128",
     (lambda f: nl.ndarray((2, f(129), 4), nl.float32), TileSizeError, "partition axis of 129",
-     "cut the axis in tiles of 128 (nl.tile_size.pmax) with a",
+     "divide the axis into tiles of 128 (nl.tile_size.pmax) with a",
      lambda f: [nl.ndarray((2, f(n), 4), nl.float32) for n in (128, 1)]),
     kept=lambda f: nl.zeros((2, f(128), 4), nl.float32)[0])
 exempt("nl.par_dim",
@@ -427,10 +427,10 @@ refused("nl.load nl.load_transpose2d", "src in HBM",
     kept=lambda f: f(hbm(4, 4)))
 refused("nl.load", "par dim <=128 and first in the index tuple",
     (lambda f: f(hbm(129, 4)), TileSizeError, "partition axis of 129",
-     "cut the axis in tiles of 128 (nl.tile_size.pmax) with a",
+     "divide the axis into tiles of 128 (nl.tile_size.pmax) with a",
      lambda f: [f(part) for part in (hbm(129, 4)[0:128], hbm(129, 4)[128:129])]),
     (lambda f: f(hbm(2, 129, 4)[0]), TileSizeError, "partition axis of 129",
-     "cut the axis in tiles of 128 (nl.tile_size.pmax) with a",
+     "divide the axis into tiles of 128 (nl.tile_size.pmax) with a",
      lambda f: [f(part) for part in (hbm(2, 129, 4)[0, 0:128], hbm(2, 129, 4)[0, 128:129])]),
     kept=lambda f: f(hbm(128, 4)))
 
@@ -452,7 +452,7 @@ refused("nl.load", "indirect indexing needs nl.arange, not nl.mgrid",
      lambda f: f(hbm(4, 8)[rows(4)[nl.arange(4)[:, None], 0], nl.arange(8)[None, :]])))
 refused("nl.load_transpose2d", "par dim <=128",
     (lambda f: f(hbm(4, 129)), TileSizeError, "partition axis of 129",
-     "cut the axis in tiles of 128 (nl.tile_size.pmax) with a",
+     "divide the axis into tiles of 128 (nl.tile_size.pmax) with a",
      lambda f: [f(part) for part in cut(hbm(4, 129), 128)]),
     kept=lambda f: f(hbm(4, 128)))
 refused("nl.load_transpose2d", "no indirect indexing",
@@ -476,7 +476,7 @@ refused("nl.store", "dst in HBM",
     kept=lambda f: f(_hbm_out(4, 4), tile(4, 4)))
 refused("nl.store", "par dim <=128 and first in the index tuple",
     (lambda f: f(_hbm_out(129, 4), 1.0), TileSizeError, "partition axis of 129",
-     "cut the axis in tiles of 128 (nl.tile_size.pmax) with a",
+     "divide the axis into tiles of 128 (nl.tile_size.pmax) with a",
      lambda f: [f(part, 1.0) for part in (_hbm_out(129, 4)[0:128], _hbm_out(129, 4)[128:129])]),
     kept=lambda f: f(_hbm_out(128, 4), 1.0))
 holds("nl.store", "value in PSUM costs an extra copy through SBUF", lambda f: _copies(f))
@@ -565,7 +565,7 @@ def _shape_is(got, shape):
 
 refused("nl.gather_flattened", "up to 128 partitions in parallel",
     (lambda f: _gathered(f, data=(129, 8), indices=(129, 3)), TileSizeError,
-     "partition axis of 129", "cut the axis in tiles of 128 (nl.tile_size.pmax) with a",
+     "partition axis of 129", "divide the axis into tiles of 128 (nl.tile_size.pmax) with a",
      lambda f: [_gathered(f, data=(n, 8), indices=(n, 3)) for n in (128, 1)]),
     kept=lambda f: _gathered(f, data=(128, 8), indices=(128, 3)))
 refused("nl.gather_flattened", "out-of-range index yields garbage",

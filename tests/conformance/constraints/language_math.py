@@ -68,7 +68,7 @@ refused(UNARY, "operands are on-chip tiles (SBUF or PSUM), partition dim first a
      "index so that the partition axis comes first, e.g. one",
      lambda f: [f(nl.zeros((2, nl.par_dim(4), 4), kind(f))[block]) for block in (0, 1)]),
     (lambda f: f(nl.zeros((129, 4), kind(f))), TileSizeError, "partition axis of 129",
-     "cut the axis in tiles of 128 (nl.tile_size.pmax) with a",
+     "divide the axis into tiles of 128 (nl.tile_size.pmax) with a",
      lambda f: [f(nl.zeros((n, 4), kind(f))) for n in (128, 1)]),
     kept=lambda f: (f(tile(128, 4, dtype=kind(f))), f(psum(4, 4, dtype=kind(f)))))
 
@@ -340,7 +340,7 @@ refused("nl.all_reduce", "asynchronous=True requires an explicit sync before rea
 # AWS's attention samples pass PSUM tiles, which are copied into SBUF first.
 refused("nl.matmul", "x: SBUF, par dim <=128, free dim <=128",
     (lambda f: f(tile(4, 129), tile(4, 8), transpose_x=True), TileSizeError,
-     "at most 128 elements a partition", "cut it in tiles, with a loop",
+     "at most 128 elements a partition", "divide it into tiles, with a loop",
      lambda f: [f(part, tile(4, 8), transpose_x=True) for part in cut(tile(4, 129), 128)]),
     (lambda f: f(hbm(4, 8), tile(4, 8), transpose_x=True), MemorySpaceError,
      "HBM is reached by DMA", "nl.load the tensor into SBUF first",
@@ -348,7 +348,7 @@ refused("nl.matmul", "x: SBUF, par dim <=128, free dim <=128",
     kept=lambda f: f(tile(4, 128), tile(4, 8), transpose_x=True))
 refused("nl.matmul", "y: SBUF, par dim <=128, free dim <=512",
     (lambda f: f(tile(4, 8), tile(4, 513), transpose_x=True), TileSizeError,
-     "at most 512 elements a partition", "cut it in tiles, with a loop",
+     "at most 512 elements a partition", "divide it into tiles, with a loop",
      lambda f: [f(tile(4, 8), part, transpose_x=True) for part in cut(tile(4, 513), 512)]),
     (lambda f: f(tile(4, 8), hbm(4, 8), transpose_x=True), MemorySpaceError,
      "HBM is reached by DMA", "nl.load the tensor into SBUF first",
@@ -404,7 +404,7 @@ refused("nl.transpose", "rank exactly 2",
      "index the tile to two axes, or permute free axes in an", lambda f: f(tile(4, 2, 2)[:, :, 0])),
     kept=lambda f: f(tile(4, 2)))
 refused("nl.transpose", "dim 1 size <=128 as well as par dim <=128",
-    (lambda f: f(tile(4, 129)), TileSizeError, "at most 128 by 128", "cut the tile in blocks",
+    (lambda f: f(tile(4, 129)), TileSizeError, "at most 128 by 128", "divide the tile into blocks",
      lambda f: [f(part) for part in cut(tile(4, 129), 128)]),
     kept=lambda f: f(tile(4, 128)))
 

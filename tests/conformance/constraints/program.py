@@ -435,7 +435,7 @@ refused("ncc.psum.alloc",
     kept=lambda f: _filled(f(lambda idx, p, size: (idx[0], 0, 0)), *block(3, 4, 4)))
 refused("ncc.psum.alloc", "fdim_size <= 2KiB (one bank)",
     (lambda f: _filled(f(lambda idx, p, size: (0, 0, 0)), 4, 513), TileSizeError, "a PSUM bank",
-     "cut the free axes in smaller tiles, or use a narrower",
+     "divide the free axes into smaller tiles, or use a narrower",
      lambda f: [_filled(f(lambda idx, p, size: (0, 0, 0)), 4, n) for n in (512, 1)]),
     kept=lambda f: _filled(f(lambda idx, p, size: (0, 0, 0)), 4, 512))
 refused("ncc.psum.alloc", "start_partition and byte_addr must be 0",

@@ -83,13 +83,13 @@ def _operand(what: str, name: str, x: object, limit: int) -> _Operand:
         raise TileSizeError(
             f"{what}: {name} is {tile.describe()}",
             rule=f"the contraction axis lies on partitions: at most {partitions}",
-            fix="cut the contraction in tiles and accumulate with += into a PSUM tile",
+            fix="divide the contraction into tiles and accumulate with += into a PSUM tile",
         )
     if (n := prod(tile.shape[1:])) > limit:
         raise TileSizeError(
             f"{what}: {name} is {tile.describe()}, {n} elements a partition",
             rule=f"the {name} operand has at most {limit} elements a partition",
-            fix="cut it in tiles, with a loop",
+            fix="divide it into tiles, with a loop",
         )
     return operand
 
@@ -369,7 +369,8 @@ def nc_transpose(
         raise TileSizeError(
             f"{what} of {data.describe()}: {rows} partitions, {columns} elements a partition",
             rule=f"the {runs_on.value} Engine transposes at most {limit} by {limit}",
-            fix="cut the tile in blocks" + ("" if limit == 128 else ", or use the Tensor Engine"),
+            fix="divide the tile into blocks"
+            + ("" if limit == 128 else ", or use the Tensor Engine"),
             code="err_size_of_dimension_exceed_arch_limit",
         )
     if runs_on is Engine.TENSOR and data.space is not Space.SBUF:

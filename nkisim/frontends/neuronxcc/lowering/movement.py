@@ -84,7 +84,7 @@ def _as_column(src: Tensor) -> Tensor:
             f"nl.load of {src.describe()}, which has one axis of {src.size} elements",
             rule=f"the first axis is the partition axis, of at most {pmax}: a one-dimensional "
             "load puts one element into each partition",
-            fix=f"load it as a row of one partition, x.reshape((1, {src.size})), or cut it",
+            fix=f"load it as a row of one partition, x.reshape((1, {src.size})), or divide it",
         )
     while src.ndim < 2:
         src = src.expand_dims(src.ndim)

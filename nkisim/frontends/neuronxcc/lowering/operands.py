@@ -282,6 +282,6 @@ def require_elements(what: str, x: Tensor, low: int, high: int) -> int:
         raise ShapeError(
             f"{what} of {x.describe()}: {n} elements a partition",
             rule=f"{low} to {high} elements a partition",
-            fix="cut the tile along its free axes, or pad it",
+            fix="divide the tile along its free axes, or pad it",
         )
     return n

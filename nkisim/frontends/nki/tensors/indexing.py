@@ -141,8 +141,8 @@ def _range(tensor: Views, axis: int, n: int, k: slice) -> tuple[int, int, int]:
     if not (0 <= low <= high <= n):
         raise OutOfBoundsError(
             f"slice {_spelled(k)} on axis {axis} of {tensor.describe()}",
-            rule=f"the axis has {n} elements; a slice that leaves it is not cut to size, as "
-            "NumPy's is",
+            rule=f"the axis has {n} elements; a slice that extends beyond the axis is an "
+            "error, where NumPy would shorten it",
             fix=f"write min({_spelled(k).partition(':')[2] or n}, {n}) for the end",
         )
     return low, -(-(high - low) // step), step
@@ -164,5 +164,6 @@ def _no_index(tensor: Views, k: object) -> IndexingError:
         f"index {k!r} on {tensor.describe()}",
         rule="an index is made of integers, slices, `...` and nl.ds(start, size), known while "
         "tracing; index tensors (nl.arange, nl.mgrid) and masks are `neuronxcc.nki`",
-        fix="slice with t[0:128, 0:512], cut the edge with min(), or give strides with t.ap(...)",
+        fix="slice with t[0:128, 0:512], shorten the last slice with min(), or give strides "
+        "with t.ap(...)",
     )

@@ -84,7 +84,7 @@ class Views:
             raise OutOfBoundsError(
                 f"slice({dim}, {start}, {end}, {step}) of {self.describe()}",
                 rule=f"0 <= start < end <= {n}, the extent of the axis, and step >= 1",
-                fix="keep the bounds inside; cut the last one with min(end, size)",
+                fix="keep the bounds inside; shorten the last slice with min(end, size)",
             )
         shape = (*own.shape[:dim], -(-(end - start) // step), *own.shape[dim + 1 :])
         strides = (*own.strides[:dim], own.strides[dim] * step, *own.strides[dim + 1 :])

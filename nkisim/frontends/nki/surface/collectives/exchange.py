@@ -135,7 +135,7 @@ def check_divisible(call: str, src: NkiTensor, parts: int) -> None:
     if src.shape[0] % parts:
         raise ShapeError(
             f"{call}: {src.describe()} among {parts} ranks",
-            rule="axis 0 is cut into as many equal parts",
+            rule="axis 0 is divided equally among the ranks",
             fix=f"pad axis 0 to {-(-src.shape[0] // parts) * parts}",
         )
 

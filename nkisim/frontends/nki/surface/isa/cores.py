@@ -74,7 +74,7 @@ def sendrecv(
         raise ParameterError(
             f"{call}: src is {src.describe()} with dma_engine.gpsimd_dma",
             rule=f"GpSimd's DMA moves up to {limit} bytes a partition of such a type",
-            fix="cut the tile, or use nisa.dma_engine.dma",
+            fix="divide the tile, or use nisa.dma_engine.dma",
         )
     lanes = src.shape[0]
     shape = (lanes, src.size // lanes)

@@ -217,7 +217,7 @@ def check_product(
         raise TileSizeError(
             f"{call}: stationary is {stationary.describe()}",
             rule=f"the array takes {most_k} rows and {most_m} columns",
-            fix="cut the contraction and the columns in tiles",
+            fix="divide the contraction and the columns into tiles",
         )
     if machine.abilities.products_cross_banks:
         most = machine.psum_bytes // dst._layout.type.itemsize
@@ -227,7 +227,7 @@ def check_product(
         raise TileSizeError(
             f"{call}: moving is {moving.describe()}",
             rule=f"it has at most {most} elements a partition (nl.tile_size.gemm_moving_fmax)",
-            fix="cut it in tiles of that size",
+            fix="divide it into tiles of that size",
         )
 
 
@@ -305,13 +305,13 @@ def _transpose(dst: NkiTensor, data: NkiTensor, where: engine) -> Recipe:
             raise TileSizeError(
                 f"{call}: data is {data.describe()}",
                 rule="the Tensor Engine transposes up to 128 x 128",
-                fix="cut it in tiles",
+                fix="divide it into tiles",
             )
     elif max(p, f) > 32:
         raise TileSizeError(
             f"{call} on the Vector Engine: data is {data.describe()}",
             rule="the Vector Engine transposes up to 32 x 32",
-            fix="cut it in tiles, or transpose into PSUM on the Tensor Engine",
+            fix="divide it into tiles, or transpose into PSUM on the Tensor Engine",
         )
     at = Engine.TENSOR if where is engine.tensor else Engine.VECTOR
     exact = at is not Engine.TENSOR or machine.abilities.exact_transposes
