@@ -126,9 +126,9 @@ def nki_rms_norm_backward_kernel(grad_y, x_input, weight, invvar):
 
     Notes:
         Launch without a grid. The sum over rows crosses partitions, which only the Tensor Engine
-        does fast: a matmul adds up 128 rows of 128 columns of x. The result has one column of x on
-        each partition, so grad_weight takes N / 128 elements of each partition, however many rows
-        there are. The matmul also multiplies each row by its invvar.
+        does fast: a matmul adds up 128 rows of 128 columns of x * grad_y. Each partition gets the
+        sum of one column, so grad_weight takes N / 128 elements of each partition, however many
+        rows there are. The matmul also multiplies each row by its invvar.
 
     Pseudocode:
         for 128 rows at a time:
