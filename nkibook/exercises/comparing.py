@@ -95,8 +95,8 @@ def _compare(
 
 
 def number(value: Any, digits: int = 6) -> str:
-    """A value for a message: that many digits; text as it is."""
+    """A value for a message: that many digits, no minus for zero; text as it is."""
     try:
-        return f"{float(value):.{digits}g}"
+        return f"{float(value) + 0.0:.{digits}g}"  # -0.0 + 0.0 is 0.0
     except (TypeError, ValueError):
         return repr(str(value))

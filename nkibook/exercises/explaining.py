@@ -151,7 +151,7 @@ def _first(difference: Difference) -> str:
 
 def _without_checks(difference: Difference | None) -> str:
     if difference is None:
-        return "With the checks off the numbers come out right here. No device promises that."
+        return "With the checks off, the numbers are right here. A device does not guarantee that."
     return f"With the checks off, {_first(difference)}."
 
 
@@ -173,6 +173,6 @@ def _from_unwritten(difference: Difference | None) -> tuple[str, ...]:
     count, size = int(difference.wrong.sum()), difference.wrong.size
     return (
         f"{count:,} of {size:,} elements of the output come from memory that nothing wrote. The "
-        f"first is {list(difference.index)}: whatever was there before, and should be "
-        f"{number(difference.expected)}.",
+        f"first is {list(difference.index)}: its value is whatever was in memory before, and "
+        f"should be {number(difference.expected)}.",
     )

@@ -172,8 +172,8 @@ _RETURNED = (
 
 def _written(trace: Trace, writer: Instruction | None) -> str:
     if writer is None:
-        return "No instruction writes it."
-    who = "It was written"
+        return "No instruction writes this element."
+    who = "This element was written"
     if trace.grid.size > 1:
         who += f" by program {ids(trace.grid.coordinates(writer.program))}"
     line = re.sub(r"\s+#.*$", "", writer.location.text) if writer.location else ""
