@@ -260,9 +260,9 @@ EXCLUDED = {
     "Tilebench layernorm: 54 us": "the kernel's source is not known",
     "Stable Diffusion and flash attention, fused RMSNorm: limits of AWS's own tests": "limits that "
     "a test asserts, with slack, not measurements",
-    "Autocomp: attention of small heads, 434 and 385 us": "to the model the same as the steps of "
-    "437 and 384 us: they differ in loops fused that only load, and in a mask that is not used",
-    "Autocomp: depthwise convolution, 8.007 and 8.01 ms": "the same as the first of those that "
-    "count, which takes 8.007 ms, but for names in the text",
+    "Autocomp: attention of small heads, 434 and 385 us": "in the model the same as the steps "
+    "of 437 and 384 us: they differ in the fusion of loops that only load, and in an unused mask",
+    "Autocomp: depthwise convolution, 8.007 and 8.01 ms": "but for names, the same source as "
+    "the first step that counts, which takes 8.007 ms",
     "convolution limits: 4300 and 1300 us": "limits for students to beat, not measurements",
 }

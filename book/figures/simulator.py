@@ -20,7 +20,7 @@ def flow() -> Figure:
         (0.0, "check", "diagnostics:\nbounds,\nmemory, shapes", "vermillion"),
         (2.65, "execute", "outputs:\nNumPy on\nreal data", "green"),
         (5.3, "schedule", "timeline:\nmodelled\ntime", "orange"),
-        (7.95, "hash", "backend_config:\nwhat the HLO\ncarries", "purple"),
+        (7.95, "hash", "backend_config:\ntext in the HLO", "purple"),
     ):
         arrow(axes, (5.15, 3.9), (x + 1.15, 2.9))
         box(axes, x, 1.9, 2.3, 1.0, name, color=color)
@@ -28,7 +28,7 @@ def flow() -> Figure:
         arrow(axes, (x + 1.15, 1.9), (x + 1.15, 1.4))
     return show(
         fig,
-        "A kernel is traced into instructions. Four consumers read them: check gives diagnostics, "
-        "execute gives outputs with NumPy, schedule gives a timeline of modelled time, hash gives "
-        "the backend_config that the HLO carries.",
+        "A kernel is traced into instructions. Four consumers read the instructions: check gives "
+        "diagnostics, execute gives outputs with NumPy, schedule gives a timeline of modelled "
+        "time, hash gives the backend_config in the HLO.",
     )

@@ -152,7 +152,7 @@ def families(rows: Iterable[Row]) -> Table:
         errors.setdefault(p.family, []).append(m / p.published_us - 1)
     return Table(
         "the model's error by kind of kernel",
-        ["kind", "points", "median error", "within 35 %", "largest"],
+        ["kind", "points", "median error", "within 35 %", "largest error"],
         (
             [
                 family,
@@ -171,7 +171,7 @@ def pairs(gains: Iterable[Gain]) -> Table:
     """Two forms of each kernel: what the second one gains by its source, and in the model."""
     return Table(
         "gains, modelled against published",
-        ["from", "to", "gain, published", "gain, modelled", "log error", "same order", "pair"],
+        ["from", "to", "gain, published", "gain, modelled", "log error", "same order", "kind"],
         (
             [
                 g.pair.before.name,

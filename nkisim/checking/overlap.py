@@ -40,7 +40,7 @@ def _error(instr: Instruction, out: AccessPattern, data: AccessPattern) -> Place
         f"{instr.label} writes {out.describe()}, of which it reads elements for other results",
         rule="an instruction may write over what it reads element by element, or its reduction; "
         "in which order it reads and writes otherwise, AWS's documentation does not say. The "
-        "simulator reads all first, and a device need not",
+        "simulator reads all elements first; a device may not do so",
         fix="write into another tile, and copy from there",
         location=instr.location,
     )

@@ -15,7 +15,7 @@ _HEADING = 20  # characters of the heading of a column
 _GUESSES = {
     "core_barrier": "it takes a semaphore between engines here",
     "sendrecv": "it takes a transfer within SBUF here",
-    "collectives": "what other ranks send takes a copy from HBM here, and no time on the way",
+    "collectives": "data of other ranks takes a copy from HBM here, and no time for the exchange",
 }
 _UNEVEN = 1.5  # times the body of the quickest core: from there on the slowest is worth a line
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from nkisim.ir.trace import Trace
 
 RULE = (
-    "iterations of affine_range may run in any order, or at once: none reads or writes what "
-    "another one writes. One exception: all of them may apply one operator (a matmul, +=, *=, "
-    "maximum) to a tile that is made before the loop and read behind it"
+    "iterations of affine_range may run in any order, or at once: no iteration reads or writes an "
+    "element that another iteration writes. One exception: all of them may apply one operator (a "
+    "matmul, +=, *=, maximum) to a tile that is created before the loop and read after it"
 )
 
 # Operators whose order of application does not matter: `t op= x` may be done in any order. An
