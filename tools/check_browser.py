@@ -30,9 +30,7 @@ SEARCHES = {
     "nl.load_transpose2d": "book/api.html",
     "how do I time a kernel": "book/timeline.html",
     "mask": "book/glossary.html",  # which leads to the patterns
-    "profile": "book/timeline.html",
     "group norm": "book/patterns.html",
-    "log softmax": "book/patterns.html",
 }
 PATIENCE = 20  # seconds for the search to answer
 SMALLEST = 9  # pixels
