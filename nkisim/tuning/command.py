@@ -45,12 +45,12 @@ def run(words: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("script", help="file with the kernel")
-    parser.add_argument("kernel", help="its name; several forms with commas between")
+    parser.add_argument("kernel", help="its name; several names with commas between")
     parser.add_argument("words", nargs="*", metavar="ARGUMENT or NAME=VALUE,...")
     parser.add_argument("--jobs", type=int, help="processes (default: as many as there are cores)")
     parser.add_argument("--no-cache", action="store_true", help="look up and keep nothing on disk")
-    parser.add_argument("--json", metavar="FILE", help="write all trials, for programs")
-    parser.add_argument("--plot", metavar="FILE", help="write a picture (SVG, PNG or PDF)")
+    parser.add_argument("--json", metavar="FILE", help="write all results, for programs")
+    parser.add_argument("--plot", metavar="FILE", help="draw these results (SVG, PNG or PDF)")
     options = parser.parse_args(words)
     try:
         module = _imported(options.script)
