@@ -39,7 +39,7 @@ SDK_OF_COMPILER = {
 # documentation of SDK 2.32, August 2026 (release-notes/components/nki.rst, nki/migration/index.rst,
 # nki/nki_faq.rst). A test holds the table of "Two dialects of NKI" to it.
 _ROWS = (
-    (("2.26",), "yes, the only one", "no", ""),
+    (("2.26",), "yes, the only dialect", "no", ""),
     (("2.27", "2.28"), "yes", "0.1, 0.2 (beta)", "inf2, trn1, trn2"),
     (("2.29",), "yes, for the last time", "0.3", "trn2, trn3"),
     (("2.30",), "compile error", "0.4", "trn2, trn3"),

@@ -1,6 +1,7 @@
 """The build of the book cannot pass when a page is broken, nor show an old result."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -150,6 +151,9 @@ def test_stored_results_are_those_of_the_page(compiling: Path) -> None:
         stored_results.put_into_cache(page, compiling / "cache")
 
 
+CELL = re.compile(r"^```\{code-cell\}.*?^```", re.DOTALL | re.MULTILINE)
+
+
 @pytest.mark.parametrize(
     ("need", "uses"),
     [
@@ -164,7 +168,7 @@ def test_every_page_that_needs_something_is_known(need: str, uses: tuple[str, ..
     found = {
         path.relative_to(ROOT).with_suffix("").as_posix()
         for path in sources
-        if any(name in path.read_text() for name in uses)
+        if any(name in cell for cell in CELL.findall(path.read_text()) for name in uses)
     }
     # The book is not built without these, but notebooks are tested.
     if need in (stored_results.JAX, stored_results.TODAYS):

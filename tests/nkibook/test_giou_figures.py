@@ -75,7 +75,7 @@ def test_a_device_keeps_no_trace(monkeypatch):
 def test_reads_are_drawn_and_described():
     figure = draw_reads([Reads(0, 2, 8, 3), Reads(1, 2, 8, 1)], ["even", "odd"], elements=6)
     assert (figure.svg.count(">even<"), figure.svg.count(">odd<")) == (3, 3)
-    assert "odd: from element 1 on every 2, 8 in all, read by 1 instructions" in figure.alt
+    assert "odd: 8 elements, one in 2, from element 1, read by 1 instructions" in figure.alt
 
 
 def test_pairs_carry_their_scores():
