@@ -156,6 +156,17 @@ def test_words_of_a_dialect_do_not_begin_with_code(page: Path) -> None:
     assert not re.findall(r"\{(?:nki|neuronxcc)\}`{3}.*", page.read_text())
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_words_of_a_dialect_end_where_they_should(page: Path) -> None:
+    """And not at a name in them: then two backticks stand on either side. What is left of the words
+    would be code that begins with a blank."""
+    text = re.sub(r"^(```+|~~~+).*?^\1", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    prose = re.sub(r"\{(?:nki|neuronxcc)\}(`+)(?!`).+?(?<!`)\1(?!`)", "", text, flags=re.DOTALL)
+    for paragraph in prose.split("\n\n"):
+        spans = re.findall(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", paragraph, re.DOTALL)
+        assert not [span for _, span in spans if span[0].isspace()]
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory):
     """Read a page of MyST with the extension: the page's nodes, and what was warned of."""

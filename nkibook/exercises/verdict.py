@@ -49,7 +49,8 @@ class Verdict:
         text = html.escape("\n".join(self._lines()))
         picture = self.picture._repr_html_() if self.picture else ""
         # On a phone a line goes on in the next one: nothing scrolls sideways.
-        return f'<pre class="verdict" style="white-space:pre-wrap">{text}</pre>{picture}'
+        style = "white-space:pre-wrap;overflow-wrap:anywhere"
+        return f'<pre class="verdict" style="{style}">{text}</pre>{picture}'
 
 
 def _wrapped(line: str) -> str:
