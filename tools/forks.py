@@ -114,7 +114,7 @@ def main() -> None:
         asked = serve(listener)
     os.setsid()
     # The same packages, but for those on PYTHONPATH, as the stand-in for an SDK is.
-    own = os.environ["PYTHONPATH"].split(os.pathsep)
+    own = before.get("PYTHONPATH", "").split(os.pathsep)
     others = [path for path in sys.path[1:] if path not in own]
     os.environ.clear()
     os.environ.update(set_by_imports | asked["env"])
