@@ -133,7 +133,7 @@ def dma() -> Figure:
         "rows 8 to 15 through engine 1 to partitions 8 to 15, and so on to engine 15 with rows "
         "120 to 127.",
         "A 128x512 float32 tile as the AWS architecture guide describes it: 16 transfers of 8 "
-        "rows. The compiler chooses them; a kernel only states what is to be loaded.",
+        "rows each. The compiler chooses the transfers; a kernel only specifies the data to load.",
     )
 
 
