@@ -58,8 +58,8 @@ def _backward(
     return _unpool(settings, size)(grad_out)
 
 
-# What a backward pass needs is sizes, which are static. An array of no
-# elements in that shape carries them through jit.
+# A backward pass needs only sizes, which are static. The shape of an
+# array without elements carries them through jit.
 _forward.defvjp(
     lambda x, how: (_forward(x, how), jnp.empty((0, *x.shape[-2:]))),
     lambda how, kept, grad: (_backward(grad, kept.shape[1:], how),),

@@ -214,12 +214,12 @@ def draw_channels(channels: int, size: int, window: int) -> Any:
     _without_frame(axes)
     return show(
         fig,
-        f"SBUF with a channel in each of {channels} partitions. A partition holds the {size} rows "
-        f"of {size} elements of its image one after another. The first window of {window}x{window} "
-        f"is marked: it is {window} elements of each of the first {window} rows, in every "
-        "partition.",
-        f"The first window of {window}x{window} in strong colours: row and column of its elements. "
-        "One instruction works on all partitions.",
+        f"SBUF with a channel in each of {channels} partitions. A partition contains the {size} "
+        f"rows of {size} elements of its image one after another. The first window of "
+        f"{window}x{window} is marked: it is {window} elements of each of the first {window} rows, "
+        "in every partition.",
+        f"Strong colours mark the first window of {window}x{window}. Its elements show their row "
+        "and column. One instruction works on all partitions.",
     )
 
 
@@ -297,7 +297,7 @@ def draw_bands(rows: Any, cols: Any, count: int = 4) -> Any:
                 axes.barh(row, twice.size, left=twice.first, height=0.6, color=COLORS["orange"])
     axes.set_yticks(
         range(len(bands)),
-        [f"tile {n}: outputs {t.outs.first} to {t.outs.last - 1}" for n, t in enumerate(bands)],
+        [f"tile {n}: output rows {t.outs.first} to {t.outs.last - 1}" for n, t in enumerate(bands)],
     )
     axes.invert_yaxis()
     axes.set_xlabel("row of the image")
