@@ -40,10 +40,11 @@ def add_any(a_input, b_input):
 
 
 def tiles() -> Moving:
-    """Which instance wrote what and when, of a launch whose last tiles are cut by a mask."""
+    """Which tile is written when, of a launch whose last tiles are cut by a mask."""
     a, b = np.zeros((2, 300, 700), np.float32)
-    written = written_tiles(add_any[3, 2], a, b)
-    return filling(nkisim.profile(add_any[3, 2], a, b), a.shape, written)
+    written = written_tiles(add_any[3, 2], a, b, by="turn")
+    timeline = nkisim.profile(add_any[3, 2], a, b)
+    return filling(timeline, a.shape, written, owner="tile {}".format)
 
 
 def _spec(*shape: int, dtype: type = ml_dtypes.bfloat16) -> nkisim.TensorSpec:
