@@ -73,7 +73,9 @@ def test_bf16_and_psum_operands_run_at_one_cycle_an_element():
 
     both = data(tile, tile, out=tile)
     assert both == pytest.approx(2 * n / 1.12)
-    assert data(tile, tile._replace(space=Space.PSUM), out=tile) == pytest.approx(both / 2)
+    psum = tile._replace(space=Space.PSUM)
+    assert data(tile, psum, out=tile) == pytest.approx(both / 2)
+    assert data(psum, psum, out=tile) == pytest.approx(both)
     assert data(half, half, out=half) == pytest.approx(both / 2)
     assert data(half, half._replace(stride=4), out=half) == pytest.approx(both)  # not contiguous
 
@@ -102,6 +104,37 @@ def test_matmul_sustains_the_measured_rate(dtype, tflops):
     (task,) = [t for t in tasks(product, *args) if t.label == "nc_matmul"]
     assert task.flops == 2 * 128 * 128 * 512
     assert task.flops / task.costs[0][1].busy / 1e3 == pytest.approx(tflops, rel=0.02)
+
+
+def busy_of_product(machine, stationary, moving, **settings):
+    """Of one product, operands given as shape and dtype: nanoseconds of the Tensor Engine."""
+
+    @nki.jit
+    def product(a, b):
+        out = nl.ndarray((a.shape[-1], b.shape[-1]), dtype=nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, nl.copy(nisa.nc_matmul(nl.load(a), nl.load(b), **settings)))
+        return out
+
+    args = [nkisim.TensorSpec(shape, np.dtype(dtype)) for shape, dtype in (stationary, moving)]
+    (task,) = [t for t in tasks(product.on(machine), *args) if t.label == "nc_matmul"]
+    return task.costs[0][1].busy
+
+
+def test_a_product_with_one_fp32_operand_takes_the_passes_of_fp32():
+    half, full = ((128, 128), nl.bfloat16), ((128, 512), nl.float32)
+    both = busy_of_product(GEN2, ((128, 128), nl.float32), full)
+    assert busy_of_product(GEN2, half, full) == pytest.approx(both)
+    moving_half = busy_of_product(GEN2, ((128, 128), nl.float32), ((128, 512), nl.bfloat16))
+    assert moving_half == pytest.approx(both)
+
+
+def test_a_product_of_two_rows_a_partition_takes_as_long_as_of_one():
+    """Double row: twice the contraction in the columns of one product (nc_matmul, AWS's docs)."""
+    fp8 = nl.float8_e4m3
+    one = busy_of_product(GEN3, ((128, 128), fp8), ((128, 512), fp8))
+    double = {"perf_mode": "double_row_gen3"}
+    two = busy_of_product(GEN3, ((128, 2, 128), fp8), ((128, 2, 512), fp8), **double)
+    assert two == pytest.approx(one)
 
 
 def transposed(x, how):
@@ -284,6 +317,22 @@ def test_vector_is_faster_for_16_bits_on_v3(make, dtype, v3):
     assert cycles_an_element(make, dtype, GEN3) == pytest.approx(v3)
     on_v2 = 2 if make is _added and dtype is nl.float32 else 1
     assert cycles_an_element(make, dtype, GEN2) == pytest.approx(on_v2)
+
+
+def _subtracted_and_scaled(x, n):
+    left, right = x[:, nl.ds(0, n)], x[:, nl.ds(n, n)]
+    return nisa.scalar_tensor_tensor(
+        data=left, op0=np.subtract, operand0=2.0, op1=np.multiply, operand1=right
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype", "cycles"),
+    [(1024, nl.bfloat16, 1), (1023, nl.bfloat16, 2), (1024, nl.float32, 2)],
+)
+def test_a_chain_of_two_tiles_is_fast_for_an_even_number_of_bfloat16(n, dtype, cycles):
+    """Documented at nki.isa.scalar_tensor_tensor, for subtract and then multiply."""
+    assert cycles_an_element(_subtracted_and_scaled, dtype, GEN2, n) == pytest.approx(cycles)
 
 
 @pytest.mark.parametrize("asked", ["vector", "scalar", "gpsimd", "unknown"])
