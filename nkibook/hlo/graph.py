@@ -19,7 +19,8 @@ _CHARACTER = 7.85  # px a character of that size; monospaced fonts are 0.6 em wi
 _BOX = 44  # px, height: two lines of text
 _ROW = 84  # px from row to row
 _MARGIN = 8
-_LEGEND = 30
+_LEGEND = 30  # a row
+_NARROW = 440  # px, a drawing that a phone shows whole: a wider legend takes a second row
 
 # Of the book's figures (nkibook.plots.COLORS): colours that colour-blind readers tell apart.
 _ORANGE, _BLUE = "#e69f00", "#56b4e9"
@@ -172,17 +173,19 @@ def _svg(
     alt: str,
 ) -> str:
     kinds = [kind for kind in _KINDS if any(kind_of(i) == kind for i in instructions)]
-    legend_width = sum(_legend_step(kind) for kind in [*kinds, _RESULT])
-    width = max(placed.width, legend_width) + 2 * _MARGIN
+    rows = _legend_rows([*kinds, _RESULT], max(placed.width, _NARROW))
+    width = max(placed.width, *map(_legend_width, rows)) + 2 * _MARGIN
     shift = (width - placed.width) / 2
-    height = max(placed.row) * _ROW + _BOX + _LEGEND + 2 * _MARGIN
+    above = max(placed.row) * _ROW + _BOX + 2 * _MARGIN
+    height = above + len(rows) * _LEGEND
 
     parts = [_edge(route, shift) for route in placed.routes.values()]
     for instruction, caption, x, row in zip(
         instructions, captions, placed.x, placed.row, strict=True
     ):
         parts.append(_box(instruction, caption, x + shift, row * _ROW + _MARGIN))
-    parts.append(_legend(kinds, width / 2 - legend_width / 2, height - _LEGEND))
+    for at, labels in enumerate(rows):
+        parts.append(_legend(labels, width / 2 - _legend_width(labels) / 2, above + at * _LEGEND))
     text = html.escape(alt)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{text}" '
@@ -244,15 +247,25 @@ def _edge(route: tuple[tuple[float, int], ...], shift: float) -> str:
     )
 
 
-def _legend_step(label: str) -> float:
-    return len(label) * _CHARACTER + 48
+def _legend_width(labels: list[str]) -> float:
+    return sum(len(label) * _CHARACTER + 48 for label in labels)
 
 
-def _legend(kinds: list[str], x: float, y: float) -> str:
+def _legend_rows(labels: list[str], width: float) -> list[list[str]]:
+    """The labels in as few rows as `width` pixels allow."""
+    rows: list[list[str]] = [[]]
+    for label in labels:
+        if rows[-1] and _legend_width([*rows[-1], label]) > width:
+            rows.append([])
+        rows[-1].append(label)
+    return rows
+
+
+def _legend(labels: list[str], x: float, y: float) -> str:
     parts = []
-    for label in [*kinds, _RESULT]:
+    for label in labels:
         is_root = label == _RESULT
         parts.append(_rectangle("instruction" if is_root else label, x, y + 6, 22, 13, is_root))
         parts.append(f'<text x="{x + 28:.1f}" y="{y + 17:.1f}" text-anchor="start">{label}</text>')
-        x += _legend_step(label)
+        x += _legend_width([label])
     return "".join(parts)
