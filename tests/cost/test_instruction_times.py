@@ -257,8 +257,9 @@ def cycles_an_element(make, dtype, machine, n=1024):
 
     @nki.jit
     def kernel(x):
-        out = nl.ndarray((128, n), dtype=dtype, buffer=nl.shared_hbm)
-        nl.store(out, make(nl.load(x), n))
+        made = make(nl.load(x), n)
+        out = nl.ndarray(made.shape, dtype=dtype, buffer=nl.shared_hbm)
+        nl.store(out, made)
         return out
 
     x = nkisim.TensorSpec((128, 2 * n), np.dtype(dtype))
@@ -326,13 +327,63 @@ def _subtracted_and_scaled(x, n):
     )
 
 
+def _summed(x, n):
+    return nisa.tensor_reduce(np.add, x[:, nl.ds(0, n)], axis=[1])
+
+
+def _least(x, n):
+    return nisa.tensor_reduce(np.minimum, x[:, nl.ds(0, n)], axis=[1])
+
+
+def _chosen(x, n):
+    out = nl.zeros((128, n), dtype=x.dtype, buffer=nl.sbuf)
+    chosen = nisa.tensor_scalar(x[:, nl.ds(n, n)], np.greater, 0.0, dtype=nl.uint8)
+    nisa.tensor_copy_predicated(src=x[:, nl.ds(0, n)], dst=out, predicate=chosen)
+    return out
+
+
+def _chosen_from_psum(x, n):
+    out = nl.zeros((128, n), dtype=x.dtype, buffer=nl.sbuf)
+    chosen = nisa.tensor_scalar(x[:, nl.ds(n, n)], np.greater, 0.0, dtype=nl.uint8)
+    source = nl.ndarray((128, n), dtype=x.dtype, buffer=nl.psum)
+    source[...] = nl.copy(x[:, nl.ds(0, n)])
+    nisa.tensor_copy_predicated(src=source, dst=out, predicate=chosen)
+    return out
+
+
 @pytest.mark.parametrize(
-    ("n", "dtype", "cycles"),
-    [(1024, nl.bfloat16, 1), (1023, nl.bfloat16, 2), (1024, nl.float32, 2)],
+    ("make", "n", "dtype", "cycles"),
+    [
+        (_subtracted_and_scaled, 1024, nl.bfloat16, 1),
+        (_subtracted_and_scaled, 1023, nl.bfloat16, 2),
+        (_subtracted_and_scaled, 1024, nl.float32, 2),
+        (_summed, 1024, nl.bfloat16, 1 / 2),
+        (_summed, 1024, nl.float32, 1),
+        (_least, 1024, nl.bfloat16, 1),
+        (_chosen, 512, nl.float32, 2),
+        (_chosen_from_psum, 512, nl.float32, 1),
+    ],
 )
-def test_a_chain_of_two_tiles_is_fast_for_an_even_number_of_bfloat16(n, dtype, cycles):
-    """Documented at nki.isa.scalar_tensor_tensor, for subtract and then multiply."""
-    assert cycles_an_element(_subtracted_and_scaled, dtype, GEN2, n) == pytest.approx(cycles)
+def test_vector_takes_the_cycles_of_its_documentation(make, n, dtype, cycles):
+    """The costs that the pages of nki.isa.scalar_tensor_tensor, tensor_reduce and
+    tensor_copy_predicated give for NeuronCore-v2."""
+    assert cycles_an_element(make, dtype, GEN2, n) == pytest.approx(cycles)
+
+
+@pytest.mark.parametrize("rows", [8, 64, 128])
+def test_a_sum_over_partitions_takes_gpsimd_a_cycle_for_eight(rows):
+    n = 512
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((1, n), dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nisa.tensor_partition_reduce(np.add, nl.load(x)))
+        return out
+
+    (task,) = [t for t in tasks(kernel, spec(rows, n)) if "partition_reduce" in t.label]
+    ((engine, cost),) = task.costs
+    assert engine is Engine.GPSIMD
+    assert cost.data * V2.gpsimd.ghz == pytest.approx(n * rows / 8)
 
 
 @pytest.mark.parametrize("asked", ["vector", "scalar", "gpsimd", "unknown"])
