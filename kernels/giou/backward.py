@@ -55,8 +55,8 @@ def gradient_tile(g, p, q, grads, eps, clamp):
     areas = _psum(nl.add, area_p, _area(size_q, nl.psum))
     union = nisa.tensor_tensor(areas, intersection, op=nl.subtract)
 
-    # From a GIOU to the three areas. A larger hull always lowers it:
-    # `to_hull` is what it costs.
+    # From the score to the three areas. A larger hull lowers the score:
+    # `to_hull` is minus the gradient of the hull's area.
     if clamp:
         union_under = nl.maximum(union, eps)
         hull_under = nl.maximum(hull_area, eps)
@@ -97,9 +97,9 @@ def gradient_tile(g, p, q, grads, eps, clamp):
         from_hull = nl.multiply(from_hull, above)
     from_p = _sides(to_union, size_p, nl.psum)
 
-    # From those to the corners. What the gap gets goes to the box that bounds
-    # it: `low` and `high` are the parts of p. `less_p` is minus what the size
-    # of p gets.
+    # From the sides to the corners. The gradient of the gap goes to the box
+    # that bounds the gap: `low` and `high` are p's shares. `less_p` is minus
+    # the gradient of p's size.
     to_gap = _psum(nl.add, from_hull, from_overlap)
     low = _psum(nl.multiply, _larger(low_p, low_q), to_gap)
     high = _psum(nl.multiply, _larger(high_q, high_p), to_gap)
@@ -107,8 +107,8 @@ def gradient_tile(g, p, q, grads, eps, clamp):
     grads[0][:, :, 0:2] = nisa.tensor_tensor(less_p, low, op=nl.subtract)
     grads[0][:, :, 2:4] = nisa.tensor_tensor(high, less_p, op=nl.subtract)
     if len(grads) == 2:
-        # The size of q gets from_q - from_hull, and the gap, less what p got
-        # of it, from_hull more.
+        # The gradient of q's size is from_q - from_hull. q's share of the
+        # gap's gradient is to_gap less p's share, so from_hull cancels.
         from_q = _sides(to_union, size_q, nl.sbuf)
         more_q = nisa.tensor_tensor(from_q, from_overlap, op=nl.add)
         grads[1][:, :, 0:2] = nisa.tensor_tensor(low, more_q, op=nl.subtract)

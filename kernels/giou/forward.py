@@ -48,13 +48,13 @@ def giou_tile(p, q, eps, clamp):
     psum = {"dtype": nl.float32, "buffer": nl.psum}
     plane = rows, boxes
 
-    # Inputs come from DMA, which fills SBUF: these three read both there.
+    # DMA loads the boxes into SBUF, so these three read two inputs in SBUF.
     end = nisa.tensor_tensor(p[:, :, 2:4], q[:, :, 2:4], op=nl.minimum)
     p_w, p_h = nl.ndarray(plane, **psum), nl.ndarray(plane, **sbuf)
     p_w[...] = nisa.tensor_tensor(p[:, :, 2], p[:, :, 0], op=nl.subtract)
     p_h[...] = nisa.tensor_tensor(p[:, :, 3], p[:, :, 1], op=nl.subtract)
 
-    # A copy of q's low corners in PSUM serves two more. x and y lie side by
+    # Two more read a copy of q's low corners in PSUM. x and y lie side by
     # side, so a read of both has no wide stride.
     gap_w, gap_h = nl.ndarray(plane, **sbuf), nl.ndarray(plane, **psum)
     q_size = nl.ndarray((rows, boxes, 2), **sbuf)

@@ -234,8 +234,8 @@ def gradient_tile(g, p, q, grads, eps, clamp):
     areas = _two(nl.add, area_p, _area(size_q))
     union = _two(nl.subtract, areas, intersection)
 
-    # From a GIOU to the three areas. A larger hull always lowers it:
-    # `to_hull` is what it costs.
+    # From the score to the three areas. A larger hull lowers the score:
+    # `to_hull` is minus the gradient of the hull's area.
     if clamp:
         union_under = _with_number(nl.maximum, union, eps)
         hull_under = _with_number(nl.maximum, hull_area, eps)
@@ -275,9 +275,9 @@ def gradient_tile(g, p, q, grads, eps, clamp):
         from_hull = _two(nl.multiply, from_hull, above)
     from_p = _sides(to_union, size_p)
 
-    # From those to the corners. What the gap gets goes to the box that bounds
-    # it: `low` and `high` are the parts of p. `less_p` is minus what the size
-    # of p gets.
+    # From the sides to the corners. The gradient of the gap goes to the box
+    # that bounds the gap: `low` and `high` are p's shares. `less_p` is minus
+    # the gradient of p's size.
     to_gap = _two(nl.add, from_hull, from_overlap)
     low = _two(nl.multiply, _larger(low_p, low_q), to_gap)
     high = _two(nl.multiply, _larger(high_q, high_p), to_gap)
@@ -285,8 +285,8 @@ def gradient_tile(g, p, q, grads, eps, clamp):
     _two(nl.subtract, less_p, low, dst=grads[0][:, :, 0:2])
     _two(nl.subtract, high, less_p, dst=grads[0][:, :, 2:4])
     if len(grads) == 2:
-        # The size of q gets from_q - from_hull, and the gap, less what p got
-        # of it, from_hull more.
+        # The gradient of q's size is from_q - from_hull. q's share of the
+        # gap's gradient is to_gap less p's share, so from_hull cancels.
         more_q = _two(nl.add, _sides(to_union, size_q), from_overlap)
         _two(nl.subtract, low, more_q, dst=grads[1][:, :, 0:2])
         _two(nl.subtract, more_q, high, dst=grads[1][:, :, 2:4])
