@@ -27,7 +27,7 @@ def _pass(tile: int, arrived: int) -> Figure:
     Args:
         tile: which tile of the contraction.
         arrived: how many of its columns have left their products in PSUM; 0 while the stationary
-            operand is put in.
+            operand is loaded.
     """
     fig, axes = subplots(size=(WIDTH, 4.2))
     axes.set(xlim=(-0.2, 13.2), ylim=(-0.8, 9.9), aspect="equal")
@@ -53,14 +53,15 @@ def _pass(tile: int, arrived: int) -> Figure:
         arrow(axes, (8, 4.95), (8, 4.05))
         doing = f"column {arrived} of {_COLUMNS} passes"
     else:
-        doing = "weights are put in"
+        doing = "stationary tile is loaded"
     note(axes, 0, 3.1, f"tile {tile + 1} of {len(_TILES)}\nof the contraction:\n{doing}")
     return show(
         fig,
         f"A systolic array of {_CELLS} by {_CELLS} cells, which stands for 128 by 128. "
         f"Tile {tile + 1} of {len(_TILES)} of the contraction: {doing}. Each column of the moving "
-        "operand enters from the left and leaves one sum below each column of the array. "
-        f"In PSUM, {arrived} of {_COLUMNS} columns hold the sum of {tile + 1} products.",
+        "operand enters from the left, and one sum arrives below each column of the array. "
+        f"In PSUM, {arrived} of {_COLUMNS} columns hold the sum of {tile + 1} "
+        f"{'products' if tile else 'product'}.",
     )
 
 
