@@ -251,8 +251,8 @@ def published(name: str) -> Record:
 
 
 EXCLUDED = {
-    "AccelOpt: mamba 256 x 7168, tuned: 2278 us": "the published counters show 127 MB read from HBM, "
-    "but the source published as the best kernel reads 17 MB: the two do not belong together",
+    "AccelOpt: mamba 256 x 7168, tuned: 2278 us": "the published counters show 127 MB read from "
+    "HBM, but the source published as the best kernel reads 17 MB: the two do not belong together",
     "matmul, tiled: 51.80 ms": "an early compiler; a later one takes 20.99 ms for the same source, "
     "which counts instead",
     "GIOU on inf2: 211, 293 and 61 us": "host clock around lazy calls that were not waited for",
