@@ -253,9 +253,9 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             framed,
             "x = np.array([[1, 2], [3, 4]], np.float32)",
             "framed(x)",
-            "A tile holds nothing until something is written to it, and reading before that is an "
-            "error here. A slice is a view of the same memory: both instructions write to "
-            "``tile``.",
+            "A tile is uninitialised until an instruction writes to it, and reading it before that "
+            "is an error in the simulator. A slice is a view of the same memory: both instructions "
+            "write to ``tile``.",
         ),
     ),
     "nki.language.NkiTensor": (
@@ -263,9 +263,9 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             window_sums,
             "x = np.arange(32, dtype=np.float32).reshape(2, 4, 4)",
             "window_sums(x)",
-            "``.ap`` takes a pair ``[step, count]`` an axis, in elements of a partition. The step "
-            "of the first, the partitions, is how many elements each holds. Windows of 2 x 2 are "
-            "read where they are: no data moves.",
+            "``.ap`` expects a pair ``[step, count]`` for each axis, in elements of a partition. "
+            "The step of the first axis, the partitions, is the number of elements in each "
+            "partition. The instruction reads the 2 x 2 windows in place: no data moves.",
         ),
         Example(
             pair_sums,
@@ -280,7 +280,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             half_each,
             _TABLE,
             "half_each[2](x)",
-            "``[2]`` starts the kernel on both cores of a logical core, and each takes its rows. "
+            "``[2]`` starts the kernel on both cores of a logical core; each computes its rows. "
             "``out`` is in shared HBM, so each writes its part of the same array.",
         ),
     ),
@@ -289,8 +289,8 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             halves_swapped,
             _TABLE,
             "halves_swapped(x)",
-            "Nothing is computed in HBM: data comes to SBUF and goes back by DMA. Both sides have "
-            "as many elements, and an edge is a slice, not a mask.",
+            "Nothing is computed in HBM: data comes to SBUF and goes back by DMA. ``dst`` and "
+            "``src`` have equally many elements. At an edge, use a slice: there is no mask.",
             large=(_LARGE,),
         ),
     ),
@@ -312,7 +312,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             "product(x, y)",
             "This is ``x.T @ y``: the sum runs over the partitions of both, 128 at most. The "
             "result is in PSUM, and has to be copied to SBUF before a DMA stores it. In bfloat16 "
-            "it takes a quarter of the time.",
+            "the matmul takes a quarter of the time.",
             large=((128, 128), (128, 512)),
         ),
     ),
@@ -322,7 +322,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             _PAIR,
             "difference(x, y)",
             "Element by element, ``data1`` on the left of the operator. ``dst`` may be an "
-            "operand. Shapes are equal; for one number a row there is ``nisa.tensor_scalar``.",
+            "operand. Shapes are equal; for one number a row, use ``nisa.tensor_scalar``.",
             large=(_LARGE, _LARGE),
         ),
     ),
@@ -331,7 +331,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             padded,
             "x = np.array([[1, 2], [3, 4]], np.float32)",
             "padded(x)",
-            "Padding is a tile that is set, and a smaller copy into it.",
+            "To pad, set a tile to a value, and copy a smaller tile into it.",
             large=(_LARGE,),
         ),
     ),
@@ -372,7 +372,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             "x = np.array([[7, 8]], np.float32)",
             "repeated(x)",
             "Partition ``i`` of ``dst`` gets partition ``shuffle_mask[i]`` of ``src``, 32 at a "
-            "time. All zeros repeats the first one, which is what most kernels do with it.",
+            "time. A mask of zeros repeats the first partition; most kernels use it for this.",
             large=((1, 512),),
         ),
     ),

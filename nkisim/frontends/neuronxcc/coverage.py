@@ -23,7 +23,7 @@ Status = Literal["simulated", "partly", "not yet"]
 # Documented names that are here, but whose use is an UnsupportedError, and why.
 NOT_YET = {
     "neuronxcc.nki.isa.builtin_custom_op": "calls libraries of the SDK; undocumented",
-    "neuronxcc.nki.language.tfloat32": "a name; no tile has this type",
+    "neuronxcc.nki.language.tfloat32": "the name exists, but no tile can have this type",
 }
 
 # Names that exist, and what of them does not.

@@ -58,8 +58,8 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], None], step: int
 
     Args:
         lower, upper: integers, or registers.
-        body_fun: gets the loop variable, a register that cannot be written. It returns nothing:
-            what it carries over lives in SBUF or HBM.
+        body_fun: receives the loop variable, a register that cannot be written. It returns nothing:
+            values for the next iteration are stored in SBUF or HBM.
         step: a positive integer.
     """
     step = _step("nl.fori_loop", step)

@@ -39,8 +39,8 @@ def loop_reduce(
 
     The destination is what the call is assigned to. It exists before the loop, with its initial
     value: a name (`b = nl.loop_reduce(...)`) or a part of a tile (`t[i] = nl.loop_reduce(...)`).
-    One that nothing wrote yet takes the first `x` as it is, as in the kernels that the compiler
-    prints.
+    A destination that nothing wrote yet starts with the first `x`, as in the kernels that the
+    compiler prints.
     The iterations add up, so an affine_range loop may run them in any order.
 
     Args:

@@ -77,9 +77,9 @@ def _loop(name: str, args: tuple) -> Iterator[int]:
 def affine_range(*args: int, **kwargs: Any) -> Iterator[int]:
     """Loop whose iterations do not depend on one another; the compiler may overlap them.
 
-    It traces the body once, so that a number that Python counts is the same in each iteration.
-    With `precise_schedule=True`, which published kernels pass and no page explains, it keeps the
-    order that is written down: iterations may use what those before have left.
+    The compiler traces the body once, so a number that the body changes in Python is the same in
+    each iteration. Published kernels pass `precise_schedule=True`, which no page explains. The
+    simulator then keeps the order of the source: an iteration may read what earlier ones wrote.
 
     Args:
         *args: `stop`, or `start, stop`, or `start, stop, step`, as those of Python's `range`: whole
@@ -92,7 +92,8 @@ def affine_range(*args: int, **kwargs: Any) -> Iterator[int]:
 def sequential_range(*args: int, **kwargs: Any) -> Iterator[int]:
     """Loop whose iterations run in order, each seeing what the ones before it wrote in memory.
 
-    A number that Python counts is the same in each: the compiler traces the body once.
+    The compiler traces the body once, so a number that the body changes in Python is the same in
+    each iteration.
 
     Args:
         *args: `stop`, or `start, stop`, or `start, stop, step`, as those of Python's `range`: whole

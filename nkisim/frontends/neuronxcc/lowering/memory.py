@@ -76,7 +76,7 @@ def declare(
     name: str = "",
     **kwargs: Any,
 ) -> Tensor:
-    """`nl.ndarray`: as `ndarray`, for a tensor that the kernel asks for by itself."""
+    """A new, uninitialised tensor in the memory that `buffer` names."""
     tensor = ndarray(shape, dtype, buffer=buffer, name=name)
     tensor.buffer.declared = True
     return tensor
@@ -178,7 +178,7 @@ def ones(
 def empty_like(
     a: Tensor, dtype: Any = None, *, buffer: Space | None = None, name: str = "", **kwargs: Any
 ) -> Tensor:
-    """A tensor of `a`'s shape, and dtype unless given, that holds nothing yet."""
+    """An uninitialised tensor with the shape of `a`, and its dtype unless `dtype` is given."""
     return declare(a.shape, a.dtype if dtype is None else dtype, buffer=buffer, name=name)
 
 

@@ -97,8 +97,8 @@ def store(dst: Tensor, value: Tensor | float, *, mask: Mask | None = None, **kwa
 
     Args:
         dst: HBM view. Rows may be picked by a tile of integers.
-        value: tile whose shape broadcasts to `dst`'s, or a number. Into one-dimensional HBM of n
-            elements goes a column (n, 1) or a row (1, n).
+        value: tile whose shape broadcasts to `dst`'s, or a number. One-dimensional HBM of n
+            elements accepts a column (n, 1) or a row (1, n).
         mask: which elements to store; the others keep their value.
 
     Raises:

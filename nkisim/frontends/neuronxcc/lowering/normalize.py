@@ -58,7 +58,7 @@ def rms_norm(x, w, axis, n, epsilon=1e-06, *, dtype=None, compute_dtype=None, ma
         x: on-chip tile.
         w: weight, a tile or number that broadcasts to x.
         axis: the last axes of x.
-        n: number of elements the mean of squares is over.
+        n: number of elements in the mean of squares.
         epsilon: added to the mean of squares.
     """
     x = require_tile("nl.rms_norm", x)

@@ -298,7 +298,7 @@ def var(x, axis, *, dtype=None, mask=None, **kwargs):
     """Variance (of the population) along free axes, in fp32.
 
     Raises:
-        ParameterError: `keepdims` is given, which it does not have.
+        ParameterError: `keepdims` is given; `nl.var` has no such parameter.
     """
     if "keepdims" in kwargs:
         raise ParameterError(

@@ -24,11 +24,11 @@ class _Memory(Allocation):
         """Place each tile where `func` says.
 
         Args:
-            func: given `idx`, the block index (a tuple), `pdim_size`, the partitions, and
-                `fdim_size`, the bytes a partition of a tile, returns its place: in SBUF (start
-                partition, byte address), in PSUM (bank, start partition, byte address). These
-                names are passed if it has them, so that functools.partial may fix what else it
-                takes; else the three values in this order.
+            func: returns the place of a tile: in SBUF (start partition, byte address), in PSUM
+                (bank, start partition, byte address). Its arguments are `idx`, the block index (a
+                tuple), `pdim_size`, the partitions, and `fdim_size`, the bytes a partition. They
+                are passed by name if it has these names, so functools.partial may fix its other
+                parameters; else by position, in this order.
         """
         if not callable(func):
             raise ParameterError(
@@ -163,7 +163,7 @@ def enable_stack_allocator(func: Callable | None = None, log_level: int = 50) ->
     In the simulator tiles share memory by liveness either way.
 
     Raises:
-        ParameterError: it does not stand above `skip_middle_end_transformations`.
+        ParameterError: the decorator is not above `skip_middle_end_transformations`.
     """
     if func is None:
         return lambda f: enable_stack_allocator(f, log_level)
@@ -201,7 +201,7 @@ def no_reorder() -> Iterator[None]:
 
 
 def multi_buffer(factor: int = 2) -> int:
-    """Ask for `factor` buffers for a tensor. A directive of speed; it changes no result."""
+    """Ask for `factor` buffers for a tensor. A hint for speed; it changes no result."""
     return factor
 
 

@@ -115,7 +115,7 @@ for _name, _field in _LIMITS.items():
 
 
 class tile_size(metaclass=_Limits):
-    """Limits of a tile, from the table of the NeuronCore generation that kernels are for."""
+    """Limits of a tile on the NeuronCore generation for which kernels are traced."""
 
 
 __all__ = [

@@ -21,8 +21,8 @@ class _TensorType(type):
 
 
 class tensor(metaclass=_TensorType):
-    """A tensor parameter. `tensor[128, 512]` says its shape, which is checked when it is called;
-    `tensor[[128, 512], nl.float32]` its dtype too."""
+    """A tensor parameter. `tensor[128, 512]` states its shape, which each call of the kernel
+    checks; `tensor[[128, 512], nl.float32]` states its dtype too."""
 
     shape: tuple[int, ...] | None = None
     dtype: Any = None

@@ -40,12 +40,10 @@ from nkisim.trace.debugging import shown_to
 
 
 class Tensor(AccessPattern):
-    """A view of a buffer. `nl.ndarray`, kernel arguments and every operation's result are these.
+    """A view of a buffer. `nl.ndarray`, kernel arguments and every operation's result are these."""
 
-    Its attributes are set as those of an access pattern, which then becomes a tensor: a
-    `__setattr__` that looked who asks would be slow.
-    """
-
+    # Attributes are set as those of an access pattern, which then becomes a tensor: a
+    # `__setattr__` that looked who asks would be slow.
     __slots__ = ()
 
     is_row = False  # whether the one axis that it has is a free axis: see RowTensor

@@ -213,8 +213,8 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
     Args:
         x: an SBUF tile (K, M).
         y: an SBUF tile (K, N), N at most 512.
-        transpose_x: that x has the contraction on its partitions. It is True: NKI 0.6 does not
-            transpose x, though the default is False.
+        transpose_x: whether the contraction axis of x is on its partitions. It must be True:
+            NKI 0.6 does not transpose x, though the default is False.
 
     Raises:
         ParameterError: without transpose_x=True.

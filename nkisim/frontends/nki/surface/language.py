@@ -406,7 +406,7 @@ class ndarray(metaclass=_Tensors):
         shape: extents; on chip, axis 0 is laid over partitions.
         dtype: element type.
         buffer: the memory.
-        name: for messages; of a tensor in shared HBM, what makes it one for all cores.
+        name: for messages. Tensors in shared HBM with one name are one tensor for all cores.
         address: (start partition, byte) on chip. A kernel gives addresses to all of its tensors on
             chip, or to none.
     """

@@ -341,8 +341,8 @@ def activation(
     """`op(data * scale + bias)` on the Scalar Engine, fp32 inside.
 
     The engine has one accumulator register a partition. With `reduce_cmd` it reduces the result
-    over all free axes into them, starting anew (reset_reduce) or from what they hold (reduce);
-    `reduce_res` reads them out.
+    over all free axes into these registers, starting anew (reset_reduce) or from their contents
+    (reduce); `reduce_res` receives the contents.
 
     Args:
         op: an activation function, as an `nki.language` or NumPy function.

@@ -37,7 +37,7 @@ def nc_matmul(
             copied by the simulator; AWS documents SBUF only, so write `nl.copy` for a device.
         moving: SBUF tile (K, N <= 512) of such a type; in PSUM, as above.
         is_stationary_onezero, is_moving_onezero: promise that a float32 operand holds only ones
-            and zeros, which makes it faster. The result is the same.
+            and zeros, which makes the matmul faster. The result is the same.
         is_transpose: says that moving is an identity matrix.
         tile_position, tile_size: (row, column) of the part of the 128 x 128 PE array to use.
         mask: conditions on axis 0 (the contraction) or axis 1 of either operand.
@@ -92,7 +92,7 @@ def nc_transpose(
         data: tile (P, F...), free axes taken as one: at most 128 x 128, in SBUF, on the Tensor
             Engine; at most 32 x 32, in SBUF or PSUM, on the Vector Engine.
         mask: which elements of data to move.
-        dtype: of the result; one other than data's costs another instruction.
+        dtype: of the result; a dtype other than data's costs another instruction.
         engine: Tensor or Vector; by size when unknown.
 
     Returns:

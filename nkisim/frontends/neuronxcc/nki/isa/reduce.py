@@ -45,8 +45,8 @@ def tensor_reduce(
     Args:
         op: add, subtract, multiply, max, min, a logical or a bit operator (integers in and out).
         data: tile in SBUF or PSUM.
-        axis: the last axes of data, up to four, never axis 0. Other free axes are taken, with a
-            warning: published kernels reduce them, the documentation does not.
+        axis: the last axes of data, up to four, never axis 0. Other free axes are accepted, with
+            a warning: published kernels reduce them, but the documentation does not.
         mask: which elements count.
         dtype: of the result; data's when None.
         negate: multiply an arithmetic result by -1.

@@ -75,12 +75,12 @@ def max8(*, src: Tensor, mask: Mask | None = None, dtype: Any = None, **kwargs: 
 def nc_find_index8(
     *, data: Tensor, vals: Tensor, mask: Mask | None = None, dtype: Any = None, **kwargs: Any
 ) -> Tensor:
-    """Where each of 8 values first stands among the flattened elements of its partition.
+    """The first position of each of 8 values among the flattened elements of its partition.
 
-    A value that is given several times gets its places one after the other, from the first value
-    to the last. The index of a value that is not there, or not as often, has all bits set. The
-    documentation of SDK 2.26 leaves both open; the release notes of NKI 0.6.0 (SDK 2.32) say so of
-    the hardware.
+    If a value is given several times, its entries get successive positions, from the first entry
+    to the last. The index of a value that does not occur, or not as often, has all bits set. The
+    documentation of SDK 2.26 leaves both open; the release notes of NKI 0.6.0 (SDK 2.32) specify
+    both for the hardware.
 
     Args:
         data: tile of up to five axes, 8 to 16384 elements a partition.
@@ -145,7 +145,7 @@ def nc_match_replace8(
 ) -> Tensor:
     """Replace the first occurrence of each of 8 values, from the last to the first, by a number.
 
-    Of a value that is given several times, the last one takes the first occurrence (release notes
+    If a value is given several times, its last entry replaces the first occurrence (release notes
     of NKI 0.6.0, SDK 2.32).
 
     Vector Engine. Values that are not there replace nothing, and their index is 0; on hardware
@@ -155,7 +155,7 @@ def nc_match_replace8(
         data: tile of up to five axes and 16384 elements a partition.
         vals: tile of up to three axes, 8 elements a partition.
         imm: the number, in float32.
-        dst_idx: tile of vals' shape that receives where the values stood, uint16 or uint32.
+        dst_idx: tile of vals' shape that receives the positions of the values, uint16 or uint32.
         mask: which elements of data are looked at and written.
         dtype: of the result; data's when None.
 

@@ -205,7 +205,7 @@ def range_select(
 ) -> Tensor:
     """Elements whose free index lies in a range that each partition sets; the lowest float else.
 
-    An element stays where `comp_op0(index, bound0) and comp_op1(index, bound1)`, with index
+    An element is kept where `comp_op0(index, bound0) and comp_op1(index, bound1)`, with index
     counted from range_start along the flattened free axes, in fp32. Vector Engine of NeuronCore-v3.
 
     Args:
@@ -313,7 +313,7 @@ def select_reduce(
     dtype: Any = None,
     **kwargs: Any,
 ) -> None:
-    """`dst = on_true where predicate else on_false`, with a maximum a partition on the side.
+    """`dst = on_true where predicate else on_false`, and the maximum of each partition.
 
     Args:
         dst: tile written, of the predicate's shape.

@@ -98,7 +98,7 @@ def reduce_scatter(
     Args:
         srcs: tensors of this rank, all in HBM or one in SBUF.
         dsts: one for each of srcs, shorter by the number of ranks in `collective_dim`.
-        replica_group: which ranks belong together; the part of a rank is by its place in it.
+        replica_group: which ranks belong together; the i-th rank of a group gets part i.
         collective_dim: 0.
         op: nl.add, nl.minimum or nl.maximum, as for `all_reduce`.
         priority: 0 to 3, on NeuronCore-v4.
@@ -127,7 +127,7 @@ def all_to_all(
     priority: int | None = None,
     name: str | None = None,
 ) -> None:
-    """A part of what each rank holds to each rank of the group.
+    """Send one part of the tensor of each rank to each rank of the group.
 
     Args:
         srcs: HBM tensors of this rank: part i of axis 0 goes to rank i of the group.

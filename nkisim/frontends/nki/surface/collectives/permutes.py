@@ -35,7 +35,7 @@ def collective_permute(
 
     Args:
         srcs: an HBM tensor.
-        dsts: an HBM tensor of its shape. Where no pair has this rank as target, it stays.
+        dsts: an HBM tensor of its shape. It stays if no pair has this rank as its target.
         source_target_pairs: (source, target) ranks; none is twice a source or twice a target.
         priority: 0 to 3, on NeuronCore-v4.
         name: of the instruction.
@@ -71,7 +71,7 @@ def collective_permute_implicit(
     priority: int | None = None,
     name: str | None = None,
 ) -> None:
-    """Send tensors of a rank to the next one of its ring, the group in its order.
+    """Send tensors to the next rank of the ring, which is the group in its order.
 
     Args:
         srcs_by_channel: for each channel, a list of one tensor.
@@ -103,7 +103,7 @@ def collective_permute_implicit_reduce(
     priority: int | None = None,
     name: str | None = None,
 ) -> None:
-    """op(srcs0, srcs1) of a rank to the next one of its ring, the group in its order.
+    """Send op(srcs0, srcs1) to the next rank of the ring, which is the group in its order.
 
     Args:
         srcs0_by_channel, srcs1_by_channel: for each channel, a list of one tensor.

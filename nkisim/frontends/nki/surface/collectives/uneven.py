@@ -30,9 +30,9 @@ def all_gather_v(
     priority: int | None = None,
     name: str | None = None,
 ) -> None:
-    """A part of what each rank of a group holds, of a size of its own, on all of them.
+    """Gather a part of the tensor of each rank, with a size of its own, on all ranks of a group.
 
-    Tensors are flat here. dst has a slot for each rank, all as large; what rank r of the group
+    Tensors are flat here. dst has a slot of one size for each rank; what rank r of the group
     sends is at the beginning of slot r. The rest of dst stays.
 
     Args:
@@ -81,18 +81,18 @@ def all_to_all_v(
     priority: int | None = None,
     name: str | None = None,
 ) -> None:
-    """Parts of what each rank holds, of sizes of their own, to each rank of the group.
+    """Send parts of the tensor of each rank, with sizes of their own, to each rank of the group.
 
-    Tensors are flat here. What rank r of the group sends is written from place r * slot of dst on,
-    where a slot is the size of dst divided by the ranks, or from where row 3 says. The rest of dst
-    stays.
+    Tensors are flat here. What rank r of the group sends is written to dst from place r * slot on,
+    where slot is the size of dst divided by the number of ranks, or from the place in row 3. The
+    rest of dst stays.
 
     Args:
         srcs: an HBM tensor of this rank.
         dsts: an HBM tensor of its dtype, of any size.
-        replica_group: which ranks belong together. On NeuronCore-v4 whole devices of four ranks
-            each, more than one. On earlier ones ranks of different nodes, which the simulator,
-            where ranks have no node, does not check.
+        replica_group: which ranks belong together. On NeuronCore-v4: several whole devices of
+            four ranks each. On earlier cores: ranks of different nodes, which is not checked, since
+            ranks have no node in the simulator.
         metadata_tensor: uint32 (rows, ranks) in HBM, or (1, rows, ranks) in SBUF; 4 rows with
             has_rdispls, otherwise 3. Column r: elements sent to rank r, the first of them in src;
             row 2 receives how many came from rank r; row 3: where they go in dst.

@@ -51,7 +51,7 @@ def tensor_copy(
     """dst = src, on chip.
 
     Args:
-        dst, src: tiles with as many partitions, and elements in each. One may be dynamic.
+        dst, src: tiles with equally many partitions and elements per partition. One may be dynamic.
         engine: vector, scalar (not on NeuronCore-v2) or gpsimd (no PSUM).
         name: of the instruction.
 
@@ -104,7 +104,7 @@ def memset(
         name: of the instruction.
 
     Raises:
-        DTypeError: the value is of another type than dst holds.
+        DTypeError: the type of the value is not that of dst.
     """
     session = current()
     if dst._indirect is not None:

@@ -34,7 +34,7 @@ def sendrecv(
     dma_engine: dma_engine = dma_engine.dma,
     name: str | None = None,
 ) -> NkiInstruction:
-    """Send src to the other core, and get what it sends in dst.
+    """Send src to the other core, and receive its tile in dst.
 
     Args:
         src, dst: SBUF tiles of one shape and dtype.
@@ -108,7 +108,7 @@ def core_barrier(
     engine: engine = engine.gpsimd,
     name: str | None = None,
 ) -> NkiInstruction:
-    """Wait until both cores are here: what they wrote to `data` before is seen after.
+    """Wait until both cores reach the barrier. After it, both see what they wrote to `data` before.
 
     Args:
         data: a tensor in shared HBM.

@@ -46,7 +46,7 @@ def dma_copy(
     """dst = src, by DMA, between HBM and SBUF.
 
     Args:
-        dst, src: as many elements each. Either may be dynamic (`.ap(scalar_offset=...)`); one of
+        dst, src: equally many elements. Either may be dynamic (`.ap(scalar_offset=...)`); one of
             them may pick a row for each partition (`.ap(vector_offset=...)`, `vector_select`).
         priority: 0 to 3, on NeuronCore-v4.
         oob_mode: with `skip`, rows whose index is out of range stay as they are.
@@ -356,8 +356,8 @@ def dma_compute(
 
     Args:
         dst: a tensor in HBM or SBUF.
-        srcs: up to 16 tensors of as many elements. With a dynamic row for each partition: two, of
-            which one is dst, and rows are added to what is there.
+        srcs: up to 16 tensors of equally many elements. With a dynamic row for each partition: two,
+            one of which is dst, and rows are added to what is there.
         reduce_op: nl.add.
         scales: 1.0 for each source.
         unique_indices: that no row comes twice.

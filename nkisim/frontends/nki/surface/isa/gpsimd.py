@@ -358,7 +358,7 @@ def nonzero_with_count(
     padding_val: int = -1,
     name: str | None = None,
 ) -> NkiInstruction:
-    """dst = the places of what is not zero, then padding, and in the last element their number.
+    """dst = the positions of the non-zero elements, then padding, then their number.
 
     Partitions 0, 16, ..., 112 are read and written; the others stay as they are.
 

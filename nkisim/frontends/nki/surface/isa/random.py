@@ -127,7 +127,7 @@ def dropout(
     """dst = data with elements set to 0 at a probability.
 
     Args:
-        dst, data: tiles of one dtype, with as many elements.
+        dst, data: tiles of one dtype, with equally many elements.
         prob: a number, or a (P, 1) tile: how likely an element is dropped.
         name: of the instruction.
     """

@@ -33,7 +33,7 @@ def activation(
     """dst = op(data * scale + bias), and its sum over the free axes if asked for.
 
     Args:
-        dst, data: tiles with as many partitions, and elements in each.
+        dst, data: tiles with equally many partitions and elements per partition.
         op: an activation function of `nki.language`.
         bias: a (P, 1) tile; a number on NeuronCore-v3 and later; None for 0.
         scale: a number, or a (P, 1) float32 tile.
@@ -220,7 +220,7 @@ def activate2(
     """dst = op((data op0 imm0) op1 imm1), and its reduction (NeuronCore-v4).
 
     Args:
-        dst, data: tiles with as many partitions, and elements in each.
+        dst, data: tiles with equally many partitions and elements per partition.
         op: an activation function.
         imm0, imm1: numbers, or (P, 1) tiles of one dtype.
         op0, op1: nl.multiply, nl.add, nl.subtract or nl.bypass, in one of the documented pairs.

@@ -58,16 +58,16 @@ def range_select(
     name: str | None = None,
 ) -> NkiInstruction:
     """dst = on_true_tile where comp_op0(i, bound0) and comp_op1(i, bound1), else FP32_MIN, with
-    i = range_start + the place in the partition; and the maximum of it.
+    i = range_start + the position in the partition; and the maximum of dst.
 
     Args:
-        dst, on_true_tile: tiles with as many partitions, and elements in each.
+        dst, on_true_tile: tiles with equally many partitions and elements per partition.
         comp_op0, comp_op1: nl.equal, nl.less, nl.less_equal, nl.greater or nl.greater_equal.
         bound0, bound1: (P, 1) float32 tiles.
         reduce_cmd: what is done with the accumulators.
         reduce_res: a (P, 1) tile that gets the maximum.
         reduce_op: nl.maximum.
-        range_start: of the index, within 2**24.
+        range_start: the first index; indices stay within 2**24.
         on_false_value: FP32_MIN, -3.4028235e+38.
         name: of the instruction.
     """
@@ -149,7 +149,7 @@ def select_reduce(
     """dst = on_true where predicate is not 0, else on_false; and its maximum.
 
     Args:
-        dst, predicate, on_true: tiles with as many partitions, and elements in each.
+        dst, predicate, on_true: tiles with equally many partitions and elements per partition.
         on_false: a number, or a (P, 1) tile.
         reduce_res: a (P, 1) tile that gets the maximum.
         reduce_cmd: what is done with the accumulators; idle reduces nothing.
@@ -217,7 +217,7 @@ def exponential(
     """dst = exp(src - max_value), and its sum (NeuronCore-v4).
 
     Args:
-        dst, src: tiles with as many partitions, and elements in each.
+        dst, src: tiles with equally many partitions and elements per partition.
         max_value: a number, or a (P, 1) float32 tile.
         reduce_res: a (P, 1) tile that gets the sum.
         reduce_cmd: idle, reset_reduce, reduce or load_reduce.

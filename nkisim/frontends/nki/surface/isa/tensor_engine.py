@@ -50,10 +50,10 @@ def nc_matmul(
         stationary: an SBUF tile (K, M), K and M at most 128.
         moving: an SBUF tile (K, N), N at most 512 (more on NeuronCore-v4).
         is_stationary_onezero, is_moving_onezero: promise that a float32 operand holds ones and
-            zeros only, which makes it faster.
-        is_transpose: that one operand is an identity; dst has the type of the other one.
-        accumulate: False overwrites, True adds; None overwrites elements that no matmul wrote
-            since something else did, and adds to the others.
+            zeros only, which makes the matmul faster.
+        is_transpose: whether one operand is an identity; dst has the type of the other one.
+        accumulate: False overwrites, True adds; None adds to the elements that a matmul wrote last,
+            and overwrites the others.
         tile_position, tile_size: (row, column) of the part of the array that is used; both or none.
         perf_mode: double_row contracts two rows a partition of fp8 operands (K, 2, M), (K, 2, N).
         name: of the instruction.
@@ -262,7 +262,7 @@ def nc_transpose(
         dst: a tile (F, P) of data's dtype, in PSUM for the Tensor Engine.
         data: a tile (P, F): up to 128 x 128 in SBUF on the Tensor Engine, 32 x 32 on the Vector
             Engine.
-        engine: tensor or vector; unknown goes by where dst is.
+        engine: tensor or vector; unknown chooses by the memory of dst.
         name: of the instruction.
     """
     session = current()

@@ -26,9 +26,9 @@ def topk(
 
     A group is one row of values, laid out as a snake: value i is in partition i % 16 of the group,
     column i // 16. So are the results, in ascending order: result j is in partition j % 16, column
-    j // 16. AWS documents the snake of the source; that of the results is what public kernels
-    that were run on devices rely on. The elements of the results behind the K-th are undefined
-    (NaN and all ones here). Of equal values that with the lower place counts as the larger, which
+    j // 16. AWS documents the snake of the source; public kernels that were run on devices
+    rely on the snake of the results. The elements of the results behind the K-th are undefined
+    (NaN and all ones here). Of equal values, the one in the lower place counts as larger, which
     is this simulator's choice.
 
     Args:

@@ -41,14 +41,14 @@ def tensor_tensor(
     """dst = op(data1, data2), element by element.
 
     Args:
-        dst, data1, data2: tiles with as many partitions, and elements in each.
+        dst, data1, data2: tiles with equally many partitions and elements per partition.
         op: an operator of `nki.language`.
         engine: vector or gpsimd; the latter for 32-bit integers and powers unless PSUM is read.
         name: of the instruction.
 
     Arithmetic is done in fp32 and cast to dst's type. Where all three are int32 or uint32, GpSimd
-    does it in integers, which wrap around; the Vector Engine, asked for or taken because of a tile
-    in PSUM, does it in fp32 (nisa.tensor_tensor, SDK 2.32).
+    does it in integers, which wrap around; the Vector Engine, if `engine` names it or a tile is in
+    PSUM, does it in fp32 (nisa.tensor_tensor, SDK 2.32).
     """
     session = current()
     key = ("tensor_tensor", op, engine)
@@ -104,7 +104,7 @@ def tensor_scalar(
     """dst = (data op0 operand0) op1 operand1.
 
     Args:
-        dst, data: tiles with as many partitions, and elements in each.
+        dst, data: tiles with equally many partitions and elements per partition.
         op0, op1: operators, both of bits or both arithmetic.
         operand0, operand1: numbers, or (P, 1) tiles (fp32 for arithmetic). None for an operator
             of one operand.
@@ -266,7 +266,7 @@ def scalar_tensor_tensor(
     """dst = (data op0 operand0) op1 operand1, where operand1 is a whole tile.
 
     Args:
-        dst, data, operand1: tiles with as many partitions, and elements in each.
+        dst, data, operand1: tiles with equally many partitions and elements per partition.
         op0, op1: arithmetic operators.
         operand0: a number, or a (P, 1) tile.
         reverse0, reverse1: operand first.
@@ -315,7 +315,7 @@ def reciprocal(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> NkiI
     """dst = 1 / data.
 
     Args:
-        dst, data: tiles with as many partitions, and elements in each.
+        dst, data: tiles with equally many partitions and elements per partition.
         name: of the instruction.
     """
     session = current()

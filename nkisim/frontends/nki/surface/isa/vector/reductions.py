@@ -53,12 +53,12 @@ def tensor_reduce(
     """dst = op over the last axes of data.
 
     Args:
-        dst: a tile with an element for each of those of the other axes.
+        dst: a tile with one element for each position along the other axes.
         op: a reduction operator.
         data: a tile.
-        axis: the axes, which end with the last one and do not hold axis 0.
+        axis: the reduced axes: adjacent, up to the last axis, without axis 0.
         negate: write the negative.
-        keepdims: that dst keeps the axes with extent 1.
+        keepdims: whether dst keeps the axes, with extent 1.
         name: of the instruction.
     """
     session = current()
@@ -130,7 +130,7 @@ def tensor_tensor_scan(
     """dst[i] = op1(op0(data0[i], dst[i - 1]), data1[i]) along the free axes, from `initial` on.
 
     Args:
-        dst, data0, data1: tiles with as many partitions, and elements in each.
+        dst, data0, data1: tiles with equally many partitions and elements per partition.
         initial: a number, or a (P, 1) float32 tile.
         op0, op1: arithmetic operators of two operands.
         reverse0, reverse1: the operands of the operator in the other order.
@@ -230,11 +230,11 @@ def tensor_scalar_cumulative(
     """dst[i] = op1 over src[0..i] op0 imm0.
 
     Args:
-        dst, src: tiles with as many partitions, and elements in each; no 32-bit integers.
+        dst, src: tiles with equally many partitions and elements per partition; no 32-bit integers.
         op0: an arithmetic operator.
         op1: nl.add, nl.subtract, nl.multiply, nl.maximum or nl.minimum.
         imm0: a number, or a (P, 1) float32 tile.
-        imm1: with load_reduce, what it begins with.
+        imm1: with load_reduce, what the reduction begins with.
         reduce_cmd: reset_reduce, reduce or load_reduce.
         name: of the instruction.
     """
@@ -321,7 +321,7 @@ def tensor_scalar_reduce(
     """dst = data op0 operand0, and its reduction over the free axes.
 
     Args:
-        dst, data: tiles with as many partitions, and elements in each.
+        dst, data: tiles with equally many partitions and elements per partition.
         op0: an arithmetic operator.
         operand0: a number, or a (P, 1) tile.
         reduce_op: nl.add, nl.multiply, nl.maximum or nl.minimum.

@@ -48,7 +48,7 @@ def max8(dst: NkiTensor, src: NkiTensor, name: str | None = None) -> NkiInstruct
 def nc_find_index8(
     dst: NkiTensor, data: NkiTensor, vals: NkiTensor, name: str | None = None
 ) -> NkiInstruction:
-    """dst = where each of 8 values is in its partition of data; all ones where it is not.
+    """dst = the position of each of 8 values in its partition of data; all ones if it is absent.
 
     Equal values get successive places.
 
@@ -98,10 +98,10 @@ def nc_match_replace8(
     """dst = data with the first occurrence of each of 8 values replaced, from the last value on.
 
     Args:
-        dst, data: tiles of as many elements.
+        dst, data: tiles with equally many elements.
         vals: a tile of 8 elements a partition.
-        imm: what they are replaced by.
-        dst_idx: a uint16 or uint32 tile of 8 elements a partition, for where they were.
+        imm: the number that replaces the values.
+        dst_idx: a uint16 or uint32 tile of 8 elements a partition, for the positions.
         name: of the instruction.
     """
     outs = (dst,) if dst_idx is None else (dst, dst_idx)

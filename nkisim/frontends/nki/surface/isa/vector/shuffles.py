@@ -27,7 +27,7 @@ def nc_stream_shuffle(
     """dst[32 q + i] = src[32 q + shuffle_mask[i]]: partitions are moved within each quadrant.
 
     Args:
-        dst, src: tiles of one dtype, with as many elements a partition.
+        dst, src: tiles of one dtype, with equally many elements a partition.
         shuffle_mask: 32 partitions of a quadrant; 255 leaves that partition of dst as it is.
         name: of the instruction.
     """
