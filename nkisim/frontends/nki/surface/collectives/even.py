@@ -99,7 +99,7 @@ def reduce_scatter(
         srcs: tensors of this rank, all in HBM or one in SBUF.
         dsts: one for each of srcs, shorter by the number of ranks in `collective_dim`.
         replica_group: which ranks belong together; the i-th rank of a group gets part i.
-        collective_dim: 0.
+        collective_dim: must be 0.
         op: nl.add, nl.minimum or nl.maximum, as for `all_reduce`.
         priority: 0 to 3, on NeuronCore-v4.
         name: of the instruction.
@@ -133,7 +133,7 @@ def all_to_all(
         srcs: HBM tensors of this rank: part i of axis 0 goes to rank i of the group.
         dsts: one for each of srcs, of its shape: part i comes from rank i.
         replica_group: which ranks belong together.
-        collective_dim: 0.
+        collective_dim: must be 0.
         priority: 0 to 3, on NeuronCore-v4.
         name: of the instruction.
     """

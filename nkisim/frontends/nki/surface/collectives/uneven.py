@@ -32,7 +32,7 @@ def all_gather_v(
 ) -> None:
     """Gather a part of the tensor of each rank, with a size of its own, on all ranks of a group.
 
-    Tensors are flat here. dst has a slot of one size for each rank; what rank r of the group
+    Tensors are flat here. dst has one slot for each rank, all of one size; what rank r of the group
     sends is at the beginning of slot r. The rest of dst stays.
 
     Args:
