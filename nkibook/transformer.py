@@ -170,16 +170,14 @@ def _said(losses, samples, times) -> str:
     """The text alternative."""
     names = " and ".join(losses)
     ends = next(iter(losses.values()))
-    said = [
-        f"The losses of {names} lie on one another and fall from {ends[0]:.1f} to {ends[-1]:.2f}."
-    ]
+    said = [f"The losses of {names} overlap and fall from {ends[0]:.1f} to {ends[-1]:.2f}."]
     steps, text = list(samples.items())[-1]
     line = text.replace("\n", " ")
-    said.append(f"After {steps} steps the model writes: {line}.")
+    said.append(f'After {steps} steps the model writes "{line}".')
     for model, by_chip in times.items():
         each = ", ".join(
-            f"{sum(part.microseconds for part in parts) / 1000:.2g} ms on {chip}, most of it in "
-            f"{parts[0].operator.replace('_', ' ')}"
+            f"{sum(part.microseconds for part in parts) / 1000:.2g} ms on {chip}, "
+            f"the largest part in {parts[0].operator.replace('_', ' ')}"
             for chip, parts in by_chip.items()
         )
         said.append(f"A step of {model} takes {each}, modelled.")

@@ -84,5 +84,5 @@ def test_the_portrait_says_what_it_shows(calls, times):
         dict.fromkeys(times, by_chip),
     )
     assert isinstance(picture, Figure)
-    assert "After 2 steps the model writes: Rough winds." in picture.alt
+    assert 'After 2 steps the model writes "Rough winds".' in picture.alt
     assert ("modelled" in picture.alt) == bool(times)
