@@ -77,7 +77,8 @@ def numbers() -> HTML:
     cells = (
         (
             f"{slow.body_us / ours:.1f}{TIMES}",
-            "as fast: GPT-2's loss with kernels, compared with one operation at a time",
+            "as fast: GPT-2's loss and its gradient with kernels, "
+            "compared with one operation at a time",
         ),
         (
             f"{share:.0%}",
