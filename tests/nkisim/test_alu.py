@@ -270,6 +270,15 @@ def test_negative_power_of_an_integer():
     np.testing.assert_array_equal(got, [[1, 0, -1, 0]])
 
 
+def test_32_bit_integers_have_powers_that_wrap_around_and_negative_ones():
+    x = np.array([3, -2, 7, 46341, 2, 1, -1], np.int32)
+    y = np.array([21, 31, 11, 2, -2, -5, -3], np.int32)
+    out = np.empty_like(x)
+    alu.bind("power", out.dtype, (x.dtype, y.dtype), native=True)(out, x, y)
+    exact = [int(a) ** int(b) for a, b in zip(x[:4], y[:4], strict=True)]
+    np.testing.assert_array_equal(out, np.array([*exact, 0, 1, -1]).astype(np.int32))
+
+
 # -- transcendental functions
 
 

@@ -76,6 +76,26 @@ def test_only_indices_under_the_mask_count():
     np.testing.assert_array_equal(gather_masked(x, index), want)
 
 
+@nki.jit
+def gather_every_third_row(x, index):
+    out = nl.ndarray((7, 6), dtype=x.dtype, buffer=nl.shared_hbm)
+    i_p, i_f = nl.arange(7)[:, None], nl.arange(6)[None, :]
+    tile = nl.load(index[i_p])
+    result = nl.full((7, 6), -1.0, dtype=x.dtype)
+    on_line = (3 * i_f >= 2 * i_p) & (3 * i_f <= 2 * i_p)
+    result[i_p, i_f] = nl.load(x[tile, i_f], mask=on_line)
+    nl.store(out, result)
+    return out
+
+
+def test_an_index_counts_only_if_its_row_has_an_element_under_the_mask():
+    x, index = numbers(10, 6), np.array([9, 99, -1, 4, 77, 10, 0], np.int32)
+    want = np.full((7, 6), -1, np.float32)
+    for p, f in ((0, 0), (3, 2), (6, 4)):
+        want[p, f] = x[index[p], f]
+    np.testing.assert_array_equal(gather_every_third_row(x, index), want)
+
+
 def test_an_index_out_of_range_is_a_run_time_error_at_the_kernel_line():
     x = numbers(10, 6)
     gather_rows(x, np.zeros(3, np.int32))  # tracing is fine: values are not known then

@@ -15,6 +15,7 @@ from nkisim.errors import (
     DTypeError,
     ParameterError,
     ShapeError,
+    UninitializedReadError,
 )
 from nkisim.numerics.ops.search import _with_largest
 
@@ -29,6 +30,31 @@ def numbers(shape, dtype=np.float32, seed=0):
 
 def grid(rows, columns):
     return nl.arange(rows)[:, None], nl.arange(columns)[None, :]
+
+
+@nki.jit
+def left_and_right(x, n, m):
+    """x from two tiles: of one the columns before n are written, of the other those from m on."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    left = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    right = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    left[:, 0:n] = nl.load(x[:, 0:n])
+    right[:, m:8] = nl.load(x[:, m:8])
+    rows, columns = grid(*x.shape)
+    in_left = nl.less(nisa.iota(columns + 0 * rows, dtype=nl.int32), 4)
+    nl.store(out, nl.where(in_left, left, right))
+    return out
+
+
+@pytest.mark.parametrize(("n", "m"), [(4, 4), (8, 2)])
+def test_a_selected_element_may_be_undefined_in_the_tile_that_is_not_chosen(n, m):
+    x = numbers((128, 8))
+    np.testing.assert_array_equal(left_and_right(x, n, m), x)
+
+
+def test_an_element_that_neither_tile_of_a_select_has_is_undefined():
+    with pytest.raises(UninitializedReadError, match=r"the first at \[0, 4\]"):
+        left_and_right(numbers((128, 8)), 4, 5)
 
 
 def test_affine_select_from_psum_under_a_mask_into_another_type(compute):
