@@ -114,13 +114,13 @@ def _legend(panels: list[Panel], owners: list[tuple[int, ...]]) -> list[Patch | 
     handles: list[Patch | Line2D] = []
     if 1 < len(owners) <= len(_PROGRAMS):
         handles += [
-            Patch(color=color, alpha=0.5, label=f"program {ids(owner)}")
+            Patch(color=color, alpha=0.5, label=f"instance {ids(owner)}")
             for owner, color in zip(owners, _PROGRAMS, strict=False)
         ]
         if any(_shared(p).any() for p in panels):
-            handles.append(Patch(**_SHARED, label="by several programs"))
+            handles.append(Patch(**_SHARED, label="by several instances"))
     elif owners:
-        label = "loaded or stored" + ("; a colour for each program" if len(owners) > 1 else "")
+        label = "loaded or stored" + ("; a colour for each instance" if len(owners) > 1 else "")
         handles.append(Patch(color=_PROGRAMS[0], alpha=0.5, label=label))
     if any(p.read is not None and p.read.any() for p in panels):
         handles.append(Patch(color=_READ, label="read for the marked element"))

@@ -29,9 +29,9 @@ class Panel:
     Attributes:
         name: of the tensor, with the leading indices that were fixed to make it two-dimensional.
         shape: rows and columns.
-        tiles: for each program, by its ids, what it loads or stores: a boolean array.
-        outside: for each program, boxes of accesses that leave the tensor.
-        several: how many elements several programs write.
+        tiles: for each instance, by its program ids, what it loads or stores: a boolean array.
+        outside: for each instance, boxes of accesses that leave the tensor.
+        several: how many elements several instances write.
         read: what the answer computed the element from; None in the panel of the output.
         wanted: what the solution computes it from; None where that is not known.
         wrong: elements that are wrong; None in the panels of arguments.
@@ -50,7 +50,7 @@ class Panel:
 
     @property
     def tells(self) -> bool:
-        """Whether there is more to draw than a tensor that one program loads or stores whole."""
+        """Whether there is more to draw than a tensor that one instance loads or stores whole."""
         parts = (self.read, self.wanted, self.wrong)
         covered = len(self.tiles) <= 1 and all(mask.all() for mask in self.tiles.values())
         return bool(self.outside) or any(part is not None for part in parts) or not covered
@@ -175,22 +175,22 @@ def _written(trace: Trace, writer: Instruction | None) -> str:
         return "No instruction writes this element."
     who = "This element was written"
     if trace.grid.size > 1:
-        who += f" by program {ids(trace.grid.coordinates(writer.program))}"
+        who += f" by instance {ids(trace.grid.coordinates(writer.program))}"
     line = re.sub(r"\s+#.*$", "", writer.location.text) if writer.location else ""
     return f"{who}: {line}" if line else f"{who} by {writer.label}."
 
 
 def ids(coordinates: tuple[int, ...]) -> str:
-    """A program's ids: `2`, or `(0, 1)` in a grid of several dimensions."""
+    """The program ids of an instance: `2`, or `(0, 1)` in a grid of several dimensions."""
     return str(coordinates[0] if len(coordinates) == 1 else coordinates)
 
 
 def _conflicts(panels: list[Panel]) -> list[str]:
-    """What several programs write, and accesses that leave a tensor."""
+    """What several instances write, and accesses that leave a tensor."""
     found = []
     for panel in panels:
         if panel.several:
-            found.append(f"Several programs write the same {panel.several:,} elements.")
+            found.append(f"Several instances write the same {panel.several:,} elements.")
     # One is enough: the same index most often leaves every tensor.
     return found + [line for panel in panels for line in _outside(panel)][:1]
 
@@ -236,7 +236,7 @@ def _output_panel(trace: Trace, buffer: Buffer, index: tuple[int, ...], wrong: n
 
 
 def _fill(panel: Panel, trace: Trace, buffer: Buffer, at: tuple[int, ...]) -> None:
-    """Note which program touches what of a tensor."""
+    """Note which instance touches what of a tensor."""
     writers: dict[int, np.ndarray] = {}
     for instr in trace.instructions:
         for tensor in (*instr.outs, *instr.tiles_in):

@@ -24,7 +24,7 @@ def filling(
     shape: tuple[int, int],
     tiles: Sequence[Tile],
     *,
-    owner: Callable[[Hashable], str] = "program {}".format,
+    owner: Callable[[Hashable], str] = "instance {}".format,
     frames: int = 10,
 ) -> Moving:
     """Show the tiles of a launch on one core on their way: loading, in SBUF, storing, written.

@@ -1,4 +1,4 @@
-"""Pictures of an array cut in tiles, coloured by the program that owns each tile.
+"""Pictures of an array cut in tiles, coloured by the instance that owns each tile.
 
 The rectangles come from a kernel's trace, so the picture shows what the kernel did and not what
 its author meant.
@@ -28,7 +28,7 @@ def tile_grid(
     tiles: Sequence[Tile],
     *,
     name: str = "array",
-    owner: Callable[[Hashable], str] = "program {}".format,
+    owner: Callable[[Hashable], str] = "instance {}".format,
     alt: str | None = None,
     caption: str | None = None,
 ) -> Figure:
@@ -39,7 +39,7 @@ def tile_grid(
         tiles: one (row0, row1, col0, col1, owner) a tile; row1 and col1 are exclusive. The owner
             is anything hashable: a program id such as ``(0, 1)``, or the number of a NeuronCore.
         name: the array's name, for the text alternative.
-        owner: turns an owner into its label. The default writes ``program (0, 1)``.
+        owner: turns an owner into its label. The default writes ``instance (0, 1)``.
         alt: text alternative; by default it is written from shape and tiles.
         caption: text under the figure.
 
@@ -63,7 +63,7 @@ def draw_tiles(
     shape: tuple[int, int],
     tiles: Sequence[Tile],
     *,
-    owner: Callable[[Hashable], str] = "program {}".format,
+    owner: Callable[[Hashable], str] = "instance {}".format,
 ) -> dict[Hashable, str]:
     """Draw the tiles of :func:`tile_grid` on existing axes; return the colour of each owner.
 

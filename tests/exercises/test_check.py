@@ -306,9 +306,9 @@ def test_a_race_is_drawn_and_its_numbers_are_not_trusted():
     verdict = check(in_each_others_way[2], double, X)
     assert "RaceError" in verdict.message
     assert "A device does not guarantee that." in " ".join(verdict.details)
-    assert "Several programs write the same 4 elements." in verdict.details
-    assert "program 0" in verdict.picture.svg
-    assert "program 1" in verdict.picture.svg
+    assert "Several instances write the same 4 elements." in verdict.details
+    assert "instance 0" in verdict.picture.svg
+    assert "instance 1" in verdict.picture.svg
 
 
 def test_a_race_with_wrong_numbers_names_the_first():

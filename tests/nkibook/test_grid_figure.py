@@ -35,7 +35,7 @@ def test_each_tile_goes_through_all_states_in_order_and_is_stored_once():
 
 def test_the_grid_fills_and_the_still_picture_is_full():
     moving = filling(*launch(4096), frames=5)  # no tile is too small for its label
-    written = [frame.svg.count(">program (") for frame in moving.frames]
+    written = [frame.svg.count(">instance (") for frame in moving.frames]
     assert len(written) == 5
     assert written == sorted(written)
     assert written[0] == 0

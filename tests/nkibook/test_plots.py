@@ -139,7 +139,7 @@ def test_tiles_lie_where_the_trace_says():
     assert drawn == {tile[:4]: colors[tile[4]] for tile in QUARTERS}
     assert len(set(colors.values())) == 4
     assert axes.get_ylim() == (256, 0)
-    assert [t.get_text() for t in axes.texts] == [f"program {t[4]}" for t in QUARTERS]
+    assert [t.get_text() for t in axes.texts] == [f"instance {t[4]}" for t in QUARTERS]
 
 
 def test_tiles_of_one_owner_share_a_color():
@@ -151,7 +151,7 @@ def test_tiles_of_one_owner_share_a_color():
 def test_tile_grid_describes_itself():
     figure = plots.tile_grid((256, 1024), QUARTERS, name="a_input")
     assert "a_input of 256x1024 cut in 4 tiles of 128x512" in figure.alt
-    assert "program (1, 0): rows 128 to 255, columns 0 to 511" in figure.alt
+    assert "instance (1, 0): rows 128 to 255, columns 0 to 511" in figure.alt
 
 
 def test_labels_that_cannot_be_read_give_way_to_a_legend():

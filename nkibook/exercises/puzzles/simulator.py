@@ -16,11 +16,11 @@ def double(x):
     lines=1,
     reveal=False,
     unit="instructions",
-    hint="Loops are unrolled: each tile of each program has its own instructions.",
+    hint="Loops are unrolled: each tile of each instance has its own instructions.",
 )
-def instructions(programs, tiles):
-    # Each program walks over `tiles` tiles: two loads, an addition and a store for each tile.
-    return programs * tiles * 4
+def instructions(instances, tiles):
+    # Each instance walks over `tiles` tiles: two loads, an addition and a store for each tile.
+    return instances * tiles * 4
 
 
 @exercise(((4, 8),), ((3, 5),), lines=1)

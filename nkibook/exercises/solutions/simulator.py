@@ -12,8 +12,8 @@ def double(x):
     return y
 
 
-def instructions(programs, tiles):
-    return programs * tiles * 4
+def instructions(instances, tiles):
+    return instances * tiles * 4
 
 
 @nki.jit
