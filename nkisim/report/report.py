@@ -46,7 +46,7 @@ def summary(t: Times, findings: Sequence[object]) -> str:
         f"{t.kernel} on {t.machine.name}: {t.latency_us:.1f} us ({t.kind})",
         *([f"  for {t.machine.name} by {t.target}"] if t.target else []),
         f"  launch overhead {t.overhead_us:.1f} us, body {t.body_us:.1f} us, "
-        f"{t.instructions} instructions",
+        f"{counted(t.instructions, 'instruction')}",
         *(f"  {said}" for said in _said_of_cores(t)),
         f"  HBM {t.hbm_bytes / 1e6:.3f} MB at {t.bandwidth_gb_per_s:.1f} GB/s "
         f"(peak {t.peak_bandwidth_gb_per_s:.0f})",
@@ -57,7 +57,7 @@ def summary(t: Times, findings: Sequence[object]) -> str:
         if use.instructions:
             out.append(
                 f"    {use.name:10} busy {use.busy_us:10.2f} us  {use.utilisation:6.1%}  "
-                f"{use.instructions} instructions"
+                f"{counted(use.instructions, 'instruction')}"
             )
     for f in findings:
         out.append(f"  - {f}")
