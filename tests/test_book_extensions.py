@@ -40,6 +40,11 @@ def test_next_passes_over_the_other_framework() -> None:
     assert following("b_jax", ["a_torch", "a_jax", "b_torch", "b_jax"][::-1]) == ["a_jax"]
 
 
+def test_two_pages_of_one_framework_are_no_pair() -> None:
+    assert following("trn2", ["trn2", "call_jax", "primitives_jax", "cpp"]) == ["call_jax"]
+    assert following("cpp", ["cpp", "primitives_jax", "call_jax"]) == ["primitives_jax"]
+
+
 def read(text: str) -> str:
     return notebook_download.plain(text, ROOT / "notebooks/add_torch.md", {"timing": "Time"}.get)
 

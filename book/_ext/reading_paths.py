@@ -25,7 +25,8 @@ def following(page: str, order: list[str]) -> list[str]:
     if mine is not None:
         rest = [other for other in rest if framework(other) in (None, mine)]
     elif rest and framework(rest[0]) is not None:
-        return [other for other in rest[:2] if framework(other) is not None]
+        pair = {framework(other): other for other in reversed(rest[:2])}
+        return [other for name, other in reversed(pair.items()) if name is not None]
     return rest[:1]
 
 

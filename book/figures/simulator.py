@@ -8,14 +8,14 @@ from nkibook.plots import Figure, arrow, box, note, show, subplots
 def flow() -> Figure:
     """Draw what happens between a kernel's source and its results."""
     fig, axes = subplots(size=(5.6, 3.3))
-    axes.set_xlim(0, 10.3)
+    axes.set_xlim(-0.05, 10.3)  # the left edges of boxes at 0 are whole
     axes.set_ylim(0, 5.2)
     axes.axis("off")
     box(axes, 0.0, 3.9, 2.5, 1.1, "kernel\n(Python)")
     box(axes, 3.9, 3.9, 2.5, 1.1, "instructions", color="blue")
     arrow(axes, (2.5, 4.45), (3.9, 4.45), "trace", offset=(0, 0.3))
-    note(axes, 6.6, 4.65, "for these shapes,", fontsize=9)
-    note(axes, 6.6, 4.2, "dtypes and this grid", fontsize=9)
+    note(axes, 6.6, 4.65, "for these shapes, dtypes", fontsize=9)
+    note(axes, 6.6, 4.2, "and number of programs", fontsize=9)
     for x, name, result, color in (
         (0.0, "check", "diagnostics:\nbounds,\nmemory, shapes", "vermillion"),
         (2.65, "execute", "outputs:\nNumPy on\nreal data", "green"),

@@ -73,6 +73,8 @@ def _name_outliers(axes: Axes, rows: list[Row]) -> None:
     )
     for above in (True, False):
         side = [point for point in far if (point[1] > point[0]) == above]
+        if not above:
+            side.reverse()  # the points at the right have the names at the right
         for i, (x, y, name) in enumerate(side):
             # Below the line, leaders of lower names pass at the right of the names above them.
             right = 0.97 - 0.05 * (len(side) - 1 - i)

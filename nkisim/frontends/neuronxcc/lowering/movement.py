@@ -43,8 +43,8 @@ def load(src: Tensor, *, mask: Mask | None = None, dtype: Any = None, **kwargs: 
         dtype: type of the tile; the DMA converts. The source's when None.
 
     Returns:
-        An SBUF tile of `src`'s shape. On-chip tiles have two axes at least: one-dimensional HBM,
-        `x[0:128]` or `x[0:128, 3]`, becomes a column (n, 1), and a single element (1, 1).
+        An SBUF tile of `src`'s shape. On-chip tiles have two axes at least, so one-dimensional
+        HBM, `x[0:128]` or `x[0:128, 3]`, becomes a column (n, 1), and a single element (1, 1).
 
     Raises:
         MemorySpaceError: `src` is on chip.

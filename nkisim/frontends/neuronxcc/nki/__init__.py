@@ -49,7 +49,7 @@ def jit(func: Callable | None = None, mode: str = "auto", **kwargs: Any) -> Any:
             differ from hardware's); a returned on-chip tile is copied out, a tile that masks
             filled in part is stored, and dropout keeps all, each with a warning.
         **kwargs: platform_target="trn1", "inf2" or "trn2" chooses the NeuronCore generation, unless
-            NEURON_PLATFORM_TARGET_OVERRIDE or --target in NEURON_CC_FLAGS does.
+            `NEURON_PLATFORM_TARGET_OVERRIDE` or `--target` in `NEURON_CC_FLAGS` does.
             Other compiler options of the SDK are ignored, as there is no compiler.
 
     Returns:

@@ -76,7 +76,7 @@ def gemm_grid():
     """The indices of the largest result of a matmul, and of its largest moving operand.
 
     Returns:
-        What nl.mgrid[0:128, 0:512] gives, with the limits of the NeuronCore generation.
+        What `nl.mgrid[0:128, 0:512]` gives, with the limits of the NeuronCore generation.
     """
     machine = machine_now()
     return mgrid[0 : machine.partitions, 0 : machine.gemm_moving_fmax]
