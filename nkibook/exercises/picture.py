@@ -55,6 +55,9 @@ def _draw_panel(axes: Axes, panel: Panel, owners: list[tuple[int, ...]]) -> None
         _add(axes, panel.wanted, facecolor="none", edgecolor=_WANTED, linewidth=2.5)
     if panel.read is not None:  # above: one column would be no more than its frame
         _add(axes, panel.read, facecolor=_READ, edgecolor=_READ, linewidth=1.0)
+        if panel.wanted is not None and (panel.wanted & ~panel.read).any():
+            # The solution's frame is seen whole, also where it crosses what is read.
+            _add(axes, panel.wanted, facecolor="none", edgecolor=_WANTED, linewidth=1.2)
     for _, (r0, r1, c0, c1) in panel.outside:
         dashed: dict[str, Any] = {"edgecolor": _WRONG, "linewidth": 1.8, "linestyle": "--"}
         axes.add_patch(Rectangle((c0, r0), c1 - c0, r1 - r0, facecolor="none", **dashed))

@@ -12,14 +12,15 @@ def max_pool(x, k):
 @exercise(((2, 5, 8),), ((1, 8, 11),), lines=1)
 def stride_three(x):
     # The mean of windows of 2 x 2 that start every 3 rows and columns.
-    a, b = x[:, 0::3], x[:, 1::3]
-    return (a[:, :, 0::3] + a[:, :, 1::3] + b[:, :, 0::3] + b[:, :, 1::3]) / 4
+    rows = x[:, 0::3] + x[:, 1::3]
+    return (rows[:, :, 0::3] + rows[:, :, 1::3]) / 4
 
 
 @exercise(((2, 6, 6),), ((1, 5, 7),), lines=2)
 def dilated(x):
     # The mean of the four corners of each 3 x 3 block, at every position.
-    return (x[:, :-2, :-2] + x[:, 2:, :-2] + x[:, :-2, 2:] + x[:, 2:, 2:]) / 4
+    rows = x[:, :-2] + x[:, 2:]
+    return (rows[:, :, :-2] + rows[:, :, 2:]) / 4
 
 
 @exercise(((2, 6, 6), 2, 2), ((2, 6, 6), 3, 2), lines=1)
