@@ -79,8 +79,10 @@ def draw(
     figure = figure_class()(figsize=size, layout="constrained", facecolor="none")
     axes = figure.subplots()
     axes.set_facecolor("none")
+    right = max(end, axis_us or end)
+    visible = (right - start_us) / _PIXELS / 3  # a shorter block would be too pale to be seen
     for row, (name, bars) in enumerate(tracks):
-        spans = [(bar.start, bar.length) for bar in bars]
+        spans = [(bar.start, max(bar.length, visible)) for bar in bars]
         blocks: Any = axes.broken_barh(spans, (row - 0.4, 0.8), facecolor=COLORS[name], linewidth=0)
         blocks.hover_titles = [bar.said() for bar in bars]
     labels = [f"{'DMA ' * (name in _DMA)}{name}" for name, _ in tracks]
@@ -93,7 +95,7 @@ def draw(
         ]
     axes.set_yticks(range(len(tracks)), labels)
     axes.invert_yaxis()
-    axes.set_xlim(start_us, max(end, axis_us or end))
+    axes.set_xlim(start_us, right)
     axes.set_xlabel("time from the first instruction (µs)")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
