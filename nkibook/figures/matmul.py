@@ -46,7 +46,9 @@ def _pass(tile: int, arrived: int) -> Figure:
             _cell(axes, 6 + m, 3 - n, fill, str(summed) if summed else "")
     note(axes, 0, 9.5, "moving: K rows, N columns")
     note(axes, 6, 9.5, "stationary: K rows, M columns")
-    note(axes, 10.3, 2, "PSUM: M partitions,\nN columns. Number\nof products summed")
+    note(
+        axes, 10.3, 2, "PSUM: M partitions,\nN columns (drawn as\nrows). Number of\nproducts summed"
+    )
     note(axes, 10.3, 7, "a cell multiplies,\nand adds to the sum\nfrom above")
     if arrived:
         arrow(axes, (4.2, 7), (5.9, 7))
@@ -60,7 +62,7 @@ def _pass(tile: int, arrived: int) -> Figure:
         f"A systolic array of {_CELLS} by {_CELLS} cells, which stands for 128 by 128. "
         f"Tile {tile + 1} of {len(_TILES)} of the contraction: {doing}. Each column of the moving "
         "operand enters from the left, and one sum arrives below each column of the array. "
-        f"In PSUM, {arrived} of {_COLUMNS} columns hold the sum of {tile + 1} "
+        f"In PSUM, {arrived} of {_COLUMNS} columns, drawn as rows, hold the sum of {tile + 1} "
         f"{'products' if tile else 'product'}.",
     )
 
