@@ -11,7 +11,7 @@ from nkibook.exercises import exercise
 
 @exercise(((4, 8), (4, 8)), ((3, 5), (3, 5)), lines=4, framework="torch")
 def silu_gradient(x, grad):
-    # The gradient of x * sigmoid(x), and the number of kept arrays of x's size.
+    # The gradient of x * sigmoid(x), and how many arrays like x are kept.
     s = 1 / (1 + np.exp(-x))
     return grad * (s + x * s * (1 - s)), 1
 
@@ -34,7 +34,7 @@ def _rows(rng, kind, rows, columns):
     atol=1e-3,
 )
 def norm_gradients(x, weight):
-    # The gradients of the sum of RMSNorm with respect to x and to the weight.
+    # The gradients of the sum of RMSNorm with respect to x and the weight.
     _, invvar = reference.rms_norm(x, weight, 1e-5)
     return reference.rms_norm_backward(np.ones_like(x), x, weight, invvar)
 
