@@ -17,7 +17,7 @@ from nkibook.exercises import exercise
     hint="SBUF has 128 partitions, and each row of a tile lies on one partition.",
 )
 def tiles_in_sbuf(columns, itemsize):
-    # How many tiles of 128 rows fit in SBUF. A tile does not cross partitions.
+    # How many tiles of 128 rows fit in SBUF. No tile crosses partitions.
     partition = chip().sbuf // 128
     return partition // (columns * itemsize)
 
@@ -31,8 +31,9 @@ def tiles_in_sbuf(columns, itemsize):
     hint="DMA moves four tiles. Each element takes cycles_each cycles on one of the 128 lanes.",
 )
 def operations_for_free(itemsize, cycles_each):
-    # How many instructions on one tile the Vector Engine runs in the time that DMA takes to load
-    # three tiles and to store one tile, at published rates.
+    # How many instructions on one tile the Vector Engine runs in the time
+    # that DMA takes to load three tiles and to store one tile, at published
+    # rates.
     dma = 4 * itemsize / chip().load_rate
     vector = cycles_each / 128 / (chip().ghz["Vector"] * 1e9)
     return math.floor(dma / vector)

@@ -23,7 +23,8 @@ _TYPES = [((256, 64), dtype, 1.0, 4) for dtype in ("float32", "bfloat16", "float
     data=lambda _rng, c: (c,),
 )
 def strings(calls):
-    # One string for each combination of a shard's rows, the columns, the dtype and the constant.
+    # One string for each combination of a shard's rows, the columns, the
+    # dtype and the constant.
     known = set()
     for (rows, columns), dtype, constant, devices in calls:
         known.add((rows // devices, columns, dtype, constant))

@@ -21,7 +21,7 @@ def layer_norm(x):
 
 @exercise(((4, 8), (4, 8)), ((5, 7), (5, 7)), lines=1, rtol=1e-4, atol=1e-5)
 def add_and_norm(x, residual):
-    # Between two layers of a transformer, both the sum and its norm are needed.
+    # Between two layers of a transformer, the sum and its norm are needed.
     total = x + residual
     ones = np.ones_like(x[0])
     return total, reference.rms_norm(total, ones, 1e-5)[0]

@@ -19,7 +19,8 @@ def double(x):
     hint="Loops are unrolled: each tile of each instance has its own instructions.",
 )
 def instructions(instances, tiles):
-    # Each instance walks over `tiles` tiles: two loads, an addition and a store for each tile.
+    # Each instance processes `tiles` tiles: two loads, an addition and a
+    # store for each tile.
     return instances * tiles * 4
 
 

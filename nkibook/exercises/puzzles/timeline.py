@@ -26,8 +26,9 @@ from nkibook.exercises import exercise
     f"{chip().load_rate / 1e9:.0f} GB/s.",
 )
 def busiest(count):
-    # The busiest part of the NeuronCore, "DMA queues" or "Vector", when a kernel loads float32
-    # tiles of 128 x 2048, multiplies each tile `count` times and stores it.
+    # The busiest part of the NeuronCore, "DMA queues" or "Vector", when a
+    # kernel loads float32 tiles of 128 x 2048, multiplies each tile `count`
+    # times and stores it.
     import nkisim
 
     @nki.jit
@@ -105,7 +106,8 @@ def _clock_and_device(rng, calls):
 
 @exercise((4,), (12,), lines=3, data=_clock_and_device)
 def time_of_a_call(clock, call, times):
-    # The mean time from a call to its result, over `times` calls after compilation.
+    # The mean time from a call to its result, over `times` calls after
+    # compilation.
     call().block_until_ready()
     start = clock.now
     for _ in range(times):
@@ -122,5 +124,6 @@ def time_of_a_call(clock, call, times):
     hint="The time on the clock includes the dispatch of each kernel.",
 )
 def speedup_seen(device_us, slower_device_us, dispatch_us):
-    # The speedup that a clock on the host shows, when the host waits for each call.
+    # The speedup that a clock on the host shows, when the host waits for
+    # each call.
     return (slower_device_us + dispatch_us) / (device_us + dispatch_us)

@@ -5,8 +5,9 @@ from nkibook.exercises import exercise
 
 @exercise((128, 512), (512, 1024), (512, 2048), (1024, 1024), (256, 2048), lines=1, reveal=False)
 def fits(rows, columns):
-    # Whether the float32 sums of a block fit into the 16 KiB of a PSUM partition, when each
-    # partition holds every 128th row: "fits" or "refused".
+    # Whether the float32 sums of a block fit into the 16 KiB of a PSUM
+    # partition, when each partition holds every 128th row: "fits" or
+    # "refused".
     return "fits" if rows // 128 * columns * 4 <= 16 * 1024 else "refused"
 
 

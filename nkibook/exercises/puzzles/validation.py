@@ -35,7 +35,8 @@ def typical_error(published, modelled):
     hint="There are n (n - 1) / 2 pairs; a share is between 0 and 1.",
 )
 def pairs_in_order(published, modelled):
-    # The share of pairs of kernels that the model puts in the published order.
+    # The share of pairs of kernels that the model puts in the published
+    # order.
     pairs = list(itertools.combinations(range(len(published)), 2))
     kept = [(published[i] < published[j]) == (modelled[i] < modelled[j]) for i, j in pairs]
     return np.mean(kept)
