@@ -51,6 +51,8 @@ NKI = re.compile(r"(nki|neuronxcc)\b")  # found only once kernels, nkibook or nk
 # Tables, how to install, and where to begin.
 REFERENCE = {"api", "api_nki", "bibliography", "cheat_sheet", "glossary", "intro", "setup"}
 
+COLUMN = 77  # characters of code in a page on a desktop; a longer line begins again at the left
+
 
 class Cell:
     """A code cell of the section: its source and, with a skeleton, the exercise it is about."""
@@ -241,6 +243,14 @@ def test_page_puzzles_and_solutions_have_the_same_names(page: Path, dialect: str
 def test_every_chapter_has_exercises() -> None:
     chapters = {path.stem for f in ("notebooks", "book") for path in (ROOT / f).glob("*.md")}
     assert chapters - REFERENCE == {page.stem for page in PAGES}
+
+
+@pytest.mark.parametrize("page", [page.stem for page in PAGES])
+def test_a_task_fits_into_the_column_of_the_page(page: str) -> None:
+    module = importlib.import_module(f"nkibook.exercises.puzzles.{page}")
+    tasks = [value for value in vars(module).values() if isinstance(value, Exercise)]
+    lines = [line for task in tasks for line in repr(task).splitlines()]
+    assert [line for line in lines if len(line) > COLUMN] == []
 
 
 def test_there_are_bug_hunts() -> None:

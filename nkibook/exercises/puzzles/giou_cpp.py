@@ -59,9 +59,11 @@ def rows_of_a_processor(boxes1, boxes2):
 
 @exercise((8, 6), (5, 3), lines=2, data=_boxes, framework="torch", run=_SCORE)
 def iou(boxes1, boxes2):
-    sides = np.minimum(boxes1, boxes2)[..., 2:] - np.maximum(boxes1, boxes2)[..., :2]
+    starts = np.maximum(boxes1, boxes2)[..., :2]
+    sides = np.minimum(boxes1, boxes2)[..., 2:] - starts
     overlap = np.maximum(sides, 0).prod(axis=-1)
-    areas = sum((x[..., 2:] - x[..., :2]).prod(axis=-1) for x in (boxes1, boxes2))
+    sizes = [x[..., 2:] - x[..., :2] for x in (boxes1, boxes2)]
+    areas = sum(size.prod(axis=-1) for size in sizes)
     return overlap / (areas - overlap)
 
 

@@ -12,5 +12,6 @@ def even_columns(x):
 
 @exercise(((64, 9, 11),), ((130, 7, 8),), ((1, 3, 3),), lines=14)
 def max_pool(x):
-    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2))
+    view = np.lib.stride_tricks.sliding_window_view
+    windows = view(x, (3, 3), axis=(1, 2))
     return windows.max((3, 4))

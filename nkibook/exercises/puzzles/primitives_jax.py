@@ -43,4 +43,5 @@ def bytes_moved(config):
     # Each input is read once, and each output is written once.
     fields = json.loads(base64.b64decode(config))
     tensors = fields["inputs"] + fields["outputs"]
-    return sum(math.prod(shape) * np.dtype(dtype).itemsize for _, shape, dtype in tensors)
+    size = {dtype: np.dtype(dtype).itemsize for _, _, dtype in tensors}
+    return sum(math.prod(shape) * size[dtype] for _, shape, dtype in tensors)

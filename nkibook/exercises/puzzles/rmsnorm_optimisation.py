@@ -21,4 +21,5 @@ def _far_from_zero(rng, *shape):
 )  # fmt: skip
 def sum_of_exponentials(x):
     # The denominator of a softmax.
-    return np.exp(x - x.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True)
+    powers = np.exp(x - x.max(axis=1, keepdims=True))
+    return powers.sum(axis=1, keepdims=True)

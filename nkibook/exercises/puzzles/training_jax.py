@@ -57,6 +57,8 @@ def calls_of_nested_checkpoints():
     both = jax.checkpoint(lambda x: layer(layer(x)))
     gradient = jax.jit(jax.grad(lambda x: (both(x) ** 2).sum()))
     module = jax_hlo(gradient, np.ones((4, 8), np.float32)).after
-    # A forward call takes x and the weight; a backward call takes the gradient and invvar, too.
-    found = Counter(len(call.operand_shapes) == 4 for call in module.custom_calls)
+    # A forward call takes x and the weight. A backward call takes the
+    # gradient and invvar, too.
+    calls = module.custom_calls
+    found = Counter(len(call.operand_shapes) == 4 for call in calls)
     return found[False], found[True]

@@ -63,8 +63,11 @@ def calls_of_nested_checkpoints():
         return x.grad
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an inner checkpoint first runs without gradients
+        # An inner checkpoint first runs without gradients.
+        warnings.simplefilter("ignore")
         module = torch_hlo(step, torch.ones(4, 8, requires_grad=True))
-    # A forward call takes x and the weight; a backward call takes the gradient and invvar, too.
-    found = Counter(len(call.operand_shapes) == 4 for call in module.custom_calls)
+    # A forward call takes x and the weight. A backward call takes the
+    # gradient and invvar, too.
+    calls = module.custom_calls
+    found = Counter(len(call.operand_shapes) == 4 for call in calls)
     return found[False], found[True]
