@@ -117,9 +117,9 @@ def _read_early(instr: Instruction, t: AccessPattern, early: Instruction) -> Acc
     return AccumulationError(
         f"{instr.label} goes on accumulating into {t.describe()} after {early.label}{at} has "
         "read it",
-        rule="a group of accumulating matmuls ends before another engine reads the tile: until "
-        "then the tile holds a partial sum, and a read of the tile may end the group",
-        fix="read the tile after the loop that accumulates into it, or zero it before "
+        rule="another engine may read the tile only after the last matmul that accumulates into "
+        "it: before, the tile contains a partial sum, and a read may end the accumulation",
+        fix="read the tile after the last matmul that accumulates into it, or zero it before "
         "accumulating again",
         location=instr.location,
     )
