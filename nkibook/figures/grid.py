@@ -95,9 +95,7 @@ def _frame(
         if texts:
             texts[number].set_text("" if waits else name)
             texts[number].set_color(INK)
-    axes.set_title(
-        f"{moment:.1f} µs after the first instruction (modelled)", loc="left", fontsize=11
-    )
+    axes.set_title(f"{moment:.1f} µs after the start (modelled)", loc="left", fontsize=11)
     if set(states) == {"written"}:  # the still picture, whose text is stored: no time in it
         return show(
             fig, f"The output of {rows}x{cols}, with all of its {len(tiles)} tiles written."
