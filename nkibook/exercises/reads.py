@@ -103,7 +103,7 @@ def access(
         sentences.append(f"The solution computes it from {elements(names, theirs)}.")
     dropped = unused(program)
     if any(mask.any() for mask in dropped):
-        sentences.append(f"{elements(names, dropped)}: read, and in no element of the output.")
+        sentences.append(f"{elements(names, dropped)}: read, but not used for the output.")
     panels = [
         _panel(trace, b, r, w) for b, r, w in zip(arguments, read, wanted, strict=True) if b.shape
     ]

@@ -229,7 +229,7 @@ def test_what_is_read_to_no_purpose_is_named():
     x = np.arange(24, dtype=np.float32).reshape(12, 2)
     verdict = check(last_block_only, lambda x: x.reshape(3, 4, 2).sum(axis=0), x)
     assert "It was computed from x[8, 0]." in verdict.details
-    assert "x[0:8, 0:2]: read, and in no element of the output." in verdict.details
+    assert "x[0:8, 0:2]: read, but not used for the output." in verdict.details
 
 
 def test_the_solution_is_followed_when_it_reads_something_else():
