@@ -65,11 +65,11 @@ class CustomCall:
         return str(name or self.target)
 
     def summary(self) -> str:
-        """Three lines, narrow enough for a page: the kernel, what it takes and what it gives."""
+        """Three lines, narrow enough for a page: the kernel, its operands and its results."""
         out = [self.kernel_name]
-        for verb, shapes in (("takes", self.operand_shapes), ("gives", self.result_shapes)):
+        for what, shapes in (("operands", self.operand_shapes), ("results", self.result_shapes)):
             listed = ", ".join(str(s.without_layout()) for s in shapes)
-            out.append(textwrap.fill(f"  {verb} {listed}", 76, subsequent_indent=8 * " "))
+            out.append(textwrap.fill(f"  {what:8} {listed}", 76, subsequent_indent=11 * " "))
         return "\n".join(out)
 
     def __str__(self) -> str:

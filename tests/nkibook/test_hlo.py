@@ -296,8 +296,8 @@ def test_custom_call_with_its_decoded_config():
     assert (call.name, call.computation) == ("custom-call.3", "IrToHlo.7")
     assert call.summary().splitlines() == [
         "nki_tensor_add",
-        "  takes f32[256,1024], f32[256,1024]",
-        "  gives f32[256,1024]",
+        "  operands f32[256,1024], f32[256,1024]",
+        "  results  f32[256,1024]",
     ]
 
 
