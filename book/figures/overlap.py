@@ -72,8 +72,10 @@ def _frame(
     axes.set_yticks([row + 0.5 for row in range(len(_ROWS))], _ROWS)
     axes.set_xlabel("time, µs of the body (modelled)")
     axes.set_title(f"the first {tiles} tiles, after {moment:.0f} µs", loc="left", fontsize=11)
+    stored = all(block.end_us <= moment for _, _, block in blocks)
+    idle = "All are stored" if stored else "None of them is in progress"
     return plots.show(
         fig,
         f"The first {tiles} tiles on the rows load, Scalar, Vector and store, until "
-        f"{moment:.0f} µs. {'; '.join(busy) or 'All are stored'}.",
+        f"{moment:.0f} µs. {'; '.join(busy) or idle}.",
     )
