@@ -150,8 +150,8 @@ def operand_memories(kernel: Any, *args: Any) -> Figure:
     return show(
         fig,
         f"{len(rows)} instructions with two inputs, and the memory of each input and result. "
-        f"{len(rows) - len(both)} read at most one input from SBUF. Both inputs are in SBUF in "
-        f"{', '.join(str(n + 1) for n in both) or 'none'}.",
+        f"{len(rows) - len(both)} read at most one input from SBUF. Instructions with "
+        f"both inputs in SBUF: {', '.join(str(n + 1) for n in both) or 'none'}.",
     )
 
 

@@ -110,4 +110,4 @@ def test_operands_are_told_by_their_memory():
 
     alt = operand_memories(sums, np.zeros((4, 8), np.float32)).alt
     assert alt.startswith("2 instructions with two inputs")
-    assert "1 read at most one input from SBUF. Both inputs are in SBUF in 1." in alt
+    assert "1 read at most one input from SBUF. Instructions with both inputs in SBUF: 1." in alt
