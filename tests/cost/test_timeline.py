@@ -361,7 +361,7 @@ def test_a_summary_says_which_of_two_cores_it_is_of(first, slowest, uneven):
     assert t.hbm_bytes == alone.hbm_bytes
     assert len(t.cores) == 2
     said = (
-        "2 cores share the 48 instructions; bytes, engines and findings are of the slowest, "
+        "2 cores share the 48 instructions; bytes, engines and findings are of the slower, "
         f"core {slowest}"
     )
     text = str(t).splitlines()
@@ -369,11 +369,11 @@ def test_a_summary_says_which_of_two_cores_it_is_of(first, slowest, uneven):
     assert said in t._repr_html_()
     times = [core.schedule.span / 1e3 for core in t.cores]
     both = f"core 0 {times[0]:.1f} us, core 1 {times[1]:.1f} us"
-    line = f"  time of the body: {both}; the launch takes as long as the slowest"
+    line = f"  time of the body: {both}; the launch takes as long as the slower"
     assert (line in text) == uneven
     assert (both in t._repr_html_()) == uneven
     assert times[slowest] == t.body_us
-    shown = f"on core {slowest}, the slowest of 2"
+    shown = f"on core {slowest}, the slower of 2"
     assert t.table().startswith(f"shared_out: time of each line, {shown}, {MODELLED}")
     title = t.plot().axes[0].get_title(loc="left")
     assert title.splitlines()[-2:] == [shown, MODELLED]
