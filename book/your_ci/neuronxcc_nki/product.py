@@ -16,7 +16,7 @@ def product(a_t, b, rows=128, columns=512):
     high, wide = rows // 128, columns // 512
     assert m_size % rows == 0, "blocks fill the result"
     assert n_size % columns == 0, "blocks fill the result"
-    assert high * columns * 4 <= 16 * 1024, "the sums fit into PSUM"
+    assert high * columns * 4 <= 16 * 1024, "the sums must fit into PSUM"
     c = nl.ndarray((m_size, n_size), dtype=a_t.dtype, buffer=nl.shared_hbm)
     for m in nl.affine_range(m_size // rows):
         for n in nl.affine_range(n_size // columns):
