@@ -175,10 +175,10 @@ def _said(losses, samples, times) -> str:
     line = text.replace("\n", " ")
     said.append(f'After {steps} steps the model writes "{line}".')
     for model, by_chip in times.items():
-        each = ", ".join(
-            f"{sum(part.microseconds for part in parts) / 1000:.2g} ms on {chip}, "
-            f"the largest part in {parts[0].operator.replace('_', ' ')}"
+        each = " and ".join(
+            f"{sum(part.microseconds for part in parts) / 1000:.2g} ms on {chip} "
+            f"(the largest part in {parts[0].operator.replace('_', ' ')})"
             for chip, parts in by_chip.items()
         )
-        said.append(f"A step of {model} takes {each}, modelled.")
+        said.append(f"A step of {model} takes a modelled {each}.")
     return " ".join(said)

@@ -13,8 +13,8 @@ from nkibook.exercises import exercise
     (5,),
     lines=1,
     reveal=False,
-    hint="A layer has 9 operators, 4 of which are products. The end of the model has 3 operators, "
-    "one of which is a product.",
+    hint="In the forward pass a layer makes 9 calls, 4 of them products. The end of the model "
+    "makes 3 calls, one of them a product.",
 )
 def calls_of_a_step(layers):
     forward, products = 9 * layers + 3, 4 * layers + 1
