@@ -39,7 +39,8 @@ def tile_grid(
         tiles: one (row0, row1, col0, col1, owner) a tile; row1 and col1 are exclusive. The owner
             is anything hashable: a program id such as ``(0, 1)``, or the number of a NeuronCore.
         name: the array's name, for the text alternative.
-        owner: turns an owner into its label. The default writes ``instance (0, 1)``.
+        owner: turns an owner into its label. The default writes ``instance (0, 1)``; in tiles that
+            are too narrow for it, the program id alone.
         alt: text alternative; by default it is written from shape and tiles.
         caption: text under the figure.
 
@@ -76,7 +77,9 @@ def draw_tiles(
     owners: dict[Hashable, str] = {}
     for *_, key in tiles:
         owners.setdefault(key, palette[len(owners) % len(palette)])
-    size = _label_size(axes, shape, tiles, owner)
+    label, size = owner, _label_size(axes, shape, tiles, owner)
+    if size < _MIN_LABEL and all(isinstance(key, tuple) for key in owners):
+        label, size = str, _label_size(axes, shape, tiles, str)
     for row0, row1, col0, col1, key in tiles:
         fill = owners[key]
         axes.add_patch(
@@ -92,7 +95,7 @@ def draw_tiles(
                 "ha": "center",
                 "va": "center",
             }
-            axes.text(*middle, owner(key), **look)
+            axes.text(*middle, label(key), **look)
     axes.set_xlim(0, cols)
     axes.set_ylim(rows, 0)
     axes.set_xticks(_ticks(cols, [edge for tile in tiles for edge in tile[2:4]]))

@@ -142,6 +142,12 @@ def test_tiles_lie_where_the_trace_says():
     assert [t.get_text() for t in axes.texts] == [f"instance {t[4]}" for t in QUARTERS]
 
 
+def test_a_tile_too_narrow_for_the_name_of_its_instance_has_the_program_id():
+    _, axes = plots.subplots()
+    plots.draw_tiles(axes, (300, 700), [(0, 128, 0, 512, (0, 0)), (0, 128, 512, 700, (0, 1))])
+    assert [t.get_text() for t in axes.texts] == ["(0, 0)", "(0, 1)"]
+
+
 def test_tiles_of_one_owner_share_a_color():
     _, axes = plots.subplots()
     halves = [(0, 5, 0, 7, "NeuronCore 0"), (5, 9, 0, 7, "NeuronCore 0")]
