@@ -23,11 +23,9 @@ def following(page: str, order: list[str]) -> list[str]:
     mine = framework(page)
     rest = order[order.index(page) + 1 :]
     if mine is not None:
-        rest = [other for other in rest if framework(other) in (None, mine)]
-    elif rest and framework(rest[0]) is not None:
-        pair = {framework(other): other for other in reversed(rest[:2])}
-        return [other for name, other in reversed(pair.items()) if name is not None]
-    return rest[:1]
+        return [other for other in rest if framework(other) in (None, mine)][:1]
+    pair = {framework(other) for other in rest[:2]} == set(FRAMEWORKS.values())
+    return rest[: 2 if pair else 1]
 
 
 def add_links(

@@ -15,7 +15,7 @@ def flow() -> Figure:
     box(axes, 3.9, 3.9, 2.5, 1.1, "instructions", color="blue")
     arrow(axes, (2.5, 4.45), (3.9, 4.45), "trace", offset=(0, 0.3))
     note(axes, 6.6, 4.65, "for these shapes, dtypes", fontsize=9)
-    note(axes, 6.6, 4.2, "and number of programs", fontsize=9)
+    note(axes, 6.6, 4.2, "and number of instances", fontsize=9)
     for x, name, result, color in (
         (0.0, "check", "diagnostics:\nbounds,\nmemory, shapes", "vermillion"),
         (2.65, "execute", "outputs:\nNumPy on\nreal data", "green"),

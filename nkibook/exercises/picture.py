@@ -19,7 +19,7 @@ from nkisim.ir.restriction import boxes
 _MOST = 96
 
 _READ, _WANTED, _WRONG = COLORS["blue"], COLORS["orange"], COLORS["vermillion"]
-_PROGRAMS = [COLORS[name] for name in ("sky", "green", "purple", "yellow")]
+_INSTANCES = [COLORS[name] for name in ("sky", "green", "purple", "yellow")]
 _SHARED: dict[str, Any] = {"facecolor": "none", "edgecolor": INK, "hatch": "////", "linewidth": 0}
 
 
@@ -44,10 +44,10 @@ def draw(access: Access, alt: str) -> Figure:
 def _draw_panel(axes: Axes, panel: Panel, owners: list[tuple[int, ...]]) -> None:
     rows, columns = panel.shape
     for owner, mask in panel.tiles.items():
-        color = _PROGRAMS[owners.index(owner) % len(_PROGRAMS)]
+        color = _INSTANCES[owners.index(owner) % len(_INSTANCES)]
         _add(axes, mask, facecolor=color, alpha=0.35, edgecolor="none")
         _add(axes, mask, facecolor="none", edgecolor=color, linewidth=1)
-    if 1 < len(owners) <= len(_PROGRAMS):
+    if 1 < len(owners) <= len(_INSTANCES):
         _add(axes, _shared(panel), **_SHARED)
     if panel.wrong is not None:
         _add(axes, panel.wrong, facecolor=_WRONG, alpha=0.6, edgecolor="none")
@@ -115,16 +115,16 @@ def _add(axes: Axes, mask: np.ndarray, **look: Any) -> None:
 
 def _legend(panels: list[Panel], owners: list[tuple[int, ...]]) -> list[Patch | Line2D]:
     handles: list[Patch | Line2D] = []
-    if 1 < len(owners) <= len(_PROGRAMS):
+    if 1 < len(owners) <= len(_INSTANCES):
         handles += [
             Patch(color=color, alpha=0.5, label=f"instance {ids(owner)}")
-            for owner, color in zip(owners, _PROGRAMS, strict=False)
+            for owner, color in zip(owners, _INSTANCES, strict=False)
         ]
         if any(_shared(p).any() for p in panels):
             handles.append(Patch(**_SHARED, label="by several instances"))
     elif owners:
         label = "loaded or stored" + ("; a colour for each instance" if len(owners) > 1 else "")
-        handles.append(Patch(color=_PROGRAMS[0], alpha=0.5, label=label))
+        handles.append(Patch(color=_INSTANCES[0], alpha=0.5, label=label))
     if any(p.read is not None and p.read.any() for p in panels):
         handles.append(Patch(color=_READ, label="read for the marked element"))
     if any(p.wanted is not None and p.wanted.any() for p in panels):

@@ -68,12 +68,8 @@ def core_shown(t: Times) -> list[str]:
     """A phrase that names the core of the details, for a launch on several cores; else nothing."""
     if len(t.cores) == 1:
         return []
-    last = f", the {_slowest(t)}" * (t._core is t.slowest)
-    return [f"on core {t.cores.index(t._core)}{last} of {len(t.cores)}"]
-
-
-def _slowest(t: Times) -> str:
-    return "slower" if len(t.cores) == 2 else "slowest"
+    slower = ", the slower" * (t._core is t.slowest)
+    return [f"on core {t.cores.index(t._core)}{slower} of {len(t.cores)}"]
 
 
 def _said_of_cores(t: Times) -> list[str]:
@@ -85,12 +81,11 @@ def _said_of_cores(t: Times) -> list[str]:
     spans = [core.schedule.span for core in cores]
     said = [
         f"{len(cores)} cores share the {t.instructions} instructions; bytes, engines and "
-        f"findings are of {f'the {_slowest(t)}, ' * (t._core is t.slowest)}core "
-        f"{cores.index(t._core)}"
+        f"findings are of {'the slower, ' * (t._core is t.slowest)}core {cores.index(t._core)}"
     ]
     if max(spans) > _UNEVEN * min(spans):
         each = ", ".join(f"core {at} {span / 1e3:.1f} us" for at, span in enumerate(spans))
-        said.append(f"time of the body: {each}; the launch takes as long as the {_slowest(t)}")
+        said.append(f"time of the body: {each}; the launch takes as long as the slower")
     dma = t.timing.dma
     if t.hbm_bytes:
         said.append(
