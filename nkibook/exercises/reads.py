@@ -200,7 +200,7 @@ def _outside(panel: Panel) -> list[str]:
     if not panel.outside:
         return []
     owner, (r0, r1, c0, c1) = panel.outside[0]
-    who = f"Program {ids(owner)}" if owner else "The kernel"
+    who = f"Instance {ids(owner)}" if owner else "The kernel"
     return [f"{who} reaches {panel.name}[{r0}:{r1}, {c0}:{c1}], of shape {panel.shape}."]
 
 
