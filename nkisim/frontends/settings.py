@@ -94,7 +94,8 @@ def checked(
     names = list(inspect.signature(function).parameters)
     at = [(n, checks[name]) for n, name in enumerate(names) if name in checks]
 
-    def checked_arguments(args: tuple, kwargs: dict[str, Any]) -> tuple:
+    @functools.wraps(function)
+    def with_settings(*args: Any, **kwargs: Any) -> Any:
         count, name = len(args), ""
         try:
             for n, check in at:
@@ -113,11 +114,7 @@ def checked(
             if earlier:
                 raise earlier from None
             raise
-        return args
-
-    @functools.wraps(function)
-    def with_settings(*args: Any, **kwargs: Any) -> Any:
-        return function(*checked_arguments(args, kwargs), **kwargs)
+        return function(*args, **kwargs)
 
     return with_settings
 

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import sys
 import warnings
 
 import nki
@@ -183,3 +184,29 @@ def test_errors_of_the_kernels_own_code_stay_what_they_are():
 
     with pytest.raises(KeyError, match="no such key"):
         nki.simulate(kernel)(X)
+
+
+def test_a_call_that_is_right_is_checked_once_and_nothing_inside_of_it():
+    """The settings of a warm instruction are looked at where the kernel calls it, and nowhere
+    within: the methods of tensors that instructions use are not wrapped."""
+    entered = []
+
+    def note(frame, event, _):
+        if event == "call":
+            entered.append(frame.f_code.co_name)
+
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(tile, x)
+        for turn in range(3):
+            if turn == 2:
+                sys.setprofile(note)
+            nisa.tensor_tensor(tile, tile, tile, nl.add)
+            nisa.dma_copy(out, tile)
+            sys.setprofile(None)
+        return out
+
+    nki.simulate(kernel)(np.ones((128, 4), np.float32))
+    assert entered.count("tensor_tensor") == entered.count("dma_copy") == 1
+    assert entered.count("with_settings") == 2

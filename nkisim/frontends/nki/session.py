@@ -295,12 +295,12 @@ class Session(Tracer):
             own = t._layout
             form = forms[at]
             if form is not None:
-                patterns.append(t.pattern(form, divmod(t.offset, own.row)))
+                patterns.append(t._pattern_of(form, divmod(t.offset, own.row)))
                 continue
             form, place = own.operand(t.offset, *recipe.walks[at])
             if own.on_chip and own.row:
                 forms[at] = form
-            patterns.append(t.pattern(form, place))
+            patterns.append(t._pattern_of(form, place))
         count = recipe.outs
         outs, tiles = tuple(patterns[:count]), tuple(patterns[count:])
         ins = tiles

@@ -157,7 +157,7 @@ class NkiTensor(Views):
 
     # -- the operand it stands for --------------------------------------------------------------
 
-    def pattern(self, form: Form, at: Ints) -> AccessPattern:
+    def _pattern_of(self, form: Form, at: Ints) -> AccessPattern:
         """The access pattern of an instruction that walks it as `form`, from `at` on."""
         known = self._pattern
         if known is not None and known.form is form:
@@ -177,7 +177,7 @@ class NkiTensor(Views):
     def as_is(self) -> AccessPattern:
         """The access pattern with its own axes."""
         own = self._layout
-        return self.pattern(*own.operand(self.offset, own.shape, own.strides))
+        return self._pattern_of(*own.operand(self.offset, own.shape, own.strides))
 
     # -- views ----------------------------------------------------------------------------------
 
