@@ -13,7 +13,7 @@ and in `nkisim.compiler.joining`: which become one. These are made here, once, f
   transposed by the Tensor Engine, and goes in long runs;
 * unless the kernel asks for an engine: copies and products or sums with a scalar run on Vector or
   Scalar, fills on GpSimd or Vector, whichever has less to do (see `nkisim.schedule.engines`); a
-  long reciprocal on Scalar.
+  long reciprocal on Scalar, on NeuronCore-v2.
 """
 
 from __future__ import annotations
@@ -40,13 +40,8 @@ from nkisim.ir.instruction import Engine, Instruction, OpKind
 from nkisim.ir.memory import Space
 from nkisim.machine import Machine
 from nkisim.machine.timing import Timing
-from nkisim.numerics.ops.cycles import (
-    TABLE_PAYS,
-    OnEngine,
-    TileOperand,
-    Tiles,
-    tile_operand,
-)
+from nkisim.numerics.ops.cycles import OnEngine, TileOperand, Tiles, tile_operand
+from nkisim.numerics.ops.elementwise import reciprocal_on
 
 _PSUM = Space.PSUM
 
@@ -363,7 +358,7 @@ class _Builder:
         spec = i.spec
         if spec.engines is None or i.engine_asked or i.engine is not spec.engine:
             return (i.engine,)
-        return spec.engines(i, n, psum)
+        return spec.engines(i, n, psum, self.timing)
 
     def _operands(self, tiles: tuple[AccessPattern, ...], accesses: list[Access]) -> Tiles:
         memory = self.work.memory
@@ -404,7 +399,7 @@ class _Builder:
         if found is None:
             lanes = tile_operand(step.instr.tiles_in[-1], space)
             one = lanes if lanes.stride else lanes._replace(n=1)  # one element a lane
-            engine = Engine.SCALAR if one.n >= TABLE_PAYS else Engine.VECTOR
+            (engine,) = reciprocal_on(step.instr, one.n, space is _PSUM, self.timing)
             result = TileOperand(one.n, one.rows, F32, Space.SBUF, 4 if one.n > 1 else 0)
             cost = compute.reciprocal(engine, one, result, self.timing)
             found = inverses[space is _PSUM] = Kind("reciprocal", ((engine, cost),)), 4 * one.n

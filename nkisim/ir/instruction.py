@@ -20,6 +20,7 @@ from nkisim.errors import Location
 from nkisim.ir.access import AccessPattern, Affine
 from nkisim.ir.memory import Space
 from nkisim.ir.settings import NO_SETTINGS, Settings
+from nkisim.machine.timing import Timing
 
 
 class Engine(Enum):
@@ -258,8 +259,8 @@ class OpSpec:
         flops: the operations that count, `flops(instruction, ins, outs)` of the same operands as
             the formula has; None for one of each element on a compute engine, and otherwise none.
         engines: the engines that a compiler may choose from where the kernel does not,
-            `engines(instruction, elements a partition, whether an operand is in PSUM)`; None for no
-            choice.
+            `engines(instruction, elements a partition, whether an operand is in PSUM, the
+            generation's times)`; None for no choice.
         table: whether it applies a function out of a table of the Scalar Engine.
         on_chip: whether every tile operand must be in SBUF or PSUM.
         elementwise: each output element depends on the input elements at its own coordinates
@@ -285,7 +286,7 @@ class OpSpec:
     cost: Callable | TransferKind
     settings: type[Settings] = Settings
     flops: Callable[..., int] | None = None
-    engines: Callable[[Instruction, int, bool], tuple[Engine, ...]] | None = None
+    engines: Callable[[Instruction, int, bool, Timing], tuple[Engine, ...]] | None = None
     table: bool = False
     on_chip: bool = True
     elementwise: bool = False

@@ -18,6 +18,7 @@ Each number carries where it comes from:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 
@@ -131,6 +132,8 @@ class Timing:
         scan_cycles: the same for tensor_tensor_scan.
         select_cycles: the same for a select, which is a copy and a predicated copy.
         reciprocal_cycles: the same for a reciprocal on Vector.
+        table_reciprocal_elements: elements a partition from which the compiler computes a
+            reciprocal from a table, on Scalar, where the kernel leaves the engine open.
         bn_aggr_cycles: cycles for each element of bn_aggr.
         accumulator_cycles: to read an accumulator out, after a reduction on the side.
         dynamic_cycles: least for an instruction whose address is in a register.
@@ -162,6 +165,7 @@ class Timing:
     scan_cycles: float
     select_cycles: float
     reciprocal_cycles: float
+    table_reciprocal_elements: float
     bn_aggr_cycles: float
     accumulator_cycles: float
     dynamic_cycles: float
@@ -247,6 +251,8 @@ V2 = Timing(
     scan_cycles=2,  # [I]
     select_cycles=3,  # [I] tensor_copy and tensor_copy_predicated
     reciprocal_cycles=8,  # [I]
+    # [I] N cycles on Scalar from 64 elements, else 8 N. [K] SiLU and AdamW leave no time for 8 N.
+    table_reciprocal_elements=64,
     bn_aggr_cycles=13 / 3,  # [I]
     accumulator_cycles=64,  # [I][P]
     dynamic_cycles=600,  # [I]
@@ -324,7 +330,9 @@ V3 = Timing(
     two_input_cycles=1,  # decoded trn2 traces
     scan_cycles=2,  # no source: as v2
     select_cycles=2,  # no source
-    reciprocal_cycles=8,  # [C]
+    reciprocal_cycles=8,  # [C] rows of 4 and of 8 elements
+    # [C] RECIPROCAL takes 8 N on Vector; nothing that is published has one on Scalar.
+    table_reciprocal_elements=math.inf,
     bn_aggr_cycles=13 / 3,  # [I]
     accumulator_cycles=64,  # [I]
     dynamic_cycles=600,  # [I]

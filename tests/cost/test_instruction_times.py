@@ -581,6 +581,22 @@ def test_the_compiler_computes_short_reciprocals_on_vector(reciprocal, n, engine
         assert least <= cost.busy <= least + V2.vector.issue_cycles / V2.vector.ghz
 
 
+@pytest.mark.parametrize("n", [1, 8, 64, 513])
+def test_reciprocals_stay_on_vector_on_trn2(n):
+    """8 cycles an element, and 135 ns: profiles of trainium-kernel-fusion (167-179 ns of 4
+    elements, 202 ns of 8)."""
+
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nisa.reciprocal(nl.load(x)))
+        return out
+
+    (task,) = [t for t in tasks(nki.jit(kernel).on(GEN3), spec(128, n)) if "recip" in t.label]
+    ((chosen, cost),) = task.costs
+    assert chosen is Engine.VECTOR
+    assert cost.data == pytest.approx(8 * n / 0.96)
+
+
 def test_a_reciprocal_that_the_kernel_wants_from_a_table_is_one():
     @nki.jit
     def kernel(x):

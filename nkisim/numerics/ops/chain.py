@@ -13,6 +13,7 @@ from nkisim.ir.dtypes import F32, bfloat16
 from nkisim.ir.instruction import Engine, Instruction, OpKind, flow_by_axis, opcode, reads_by_axis
 from nkisim.ir.memory import Space
 from nkisim.ir.settings import Settings
+from nkisim.machine.timing import Timing
 from nkisim.numerics import alu
 from nkisim.numerics.ops.cycles import (
     Cycles,
@@ -177,7 +178,7 @@ def is_affine(instr: Instruction, op: str | None = None) -> bool:
     )
 
 
-def _scalar_on(instr: Instruction, n: int, psum: bool) -> tuple[Engine, ...]:
+def _scalar_on(instr: Instruction, n: int, psum: bool, timing: Timing) -> tuple[Engine, ...]:
     return (Engine.VECTOR, Engine.SCALAR) if is_affine(instr) else (Engine.VECTOR,)
 
 
@@ -285,8 +286,8 @@ def _cost_activation(on: OnEngine) -> Cycles:
     return cost(on)
 
 
-def _activation_on(instr: Instruction, n: int, psum: bool) -> tuple[Engine, ...]:
-    return reciprocal_on(instr, n, psum) if _is_reciprocal(instr) else (Engine.SCALAR,)
+def _activation_on(instr: Instruction, n: int, psum: bool, timing: Timing) -> tuple[Engine, ...]:
+    return reciprocal_on(instr, n, psum, timing) if _is_reciprocal(instr) else (Engine.SCALAR,)
 
 
 @opcode(

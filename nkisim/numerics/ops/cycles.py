@@ -18,8 +18,6 @@ from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Space
 from nkisim.machine.timing import Timing
 
-TABLE_PAYS = 64  # [I] elements from which a reciprocal is quicker on Scalar
-
 
 class TileOperand(NamedTuple):
     """The properties of a tile that cycle formulas use."""

@@ -12,8 +12,9 @@ from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import INTEGERS, bfloat16, cast_into, float16, weak_scalar_dtype
 from nkisim.ir.instruction import Engine, Instruction, Missing, OpKind, opcode
 from nkisim.ir.settings import Settings
+from nkisim.machine.timing import Timing
 from nkisim.numerics import alu
-from nkisim.numerics.ops.cycles import TABLE_PAYS, Cycles, OnEngine
+from nkisim.numerics.ops.cycles import Cycles, OnEngine
 from nkisim.numerics.ops.float32 import converted
 from nkisim.numerics.ops.masking import masked
 
@@ -64,9 +65,9 @@ def cost_of_reciprocal(on: OnEngine) -> Cycles:
     return Cycles(each, n=on.ins[0].n, fast=None, table=True)
 
 
-def reciprocal_on(instr: Instruction, n: int, psum: bool) -> tuple[Engine, ...]:
-    """The engine on which a reciprocal of `n` elements a partition is quicker."""
-    return (Engine.SCALAR if n >= TABLE_PAYS else Engine.VECTOR,)
+def reciprocal_on(instr: Instruction, n: int, psum: bool, timing: Timing) -> tuple[Engine, ...]:
+    """The engine on which the compiler computes a reciprocal of `n` elements a partition."""
+    return (Engine.SCALAR if n >= timing.table_reciprocal_elements else Engine.VECTOR,)
 
 
 opcode(
@@ -89,7 +90,7 @@ def _cost_fill(on: OnEngine) -> Cycles:
     return Cycles(0.5 if zero else 1.0)
 
 
-def _fill_on(instr: Instruction, n: int, psum: bool) -> tuple[Engine, ...]:
+def _fill_on(instr: Instruction, n: int, psum: bool, timing: Timing) -> tuple[Engine, ...]:
     return (Engine.VECTOR,) if psum else (Engine.GPSIMD, Engine.VECTOR)
 
 

@@ -12,6 +12,7 @@ from nkisim.ir.dtypes import F32, FLOATS
 from nkisim.ir.instruction import Engine, Instruction, Missing, Needed, OpKind, TransferKind, opcode
 from nkisim.ir.regions import BEGIN, END, Region
 from nkisim.ir.settings import Settings
+from nkisim.machine.timing import Timing
 from nkisim.numerics.ops.cycles import Cycles, OnEngine, Passes, fast_copy, no_time, semaphore
 from nkisim.numerics.ops.float32 import as_f32, converted, write
 from nkisim.numerics.ops.masking import masked
@@ -76,7 +77,7 @@ def _cost_copy(on: OnEngine) -> Cycles:
     return Cycles(1.0, fast=fast_copy(on.ins, on.outs))
 
 
-def _copy_on(instr: Instruction, n: int, psum: bool) -> tuple[Engine, ...]:
+def _copy_on(instr: Instruction, n: int, psum: bool, timing: Timing) -> tuple[Engine, ...]:
     return Engine.VECTOR, Engine.SCALAR
 
 
