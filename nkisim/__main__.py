@@ -12,12 +12,13 @@ they launch, in order: data, results and timelines. It exits with 1 where they d
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
 import runpy
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from textwrap import fill
 from types import TracebackType
@@ -25,8 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 from nkisim.checking.settings import CHECKS
 from nkisim.errors import KernelError, NkiWarning
+from nkisim.ir.limits import LIMITS
 from nkisim.runtime.children import reach
 from nkisim.runtime.install import install, sdk_installed
+from nkisim.runtime.limiting import limit_memory, limit_time
 
 if TYPE_CHECKING:
     from nkisim.report.timeline import Timeline
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
+_LIMITS = ", ".join(f"{name}={most}" for name, most in LIMITS.items())
 EPILOG = f"""\
 With the word `profile` first, the program runs as well, and then the modelled timeline of each
 kernel that it launched is printed. With `profile --json FILE`, launches, warnings and the error
@@ -45,6 +49,7 @@ they launch, in order: data, results and modelled timelines.
 python -m nkisim tune SCRIPT.py KERNEL ... models a kernel with every combination of parameters.
 
 environment:
+  NKISIM_LIMITS=NAME=N,...     limits of a launch: {_LIMITS}.
   NKISIM_CHECKS=NAME=MODE,...  turn checks of the simulator to error, warn or off.
 {fill(", ".join(CHECKS), 78, initial_indent="    checks: ", subsequent_indent=" " * 12)}
 """
@@ -56,11 +61,22 @@ def main() -> None:
         description="Run an NKI program on the CPU simulator, unmodified.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="python -m nkisim [profile [--json FILE]] [-m MODULE | SCRIPT.py] [ARGUMENTS ...]",
+        usage="python -m nkisim [--time-limit S] [--memory-limit MB] [profile [--json FILE]] "
+        "[-m MODULE | SCRIPT.py] [ARGUMENTS ...]",
+    )
+    parser.add_argument(
+        "--time-limit", type=_amount(float), metavar="S", help="seconds after which it is ended"
+    )
+    parser.add_argument(
+        "--memory-limit", type=_amount(int), metavar="MB", help="memory that it may take, on Linux"
     )
     parser.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m")
     parser.add_argument("target", help="script or module to run")
     words = sys.argv[1:]
+    limits: list[str] = []
+    while words[:1] and words[0].split("=")[0] in ("--time-limit", "--memory-limit"):
+        count = 1 if "=" in words[0] else 2
+        limits, words = limits + words[:count], words[count:]
     if words[:1] == ["translate-check"]:
         sys.exit(_translate_check(words[1:]))
     if words[:1] == ["tune"]:
@@ -74,7 +90,7 @@ def main() -> None:
         json_file, words = words[1], words[2:]
     # What follows the target is the program's own, to the letter: `--`, too.
     own = 2 if words[:1] == ["-m"] else 1
-    options, arguments = parser.parse_args(words[:own]), words[own:]
+    options, arguments = parser.parse_args(limits + words[:own]), words[own:]
     if not options.module and not os.path.isfile(options.target):
         parser.error(f"there is no file {options.target!r}; for a module use -m")
 
@@ -85,12 +101,29 @@ def main() -> None:
         reach()
     sys.argv = [options.target, *arguments]
     sys.excepthook = _show
+    if options.memory_limit is not None:
+        limit_memory(options.memory_limit)
+    if options.time_limit is not None:
+        atexit.register(limit_time(options.time_limit))
     if not profiles:
         _run(options)
     elif sdk_installed():
         parser.error("profile models kernels on the simulator; with the SDK, use nki.profile")
     else:
         _profile(options, json_file)
+
+
+def _amount(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A parser of a number above 0."""
+
+    def amount(word: str) -> Any:
+        value = kind(word)
+        if not value > 0:
+            raise argparse.ArgumentTypeError(f"{word} is not above 0")
+        return value
+
+    amount.__name__ = kind.__name__
+    return amount
 
 
 def _translate_check(words: Sequence[str]) -> int:
@@ -132,6 +165,8 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
     A refused kernel is the program's fault: the simulator's frames are left out as well.
     """
+    if isinstance(error, MemoryError):
+        error.add_note("if it runs under --memory-limit, that may be too low")
     calls = []
     while trace is not None:
         calls.append(trace)

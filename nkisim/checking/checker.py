@@ -33,6 +33,7 @@ from nkisim.checking.settings import current_modes, is_simulated
 from nkisim.errors import KernelError, OutputError, warn
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Instruction
+from nkisim.ir.limits import exceeded, limit
 from nkisim.ir.memory import Buffer, Role, Space
 from nkisim.ir.restriction import Restriction
 
@@ -66,6 +67,7 @@ class Checker:
     def begin(self, trace: Trace) -> None:
         """Start on an empty trace."""
         self.trace = trace
+        self._most = limit("instructions")
         self._memory_state = MemoryState(self, trace)
         rules = trace.rules
         self._declared = rules.declared(trace) if rules.declared is not None else None
@@ -113,7 +115,16 @@ class Checker:
                 types and memories: those operands that may lie elsewhere, and were not made for it.
                 None to look at all of it.
             is_result: whether it makes new tiles, whole, and writes nothing else.
+
+        Raises:
+            KernelError: what a check finds whose mode is to raise; or there are too many.
         """
+        if len(self.trace.instructions) >= self._most:
+            raise exceeded(
+                "instructions",
+                f"the kernel has {self._most:,} instructions, and goes on",
+                rule="a trace has all instructions of all iterations; their number is limited",
+            )
         if changed is None:
             self._run_checks(instr)
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nkisim.ir.instruction import Instruction
+from nkisim.ir.limits import exceeded, limit
 from nkisim.ir.regions import ends
 
 ASSUMED = "iterations of a run-time loop assumed"  # a choice, and how many
@@ -45,6 +46,14 @@ def _unroll(
         if at in closing:
             times, is_known = _times(instructions[at])
             last = closing[at]
+            if len(out) + times * (last - at) > limit("instructions"):
+                raise exceeded(
+                    "instructions",
+                    f"a run-time loop of {times:,} iterations takes the kernel to "
+                    f"{len(out) + times * (last - at):,} instructions",
+                    rule=f"at most {limit('instructions'):,} are modelled",
+                    location=instructions[at].location,
+                )
             for _ in range(times):
                 inner = _unroll(instructions, at + 1, last, closing, out)
                 out.append(instructions[last])

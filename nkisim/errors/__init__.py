@@ -226,6 +226,10 @@ class UnsupportedError(KernelError, NotImplementedError):
     """A documented feature that this simulator does not have yet."""
 
 
+class LimitError(KernelError, RuntimeError):
+    """A launch reaches a limit of the simulator: of time, memory, instructions or iterations."""
+
+
 class TraceContextError(KernelError, RuntimeError):
     """An NKI function is called where no kernel is being traced."""
 

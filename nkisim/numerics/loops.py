@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nkisim.errors import ParameterError
+from nkisim.errors import LimitError
 from nkisim.ir.instruction import Instruction
+from nkisim.ir.limits import exceeded, limit
 
 # (a function or a RuntimeLoop, the positions of its operands in the table of views)
 Call = tuple["Callable | RuntimeLoop", tuple[int, ...]]
 
-_MOST = 10_000_000  # iterations of one `while` loop
+_ran = threading.local()  # `iterations` of all loops of the launch that runs in this thread
 
 
 class RuntimeLoop:
@@ -38,28 +40,50 @@ class RuntimeLoop:
             places: where the operands of `loop_begin` are in it, first those that it writes.
 
         Raises:
-            ParameterError: a `while` loop does not come to an end.
+            LimitError: the loops of the launch run more often than the limit says.
         """
         if self._step is None:
             condition = table[places[0]]
-            for _ in range(_MOST):
-                if not condition.any():
-                    return
+            while condition.any():
+                self._count(1, "and its condition still holds")
                 execute(self.body, table)
-            raise ParameterError(
-                f"a loop ran {_MOST:,} times, and its condition still holds",
-                rule="a while loop ends when its register is zero after an iteration",
-                fix="write the register in the body of the loop",
-                location=self._instr.location,
-            )
+            return
         index, *registers = [table[p] for p in places]
         rest = iter(registers)
         lower, upper = (
             x if isinstance(x, int) else int(next(rest).item()) for x in self._instr.ins
         )
-        for value in range(lower, upper, self._step):
+        values = range(lower, upper, self._step)
+        self._count(len(values), f"from {lower:,} to {upper:,}")
+        for value in values:
             index[...] = value
             execute(self.body, table)
+
+    def _count(self, times: int, how: str) -> None:
+        """Note that the body runs so many times more."""
+        _ran.iterations += times
+        if _ran.iterations > limit("iterations"):
+            raise self._too_many(how)
+
+    def _too_many(self, how: str) -> LimitError:
+        return exceeded(
+            "iterations",
+            f"the run-time loops of this launch come to {_ran.iterations:,} iterations with this "
+            f"one, {how}",
+            rule=f"they run at most {limit('iterations'):,} times together; a while loop ends when "
+            "its register is zero after an iteration",
+            location=self._instr.location,
+        )
+
+
+def run(calls: Sequence[Call], table: Sequence[np.ndarray]) -> None:
+    """Run the calls of a launch, in order, on a table of views.
+
+    Raises:
+        LimitError: its loops run too often.
+    """
+    _ran.iterations = 0
+    execute(calls, table)
 
 
 def execute(calls: Sequence[Call], table: Sequence[np.ndarray]) -> None:

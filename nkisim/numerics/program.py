@@ -32,7 +32,7 @@ from nkisim.ir.views import overlap, view_of
 from nkisim.numerics.blas import WORTH_THREADS, one_thread
 from nkisim.numerics.digest import contents, digest
 from nkisim.numerics.floating import DefaultEnvironment
-from nkisim.numerics.loops import Call, RuntimeLoop, execute
+from nkisim.numerics.loops import Call, RuntimeLoop, run
 from nkisim.numerics.plan import Step, plan
 from nkisim.numerics.products import mean_work
 from nkisim.numerics.ranges import range_check
@@ -198,7 +198,7 @@ class Program:
             table[place] = np.ndarray(shape, dtype, bases[base], offset, strides)
         blas = one_thread() if layout.small_products else contextlib.nullcontext()
         with blas:
-            execute(layout.calls, table)
+            run(layout.calls, table)
         self._workspaces.append(workspace)
         _kept.use(workspace, layout.workspace_bytes, workspace.let_go)
         for o, first in self._repeats.items():

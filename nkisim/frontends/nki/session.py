@@ -38,6 +38,7 @@ from nkisim.frontends.nki.tensors.views import Indirect
 from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.barriers import Meeting
 from nkisim.ir.instruction import OPCODES, Engine, Instruction
+from nkisim.ir.limits import exceeded, limit
 from nkisim.ir.memo import Memo
 from nkisim.ir.memory import Buffer, Placed, Space
 from nkisim.ir.settings import Settings
@@ -126,6 +127,7 @@ class Session(Tracer):
         self.early: dict[int, Coroutine] = {}
         self.states: dict[int, dict[str, Any]] = {}
         self.limit: int | None = None
+        self.iterations = 0  # of run-time loops, which come out unrolled
 
     # -- cores ----------------------------------------------------------------------------------
 
@@ -379,7 +381,17 @@ class Session(Tracer):
         Raises:
             ParameterError: it is inside no_reorder.
             ControlFlowError: the cores of a logical core take different ways.
+            LimitError: run-time loops have more rounds than the limit says.
         """
+        self.iterations += int(turns)
+        if self.iterations > limit("iterations"):
+            raise exceeded(
+                "iterations",
+                f"the run-time loops of this launch come to {self.iterations:,} iterations with "
+                f"this {call}",
+                rule=f"they run at most {limit('iterations'):,} times together; a loop ends when "
+                "its register is 0 after an iteration",
+            )
         if self.ordered:
             raise ParameterError(
                 f"{call} inside nl.no_reorder",
