@@ -65,7 +65,7 @@ def pytest_collect_file():
 
 
 def _set_up_in_nki(setup: Callable[[], None]) -> None:
-    with dialects.started_in(dialects.SECOND):
+    with dialects.started_in(dialects.NKI):
         setup()
 
 

@@ -9,8 +9,8 @@ installed SDK or not.
 Which *dialect* of NKI the operators' kernels are written in: ``neuronxcc.nki``, which the compilers
 of SDK 2.29 and earlier take, or ``import nki`` (NKI 0.6), which those of SDK 2.30 and later take.
 The installed SDK decides; the simulator runs both, and takes ``neuronxcc.nki``.
-``NKI_DIALECT=nki`` or ``NKI_DIALECT=neuronxcc.nki`` in the environment decides otherwise. Each
-operator has kernels in both; ``nki_kernels_06`` holds those in ``import nki``. No kernel in
+``NKI_DIALECT=nki`` or ``NKI_DIALECT=neuronxcc`` in the environment decides otherwise. Each
+operator has kernels in both; ``nki`` holds those in ``import nki``. No kernel in
 ``import nki`` has run on a device.
 """
 
@@ -34,8 +34,8 @@ if sys.version_info < (3, 11):  # noqa: UP036  says so before something cannot b
 
 check_alone()
 
-DIALECTS = ("neuronxcc.nki", "nki")
-"""The dialects of NKI, older first, by the module that a kernel imports."""
+DIALECTS = ("neuronxcc", "nki")
+"""The dialects of NKI, older first, by the package that a kernel imports."""
 
 _FIRST_COMPILER_OF_NKI = (2, 25)
 """The neuronx-cc of SDK 2.30: kernels of ``neuronxcc.nki`` are a compile error from there on (SDK
@@ -105,11 +105,12 @@ def _choose() -> tuple[str, str, str]:
     is_newer = newer and (not older or release >= _FIRST_COMPILER_OF_NKI)
     dialect = wanted or DIALECTS[is_newer]
     # An SDK that is there but does not import is an error to see, not one to work around.
+    module = "neuronxcc.nki" if dialect == "neuronxcc" else "nki"
     try:
-        importlib.import_module(dialect)
+        importlib.import_module(module)
     except Exception as error:
         raise ImportError(
-            f"the Neuron SDK is installed, but `import {dialect}` fails: {error!r}. Repair or "
+            f"the Neuron SDK is installed, but `import {module}` fails: {error!r}. Repair or "
             "remove its packages neuronx-cc and nki; without them, kernels run in the simulator."
         ) from error
     return "neuronxcc", version, dialect
@@ -130,6 +131,6 @@ backend_version: str
 """Version of the backend's package."""
 
 dialect: str
-"""``"neuronxcc.nki"`` or ``"nki"``: what the operators' kernels are written in."""
+"""``"neuronxcc"`` or ``"nki"``: what the operators' kernels are written in."""
 
 backend, backend_version, dialect = _choose()

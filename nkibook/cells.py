@@ -21,7 +21,7 @@ import sys
 import kernels
 
 SIMULATOR = "simulator only"
-DIALECTS = {"neuronxcc.nki": "neuronxcc.nki", "import nki": "nki"}
+DIALECTS = {"neuronxcc.nki": "neuronxcc", "import nki": "nki"}
 """The dialects by their marks: what one types, and the name that `kernels.dialect` has for it."""
 
 MARKS = {dialect: mark for mark, dialect in DIALECTS.items()}

@@ -97,7 +97,7 @@ class Chip:
         return (self.machine.timing.before_ns + self.machine.timing.after_ns) / 1e9
 
 
-CHIPS = {"neuronxcc.nki": Chip(GEN2), "nki": Chip(GEN3)}
+CHIPS = {"neuronxcc": Chip(GEN2), "nki": Chip(GEN3)}
 """The chip of each dialect, by the name that `kernels.dialect` has for it."""
 
 

@@ -165,7 +165,7 @@ def measure_all() -> list[Record]:
     Each runtime has a process of its own. Dispatch is a later call less the median device time;
     where the kernels are in `import nki`, there is neither, as `NO_BENCHMARK` says.
     """
-    records = _from_process("times") if kernels.dialect == "neuronxcc.nki" else []
+    records = _from_process("times") if kernels.dialect == "neuronxcc" else []
     core = {r.label.removesuffix(": device"): r.median for r in records}
     for framework in ("torch", "jax"):
         module = {"torch": "torch_xla", "jax": "jax"}[framework]
@@ -270,8 +270,8 @@ def launches() -> Iterator[Launch]:
     from kernels.matmul import nki_matmul_kernel
     from kernels.rmsnorm import nki_rms_norm_kernel
 
-    todays = kernels.dialect == "nki"
-    joined: tuple[int, ...] | int = cores() if todays else ()
+    in_nki = kernels.dialect == "nki"
+    joined: tuple[int, ...] | int = cores() if in_nki else ()
 
     def zeros(*shape: int) -> np.ndarray:
         return np.zeros(shape, np.float32)
@@ -279,23 +279,23 @@ def launches() -> Iterator[Launch]:
     for rows, columns in ((256, 1024), (4096, 4096)):
         pair = (zeros(rows, columns), zeros(rows, columns))
         tiles = (-(-rows // TILE_ROWS), -(-columns // TILE_COLS))
-        grid = joined if todays else tiles
+        grid = joined if in_nki else tiles
         yield Launch(f"add, {rows} x {columns}", nki_tensor_add_kernel, pair, grid)
-    if not todays:
+    if not in_nki:
         from validation.vector_add import add_tiles
 
         yield Launch("add in tiles of 128 x 1000", add_tiles, (zeros(256000), zeros(256000), 1000))
     boxes = zeros(1024 * 256, 4)
     yield Launch("GIOU, 1024 x 256 boxes", nki_giou_kernel, (boxes, boxes, 1e-7, False), joined)
     # A kernel in `import nki` gets its tiles as numbers, one in `neuronxcc.nki` the windows.
-    if todays:
+    if in_nki:
         from kernels.avgpool.geometry import pooling
-        from kernels.avgpool.nki_kernels_06 import nki_avg_pool2d_kernel
+        from kernels.avgpool.nki import nki_avg_pool2d_kernel
         from kernels.avgpool.plan import forward_plan
 
         pooled: tuple = (zeros(128, 112, 112), forward_plan(pooling(2), 112, 112))
     else:
-        from kernels.avgpool.nki_kernels import nki_avg_pool2d_kernel
+        from kernels.avgpool.neuronxcc import nki_avg_pool2d_kernel
 
         pooled = (zeros(128, 112, 112), 2)
     yield Launch("average pooling, 128 x 112 x 112", nki_avg_pool2d_kernel, pooled, joined)

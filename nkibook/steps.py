@@ -74,7 +74,7 @@ def _kernel(name: str, chip: str) -> tuple[str, Any]:
     """The operator that a kernel belongs to, and the kernel in the dialect of a chip."""
     from nkisim.machine import GEN2, GEN3
 
-    module = "nki_kernels" if chip == "inf2" else "nki_kernels_06"
+    module = "neuronxcc" if chip == "inf2" else "nki"
     for package in dict.fromkeys(operator.package for operator in operators()):
         kernel = getattr(importlib.import_module(f"kernels.{package}.{module}"), name, None)
         if kernel is not None:

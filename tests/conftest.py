@@ -49,7 +49,7 @@ def pytest_collection_finish() -> None:
 # The kernel of a test may read a part of its input, for that is often how it is small.
 EXPECTED = r"ignore:[\d,]+ of [\d,]+ elements of the input:nkisim.NkiWarning"
 # Folders in which also those are errors that Python is silent about, as of a file left open.
-STRICT = {"conformance", "cost", "customop", "nki", "nkisim", "properties", "tuning"}
+STRICT = {"cost", "customop", "neuronxcc", "nki", "nkisim", "properties", "tuning"}
 SILENT = ("ignore::ResourceWarning", "ignore::ImportWarning")
 
 
@@ -127,5 +127,41 @@ def run_python(tmp_path) -> Callable[..., subprocess.CompletedProcess[str]]:
         if check and done.returncode:
             pytest.fail(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def compute() -> Callable:
+    """``compute(body, *arrays)`` loads the arrays whole, calls ``body`` on the tiles and gives what
+    it returns: one tile or several, as arrays. With ``mask=f`` the store of the result is under
+    the mask ``f()``, and the rest of the array keeps the fill value 77. ``target="trn2"`` traces
+    for that platform."""
+    import neuronxcc.nki as nki
+    import neuronxcc.nki.language as nl
+
+    def run(
+        body: Callable,
+        *arrays: np.ndarray,
+        mask: Callable | None = None,
+        target: str | None = None,
+    ) -> np.ndarray | tuple[np.ndarray, ...]:
+        options = {} if target is None else {"platform_target": target}
+
+        @nki.jit(**options)
+        def kernel(arrays):
+            result = body(*(nl.load(a) for a in arrays))
+            tiles = result if isinstance(result, tuple) else (result,)
+            outs = []
+            for tile in tiles:
+                out = nl.ndarray(tile.shape, dtype=tile.dtype, buffer=nl.shared_hbm)
+                if mask is not None:
+                    nl.store(out, nl.full(tile.shape, 77, dtype=tile.dtype))
+                nl.store(out, tile, mask=None if mask is None else mask())
+                outs.append(out)
+            return tuple(outs)
+
+        outs = kernel(list(arrays))
+        return outs[0] if len(outs) == 1 else outs
 
     return run

@@ -206,7 +206,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_results, "find_spec", lambda n: True)
     stored, runs = stored_results.stored_pages(ROOT), stored_results.stored_runs(ROOT)
     assert runs
-    assert {dialect for _, dialect in runs} == {"neuronxcc.nki"}
+    assert {dialect for _, dialect in runs} == {"neuronxcc"}
     assert not {page for page, _ in runs} & set(stored)
 
 

@@ -7,13 +7,13 @@ import warnings
 from pathlib import Path
 
 import nbformat
-import nki_reference
 import notebook_download
 import numpy as np
 import pytest
+import reference_neuronxcc
+import reference_nki
 import stored_note
 import stored_results
-import todays_reference
 from reading_paths import following
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,7 +55,7 @@ def test_roles_become_words() -> None:
 
 
 def test_included_sources_are_written_out() -> None:
-    path = "../kernels/add/nki_kernels.py"
+    path = "../kernels/add/neuronxcc.py"
     text = read(
         f"````{{dropdown}} Solution\n```{{literalinclude}} {path}\n"
         ":pyobject: nki_tensor_add_kernel\n:emphasize-lines: 2\n```\n````"
@@ -75,7 +75,7 @@ def test_no_downloaded_notebook_has_raw_markup() -> None:
 @pytest.fixture(scope="module")
 def entries() -> dict[str, str]:
     """The text of each entry of the reference, by the name."""
-    text = nki_reference.reference(ROOT, ["notebooks/add_torch", "book/patterns"])
+    text = reference_neuronxcc.reference(ROOT, ["notebooks/add_torch", "book/patterns"])
     parts = re.split(r"^\.\. py:(?:function|data):: ", text, flags=re.M)[1:]
     return {re.match(r"[\w.]+", part)[0]: part for part in parts}
 
@@ -84,7 +84,7 @@ def test_the_reference_has_every_name_with_its_parameters(entries: dict[str, str
     from nkisim.frontends.neuronxcc.coverage import documented
 
     names = {
-        nki_reference.short_name(module, name): facts
+        reference_neuronxcc.short_name(module, name): facts
         for module, found in documented().items()
         for name, facts in found.items()
     }
@@ -108,7 +108,7 @@ def test_functions_without_a_page_have_an_example(entries: dict[str, str]) -> No
         "nl.num_programs", "nl.par_dim", "nl.program_ndim", "nl.random_seed",
         "nisa.builtin_custom_op", "nisa.get_nc_version", "nisa.local_gather", "nisa.select_reduce",
     }  # fmt: skip
-    used = nki_reference.uses(
+    used = reference_neuronxcc.uses(
         ROOT,
         [
             path.relative_to(ROOT).with_suffix("").as_posix()
@@ -127,26 +127,26 @@ def test_functions_without_a_page_have_an_example(entries: dict[str, str]) -> No
 
 
 @pytest.fixture(scope="module")
-def todays_entries() -> dict[str, str]:
+def nki_entries() -> dict[str, str]:
     """The text of each entry of the reference of `import nki`, by the name."""
-    text = todays_reference.reference(ROOT, ["notebooks/add_torch", "notebooks/dialects"])
+    text = reference_nki.reference(ROOT, ["notebooks/add_torch", "notebooks/dialects"])
     assert "- ``slice(dim, start, end, step=1)``: " in text  # a method of tensors
     parts = re.split(r"^\.\. py:(?:function|data):: ", text, flags=re.M)[1:]
     return {re.match(r"[\w.]+", part)[0]: part for part in parts}
 
 
-def test_the_reference_of_todays_dialect_has_every_name(todays_entries: dict[str, str]) -> None:
-    modules = todays_reference.facts(ROOT)
+def test_the_reference_of_nki_has_every_name(nki_entries: dict[str, str]) -> None:
+    modules = reference_nki.facts(ROOT)
     names = {f"{module}.{name}" for module, found in modules.items() for name in found}
-    assert set(todays_entries) == names
-    copy = todays_entries["nki.isa.tensor_copy"]
+    assert set(nki_entries) == names
+    copy = nki_entries["nki.isa.tensor_copy"]
     assert copy.startswith("nki.isa.tensor_copy(dst, src, ")
     assert "*Engine:* Vector, Scalar or GpSimd." in copy
     assert ":doc:`/notebooks/dialects`" in copy
     assert "add_torch" not in copy
 
 
-def test_no_function_of_todays_dialect_is_there_by_name_only() -> None:
+def test_no_function_of_nki_is_there_by_name_only() -> None:
     """None raises UnsupportedError whatever it gets."""
     import inspect
 
@@ -157,7 +157,7 @@ def test_no_function_of_todays_dialect_is_there_by_name_only() -> None:
     from nkisim.errors import UnsupportedError
 
     for module, found in (("nki.isa", nki.isa), ("nki.collectives", nki.collectives)):
-        for name, known in todays_reference.facts(ROOT)[module].items():
+        for name, known in reference_nki.facts(ROOT)[module].items():
             if known["kind"] != "function":
                 continue
             function = getattr(found, name)
@@ -179,12 +179,12 @@ def test_no_function_of_todays_dialect_is_there_by_name_only() -> None:
                 pass
 
 
-def test_names_that_are_links_have_an_entry_to_go_to(todays_entries: dict[str, str]) -> None:
+def test_names_that_are_links_have_an_entry_to_go_to(nki_entries: dict[str, str]) -> None:
     from figures import judges
 
-    facts = todays_reference.facts(ROOT)
+    facts = reference_nki.facts(ROOT)
     tables = "".join(judges.names(facts, group) for group in judges.GROUPS)
-    indexed = {name for name, text in todays_entries.items() if ":no-index:" not in text}
+    indexed = {name for name, text in nki_entries.items() if ":no-index:" not in text}
     assert set(re.findall(r'href="#([^"]+)"', tables)) <= indexed
 
 

@@ -9,7 +9,7 @@ import dialects
 import nbformat
 import notebook_download
 import pytest
-from dialects import FIRST, SECOND
+from dialects import NEURONXCC, NKI
 from docutils import nodes
 from myst_nb.core.read import read_myst_markdown_notebook
 
@@ -77,25 +77,25 @@ def shown(notebook: nbformat.NotebookNode) -> list[tuple[str, list[str], str]]:
 def test_a_page_is_in_both_dialects_where_a_cell_says_so(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(PAGE)
-    assert dialects.runs(page) == (FIRST, SECOND)
+    assert dialects.runs(page) == (NEURONXCC, NKI)
     page.write_text(PAGE.replace("# import nki,", "#").replace("# neuronxcc.nki", "#"))
-    assert dialects.runs(page) == (FIRST,)
+    assert dialects.runs(page) == (NEURONXCC,)
     page.write_text("# Title\n\n# import nki\n")
-    assert dialects.runs(page) == (FIRST,)
+    assert dialects.runs(page) == (NEURONXCC,)
 
 
 def test_cells_and_outputs_of_a_dialect_are_tagged() -> None:
     first = executed("at 0x7f0000000001", "a", "Not run", "1")
     second = executed("at 0x7f0000000002", "Not run", "b", "2")
     _, merged = dialects.merge(PAGE, first, second)
-    of_first, of_second = dialects.TAGS[FIRST], dialects.TAGS[SECOND]
+    of_neuronxcc, of_nki = dialects.TAGS[NEURONXCC], dialects.TAGS[NKI]
     assert shown(merged) == [
         ('print("shared")', ["hide-input"], "at 0x7f0000000001"),
-        ('x = "````"', [of_first], "a"),
-        ("# simulator only: a reason\nx = 2", ["exercise", of_second], "b"),
+        ('x = "````"', [of_neuronxcc], "a"),
+        ("# simulator only: a reason\nx = 2", ["exercise", of_nki], "b"),
         ("print(x)", ["hide-input", "remove-output"], ""),
-        ("print(x)", ["remove-input", of_first], "1"),
-        ("print(x)", ["remove-input", of_second], "2"),
+        ("print(x)", ["remove-input", of_neuronxcc], "1"),
+        ("print(x)", ["remove-input", of_nki], "2"),
     ]
     assert merged.cells[-1].metadata["mystnb"]["image"]["alt"] == "A picture"
     _, merged = dialects.merge(PAGE, first, second, whole=True)

@@ -76,7 +76,7 @@ def execute_pages(names: Iterable[str], record: bool = False) -> dict[str, str]:
 
     With `record`, keep how long each took for the guesses of later builds.
     """
-    caches = {d: get_cache(executed.cache_of(d)) for d in (dialects.FIRST, dialects.SECOND)}
+    caches = {d: get_cache(executed.cache_of(d)) for d in (dialects.NEURONXCC, dialects.NKI)}
     runs = []
     for name in names:
         page = ROOT / f"{name}.md"
@@ -98,7 +98,7 @@ def merge_pages(names: Iterable[str]) -> None:
     shutil.rmtree(MERGED, ignore_errors=True)
     for name in names:
         source = ROOT / f"{name}.md"
-        if dialects.SECOND not in dialects.runs(source):
+        if dialects.NKI not in dialects.runs(source):
             continue
         results = [executed.result(source, executed.cache_of(d)) for d in dialects.runs(source)]
         text, notebook = dialects.merge(_read(source), *results, whole=name in dialects.SHOWN_WHOLE)
@@ -112,7 +112,7 @@ def merge_pages(names: Iterable[str]) -> None:
 def error_streams() -> dict[str, str]:
     """What the cells of each page wrote to standard error: the build takes it for a warning."""
     found: dict[str, str] = {}
-    for cache in (get_cache(executed.cache_of(d)) for d in (dialects.FIRST, dialects.SECOND)):
+    for cache in (get_cache(executed.cache_of(d)) for d in (dialects.NEURONXCC, dialects.NKI)):
         for project in cache.list_project_records():
             match = cache.get_cached_project_nb(project.pk)
             if match is None:

@@ -21,9 +21,9 @@ from nbformat import NotebookNode
 
 from nkibook.cells import DIALECTS, MARKS, dialect_of
 
-FIRST, SECOND = DIALECTS.values()
+NEURONXCC, NKI = DIALECTS.values()
 # A tag becomes the class `tag_…` of a cell on the site: book/_static/dialect.css.
-TAGS = {FIRST: "dialect-neuronxcc", SECOND: "dialect-nki"}
+TAGS = {NEURONXCC: "dialect-neuronxcc", NKI: "dialect-nki"}
 
 FOLDER = "import_nki"  # in notebooks/
 
@@ -42,15 +42,15 @@ def runs(source: Path) -> tuple[str, ...]:
     """The dialects that a page is executed in: both where a cell has a mark, else the first."""
     text = source.read_text(encoding="utf-8") if source.is_file() else ""
     if not _MARKED.search(text):
-        return (FIRST,)
+        return (NEURONXCC,)
     cells = read_myst_markdown_notebook(text).cells
     marked = any(c.cell_type == "code" and dialect_of(c.source) for c in cells)
-    return (FIRST, SECOND) if marked else (FIRST,)
+    return (NEURONXCC, NKI) if marked else (NEURONXCC,)
 
 
-def stored(source: Path, dialect: str = FIRST) -> Path:
+def stored(source: Path, dialect: str = NEURONXCC) -> Path:
     """The notebook that stores what a page prints in a dialect."""
-    folder = source.parent if dialect == FIRST else source.parent / FOLDER
+    folder = source.parent if dialect == NEURONXCC else source.parent / FOLDER
     return folder / f"{source.stem}.ipynb"
 
 
@@ -64,7 +64,7 @@ def stored_in(notebook: Path, dialect: str) -> Path:
 def started_in(dialect: str) -> Iterator[None]:
     """Have the processes that are started in this block take a dialect."""
     before = os.environ.get("NKI_DIALECT")
-    if dialect != FIRST:
+    if dialect != NEURONXCC:
         os.environ["NKI_DIALECT"] = dialect
     try:
         yield
@@ -109,7 +109,7 @@ def merge(
         a, b = next(results)
         if not cell.source == a.source == b.source:
             raise ValueError(f"the page and its results differ: {cell.source!r}, {a.source!r}")
-        outputs = {FIRST: a.outputs, SECOND: b.outputs}
+        outputs = {NEURONXCC: a.outputs, NKI: b.outputs}
         tags = cell.metadata.get("tags", [])
         if dialect := dialect_of(cell.source):
             cell.outputs = outputs[dialect]

@@ -33,7 +33,7 @@ def cache_of(dialect: str, folder: Path | None = None) -> Path:
     That of `import nki` is inside the other, and is dropped with it.
     """
     folder = folder or CACHE
-    return folder if dialect == dialects.FIRST else folder / "nki"
+    return folder if dialect == dialects.NEURONXCC else folder / "nki"
 
 
 # What cells can import, and the packages that they run with.
@@ -42,7 +42,8 @@ EXECUTED = ("kernels", "nkibook", "nkisim", "validation", "book/figures", "requi
 EXERCISES = (
     "nkibook/exercises/puzzles",
     "nkibook/exercises/solutions",
-    "nkibook/exercises/solutions/import_nki",
+    "nkibook/exercises/solutions/neuronxcc",
+    "nkibook/exercises/solutions/nki",
 )
 
 
@@ -143,7 +144,7 @@ def result(source: Path, folder: Path | None = None) -> NotebookNode | None:
     return None if record is None else cache.get_cache_bundle(record.pk).nb
 
 
-def current(sources: Iterable[Path], dialect: str = dialects.FIRST) -> dict[Path, NotebookNode]:
+def current(sources: Iterable[Path], dialect: str = dialects.NEURONXCC) -> dict[Path, NotebookNode]:
     """The pages among `sources` that the build has executed in a dialect with the present code."""
     common, pages = _keys()
     if common != common_key():

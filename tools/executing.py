@@ -42,7 +42,7 @@ class Run(NamedTuple):
     cache: JupyterCacheAbstract
 
     def __str__(self) -> str:
-        return f"{self.page}{' (import nki)' * (self.dialect != dialects.FIRST)}"
+        return f"{self.page}{' (import nki)' * (self.dialect != dialects.NEURONXCC)}"
 
 
 class Ended(NamedTuple):

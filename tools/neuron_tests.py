@@ -88,7 +88,7 @@ def run_notebook(path: Path, environment: dict[str, str] | None = None) -> Resul
         path: the .ipynb.
         environment: of the process; this one's by default.
     """
-    dialect = dialects.SECOND if path.parent.name == dialects.FOLDER else dialects.FIRST
+    dialect = dialects.NKI if path.parent.name == dialects.FOLDER else dialects.NEURONXCC
     cells = [c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
     cells = [cell for cell in cells if dialect_of(cell) in (None, dialect)]
     total = sum(map(checks, cells))

@@ -113,7 +113,7 @@ def _merge_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
     return merged
 
 
-def execute(source: Path, dialect: str = dialects.FIRST) -> NotebookNode:
+def execute(source: Path, dialect: str = dialects.NEURONXCC) -> NotebookNode:
     """Execute a MyST notebook in its own folder, in a dialect, and return it, sanitized.
 
     Raises:
@@ -158,7 +158,7 @@ def check_pair(source: Path) -> list[str]:
     """
     paths = [dialects.stored(source, dialect) for dialect in dialects.runs(source)]
     problems = [problem for path in paths for problem in _check_stored(source, path)]
-    other = dialects.stored(source, dialects.SECOND)
+    other = dialects.stored(source, dialects.NKI)
     if other.exists() and other not in paths:
         problems.append(f"{dialects.FOLDER}/{other.name} is stored, and no cell has a mark for it")
     return problems
@@ -191,7 +191,7 @@ def of_the_book(source: Path, result: NotebookNode) -> NotebookNode:
     return sanitize(notebook)
 
 
-def drift(source: Path, result: NotebookNode, dialect: str = dialects.FIRST) -> list[str]:
+def drift(source: Path, result: NotebookNode, dialect: str = dialects.NEURONXCC) -> list[str]:
     """Return how what is stored of `source` differs from what the build has executed: a diff."""
     wanted = (nbformat.writes(of_the_book(source, result)) + "\n").splitlines()
     path = dialects.stored(source, dialect)
@@ -249,7 +249,7 @@ def check_all(sources: list[Path]) -> int:
 def write_all(sources: list[Path]) -> int:
     """Execute and store every notebook; return an exit status."""
     failed = 0
-    built = {d: executed.current(sources, d) for d in (dialects.FIRST, dialects.SECOND)}
+    built = {d: executed.current(sources, d) for d in (dialects.NEURONXCC, dialects.NKI)}
     for source, dialect in _runs(sources):
         path = dialects.stored(source, dialect)
         print(f"==> {path.relative_to(source.parent)} ", end="", flush=True)
@@ -286,7 +286,7 @@ def main() -> int:
     if arguments.built:
         return check_built(sources, executed.CACHE)
     if arguments.not_built:
-        built = {d: executed.current(sources, d) for d in (dialects.FIRST, dialects.SECOND)}
+        built = {d: executed.current(sources, d) for d in (dialects.NEURONXCC, dialects.NKI)}
         missing = (dialects.stored(*run) for run in _runs(sources) if run[0] not in built[run[1]])
         print(*(path.relative_to(ROOT) for path in missing))
         return 0

@@ -28,7 +28,7 @@ TODAYS = "SDK 2.30 or later (import nki)"
 _TODAYS_PAGES = ("notebooks/moving",)
 _NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.md"))
 IN_BOTH = tuple(
-    f"notebooks/{path.stem}" for path in _NOTEBOOKS if dialects.SECOND in dialects.runs(path)
+    f"notebooks/{path.stem}" for path in _NOTEBOOKS if dialects.NKI in dialects.runs(path)
 )
 """Pages that run with any SDK, in its dialect: see dialects.py."""
 
@@ -101,7 +101,7 @@ def missing() -> tuple[str, ...]:
         TORCH_XLA: find_spec("torch_xla") is not None,
         JAX: find_spec("jax") is not None,
         SIMULATOR: kernels.backend == "nkisim",
-        OLDER: "neuronxcc.nki" in ran,
+        OLDER: "neuronxcc" in ran,
         TODAYS: "nki" in ran,
     }
     return tuple(need for need in NEEDS if not found[need])
@@ -130,7 +130,7 @@ def stored_runs(root: Path) -> list[tuple[str, str]]:
     return [(page, dialect) for page in IN_BOTH for dialect in other if page not in elsewhere]
 
 
-def put_into_cache(source: Path, cache: Path, dialect: str = dialects.FIRST) -> None:
+def put_into_cache(source: Path, cache: Path, dialect: str = dialects.NEURONXCC) -> None:
     """Make the build take the outputs that an .ipynb stores of `source` for those of its cells.
 
     Args:

@@ -28,7 +28,7 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 import nkisim
-from kernels.add.nki_kernels import TILE_COLS, TILE_ROWS, nki_tensor_add_kernel
+from kernels.add.neuronxcc import TILE_COLS, TILE_ROWS, nki_tensor_add_kernel
 from nkibook.bench import describe_machine
 from nkisim.runtime.kernel import Kernel
 from validation import (

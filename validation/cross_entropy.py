@@ -217,4 +217,4 @@ def _reduce(to, op, source):
         _store(to, (row, height, 0, 1), kept)
 
 
-apart = {"neuronxcc.nki": apart_neuronxcc, "nki": apart_nki}[kernels.dialect]
+apart = {"neuronxcc": apart_neuronxcc, "nki": apart_nki}[kernels.dialect]

@@ -59,7 +59,7 @@ def our_rmsnorms() -> list[tuple[str, float, float, float]]:
     are loaded without a DMA transpose; modelled is our own kernel of the same work, on trn2."""
     import nkisim
     from nkisim.machine import GEN3
-    from validation.norms_today import rmsnorm_columns
+    from validation.norms_nki import rmsnorm_columns
 
     found = []
     for p in json.loads(RECORD.read_text())["points"]:

@@ -65,7 +65,7 @@ def _points() -> list[Point]:
     ]  # fmt: skip
     points += [
         Point(f"matmul 2048, {name}", _SQUARE_FLOP / (share * _PEAK) * 1e6, "autotune ladder",
-              "latency", f"products_today.{kernel}", (_SQUARE, _SQUARE, *options), trust, "matmul",
+              "latency", f"products_nki.{kernel}", (_SQUARE, _SQUARE, *options), trust, "matmul",
               "v3")
         for name, share, kernel, options, trust in (
             ("loads in the inner loop, nki", 0.16, "sunk_loads", (), "medium"),

@@ -1,6 +1,6 @@
 """Sphinx extension: a path of this repository in the text is a link to that file.
 
-`kernels/add/nki_kernels.py`, in code type, leads to a copy of the file in the site, as plain text,
+`kernels/add/neuronxcc.py`, in code type, leads to a copy of the file in the site, as plain text,
 or to the repository where NKI_BOOK_REPOSITORY names one.
 """
 

@@ -2,7 +2,7 @@
 
 The reference of these names shows an example beside each: its source, what it prints, what to
 notice, and the modelled time of the instruction on a larger tile. All of it is run when the book is
-built (book/_ext/todays_reference.py).
+built (book/_ext/reference_nki.py).
 """
 
 from __future__ import annotations

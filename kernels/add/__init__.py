@@ -1,20 +1,20 @@
 """Tensor addition, the first operator of the book.
 
-``nki_kernels`` holds the kernels and needs only NKI; ``reference`` the NumPy version; ``torch_op``
+``neuronxcc`` holds the kernels and needs only NKI; ``reference`` the NumPy version; ``torch_op``
 and ``jax_op`` the differentiable operators, each importing its own framework only.
 """
 
 from kernels.installed import dialect_in_force
 
-if dialect_in_force() == "neuronxcc.nki":
-    from kernels.add.nki_kernels import (
+if dialect_in_force() == "neuronxcc":
+    from kernels.add.neuronxcc import (
         nki_tensor_add,
         nki_tensor_add_kernel,
         nki_tensor_add_kernel_strict,
         nki_tensor_add_two_cores,
     )
 else:
-    from kernels.add.nki_kernels_06 import (
+    from kernels.add.nki import (
         nki_tensor_add,
         nki_tensor_add_kernel,
     )
@@ -23,7 +23,7 @@ __all__ = [
     "nki_tensor_add",
     "nki_tensor_add_kernel",
 ]
-if dialect_in_force() == "neuronxcc.nki":
+if dialect_in_force() == "neuronxcc":
     __all__ += [
         "nki_tensor_add_kernel_strict",
         "nki_tensor_add_two_cores",

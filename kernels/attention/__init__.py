@@ -1,21 +1,21 @@
 """Attention that never writes its scores to HBM (flash attention), forward and backward.
 
-``nki_kernels`` holds the kernels and needs only NKI, ``launch`` what both dialects share;
+``neuronxcc`` holds the kernels and needs only NKI, ``launch`` what both dialects share;
 ``reference`` is the NumPy version; ``torch_op`` and ``jax_op`` are the differentiable operators,
 each importing its own framework only.
 """
 
 from kernels.installed import dialect_in_force
 
-if dialect_in_force() == "neuronxcc.nki":
-    from kernels.attention.nki_kernels import (
+if dialect_in_force() == "neuronxcc":
+    from kernels.attention.neuronxcc import (
         nki_attention,
         nki_attention_backward,
         nki_attention_backward_kernel,
         nki_attention_kernel,
     )
 else:
-    from kernels.attention.nki_kernels_06 import (
+    from kernels.attention.nki import (
         nki_attention,
         nki_attention_backward,
         nki_attention_backward_kernel,

@@ -35,7 +35,7 @@ def forward(
     kernel: Any, q: Any, k: Any, v: Any, scale: float | None, causal: bool
 ) -> tuple[Any, Any]:
     """Launch a dialect's forward kernel. Operands, results and errors are those of
-    :func:`kernels.attention.nki_kernels.nki_attention`."""
+    :func:`kernels.attention.neuronxcc.nki_attention`."""
     lead, scale = check(q, k, v, scale)
     _refuse_empty(q, k)
     o, lse = kernel(*map(_by_head, (q, k, v)), scale, bool(causal))
@@ -54,7 +54,7 @@ def backward(
     causal: bool,
 ) -> tuple[Any, Any, Any]:
     """Launch a dialect's backward kernel. Operands, results and errors are those of
-    :func:`kernels.attention.nki_kernels.nki_attention_backward`."""
+    :func:`kernels.attention.neuronxcc.nki_attention_backward`."""
     lead, scale = check(q, k, v, scale)
     _refuse_empty(q, k)
     require_like("grad_o", grad_o, tuple(q.shape), dtype_name(q))
@@ -73,7 +73,7 @@ def check(q: Any, k: Any, v: Any, scale: float | None) -> tuple[tuple[int, ...],
     """Check the operands of an attention.
 
     Args:
-        q, k, v, scale: as in :func:`kernels.attention.nki_kernels.nki_attention`; axes may have no
+        q, k, v, scale: as in :func:`kernels.attention.neuronxcc.nki_attention`; axes may have no
             elements.
 
     Returns:

@@ -1,14 +1,14 @@
 """Average pooling, the second operator of the book.
 
-``geometry`` says where windows lie and cuts images into tiles; ``nki_kernels`` holds the kernels
+``geometry`` says where windows lie and cuts images into tiles; ``neuronxcc`` holds the kernels
 and needs only NKI; ``reference`` the NumPy version; ``torch_op`` and ``jax_op`` the differentiable
 operators, each importing its own framework only.
 """
 
 from kernels.installed import dialect_in_force
 
-if dialect_in_force() == "neuronxcc.nki":
-    from kernels.avgpool.nki_kernels import (
+if dialect_in_force() == "neuronxcc":
+    from kernels.avgpool.neuronxcc import (
         nki_avg_pool2d,
         nki_avg_pool2d_backward_kernel,
         nki_avg_pool2d_kernel,
@@ -17,7 +17,7 @@ if dialect_in_force() == "neuronxcc.nki":
         unpool,
     )
 else:
-    from kernels.avgpool.nki_kernels_06 import (
+    from kernels.avgpool.nki import (
         nki_avg_pool2d,
         nki_avg_pool2d_backward_kernel,
         nki_avg_pool2d_kernel,
@@ -32,7 +32,7 @@ __all__ = [
     "pool",
     "unpool",
 ]
-if dialect_in_force() == "neuronxcc.nki":
+if dialect_in_force() == "neuronxcc":
     __all__ += [
         "nki_avg_pool2d_kernel_strict",
     ]

@@ -27,7 +27,7 @@ Box = tuple[int, int, int, int]
 
 
 def forward_plan(settings: Pooling, height: int, width: int) -> tuple[Any, ...]:
-    """What :func:`kernels.avgpool.nki_kernels_06.nki_avg_pool2d_kernel` does with an image.
+    """What :func:`kernels.avgpool.nki.nki_avg_pool2d_kernel` does with an image.
 
     Returns:
         (height and width of the output, (stride down, stride across), tiles). A tile is (box of the
@@ -50,7 +50,7 @@ def forward_plan(settings: Pooling, height: int, width: int) -> tuple[Any, ...]:
 
 
 def backward_plan(settings: Pooling, height: int, width: int) -> tuple[Any, ...]:
-    """What :func:`kernels.avgpool.nki_kernels_06.nki_avg_pool2d_backward_kernel` does.
+    """What :func:`kernels.avgpool.nki.nki_avg_pool2d_backward_kernel` does.
 
     Returns:
         (height and width of the input, tiles). A tile is (box of the output's gradient, factors,

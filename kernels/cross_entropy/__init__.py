@@ -1,20 +1,20 @@
 """Softmax cross-entropy of rows of logits, forward and backward, without an array of probabilities.
 
-``nki_kernels`` holds the kernels and needs only NKI; ``reference`` the NumPy version; ``torch_op``
+``neuronxcc`` holds the kernels and needs only NKI; ``reference`` the NumPy version; ``torch_op``
 and ``jax_op`` the differentiable operators, each importing its own framework only.
 """
 
 from kernels.installed import dialect_in_force
 
-if dialect_in_force() == "neuronxcc.nki":
-    from kernels.cross_entropy.nki_kernels import (
+if dialect_in_force() == "neuronxcc":
+    from kernels.cross_entropy.neuronxcc import (
         nki_cross_entropy,
         nki_cross_entropy_backward,
         nki_cross_entropy_backward_kernel,
         nki_cross_entropy_kernel,
     )
 else:
-    from kernels.cross_entropy.nki_kernels_06 import (
+    from kernels.cross_entropy.nki import (
         nki_cross_entropy,
         nki_cross_entropy_backward,
         nki_cross_entropy_backward_kernel,

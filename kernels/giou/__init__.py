@@ -1,6 +1,6 @@
 """Generalized IoU (GIOU) of boxes, a loss for training object detectors.
 
-``nki_kernels`` and ``nki_kernels_06`` hold the kernels of each dialect and their callers,
+``neuronxcc`` and ``nki`` hold the kernels of each dialect and their callers,
 ``forward`` and ``backward`` what those in ``neuronxcc.nki`` do with a tile; all need only NKI.
 ``reference`` is the NumPy version; ``torch_op`` and ``jax_op`` are the differentiable operators,
 each importing its own framework only.
@@ -8,8 +8,8 @@ each importing its own framework only.
 
 from kernels.installed import dialect_in_force
 
-if dialect_in_force() == "neuronxcc.nki":
-    from kernels.giou.nki_kernels import (
+if dialect_in_force() == "neuronxcc":
+    from kernels.giou.neuronxcc import (
         nki_giou,
         nki_giou_backward,
         nki_giou_backward_kernel,
@@ -18,7 +18,7 @@ if dialect_in_force() == "neuronxcc.nki":
         nki_giou_strict_into,
     )
 else:
-    from kernels.giou.nki_kernels_06 import (
+    from kernels.giou.nki import (
         nki_giou,
         nki_giou_backward,
         nki_giou_backward_kernel,
@@ -31,7 +31,7 @@ __all__ = [
     "nki_giou_backward_kernel",
     "nki_giou_kernel",
 ]
-if dialect_in_force() == "neuronxcc.nki":
+if dialect_in_force() == "neuronxcc":
     __all__ += [
         "nki_giou_kernel_strict",
         "nki_giou_strict_into",

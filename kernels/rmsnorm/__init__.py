@@ -1,20 +1,20 @@
 """RMSNorm, forward and backward.
 
-``nki_kernels`` holds the kernels and needs only NKI; ``reference`` the NumPy version; ``torch_op``
+``neuronxcc`` holds the kernels and needs only NKI; ``reference`` the NumPy version; ``torch_op``
 and ``jax_op`` the differentiable operators, each importing its own framework only.
 """
 
 from kernels.installed import dialect_in_force
 
-if dialect_in_force() == "neuronxcc.nki":
-    from kernels.rmsnorm.nki_kernels import (
+if dialect_in_force() == "neuronxcc":
+    from kernels.rmsnorm.neuronxcc import (
         nki_rms_norm,
         nki_rms_norm_backward,
         nki_rms_norm_backward_kernel,
         nki_rms_norm_kernel,
     )
 else:
-    from kernels.rmsnorm.nki_kernels_06 import (
+    from kernels.rmsnorm.nki import (
         nki_rms_norm,
         nki_rms_norm_backward,
         nki_rms_norm_backward_kernel,

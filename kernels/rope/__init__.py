@@ -1,14 +1,14 @@
 """Rotary position embedding of queries and keys (RoPE), forward and backward.
 
-``nki_kernels`` holds the kernel and needs only NKI; ``reference`` the NumPy version; ``torch_op``
+``neuronxcc`` holds the kernel and needs only NKI; ``reference`` the NumPy version; ``torch_op``
 and ``jax_op`` the differentiable operators, each importing its own framework only.
 """
 
 from kernels.installed import dialect_in_force
 
-if dialect_in_force() == "neuronxcc.nki":
-    from kernels.rope.nki_kernels import nki_rope, nki_rope_kernel
+if dialect_in_force() == "neuronxcc":
+    from kernels.rope.neuronxcc import nki_rope, nki_rope_kernel
 else:
-    from kernels.rope.nki_kernels_06 import nki_rope, nki_rope_kernel
+    from kernels.rope.nki import nki_rope, nki_rope_kernel
 
 __all__ = ["nki_rope", "nki_rope_kernel"]

@@ -1,20 +1,20 @@
 """Softmax of rows, forward and backward.
 
-``nki_kernels`` holds the kernels and needs only NKI; ``reference`` the NumPy version; ``torch_op``
+``neuronxcc`` holds the kernels and needs only NKI; ``reference`` the NumPy version; ``torch_op``
 and ``jax_op`` the differentiable operators, each importing its own framework only.
 """
 
 from kernels.installed import dialect_in_force
 
-if dialect_in_force() == "neuronxcc.nki":
-    from kernels.softmax.nki_kernels import (
+if dialect_in_force() == "neuronxcc":
+    from kernels.softmax.neuronxcc import (
         nki_softmax,
         nki_softmax_backward,
         nki_softmax_backward_kernel,
         nki_softmax_kernel,
     )
 else:
-    from kernels.softmax.nki_kernels_06 import (
+    from kernels.softmax.nki import (
         nki_softmax,
         nki_softmax_backward,
         nki_softmax_backward_kernel,

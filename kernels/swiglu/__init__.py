@@ -5,21 +5,21 @@ would keep gate, up and their product in SBUF. In training the backward pass rea
 HBM, and the gradient of the last weight reads the product: the forward pass writes all three in any
 case. So a larger kernel would save little here, and this one is for the element-wise part.
 
-``nki_kernels`` holds the kernels and needs only NKI; ``reference`` the NumPy version; ``torch_op``
+``neuronxcc`` holds the kernels and needs only NKI; ``reference`` the NumPy version; ``torch_op``
 and ``jax_op`` the differentiable operators, each importing its own framework only.
 """
 
 from kernels.installed import dialect_in_force
 
-if dialect_in_force() == "neuronxcc.nki":
-    from kernels.swiglu.nki_kernels import (
+if dialect_in_force() == "neuronxcc":
+    from kernels.swiglu.neuronxcc import (
         nki_swiglu,
         nki_swiglu_backward,
         nki_swiglu_backward_kernel,
         nki_swiglu_kernel,
     )
 else:
-    from kernels.swiglu.nki_kernels_06 import (
+    from kernels.swiglu.nki import (
         nki_swiglu,
         nki_swiglu_backward,
         nki_swiglu_backward_kernel,

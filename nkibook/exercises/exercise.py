@@ -130,23 +130,25 @@ class Exercise:
 
     @property
     def solution(self) -> Callable[..., Any]:
-        """The book's answer, in the dialect of `kernels` where there is one in both.
+        """The book's answer: that of the dialect of `kernels`, else the one that both share.
 
         Raises:
             ModuleNotFoundError, AttributeError: there is none.
         """
-        if answer := self._solution_in_nki:
-            return answer
-        module = importlib.import_module(f"nkibook.exercises.solutions.{self.page}")
+        module = self._solutions(kernels.dialect) if self._is_in_dialects else self._solutions()
         return getattr(module, self.name)
 
+    def _solutions(self, dialect: str = "") -> Any:
+        """The module of the page's answers: those of a dialect, or those that both share."""
+        folder = f"{dialect}." if dialect else ""
+        return importlib.import_module(f"nkibook.exercises.solutions.{folder}{self.page}")
+
     @property
-    def _solution_in_nki(self) -> Callable[..., Any] | None:
-        """The answer in `import nki`, where kernels are in it and the page has both dialects."""
-        name = f"nkibook.exercises.solutions.import_nki.{self.page}"
-        if kernels.dialect != "nki" or not self.page or find_spec(name) is None:
-            return None
-        return getattr(importlib.import_module(name), self.name, None)
+    def _is_in_dialects(self) -> bool:
+        """Whether each dialect has an answer of its own."""
+        name = f"nkibook.exercises.solutions.{kernels.dialect}.{self.page}"
+        there = self.page and find_spec(name)
+        return bool(there) and hasattr(self._solutions(kernels.dialect), self.name)
 
     @property
     def _has_solution(self) -> bool:
@@ -266,7 +268,8 @@ class Exercise:
     # -- running --------------------------------------------------------------------------------
 
     def _bound(self, answer: Any, args: tuple[Any, ...]) -> Any:
-        return answer if self.grid is None or self._solution_in_nki else answer[self.grid(*args)]
+        whole = self.grid is None or (kernels.dialect == "nki" and self._is_in_dialects)
+        return answer if whole else answer[self.grid(*args)]
 
     def _run(self, answer: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, list[Program]]:
         """The result of an answer, and the kernels that it launched."""

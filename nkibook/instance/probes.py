@@ -38,7 +38,7 @@ class Probe:
         words: what the error's text is assumed to have in it; "" for anything.
         framework: whose tensors it takes: "numpy", "torch" or "jax".
         only: the instances for which it holds; all by default.
-        dialect: "neuronxcc.nki" or "nki", if it is about one of them.
+        dialect: "neuronxcc" or "nki", if it is about one of them.
     """
 
     name: str
@@ -133,21 +133,21 @@ PROBES = (
         _TWO_CORES,
         "refused",
         only=("inf2", "trn1"),
-        dialect="neuronxcc.nki",
+        dialect="neuronxcc",
     ),
     Probe(
         "two NeuronCores in one launch, on trn2",
         _TWO_CORES,
         "3000.0",
         only=("trn2",),
-        dialect="neuronxcc.nki",
+        dialect="neuronxcc",
     ),
     Probe(
         "a tile of 300 partitions",
         _START + _HALF,
         "refused",
         "err_num_partition_exceed_arch_limit",
-        dialect="neuronxcc.nki",
+        dialect="neuronxcc",
     ),
     Probe("a tile of 300 partitions, in nki", _START + _HALF, "refused", dialect="nki"),
     Probe(

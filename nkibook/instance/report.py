@@ -74,7 +74,7 @@ def steps(frameworks: Sequence[str], notebooks: bool = True) -> Iterator[Step]:
         yield Step(f"operators: {framework}", command)
         if framework != "numpy":
             yield Step(f"hlo: {framework}", _module("nkibook.instance.step", "hlo", framework))
-    if kernels.dialect == "neuronxcc.nki":  # the other has no nki.benchmark
+    if kernels.dialect == "neuronxcc":  # the other has no nki.benchmark
         yield Step("times", _module("nkibook.instance.step", "times"))
     else:
         for framework in frameworks:

@@ -5,8 +5,8 @@ import itertools
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 import nki as today
-import nki.isa as today_isa
-import nki.language as today_nl
+import nki.isa as nki_isa
+import nki.language as nki_nl
 import numpy as np
 import pytest
 
@@ -87,14 +87,14 @@ def test_two_cores_share_the_rate_of_their_hbm():
 def test_the_report_says_of_which_calls_no_latency_is_published():
     @today.jit
     def kernel(x):
-        out = today_nl.ndarray(x.shape, dtype=x.dtype, buffer=today_nl.shared_hbm)
-        me = today_nl.program_id(0)
+        out = nki_nl.ndarray(x.shape, dtype=x.dtype, buffer=nki_nl.shared_hbm)
+        me = nki_nl.program_id(0)
         mine, theirs = (
-            today_nl.ndarray((P, COLUMNS), dtype=x.dtype, buffer=today_nl.sbuf) for _ in range(2)
+            nki_nl.ndarray((P, COLUMNS), dtype=x.dtype, buffer=nki_nl.sbuf) for _ in range(2)
         )
-        today_isa.dma_copy(mine, x[me])
-        today_isa.sendrecv(mine, theirs, 1 - me, 1 - me, pipe_id=0)
-        today_isa.dma_copy(out[me], theirs)
+        nki_isa.dma_copy(mine, x[me])
+        nki_isa.sendrecv(mine, theirs, 1 - me, 1 - me, pipe_id=0)
+        nki_isa.dma_copy(out[me], theirs)
         return out
 
     text = str(nkisim.profile(kernel.on(GEN3)[2], X))

@@ -19,7 +19,7 @@ from validation import (
     convolution,
     matmul,
     mlp,
-    products_today,
+    products_nki,
     transpose,
     vector_add,
     wide_attention,
@@ -144,12 +144,12 @@ def test_matmuls_multiply(kernel, options):
 @pytest.mark.parametrize(
     ("kernel", "options"),
     [
-        (products_today.sunk_loads, ()),
-        (products_today.resident, ()),
-        (products_today.resident, (2,)),
+        (products_nki.sunk_loads, ()),
+        (products_nki.resident, ()),
+        (products_nki.resident, (2,)),
     ],
 )
-def test_products_of_today_multiply(kernel, options):
+def test_products_in_nki_multiply(kernel, options):
     rng = np.random.default_rng(3)
     lhs_t, rhs = (rng.standard_normal(s).astype(np.float32) for s in ((256, 384), (256, 1024)))
     found = kernel.on(GEN3)(lhs_t, rhs, *options)

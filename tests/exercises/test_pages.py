@@ -42,7 +42,7 @@ PAGES = sorted(
 
 # A page in both dialects has a section for each.
 SECTIONS = [
-    pytest.param(page, dialect, id=f"{page.stem}{'-nki' * (dialect != dialects.FIRST)}")
+    pytest.param(page, dialect, id=f"{page.stem}{'-nki' * (dialect != dialects.NEURONXCC)}")
     for page in PAGES
     for dialect in dialects.runs(page)
 ]
@@ -88,7 +88,7 @@ def _checked_name(source: str) -> str:
 
 
 @functools.cache
-def section(page: Path, dialect: str = dialects.FIRST) -> list[Cell]:
+def section(page: Path, dialect: str = dialects.NEURONXCC) -> list[Cell]:
     """The code cells below the heading "Exercises", to the next heading of its level, as a dialect
     runs them."""
     inside, cells = False, []
@@ -120,17 +120,21 @@ def puzzles(page: Path) -> Any:
     return importlib.import_module(f"nkibook.exercises.puzzles.{page.stem}")
 
 
-def solution(page: Path, name: str, dialect: str = dialects.FIRST) -> Any:
-    """The answer in a dialect; one that both share is with those of the first."""
-    if dialect != dialects.FIRST and hasattr(answers_in_nki(page), name):
-        return getattr(answers_in_nki(page), name)
-    return getattr(importlib.import_module(f"nkibook.exercises.solutions.{page.stem}"), name)
+def solution(page: Path, name: str, dialect: str = dialects.NEURONXCC) -> Any:
+    """The answer in a dialect: its own, else the one that both share."""
+    module = answers(page, dialect if name in own_answers(page, dialect) else "")
+    return getattr(module, name)
 
 
-def answers_in_nki(page: Path) -> Any:
-    """The module of the answers that `import nki` has for itself; None where all are shared."""
-    name = f"nkibook.exercises.solutions.import_nki.{page.stem}"
+def answers(page: Path, dialect: str = "") -> Any:
+    """The module of the answers that a dialect has for itself, or that both share; None if none."""
+    name = f"nkibook.exercises.solutions.{f'{dialect}.' if dialect else ''}{page.stem}"
     return importlib.import_module(name) if importlib.util.find_spec(name) else None
+
+
+def own_answers(page: Path, dialect: str) -> set[str]:
+    """The exercises of a page whose answer is the dialect's own."""
+    return exercises(puzzles(page)) & set(vars(answers(page, dialect) or object))
 
 
 def source_of(solution: Any) -> str:
@@ -156,7 +160,7 @@ def test_skeletons_fail_and_solutions_pass(
 ) -> None:
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "")  # so that what a cell sets is undone
     monkeypatch.delenv("NEURON_PLATFORM_TARGET_OVERRIDE")
-    if dialect != dialects.FIRST:  # as a notebook is started for it
+    if dialect != dialects.NEURONXCC:  # as a notebook is started for it
         monkeypatch.setattr(kernels, "dialect", dialect)
         monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
     need = stored_results.stored_pages(ROOT).get(f"{page.parent.name}/{page.stem}")
@@ -182,7 +186,7 @@ def test_skeletons_fail_and_solutions_pass(
         assert written <= 2 * lines + 1, f"{cell.exercise} changes {written} lines"
 
 
-def alone(page: Path, dialect: str = dialects.FIRST) -> str:
+def alone(page: Path, dialect: str = dialects.NEURONXCC) -> str:
     """A section as one program, its skeletons defined and not checked."""
     cells = section(page, dialect)
     return "\n\n".join(c.skeleton() if c.exercise else c.source for c in cells)
@@ -191,7 +195,7 @@ def alone(page: Path, dialect: str = dialects.FIRST) -> str:
 def test_sections_stand_on_their_own(tmp_path: Path) -> None:
     """They use no name of the cells above, and import kernels before they import NKI."""
     for page, dialect in ((p, d) for p in PAGES for d in dialects.runs(p)):
-        file = tmp_path / f"{page.stem}{'_nki' * (dialect != dialects.FIRST)}.py"
+        file = tmp_path / f"{page.stem}{'_nki' * (dialect != dialects.NEURONXCC)}.py"
         file.write_text(alone(page, dialect))
         imports = [
             node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
@@ -227,12 +231,12 @@ def test_page_puzzles_and_solutions_have_the_same_names(page: Path, dialect: str
         f"{sorted(set(there) - asked)}"
     )
     text = page.read_text()
-    path = rf"exercises/solutions/(import_nki/)?{page.stem}\.py\n:pyobject: (\w+)\n"
+    path = rf"exercises/solutions/(?:(neuronxcc|nki)/)?{page.stem}\.py\n:pyobject: (\w+)\n"
     shown = re.findall(path, text)
     for name in there:
         assert callable(solution(page, name, dialect))
-        in_nki = dialect != dialects.FIRST and hasattr(answers_in_nki(page), name)
-        assert [name for folder, name in shown if bool(folder) == in_nki].count(name) == 1, (
+        folder = dialect if name in own_answers(page, dialect) else ""
+        assert shown.count((folder, name)) == 1, (
             f"{page.name} shows the solution of {name} once in a dialect, by a folded "
             f"`literalinclude` of its file in ../nkibook/exercises/solutions with `:pyobject:`"
         )

@@ -12,7 +12,7 @@ import nkisim
 
 nkisim.install()
 
-from fuzz_check import check, check_today  # noqa: E402  which need neuronxcc and nki
+from fuzz_check import check_neuronxcc, check_nki  # noqa: E402  which need neuronxcc and nki
 
 
 def main() -> int:
@@ -20,8 +20,8 @@ def main() -> int:
     count, first = (*map(int, sys.argv[1:]), *(10_000, 0)[len(sys.argv) - 1 :])
     start = perf_counter()
     for n, seed in enumerate(range(first, first + count), 1):
-        check(seed)
-        check_today(seed)
+        check_neuronxcc(seed)
+        check_nki(seed)
         if n % 500 == 0 or n == count:
             print(
                 f"{n:,} of {count:,} kernels in both dialects, {perf_counter() - start:.0f} s",

@@ -11,29 +11,29 @@ from unittest import mock
 
 import fuzz_reference as reference
 import numpy as np
-from fuzz_programs import Generator, Kernel, nki_text
-from fuzz_today import today_text
+from fuzz_nki import nki_text
+from fuzz_programs import Generator, Kernel, neuronxcc_text
 
 import nkisim
 from nkisim.runtime.profiling import trace_of
 
 
-def check_today(seed: int) -> None:
+def check_nki(seed: int) -> None:
     """The same in `import nki`, for trn2, on one core or on both of a logical core."""
     drawn = Generator(seed).kernel()
     drawn = dataclasses.replace(drawn, instances=min(drawn.instances, 2))
     with mock.patch.dict(os.environ, NEURON_PLATFORM_TARGET_OVERRIDE="trn2"):
-        _check_text(seed, drawn, today_text(drawn))
+        _check_text(seed, drawn, nki_text(drawn))
 
 
-def check(seed: int) -> None:
+def check_neuronxcc(seed: int) -> None:
     """Raises AssertionError, with the kernel's text, if anything is not as the reference has it.
 
     The kernel runs on two data sets, of which the second replays; then a constant that it reads is
     changed. Its profile is of the same instructions.
     """
     drawn = Generator(seed).kernel()
-    _check_text(seed, drawn, nki_text(drawn))
+    _check_text(seed, drawn, neuronxcc_text(drawn))
 
 
 def _check_text(seed: int, drawn: Kernel, text: str) -> None:

@@ -1,7 +1,7 @@
 """Random kernels: as data, and as the text of a Python module that writes them in NKI.
 
 A kernel goes over its rows in tiles, in nested loops of all kinds, by several instances. Statements
-are tuples, and say the same to `nki_text` and to `fuzz_reference.run`. All numbers are small
+are tuples, and say the same to `neuronxcc_text` and to `fuzz_reference.run`. All numbers are small
 multiples of powers of two, so that sums are exact in any order.
 """
 
@@ -212,7 +212,7 @@ class Generator:
 # -- as text
 
 
-def nki_text(kernel: Kernel) -> str:
+def neuronxcc_text(kernel: Kernel) -> str:
     """A module with the kernel, `CONSTANTS` that it reads, and `GRID`."""
     k = kernel
     lines = [

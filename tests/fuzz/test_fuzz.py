@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fuzz_check import check, check_today
+from fuzz_check import check_neuronxcc, check_nki
 
 KERNELS = 300
 _EACH = 25  # in one test
@@ -12,10 +12,10 @@ _EACH = 25  # in one test
 @pytest.mark.parametrize("first", range(0, KERNELS, _EACH))
 def test_random_kernels(first):
     for seed in range(first, first + _EACH):
-        check(seed)
+        check_neuronxcc(seed)
 
 
 @pytest.mark.parametrize("first", range(0, 75, _EACH))
-def test_random_kernels_of_today(first):
+def test_random_kernels_of_nki(first):
     for seed in range(first, first + _EACH):
-        check_today(seed)
+        check_nki(seed)

@@ -99,7 +99,7 @@ def test_grid_smaller_than_the_tensor_is_warned_of():
 
 def test_strict_kernel_refuses_a_shape_it_does_not_fit():
     a, b = pair((129, 512), np.float32)
-    with pytest.raises(IndexError, match=r"nki_kernels\.py:\d+ in nki_tensor_add_kernel_strict"):
+    with pytest.raises(IndexError, match=r"neuronxcc\.py:\d+ in nki_tensor_add_kernel_strict"):
         nki_tensor_add_kernel_strict[2, 1](a, b)
 
 

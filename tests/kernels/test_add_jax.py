@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P  # noqa: E402
 
 from kernels.add import nki_tensor_add  # noqa: E402
 from kernels.add.jax_op import add  # noqa: E402
-from kernels.add.nki_kernels import nki_tensor_add_two_cores  # noqa: E402
+from kernels.add.neuronxcc import nki_tensor_add_two_cores  # noqa: E402
 
 DTYPES = [jnp.float32, jnp.float16, jnp.bfloat16]
 

@@ -14,7 +14,7 @@ with contextlib.suppress(ImportError):
     torch_xla.device()
 
 from kernels.add import nki_tensor_add  # noqa: E402
-from kernels.add.nki_kernels import nki_tensor_add_two_cores  # noqa: E402
+from kernels.add.neuronxcc import nki_tensor_add_two_cores  # noqa: E402
 from kernels.add.torch_op import add  # noqa: E402
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]

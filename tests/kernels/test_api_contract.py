@@ -114,7 +114,7 @@ def test_only_documented_names(path):
 
 def test_the_add_kernels_are_looked_at():
     """Guards the test above against finding nothing because it looks at nothing."""
-    path = ROOT / "kernels" / "add" / "nki_kernels.py"
+    path = ROOT / "kernels" / "add" / "neuronxcc.py"
     assert path in _FILES
     for known, unknown in (("nl.store(", "nl.stash("), ("mask=", "musk="), ("shared_hbm", "hbm9")):
         assert list(violations(_python_of(path).replace(known, unknown)))

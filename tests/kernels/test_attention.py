@@ -88,7 +88,7 @@ def test_kernels_equal_the_reference(lengths, head, lead, dtype, causal, scale, 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_operands_that_do_not_stay_in_sbuf(dtype, monkeypatch):
     """Keys and values, and in the backward kernel queries, are loaded where they are used."""
-    import kernels.attention.nki_kernels as module
+    import kernels.attention.neuronxcc as module
 
     monkeypatch.setattr(module, "KEPT_BYTES", 0)
     for causal in (False, True):

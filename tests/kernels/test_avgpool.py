@@ -19,7 +19,7 @@ from kernels.avgpool import (
     reference,
 )
 from kernels.avgpool.geometry import pooling
-from kernels.avgpool.nki_kernels import unpool
+from kernels.avgpool.neuronxcc import unpool
 from nkibook.figures.avgpool import draw_reads, window_reads
 from nkisim.errors import NkiWarning
 from nkisim.runtime.kernel import Specialization

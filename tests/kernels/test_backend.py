@@ -98,10 +98,10 @@ def versioned(version):
 @pytest.mark.parametrize(
     ("files", "wanted"),
     [
-        ({}, "nkisim neuronxcc.nki"),
-        ({"nki/__init__.py": "raise ImportError('placeholder')"}, "nkisim neuronxcc.nki"),
-        (versioned("2.23.6484.0"), "neuronxcc neuronxcc.nki"),  # SDK 2.28.1
-        ({**versioned("2.24.8799.0"), **NKI_OF_THE_SDK}, "neuronxcc neuronxcc.nki"),  # 2.29.1
+        ({}, "nkisim neuronxcc"),
+        ({"nki/__init__.py": "raise ImportError('placeholder')"}, "nkisim neuronxcc"),
+        (versioned("2.23.6484.0"), "neuronxcc neuronxcc"),  # SDK 2.28.1
+        ({**versioned("2.24.8799.0"), **NKI_OF_THE_SDK}, "neuronxcc neuronxcc"),  # 2.29.1
         ({**versioned("2.25.3371.0"), **NKI_OF_THE_SDK}, "neuronxcc nki"),  # 2.30.0
         (
             {"neuronxcc/__init__.py": "__version__ = '2.27.5334.0'", **NKI_OF_THE_SDK},

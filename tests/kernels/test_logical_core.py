@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import kernels
-from kernels.add import nki_kernels_06
+from kernels.add import nki
 from kernels.logical_core import cores
 from nkisim import NkiWarning
 from nkisim.runtime import watch
@@ -36,7 +36,7 @@ def test_an_operator_is_launched_on_all_of_them(monkeypatch, joined):
     monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", str(joined))
     x = np.ones((300, 5), np.float32)
     with watch.launches(each=True) as found:
-        nki_kernels_06.nki_tensor_add(x, x)
+        nki.nki_tensor_add(x, x)
         with pytest.warns(NkiWarning, match="NEURON_LOGICAL_NC_CONFIG"):
-            nki_kernels_06.nki_tensor_add(x, x, lnc=3 - joined)
+            nki.nki_tensor_add(x, x, lnc=3 - joined)
     assert [launch.kernel.grid.size for launch in found] == [joined, 3 - joined]

@@ -56,4 +56,4 @@ def test_another_package_in_front_is_told(run_python, folder, tmp_path):
 
 
 def test_alone_it_works(run_python, folder):
-    run_python("import kernels.add.nki_kernels, nkibook", path=(folder,))
+    run_python("import kernels.add.neuronxcc, nkibook", path=(folder,))

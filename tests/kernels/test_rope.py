@@ -10,13 +10,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kernels.rope import nki_kernels, nki_kernels_06, reference
+from kernels.rope import neuronxcc, nki, reference
 
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
 # 129 positions need a second tile; 33 heads of 64 a second one, too; 2048 elements fill one.
 SHAPES = [(1, 2), (129, 6), (33, 5, 64), (2, 3, 130, 16), (3, 7, 2048)]
 DIALECTS = pytest.mark.parametrize(
-    ("target", "nki_rope"), [("trn1", nki_kernels.nki_rope), ("trn2", nki_kernels_06.nki_rope)]
+    ("target", "nki_rope"), [("trn1", neuronxcc.nki_rope), ("trn2", nki.nki_rope)]
 )
 
 

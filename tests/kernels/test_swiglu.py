@@ -10,12 +10,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kernels.swiglu import nki_kernels, nki_kernels_06, reference
+from kernels.swiglu import neuronxcc, nki, reference
 
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
-DIALECTS = pytest.mark.parametrize(
-    ("target", "module"), [("trn1", nki_kernels), ("trn2", nki_kernels_06)]
-)
+DIALECTS = pytest.mark.parametrize(("target", "module"), [("trn1", neuronxcc), ("trn2", nki)])
 
 
 def draw(shape, dtype=np.float32, seed=0, scale=1.0):

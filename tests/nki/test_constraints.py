@@ -6,13 +6,10 @@ import nki
 import nki.collectives as collectives
 import nki.isa as nisa
 import nki.language as nl
-import nki06_constraints as table
-import nki06_constraints_isa as isa
-import nki06_constraints_language as language
-import nki06_constraints_rest as rest
 import numpy as np
 import pytest
-from nki06_constraints import CORES, DOCUMENTED, HOST
+from constraints import nki as table
+from constraints.nki import CORES, DOCUMENTED, HOST, isa, language, rest
 
 import nkisim
 from nkisim.errors import KernelError, NkiWarning, UnsupportedError

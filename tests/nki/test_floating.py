@@ -17,7 +17,7 @@ from nkisim.numerics.floating import DefaultEnvironment
 
 
 @nki.jit
-def new_dialect(x):
+def in_nki(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     t = nl.load(x)
     nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=1 / 3)
@@ -27,7 +27,7 @@ def new_dialect(x):
 
 
 @old.jit
-def old_dialect(x):
+def in_neuronxcc(x):
     out = ol.ndarray(x.shape, dtype=x.dtype, buffer=ol.shared_hbm)
     ol.store(out, value=ol.add(ol.multiply(ol.load(x), 1 / 3), 1e-39))
     return out
@@ -57,7 +57,7 @@ def by_data(x):
     return out
 
 
-KERNELS = [new_dialect, old_dialect, product, by_data]
+KERNELS = [in_nki, in_neuronxcc, product, by_data]
 VALUES = np.resize(np.float32([1e-39, 1.0, 1e-20, -3e-39, 0.1]), (128, 128))
 
 
@@ -116,7 +116,7 @@ def test_jax_which_flushes_denormals_gives_what_numpy_arrays_give(kernel):
 
 
 def test_denormals_are_numbers():
-    assert new_dialect(np.full((4, 4), 3e-39, np.float32))[0, 0] == pytest.approx(2e-39, rel=1e-5)
+    assert in_nki(np.full((4, 4), 3e-39, np.float32))[0, 0] == pytest.approx(2e-39, rel=1e-5)
 
 
 def test_the_caller_gets_its_state_back_after_an_error():

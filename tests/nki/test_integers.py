@@ -136,7 +136,7 @@ def test_whatever_converts_takes_the_nearest_number(a, to):
     np.testing.assert_array_equal(total, nearest(wide.sum(1, keepdims=True), to))
 
 
-def fill_today(dtype, value):
+def fill_nki(dtype, value):
     @nki.jit
     def kernel():
         tile = nl.ndarray((2, 2), dtype=dtype, buffer=nl.sbuf)
@@ -146,7 +146,7 @@ def fill_today(dtype, value):
     return kernel
 
 
-def full_today(dtype, value):
+def full_nki(dtype, value):
     @nki.jit
     def kernel():
         return stored(nl.full((2, 2), value, dtype, nl.sbuf))
@@ -164,7 +164,7 @@ def full_before(dtype, value):
     return kernel
 
 
-@pytest.mark.parametrize("make", [fill_today, full_today, full_before])
+@pytest.mark.parametrize("make", [fill_nki, full_nki, full_before])
 @pytest.mark.parametrize("dtype", [*SMALL, "int32", "uint32"])
 def test_a_constant_gives_its_bits_or_is_refused(make, dtype):
     bits = np.iinfo(dtype).bits
@@ -177,7 +177,7 @@ def test_a_constant_gives_its_bits_or_is_refused(make, dtype):
 
 
 def test_a_fraction_is_not_cut_off_in_an_integer_type():
-    for make in (fill_today, full_today):
+    for make in (fill_nki, full_nki):
         assert (make("int32", 3.0)() == 3).all()
         with pytest.raises(DTypeError, match="integer"):
             make("int32", 3.5)()

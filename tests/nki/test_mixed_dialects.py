@@ -51,7 +51,7 @@ def too_many(x):
         (too_many, "nisa.tensor_copy takes", "nisa.tensor_copy(dst=dst, src=src)"),
     ],
 )
-def test_calls_of_the_older_dialect_in_todays(kernel, says, fix):
+def test_calls_of_neuronxcc_in_nki(kernel, says, fix):
     with pytest.raises(KernelError) as caught:
         nki.jit(kernel)(X)
     text = str(caught.value)
@@ -72,7 +72,7 @@ def test_a_type_error_of_the_kernel_itself_is_left_alone():
         nki.jit(kernel)(X)
 
 
-def test_the_fixes_run_in_todays_dialect():
+def test_the_fixes_run_in_nki():
     @nki.jit
     def double(x):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
@@ -106,7 +106,7 @@ def accumulated(x):
         (accumulated, "tile += nisa.nc_matmul(...)"),
     ],
 )
-def test_keywords_of_todays_dialect_in_the_older(kernel, fix):
+def test_keywords_of_nki_in_neuronxcc(kernel, fix):
     with pytest.raises(KernelError, match="has no keyword") as told:
         old_nki.jit(kernel)(X)
     assert fix in str(told.value)
@@ -124,7 +124,7 @@ def test_keywords_of_todays_dialect_in_the_older(kernel, fix):
         (lambda t: t.select, "[i]"),
     ],
 )
-def test_names_of_todays_dialect_in_the_older(ask, fix):
+def test_names_of_nki_in_neuronxcc(ask, fix):
     def kernel(x):
         t = old_nl.load(x)
         ask(t)
@@ -210,7 +210,7 @@ def test_a_destination_that_comes_first_in_the_older_dialect(name):
     np.testing.assert_array_equal(old_nki.jit(kernel)(X, mended), 2 * X)
 
 
-def test_a_tensor_of_todays_dialect_is_not_assigned_in_the_older():
+def test_a_tensor_of_nki_is_not_assigned_in_neuronxcc():
     kept = []
 
     @nki.jit
@@ -239,6 +239,6 @@ async def of_awaits(x):
 
 
 @pytest.mark.parametrize("wrong", [3, len, of_yields, of_awaits])
-def test_what_runs_nothing_is_no_kernel_of_todays_dialect(wrong):
+def test_what_runs_nothing_is_no_kernel_of_nki(wrong):
     with pytest.raises(ParameterError, match=r"not a kernel|runs nothing"):
         nki.jit(wrong)

@@ -17,7 +17,7 @@ from nkisim.frontends.nki.dtypes import PACKED, packed_numpy
 
 
 @nki.jit
-def new_dialect(a, b):
+def in_nki(a, b):
     c = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     ta, tb = (nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf) for _ in range(2))
     nisa.dma_copy(dst=ta, src=a)
@@ -28,7 +28,7 @@ def new_dialect(a, b):
 
 
 @old.jit
-def old_dialect(a, b: mutable_tensor):
+def in_neuronxcc(a, b: mutable_tensor):
     c = ol.ndarray(a.shape, dtype=a.dtype, buffer=ol.shared_hbm)
     ta = ol.load(a)
     ol.store(b, ol.multiply(ta, 2.0))
@@ -39,7 +39,7 @@ def old_dialect(a, b: mutable_tensor):
 @nki.jit
 def unwritten_too(a, b):
     """Returns an argument that it does not write."""
-    c, b = new_dialect(a, b)
+    c, b = in_nki(a, b)
     return c, a, b
 
 
@@ -74,7 +74,7 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("framework", [_numpy, _torch])
-@pytest.mark.parametrize("kernel", [new_dialect, old_dialect], ids=lambda k: k.__name__)
+@pytest.mark.parametrize("kernel", [in_nki, in_neuronxcc], ids=lambda k: k.__name__)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_inputs_are_read_as_they_were(pair, kernel, framework):
     memory = np.arange(72, dtype=np.float32).reshape(18, 4)
@@ -97,7 +97,7 @@ def test_views_of_one_tensor_in_both_frameworks():
     torch = pytest.importorskip("torch")
     tensor = torch.arange(32.0).reshape(8, 4)
     before = tensor.numpy().copy()
-    c, _ = new_dialect(tensor.numpy()[:4], tensor[1:5].numpy())
+    c, _ = in_nki(tensor.numpy()[:4], tensor[1:5].numpy())
     np.testing.assert_array_equal(c, before[:4])
     np.testing.assert_array_equal(tensor[1:5].numpy(), 2 * before[:4])
 
@@ -152,7 +152,7 @@ def test_a_written_argument_that_repeats_elements_is_refused(framework):
     wide = np.lib.stride_tricks.as_strided(row, (8, 4), (0, 4))
     b = wide if framework is _numpy else torch.from_numpy(row).expand(8, 4)
     with pytest.raises(KernelError, match="argument 'b' repeats elements"):
-        new_dialect(framework(np.ones((8, 4), np.float32)), b)
+        in_nki(framework(np.ones((8, 4), np.float32)), b)
 
 
 @nki.jit

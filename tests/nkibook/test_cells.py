@@ -51,9 +51,9 @@ def test_marked_cells_run_with_the_simulator_only(monkeypatch, backend):
     ("cell", "dialect", "simulator"),
     [
         ("# import nki\nx = 1", "nki", False),
-        ("# neuronxcc.nki\nx = 1", "neuronxcc.nki", False),
+        ("# neuronxcc.nki\nx = 1", "neuronxcc", False),
         ("# import nki, simulator only: a profile\nx = 1", "nki", True),
-        ("# simulator only, neuronxcc.nki\nx = 1", "neuronxcc.nki", True),
+        ("# simulator only, neuronxcc.nki\nx = 1", "neuronxcc", True),
         ("# import nki and more\nx = 1", None, False),
         ("# import nki, on a trn2\nx = 1", None, False),
         ("import nki", None, False),
@@ -78,7 +78,7 @@ def test_cells_of_the_other_dialect_are_not_run(monkeypatch, backend, dialect):
     cells.register()
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         shell.run_cell("# import nki\nran = 'nki'").raise_error()
-        shell.run_cell("# neuronxcc.nki\nran = 'neuronxcc.nki'").raise_error()
+        shell.run_cell("# neuronxcc.nki\nran = 'neuronxcc'").raise_error()
         shell.run_cell(f"# simulator only, {cells.MARKS[dialect]}\nseen = 1").raise_error()
     assert shell.user_ns["ran"] == dialect
     assert ("seen" in shell.user_ns) is (backend == "nkisim")
@@ -92,7 +92,7 @@ def test_cells_of_the_other_dialect_are_not_run(monkeypatch, backend, dialect):
     assert (joined == "1") is (dialect == "nki" and backend == "neuronxcc")
 
 
-@pytest.mark.parametrize(("dialect", "refused"), [("nki", True), ("neuronxcc.nki", False)])
+@pytest.mark.parametrize(("dialect", "refused"), [("nki", True), ("neuronxcc", False)])
 @pytest.mark.parametrize("before", [True, False], ids=["later cell", "first cell"])
 def test_the_older_dialect_is_refused_at_once(monkeypatch, before, dialect, refused):
     monkeypatch.setattr(kernels, "backend", "neuronxcc")

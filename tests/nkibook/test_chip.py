@@ -11,7 +11,7 @@ MIB = 2**20
 @pytest.mark.parametrize(
     ("dialect", "name", "vector", "sbuf", "cores", "load"),
     [
-        ("neuronxcc.nki", "NeuronCore-v2", 1.12, 24 * MIB, 2, 272e9),
+        ("neuronxcc", "NeuronCore-v2", 1.12, 24 * MIB, 2, 272e9),
         ("nki", "NeuronCore-v3", 0.96, 28 * MIB, 8, 369.6e9),
     ],
 )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nkisim
-from kernels.add.nki_kernels import nki_tensor_add_kernel
+from kernels.add.neuronxcc import nki_tensor_add_kernel
 from nkibook import bench, device, plots
 from nkibook.bench import Kind
 

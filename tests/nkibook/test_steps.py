@@ -15,7 +15,8 @@ from nkisim.machine import GEN2, GEN3
 jax = pytest.importorskip("jax")
 
 from kernels.attention.jax_op import attention  # noqa: E402
-from kernels.rmsnorm import nki_kernels, nki_kernels_06  # noqa: E402
+from kernels.rmsnorm import neuronxcc  # noqa: E402
+from kernels.rmsnorm import nki as in_nki  # noqa: E402
 from kernels.rmsnorm.jax_op import rms_norm  # noqa: E402
 from nkibook.hlo import jax_hlo  # noqa: E402
 
@@ -34,8 +35,8 @@ def calls():
 @pytest.mark.parametrize(
     ("chip", "module", "bind"),
     [
-        ("inf2", nki_kernels, lambda kernel: kernel.on(GEN2)),
-        ("trn2", nki_kernels_06, lambda kernel: kernel.on(GEN3)[2]),
+        ("inf2", neuronxcc, lambda kernel: kernel.on(GEN2)),
+        ("trn2", in_nki, lambda kernel: kernel.on(GEN3)[2]),
     ],
 )
 def test_a_part_is_the_sum_of_its_kernels(calls, chip, module, bind):

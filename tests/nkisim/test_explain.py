@@ -48,7 +48,7 @@ def test_explain_takes_specs_and_grids():
     assert seen.count == 6
 
 
-def test_explain_names_the_operands_of_todays_dialect(monkeypatch):
+def test_explain_names_the_operands_of_nki(monkeypatch):
     import nki as today
     import nki.isa as nisa
     import nki.language as language

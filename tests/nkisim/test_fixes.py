@@ -6,7 +6,7 @@ from __future__ import annotations
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
-import nki as nki_today
+import nki as new_nki
 import numpy as np
 import pytest
 
@@ -123,7 +123,7 @@ def test_the_fix_works(name):
     np.testing.assert_allclose(run(mended), wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("jit", [nki.jit, nki_today.jit])
+@pytest.mark.parametrize("jit", [nki.jit, new_nki.jit])
 def test_bytes_in_the_other_order(jit):
     with pytest.raises(KernelError) as caught:
         jit(lambda a: a)(X.astype(">f4"))

@@ -7,9 +7,9 @@ import tracemalloc
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
-import nki as nki_today
+import nki as new_nki
 import nki.isa as nisa
-import nki.language as nl_today
+import nki.language as new_nl
 import numpy as np
 import pytest
 
@@ -206,17 +206,17 @@ def tripled(x):
     return out
 
 
-def tripled_today(x):
-    out = nl_today.ndarray(x.shape, dtype=x.dtype, buffer=nl_today.shared_hbm)
+def tripled_nki(x):
+    out = new_nl.ndarray(x.shape, dtype=x.dtype, buffer=new_nl.shared_hbm)
     for i in range(x.shape[0]):
-        tile = nl_today.ndarray(x.shape[1:], dtype=x.dtype, buffer=nl_today.sbuf)
+        tile = new_nl.ndarray(x.shape[1:], dtype=x.dtype, buffer=new_nl.sbuf)
         nisa.dma_copy(dst=tile, src=x[i])
-        nisa.tensor_scalar(dst=tile, data=tile, op0=nl_today.multiply, operand0=3.0)
+        nisa.tensor_scalar(dst=tile, data=tile, op0=new_nl.multiply, operand0=3.0)
         nisa.dma_copy(dst=out[i], src=tile)
     return out
 
 
-@pytest.mark.parametrize("kernel", [nki.jit(tripled), nki_today.jit(tripled_today)])
+@pytest.mark.parametrize("kernel", [nki.jit(tripled), new_nki.jit(tripled_nki)])
 def test_tables_forget_and_nothing_else_changes(kernel, monkeypatch):
     """What was worked out for other shapes goes, in the middle of a trace and of a model, too."""
     shapes = [(rows, 100, columns) for columns in range(40, 44) for rows in (1, 5)]

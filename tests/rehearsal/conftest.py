@@ -19,9 +19,9 @@ def sdk(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def todays_sdk(tmp_path_factory):
+def nki_sdk(tmp_path_factory):
     """The folder of the stand-in for SDK 2.32, whose kernels are in `import nki`."""
-    return stand_in.build(tmp_path_factory.mktemp("todays_sdk") / "site", "2.32")
+    return stand_in.build(tmp_path_factory.mktemp("nki_sdk") / "site", "2.32")
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ import dialects  # noqa: E402
 import neuron_tests  # noqa: E402
 import stand_in  # noqa: E402
 
-DIALECTS = {"2.28.1": dialects.FIRST, "2.32": dialects.SECOND}  # that an SDK compiles
+DIALECTS = {"2.28.1": dialects.NEURONXCC, "2.32": dialects.NKI}  # that an SDK compiles
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def runs(request, tmp_path):
     def run(name: str, instance: str, sdk: str) -> None:
         with remembered([name], instance, sdk):
             folder, forking = request.getfixturevalue(sdk), request.getfixturevalue("forking")
-            dialect = dialects.FIRST if sdk == "sdk" else dialects.SECOND
+            dialect = dialects.NEURONXCC if sdk == "sdk" else dialects.NKI
             notebook = dialects.stored_in(ROOT / f"notebooks/{name}.ipynb", dialect)
             found = rehearse(folder, notebook, instance, tmp_path, forking)
             assert found.result.right, explained(found)
@@ -92,8 +92,8 @@ class TestTrn2:
         runs(name, "trn2", "sdk")
 
     @pytest.mark.parametrize("name", pages((TODAYS | BOTH) - ELSEWHERE))
-    def test_notebook_in_todays_dialect_runs(self, runs, name):
-        runs(name, "trn2", "todays_sdk")
+    def test_notebook_in_nki_runs(self, runs, name):
+        runs(name, "trn2", "nki_sdk")
 
 
 SOLUTIONS = """
@@ -144,10 +144,10 @@ def test_solutions_of_exercises_are_right(request, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", [pytest.param(f, marks=needs[f]) for f in needs])
-def test_solutions_in_todays_dialect_are_right(request, tmp_path, name):
+def test_solutions_in_nki_are_right(request, tmp_path, name):
     pages = chosen(name, TODAYS | BOTH)
     with remembered(pages, "trn2", "solutions"):
-        solve(request.getfixturevalue("todays_sdk"), "trn2", tmp_path, name, pages)
+        solve(request.getfixturevalue("nki_sdk"), "trn2", tmp_path, name, pages)
 
 
 def test_without_an_sdk_nothing_is_claimed_to_be_tested():

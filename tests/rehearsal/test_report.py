@@ -45,7 +45,7 @@ def test_the_stand_in_behaves_as_assumed(written):
     assert done.returncode == 0, done.stdout + done.stderr
     rows = list(comparing.differences(report.read(path)))
     installed = report.installed()
-    older = [probe for _, probe in probes("neuronxcc.nki")]
+    older = [probe for _, probe in probes("neuronxcc")]
     asked = [p for p in older if p.framework in installed and "trn2" not in p.only]
     assert sum(said == "as assumed" for _, said, _ in rows) == len(asked)
     assert all(good for _, _, good in rows)
@@ -56,11 +56,11 @@ def test_the_stand_in_behaves_as_assumed(written):
         assert {name.split()[0] for name, *_ in asked} == book
 
 
-def test_the_stand_in_for_a_later_sdk_behaves_as_assumed(todays_sdk, forking, tmp_path):
+def test_the_stand_in_for_a_later_sdk_behaves_as_assumed(nki_sdk, forking, tmp_path):
     """In NumPy: tests/kernels/test_dialect.py has the operators in each framework."""
     path = tmp_path / "report.zip"
     only = [word for step in ("environment", "probe", "operators") for word in ("--only", step)]
-    done = write(path, todays_sdk, "trn2", tmp_path, forking, "--framework", "numpy", *only)
+    done = write(path, nki_sdk, "trn2", tmp_path, forking, "--framework", "numpy", *only)
     assert done.returncode == 0, done.stdout + done.stderr
     found = report.read(path)
     assert found["environment"]["answer"]["dialect"] == "nki"

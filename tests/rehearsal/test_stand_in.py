@@ -129,7 +129,7 @@ y = torch.ones(3, 5).to(torch_xla.device())
 attempt("then torch", lambda: add[1, 1](y, y))
 """
 
-SDK_2_32 = (
+NKI_SDK = (
     ATTEMPT.partition("import kernels")[0]
     + ATTEMPT[ATTEMPT.index("def attempt") :]
     + """
@@ -215,9 +215,9 @@ def in_jax(on_instance):
 
 
 @pytest.fixture(scope="module")
-def on_a_later_sdk(on_instance, todays_sdk):
+def on_a_later_sdk(on_instance, nki_sdk):
     """On an inf2, whose runtime joins no cores."""
-    return found(on_instance(SDK_2_32, "inf2", todays_sdk))
+    return found(on_instance(NKI_SDK, "inf2", nki_sdk))
 
 
 def test_it_is_the_sdk_to_the_book(in_numpy):
@@ -274,21 +274,21 @@ def test_what_is_not_in_nki_is_absent(on_a_later_sdk):
     assert on_a_later_sdk["target"].startswith("ParameterError")
 
 
-def test_a_launch_is_on_as_many_cores_as_the_runtime_joins(on_a_later_sdk, on_instance, todays_sdk):
+def test_a_launch_is_on_as_many_cores_as_the_runtime_joins(on_a_later_sdk, on_instance, nki_sdk):
     assert on_a_later_sdk["operator"] == on_a_later_sdk["on 1"] == "30.0"
     assert on_a_later_sdk["no number"] == "30.0"
     assert on_a_later_sdk["on 2"].startswith("RuntimeError")
     assert "Error" in on_a_later_sdk["a grid"]
     assert on_a_later_sdk["simulate two"].startswith("CompilerError")
     assert on_a_later_sdk["devices"] == "2"
-    on_trn2 = found(on_instance(SDK_2_32, "trn2", todays_sdk))
+    on_trn2 = found(on_instance(NKI_SDK, "trn2", nki_sdk))
     assert on_trn2["operator"] == on_trn2["on 2"] == on_trn2["simulate two"] == "30.0"
     assert on_trn2["on 1"].startswith("RuntimeError")
     assert on_trn2["no number"].startswith("RuntimeError")
     assert on_trn2["devices"] == "4"  # eight physical cores
 
 
-def test_wrong_kernels_of_today(on_a_later_sdk):
+def test_wrong_kernels_of_nki(on_a_later_sdk):
     assert on_a_later_sdk["too many partitions"].startswith("CompilerError")
     assert on_a_later_sdk["half written"].startswith("WouldRun")
     assert on_a_later_sdk["simulate"] == "15.0"

@@ -1,4 +1,4 @@
-"""The book's answers to its exercises, one module a page, under the names of the specifications.
+"""The book's answers to its exercises, under the names of the specifications, for pages to show.
 
-The pages show them folded away, from these files.
+A module a page: here the answers that both dialects share, in `neuronxcc` and `nki` those of each.
 """

@@ -2,9 +2,6 @@
 
 # fmt: off
 # The lines are those of the page, which shows 77 columns.
-import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
 
 
 def least_bytes(rows, columns):
@@ -13,14 +10,3 @@ def least_bytes(rows, columns):
 
 def megabytes_to_pay(dispatch_us, gb_per_s):
     return dispatch_us * gb_per_s / 1000
-
-
-@nki.jit
-def squared_error(x, y):
-    out = nl.ndarray((x.shape[0], 1), dtype=x.dtype, buffer=nl.shared_hbm)
-    difference = nl.subtract(nl.load(x), nl.load(y))
-    total = nl.ndarray((x.shape[0], 1), dtype=nl.float32, buffer=nl.sbuf)
-    nisa.activation_reduce(op=nl.square, data=difference,
-                           reduce_op=nl.add, reduce_res=total)
-    nl.store(out, value=total)
-    return out

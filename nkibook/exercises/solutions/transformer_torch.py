@@ -2,9 +2,6 @@
 
 # fmt: off
 # The lines are those of the page, which shows 77 columns.
-import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
 import torch
 
 from kernels.cross_entropy import nki_cross_entropy
@@ -34,14 +31,3 @@ def rope_gradient(x, grad, cos, sin):
 def padded_loss(logits, targets, keep):
     loss, _ = nki_cross_entropy(logits, targets)
     return (loss * keep).sum() / keep.sum()
-
-
-@nki.jit
-def reglu(gate, up):
-    y = nl.ndarray(gate.shape, gate.dtype, buffer=nl.shared_hbm)
-    gates, ups = nl.load(gate), nl.load(up)
-    result = nisa.scalar_tensor_tensor(
-        data=gates, op0=nl.maximum, operand0=0.0,
-        op1=nl.multiply, operand1=ups)
-    nl.store(y, value=result)
-    return y

@@ -34,7 +34,7 @@ _UNDOCUMENTED_OF = {
     "nisa.nc_matmul": {"perf_mode"},
 }
 # Keywords of `import nki`, and what stands in their place.
-_TODAYS = {
+_IN_NEURONXCC = {
     "accumulate": "add to a tile of zeros in PSUM, tile += {}(...): accumulate= is `import nki`",
     "dst": "take the result, tile = {}(...), or tile[...] = {}(...): dst= is `import nki`",
 }
@@ -88,7 +88,7 @@ def _meaning(what: str) -> frozenset[str]:
     module, name = what.split(".")
     if name.endswith("_range"):
         return frozenset(_RANGE)
-    meant = set(_TODAYS)
+    meant = set(_IN_NEURONXCC)
     theirs = getattr(np, name, None) if module == "nl" else None
     if isinstance(theirs, np.ufunc):
         meant |= _OF_UFUNCS
@@ -99,8 +99,8 @@ def _meaning(what: str) -> frozenset[str]:
 
 
 def _refuse(what: str, known: list[str], given: list[str], args: tuple, kwargs: dict) -> None:
-    todays = [_TODAYS[name].format(what, what) for name in given if name in _TODAYS]
-    fix = "; ".join(todays) or f"write it without {', '.join(given)}, as an operation of its own"
+    spelled = [_IN_NEURONXCC[name].format(what, what) for name in given if name in _IN_NEURONXCC]
+    fix = "; ".join(spelled) or f"write it without {', '.join(given)}, as an operation of its own"
     if what.endswith("_range"):
         own = dict(zip(_RANGE if len(args) > 1 else ("stop",), args, strict=False)) | kwargs
         values = [own.get("start", 0), own.get("stop", "stop"), own.get("step", 1)]

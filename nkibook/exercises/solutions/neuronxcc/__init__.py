@@ -1,0 +1,1 @@
+"""Answers in `neuronxcc.nki` to exercises of pages in both dialects, one module a page."""

@@ -1,0 +1,1 @@
+"""Cases for the documented constraints of each dialect: what breaks one, and what keeps it."""
