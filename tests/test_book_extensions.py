@@ -115,7 +115,7 @@ def test_functions_without_a_page_have_an_example(entries: dict[str, str]) -> No
             for folder in ("book", "notebooks")
             for path in (ROOT / folder).glob("*.md")
         ],
-        "neuronxcc.nki",
+        "neuronxcc",
     )
     bare = {
         name

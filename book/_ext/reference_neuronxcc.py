@@ -52,7 +52,7 @@ def uses(root: Path, pages: list[str], dialect: str) -> dict[str, list[str]]:
         path = root / f"{page}.md"
         text = path.read_text() if path.is_file() else ""
         cells = CELL.findall(text)
-        of_page = "nki" if "\nimport nki\n" in text else "neuronxcc.nki"
+        of_page = "nki" if "\nimport nki\n" in text else "neuronxcc"
         marked = any(map(dialect_of, cells))
         of_cells = [dialect_of(cell) or (dialect if marked else of_page) for cell in cells]
         read = "\n".join(cell for cell, of in zip(cells, of_cells, strict=True) if of == dialect)
@@ -69,7 +69,7 @@ def reference(root: Path, pages: list[str]) -> str:
     import kernels  # noqa: F401  (settles the backend of neuronxcc.nki)
     from nkisim.frontends.neuronxcc.coverage import coverage
 
-    used = uses(root, pages, "neuronxcc.nki")
+    used = uses(root, pages, "neuronxcc")
     parts = []
     for title, entries in groups.groups(coverage()).items():
         module, _, kind = title.partition(": ")
