@@ -33,6 +33,7 @@ CHECKS = {
     "range": "activation functions get inputs from their documented range",
     "keyword": "operations know the keywords that they are given",
     "compiler": "nothing is used that AWS's known issues say its compiler refuses",
+    "values": "values that a kernel reads while it is traced do not end up in it",
     "tcm": "custom C++ operators free the TCM that they allocate",
 }
 
@@ -44,6 +45,9 @@ CHECKS = {
 # tiles to the next memory ("any on-chip memory": NKI programming model, Memory hierarchy).
 # The SDK's operations take any keyword. What its compiler refuses today, a later one may take.
 _WARNED = ("partition", "sbuf", "psum", "range", "keyword", "counter", "shape", "compiler")
+# Who debugs reads values. Where Python takes one from there cannot be followed: as an error, the
+# check refuses the reading itself; as a warning, it tells when data is embedded afterwards.
+_WARNED += ("values",)
 # What order an instruction reads and writes in is not documented.
 _WARNED += ("input", "store", "overlap")
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from nkisim.errors import KernelError
+from nkisim.errors import KernelError, ParameterError
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Engine
 from nkisim.ir.views import view_of
@@ -39,8 +39,24 @@ def values(tensor: AccessPattern | View) -> np.ndarray:
 
     Raises:
         TraceContextError: outside a kernel.
+        ParameterError: the check "values" is an error, as where kernels are judged.
         LookupError: the kernel is traced without data (for JAX or PyTorch, or from TensorSpecs).
     """
+    tracer = current()
+    if tracer.checker.modes["values"] == "error":
+        raise ParameterError(
+            "the kernel reads values of a tensor on the host while it is traced",
+            rule="a compiler specialises a kernel before there are values, so nothing that follows "
+            "from them can be in it; the check `values` is an error here",
+            fix="compute it with instructions, nl.* or nisa.*",
+        )
+    found = _values(tensor)
+    tracer.values_read = True
+    return found
+
+
+def _values(tensor: AccessPattern | View) -> np.ndarray:
+    """What `values` gives, for whom no check asks."""
     tracer = current()
     if tracer.data is None:
         raise LookupError("the kernel is being traced without data, so its tiles have no values")
@@ -57,10 +73,10 @@ def values(tensor: AccessPattern | View) -> np.ndarray:
 
 def show(tensor: AccessPattern | View) -> str:
     """A tensor for the debugger: its description, and its values when there are any."""
-    if not tracing() or current().data is None:
+    if not tracing() or current().data is None or current().checker.modes["values"] == "error":
         return tensor.describe()
     try:
-        found = values(tensor)
+        found = _values(tensor)
     except (KernelError, IndexError) as error:
         return f"{tensor.describe()}\n(not computed: {error})"
     if found.dtype.kind == "V" or found.dtype.itemsize < 2:

@@ -24,6 +24,7 @@ from nkisim.compiler.folding import fold_assignments
 from nkisim.errors import (
     KernelError,
     Location,
+    ParameterError,
     RaceError,
     ScopeError,
     TileSizeError,
@@ -84,6 +85,7 @@ class Tracer:
         self._shared_seen = 0
         self._identities: dict[tuple[int, np.dtype], AccessPattern] = {}
         self.data: list[np.ndarray] | None = None  # the arguments, when they have values
+        self.values_read = False  # whether the kernel has read values (see trace.debugging)
         self.direct = True  # whether tiles go where the kernel places them
         self._declarations = Declarations()
         self._places: dict[tuple, Callable] = {}  # of tiles, in the first iteration of their loops
@@ -113,6 +115,8 @@ class Tracer:
     def constant(self, values: np.ndarray, name: str = "") -> AccessPattern:
         """HBM that holds data known when the kernel is compiled."""
         flat = np.ascontiguousarray(values)
+        if self.values_read and name != "identity":
+            self.checker.report("values", _embeds_values(flat))
         return self._allocate(
             flat.shape, flat.dtype, Space.SHARED_HBM, name=name, role=Role.CONSTANT, data=flat
         )
@@ -576,6 +580,15 @@ class Tracer:
             yield
         finally:
             _stack().pop()
+
+
+def _embeds_values(data: np.ndarray) -> ParameterError:
+    return ParameterError(
+        f"a constant of {data.nbytes:,} bytes is embedded after nkisim.values was called",
+        rule="a compiler specialises a kernel before there are values: what follows from them "
+        "cannot be in it",
+        fix="compute it with instructions; call nkisim.values for debugging only",
+    )
 
 
 def _shared_in_a_loop(shape: tuple[int, ...], dtype: np.dtype) -> ScopeError:

@@ -69,3 +69,28 @@ def test_without_data_a_tensor_is_described():
     with pytest.raises(LookupError, match="without data"):
         nkisim.explain(kernel, nkisim.TensorSpec(X.shape, X.dtype))
     assert seen == ["NkiTensor(float32[3, 4] in SBUF)"]
+
+
+@nki.jit
+def embedded(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=nl.shared_constant(np.exp(nkisim.values(a))))
+    return out
+
+
+@nki.jit
+def read_as_text(a):
+    nki_text = repr(a)
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=nl.shared_constant(np.full(a.shape, "7." in nki_text, np.float32)))
+    return out
+
+
+def test_values_that_are_embedded_give_a_warning_and_are_refused_where_kernels_are_judged():
+    x = np.full((4, 3), 7, np.float32)
+    with pytest.warns(nkisim.NkiWarning, match="48 bytes is embedded after nkisim.values"):
+        embedded(x)
+    with nkisim.checks(values="error"):
+        with pytest.raises(nkisim.KernelError, match="reads values of a tensor on the host"):
+            embedded(x)
+        assert not read_as_text(x).any()

@@ -536,7 +536,9 @@ def shared_identity_matrix(n: int, dtype: str = uint8, dst: NkiTensor | None = N
     if dst is None and found is not None:
         return found
     made = declare.make((n, n), kind.name, sbuf) if dst is None else dst
-    isa.dma_copy(made, session.fixed(np.identity(n, np.uint8).astype(kind.stored), kind))
+    isa.dma_copy(
+        made, session.fixed(np.identity(n, np.uint8).astype(kind.stored), kind, "identity")
+    )
     if dst is None:
         session.state[key] = made
     return made
