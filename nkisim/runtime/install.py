@@ -1,9 +1,10 @@
 """Stand in for the Neuron SDK's Python packages when they are not installed.
 
-`install` makes `neuronxcc.nki`, the framework entry points `torch_neuronx.nki_jit` (also in
-`torch_neuronx.xla_impl.ops`) and `jax_neuronx.nki_call`, and `torch_neuronx.xla_impl.custom_op`
-importable, and `torch_neuronx.utils`. A real SDK is never shadowed. PyPI carries empty placeholder
-distributions of the same names; those do not count as an SDK.
+`install` makes `neuronxcc.nki`, `nki`, the framework entry points `torch_neuronx.nki_jit` (also in
+`torch_neuronx.xla_impl.ops`), `torch_neuronx.nki_op` and `jax_neuronx.nki_call`,
+`torch_neuronx.xla_impl.custom_op` and `torch_neuronx.utils` importable. A real SDK is never
+shadowed. PyPI carries empty placeholder distributions of the same names; those do not count as an
+SDK.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _SURFACE = "nkisim.frontends.neuronxcc.nki"
 _STAND_INS = "nkisim.frontends.neuronxcc.shims"
 _SHIMS = {
     "torch_neuronx": _STAND_INS + ".torch_neuronx",
+    "torch_neuronx.nki_hop": _STAND_INS + ".torch_neuronx.nki_hop",
     "torch_neuronx.utils": _STAND_INS + ".torch_neuronx.utils",
     "torch_neuronx.xla_impl": _STAND_INS + ".torch_neuronx.xla_impl",
     "torch_neuronx.xla_impl.custom_op": _STAND_INS + ".torch_neuronx.xla_impl.custom_op",

@@ -187,6 +187,8 @@ class Kernel(Decorated):
         return changed
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if frameworks.compiling() and frameworks.takes(args, kwargs):
+            return frameworks.record(self, args, kwargs)
         if tracing():
             return self._inline(args, kwargs)
         try:
@@ -194,6 +196,12 @@ class Kernel(Decorated):
         except KernelError as error:
             hide_ours(error)
             raise
+
+    def numbered(self) -> tuple[int, tuple[int, ...]]:
+        """How a graph of PyTorch names it: its number in this process, and its cores."""
+        return frameworks.numbered(self)
+
+    numbered._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
     def _launch(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         args, kwargs = self.bind(args, kwargs)

@@ -1,4 +1,4 @@
-"""Answers to the exercises on RMSNorm in C++."""
+"""Answers to the exercises on RMSNorm in C++ and CUDA."""
 
 
 def fused_residual():

@@ -42,6 +42,18 @@ def as_numpy(value: Any) -> np.ndarray:
     return np.asarray(value)
 
 
+def _not_compiling() -> bool:
+    return False
+
+
+# Of the device that nkisim.runtime.torch_neuron makes, once it is there: whether PyTorch's Dynamo
+# reads the code that is running, whether a kernel's arguments are the device's, the call that
+# Dynamo puts into its graph, and how that names a kernel.
+compiling: Callable[[], bool] = _not_compiling
+takes: Callable[[tuple[Any, ...], dict[str, Any]], bool]
+record: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+numbered: Callable[[Any], tuple[int, tuple[int, ...]]]
+
 _opaque: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 

@@ -1,6 +1,7 @@
 """NKI kernels on PyTorch tensors.
 
-CPU tensors go to the simulator without a copy. torch_xla tensors are fetched to the host, run, and
+Tensors on the CPU, and on the `neuron` device of :mod:`nkisim.runtime.torch_neuron`, go to the
+simulator without a copy. torch_xla tensors are fetched to the host, run, and
 sent back, because torch_xla cannot register a custom-call target for its CPU client. Inside
 :func:`lowering` they become an HLO custom call instead, as the Neuron SDK does it.
 """
@@ -23,6 +24,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from nkisim.errors import caller
 from nkisim.numerics.arguments import run_in_place
 from nkisim.numerics.program import Program
+from nkisim.runtime import frameworks
 from nkisim.runtime.frameworks.base import FrameworkKernel
 from nkisim.runtime.frameworks.xla_ffi import TARGET
 from nkisim.runtime.kernel import Kernel, Specialization
@@ -63,8 +65,9 @@ class TorchKernel(FrameworkKernel):
     def is_framework_tensor(self, t: Any) -> bool:
         return isinstance(t, torch.Tensor)
 
-    def map_framework_tensor(self, t: torch.Tensor) -> tuple[torch.Size, torch.dtype]:
-        return t.shape, t.dtype
+    def map_framework_tensor(self, t: torch.Tensor) -> tuple[tuple[int, ...], torch.dtype]:
+        # A size that torch.compile left open becomes that of this call: programs have fixed shapes.
+        return tuple(int(size) for size in t.shape), t.dtype
 
     def translate_to_neuron_dtype(self, _dtype: torch.dtype) -> np.dtype:
         """Raises TypeError for a dtype that NKI does not have."""
@@ -108,13 +111,15 @@ def call(kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
     Args:
         kernel: the kernel, bound to its grid.
-        args: positional arguments; at least one is a tensor. All tensors are on one device, the
-            CPU or an XLA device.
+        args: positional arguments; at least one is a tensor. All tensors are on one device: the
+            CPU, neuron, an XLA device, or meta.
         kwargs: keyword arguments.
 
     Returns:
         What the kernel returns, with PyTorch tensors on the device of the arguments. Arguments
-        that the kernel writes are changed in place.
+        that the kernel writes are changed in place. Of tensors without values, those on meta and
+        PyTorch's fake ones, results have shape and dtype. While PyTorch records a graph of neuron
+        tensors, the call becomes a node of it.
 
     Raises:
         TypeError: a dtype NKI does not have, NumPy arrays among the tensors, a tensor that is not
@@ -128,12 +133,16 @@ def call(kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     values = leaves((args, kwargs))
     _refuse_numpy(kernel.__name__, values)
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    _refuse_stand_ins(kernel.__name__, tensors)
     device = _common_device(kernel.__name__, tensors)
+    if device.type == "neuron" and _are_recorded(tensors):
+        return frameworks.record(kernel, tuple(args), kwargs)
+    _refuse_stand_ins(kernel.__name__, tensors)
     _warn_of_lost_gradient(kernel.__name__, tensors)
     bridge = TorchKernel(kernel)
     specialization, tensors = bridge.specialize(args, kwargs)
-    if device.type == "xla" and is_lowering():
+    if device.type == "meta" or any(isinstance(tensor, FakeTensor) for tensor in tensors):
+        results = _shapes(specialization.program, tensors)
+    elif device.type == "xla" and is_lowering():
         results = _custom_call(bridge, specialization, tensors)
     else:
         results = _run(specialization.program, tensors, device)
@@ -150,19 +159,25 @@ def _refuse_numpy(name: str, values: Sequence[Any]) -> None:
             )
 
 
+def _are_recorded(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether PyTorch records a graph by these tensors."""
+    return get_proxy_mode() is not None or any(isinstance(t, FunctionalTensor) for t in tensors)
+
+
 def _refuse_stand_ins(name: str, tensors: Sequence[torch.Tensor]) -> None:
     """Refuse tensors without memory of their own, and calls that a graph would take for constants.
 
     PyTorch shows neither to code that computes with NumPy, and has no public name for some.
     """
     functorch = torch._C._functorch
-    if get_proxy_mode() is not None or active_fake_mode() is not None:
+    fake = active_fake_mode() is not None and not all(isinstance(t, FakeTensor) for t in tensors)
+    if get_proxy_mode() is not None or fake:
         raise TypeError(_recorded(name, "is called while PyTorch records a graph"))
     for tensor in tensors:
         kind = type(tensor).__name__
         # Those of torch_xla are functional and hold values.
         functional = torch._is_functional_tensor(tensor) and tensor.device.type != "xla"
-        if functional or isinstance(tensor, FakeTensor | FunctionalTensor):
+        if functional or isinstance(tensor, FunctionalTensor):
             raise TypeError(_recorded(name, f"got a {kind}, by which PyTorch records a graph"))
         if functorch.is_batchedtensor(tensor):
             raise TypeError(
@@ -182,7 +197,8 @@ def _refuse_stand_ins(name: str, tensors: Sequence[torch.Tensor]) -> None:
                 "into a NKI kernel. Call the kernel in the forward of a torch.autograd.Function "
                 "with setup_context, and write its backward."
             )
-        if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        own = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+        if own and not isinstance(tensor, FakeTensor):
             raise TypeError(
                 f"kernel `{name}` got a {kind}, a subclass with operators of its own. A kernel "
                 "reads memory. Pass the plain tensor in it."
@@ -210,17 +226,11 @@ def _common_device(name: str, tensors: Sequence[torch.Tensor]) -> torch.device:
             "All tensors of a call must be on one device. Move them with x.to(device)."
         )
     device = devices.pop()
-    if device.type == "meta":
-        raise ValueError(
-            f"kernel `{name}` got tensors on meta, which have a shape and no values. NKI kernels "
-            "compute with values. Make the tensors on the CPU, as with "
-            "torch.empty_like(x, device='cpu') or module.to_empty(device='cpu'), and fill them."
-        )
-    if device.type not in ("cpu", "xla"):
+    if device.type not in ("cpu", "neuron", "xla", "meta"):
         raise ValueError(
             f"kernel `{name}` got tensors on {device}. NKI kernels run on NeuronCores, which "
-            "PyTorch reaches as XLA devices, or here in a CPU simulator. Use x.cpu(), or "
-            "x.to(torch_xla.device())."
+            "PyTorch reaches as neuron or XLA devices, or here in a CPU simulator. Use x.cpu(), "
+            "x.to('neuron') after import torch_neuronx, or x.to(torch_xla.device())."
         )
     return device
 
@@ -241,10 +251,30 @@ def _warn_of_lost_gradient(name: str, tensors: Sequence[torch.Tensor]) -> None:
         )
 
 
+def _shapes(program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Results without values."""
+    results = [
+        tensors[0].new_empty(spec.shape, dtype=_torch_dtype(spec.dtype)) for spec in program.outputs
+    ]
+    for o, i in program.aliases.items():
+        results[o] = tensors[i]
+    return results
+
+
 def _run(
     program: Program, tensors: Sequence[torch.Tensor], device: torch.device
 ) -> list[torch.Tensor]:
     """Simulate. What the kernel writes in place is in the caller's tensors afterwards."""
+    if device.type == "neuron":
+        from nkisim.runtime.torch_neuron.memory import on_device, on_host
+
+        hosts = {id(tensor): on_host(tensor.detach()) for tensor in tensors}
+        given = {id(hosts[id(tensor)]): tensor for tensor in tensors}
+        found = _run(program, [hosts[id(t)] for t in tensors], torch.device("cpu"))
+        for i in set(program.aliases.values()):
+            if program.writes_input(i):
+                torch.autograd.graph.increment_version(tensors[i].detach())
+        return [given[id(t)] if id(t) in given else on_device(t) for t in found]
     inputs = [_shown(tensor) for tensor in tensors]
     outputs = run_in_place(program, inputs)
     results = [_to_torch(output).to(device) for output in outputs]

@@ -1,13 +1,28 @@
-"""Stand-in for ``torch_neuronx``: the decorator ``nki_jit`` for kernels on PyTorch tensors."""
+"""Stand-in for ``torch_neuronx``, in both of its forms.
+
+The one beside PyTorch/XLA has the decorator ``nki_jit`` for kernels of `neuronxcc.nki`. The one of
+SDK 2.30 and later is a backend of PyTorch: importing it makes ``torch.device("neuron")``, and it
+has ``nki_op`` and ``wrap_nki`` for kernels of `import nki`.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
 from nkisim.frontends.neuronxcc.nki import jit
 
-__all__ = ["nki_jit"]
+__all__ = ["nki_jit", "nki_op", "wrap_nki"]
+
+_no_device: RuntimeError | None = None
+if importlib.util.find_spec("torch") is not None:
+    from nkisim.runtime.torch_neuron import set_up
+
+    try:
+        set_up()
+    except RuntimeError as error:  # of use to none who is on PyTorch/XLA
+        _no_device = error
 
 
 def nki_jit(func: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
@@ -21,3 +36,13 @@ def nki_jit(func: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
         kwargs: options of ``nki.jit``.
     """
     return jit(func, mode="torchxla", **kwargs)
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("nki_op", "wrap_nki"):
+        if _no_device is not None:
+            raise _no_device
+        from nkisim.runtime.torch_neuron import nki_op
+
+        return getattr(nki_op, name)
+    raise AttributeError(f"module 'torch_neuronx' of nkisim has no attribute {name!r}")
