@@ -6,10 +6,13 @@ VENV ?= .venv
 UV_VERSION := 0.13.8
 WORKERS ?= logical
 N ?= 10000
-# Of the notebooks, those that the book has not executed as they are now: what it has executed,
-# tests/test_notebook_pairs.py compares with what is stored.
-NBVAL ?= --nbval --nbval-current-env --nbval-cell-timeout 300 --nbval-kernel-startup-timeout 600 \
-  --nbval-sanitize-with tools/nbval.ini $$notebooks
+NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 300 --nbval-kernel-startup-timeout 600 \
+  --nbval-sanitize-with tools/nbval.ini
+# Notebooks that `make test ALL=1` executes: those that the book has not executed as they are now.
+# What it has executed, tests/test_notebook_pairs.py compares with what is stored.
+NOTEBOOKS ?= $$($(PY) tools/notebooks.py --not-built)
+# Those of `make test`, in one dialect.
+QUICK := $(foreach name,add avgpool giou rmsnorm,notebooks/$(name)_torch.ipynb notebooks/$(name)_jax.ipynb)
 FIRST ?= 0
 # A test that hangs ends the run, with the stacks of all threads and its name: a worker that takes
 # the place of an ended one would be given the same test. The longest takes 30 s.
@@ -58,12 +61,16 @@ book: $(READY) ## build and check the book: _build/html/index.html (CLEAN=1: fro
 page: $(READY) ## build one page: make page P=notebooks/add_torch
 	@$(PY) tools/build_book.py --page $(or $(P),notebooks/add_torch)
 
-test: $(READY) ## run every test, and notebooks against what they store (T=tests/kernels: these tests)
+test: $(READY) ## test operators, simulator and eight notebooks in 5 minutes (ALL=1: all; T=tests/kernels: these)
 ifdef T
-	$(PY) -m pytest $(T) $(PYTEST_ARGS)
+	$(PY) -m pytest $(T) $(if $(filter %.ipynb,$(T)),$(NBVAL)) $(PYTEST_ARGS)
+else ifdef ALL
+	notebooks="$(NOTEBOOKS)" && \
+	$(PY) -m pytest -n $(WORKERS) $(HANGS) tests $(NBVAL) $$notebooks $(PYTEST_ARGS)
 else
-	notebooks=$$($(PY) tools/notebooks.py --not-built) && \
-	$(PY) -m pytest -n $(WORKERS) $(HANGS) tests $(NBVAL) $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) $(HANGS) --quick tests $(NBVAL) $(QUICK) $(PYTEST_ARGS)
+	@echo "Left out: the other notebooks, the exercises' solutions, the stand-in of an instance, C++, the"
+	@echo "bridges to the frameworks and the build of the book. All of them: make test ALL=1"
 endif
 
 results: $(READY) ## compare what the notebooks of the built book print with what is stored

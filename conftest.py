@@ -39,6 +39,34 @@ LONGEST = (
     "kernels/test_giou_jax.py",
 )
 
+# What `make test` leaves to `make test ALL=1`, which the gate runs: what builds something, starts
+# processes for most of its tests, or runs pages. Files and folders of tests/.
+NOT_QUICK = (
+    "cost/test_validation_record.py",
+    "customop",
+    "exercises/test_pages.py",
+    "frameworks",
+    "fuzz",
+    "kernels/test_dialect.py",
+    "kernels/test_jax_rules.py",
+    "kernels/test_rmsnorm_ffi.py",
+    "kernels/test_rmsnorm_ffi_building.py",
+    "kernels/test_rmsnorm_ffi_handlers.py",
+    "neuron",
+    "nkibook/test_bench.py",
+    "nkibook/test_hlo_jax.py",
+    "nkibook/test_hlo_torch.py",
+    "nkibook/test_plots.py",
+    "nkisim/test_cli.py",
+    "nkisim/test_install.py",
+    "nkisim/test_translate_check.py",
+    "rehearsal",
+    "test_book_build.py",
+    "test_nbval_catches.py",
+    "test_notebook_pairs.py",
+    "test_packaging.py",
+)
+
 ROOT = Path(__file__).resolve().parent
 
 
@@ -71,10 +99,19 @@ def _set_up_in_nki(setup: Callable[[], None]) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
+        "--quick", action="store_true", help="leave out the tests that take longest (NOT_QUICK)"
+    )
+    parser.addoption(
         "--neuron",
         choices=("numpy", "torch", "jax"),
         help="run the tests marked `neuron`, with arrays of this framework, on a Neuron device",
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With --quick, import nothing of NOT_QUICK; None leaves the decision to pytest."""
+    left_out = (ROOT / "tests" / name for name in NOT_QUICK)
+    return True if config.getoption("--quick") and collection_path in left_out else None
 
 
 def pytest_configure() -> None:

@@ -26,9 +26,9 @@ from kernels.installed import check_alone
 
 if sys.version_info < (3, 11):  # noqa: UP036  says so before something cannot be read
     raise ImportError(
-        f"this is Python {sys.version.split()[0]}, and the book needs 3.11, 3.12 or 3.13 (as JAX "
-        "0.7 does). Ubuntu 22.04 has 3.10 as python3: apt-get install python3.11 python3.11-venv, "
-        "and make the environment with python3.11 -m venv."
+        f"this is Python {sys.version.split()[0]}, and the book needs 3.11 or newer. Ubuntu 22.04 "
+        "has 3.10 as python3: apt-get install python3.11 python3.11-venv, and make the environment "
+        "with python3.11 -m venv."
     )
 
 

@@ -48,7 +48,7 @@ _ROWS = (
 )
 SUPPORTED_SDKS = ("2.26", "2.27", "2.28", "2.29")
 TORCH = "2.9"
-PYTHONS = ((3, 11), (3, 12), (3, 13))
+PYTHONS = ((3, 11), (3, 12), (3, 13), (3, 14))
 
 _NEURON = 'See the page "Set up", section "On an instance".'
 
@@ -415,7 +415,7 @@ def _python() -> Finding:
     version = platform.python_version()
     if sys.version_info[:2] in PYTHONS:
         return Finding("Python", State.OK, version, needed=True)
-    advice = "Use 3.11, 3.12 or 3.13: make env PYTHON=/path/to/python3.12"
+    advice = "Use 3.11 to 3.14 (JAX and torch_xla: to 3.13): make env PYTHON=/path/to/python3.12"
     return Finding("Python", State.WRONG, version, advice, needed=True)
 
 

@@ -171,7 +171,8 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
     while trace is not None:
         calls.append(trace)
         trace = trace.tb_next
-    while len(calls) > 1 and _starts_programs(calls[0]):
+    # The console script calls `main` from a frame of its own.
+    while len(calls) > 1 and any(map(_starts_programs, calls[:2])):
         del calls[0]
     if isinstance(error, KernelError):
         calls = [c for c in calls if not c.tb_frame.f_code.co_filename.startswith(_PACKAGE)]

@@ -9,9 +9,9 @@ uv_version=$2
 say() { printf '==> %s\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
-supported='import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
+supported='import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))'
 
-# Sets $python to the first interpreter that is 3.11-3.13 and can make an environment.
+# Sets $python to the first interpreter that is 3.11-3.14 and can make an environment.
 find_python() {
     without_venv=
     for python in ${PYTHON:-} python3 python3.13 python3.12 python3.11 python; do
@@ -22,7 +22,7 @@ find_python() {
     [ -z "$without_venv" ] ||
         die "found$without_venv, but without the venv and ensurepip modules." \
             "On Debian and Ubuntu install them with: apt-get install python3-venv"
-    die "needs Python 3.11, 3.12 or 3.13; none of python3, python3.13, python3.12, python3.11" \
+    die "needs Python 3.11, 3.12, 3.13 or 3.14; none of python3, python3.13, python3.12, python3.11" \
         "on PATH is one (python3 is $(python3 --version 2>&1 || echo 'not installed'))." \
         "Install one, or name it: make env PYTHON=/path/to/python3.12"
 }

@@ -1,7 +1,7 @@
 """Resolve pyproject.toml and its extras into requirements.txt, one set of pins for all platforms.
 
 `--universal` adds environment markers, so that Linux and macOS read the same file;
-`--fork-strategy fewest` keeps one version of each package over Python 3.11-3.13, so that stored
+`--fork-strategy fewest` keeps one version of each package over Python 3.11-3.14, so that stored
 notebook outputs do not depend on the interpreter. No package index is named in the result.
 """
 
@@ -14,8 +14,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 HEADER = """\
 # The exact environment of the book: every package of pyproject.toml and its extras, pinned.
-# Written by `make lock`; edit pyproject.toml instead. Works on Python 3.11-3.13.
-# torch_xla, triton and nvidia-* have markers: they exist for Linux on x86_64 only.
+# Written by `make lock`; edit pyproject.toml instead. Works on Python 3.11-3.14.
+# Markers say what has no wheels: torch_xla, triton and nvidia-* but for Linux on x86_64; torch_xla
+# and JAX for Python 3.14.
 """
 
 

@@ -96,6 +96,69 @@ def conv2d_rows(x, weights, bias, pool=1):
     return out
 
 
+@nki.jit
+def conv2d_strips(x, weights, bias, pool=1):
+    """The same for as many pairs of output rows at a time as one PSUM bank has columns for.
+
+    Of each output row, the k input rows that it needs are loaded into a tile of all of them, in a
+    loop in order, so a product takes its operand from there without a copy. Weights of one half of
+    the output channels are one load, and so are as many rows of the output.
+    """
+    batch, c_in, height, width = x.shape
+    c_out, _, k, _ = weights.shape
+    out_h, out_w = height - k + 1, width - k + 1
+    out = nl.ndarray((batch, c_out, out_h // pool, out_w // pool), dtype=x.dtype,
+                     buffer=nl.shared_hbm)  # fmt: skip
+    halves, depths = c_out // P, c_in // P
+    turned = nl.ndarray((P, halves, depths, k, k, P), dtype=weights.dtype, buffer=nl.sbuf)
+    offsets = nl.ndarray((P, halves), dtype=bias.dtype, buffer=nl.sbuf)
+    for m in nl.affine_range(halves):
+        block = nl.load(weights[nl.ds(m * P, P)])
+        for d in nl.affine_range(depths):
+            for i in nl.affine_range(k):
+                for j in nl.affine_range(k):
+                    tile = nisa.nc_transpose(block[:, nl.ds(d * P, P), i, j])
+                    turned[:, m, d, i, j, :] = nisa.tensor_copy(tile, dtype=weights.dtype)
+    for m in nl.affine_range(halves):
+        offsets[:, nl.ds(m, 1)] = nl.load(bias[nl.ds(m * P, P)])
+    pairs = min(512 // (2 * width), out_h // 2)
+    rows = 2 * pairs
+    for b in nl.affine_range(batch):
+        for strip in nl.affine_range(out_h // rows):
+            windows = nl.zeros((depths, nl.par_dim(P), k, rows, width), x.dtype, buffer=nl.sbuf)
+            for r in nl.sequential_range(rows):
+                for d in nl.sequential_range(depths):
+                    windows[d, :, :, r, :] = nl.load(
+                        x[b, nl.ds(d * P, P), nl.ds(strip * rows + r, k), :]
+                    )
+            for m in nl.affine_range(halves):
+                total = nl.zeros((P, rows, out_w), nl.float32, buffer=nl.psum)
+                for i in nl.affine_range(k):
+                    for j in nl.affine_range(k):
+                        for d in nl.affine_range(depths):
+                            window = windows[d, :, i, :, nl.ds(j, out_w)]
+                            total += nisa.nc_matmul(turned[:, m, d, i, j, :], window)
+                result = nisa.tensor_copy(total, dtype=x.dtype)
+                result = nisa.tensor_tensor(result, offsets[:, nl.ds(m, 1)], op=nl.add)
+                if pool == 2:
+                    result = _largest_of_pairs(result)
+                height_of_strip = rows // pool
+                nl.store(
+                    out[b, nl.ds(m * P, P), nl.ds(strip * height_of_strip, height_of_strip), :],
+                    result,
+                )
+    return out
+
+
+def _largest_of_pairs(rows):
+    """(128, 2 n, 2 m): the largest of each two by two, (128, n, m)."""
+    _, height, width = rows.shape
+    at = nl.mgrid[0:P, 0 : height // 2, 0:width, 0:2]
+    wide = nisa.tensor_reduce(nl.maximum, rows[at.p, 2 * at.x + at.z, at.y], axis=3)
+    at = nl.mgrid[0:P, 0 : height // 2, 0 : width // 2, 0:2]
+    return nisa.tensor_reduce(nl.maximum, wide[at.p, at.x, 2 * at.y + at.z], axis=3)
+
+
 def _largest(rows):
     """Of windows of (128, pool, width): (128, width / pool)."""
     _, pool, width = rows.shape

@@ -15,6 +15,8 @@ SOURCES = {
     "CS149, 2025; convolutions at 1f089e2)",
     "profiles": "profiles in github.com/chenhzhu/asst4-trainium2 (e30a10f) and "
     "github.com/rishic3/asst4-trainium2 (ef7e4ef), total time",
+    "convolution profiles": "github.com/chenhzhu/asst4-trainium2 (fecd8c8), conv2d_fin.py and "
+    "part2/profile: total time",
     "fusion": "github.com/allenkchau/trainium-kernel-fusion, profiling/reports (71713d4 and "
     "d709ddf): median latency on trn2.3xlarge",
     "autotune": "github.com/awslabs/nki-autotune, kernel_library: share of the peak",
@@ -45,6 +47,14 @@ def _points() -> list[Point]:
                   (spec(1, 256, 224, 224, dtype=dtype), spec(256, 256, 3, 3, dtype=dtype),
                    spec(256, 1, dtype=dtype), pool),
                   "medium", "convolution", "v3 static")
+        )  # fmt: skip
+    for dtype, height, width, pool, us, trust in _STRIPS:
+        points.append(
+            Point(f"convolution {height} x {width}, strips, {np.dtype(dtype)}, pool {pool}", us,
+                  "convolution profiles", "latency", "convolution.conv2d_strips",
+                  (spec(1, 256, height, width, dtype=dtype), spec(256, 256, 3, 3, dtype=dtype),
+                   spec(256, 1, dtype=dtype), pool),
+                  trust, "convolution", "v3 static")
         )  # fmt: skip
     for name, kernel, make, latencies in _ATTENTION:
         points += [
@@ -94,6 +104,18 @@ _CONVS = [
     (np.float16, 1, 824),
     (np.float32, 2, 3830),
     (np.float16, 2, 825),
+]
+
+# Profiles of one kernel. (The same product in fp32 takes 13 % more without pooling than with it.)
+_STRIPS = [
+    (np.float16, 224, 224, 1, 790, "medium"),
+    (np.float16, 224, 224, 2, 790, "medium"),
+    (np.float32, 224, 224, 1, 3400, "medium"),
+    (np.float32, 224, 224, 2, 3020, "medium"),
+    (np.float16, 32, 16, 1, 47.2, "high"),
+    (np.float16, 32, 16, 2, 47.0, "high"),
+    (np.float32, 32, 16, 1, 68.7, "high"),
+    (np.float32, 32, 16, 2, 70.5, "high"),
 ]
 
 _ATTENTION = [

@@ -38,7 +38,7 @@ def add(a: jax.Array, b: jax.Array) -> jax.Array:
         (M, N), same dtype.
 
     Raises:
-        TypeError, ValueError: as :func:`kernels.add.neuronxcc.nki_tensor_add`.
+        TypeError, ValueError: as :func:`kernels.add.nki_tensor_add`.
 
     Notes:
         Works under ``jit``, ``grad`` (reverse mode, any order) and ``vmap``. On several devices

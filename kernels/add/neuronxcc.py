@@ -1,4 +1,4 @@
-"""Tensor addition as NKI kernels, and the caller that launches them.
+"""Tensor addition as NKI kernels.
 
 Three kernels compute ``c = a + b`` on 2-D tensors, each instance of the SPMD grid one tile:
 the strict one of the tutorial, one for any shape, and the same one spread over two NeuronCores.
@@ -96,27 +96,6 @@ def nki_tensor_add_kernel(a_input, b_input):
     nl.store(c_output[rows, cols], value=c_tile, mask=inside)
 
     return c_output
-
-
-def nki_tensor_add(a_input: Any, b_input: Any) -> Any:
-    """Add two arrays with :func:`nki_tensor_add_kernel` on one NeuronCore.
-
-    Args:
-        a_input: (M, N), M and N at least 1; float32, bfloat16 or float16.
-            A NumPy array, a PyTorch tensor (CPU or XLA) or a JAX array.
-        b_input: (M, N), same dtype, framework and device as ``a_input``.
-
-    Returns:
-        (M, N), dtype and framework of the inputs.
-
-    Raises:
-        TypeError: dtypes that differ or that the kernel does not take.
-        ValueError: not 2-D, shapes that differ, or no elements.
-    """
-    check(a_input, b_input)
-    n_rows, n_cols = a_input.shape
-    grid = (ceil_div(n_rows, TILE_ROWS), ceil_div(n_cols, TILE_COLS))
-    return nki_tensor_add_kernel[grid](a_input, b_input)
 
 
 def nki_tensor_add_two_cores(a_input: Any, b_input: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tensor addition in ``import nki`` (NKI 0.6), and the caller that launches it.
+"""Tensor addition in ``import nki``.
 
 The kernels of ``neuronxcc`` are in ``neuronxcc.nki``, the dialect up to SDK 2.29. What is
 different here: there is no grid of tiles, so the kernel loops over them; there is no mask, so a
@@ -7,14 +7,11 @@ slice ends where the tensor ends; an instruction writes to a tile that the kerne
 
 from __future__ import annotations
 
-from typing import Any
-
 import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from kernels.add.arguments import TILE_COLS, TILE_ROWS, check
-from kernels.logical_core import cores
+from kernels.add.arguments import TILE_COLS, TILE_ROWS
 from kernels.tiles import ceil_div
 
 
@@ -60,30 +57,3 @@ def nki_tensor_add_kernel(a_input, b_input):
         nisa.dma_copy(dst=c_output[first_row:last_row, first_col:last_col], src=c_tile)
 
     return c_output
-
-
-def nki_tensor_add(
-    a_input: Any,
-    b_input: Any,
-    *,
-    lnc: int | None = None,
-) -> Any:
-    """Add two arrays with :func:`nki_tensor_add_kernel`.
-
-    Args:
-        a_input: (M, N), M and N at least 1; float32, bfloat16 or float16.
-            A NumPy array, a PyTorch tensor (CPU or XLA) or a JAX array.
-        b_input: (M, N), same dtype, framework and device as ``a_input``.
-        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on.
-            By default as many as the runtime joins
-            (:func:`kernels.logical_core.cores`).
-
-    Returns:
-        (M, N), dtype and framework of the inputs.
-
-    Raises:
-        TypeError: dtypes that differ or that the kernel does not take.
-        ValueError: not 2-D, shapes that differ, or no elements.
-    """
-    check(a_input, b_input)
-    return nki_tensor_add_kernel[cores(lnc)](a_input, b_input)

@@ -54,7 +54,7 @@ def add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         (M, N), same dtype and device.
 
     Raises:
-        TypeError, ValueError: as :func:`kernels.add.neuronxcc.nki_tensor_add`.
+        TypeError, ValueError: as :func:`kernels.add.nki_tensor_add`.
 
     Notes:
         Supports ``backward``, double backward and ``torch.func`` (``grad``, ``vmap``).

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from kernels.attention import nki_attention, nki_attention_backward
-from kernels.attention.launch import check
+from kernels.attention.arguments import check
 from kernels.jax_rules import batchable, no_second_derivative, vary_alike
 
 # JAX differentiates these two only for a second derivative: `_attention` below has the first.

@@ -1,127 +1,93 @@
-"""What both dialects' attention kernels share: sizes, checks, and how a kernel is launched on the
-arrays of any framework."""
+"""What launches the kernels, of either dialect, on arrays of NumPy, PyTorch or JAX."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from kernels.arguments import dtype_name, require_dtype, require_like
-
-TILE = 128
-"""Queries of a tile, and keys of a tile where they lie on partitions."""
-
-BANK = 512
-"""Keys whose scores fill a bank of PSUM: the most that one ``nc_matmul`` computes."""
-
-BLOCK = 2048
-"""Keys after which the forward kernel updates the running maximum, and rescales."""
-
-MAX_HEAD = 128
-"""Longest query or key: the contraction of the scores lies on the partitions."""
-
-MAX_LENGTH = 16384
-"""Longest sequence. The backward kernel keeps a float32 gradient for all queries in SBUF."""
-
-KEPT_BYTES = 64 * 1024
-"""Bytes a partition that operands may take and stay for all tiles of a head. Where they need more,
-they are loaded where they are used."""
-
-NEVER = -1e30
-"""Score of a key that a query does not see. Finite, so that a difference of two is not NaN."""
+from kernels.arguments import dtype_name, require_like
+from kernels.attention.arguments import check
+from kernels.launch import kernel_of
 
 
-def forward(
-    kernel: Any, q: Any, k: Any, v: Any, scale: float | None, causal: bool
+def nki_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    scale: float | None = None,
+    causal: bool = False,
+    *,
+    lnc: int | None = None,
 ) -> tuple[Any, Any]:
-    """Launch a dialect's forward kernel. Operands, results and errors are those of
-    :func:`kernels.attention.neuronxcc.nki_attention`."""
+    """``softmax(scale * q @ k.T) @ v`` with :func:`nki_attention_kernel`.
+
+    Dimensions:
+        "...": heads, sequences: any axes. Q, K: queries and keys of a sequence, 1 to 16384.
+        D: elements of a query, key or value, 1 to 128.
+
+    Args:
+        q: (..., Q, D), float32, bfloat16 or float16. A NumPy array, a PyTorch tensor or a JAX
+            array.
+        k, v: (..., K, D); dtype, framework, device and axes in front of ``q``.
+        scale: of the scores, positive; 1 / sqrt(D) when None.
+        causal: whether query i sees keys 0 to i only.
+        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on. By default as many as
+            the runtime joins (:func:`kernels.logical_core.cores`).
+
+    Returns:
+        o: (..., Q, D), dtype of ``q``.
+        lse: (..., Q), float32: ``log(sum(exp(scale * scores)))`` of each query.
+
+    Raises:
+        TypeError: not an array, another dtype, or several.
+        ValueError: shapes that do not fit, a sequence or a head that is too long, an axis of no
+            elements, or a scale that is not positive.
+    """
     lead, scale = check(q, k, v, scale)
     _refuse_empty(q, k)
-    o, lse = kernel(*map(_by_head, (q, k, v)), scale, bool(causal))
+    launched = kernel_of("attention", "nki_attention_kernel", lnc)
+    o, lse = launched(*map(_by_head, (q, k, v)), scale, bool(causal))
     return o.reshape(tuple(q.shape)), lse.reshape((*lead, q.shape[-2]))
 
 
-def backward(
-    kernel: Any,
+def nki_attention_backward(
     grad_o: Any,
     q: Any,
     k: Any,
     v: Any,
     o: Any,
     lse: Any,
-    scale: float | None,
-    causal: bool,
+    scale: float | None = None,
+    causal: bool = False,
+    *,
+    lnc: int | None = None,
 ) -> tuple[Any, Any, Any]:
-    """Launch a dialect's backward kernel. Operands, results and errors are those of
-    :func:`kernels.attention.neuronxcc.nki_attention_backward`."""
+    """The gradients of :func:`nki_attention`, with :func:`nki_attention_backward_kernel`.
+
+    Args:
+        grad_o: gradient of the loss for o; shape and dtype of ``q``.
+        q, k, v, scale, causal, lnc: as in the forward pass.
+        o, lse: what the forward pass returned.
+
+    Returns:
+        The gradients of q, k and v, each with its shape and dtype.
+
+    Raises:
+        TypeError, ValueError: as :func:`nki_attention`; also when ``grad_o``, ``o`` or ``lse`` do
+            not fit ``q``.
+    """
     lead, scale = check(q, k, v, scale)
     _refuse_empty(q, k)
     require_like("grad_o", grad_o, tuple(q.shape), dtype_name(q))
     require_like("o", o, tuple(q.shape), dtype_name(q))
     require_like("lse", lse, (*lead, q.shape[-2]), "float32")
-    grads = kernel(
+    launched = kernel_of("attention", "nki_attention_backward_kernel", lnc)
+    grads = launched(
         *map(_by_head, (grad_o, q, k, v, o)),
         lse.reshape((-1, q.shape[-2], 1)),
         scale,
         bool(causal),
     )
     return tuple(grad.reshape(tuple(x.shape)) for grad, x in zip(grads, (q, k, v), strict=True))
-
-
-def check(q: Any, k: Any, v: Any, scale: float | None) -> tuple[tuple[int, ...], float]:
-    """Check the operands of an attention.
-
-    Args:
-        q, k, v, scale: as in :func:`kernels.attention.neuronxcc.nki_attention`; axes may have no
-            elements.
-
-    Returns:
-        The shape of the axes before those of a head, and the scale.
-
-    Raises:
-        TypeError: not an array, a dtype that the kernels do not take, or several.
-        ValueError: shapes that do not fit, a sequence or a head that is too long, or a
-            scale that is not positive.
-    """
-    for name, array in (("q", q), ("k", k), ("v", v)):
-        require_dtype(name, array, "attention")
-        if dtype_name(array) != dtype_name(q):
-            raise TypeError(
-                f"q is {dtype_name(q)} and {name} {dtype_name(array)}. All three must have one "
-                "dtype. Cast them."
-            )
-    shapes = [tuple(x.shape) for x in (q, k, v)]
-    lead, head = shapes[0][:-2], shapes[0][-1:]
-    if (
-        len(shapes[0]) < 2
-        or any(s[:-2] != lead or s[-1:] != head for s in shapes)
-        or shapes[1] != shapes[2]
-    ):
-        raise ValueError(
-            f"q, k and v have shapes {shapes[0]}, {shapes[1]} and {shapes[2]}. They must be "
-            "(..., Q, D), (..., K, D) and (..., K, D), with the same axes in front."
-        )
-    (n_queries, size), n_keys = shapes[0][-2:], shapes[1][-2]
-    if not 1 <= size <= MAX_HEAD:
-        raise ValueError(
-            f"q has shape {shapes[0]}: heads of {size} elements. The contraction of the scores "
-            f"lies on the partitions, and takes 1 to {MAX_HEAD}. Split the heads."
-        )
-    if max(n_queries, n_keys) > MAX_LENGTH:
-        raise ValueError(
-            f"q and k have shapes {shapes[0]} and {shapes[1]}: a sequence of "
-            f"{max(n_queries, n_keys)}. The kernels take up to {MAX_LENGTH}. Split the queries, or "
-            "merge attentions of parts of the keys by their lse."
-        )
-    if scale is None:
-        scale = 1 / math.sqrt(size)
-    if not 0 < scale < math.inf:
-        raise ValueError(
-            f"scale is {scale}. It must be a positive number: the largest score is looked for "
-            "before it is scaled. For a negative one negate q."
-        )
-    return lead, float(scale)
 
 
 def _refuse_empty(q: Any, k: Any) -> None:

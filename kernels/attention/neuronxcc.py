@@ -8,20 +8,16 @@ kernel computes the weights again. This is flash attention.
 
 from __future__ import annotations
 
-from typing import Any
-
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 
-from kernels.attention.launch import (
+from kernels.attention.arguments import (
     BANK,
     BLOCK,
     KEPT_BYTES,
     NEVER,
     TILE,
-    backward,
-    forward,
 )
 from kernels.tiles import pieces
 
@@ -358,58 +354,3 @@ def _turned(tile):
         n = cuts[-1][1]
         turned[0:n, whole, :] = nl.copy(in_psum[0:n, whole, :])
     return turned
-
-
-def nki_attention(
-    q: Any, k: Any, v: Any, scale: float | None = None, causal: bool = False
-) -> tuple[Any, Any]:
-    """``softmax(scale * q @ k.T) @ v`` with :func:`nki_attention_kernel`.
-
-    Dimensions:
-        "...": heads, sequences: any axes. Q, K: queries and keys of a sequence, 1 to 16384.
-        D: elements of a query, key or value, 1 to 128.
-
-    Args:
-        q: (..., Q, D), float32, bfloat16 or float16. A NumPy array, a PyTorch tensor or a JAX
-            array.
-        k, v: (..., K, D); dtype, framework, device and axes in front of ``q``.
-        scale: of the scores, positive; 1 / sqrt(D) when None.
-        causal: whether query i sees keys 0 to i only.
-
-    Returns:
-        o: (..., Q, D), dtype of ``q``.
-        lse: (..., Q), float32: ``log(sum(exp(scale * scores)))`` of each query.
-
-    Raises:
-        TypeError: not an array, another dtype, or several.
-        ValueError: shapes that do not fit, a sequence or a head that is too long, an axis of no
-            elements, or a scale that is not positive.
-    """
-    return forward(nki_attention_kernel, q, k, v, scale, causal)
-
-
-def nki_attention_backward(
-    grad_o: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    o: Any,
-    lse: Any,
-    scale: float | None = None,
-    causal: bool = False,
-) -> tuple[Any, Any, Any]:
-    """The gradients of :func:`nki_attention`, with :func:`nki_attention_backward_kernel`.
-
-    Args:
-        grad_o: gradient of the loss for o; shape and dtype of ``q``.
-        q, k, v, scale, causal: as in the forward pass.
-        o, lse: what the forward pass returned.
-
-    Returns:
-        The gradients of q, k and v, each with its shape and dtype.
-
-    Raises:
-        TypeError, ValueError: as :func:`nki_attention`; also when ``grad_o``, ``o`` or ``lse`` do
-            not fit ``q``.
-    """
-    return backward(nki_attention_backward_kernel, grad_o, q, k, v, o, lse, scale, causal)

@@ -1,4 +1,4 @@
-"""Attention in ``import nki`` (NKI 0.6), forward and backward, and the callers that launch it.
+"""Attention in ``import nki``, forward and backward.
 
 The algorithm, flash attention, is that of ``neuronxcc``, whose text explains it. What differs:
 each instruction names its destination; ``accumulate`` says which product is added to those before
@@ -10,22 +10,17 @@ order.
 
 from __future__ import annotations
 
-from typing import Any
-
 import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from kernels.attention.launch import (
+from kernels.attention.arguments import (
     BANK,
     BLOCK,
     KEPT_BYTES,
     NEVER,
     TILE,
-    backward,
-    forward,
 )
-from kernels.logical_core import cores
 from kernels.tiles import ITEM_BYTES, pieces
 
 
@@ -480,70 +475,3 @@ def _turned(tile, engine):
             dst=turned[0:n, whole, 0:rows], src=in_psum[0:n, whole, 0:rows], engine=engine
         )
     return turned
-
-
-def nki_attention(
-    q: Any,
-    k: Any,
-    v: Any,
-    scale: float | None = None,
-    causal: bool = False,
-    *,
-    lnc: int | None = None,
-) -> tuple[Any, Any]:
-    """``softmax(scale * q @ k.T) @ v`` with :func:`nki_attention_kernel`.
-
-    Dimensions:
-        "...": heads, sequences: any axes. Q, K: queries and keys of a sequence, 1 to 16384.
-        D: elements of a query, key or value, 1 to 128.
-
-    Args:
-        q: (..., Q, D), float32, bfloat16 or float16. A NumPy array, a PyTorch tensor or a JAX
-            array.
-        k, v: (..., K, D); dtype, framework, device and axes in front of ``q``.
-        scale: of the scores, positive; 1 / sqrt(D) when None.
-        causal: whether query i sees keys 0 to i only.
-        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on. By default as many as
-            the runtime joins (:func:`kernels.logical_core.cores`).
-
-    Returns:
-        o: (..., Q, D), dtype of ``q``.
-        lse: (..., Q), float32: ``log(sum(exp(scale * scores)))`` of each query.
-
-    Raises:
-        TypeError: not an array, another dtype, or several.
-        ValueError: shapes that do not fit, a sequence or a head that is too long, an axis of no
-            elements, or a scale that is not positive.
-    """
-    return forward(nki_attention_kernel[cores(lnc)], q, k, v, scale, causal)
-
-
-def nki_attention_backward(
-    grad_o: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    o: Any,
-    lse: Any,
-    scale: float | None = None,
-    causal: bool = False,
-    *,
-    lnc: int | None = None,
-) -> tuple[Any, Any, Any]:
-    """The gradients of :func:`nki_attention`, with :func:`nki_attention_backward_kernel`.
-
-    Args:
-        grad_o: gradient of the loss for o; shape and dtype of ``q``.
-        q, k, v, scale, causal, lnc: as in the forward pass.
-        o, lse: what the forward pass returned.
-
-    Returns:
-        The gradients of q, k and v, each with its shape and dtype.
-
-    Raises:
-        TypeError, ValueError: as :func:`nki_attention`; also when ``grad_o``, ``o`` or ``lse`` do
-            not fit ``q``.
-    """
-    return backward(
-        nki_attention_backward_kernel[cores(lnc)], grad_o, q, k, v, o, lse, scale, causal
-    )

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from kernels.attention import nki_attention, nki_attention_backward
-from kernels.attention.launch import check
+from kernels.attention.arguments import check
 from kernels.torch_rules import batched, no_second_derivative
 
 

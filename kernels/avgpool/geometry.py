@@ -341,8 +341,6 @@ def around(
 
 def runs(counts: list[int]) -> list[tuple[Run, int]]:
     """Equal neighbours of a list, as (where, value)."""
-    edges = [i for i in range(1, len(counts)) if counts[i] != counts[i - 1]]
-    return [
-        (Run(first, last), counts[first])
-        for first, last in zip([0, *edges], [*edges, len(counts)], strict=True)
-    ]
+    starts = [i for i, count in enumerate(counts) if i == 0 or count != counts[i - 1]]
+    stops = [*starts[1:], len(counts)]
+    return [(Run(first, last), counts[first]) for first, last in zip(starts, stops, strict=False)]

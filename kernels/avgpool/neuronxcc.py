@@ -1,4 +1,4 @@
-"""Average pooling as NKI kernels, forward and backward, and the callers that launch them.
+"""Average pooling as NKI kernels, forward and backward.
 
 Channels lie on the partitions of SBUF, rows and columns on the free axes. A window is an access
 pattern: no element is moved or copied to line windows up. The channels of all images of a batch
@@ -14,8 +14,6 @@ import neuronxcc.nki.language as nl
 
 from kernels.avgpool.arguments import (
     WHOLE_ROWS,
-    check,
-    constants,
 )
 from kernels.avgpool.geometry import (
     Axis,
@@ -342,64 +340,3 @@ def _spread(source: Any, axis: Axis, tile: BackwardTile, along: int) -> Any:
             read, write = (i_c, i_y, at + i_x), (i_c, i_y, to + step * i_x + i_r)
         spread[write] = nl.add(spread[write], source[read]) if number else nl.copy(source[read])
     return spread
-
-
-def nki_avg_pool2d(
-    x: Any,
-    kernel_size: int | tuple[int, int],
-    stride: int | tuple[int, int] | None = None,
-    padding: int | tuple[int, int] = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Any:
-    """Average pooling with :func:`nki_avg_pool2d_kernel`; arguments as ``avg_pool2d`` in PyTorch.
-
-    Args:
-        x: (C, H, W) or (N, C, H, W), all at least 1; float32, bfloat16 or float16. A NumPy array,
-            a PyTorch tensor (CPU or XLA) or a JAX array.
-        kernel_size: height and width of the window; one number for both.
-        stride: distance between windows, down and across; the window's size when None.
-        padding: zeros around the image, on both sides; at most half the window.
-        ceil_mode: whether the last window may reach over the edge.
-        count_include_pad: whether padding counts in the divisor.
-        divisor_override: a fixed divisor, in place of the count.
-
-    Returns:
-        (C, out_H, out_W) or (N, C, out_H, out_W), dtype and framework of `x`.
-
-    Raises:
-        TypeError: a dtype that the kernel does not take, or a size that is not an integer.
-        ValueError: another rank, no elements, sizes out of range, a window larger than the image.
-    """
-    settings = pooling(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-    return pool(x, settings)
-
-
-def pool(x: Any, settings: Pooling) -> Any:
-    """:func:`nki_avg_pool2d` with validated settings."""
-    check("x", x)
-    out_size = settings.out_size(*x.shape[-2:])
-    planes = x.reshape(-1, *x.shape[-2:])
-    out = nki_avg_pool2d_kernel(planes, *constants(settings))
-    return out.reshape(*x.shape[:-2], *out_size)
-
-
-def unpool(grad_out: Any, size: tuple[int, int], settings: Pooling) -> Any:
-    """Gradient of :func:`pool` with respect to its input.
-
-    Args:
-        grad_out: (C, out_H, out_W) or (N, C, out_H, out_W), gradient with respect to the output.
-        size: height and width of the input.
-        settings: those of the forward.
-
-    Returns:
-        (C, H, W) or (N, C, H, W), dtype and framework of `grad_out`.
-
-    Raises:
-        TypeError, ValueError: as :func:`nki_avg_pool2d`.
-    """
-    check("grad_out", grad_out)
-    planes = grad_out.reshape(-1, *grad_out.shape[-2:])
-    grad_in = nki_avg_pool2d_backward_kernel(planes, *size, *constants(settings))
-    return grad_in.reshape(*grad_out.shape[:-2], *size)

@@ -1,4 +1,4 @@
-"""Average pooling in ``import nki`` (NKI 0.6), forward and backward, and the callers.
+"""Average pooling in ``import nki``, forward and backward.
 
 The plan is that of ``neuronxcc``: channels lie on the partitions of SBUF, and a window is an
 access pattern. What differs: windows are read and written through ``.ap``, whose pairs are a step
@@ -11,16 +11,10 @@ Callers make the plan, which part of an image is read when, and pass it as tuple
 
 from __future__ import annotations
 
-from typing import Any
-
 import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from kernels.avgpool.arguments import check
-from kernels.avgpool.geometry import Pooling, pooling
-from kernels.avgpool.plan import backward_plan, forward_plan
-from kernels.logical_core import cores
 from kernels.tiles import PARTITIONS, pieces
 
 
@@ -226,78 +220,3 @@ def _spread(dst, source, plan, along):
             nisa.tensor_tensor(dst=write, data1=write, data2=read, op=nl.add)
         else:
             nisa.tensor_copy(dst=write, src=read)
-
-
-def nki_avg_pool2d(
-    x: Any,
-    kernel_size: int | tuple[int, int],
-    stride: int | tuple[int, int] | None = None,
-    padding: int | tuple[int, int] = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-    *,
-    lnc: int | None = None,
-) -> Any:
-    """Average pooling with :func:`nki_avg_pool2d_kernel`; arguments as ``avg_pool2d`` in PyTorch.
-
-    Args:
-        x: (C, H, W) or (N, C, H, W), all at least 1; float32, bfloat16 or float16. A NumPy array,
-            a PyTorch tensor (CPU or XLA) or a JAX array.
-        kernel_size: height and width of the window; one number for both.
-        stride: distance between windows, down and across; the window's size when None.
-        padding: zeros around the image, on both sides; at most half the window.
-        ceil_mode: whether the last window may reach over the edge.
-        count_include_pad: whether padding counts in the divisor.
-        divisor_override: a fixed divisor, in place of the count.
-        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on. By default as many as
-            the runtime joins (:func:`kernels.logical_core.cores`).
-
-    Returns:
-        (C, out_H, out_W) or (N, C, out_H, out_W), dtype and framework of `x`.
-
-    Raises:
-        TypeError: a dtype that the kernel does not take, or a size that is not an integer.
-        ValueError: another rank, no elements, sizes out of range, a window larger than the image.
-    """
-    settings = pooling(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-    return pool(x, settings, lnc=lnc)
-
-
-def pool(x: Any, settings: Pooling, *, lnc: int | None = None) -> Any:
-    """:func:`nki_avg_pool2d` with validated settings."""
-    check("x", x)
-    plan = forward_plan(settings, *x.shape[-2:])
-    planes = x.reshape(-1, *x.shape[-2:])
-    out = nki_avg_pool2d_kernel[cores(lnc)](planes, plan)
-    return out.reshape(*x.shape[:-2], *plan[0])
-
-
-def unpool(
-    grad_out: Any, size: tuple[int, int], settings: Pooling, *, lnc: int | None = None
-) -> Any:
-    """Gradient of :func:`nki_avg_pool2d` with respect to its input.
-
-    Args:
-        grad_out: (C, out_H, out_W) or (N, C, out_H, out_W), gradient with respect to the output.
-        size: height and width of the input.
-        settings: those of the forward, from :func:`kernels.avgpool.geometry.pooling`.
-        lnc: physical cores of the logical core, 1 or 2, as in the forward pass.
-
-    Returns:
-        (C, H, W) or (N, C, H, W), dtype and framework of `grad_out`.
-
-    Raises:
-        TypeError, ValueError: as :func:`nki_avg_pool2d`; ValueError also when `grad_out` does not
-            have the size that the settings give.
-    """
-    check("grad_out", grad_out)
-    given, expected = tuple(grad_out.shape[-2:]), settings.out_size(*size)
-    if given != expected:
-        raise ValueError(
-            f"grad_out has height and width {given}. Pooling {size[0]}x{size[1]} gives {expected}. "
-            "Pass the settings of the forward."
-        )
-    planes = grad_out.reshape(-1, *given)
-    grad_in = nki_avg_pool2d_backward_kernel[cores(lnc)](planes, backward_plan(settings, *size))
-    return grad_in.reshape(*grad_out.shape[:-2], *size)

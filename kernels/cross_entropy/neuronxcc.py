@@ -1,4 +1,4 @@
-"""Softmax cross-entropy as NKI kernels, forward and backward, and the callers that launch them.
+"""Softmax cross-entropy as NKI kernels, forward and backward.
 
 Both kernels read each logit once, in pieces of a row, however long it is: the probabilities, as
 many as the logits, are never in HBM. The forward kernel keeps a running maximum and a running sum;
@@ -7,13 +7,11 @@ it leaves one number a row, from which the backward kernel computes the probabil
 
 from __future__ import annotations
 
-from typing import Any
-
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 
-from kernels.cross_entropy.arguments import CHUNK, TILE_ROWS, check_filled, check_gradient
+from kernels.cross_entropy.arguments import CHUNK, TILE_ROWS
 from kernels.tiles import pieces
 
 
@@ -142,49 +140,3 @@ def nki_cross_entropy_backward_kernel(grad_loss, logits, targets, lse):
             )
             nl.store(grad_logits[place], value=result)
     return grad_logits
-
-
-def nki_cross_entropy(logits: Any, targets: Any) -> tuple[Any, Any]:
-    """The cross-entropy of each row of logits, with :func:`nki_cross_entropy_kernel`.
-
-    Args:
-        logits: (..., V), float32, bfloat16 or float16; up to 2**24 classes. A NumPy array, a
-            PyTorch tensor or a JAX array.
-        targets: (...), int32, from 0 to V - 1; framework and device of ``logits``. A device does
-            not check that they are.
-
-    Returns:
-        loss: (...), float32.
-        lse: (...), float32: ``log(sum(exp(logits)))`` of each row.
-
-    Raises:
-        TypeError: not an array, or another dtype.
-        ValueError: shapes that do not fit, too many classes, or no elements.
-    """
-    check_filled(logits, targets)
-    lead, n_cols = tuple(targets.shape), logits.shape[-1]
-    results = nki_cross_entropy_kernel(logits.reshape((-1, n_cols)), targets.reshape((-1, 1)))
-    return results[0].reshape(lead), results[1].reshape(lead)
-
-
-def nki_cross_entropy_backward(grad_loss: Any, logits: Any, targets: Any, lse: Any) -> Any:
-    """The gradient of :func:`nki_cross_entropy` for the logits, with
-    :func:`nki_cross_entropy_backward_kernel`.
-
-    Args:
-        grad_loss: gradient of the total loss for each row's: (...), float32.
-        logits, targets: as in the forward pass.
-        lse: what the forward pass returned.
-
-    Returns:
-        Shape and dtype of ``logits``.
-
-    Raises:
-        TypeError, ValueError: as :func:`nki_cross_entropy`; also when ``grad_loss`` or ``lse`` do
-            not fit ``targets``.
-    """
-    check_gradient(grad_loss, logits, targets, lse)
-    grad, target, sums = (x.reshape((-1, 1)) for x in (grad_loss, targets, lse))
-    rows = logits.reshape((-1, logits.shape[-1]))
-    grad_logits = nki_cross_entropy_backward_kernel(grad, rows, target, sums)
-    return grad_logits.reshape(tuple(logits.shape))

@@ -78,13 +78,13 @@ def giou(
         boxes1: (..., 4), float32, bfloat16, float16 or an integer type. Integers are taken to
             float32, as torchvision does.
         boxes2: (..., 4), same shape; any of these dtypes.
-        eps, clamp: as for :func:`kernels.giou.neuronxcc.nki_giou`; Python values, not traced.
+        eps, clamp: as for :func:`kernels.giou.nki_giou`; Python values, not traced.
 
     Returns:
         (...), float32, also for 16-bit boxes, as torchvision's loss.
 
     Raises:
-        TypeError, ValueError: as :func:`kernels.giou.neuronxcc.nki_giou`.
+        TypeError, ValueError: as :func:`kernels.giou.nki_giou`.
         NotImplementedError: in a second derivative.
 
     Notes:

@@ -1,4 +1,4 @@
-"""Generalized IoU (GIOU) as NKI kernels, forward and backward, and the callers that launch them.
+"""Generalized IoU (GIOU) as NKI kernels, forward and backward.
 
 The strict kernels take boxes in whole tiles, as the article does whose kernel the book starts
 from; the general kernels take any number of boxes. A GIOU depends on one pair of boxes only, so
@@ -7,16 +7,11 @@ the general kernels see a flat list of pairs and cut it where it suits the machi
 
 from __future__ import annotations
 
-from typing import Any
-
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 
 from kernels.giou.arguments import (
     FIRST_BOXES,
-    check_arguments,
-    check_gradient,
-    no_scores,
 )
 from kernels.giou.backward import GRADIENT_BOXES, gradient_tile
 from kernels.giou.forward import TILE_BOXES, giou_tile
@@ -220,83 +215,3 @@ def load_boxes(boxes, first, rows, cols):
     """A float32 tile (rows, cols, 4) of the boxes from `first` on, `cols` in each partition."""
     i_p, i_f, i_c = nl.mgrid[0:rows, 0:cols, 0:4]
     return nl.load(boxes[first + i_p * cols + i_f, i_c], dtype=nl.float32)
-
-
-# -- callers
-
-
-def nki_giou(boxes1: Any, boxes2: Any, eps: float = 1e-7, *, clamp: bool = False) -> Any:
-    """Generalized IoU of each box with its partner, by :func:`nki_giou_kernel`.
-
-    Dimensions:
-        Any leading axes, such as (batch, n). The last axis is x1, y1, x2, y2.
-
-    Args:
-        boxes1: (..., 4); float32, bfloat16 or float16. A NumPy array, a PyTorch tensor (CPU or
-            XLA) or a JAX array.
-        boxes2: (..., 4), same shape, framework and device; any of these dtypes.
-        eps: keeps denominators from zero; a number of at least 0. Another value is another kernel.
-        clamp: False: add ``eps`` to both denominators, as torchvision's
-            ``ops.generalized_box_iou_loss`` does. True: hold both denominators at ``eps`` or
-            more, and widths and heights at 0 or more, as ``torch_giou`` of Rand's article does.
-
-    Returns:
-        (...), float32. Empty when the boxes are.
-
-    Raises:
-        TypeError: not arrays, dtypes that the kernel does not take, or ``eps`` is no number.
-        ValueError: the last axis is not 4, shapes that differ, or a negative ``eps``.
-
-    Notes:
-        Boxes are not checked for x1 <= x2 and y1 <= y2; the values of those that are not follow
-        the definition. A NaN coordinate makes the GIOU of its own pair NaN; an infinite one may
-        make it anything, and leaves other pairs alone. For boxes of positive size the rounding of
-        float32 adds up to less than 1e-6. Areas from 2**42 on, as of boxes of two million pixels
-        squared, are beyond the documented range of the Scalar Engine's reciprocal.
-    """
-    eps, clamp = check_arguments(boxes1, boxes2, eps), bool(clamp)
-    leading = tuple(boxes1.shape[:-1])
-    if 0 in leading:
-        return no_scores(boxes1)
-    return nki_giou_kernel(boxes1.reshape(-1, 4), boxes2.reshape(-1, 4), eps, clamp).reshape(
-        leading
-    )
-
-
-def nki_giou_backward(
-    grad: Any,
-    boxes1: Any,
-    boxes2: Any,
-    eps: float = 1e-7,
-    *,
-    clamp: bool = False,
-    both: bool = True,
-) -> tuple[Any, ...]:
-    """Gradients of ``(grad * nki_giou(boxes1, boxes2)).sum()``.
-
-    Args:
-        grad: (...), float32: gradient of the loss with respect to each GIOU.
-        boxes1, boxes2, eps, clamp: as for :func:`nki_giou`.
-        both: whether the gradient for ``boxes2`` is wanted as well. Targets rarely need one.
-
-    Returns:
-        The gradient for ``boxes1`` in its shape and dtype; with ``both``, that for ``boxes2``
-        after it.
-
-    Raises:
-        TypeError, ValueError: as :func:`nki_giou`, and for a ``grad`` of another shape or dtype.
-
-    Notes:
-        Where coordinates are equal, max and min pass half of the gradient to each, as
-        ``torch.maximum`` and ``jax.numpy.maximum`` do. Boxes that only touch do not overlap, as in
-        torchvision's code; with ``clamp`` the gradient passes there, as in ``torch.clamp``.
-    """
-    eps, clamp = check_arguments(boxes1, boxes2, eps), bool(clamp)
-    leading = tuple(boxes1.shape[:-1])
-    check_gradient(grad, boxes1)
-    if 0 in leading:
-        return (boxes1 * 1, boxes2 * 1) if both else (boxes1 * 1,)
-    grads = nki_giou_backward_kernel(
-        grad.reshape(-1), boxes1.reshape(-1, 4), boxes2.reshape(-1, 4), eps, clamp, bool(both)
-    )
-    return tuple(g.reshape(tuple(boxes1.shape)) for g in grads)

@@ -1,4 +1,4 @@
-"""Generalized IoU in ``import nki`` (NKI 0.6), forward and backward, and the callers.
+"""Generalized IoU in ``import nki``, forward and backward.
 
 The kernels compute what ``forward`` and ``backward`` do, which say why, with two exceptions. This
 dialect has no division on the device, so the second fraction of the score is a product with a
@@ -10,19 +10,13 @@ pattern in elements of the array; tiles are shared by the cores of a logical cor
 
 from __future__ import annotations
 
-from typing import Any
-
 import nki
 import nki.isa as nisa
 import nki.language as nl
 
 from kernels.giou.arguments import (
     FIRST_BOXES,
-    check_arguments,
-    check_gradient,
-    no_scores,
 )
-from kernels.logical_core import cores
 from kernels.tiles import PARTITIONS
 
 TILE_BOXES = 512
@@ -309,75 +303,3 @@ def _larger(a, b):
     """1 where a is the larger, 0 where b is, and a half where they are equal."""
     sign = _one(nl.sign, _two(nl.subtract, a, b))
     return _one(nl.copy, sign, bias=0.5, scale=0.5)
-
-
-# -- callers
-
-
-def nki_giou(
-    boxes1: Any, boxes2: Any, eps: float = 1e-7, *, clamp: bool = False, lnc: int | None = None
-) -> Any:
-    """Generalized IoU of each box with its partner, by :func:`nki_giou_kernel`.
-
-    Dimensions:
-        Any leading axes, such as (batch, n). The last axis is x1, y1, x2, y2.
-
-    Args:
-        boxes1: (..., 4); float32, bfloat16 or float16. A NumPy array, a PyTorch tensor (CPU or
-            XLA) or a JAX array.
-        boxes2: (..., 4), same shape, framework and device; any of these dtypes.
-        eps: keeps denominators from zero; a number of at least 0. Another value is another kernel.
-        clamp: False: add ``eps`` to both denominators, as torchvision's
-            ``ops.generalized_box_iou_loss`` does. True: hold both denominators at ``eps`` or
-            more, and widths and heights at 0 or more.
-        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on. By default as many as
-            the runtime joins (:func:`kernels.logical_core.cores`).
-
-    Returns:
-        (...), float32. Empty when the boxes are.
-
-    Raises:
-        TypeError: not arrays, dtypes that the kernel does not take, or ``eps`` is no number.
-        ValueError: the last axis is not 4, shapes that differ, or a negative ``eps``.
-    """
-    eps, clamp = check_arguments(boxes1, boxes2, eps), bool(clamp)
-    leading = tuple(boxes1.shape[:-1])
-    if 0 in leading:
-        return no_scores(boxes1)
-    scores = nki_giou_kernel[cores(lnc)](boxes1.reshape(-1, 4), boxes2.reshape(-1, 4), eps, clamp)
-    return scores.reshape(leading)
-
-
-def nki_giou_backward(
-    grad: Any,
-    boxes1: Any,
-    boxes2: Any,
-    eps: float = 1e-7,
-    *,
-    clamp: bool = False,
-    both: bool = True,
-    lnc: int | None = None,
-) -> tuple[Any, ...]:
-    """Gradients of ``(grad * nki_giou(boxes1, boxes2)).sum()``.
-
-    Args:
-        grad: (...), float32: gradient of the loss with respect to each GIOU.
-        boxes1, boxes2, eps, clamp, lnc: as for :func:`nki_giou`.
-        both: whether the gradient for ``boxes2`` is wanted as well. Targets rarely need one.
-
-    Returns:
-        The gradient for ``boxes1`` in its shape and dtype; with ``both``, that for ``boxes2``
-        after it.
-
-    Raises:
-        TypeError, ValueError: as :func:`nki_giou`, and for a ``grad`` of another shape or dtype.
-    """
-    eps, clamp = check_arguments(boxes1, boxes2, eps), bool(clamp)
-    check_gradient(grad, boxes1)
-    if 0 in tuple(grad.shape):
-        return (boxes1 * 1, boxes2 * 1) if both else (boxes1 * 1,)
-    grads = nki_giou_backward_kernel[cores(lnc)](
-        grad.reshape(-1), boxes1.reshape(-1, 4), boxes2.reshape(-1, 4), eps, clamp, bool(both)
-    )
-    grads = grads if both else (grads,)
-    return tuple(g.reshape(tuple(boxes1.shape)) for g in grads)

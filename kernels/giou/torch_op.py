@@ -97,13 +97,13 @@ def giou(
         boxes1: (..., 4), float32, bfloat16, float16 or an integer type, on the CPU or an XLA
             device. Integers are taken to float32, as torchvision does.
         boxes2: (..., 4), same shape and device; any of these dtypes.
-        eps, clamp: as for :func:`kernels.giou.neuronxcc.nki_giou`.
+        eps, clamp: as for :func:`kernels.giou.nki_giou`.
 
     Returns:
         (...), float32, also for 16-bit boxes, as torchvision's loss.
 
     Raises:
-        TypeError, ValueError: as :func:`kernels.giou.neuronxcc.nki_giou`; float64 is refused.
+        TypeError, ValueError: as :func:`kernels.giou.nki_giou`; float64 is refused.
         NotImplementedError: in a second derivative.
 
     Notes:

@@ -1,4 +1,4 @@
-"""Matrix product as an NKI kernel, and the callers that launch it.
+"""Matrix product as an NKI kernel.
 
 The Tensor Engine multiplies tiles: 128 elements of the contraction at a time, 128 rows and 512
 columns of the result. Around that the kernel works in blocks of 1024 x 1024 of the result, so that
@@ -7,8 +7,6 @@ arrives.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
@@ -22,7 +20,6 @@ from kernels.matmul.arguments import (
     TILE_M,
     TILE_N,
     even_cut,
-    filled_shape,
 )
 
 
@@ -133,49 +130,3 @@ def load_chunk(operand, swapped, contraction, columns, shape):
         else:
             chunk[i_k, t, i_column] = nl.load(operand[start + i_k, first + i_column], mask=inside)
     return chunk
-
-
-def nki_matmul(a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False) -> Any:
-    """Multiply matrices with :func:`nki_matmul_kernel`.
-
-    Dimensions:
-        M, N: rows and columns of the result. K: the contraction. All at least 1.
-        "...": any number of axes, none included, whose elements are rows.
-
-    Args:
-        a: (..., K), float32, bfloat16 or float16. A NumPy array, a PyTorch tensor or a JAX array.
-        b: (K, N), or (N, K) with ``transpose_b``; dtype, framework and device of ``a``.
-        transpose_a: a is (..., M), b is (..., N) with the same axes before the last one, and the
-            contraction runs over all of these: the gradient of a weight. Not together with
-            ``transpose_b``.
-        transpose_b: b comes with its axes swapped.
-
-    Returns:
-        (..., N), or (M, N) with ``transpose_a``; dtype of ``a``. Products are summed in float32 and
-        rounded once.
-
-    Raises:
-        TypeError: not an array, another dtype, or two dtypes.
-        ValueError: shapes that do not fit, or an axis of no elements.
-    """
-    shape = filled_shape(a, b, transpose_a, transpose_b)
-    rows = a.reshape((-1, a.shape[-1]))
-    columns = b.reshape((-1, b.shape[-1])) if transpose_a else b
-    return nki_matmul_kernel(rows, columns, transpose_a, transpose_b).reshape(shape)
-
-
-def nki_matmul_backward(grad_c: Any, a: Any, b: Any) -> tuple[Any, Any]:
-    """The gradients of ``nki_matmul(a, b)``, one launch each.
-
-    Args:
-        grad_c: (..., N), gradient of the loss for the product; dtype of ``a``.
-        a, b: (..., K) and (K, N), as in the forward pass.
-
-    Returns:
-        grad_a: (..., K), ``grad_c @ b.T``.
-        grad_b: (K, N), ``a.T @ grad_c`` summed over all rows. Both in the dtype of ``a``.
-
-    Raises:
-        TypeError, ValueError: as :func:`nki_matmul`.
-    """
-    return nki_matmul(grad_c, b, transpose_b=True), nki_matmul(a, grad_c, transpose_a=True)

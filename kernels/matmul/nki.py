@@ -1,4 +1,4 @@
-"""Matrix product in ``import nki`` (NKI 0.6), and the callers that launch it.
+"""Matrix product in ``import nki``.
 
 The blocks are those of ``neuronxcc``, whose text says why they have this size. What differs: a
 slice ends where a matrix ends, so that nothing is padded with zeros; ``accumulate`` says which
@@ -13,13 +13,10 @@ of a float32 sum elsewhere.
 
 from __future__ import annotations
 
-from typing import Any
-
 import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from kernels.logical_core import cores
 from kernels.matmul.arguments import (
     BLOCK,
     CHUNK_BYTES,
@@ -28,7 +25,6 @@ from kernels.matmul.arguments import (
     TILE_M,
     TILE_N,
     even_cut,
-    filled_shape,
 )
 from kernels.tiles import ITEM_BYTES, ceil_div, pieces
 
@@ -172,57 +168,3 @@ def _share(size):
     part = ceil_div(size, nl.num_programs(0))
     first = nl.program_id(0) * part
     return first, max(min(part, size - first), 0)
-
-
-def nki_matmul(
-    a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False, *, lnc: int | None = None
-) -> Any:
-    """Multiply matrices with :func:`nki_matmul_kernel`.
-
-    Dimensions:
-        M, N: rows and columns of the result. K: the contraction. All at least 1.
-        "...": any number of axes, none included, whose elements are rows.
-
-    Args:
-        a: (..., K), float32, bfloat16 or float16. A NumPy array, a PyTorch tensor or a JAX array.
-        b: (K, N), or (N, K) with ``transpose_b``; dtype, framework and device of ``a``.
-        transpose_a: a is (..., M), b is (..., N) with the same axes before the last one, and the
-            contraction runs over all of these: the gradient of a weight. Not together with
-            ``transpose_b``.
-        transpose_b: b comes with its axes swapped.
-        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on. By default as many as
-            the runtime joins (:func:`kernels.logical_core.cores`).
-
-    Returns:
-        (..., N), or (M, N) with ``transpose_a``; dtype of ``a``. Products are summed in float32 and
-        rounded once.
-
-    Raises:
-        TypeError: not an array, another dtype, or two dtypes.
-        ValueError: shapes that do not fit, or an axis of no elements.
-    """
-    shape = filled_shape(a, b, transpose_a, transpose_b)
-    rows = a.reshape((-1, a.shape[-1]))
-    columns = b.reshape((-1, b.shape[-1])) if transpose_a else b
-    return nki_matmul_kernel[cores(lnc)](rows, columns, transpose_a, transpose_b).reshape(shape)
-
-
-def nki_matmul_backward(grad_c: Any, a: Any, b: Any, *, lnc: int | None = None) -> tuple[Any, Any]:
-    """The gradients of ``nki_matmul(a, b)``, one launch each.
-
-    Args:
-        grad_c: (..., N), gradient of the loss for the product; dtype of ``a``.
-        a, b: (..., K) and (K, N), as in the forward pass.
-        lnc: as in the forward pass.
-
-    Returns:
-        grad_a: (..., K), ``grad_c @ b.T``.
-        grad_b: (K, N), ``a.T @ grad_c`` summed over all rows. Both in the dtype of ``a``.
-
-    Raises:
-        TypeError, ValueError: as :func:`nki_matmul`.
-    """
-    return (
-        nki_matmul(grad_c, b, transpose_b=True, lnc=lnc),
-        nki_matmul(a, grad_c, transpose_a=True, lnc=lnc),
-    )

@@ -26,7 +26,7 @@ def rms_norm(x: jax.Array, weight: jax.Array, eps: float = 1e-5) -> jax.Array:
         Shape and dtype of ``x``.
 
     Raises:
-        TypeError, ValueError: as :func:`kernels.rmsnorm.neuronxcc.nki_rms_norm`; no rows give no
+        TypeError, ValueError: as :func:`kernels.rmsnorm.nki_rms_norm`; no rows give no
             rows.
         TypeError: a traced eps.
         NotImplementedError: differentiated twice.

@@ -1,4 +1,4 @@
-"""RMSNorm as NKI kernels, forward and backward, and the callers that launch them.
+"""RMSNorm as NKI kernels, forward and backward.
 
 Both kernels see a matrix: a row is what is normalised, 128 rows are a tile, one a partition. They
 loop over the tiles inside one launch, so that the weight is loaded and spread over the partitions
@@ -6,8 +6,6 @@ once. Along a row, work goes in chunks, so that SBUF holds rows of up to 16384 e
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
@@ -18,8 +16,6 @@ from kernels.rmsnorm.arguments import (
     CHUNK_BYTES,
     RESIDENT_BYTES,
     TILE_ROWS,
-    check_gradient,
-    rows_and_cols,
 )
 from kernels.tiles import ceil_div
 
@@ -237,58 +233,3 @@ def nki_rms_norm_backward_kernel(grad_y, x_input, weight, invvar):
             mask=elements < n_cols,
         )
     return grad_x, grad_weight
-
-
-def nki_rms_norm(x: Any, weight: Any, eps: float = 1e-5) -> tuple[Any, Any]:
-    """Normalise over the last axes of an array with :func:`nki_rms_norm_kernel`.
-
-    Dimensions:
-        weight.shape: the axes that are normalised, together of 1 to 16384 elements.
-        "...": any number of axes before them, together of at least 1 row.
-
-    Args:
-        x: (..., *weight.shape), float32, bfloat16 or float16. A NumPy array, a PyTorch tensor (CPU
-            or XLA) or a JAX array.
-        weight: the scale of each element; any of these dtypes, framework and device of ``x``.
-        eps: added to the mean square of a row.
-
-    Returns:
-        y: (..., *weight.shape), dtype of ``x``.
-        invvar: (...), float32: ``1 / sqrt(mean(x**2) + eps)`` of each row.
-
-    Raises:
-        TypeError: not an array, or a dtype that the kernel does not take.
-        ValueError: shapes that do not fit, rows longer than 16384, or no elements.
-    """
-    lead, n_cols = rows_and_cols(x, weight)
-    y, invvar = nki_rms_norm_kernel(
-        x.reshape((-1, n_cols)), weight.reshape((1, n_cols)), float(eps)
-    )
-    return y.reshape(tuple(x.shape)), invvar.reshape(lead)
-
-
-def nki_rms_norm_backward(grad_y: Any, x: Any, weight: Any, invvar: Any) -> tuple[Any, Any]:
-    """The gradients of :func:`nki_rms_norm`, with :func:`nki_rms_norm_backward_kernel`.
-
-    Args:
-        grad_y: gradient of the loss for y; shape and dtype of ``x``.
-        x, weight: as in the forward pass.
-        invvar: what the forward pass returned.
-
-    Returns:
-        grad_x: shape and dtype of ``x``.
-        grad_weight: shape of ``weight``, float32, summed over all rows.
-
-    Raises:
-        TypeError, ValueError: as :func:`nki_rms_norm`; also when ``grad_y`` or ``invvar`` do not
-            fit ``x``.
-    """
-    lead, n_cols = rows_and_cols(x, weight)
-    check_gradient(grad_y, x, invvar, lead)
-    grad_x, grad_weight = nki_rms_norm_backward_kernel(
-        grad_y.reshape((-1, n_cols)),
-        x.reshape((-1, n_cols)),
-        weight.reshape((1, n_cols)),
-        invvar.reshape((-1, 1)),
-    )
-    return grad_x.reshape(tuple(x.shape)), grad_weight.reshape(tuple(weight.shape))

@@ -19,7 +19,7 @@ def check(x: Any, cos: Any, sin: Any) -> None:
     """Refuse what the kernel does not take; axes may have no elements.
 
     Args:
-        x, cos, sin: as in :func:`kernels.rope.neuronxcc.nki_rope`.
+        x, cos, sin: as in :func:`kernels.rope.nki_rope`.
 
     Raises:
         TypeError: not an array, or a dtype that the kernel does not take.

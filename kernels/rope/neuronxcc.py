@@ -1,4 +1,4 @@
-"""The rotary embedding as an NKI kernel, and the caller that launches it.
+"""The rotary embedding as an NKI kernel.
 
 A rotation is undone by the rotation by the negative angle, and that is its gradient, too. So one
 kernel serves both passes.
@@ -6,12 +6,10 @@ kernel serves both passes.
 
 from __future__ import annotations
 
-from typing import Any
-
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 
-from kernels.rope.arguments import TILE_COLS, TILE_ROWS, check_filled
+from kernels.rope.arguments import TILE_COLS, TILE_ROWS
 from kernels.tiles import pieces
 
 
@@ -75,28 +73,3 @@ def rotated(tile, cos, sin, inverse):
             dtype=tile.dtype,
         )
     return result
-
-
-def nki_rope(x: Any, cos: Any, sin: Any, inverse: bool = False) -> Any:
-    """Rotate the heads of queries or keys with :func:`nki_rope_kernel`.
-
-    Dimensions:
-        "...": sequences and heads: any axes. S: positions. D: elements of a head, even, 2 to 2048.
-
-    Args:
-        x: (..., S, D), float32, bfloat16 or float16. A NumPy array, a PyTorch tensor or a JAX
-            array.
-        cos, sin: (S, D / 2) float32, framework and device of ``x``: see
-            :func:`kernels.rope.reference.rotations`.
-        inverse: whether to rotate by the negative angles, which gives the gradient.
-
-    Returns:
-        Shape and dtype of ``x``.
-
-    Raises:
-        TypeError: not an array, or another dtype.
-        ValueError: shapes that do not fit, a head that is too long, or no elements.
-    """
-    check_filled(x, cos, sin)
-    heads = x.reshape((-1, *x.shape[-2:]))
-    return nki_rope_kernel(heads, cos, sin, bool(inverse)).reshape(tuple(x.shape))

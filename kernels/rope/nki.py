@@ -1,4 +1,4 @@
-"""The rotary embedding in ``import nki`` (NKI 0.6), and the caller that launches it.
+"""The rotary embedding in ``import nki``.
 
 The instructions are those of ``neuronxcc``, whose text says why each is there. What differs: each
 instruction names its destination, which the kernel has declared; the tiles are shared by the cores
@@ -7,14 +7,11 @@ of a logical core.
 
 from __future__ import annotations
 
-from typing import Any
-
 import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from kernels.logical_core import cores
-from kernels.rope.arguments import TILE_COLS, TILE_ROWS, check_filled
+from kernels.rope.arguments import TILE_COLS, TILE_ROWS
 from kernels.tiles import pieces
 
 
@@ -88,30 +85,3 @@ def rotated(tile, cos, sin, inverse):
             op=combine,
         )
     return result
-
-
-def nki_rope(x: Any, cos: Any, sin: Any, inverse: bool = False, *, lnc: int | None = None) -> Any:
-    """Rotate the heads of queries or keys with :func:`nki_rope_kernel`.
-
-    Dimensions:
-        "...": sequences and heads: any axes. S: positions. D: elements of a head, even, 2 to 2048.
-
-    Args:
-        x: (..., S, D), float32, bfloat16 or float16. A NumPy array, a PyTorch tensor or a JAX
-            array.
-        cos, sin: (S, D / 2) float32, framework and device of ``x``: see
-            :func:`kernels.rope.reference.rotations`.
-        inverse: whether to rotate by the negative angles, which gives the gradient.
-        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on. By default as many as
-            the runtime joins (:func:`kernels.logical_core.cores`).
-
-    Returns:
-        Shape and dtype of ``x``.
-
-    Raises:
-        TypeError: not an array, or another dtype.
-        ValueError: shapes that do not fit, a head that is too long, or no elements.
-    """
-    check_filled(x, cos, sin)
-    heads = x.reshape((-1, *x.shape[-2:]))
-    return nki_rope_kernel[cores(lnc)](heads, cos, sin, bool(inverse)).reshape(tuple(x.shape))

@@ -1,4 +1,4 @@
-"""Softmax of rows as NKI kernels, forward and backward, and the callers that launch them.
+"""Softmax of rows as NKI kernels, forward and backward.
 
 Both kernels see a matrix: 128 rows are a tile, one a partition. A row that fits SBUF is loaded
 once. Of a longer one the maximum and the sum are found in one pass over HBM, piece by piece, and
@@ -6,8 +6,6 @@ the result is made in a second one.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
@@ -17,8 +15,6 @@ from kernels.softmax.arguments import (
     CHUNK,
     KEPT_COLS,
     TILE_ROWS,
-    check_filled,
-    check_gradient,
 )
 from kernels.tiles import pieces
 
@@ -167,40 +163,3 @@ def nki_softmax_backward_kernel(grad_y, y):
             )
             nl.store(grad_x[rows, place], value=result)
     return grad_x
-
-
-def nki_softmax(x: Any) -> Any:
-    """The softmax over the last axis of an array, with :func:`nki_softmax_kernel`.
-
-    Args:
-        x: (..., N), float32, bfloat16 or float16. A NumPy array, a PyTorch tensor or a JAX array.
-
-    Returns:
-        Shape and dtype of ``x``.
-
-    Raises:
-        TypeError: not an array, or another dtype.
-        ValueError: no axis, or no elements.
-    """
-    check_filled("x", x)
-    return nki_softmax_kernel(x.reshape((-1, x.shape[-1]))).reshape(tuple(x.shape))
-
-
-def nki_softmax_backward(grad_y: Any, y: Any) -> Any:
-    """The gradient of :func:`nki_softmax`, with :func:`nki_softmax_backward_kernel`.
-
-    Args:
-        grad_y: gradient of the loss for y; shape and dtype of ``y``.
-        y: (..., N), what the forward pass returned.
-
-    Returns:
-        The gradient of x: shape and dtype of ``y``.
-
-    Raises:
-        TypeError, ValueError: as :func:`nki_softmax`; also when ``grad_y`` does not fit ``y``.
-    """
-    check_gradient(grad_y, y)
-    rows = (-1, y.shape[-1])
-    return nki_softmax_backward_kernel(grad_y.reshape(rows), y.reshape(rows)).reshape(
-        tuple(y.shape)
-    )

@@ -1,4 +1,4 @@
-"""SwiGLU as NKI kernels, forward and backward, and the callers that launch them.
+"""SwiGLU as NKI kernels, forward and backward.
 
 Both kernels see matrices, in tiles of 128 rows and 2048 columns. The Scalar Engine computes silu
 and its derivative, the Vector Engine multiplies.
@@ -6,13 +6,11 @@ and its derivative, the Vector Engine multiplies.
 
 from __future__ import annotations
 
-from typing import Any
-
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 
-from kernels.swiglu.arguments import TILE_COLS, TILE_ROWS, check_filled, check_gradient
+from kernels.swiglu.arguments import TILE_COLS, TILE_ROWS
 from kernels.tiles import pieces
 
 
@@ -84,42 +82,3 @@ def nki_swiglu_backward_kernel(grad_y, gate, up):
             product = nl.multiply(grad, nl.load(up[place]), dtype=nl.float32)
             nl.store(grad_gate[place], value=nl.multiply(product, slope, dtype=grad_gate.dtype))
     return grad_gate, grad_up
-
-
-def nki_swiglu(gate: Any, up: Any) -> Any:
-    """``silu(gate) * up`` with :func:`nki_swiglu_kernel`.
-
-    Args:
-        gate: (..., N), float32, bfloat16 or float16. A NumPy array, a PyTorch tensor or a JAX
-            array.
-        up: (..., N), shape, dtype, framework and device of ``gate``.
-
-    Returns:
-        Shape and dtype of ``gate``.
-
-    Raises:
-        TypeError: not an array, another dtype, or two dtypes.
-        ValueError: no axis, two shapes, or no elements.
-    """
-    check_filled(gate, up)
-    rows = (-1, gate.shape[-1])
-    return nki_swiglu_kernel(gate.reshape(rows), up.reshape(rows)).reshape(tuple(gate.shape))
-
-
-def nki_swiglu_backward(grad_y: Any, gate: Any, up: Any) -> tuple[Any, Any]:
-    """The gradients of :func:`nki_swiglu`, with :func:`nki_swiglu_backward_kernel`.
-
-    Args:
-        grad_y: gradient of the loss for y; shape and dtype of ``gate``.
-        gate, up: as in the forward pass.
-
-    Returns:
-        grad_gate, grad_up: shape and dtype of ``gate``.
-
-    Raises:
-        TypeError, ValueError: as :func:`nki_swiglu`; also when ``grad_y`` does not fit ``gate``.
-    """
-    check_gradient(grad_y, gate, up)
-    rows = (-1, gate.shape[-1])
-    grads = nki_swiglu_backward_kernel(*(x.reshape(rows) for x in (grad_y, gate, up)))
-    return grads[0].reshape(tuple(gate.shape)), grads[1].reshape(tuple(gate.shape))

@@ -1,4 +1,4 @@
-"""SwiGLU in ``import nki`` (NKI 0.6), forward and backward, and the callers that launch them.
+"""SwiGLU in ``import nki``, forward and backward.
 
 The instructions are those of ``neuronxcc``, whose text says why each is there. What differs: each
 instruction names its destination, which the kernel has declared; the tiles are shared by the cores
@@ -7,14 +7,11 @@ of a logical core.
 
 from __future__ import annotations
 
-from typing import Any
-
 import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from kernels.logical_core import cores
-from kernels.swiglu.arguments import TILE_COLS, TILE_ROWS, check_filled, check_gradient
+from kernels.swiglu.arguments import TILE_COLS, TILE_ROWS
 from kernels.tiles import pieces
 
 
@@ -119,47 +116,3 @@ def _loaded(part):
     tile = nl.ndarray(part.shape, dtype=part.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=tile, src=part)
     return tile
-
-
-def nki_swiglu(gate: Any, up: Any, *, lnc: int | None = None) -> Any:
-    """``silu(gate) * up`` with :func:`nki_swiglu_kernel`.
-
-    Args:
-        gate: (..., N), float32, bfloat16 or float16. A NumPy array, a PyTorch tensor or a JAX
-            array.
-        up: (..., N), shape, dtype, framework and device of ``gate``.
-        lnc: physical cores of the logical core, 1 or 2; 2 from Trainium2 on. By default as many as
-            the runtime joins (:func:`kernels.logical_core.cores`).
-
-    Returns:
-        Shape and dtype of ``gate``.
-
-    Raises:
-        TypeError: not an array, another dtype, or two dtypes.
-        ValueError: no axis, two shapes, or no elements.
-    """
-    check_filled(gate, up)
-    rows = (-1, gate.shape[-1])
-    y = nki_swiglu_kernel[cores(lnc)](gate.reshape(rows), up.reshape(rows))
-    return y.reshape(tuple(gate.shape))
-
-
-def nki_swiglu_backward(
-    grad_y: Any, gate: Any, up: Any, *, lnc: int | None = None
-) -> tuple[Any, Any]:
-    """The gradients of :func:`nki_swiglu`, with :func:`nki_swiglu_backward_kernel`.
-
-    Args:
-        grad_y: gradient of the loss for y; shape and dtype of ``gate``.
-        gate, up, lnc: as in the forward pass.
-
-    Returns:
-        grad_gate, grad_up: shape and dtype of ``gate``.
-
-    Raises:
-        TypeError, ValueError: as :func:`nki_swiglu`; also when ``grad_y`` does not fit ``gate``.
-    """
-    check_gradient(grad_y, gate, up)
-    rows = (-1, gate.shape[-1])
-    grads = nki_swiglu_backward_kernel[cores(lnc)](*(x.reshape(rows) for x in (grad_y, gate, up)))
-    return grads[0].reshape(tuple(gate.shape)), grads[1].reshape(tuple(gate.shape))

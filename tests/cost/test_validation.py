@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 import nkisim
 from validation import (
@@ -23,10 +22,7 @@ from validation import (
     points_book,
     vector_add,
 )
-from validation.__main__ import every_point, record, recorded
 from validation.points import POINTS, SOURCES
-from validation.points_held_out import HELD_OUT
-from validation.points_trn2 import POINTS as POINTS_TRN2
 
 
 def test_adds_of_one_element_take_turns():
@@ -80,33 +76,6 @@ def test_points_of_the_book_name_a_source_and_a_kernel_of_it():
     for point in points_book.BOOK:
         assert point.source in points_book.SOURCES
         assert point.function.__module__.startswith("kernels.")
-
-
-# -- the record that the pages show
-
-SHORT = 10_000  # instructions; 135 of the 184 points, in a tenth of the time of all
-EVERY = every_point()
-
-
-def test_points_of_one_name_are_one_kernel_with_the_same_arguments():
-    kernels = {}
-    for p in (*POINTS, *HELD_OUT, *POINTS_TRN2, *points_book.BOOK, *pairs.points_of(pairs.PAIRS)):
-        what = p.kernel, p.how, repr(p.args)
-        assert kernels.setdefault((p.core, p.name), what) == what
-    assert len(kernels) == len(EVERY) == len(record())
-
-
-@pytest.mark.parametrize("part", range(8))
-def test_the_record_is_what_is_modelled(part):
-    """Of long kernels once a week only: `python -m validation --record` writes what they give."""
-    known = record()
-    short = settings.get_current_profile_name() != "weekly"
-    chosen = [
-        p for p in EVERY[part::8] if not short or known[f"{p.core}: {p.name}"].instructions <= SHORT
-    ]
-    assert len(chosen) > 8
-    for p, us in recorded(chosen):
-        assert p.modelled().us == pytest.approx(us, rel=1e-9), p.name
 
 
 # -- the kernels compute what they claim to: a model of something else would prove nothing

@@ -169,11 +169,12 @@ def test_a_product_goes_through_gelu():
     np.testing.assert_allclose(mlp.product_gelu(lhs_t, rhs, bias), want, atol=1e-4)
 
 
+@pytest.mark.parametrize("kernel", [convolution.conv2d_rows, convolution.conv2d_strips])
 @pytest.mark.parametrize("pool", [1, 2])
-def test_convolution_row_by_row_convolves(pool):
+def test_convolutions_convolve(pool, kernel):
     x, w, bias = random(1, 128, 6, 12), random(128, 128, 3, 3), random(128, 1)
     windows = sliding_window_view(x[0], (3, 3), axis=(1, 2))
     want = np.einsum("chwij,ocij->ohw", windows, w) + bias[:, :, None]
     if pool == 2:
         want = want.reshape(128, 2, 2, 5, 2).max(axis=(2, 4))
-    np.testing.assert_allclose(convolution.conv2d_rows(x, w, bias, pool)[0], want, atol=1e-2)
+    np.testing.assert_allclose(kernel(x, w, bias, pool)[0], want, atol=1e-2)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import kernels
 from kernels.add import (
     nki_tensor_add,
     nki_tensor_add_kernel,
@@ -32,10 +35,13 @@ def assert_same_bits(actual, expected):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", ODD_SHAPES)
-@pytest.mark.parametrize("caller", [nki_tensor_add, nki_tensor_add_two_cores])
-def test_any_shape(caller, shape, dtype):
+def test_any_shape(shape, dtype, dialect):
     a, b = pair(shape, dtype)
-    assert_same_bits(caller(a, b), a + b)
+    on_two = (
+        nki_tensor_add_two_cores(a, b) if dialect == "neuronxcc" else nki_tensor_add(a, b, lnc=2)
+    )
+    for c in (nki_tensor_add(a, b), on_two):
+        assert_same_bits(c, a + b)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -48,16 +54,18 @@ def test_strict_kernel(dtype):
 @given(
     shape=st.tuples(st.integers(1, 300), st.integers(1, 1100)),
     dtype=st.sampled_from(DTYPES),
+    in_nki=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_kernel_equals_numpy(shape, dtype, seed):
+def test_kernel_equals_numpy(shape, dtype, in_nki, seed):
     a, b = pair(shape, dtype, seed)
-    c = nki_tensor_add(a, b)
+    with mock.patch.object(kernels, "dialect", "nki" if in_nki else "neuronxcc"):
+        c = nki_tensor_add(a, b)
     assert_same_bits(c, a + b)
     assert_same_bits(c, reference.tiled_add(a, b))
 
 
-def test_special_values():
+def test_special_values(dialect):
     """Infinities, NaN, signed zeros and overflow come out as IEEE 754 has them."""
     special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 65504.0, -65504.0, 6e-8], np.float16)
     a, b = (np.ascontiguousarray(x) for x in np.broadcast_arrays(special[:, None], special))
@@ -68,7 +76,7 @@ def test_special_values():
     np.testing.assert_array_equal(np.signbit(actual), np.signbit(expected))
 
 
-def test_views_are_read_as_they_are():
+def test_views_are_read_as_they_are(dialect):
     a, b = pair((200, 600), np.float32)
     np.testing.assert_array_equal(nki_tensor_add(a.T, b.T), a.T + b.T)
     np.testing.assert_array_equal(nki_tensor_add(a[::2, ::3], b[::2, ::3]), (a + b)[::2, ::3])
@@ -122,10 +130,11 @@ ONES = np.ones((4, 4), np.float32)
         ([[1.0]], ONES, TypeError, "a_input is a list"),
     ],
 )
-@pytest.mark.parametrize("caller", [nki_tensor_add, nki_tensor_add_two_cores])
-def test_refused_inputs(caller, a, b, error, message):
-    with pytest.raises(error, match=message):
-        caller(a, b)
+def test_refused_inputs(a, b, error, message, dialect):
+    callers = [nki_tensor_add, *([nki_tensor_add_two_cores] * (dialect == "neuronxcc"))]
+    for caller in callers:
+        with pytest.raises(error, match=message):
+            caller(a, b)
 
 
 def test_reference_tiles_cover_the_array_once():

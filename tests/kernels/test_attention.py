@@ -67,8 +67,33 @@ LENGTHS = [(1, 1), (128, 128), (129, 127), (130, 513), (5, 2050), (1030, 3), (25
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("lengths", LENGTHS)
-def test_any_length(lengths, dtype, causal):
+def test_any_length(lengths, dtype, causal, dialect):
     check(*operands(*lengths, head=40, dtype=dtype), causal)
+
+
+# Two cores share even numbers of heads; of odd ones, queries and keys.
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (2, 130, 300, 24), (1, 140, 2100, 40)])
+def test_dialects_agree_to_the_last_bit(sizes, dtype, causal, in_dialect):
+    def results(**lnc):
+        o, lse = nki_attention(q, k, v, None, causal, **lnc)
+        return o, lse, *nki_attention_backward(grad_o, q, k, v, o, lse, None, causal, **lnc)
+
+    heads, *lengths, head = sizes
+    q, k, v, grad_o = operands(*lengths, head, (heads,), dtype)
+    theirs = results()
+    in_dialect("nki")
+    one, two = results(lnc=1), results(lnc=2)
+    assert [a.tobytes() for a in one] == [a.tobytes() for a in theirs]
+    # The gradient of q is a sum in another order on two cores.
+    for number in (0, 1, 3, 4):
+        assert two[number].tobytes() == one[number].tobytes()
+    exact = reference.attention_backward(
+        *(x.astype(np.float64) for x in (grad_o, q, k, v)), head**-0.5, causal
+    )[0]
+    bound = (8 * float(ml_dtypes.finfo(dtype).eps) + 1e-4) * max(1.0, np.abs(exact).max())
+    np.testing.assert_allclose(two[2].astype(float), exact, rtol=0, atol=bound)
 
 
 @settings(max_examples=25, deadline=None)
@@ -86,16 +111,14 @@ def test_kernels_equal_the_reference(lengths, head, lead, dtype, causal, scale, 
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-def test_operands_that_do_not_stay_in_sbuf(dtype, monkeypatch):
+def test_operands_that_do_not_stay_in_sbuf(dtype, monkeypatch, dialect):
     """Keys and values, and in the backward kernel queries, are loaded where they are used."""
-    import kernels.attention.neuronxcc as module
-
-    monkeypatch.setattr(module, "KEPT_BYTES", 0)
+    monkeypatch.setattr(f"kernels.attention.{dialect}.KEPT_BYTES", 0)
     for causal in (False, True):
         check(*operands(300, 2100, 24, dtype=dtype), causal)
 
 
-def test_a_larger_score_in_each_block():
+def test_a_larger_score_in_each_block(dialect):
     """Scores that grow along the keys: what was summed up before is made smaller each time."""
     q, k, v, grad_o = operands(3, 6200, 8)
     k[:, 0] += np.linspace(0, 60, 6200, dtype=np.float32)
@@ -104,7 +127,7 @@ def test_a_larger_score_in_each_block():
     check(q, k[::-1], v, grad_o)  # the largest comes first
 
 
-def test_large_scores_do_not_overflow():
+def test_large_scores_do_not_overflow(dialect):
     q, k, v, _ = operands(130, 600, 16, size=1e3)
     o, lse = nki_attention(q, k, v)
     assert np.isfinite(o).all()
@@ -113,7 +136,7 @@ def test_large_scores_do_not_overflow():
         assert not np.isfinite(np.exp(lse)).all()
 
 
-def test_causal_is_that_of_the_first_key():
+def test_causal_is_that_of_the_first_key(dialect):
     """Query 0 sees key 0 alone; keys behind the last query get no gradient."""
     q, k, v, grad_o = operands(5, 700, 8)
     o, lse = nki_attention(q, k, v, None, True)
@@ -212,7 +235,7 @@ Q, K, V, _ = operands(4, 6, 8)
         (Q, K, [[1.0]], {}, TypeError, "v is a list"),
     ],
 )
-def test_refused_inputs(q, k, v, options, error, message):
+def test_refused_inputs(q, k, v, options, error, message, dialect):
     with pytest.raises(error, match=message):
         nki_attention(q, k, v, **options)
 
@@ -225,7 +248,7 @@ def test_refused_inputs(q, k, v, options, error, message):
         ({"lse": np.ones((4, 1), np.float32)}, r"float32 of shape \(4,\)"),
     ],
 )
-def test_refused_gradients(change, message):
+def test_refused_gradients(change, message, dialect):
     args = {"grad_o": Q, "q": Q, "k": K, "v": V, "o": Q, "lse": np.ones(4, np.float32)} | change
     with pytest.raises(ValueError, match=message):
         nki_attention_backward(**args)

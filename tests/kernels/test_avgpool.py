@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from unittest import mock
+
 import ml_dtypes
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
+import nki as in_import_nki
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import kernels
 from kernels.avgpool import (
     geometry,
     nki_avg_pool2d,
@@ -17,9 +22,11 @@ from kernels.avgpool import (
     nki_avg_pool2d_kernel,
     nki_avg_pool2d_kernel_strict,
     reference,
+    unpool,
 )
+from kernels.avgpool import nki as in_nki
 from kernels.avgpool.geometry import pooling
-from kernels.avgpool.neuronxcc import unpool
+from kernels.avgpool.plan import backward_plan, forward_plan
 from nkibook.figures.avgpool import draw_reads, window_reads
 from nkisim.errors import NkiWarning
 from nkisim.runtime.kernel import Specialization
@@ -72,14 +79,23 @@ def fits(shape, window):
 
 
 @settings(max_examples=60, deadline=None)
-@given(shape=SHAPES, window=windows(), dtype=st.sampled_from(DTYPES), data=st.data())
-def test_forward_and_backward_equal_the_reference(shape, window, dtype, data):
+@given(
+    shape=SHAPES,
+    window=windows(),
+    dtype=st.sampled_from(DTYPES),
+    seed=st.integers(0, 99),
+    cores=st.sampled_from([("neuronxcc", None), ("nki", 1), ("nki", 2)]),
+)
+def test_forward_and_backward_equal_the_reference(shape, window, dtype, seed, cores):
     assume(fits(shape, window))
-    x = image(*shape, dtype=dtype, seed=data.draw(st.integers(0, 99)))
-    out = nki_avg_pool2d(x, **window)
+    x = image(*shape, dtype=dtype, seed=seed)
+    dialect, lnc = cores
+    environment = mock.patch.dict(os.environ, NEURON_PLATFORM_TARGET_OVERRIDE="trn2")
+    with mock.patch.object(kernels, "dialect", dialect), environment:
+        out = nki_avg_pool2d(x, **window, lnc=lnc)
+        grad_out = image(*out.shape, dtype=dtype)
+        grad_in = unpool(grad_out, shape[-2:], pooling(**window), lnc=lnc)
     assert_close(out, reference.avg_pool2d(x, **window))
-    grad_out = image(*out.shape, dtype=dtype)
-    grad_in = unpool(grad_out, shape[-2:], pooling(**window))
     assert_close(grad_in, reference.avg_pool2d_backward(grad_out, shape[-2:], **window))
 
 
@@ -98,6 +114,39 @@ def test_tiles_of_any_size_give_the_same(shape, window, tile_bytes):
         grad_in = backward(out, *shape[1:], **window)
     assert_close(out, reference.avg_pool2d(x, **window))
     assert_close(grad_in, reference.avg_pool2d_backward(out, shape[1:], **window))
+
+
+@settings(max_examples=20, deadline=None)
+@given(shape=SHAPES, window=windows(), tile_bytes=st.sampled_from([64, 300, 2000]))
+def test_tiles_of_any_size_give_the_same_in_import_nki(shape, window, tile_bytes):
+    assume(fits(shape, window))
+    x = image(*shape)
+    environment = mock.patch.dict(os.environ, NEURON_PLATFORM_TARGET_OVERRIDE="trn2")
+    with pytest.MonkeyPatch.context() as patch, environment:
+        patch.setattr(geometry, "TILE_BYTES", tile_bytes)
+        plan = pooling(**window)
+        forward = in_import_nki.jit(in_nki.nki_avg_pool2d_kernel.func)
+        backward = in_import_nki.jit(in_nki.nki_avg_pool2d_backward_kernel.func)[2]
+        out = forward(x, forward_plan(plan, *shape[1:]))
+        grad_in = backward(out, backward_plan(plan, *shape[1:]))
+    assert_close(out, reference.avg_pool2d(x, **window))
+    assert_close(grad_in, reference.avg_pool2d_backward(out, shape[1:], **window))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("window", [{"kernel_size": 2}, {"kernel_size": 4, "stride": 2}])
+def test_dialects_agree_to_the_last_bit(window, dtype, in_dialect):
+    """Where one over the count is exact, product and division are one number. With other counts
+    the dialects differ by a rounding, which the reference's tolerance holds."""
+
+    def results():
+        out = nki_avg_pool2d(x, **window)
+        return out.tobytes(), unpool(out, (18, 22), pooling(**window)).tobytes()
+
+    x = image(130, 18, 22, dtype=dtype)
+    theirs = results()
+    in_dialect("nki")
+    assert results() == theirs
 
 
 @settings(max_examples=100, deadline=None)
@@ -130,7 +179,7 @@ LARGE = {
 
 
 @pytest.mark.parametrize(("shape", "window"), LARGE.values(), ids=LARGE)
-def test_larger_than_a_tile(shape, window):
+def test_larger_than_a_tile(shape, window, dialect):
     x = image(*shape)
     out = nki_avg_pool2d(x, **window)
     np.testing.assert_allclose(out, reference.avg_pool2d(x, **window), rtol=1e-5, atol=1e-5)
@@ -163,7 +212,7 @@ def test_tiles_stay_inside_sbuf(shape, window):
         assert 0 < max(held) <= 176 * 1024 // 2
 
 
-def test_window_that_reaches_beyond_the_image_by_a_stride():
+def test_window_that_reaches_beyond_the_image_by_a_stride(dialect):
     """Ceil mode, count without padding: the divisor of the last window is the smallest."""
     x = np.ones((1, 5, 5), np.float32)
     out = nki_avg_pool2d(x, 4, 3, 1, ceil_mode=True, count_include_pad=False)
@@ -207,7 +256,7 @@ def test_strict_kernel_refuses_what_does_not_divide(pool_size):
         nki_avg_pool2d_kernel_strict(image(2, 12, 18), pool_size)
 
 
-def test_special_values():
+def test_special_values(dialect):
     """Infinities and NaN stay in the windows that hold them."""
     x = np.ones((1, 6, 6), np.float32)
     x[0, 0, 0], x[0, 2, 2], x[0, 4, 4], x[0, 4, 5] = np.inf, np.nan, np.inf, -np.inf
@@ -217,7 +266,7 @@ def test_special_values():
     np.testing.assert_array_equal(out, expected)
 
 
-def test_sums_do_not_overflow_in_float16():
+def test_sums_do_not_overflow_in_float16(dialect):
     x = np.full((1, 4, 4), 60000, np.float16)
     np.testing.assert_array_equal(nki_avg_pool2d(x, 4), x[:, :1, :1])
 
@@ -271,12 +320,12 @@ ONES = np.ones((1, 4, 4), np.float32)
         ([[[1.0]]], {"kernel_size": 1}, TypeError, "x is a list"),
     ],
 )
-def test_refused_inputs(x, window, error, message):
+def test_refused_inputs(x, window, error, message, dialect):
     with pytest.raises(error, match=message):
         nki_avg_pool2d(x, **window)
 
 
-def test_backward_refuses_a_gradient_of_another_size():
+def test_backward_refuses_a_gradient_of_another_size(dialect):
     with pytest.raises(ValueError, match=r"\(3, 3\). Pooling 4x4 gives \(2, 2\)"):
         unpool(np.ones((1, 3, 3), np.float32), (4, 4), pooling(2))
 

@@ -10,10 +10,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kernels.cross_entropy import neuronxcc, nki, reference
+from kernels.cross_entropy import nki_cross_entropy, nki_cross_entropy_backward, reference
 
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
-DIALECTS = pytest.mark.parametrize(("target", "module"), [("trn1", neuronxcc), ("trn2", nki)])
 
 
 def draw(shape, dtype=np.float32, scale=3.0):
@@ -27,19 +26,17 @@ def draw(shape, dtype=np.float32, scale=3.0):
 
 
 # 129 rows need a second tile; 2049 classes a second piece, 5000 a third.
-@DIALECTS
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1, 1), (7,), (129, 300), (3, 2049), (2, 131, 40), (130, 5000)])
-def test_any_shape(shape, dtype, target, module, monkeypatch, recwarn):
-    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", target)
+def test_any_shape(shape, dtype, dialect, recwarn):
     logits, targets, grad = draw(shape, dtype)
-    loss, lse = module.nki_cross_entropy(logits, targets)
+    loss, lse = nki_cross_entropy(logits, targets)
     wide = logits.astype(np.float64)
     for found, expected in zip((loss, lse), reference.cross_entropy(wide, targets), strict=True):
         assert (found.shape, found.dtype) == (targets.shape, np.float32)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
-    found = module.nki_cross_entropy_backward(grad, logits, targets, lse)
+    found = nki_cross_entropy_backward(grad, logits, targets, lse)
     assert (found.shape, found.dtype) == (logits.shape, logits.dtype)
     expected = reference.cross_entropy_backward(grad.astype(np.float64), wide, targets)
     np.testing.assert_allclose(
@@ -48,18 +45,16 @@ def test_any_shape(shape, dtype, target, module, monkeypatch, recwarn):
         rtol=float(ml_dtypes.finfo(dtype).eps) / 2 + 1e-5,
         atol=1e-6,
     )
-    if target == "trn2":
-        again = module.nki_cross_entropy(logits, targets, lnc=2)
+    if dialect == "nki":
+        again = nki_cross_entropy(logits, targets, lnc=2)
         assert [x.tobytes() for x in again] == [x.tobytes() for x in (loss, lse)]
-        again = module.nki_cross_entropy_backward(grad, logits, targets, lse, lnc=2)
+        again = nki_cross_entropy_backward(grad, logits, targets, lse, lnc=2)
         assert again.tobytes() == found.tobytes()
     assert not recwarn.list
 
 
-@DIALECTS
-def test_large_and_special_logits(target, module, monkeypatch):
+def test_large_and_special_logits(dialect):
     """Nothing overflows; a class that is masked with -inf has no share; NaN spreads over a row."""
-    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", target)
     logits, targets, grad = draw((6, 3000))
     logits[0] *= 1e4
     logits[1, 1000:] = -np.inf
@@ -67,8 +62,8 @@ def test_large_and_special_logits(target, module, monkeypatch):
     logits[3, 2500] = np.nan
     logits[4] += 1e6
     targets[1] = 5
-    loss, lse = module.nki_cross_entropy(logits, targets)
-    found = module.nki_cross_entropy_backward(grad, logits, targets, lse)
+    loss, lse = nki_cross_entropy(logits, targets)
+    found = nki_cross_entropy_backward(grad, logits, targets, lse)
     good = [0, 1, 4, 5]
     wide = logits[good].astype(np.float64)
     np.testing.assert_allclose(
@@ -96,7 +91,6 @@ def test_reference_gradient_equals_finite_differences():
 X, T, G = draw((4, 6))
 
 
-@DIALECTS
 @pytest.mark.parametrize(
     ("args", "error", "message"),
     [
@@ -110,11 +104,11 @@ X, T, G = draw((4, 6))
         ((X, [1]), TypeError, "targets is a list"),
     ],
 )
-def test_refused_inputs(args, error, message, target, module):
+def test_refused_inputs(args, error, message, dialect):
     with pytest.raises(error, match=message):
-        module.nki_cross_entropy(*args)
+        nki_cross_entropy(*args)
     with pytest.raises(ValueError, match="lse is float32 of shape"):
-        module.nki_cross_entropy_backward(G, X, T, G[:3])
+        nki_cross_entropy_backward(G, X, T, G[:3])
 
 
 def test_targets_of_frameworks():

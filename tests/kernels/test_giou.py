@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 
 import ml_dtypes
@@ -71,7 +72,7 @@ def test_any_number_of_boxes(shape, dtype1, dtype2, clamp, seed):
 
 
 @pytest.mark.parametrize("n", [1, 127, 128, 129, 65535, 65536, 65537, 131072, 200001])
-def test_every_way_to_cut_tiles(n):
+def test_every_way_to_cut_tiles(n, dialect):
     """Full tiles, a narrower one, and boxes left over, in every combination."""
     a, b = pairs((n,))
     np.testing.assert_allclose(nki_giou(a, b), reference.giou(a, b), rtol=0, atol=TOLERANCE)
@@ -80,6 +81,43 @@ def test_every_way_to_cut_tiles(n):
         nki_giou_backward(g, a, b), reference.giou_backward(g, a, b), strict=True
     ):
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("clamp", [False, True])
+@pytest.mark.parametrize("shape", [(1,), (3, 127), (129, 515)])
+@pytest.mark.parametrize("dtypes", list(itertools.product(DTYPES, repeat=2)))
+def test_dialects_agree(dtypes, shape, clamp, in_dialect):
+    """Gradients to the last bit, on one core and on two. The score in `import nki` is a product
+    with a reciprocal in place of a division: two more roundings of float32."""
+
+    def results(**lnc):
+        scores = nki_giou(a, b, clamp=clamp, **lnc)
+        grads = nki_giou_backward(g, a, b, clamp=clamp, **lnc)
+        (only,) = nki_giou_backward(g, a, b, clamp=clamp, both=False, **lnc)
+        np.testing.assert_array_equal(only, grads[0])
+        return scores, [grad.tobytes() for grad in grads]
+
+    a, b = (x.astype(t) for x, t in zip(pairs(shape), dtypes, strict=True))
+    g = np.random.default_rng(1).standard_normal(shape, np.float32)
+    scores, grads = results()
+    in_dialect("nki")
+    for lnc in (1, 2):
+        others, of_others = results(lnc=lnc)
+        assert of_others == grads
+        np.testing.assert_allclose(others, scores, rtol=0, atol=3 * 2**-23)
+
+
+@pytest.mark.parametrize("clamp", [False, True])
+def test_touching_equal_and_flat_boxes(clamp, dialect):
+    """Small integer coordinates meet in every way."""
+    corners = np.random.default_rng(0).integers(0, 5, (2, 3000, 2, 2)).astype(np.float32)
+    a, b = (np.concatenate([x.min(1), x.max(1)], -1) for x in corners)
+    scores = nki_giou(a, b, 0.25, clamp=clamp)
+    np.testing.assert_allclose(scores, reference.giou(a, b, 0.25, clamp=clamp), atol=TOLERANCE)
+    g = np.ones(len(a), np.float32)
+    mine = nki_giou_backward(g, a, b, 0.25, clamp=clamp)
+    for x, y in zip(mine, reference.giou_backward(g, a, b, 0.25, clamp=clamp), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
 
 
 COORDINATE = st.integers(0, 12)
@@ -303,7 +341,7 @@ def test_views_are_read_as_they_are():
     )
 
 
-def test_no_boxes():
+def test_no_boxes(dialect):
     none = np.empty((3, 0, 4), ml_dtypes.bfloat16)
     scores = nki_giou(none, none)
     assert (scores.shape, scores.dtype) == ((3, 0), np.float32)
@@ -327,7 +365,7 @@ ONES = np.ones((3, 4), np.float32)
         ([[0, 0, 1, 1]], ONES, TypeError, "boxes1 is a list"),
     ],
 )
-def test_refused_boxes(a, b, error, message):
+def test_refused_boxes(a, b, error, message, dialect):
     with pytest.raises(error, match=message):
         nki_giou(a, b)
     with pytest.raises(error, match=message):
@@ -356,7 +394,7 @@ def test_refused_eps(eps, error, message):
         (np.ones(3, np.float64), TypeError, "grad is float64"),
     ],
 )
-def test_refused_gradients(grad, error, message):
+def test_refused_gradients(grad, error, message, dialect):
     with pytest.raises(error, match=message):
         nki_giou_backward(grad, ONES, ONES)
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import kernels
-from kernels.add import nki
+from kernels.add import nki_tensor_add
+from kernels.launch import kernel_of
 from kernels.logical_core import cores
-from nkisim import NkiWarning
+from nkisim import KernelError, NkiWarning
 from nkisim.runtime import watch
 
 
@@ -31,12 +32,23 @@ def test_as_many_as_the_runtime_joins(monkeypatch, backend, instance, said, expe
 
 
 @pytest.mark.parametrize("joined", [1, 2])
-def test_an_operator_is_launched_on_all_of_them(monkeypatch, joined):
-    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+def test_an_operator_is_launched_on_all_of_them(monkeypatch, in_dialect, joined):
+    in_dialect("nki")
     monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", str(joined))
     x = np.ones((300, 5), np.float32)
     with watch.launches(each=True) as found:
-        nki.nki_tensor_add(x, x)
+        nki_tensor_add(x, x)
         with pytest.warns(NkiWarning, match="NEURON_LOGICAL_NC_CONFIG"):
-            nki.nki_tensor_add(x, x, lnc=3 - joined)
+            nki_tensor_add(x, x, lnc=3 - joined)
     assert [launch.kernel.grid.size for launch in found] == [joined, 3 - joined]
+
+
+def test_cores_that_a_kernel_does_not_run_on(in_dialect):
+    x = np.ones((3, 5), np.float32)
+    with pytest.raises(ValueError, match="kernels of this book run on one"):
+        nki_tensor_add(x, x, lnc=2)
+    assert kernel_of("add", "nki_tensor_add_kernel", 1).grid.size == 1
+    in_dialect("nki")
+    for lnc in (0, 3):
+        with pytest.raises(KernelError, match="1 or 2"):
+            nki_tensor_add(x, x, lnc=lnc)

@@ -8,12 +8,15 @@ cancel, 2e-7 * sqrt(K) of the sum of absolute products.
 
 from __future__ import annotations
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels.launch import kernel_of
 from kernels.matmul import nki_matmul, nki_matmul_backward, nki_matmul_kernel, reference
 
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
@@ -50,10 +53,37 @@ def check(result, a, b):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_any_shape(shape, dtype):
+def test_any_shape(shape, dtype, dialect):
     m, k, n = shape
     a, b = draw(m, k, dtype=dtype), draw(k, n, dtype=dtype, seed=1)
     check(nki_matmul(a, b), a, b)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("layout", list(itertools.product((False, True), repeat=2)))
+def test_any_layout_in_import_nki(layout, shape, dtype, in_dialect):
+    in_dialect("nki")
+    m, k, n = shape
+    a, b = draw(m, k, dtype=dtype), draw(k, n, dtype=dtype, seed=1)
+    stored = [np.ascontiguousarray(x.T) if s else x for x, s in zip((a, b), layout, strict=True)]
+    for lnc in (1, 2):
+        check(kernel_of("matmul", "nki_matmul_kernel", lnc)(*stored, *layout), a, b)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_dialects_agree_to_the_last_bit_where_sums_are_exact(shape, dtype, in_dialect):
+    """Small integers: no sum is rounded, so that the order of summation does not matter."""
+    m, k, n = shape
+    a, b = (
+        np.random.default_rng(seed).integers(-2, 3, s).astype(dtype)
+        for seed, s in enumerate(((m, k), (k, n)))
+    )
+    expected = nki_matmul(a, b)
+    in_dialect("nki")
+    for lnc in (1, 2):
+        np.testing.assert_array_equal(nki_matmul(a, b, lnc=lnc), expected)
 
 
 @settings(max_examples=25, deadline=None)
@@ -72,10 +102,21 @@ def test_kernel_equals_the_reference_in_any_layout(shape, dtype, layout, seed):
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("k", [2048, 2050, 4096, 4100])
-def test_long_contractions(k, dtype):
+def test_long_contractions(k, dtype, dialect):
     """Up to 2048 in float32, and 4096 in 16 bits, the block of a stays in SBUF for all of b."""
     a, b = draw(130, k, dtype=dtype), draw(k, 1030, dtype=dtype, seed=1)
-    check(nki_matmul(a, b), a, b)
+    check(nki_matmul(a, b, lnc=2 if dialect == "nki" else None), a, b)
+
+
+@pytest.mark.parametrize("lnc", [1, 2])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradients_in_import_nki(dtype, lnc, in_dialect):
+    in_dialect("nki")
+    a, b, grad_c = (draw(*s, dtype=dtype) for s in ((3, 50, 130), (130, 70), (3, 50, 70)))
+    grad_a, grad_b = nki_matmul_backward(grad_c, a, b, lnc=lnc)
+    rows, columns = a.reshape(-1, 130), grad_c.reshape(-1, 70)
+    check(grad_a.reshape(-1, 130), columns, np.ascontiguousarray(b.T))
+    check(grad_b, np.ascontiguousarray(rows.T), columns)
 
 
 @settings(max_examples=15, deadline=None)
@@ -114,7 +155,7 @@ def test_reference_gradients_equal_finite_differences():
             assert grad[place] == pytest.approx((sides[0] - sides[1]) / 2e-6, rel=1e-6, abs=1e-8)
 
 
-def test_sums_are_float32_for_16_bit_operands():
+def test_sums_are_float32_for_16_bit_operands(dialect):
     """bfloat16 cannot count above 256 in steps of 1, and 4096 * 32 overflows float16."""
     ones = np.ones((2, 4096), ml_dtypes.bfloat16)
     np.testing.assert_array_equal(nki_matmul(ones, ones.T.copy()).astype(int), 4096)
@@ -123,7 +164,7 @@ def test_sums_are_float32_for_16_bit_operands():
     np.testing.assert_array_equal(nki_matmul(up, down), 0)
 
 
-def test_special_values():
+def test_special_values(dialect):
     """NaN and infinity reach their row and column, and nothing else, edge tiles included."""
     a, b = draw(130, 131), draw(131, 140, seed=1)
     a[129, 130], b[7, 139] = np.nan, np.inf
@@ -194,6 +235,6 @@ A, B = draw(4, 6), draw(6, 5)
         (A, None, {}, TypeError, "b is a NoneType"),
     ],
 )
-def test_refused_inputs(a, b, options, error, message):
+def test_refused_inputs(a, b, options, error, message, dialect):
     with pytest.raises(error, match=message):
         nki_matmul(a, b, **options)

@@ -39,8 +39,8 @@ def arrays(shape, axes=1, dtype=np.float32, weight_dtype=np.float32, seed=0):
     return x, (1 + 0.5 * draw(shape[-axes:])).astype(weight_dtype), grad_y
 
 
-def check_forward(x, weight, eps=EPS):
-    y, invvar = nki_rms_norm(x, weight, eps)
+def check_forward(x, weight, eps=EPS, lnc=None):
+    y, invvar = nki_rms_norm(x, weight, eps, lnc=lnc)
     assert y.dtype == x.dtype
     assert y.shape == x.shape
     assert invvar.dtype == np.float32
@@ -53,8 +53,8 @@ def check_forward(x, weight, eps=EPS):
     return invvar
 
 
-def check_backward(grad_y, x, weight, invvar):
-    grad_x, grad_weight = nki_rms_norm_backward(grad_y, x, weight, invvar)
+def check_backward(grad_y, x, weight, invvar, lnc=None):
+    grad_x, grad_weight = nki_rms_norm_backward(grad_y, x, weight, invvar, lnc=lnc)
     assert grad_x.dtype == x.dtype
     assert grad_weight.dtype == np.float32
     assert grad_weight.shape == weight.shape
@@ -74,15 +74,32 @@ def check_backward(grad_y, x, weight, invvar):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_any_shape(shape, dtype):
+def test_any_shape(shape, dtype, dialect):
     x, weight, grad_y = arrays(shape, dtype=dtype)
-    invvar = check_forward(x, weight)
-    check_backward(grad_y, x, weight, invvar)
+    for lnc in (1, 2) if dialect == "nki" else (None,):
+        invvar = check_forward(x, weight, lnc=lnc)
+        check_backward(grad_y, x, weight, invvar, lnc)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_dialects_agree_to_the_last_bit(shape, dtype, in_dialect):
+    def results(**lnc):
+        y, invvar = nki_rms_norm(x, weight, EPS, **lnc)
+        return y, invvar, *nki_rms_norm_backward(grad_y, x, weight, invvar, **lnc)
+
+    x, weight, grad_y = arrays(shape, dtype=dtype)
+    theirs = results()
+    in_dialect("nki")
+    one, two = results(lnc=1), results(lnc=2)
+    assert [a.tobytes() for a in one] == [a.tobytes() for a in theirs]
+    # The gradient of the weight is a sum in another order on two cores.
+    assert [a.tobytes() for a in two[:3]] == [a.tobytes() for a in one[:3]]
 
 
 @pytest.mark.parametrize("weight_dtype", DTYPES)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_weight_of_another_dtype(dtype, weight_dtype):
+def test_weight_of_another_dtype(dtype, weight_dtype, dialect):
     x, weight, grad_y = arrays((130, 300), dtype=dtype, weight_dtype=weight_dtype)
     invvar = check_forward(x, weight)
     check_backward(grad_y, x, weight, invvar)
@@ -92,7 +109,7 @@ def test_weight_of_another_dtype(dtype, weight_dtype):
     ("shape", "axes"),
     [((7,), 1), ((2, 3, 5, 4), 1), ((2, 70, 3, 5), 2), ((6, 4), 2), ((2, 3, 4), 3)],
 )
-def test_last_axes(shape, axes):
+def test_last_axes(shape, axes, dialect):
     """Any number of axes is normalised, and any number precedes them."""
     x, weight, grad_y = arrays(shape, axes)
     invvar = check_forward(x, weight)
@@ -115,7 +132,7 @@ def test_kernels_equal_the_reference(shape, dtype, eps, seed):
 
 @pytest.mark.parametrize("cols", [10922, 10923, 16383, 16384])
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-def test_longest_rows(cols, dtype):
+def test_longest_rows(cols, dtype, dialect):
     """Up to 10922 float32 columns the backward kernel keeps x, from there on it loads it twice."""
     x, weight, grad_y = arrays((3, cols), dtype=dtype)
     invvar = check_forward(x, weight)
@@ -170,14 +187,14 @@ def test_second_call_with_new_data_uses_the_same_trace():
     assert nki_rms_norm_kernel.specialize((x, weight[None], 0.5), {}) is not one
 
 
-def test_no_warning_from_any_check(recwarn):
+def test_no_warning_from_any_check(recwarn, dialect):
     x, weight, grad_y = arrays((300, 1100))
     _, invvar = nki_rms_norm(x, weight)
     nki_rms_norm_backward(grad_y, x, weight, invvar)
     assert not recwarn.list
 
 
-def test_special_values():
+def test_special_values(dialect):
     """A row with NaN is NaN; one with infinity is NaN there and 0 elsewhere."""
     x, weight, _ = arrays((4, 6))
     x[0, 2], x[1, 3], x[2] = np.nan, np.inf, 0.0
@@ -253,7 +270,7 @@ W = np.ones(6, np.float32)
         (X, None, TypeError, "weight is a NoneType"),
     ],
 )
-def test_refused_inputs(x, weight, error, message):
+def test_refused_inputs(x, weight, error, message, dialect):
     with pytest.raises(error, match=message):
         nki_rms_norm(x, weight)
 
@@ -267,7 +284,7 @@ def test_refused_inputs(x, weight, error, message):
         ({"invvar": np.ones(4, np.float16)}, "invvar is float16"),
     ],
 )
-def test_refused_gradients(change, message):
+def test_refused_gradients(change, message, dialect):
     args = {"grad_y": X, "x": X, "weight": W, "invvar": np.ones(4, np.float32)} | change
     with pytest.raises(ValueError, match=message):
         nki_rms_norm_backward(**args)

@@ -10,25 +10,20 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kernels.rope import neuronxcc, nki, reference
+from kernels.rope import nki_rope, reference
 
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
 # 129 positions need a second tile; 33 heads of 64 a second one, too; 2048 elements fill one.
 SHAPES = [(1, 2), (129, 6), (33, 5, 64), (2, 3, 130, 16), (3, 7, 2048)]
-DIALECTS = pytest.mark.parametrize(
-    ("target", "nki_rope"), [("trn1", neuronxcc.nki_rope), ("trn2", nki.nki_rope)]
-)
 
 
 def draw(shape, dtype=np.float32, seed=0):
     return np.random.default_rng(seed).standard_normal(shape, np.float32).astype(dtype)
 
 
-@DIALECTS
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_any_shape(shape, dtype, target, nki_rope, monkeypatch, recwarn):
-    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", target)
+def test_any_shape(shape, dtype, dialect, recwarn):
     x, tables = draw(shape, dtype), reference.rotations(*shape[-2:])
     y, grad = nki_rope(x, *tables), nki_rope(x, *tables, inverse=True)
     for found, expected in (
@@ -37,7 +32,7 @@ def test_any_shape(shape, dtype, target, nki_rope, monkeypatch, recwarn):
     ):
         assert (found.shape, found.dtype) == (x.shape, x.dtype)
         assert found.tobytes() == expected.tobytes()
-    if target == "trn2":
+    if dialect == "nki":
         assert nki_rope(x, *tables, lnc=2).tobytes() == y.tobytes()
     assert not recwarn.list
 
@@ -58,7 +53,6 @@ def test_the_reference_rotates():
 X, (COS, SIN) = draw((4, 6)), reference.rotations(4, 6)
 
 
-@DIALECTS
 @pytest.mark.parametrize(
     ("args", "error", "message"),
     [
@@ -72,7 +66,7 @@ X, (COS, SIN) = draw((4, 6)), reference.rotations(4, 6)
         ((X.astype(np.float64), COS, SIN), TypeError, "x is float64"),
     ],
 )
-def test_refused_inputs(args, error, message, target, nki_rope):
+def test_refused_inputs(args, error, message, dialect):
     with pytest.raises(error, match=message):
         nki_rope(*args)
 

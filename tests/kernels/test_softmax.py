@@ -28,6 +28,7 @@ def draw(shape, dtype=np.float32, seed=0, scale=1.0):
 
 
 def check(x, grad_y):
+    """Forward and backward against the reference; what the kernels returned."""
     y = nki_softmax(x)
     assert y.dtype == x.dtype
     assert y.shape == x.shape
@@ -43,6 +44,7 @@ def check(x, grad_y):
     terms = (np.abs(grad) + np.abs(grad * out).sum(axis=-1, keepdims=True)) * out
     error = np.abs(grad_x.astype(np.float64) - exact)
     assert (error <= step * np.abs(exact) + 1e-5 * terms + tiny).all()
+    return y, grad_x
 
 
 # 129 rows need a second tile; 2049 elements a second chunk; 8193 are loaded twice.
@@ -50,8 +52,25 @@ def check(x, grad_y):
 @pytest.mark.parametrize(
     "shape", [(1, 1), (7,), (129, 300), (3, 2049), (130, 8192), (2, 8193), (2, 3, 5, 20001)]
 )
-def test_any_shape(shape, dtype):
-    check(draw(shape, dtype), draw(shape, dtype, seed=1))
+def test_any_shape(shape, dtype, in_dialect):
+    """The dialects agree to the last bit, and so do one core and two."""
+    x, grad_y = draw(shape, dtype), draw(shape, dtype, seed=1)
+    theirs = check(x, grad_y)
+    in_dialect("nki")
+    ours = check(x, grad_y)
+    on_two = nki_softmax(x, lnc=2), nki_softmax_backward(grad_y, ours[0], lnc=2)
+    for a, b, c in zip(ours, theirs, on_two, strict=True):
+        assert a.tobytes() == b.tobytes() == c.tobytes()
+
+
+def test_import_nki_on_trainium1(in_dialect, monkeypatch):
+    """Its Scalar Engine has no tensor_scalar; 520 rows take all the ways through the kernel."""
+    x, grad_y = draw((520, 70)), draw((520, 70), seed=1)
+    theirs = check(x, grad_y)
+    in_dialect("nki")
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn1")
+    for a, b in zip(check(x, grad_y), theirs, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @settings(max_examples=25, deadline=None)
@@ -66,7 +85,7 @@ def test_kernels_equal_the_reference(shape, dtype, scale, seed):
 
 
 @pytest.mark.parametrize("cols", [100, 9000])
-def test_large_elements_do_not_overflow(cols):
+def test_large_elements_do_not_overflow(cols, dialect):
     """exp(88.8) is more than float32 holds; the largest comes last."""
     x = np.linspace(-1e4, 1e4, cols, dtype=np.float32)[None]
     y = nki_softmax(x)
@@ -74,7 +93,7 @@ def test_large_elements_do_not_overflow(cols):
     np.testing.assert_allclose(nki_softmax(x + 1e6).sum(), 1, rtol=1e-6)
 
 
-def test_special_values():
+def test_special_values(dialect):
     """NaN spreads over its row; -inf takes no share, unless all of a row is -inf."""
     x = draw((4, 6))
     x[0, 2], x[1, 3], x[2] = np.nan, -np.inf, -np.inf
@@ -98,7 +117,7 @@ def test_reference_gradient_equals_finite_differences():
         assert grad[place] == pytest.approx((sides[0] - sides[1]) / 2e-6, rel=1e-6, abs=1e-9)
 
 
-def test_no_warning_from_any_check(recwarn):
+def test_no_warning_from_any_check(recwarn, dialect):
     check(draw((300, 1100)), draw((300, 1100), seed=1))
     check(draw((3, 9000)), draw((3, 9000), seed=1))
     assert not recwarn.list
@@ -130,7 +149,7 @@ X = draw((4, 6))
         ([1.0], TypeError, "x is a list"),
     ],
 )
-def test_refused_inputs(x, error, message):
+def test_refused_inputs(x, error, message, dialect):
     with pytest.raises(error, match=message):
         nki_softmax(x)
 
@@ -143,6 +162,6 @@ def test_refused_inputs(x, error, message):
         (None, TypeError, "grad_y is a NoneType"),
     ],
 )
-def test_refused_gradients(grad_y, error, message):
+def test_refused_gradients(grad_y, error, message, dialect):
     with pytest.raises(error, match=message):
         nki_softmax_backward(grad_y, X)

@@ -336,7 +336,9 @@ def test_named_compiler_comes_first(programs, monkeypatch):
     assert doctor._compiler().found == "c++: default"
 
 
-@pytest.mark.parametrize(("version", "state"), [((3, 10), State.WRONG), ((3, 12), State.OK)])
+@pytest.mark.parametrize(
+    ("version", "state"), [((3, 10), State.WRONG), ((3, 12), State.OK), ((3, 14), State.OK)]
+)
 def test_python_versions(monkeypatch, version, state):
     monkeypatch.setattr(sys, "version_info", (*version, 1))
     finding = doctor._python()

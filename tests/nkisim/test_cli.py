@@ -72,8 +72,12 @@ def test_the_script_is_the_main_module(run_python, program):
     assert done.stdout == "__main__ True\n"
 
 
-def test_a_diagnosed_error_ends_the_program(run_python, program):
-    done = run_python("-m", "nkisim", str(program), "200", check=False)
+SCRIPT = "from nkisim.__main__ import main; main()"  # what pip makes of the console script
+
+
+@pytest.mark.parametrize("command", [("-m", "nkisim"), ("-c", SCRIPT)], ids=["module", "script"])
+def test_a_diagnosed_error_ends_the_program(run_python, program, command):
+    done = run_python(*command, str(program), "200", check=False)
     assert done.returncode == 1
     assert "TileSizeError" in done.stderr
     assert "partition axis of 200" in done.stderr

@@ -17,15 +17,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import jax.ffi
 
 FOLDER = Path(__file__).parent
-CPU_SOURCE, CUDA_SOURCE = FOLDER / "cpu.cpp", FOLDER / "cuda.cu"
+CPU_SOURCE = FOLDER / "cpu.cpp"
 
-_HEADERS = ("*.h", "*.hpp", "*.cuh")
+_HEADERS = ("*.h", "*.hpp")
 
 
 class CompileError(RuntimeError):
@@ -41,19 +40,6 @@ def cpp_compiler() -> list[str] | None:
     command = shlex.split(os.environ.get("CXX", "")) or ["c++"]
     path = shutil.which(command[0])
     return [path, *command[1:]] if path else None
-
-
-def cuda_compiler() -> str | None:
-    """The path of nvcc: of $CUDA_HOME, else on PATH, else of PyPI's nvidia-cuda-nvcc.
-
-    None when there is none.
-    """
-    folders = [Path(home) / "bin" for home in [os.environ.get("CUDA_HOME")] if home]
-    folders += map(Path, os.environ.get("PATH", "").split(os.pathsep))
-    nvidia = find_spec("nvidia")
-    for root in (nvidia and nvidia.submodule_search_locations) or ():
-        folders += sorted(Path(root).glob("cu[0-9]*/bin"), reverse=True)
-    return shutil.which("nvcc", path=os.pathsep.join(map(str, folders)))
 
 
 def build_cpu(
@@ -85,33 +71,6 @@ def build_cpu(
     native = ["-march=native"] if platform.machine() in ("x86_64", "AMD64") else []
     command = [*compiler, *_SHARED, "-fPIC", "-pthread", *native]
     return _build(source, [*command, *_UNDEFINED, *flags], verbose)
-
-
-def build_cuda(architecture: str, source: Path = CUDA_SOURCE, *, verbose: bool = False) -> Path:
-    """Compile handlers for one generation of GPUs, unless that was done before. Needs no GPU.
-
-    Args:
-        architecture: what nvcc calls the GPU, such as "sm_90" for an H100.
-        source: a CUDA file. It finds XLA's headers and those of this folder.
-        verbose: as of :func:`build_cpu`.
-
-    Returns:
-        The path of the shared library. CUDA's runtime is part of it, the driver is not.
-
-    Raises:
-        FileNotFoundError: there is no such source.
-        CompilerMissingError: there is no nvcc.
-        CompileError: with the compiler's messages.
-    """
-    compiler = cuda_compiler()
-    if compiler is None:
-        raise CompilerMissingError(
-            f"there is no nvcc to compile {source.name} with: it is not in $CUDA_HOME/bin, not on "
-            "PATH, and PyPI's nvidia-cuda-nvcc is not installed. Install the CUDA toolkit, or: "
-            "pip install nvidia-cuda-nvcc nvidia-cuda-cccl."
-        )
-    command = [compiler, *_SHARED, "-Xcompiler", "-fPIC", f"-arch={architecture}"]
-    return _build(source, command, verbose)
 
 
 _SHARED = ("-std=c++17", "-O3", "-shared")

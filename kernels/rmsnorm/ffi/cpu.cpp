@@ -8,16 +8,10 @@
 #include <memory>
 #include <mutex>
 
-#include "narrow.h"
 #include "rms_norm.h"
 
 namespace rms_norm {
 namespace {
-
-struct CpuTypes {
-  using bfloat16 = BFloat16;
-  using float16 = Float16;
-};
 
 template <typename T>
 float Wide(T v) {
@@ -103,7 +97,7 @@ ffi::Error Forward(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer weight
   if (sizes.has_error()) return sizes.error();
   if (auto error = CheckLike("y", *y, x); error.failure()) return error;
   const int64_t rows = sizes->rows, cols = sizes->cols;
-  return ForDtypes<CpuTypes>(x, weight, [&](auto tx, auto tw) {
+  return ForDtypes(x, weight, [&](auto tx, auto tw) {
     using X = typename decltype(tx)::type;
     using W = typename decltype(tw)::type;
     const int64_t rows_a_task = std::max<int64_t>(1, kElementsATask / cols);
@@ -134,7 +128,7 @@ ffi::Error Backward(ffi::ThreadPool pool, ffi::AnyBuffer grad_y, ffi::AnyBuffer 
     if (error.failure()) return error;
   }
   const int64_t count = parts->dimensions()[0];
-  return ForDtypes<CpuTypes>(x, weight, [&](auto tx, auto tw) {
+  return ForDtypes(x, weight, [&](auto tx, auto tw) {
     using X = typename decltype(tx)::type;
     using W = typename decltype(tw)::type;
     ParallelFor(pool, count, [&](int64_t part) {
@@ -158,7 +152,5 @@ ffi::Error Backward(ffi::ThreadPool pool, ffi::AnyBuffer grad_y, ffi::AnyBuffer 
 }  // namespace
 }  // namespace rms_norm
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(RmsNormForward, rms_norm::Forward,
-                              rms_norm::BindForward<rms_norm::ffi::ThreadPool>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(RmsNormBackward, rms_norm::Backward,
-                              rms_norm::BindBackward<rms_norm::ffi::ThreadPool>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(RmsNormForward, rms_norm::Forward, rms_norm::BindForward());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(RmsNormBackward, rms_norm::Backward, rms_norm::BindBackward());

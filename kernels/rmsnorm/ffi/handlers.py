@@ -1,15 +1,13 @@
 """Tells XLA where the handlers are, and calls them from JAX.
 
-XLA knows a handler by the name of a target and by a platform. One name may stand for a handler on
-each platform: XLA takes that of the device it compiles for, so the JAX code below is the same for
-the CPU and for GPUs.
+XLA knows a handler by the name of a target and by a platform, here the CPU. One name may stand for
+a handler on each platform: XLA takes that of the device it compiles for.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -27,48 +25,25 @@ among the threads of a CPU, and rows enough in each."""
 
 @functools.cache
 def load() -> None:
-    """Compile the handlers and register them: for the CPU, and for the GPU if JAX computes on one.
+    """Compile the handlers and register them for the CPU.
 
     Done once in a process, before the first call of a handler.
 
     Raises:
         building.CompilerMissingError, building.CompileError: as there.
     """
-    register(building.build_cpu(), "cpu", FORWARD, BACKWARD)
-    if jax.default_backend() == "gpu":
-        capability = jax.devices()[0].compute_capability  # such as "9.0"
-        library = building.build_cuda(f"sm_{capability.replace('.', '')}")
-        register(library, "CUDA", FORWARD, BACKWARD)
+    library = ctypes.CDLL(str(building.build_cpu()))
+    for target, handler in ((FORWARD, library.RmsNormForward), (BACKWARD, library.RmsNormBackward)):
+        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handler), platform="cpu")
 
 
-def register(library: Path, platform: str, forward: str, backward: str) -> None:
-    """Register the two handlers of a library, `RmsNormForward` and `RmsNormBackward`.
-
-    Args:
-        library: what one of the functions of `building` returned. It stays loaded.
-        platform: "cpu" or "CUDA".
-        forward, backward: the names of the targets.
-
-    Raises:
-        OSError: it is no shared library.
-        AttributeError: it does not have the two functions.
-    """
-    loaded = ctypes.CDLL(str(library))
-    for name, symbol in ((forward, "RmsNormForward"), (backward, "RmsNormBackward")):
-        capsule = jax.ffi.pycapsule(getattr(loaded, symbol))
-        jax.ffi.register_ffi_target(name, capsule, platform=platform)
-
-
-def ffi_rms_norm(
-    x: jax.Array, weight: jax.Array, eps: float = 1e-5, *, target: str = FORWARD
-) -> tuple[Any, Any]:
+def ffi_rms_norm(x: jax.Array, weight: jax.Array, eps: float = 1e-5) -> tuple[Any, Any]:
     """RMSNorm over the last axes by the handler of this platform: a custom call, opaque to JAX.
 
     Args:
         x: (..., *weight.shape), float32, bfloat16 or float16.
         weight: the scale of each element of a row; any of these dtypes.
         eps: added to the mean square of a row; a Python number.
-        target: the name of the handler.
 
     Returns:
         y: shape and dtype of x.
@@ -84,12 +59,12 @@ def ffi_rms_norm(
         jax.ShapeDtypeStruct(lead, jnp.float32),
     )
     # XLA passes an attribute in the type that it has here; a Python float would be a double.
-    y, invvar = jax.ffi.ffi_call(target, results)(x, weight, eps=np.float32(eps))
+    y, invvar = jax.ffi.ffi_call(FORWARD, results)(x, weight, eps=np.float32(eps))
     return y, invvar
 
 
 def ffi_rms_norm_backward(
-    grad_y: jax.Array, x: jax.Array, weight: jax.Array, invvar: jax.Array, *, target: str = BACKWARD
+    grad_y: jax.Array, x: jax.Array, weight: jax.Array, invvar: jax.Array
 ) -> tuple[Any, Any]:
     """The gradients of :func:`ffi_rms_norm`, by a custom call.
 
@@ -97,7 +72,6 @@ def ffi_rms_norm_backward(
         grad_y: gradient of the loss for y, shape and dtype of x.
         x, weight: as in the forward pass.
         invvar: what the forward pass returned.
-        target: the name of the handler.
 
     Returns:
         grad_x: shape and dtype of x.
@@ -114,6 +88,6 @@ def ffi_rms_norm_backward(
         jax.ShapeDtypeStruct(weight.shape, jnp.float32),
         jax.ShapeDtypeStruct((parts, *weight.shape), jnp.float32),  # for the handler to work in
     )
-    call = jax.ffi.ffi_call(target, results)
+    call = jax.ffi.ffi_call(BACKWARD, results)
     grad_x, grad_weight, _ = call(grad_y, x, weight, invvar)
     return grad_x, grad_weight

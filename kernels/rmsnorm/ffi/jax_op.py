@@ -1,4 +1,4 @@
-"""RMSNorm as a differentiable JAX function around the C++ and CUDA handlers."""
+"""RMSNorm as a differentiable JAX function around the C++ handlers."""
 
 from __future__ import annotations
 

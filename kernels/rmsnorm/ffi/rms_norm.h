@@ -1,5 +1,5 @@
-// What the CPU's and the GPU's handlers of RMSNorm share: the checks of shapes and dtypes, and the
-// choice of a template by dtype. XLA calls a handler with whatever a program has, so a handler that
+// What the handlers of RMSNorm share: their bindings, the checks of shapes and dtypes, and the choice
+// of a template by dtype. XLA calls a handler with whatever a program has, so a handler that
 // trusts its buffers reads past their end.
 #ifndef RMS_NORM_H_
 #define RMS_NORM_H_
@@ -9,6 +9,7 @@
 #include <string>
 #include <type_traits>
 
+#include "narrow.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace rms_norm {
@@ -99,18 +100,17 @@ struct Tag {
   using type = T;
 };
 
-// Call `f(Tag<X>, Tag<W>)` with the C++ types of both arrays' dtypes. `Types` names the processor's
-// types of 16 bits.
-template <typename Types, typename F>
+// Call `f(Tag<X>, Tag<W>)` with the C++ types of both arrays' dtypes.
+template <typename F>
 ffi::Error ForDtypes(ffi::AnyBuffer x, ffi::AnyBuffer weight, F f) {
   const auto pick = [](const char* name, ffi::DataType dtype, auto g) {
     switch (dtype) {
       case ffi::F32:
         return g(Tag<float>{});
       case ffi::BF16:
-        return g(Tag<typename Types::bfloat16>{});
+        return g(Tag<BFloat16>{});
       case ffi::F16:
-        return g(Tag<typename Types::float16>{});
+        return g(Tag<Float16>{});
       default:
         std::ostringstream what;
         what << name << " is " << dtype << "; it must be F32, BF16 or F16";
@@ -127,31 +127,29 @@ T* Data(ffi::AnyBuffer buffer) {
   return static_cast<T*>(buffer.untyped_data());
 }
 
-// What XLA hands to a handler. The FFI decodes it, and refuses a call that has anything else. It is
-// the same on each processor but for the context: what the work runs on, threads or a stream.
-template <typename Context>
-auto BindForward() {
+// What XLA hands to a handler. The FFI decodes it, and refuses a call that has anything else. The
+// context is what the work runs on: the threads that XLA itself computes with.
+inline auto BindForward() {
   return ffi::Ffi::Bind()
-      .Ctx<Context>()
-      .template Arg<ffi::AnyBuffer>()          // x (rows..., cols...)
-      .template Arg<ffi::AnyBuffer>()          // weight (cols...)
-      .template Ret<ffi::AnyBuffer>()          // y, like x
-      .template Ret<ffi::Buffer<ffi::F32>>()   // invvar (rows...)
-      .template Attr<float>("eps");
+      .Ctx<ffi::ThreadPool>()
+      .Arg<ffi::AnyBuffer>()          // x (rows..., cols...)
+      .Arg<ffi::AnyBuffer>()          // weight (cols...)
+      .Ret<ffi::AnyBuffer>()          // y, like x
+      .Ret<ffi::Buffer<ffi::F32>>()   // invvar (rows...)
+      .Attr<float>("eps");
 }
 
 // The last result is memory for the handler to work in, which XLA plans as it does any other array.
-template <typename Context>
-auto BindBackward() {
+inline auto BindBackward() {
   return ffi::Ffi::Bind()
-      .Ctx<Context>()
-      .template Arg<ffi::AnyBuffer>()          // grad_y, like x
-      .template Arg<ffi::AnyBuffer>()          // x (rows..., cols...)
-      .template Arg<ffi::AnyBuffer>()          // weight (cols...)
-      .template Arg<ffi::Buffer<ffi::F32>>()   // invvar (rows...)
-      .template Ret<ffi::AnyBuffer>()          // grad_x, like x
-      .template Ret<ffi::Buffer<ffi::F32>>()   // grad_weight (cols...)
-      .template Ret<ffi::Buffer<ffi::F32>>();  // partial sums (parts, cols...) of grad_weight
+      .Ctx<ffi::ThreadPool>()
+      .Arg<ffi::AnyBuffer>()          // grad_y, like x
+      .Arg<ffi::AnyBuffer>()          // x (rows..., cols...)
+      .Arg<ffi::AnyBuffer>()          // weight (cols...)
+      .Arg<ffi::Buffer<ffi::F32>>()   // invvar (rows...)
+      .Ret<ffi::AnyBuffer>()          // grad_x, like x
+      .Ret<ffi::Buffer<ffi::F32>>()   // grad_weight (cols...)
+      .Ret<ffi::Buffer<ffi::F32>>();  // partial sums (parts, cols...) of grad_weight
 }
 
 }  // namespace rms_norm

@@ -1,4 +1,4 @@
-"""Exercises of the page on RMSNorm in C++ and CUDA: an answer is a function of a handler in C++."""
+"""Exercises of the page on RMSNorm in C++: an answer is a function of a handler in C++."""
 
 from __future__ import annotations
 

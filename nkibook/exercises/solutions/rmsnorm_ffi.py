@@ -1,4 +1,4 @@
-"""Answers to the exercises on RMSNorm in C++ and CUDA."""
+"""Answers to the exercises on RMSNorm in C++."""
 
 
 def fused_residual():

@@ -1,0 +1,36 @@
+"""validation/modelled.json, which the pages show, is what the model says today."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+from validation import pairs, points_book
+from validation.__main__ import every_point, record, recorded
+from validation.points import POINTS
+from validation.points_held_out import HELD_OUT
+from validation.points_trn2 import POINTS as POINTS_TRN2
+
+SHORT = 10_000  # instructions; 143 of the 192 points, in a tenth of the time of all
+EVERY = every_point()
+
+
+def test_points_of_one_name_are_one_kernel_with_the_same_arguments():
+    kernels = {}
+    for p in (*POINTS, *HELD_OUT, *POINTS_TRN2, *points_book.BOOK, *pairs.points_of(pairs.PAIRS)):
+        what = p.kernel, p.how, repr(p.args)
+        assert kernels.setdefault((p.core, p.name), what) == what
+    assert len(kernels) == len(EVERY) == len(record())
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_the_record_is_what_is_modelled(part):
+    """Of long kernels once a week only: `python -m validation --record` writes what they give."""
+    known = record()
+    short = settings.get_current_profile_name() != "weekly"
+    chosen = [
+        p for p in EVERY[part::8] if not short or known[f"{p.core}: {p.name}"].instructions <= SHORT
+    ]
+    assert len(chosen) > 8
+    for p, us in recorded(chosen):
+        assert p.modelled().us == pytest.approx(us, rel=1e-9), p.name

@@ -1,4 +1,0 @@
-// Stands in for CUDA's header of this name: see cuda_runtime.h.
-#pragma once
-#include "narrow.h"
-using __half = rms_norm::PortableFloat16;
