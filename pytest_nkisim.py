@@ -5,7 +5,8 @@ pytest: then `import nki` and `neuronxcc.nki` are the simulator's in the test pr
 of pytest-xdist and in the Python programs that tests start. A suite needs no other change.
 
 The fixture `modelled_time` compares the modelled time of a kernel with the one that is stored
-beside the test file.
+beside the test file. The fixture `judged` judges a kernel by a task, as `nkisim.judge` does, in
+processes of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +102,26 @@ def modelled_time(request: pytest.FixtureRequest) -> ModelledTime:
     if sdk_installed():
         pytest.skip("times are modelled by nkisim, and the Neuron SDK is installed")
     return ModelledTime(request)
+
+
+@pytest.fixture
+def judged(request: pytest.FixtureRequest) -> Any:
+    """`judged(kernel, task, seed=None)`, as `nkisim.judge`: the verdict; and the test fails with
+    its text unless the kernel is right. With --nkisim-strict the task is strict."""
+    strict = request.config.getoption("nkisim_strict") or request.config.getini("nkisim_strict")
+
+    def judged_(kernel: Any, task: Any, seed: int | None = None) -> Any:
+        __tracebackhide__ = True
+        from nkisim.judging import Task, judge, read
+
+        if not isinstance(task, Task):
+            task = read(task)[0]
+        verdict = judge(kernel, replace(task, strict=task.strict or strict), seed=seed)
+        if not verdict.right:
+            pytest.fail(str(verdict), pytrace=False)
+        return verdict
+
+    return judged_
 
 
 class ModelledTime:

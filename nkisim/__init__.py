@@ -7,6 +7,7 @@ nkisim costs a NumPy import and nothing more.
 from nkisim.checking import CHECKS, checks
 from nkisim.errors import KernelError, NkiWarning
 from nkisim.ir.limits import limits
+from nkisim.judging import judge
 from nkisim.numerics import ops as _ops  # noqa: F401  fills the table of instructions
 from nkisim.numerics.program import Program, TensorSpec
 from nkisim.report.timeline import Timeline
@@ -32,6 +33,7 @@ __all__ = [
     "checks",
     "explain",
     "install",
+    "judge",
     "limits",
     "profile",
     "run_ranks",

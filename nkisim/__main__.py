@@ -48,6 +48,9 @@ they launch, in order: data, results and modelled timelines.
 
 python -m nkisim tune SCRIPT.py KERNEL ... models a kernel with every combination of parameters.
 
+python -m nkisim judge KERNEL.py:FUNCTION TASK ... judges a kernel against a reference; its exit
+code says how.
+
 environment:
   NKISIM_LIMITS=NAME=N,...     limits of a launch: {_LIMITS}.
   NKISIM_CHECKS=NAME=MODE,...  turn checks of the simulator to error, warn or off.
@@ -81,6 +84,8 @@ def main() -> None:
         sys.exit(_translate_check(words[1:]))
     if words[:1] == ["tune"]:
         sys.exit(_tune(words[1:]))
+    if words[:1] == ["judge"]:
+        sys.exit(_judge(words[1:]))
     profiles = words[:1] == ["profile"]
     words = words[profiles:]
     json_file = None
@@ -156,6 +161,13 @@ def _tune(words: Sequence[str]) -> int:
         return 2
     sys.excepthook = _show
     from nkisim.tuning.command import run
+
+    return run(words)
+
+
+def _judge(words: Sequence[str]) -> int:
+    """Judge a kernel. Its processes have the simulator, wherever the SDK is installed."""
+    from nkisim.judging.command import run
 
     return run(words)
 

@@ -124,3 +124,21 @@ def test_times_are_stored_and_compared(suite):
     assert f"stored {stored['test_times.py::test_time[512]']['latency_us']:.1f} us" in done.stdout
     # Nor are times of another chip compared.
     assert "the stored time is of NeuronCore-v3" in suite("--nkisim-target", "trn3").stdout
+
+
+def test_a_kernel_is_judged_in_processes_of_its_own(suite):
+    code = """
+    import nkisim.judging
+
+    TASK = nkisim.judging.Task({"x": "float32[n, 512]"}, [{"n": 7}], lambda x: x * 2)
+
+    def test_right(judged):
+        assert judged("kernel.py:scaled", TASK, seed=1).launches[0].latency_us > 1
+
+    def test_wrong(judged):
+        judged("cheat.py:scaled", TASK)
+    """
+    cheat = KERNEL.replace("x.shape[1] // width", "0")
+    done = suite("--nkisim", kernel=KERNEL, cheat=cheat, test_x=code)
+    assert "1 failed, 1 passed" in done.stdout
+    assert "scaled of cheat.py: refused" in done.stdout

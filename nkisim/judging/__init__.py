@@ -1,0 +1,7 @@
+"""The judge of kernels, for courses, for CI and for searches that write kernels themselves."""
+
+from nkisim.judging.judge import judge, judge_all
+from nkisim.judging.task import Limits, Task, read
+from nkisim.judging.verdict import Launch, Verdict
+
+__all__ = ["Launch", "Limits", "Task", "Verdict", "judge", "judge_all", "read"]
