@@ -107,15 +107,19 @@ def modelled_time(request: pytest.FixtureRequest) -> ModelledTime:
 @pytest.fixture
 def judged(request: pytest.FixtureRequest) -> Any:
     """`judged(kernel, task, seed=None)`, as `nkisim.judge`: the verdict; and the test fails with
-    its text unless the kernel is right. With --nkisim-strict the task is strict."""
+    its text unless the kernel is right. Paths begin at the test's folder. With --nkisim-strict the
+    task is strict."""
     strict = request.config.getoption("nkisim_strict") or request.config.getini("nkisim_strict")
 
     def judged_(kernel: Any, task: Any, seed: int | None = None) -> Any:
         __tracebackhide__ = True
         from nkisim.judging import Task, judge, read
 
+        folder = Path(request.path).parent
+        if isinstance(kernel, str):
+            kernel = str(folder / kernel)
         if not isinstance(task, Task):
-            task = read(task)[0]
+            task = read(folder / task)[0]
         verdict = judge(kernel, replace(task, strict=task.strict or strict), seed=seed)
         if not verdict.right:
             pytest.fail(str(verdict), pytrace=False)
