@@ -172,7 +172,7 @@ class ModelledTime:
         self._calls += 1
         wrong = []
         if at_most_us is not None and found.latency_us > at_most_us:
-            wrong.append(f"{found.latency_us:.1f} us, and the test allows {at_most_us:.1f} us")
+            wrong.append(f"{found.latency_us:.1f} µs, and the test allows {at_most_us:.1f} µs")
         if bound is not None and found.bound.name != bound:
             wrong.append(f"the busiest resource is {found.bound.name}, and the test says {bound}")
         if at_most_us is None and bound is None:
@@ -206,7 +206,7 @@ class ModelledTime:
         if abs(change) <= rtol:
             return []
         return [
-            f"{found.latency_us:.1f} us, stored {before['latency_us']:.1f} us: {change:+.1%}, and "
+            f"{found.latency_us:.1f} µs, stored {before['latency_us']:.1f} µs: {change:+.1%}, and "
             f"the tolerance is {rtol:.0%}; the kernel was bound by {before['bound']}; "
             f"if the change is intended, run {again}"
         ]

@@ -286,7 +286,7 @@ def _print_summaries(found: Sequence[Specialization]) -> list[tuple[Specializati
 
     The ways to launch a kernel, and its options, are traced apart; most are modelled the same.
     """
-    from nkisim.runtime.profiling import timeline
+    from nkisim.report.modelled import timeline
 
     if not found:
         print("nkisim: the program launched no kernel", file=sys.stderr)

@@ -92,7 +92,7 @@ def errors(rows: Iterable[Row]) -> np.ndarray:
 def table(rows: list[Row], what: str = "points") -> str:
     """The rows and their statistics as text, with a name for the points."""
     wide = max(len(p.name) for p, _ in rows)
-    out = [f"{'point':{wide}} {'trust':7} {'published us':>13} {'modelled us':>13} {'error':>8}"]
+    out = [f"{'point':{wide}} {'trust':7} {'published µs':>13} {'modelled µs':>13} {'error':>8}"]
     for (p, m), e in zip(rows, errors(rows), strict=True):
         out.append(f"{p.name:{wide}} {p.trust:7} {p.published_us:13.2f} {m:13.2f} {e:8.1%}")
     size = np.abs(errors(rows))

@@ -39,11 +39,3 @@ def tiles(n_rows: int, n_cols: int) -> Iterator[tuple[slice, slice]]:
                 slice(first_row, min(first_row + TILE_ROWS, n_rows)),
                 slice(first_col, min(first_col + TILE_COLS, n_cols)),
             )
-
-
-def tiled_add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Add tile by tile, as the kernel does. Same arguments and result as :func:`add`."""
-    c = np.empty_like(a)
-    for tile in tiles(*a.shape):
-        c[tile] = add(a[tile], b[tile])
-    return c

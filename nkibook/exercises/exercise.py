@@ -268,8 +268,9 @@ class Exercise:
     # -- running --------------------------------------------------------------------------------
 
     def _bound(self, answer: Any, args: tuple[Any, ...]) -> Any:
-        whole = self.grid is None or (kernels.dialect == "nki" and self._is_in_dialects)
-        return answer if whole else answer[self.grid(*args)]
+        if self.grid is None or (kernels.dialect == "nki" and self._is_in_dialects):
+            return answer
+        return answer[self.grid(*args)]
 
     def _run(self, answer: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, list[Program]]:
         """The result of an answer, and the kernels that it launched."""

@@ -79,6 +79,6 @@ def only(launched: list[Program]) -> Program | None:
 
 def latency(launched: list[Program]) -> float:
     """Modelled latency of the kernels in turn, in µs."""
-    from nkisim.runtime.profiling import timeline
+    from nkisim.report.modelled import timeline
 
     return sum(timeline(program.trace).latency_us for program in launched)

@@ -16,7 +16,7 @@ from nkibook.hlo.calls import NKI_TARGET, Collective, CustomCall
 from nkibook.hlo.from_jax import jax_hlo
 from nkibook.hlo.from_torch import torch_hlo
 from nkibook.hlo.graph import HloGraph
-from nkibook.hlo.html import Diff, SideBySide
+from nkibook.hlo.html import Diff
 from nkibook.hlo.module import HloModule, HloUnavailable
 from nkibook.hlo.parse import Computation, HloParseError, Instruction, Shape, parse_module
 from nkibook.hlo.traffic import Operation
@@ -34,7 +34,6 @@ __all__ = [
     "Instruction",
     "Operation",
     "Shape",
-    "SideBySide",
     "jax_hlo",
     "parse_module",
     "torch_hlo",

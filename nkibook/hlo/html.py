@@ -73,8 +73,6 @@ CSS = (
     ".nki-hlo .nki-op{font-weight:700}"
     ".nki-hlo .nki-note{font-style:italic}"
     ".nki-hlo summary{cursor:pointer;font-size:.85em}"
-    ".nki-hlo-pair{display:flex;flex-wrap:wrap;gap:0 1rem}"
-    ".nki-hlo-pair>.nki-hlo{flex:1 1 20rem}"
 )
 
 # Of more lines than _LONG that follow one another with the same sign, _SHOWN are not folded.
@@ -94,25 +92,6 @@ def module_html(module: Module) -> str:
     full = without_source(str(module)).strip()
     parts.append(_folded("full text (source paths left out)", full))
     return f'<style>{CSS}</style><div class="nki-hlo">{"".join(parts)}</div>'
-
-
-@dataclasses.dataclass(frozen=True)
-class SideBySide:
-    """Two modules in two columns (one below the other on a narrow page), each with its caption."""
-
-    left: Module
-    right: Module
-    captions: tuple[str, str]
-
-    def __repr__(self) -> str:
-        return f"{self.left.summary()}\n{self.right.summary()}"
-
-    def _repr_html_(self) -> str:
-        columns = "".join(
-            f'<div class="nki-hlo">{_short_html(module, caption)}</div>'
-            for caption, module in zip(self.captions, (self.left, self.right), strict=True)
-        )
-        return f'<style>{CSS}</style><div class="nki-hlo-pair">{columns}</div>'
 
 
 @dataclasses.dataclass(frozen=True)

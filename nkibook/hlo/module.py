@@ -10,7 +10,7 @@ from typing import Any
 from nkibook.hlo import calls, html, shorten
 from nkibook.hlo.calls import Collective, CustomCall
 from nkibook.hlo.graph import HloGraph, draw
-from nkibook.hlo.html import Diff, SideBySide
+from nkibook.hlo.html import Diff
 from nkibook.hlo.parse import Computation, Instruction, ParsedModule, Shape, parse_module
 from nkibook.hlo.traffic import Operation, operations
 
@@ -216,16 +216,6 @@ class HloModule:
             if c.computation == name
         }
         return draw(self._short, short, labels, kernels, max_nodes)
-
-    def side_by_side(
-        self, other: HloModule | None = None, *, captions: tuple[str, str] | None = None
-    ) -> SideBySide:
-        """Shows two modules in two columns: this one and `other`, by default before and after XLA.
-
-        `captions` stand above the columns; by default stage and origin of each module.
-        """
-        left, right = (self.before, self.after) if other is None else (self, other)
-        return SideBySide(left, right, captions or (html.heading(left), html.heading(right)))
 
     def diff(
         self, other: HloModule, *, captions: tuple[str, str], focus: Sequence[str] = ()

@@ -253,16 +253,6 @@ def parse_module(text: str) -> ParsedModule:
     return _Parser(text).module()
 
 
-def parse_shape(text: str) -> Shape:
-    """Parses a shape such as `f32[256,1024]{1,0}` or `(f32[2], s32[])`."""
-    parser = _Parser(text)
-    shape = parser.shape()
-    parser.skip_space()
-    if parser.pos != len(text):
-        parser.fail("the end of the shape")
-    return shape
-
-
 def split_top_level(text: str, separator: str = ",") -> list[str]:
     """Splits at separators that are outside brackets and quotes; empty parts are dropped."""
     parser = _Parser(text)

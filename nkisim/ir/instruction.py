@@ -2,8 +2,8 @@
 
 `OPCODES` is the table of what exists. An entry says all that tells an opcode from another one: the
 kind of its work, the NumPy function that computes it, what it costs, and how its results depend on
-its inputs. Adding an instruction is one entry and one function (`nkisim.numerics.ops`); nothing
-else asks for an opcode by its name.
+its inputs. Adding an instruction is one entry and one function (`nkisim.numerics.ops`). Numerics,
+checks and times ask the entry; findings, which advise on certain instructions, name these.
 """
 
 from __future__ import annotations

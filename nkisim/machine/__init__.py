@@ -1,7 +1,7 @@
 """What differs between NeuronCore generations, as data: one table a generation.
 
 Sizes and limits are here, times in `nkisim.machine.timing`. Each number carries its source.
-Nothing else in the simulator holds a hardware constant.
+What AWS documents of one instruction alone, such as its most indices, stands in the call of it.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ def _fixed_costs(t: Times) -> Iterator[Finding]:
         yield from fewer.finding(
             t,
             f"starting {instructions}{' (loads of tables aside)' * loads} takes "
-            f"{starting / 1e3:.1f} of {whose} {busy / 1e3:.1f} us: use longer free axes, or fuse "
+            f"{starting / 1e3:.1f} of {whose} {busy / 1e3:.1f} µs: use longer free axes, or fuse "
             "instructions, so that there are half as many",
             _half_as_many(engine),
             tiles=1,

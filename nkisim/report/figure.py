@@ -137,7 +137,7 @@ def _check_part(timeline: Times, start: float, end: float) -> None:
     body = timeline.body_us
     if not (start < end and start < body) and body:
         raise ParameterError(
-            f"plot(start_us={start!r}, end_us={end!r}) of a body of {body:.1f} us",
+            f"plot(start_us={start!r}, end_us={end!r}) of a body of {body:.1f} µs",
             rule="the part to show has a start before its end and before the end of the body",
             fix="leave both out to see all of it",
         )

@@ -93,7 +93,7 @@ def _bottleneck(t: Times) -> Finding:
     bound = t.bound
     if t.overhead_us > t.body_us:
         return Finding(
-            f"launch overhead, {t.overhead_us:.1f} of {t.latency_us:.1f} us, is more than the "
+            f"launch overhead, {t.overhead_us:.1f} of {t.latency_us:.1f} µs, is more than the "
             "kernel's own time: give each launch more work",
             0.0,
             None,
@@ -103,14 +103,14 @@ def _bottleneck(t: Times) -> Finding:
     waited_us, results, location = _waiting(t) if bound.utilisation < _NEAR else (0.0, "", None)
     if bound.utilisation < _FAR:
         text += ": no resource is near its limit, and the engines' waits determine the time"
-        text += f"; {waited_us:.1f} us of these waits are {results}" if results else ""
+        text += f"; {waited_us:.1f} µs of these waits are {results}" if results else ""
         return Finding(text, 0.0, location or (lines[0].location if lines else None))
     if lines:
         share = lines[0].busy_us / bound.busy_us
         part = "most" if share > 0.505 else f"the largest part, {share:.0%},"
         count = lines[0].count
         text += f"; {part} of it in {lines[0].label}, {f'{count} times' if count > 1 else 'once'}"
-    text += f"; {waited_us:.1f} us of the body are waits {results}" if results else ""
+    text += f"; {waited_us:.1f} µs of the body are waits {results}" if results else ""
     return Finding(text, 0.0, lines[0].location if lines else None)
 
 

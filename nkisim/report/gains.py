@@ -37,7 +37,7 @@ class Finding(NamedTuple):
 
     def __str__(self) -> str:
         where = f" [{short(self.location)}]" if self.location else ""
-        gain = f" (would gain {self.gain_us:.1f} us, modelled)" if self.gain_us else ""
+        gain = f" (would gain {self.gain_us:.1f} µs, modelled)" if self.gain_us else ""
         return f"{self.text}{where}{gain}"
 
 

@@ -28,7 +28,7 @@ def table(t: Times, rows: int) -> str:
     out = [
         ", ".join([f"{t.kernel}: time of each line", *core_shown(t), t.kind]),
         f"{'line':{place}} {'resource':10} {'instruction':{what}} {'count':>7} "
-        f"{'busy us':>9} {'of body':>8}",
+        f"{'busy µs':>9} {'of body':>8}",
     ]
     for r in shown:
         share = r.busy_us / max(t.body_us, 1e-9)
@@ -43,20 +43,20 @@ def summary(t: Times, findings: Sequence[object]) -> str:
     """See `Timeline.summary`."""
     roof, floor = t.roofline
     out = [
-        f"{t.kernel} on {t.machine.name}: {t.latency_us:.1f} us ({t.kind})",
+        f"{t.kernel} on {t.machine.name}: {t.latency_us:.1f} µs ({t.kind})",
         *([f"  for {t.machine.name} by {t.target}"] if t.target else []),
-        f"  launch overhead {t.overhead_us:.1f} us, body {t.body_us:.1f} us, "
+        f"  launch overhead {t.overhead_us:.1f} µs, body {t.body_us:.1f} µs, "
         f"{counted(t.instructions, 'instruction')}",
         *(f"  {said}" for said in _said_of_cores(t)),
         f"  HBM {t.hbm_bytes / 1e6:.3f} MB at {t.bandwidth_gb_per_s:.1f} GB/s "
         f"(peak {t.peak_bandwidth_gb_per_s:.0f})",
-        f"  roofline {floor:.1f} us ({roof}), reached {t.roofline_fraction:.0%}; "
-        f"busiest: {t.bound.name}, {t.bound.busy_us:.1f} us",
+        f"  roofline {floor:.1f} µs ({roof}), reached {t.roofline_fraction:.0%}; "
+        f"busiest: {t.bound.name}, {t.bound.busy_us:.1f} µs",
     ]
     for use in t.engines.values():
         if use.instructions:
             out.append(
-                f"    {use.name:10} busy {use.busy_us:10.2f} us  {use.utilisation:6.1%}  "
+                f"    {use.name:10} busy {use.busy_us:10.2f} µs  {use.utilisation:6.1%}  "
                 f"{counted(use.instructions, 'instruction')}"
             )
     for f in findings:
@@ -84,7 +84,7 @@ def _said_of_cores(t: Times) -> list[str]:
         f"findings are of {'the slower, ' * (t._core is t.slowest)}core {cores.index(t._core)}"
     ]
     if max(spans) > _UNEVEN * min(spans):
-        each = ", ".join(f"core {at} {span / 1e3:.1f} us" for at, span in enumerate(spans))
+        each = ", ".join(f"core {at} {span / 1e3:.1f} µs" for at, span in enumerate(spans))
         said.append(f"time of the body: {each}; the launch takes as long as the slower")
     dma = t.timing.dma
     if t.hbm_bytes:
@@ -98,15 +98,15 @@ def _said_of_cores(t: Times) -> list[str]:
 def compare(t: Times, other: Times) -> str:
     """See `Timeline.compare`."""
     rows = [
-        ("latency us", t.latency_us, other.latency_us),
-        ("body us", t.body_us, other.body_us),
+        ("latency µs", t.latency_us, other.latency_us),
+        ("body µs", t.body_us, other.body_us),
         ("HBM MB", t.hbm_bytes / 1e6, other.hbm_bytes / 1e6),
         ("bandwidth GB/s", t.bandwidth_gb_per_s, other.bandwidth_gb_per_s),
-        ("roofline us", t.roofline[1], other.roofline[1]),
+        ("roofline µs", t.roofline[1], other.roofline[1]),
     ]
     for name, use in t.engines.items():
         if use.instructions or other.engines[name].instructions:
-            rows.append((f"{name} busy us", use.busy_us, other.engines[name].busy_us))
+            rows.append((f"{name} busy µs", use.busy_us, other.engines[name].busy_us))
     names = _headings(t.kernel, other.kernel)
     wide = max(10, *map(len, names))
     first = max(len(name) for name, *_ in rows)

@@ -93,7 +93,7 @@ class Timeline(Times):
 
     def __repr__(self) -> str:
         return (
-            f"<Timeline of {self.kernel}: {self.latency_us:.1f} us on {self.machine.name}, "
+            f"<Timeline of {self.kernel}: {self.latency_us:.1f} µs on {self.machine.name}, "
             f"{self.kind}>"
         )
 

@@ -18,10 +18,11 @@ import numpy as np
 from nkisim.errors import ParameterError, locate, warn
 from nkisim.numerics.program import poison
 from nkisim.report.files import write_whole
+from nkisim.report.modelled import timeline
 from nkisim.report.timeline import Timeline
 from nkisim.runtime.frameworks import require_numpy
 from nkisim.runtime.kernel import Kernel, as_kernel
-from nkisim.runtime.profiling import timeline, trace_of
+from nkisim.runtime.profiling import trace_of
 from nkisim.trace.arguments import leaves
 from nkisim.trace.tracer import tracing
 

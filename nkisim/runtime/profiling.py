@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import gc
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from nkisim.checking import simulated
-from nkisim.compiler.build import work_of
-from nkisim.compiler.loops import ASSUMED, unrolled
-from nkisim.cost.tasks import Work
 from nkisim.errors import ParameterError
 from nkisim.frontends.tensor_types import is_tensor_type
 from nkisim.ir.dtypes import as_dtype
-from nkisim.ir.instruction import Instruction
-from nkisim.ir.memory import Space
-from nkisim.ir.trace import Trace
-from nkisim.machine import Machine
-from nkisim.machine.timing import Timing
 from nkisim.numerics.program import TensorSpec
+from nkisim.report.modelled import timeline, without_collection
 from nkisim.report.timeline import Timeline
-from nkisim.report.times import Core
 from nkisim.runtime import frameworks
 from nkisim.runtime.by_data import ProgramByData, no_values
 from nkisim.runtime.kernel import Kernel, Specialization, as_kernel
-from nkisim.schedule.allocation import spill
-from nkisim.schedule.cores import waits_across
-from nkisim.schedule.scheduler import schedule, schedule_cores
-from nkisim.schedule.touches import Touches
 from nkisim.trace.arguments import leaves, map_leaves
 
 
@@ -54,7 +39,7 @@ def profile(kernel: Callable | Kernel, /, *args: Any, **kwargs: Any) -> Timeline
             TensorSpec for a kernel that reads values.
         TypeError: the arguments do not fit the kernel's signature.
     """
-    with _without_collection():
+    with without_collection():
         return timeline(trace_of(kernel, *args, **kwargs).program.trace)
 
 
@@ -63,7 +48,7 @@ def trace_of(kernel: Callable | Kernel, /, *args: Any, **kwargs: Any) -> Special
     them."""
     kernel = as_kernel(kernel)
     specs, specs_by_name = map_leaves(spec_of, (args, kwargs))
-    with _without_collection(), simulated():
+    with without_collection(), simulated():
         special = kernel.specialize(specs, specs_by_name)
         if not isinstance(special.program, ProgramByData):
             return special
@@ -74,62 +59,6 @@ def trace_of(kernel: Callable | Kernel, /, *args: Any, **kwargs: Any) -> Special
         found = special.program.on_data([frameworks.as_numpy(x) for x in tensors])
         assert isinstance(found, Specialization)
         return found
-
-
-def timeline(trace: Trace) -> Timeline:
-    """The Timeline of a traced kernel."""
-    machine = trace.machine
-    timing = machine.timing
-    cores = [trace.instructions]
-    if trace.grid.cores > 1:
-        cores = [[] for _ in range(trace.grid.cores)]  # also of those that have nothing to do
-        for instr in trace.instructions:
-            cores[trace.grid.core(instr.program)].append(instr)
-        timing = timing.shared_by(len(cores))
-    parallel = {n for n, loop in enumerate(trace.loops) if loop.kind in trace.rules.parallel}
-    ordered = {n for n, loop in enumerate(trace.loops) if loop.kind == "sequential_range"}
-    orders: dict[int, list[Instruction]] = defaultdict(list)
-    for earlier, later in trace.orders:
-        orders[id(later)].append(earlier)
-    with _without_collection():
-        planned = [_planned(instructions, machine, timing, parallel) for instructions in cores]
-        for work, _, _ in planned:
-            work.orders, work.ordered = orders, ordered
-        works, spilled, touches = (list(column) for column in zip(*planned, strict=True))
-        if len(works) == 1:
-            across: list[dict] = [{}]
-            schedules = [schedule(works[0], machine, timing, touches=touches[0])]
-        else:
-            across = waits_across(works, trace.instructions)
-            schedules = schedule_cores(works, machine, timing, touches, across)
-    waits = any(across)
-    found = [Core(*core, waits) for core in zip(works, schedules, spilled, strict=True)]
-    count = len(trace.instructions)
-    guessed = sorted(trace.guessed)
-    return Timeline(trace.name, machine, timing, found, count, trace.target, guessed=guessed)
-
-
-def _planned(
-    instructions: Sequence[Instruction], machine: Machine, timing: Timing, parallel: set[int]
-) -> tuple[Work, int, Touches]:
-    """The tasks of one core, the bytes that were spilled to make room for them, and what they
-    touch."""
-    instructions, assumed = unrolled(instructions)
-    work = work_of(instructions, machine, timing, parallel)
-    touches = Touches.of(work)
-    overflows = touches.peak(Space.PSUM) > machine.psum_bytes
-    if overflows:
-        work = work_of(instructions, machine, timing, parallel, overflows=True)
-        touches = Touches.of(work)
-    spilled, touches = spill(work, touches, machine, timing)
-    if work.kept & work.reloaded:  # there may be no room for what is kept
-        fewer = work_of(instructions, machine, timing, parallel, hoists=False, overflows=overflows)
-        without, others = spill(fewer, Touches.of(fewer), machine, timing)
-        if without < spilled:
-            work, spilled, touches = fewer, without, others
-    if assumed:
-        work.choices[ASSUMED] += assumed
-    return work, spilled, touches
 
 
 def spec_of(leaf: Any) -> Any:
@@ -182,19 +111,3 @@ def _numpy_dtype(dtype: Any) -> Any:
         )
     name = str(dtype)
     return as_dtype(name.removeprefix("torch.") if name.startswith("torch.") else dtype)
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Millions of small objects are made and all are kept: looking for garbage only costs time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            if not gc.get_freeze_count():
-                # Straight to the oldest generation, or all of them would be looked at now.
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()

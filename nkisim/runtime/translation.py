@@ -23,7 +23,7 @@ import numpy as np
 
 from nkisim.machine import target as targets
 from nkisim.numerics.program import Program
-from nkisim.runtime.profiling import timeline
+from nkisim.report.modelled import timeline
 from nkisim.runtime.provenance import origin
 from nkisim.trace.tracer import tracing
 

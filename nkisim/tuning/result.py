@@ -250,7 +250,7 @@ class Tuning:
             notes = ["best"] if t is self.best else []
             notes += [f"spills {spilled / 1e6:.1f} MB"] if spilled else []
             notes += [f"{len(t.warnings)} warning{'s' * (len(t.warnings) > 1)}"] * bool(t.warnings)
-            row = [f"{t.latency_us:.1f} us", f"{t.latency_us / best:.2f}", bound, ", ".join(notes)]
+            row = [f"{t.latency_us:.1f} µs", f"{t.latency_us / best:.2f}", bound, ", ".join(notes)]
             body.append([*map(_short, t.parameters.values()), *row])
         return heads, body
 
@@ -280,7 +280,7 @@ class Tuning:
 
 
 def _time(trial: Trial) -> str:
-    return f"{trial.latency_us:.1f} us"
+    return f"{trial.latency_us:.1f} µs"
 
 
 def _bound(trial: Trial) -> str:
@@ -297,7 +297,7 @@ def _finding(trial: Trial) -> list[str]:
     for f in trial._modelled["findings"]:
         if f["gain_us"]:
             at = f" [{f['line']['short']}]" if f["line"] else ""
-            return [f"  {f['text']}{at} (would gain {f['gain_us']:.1f} us)"]
+            return [f"  {f['text']}{at} (would gain {f['gain_us']:.1f} µs)"]
     return []
 
 

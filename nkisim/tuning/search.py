@@ -16,8 +16,9 @@ from typing import Any
 
 from nkisim.errors import KernelError, NkiWarning, ParameterError
 from nkisim.report import data
+from nkisim.report.modelled import timeline
 from nkisim.runtime.kernel import Kernel, as_kernel
-from nkisim.runtime.profiling import timeline, trace_of
+from nkisim.runtime.profiling import trace_of
 from nkisim.tuning.result import Trial, Tuning
 from nkisim.tuning.store import Store
 

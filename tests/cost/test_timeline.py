@@ -368,7 +368,7 @@ def test_a_summary_says_which_of_two_cores_it_is_of(first, slowest, uneven):
     assert text[2] == f"  {said}"
     assert said in t._repr_html_()
     times = [core.schedule.span / 1e3 for core in t.cores]
-    both = f"core 0 {times[0]:.1f} us, core 1 {times[1]:.1f} us"
+    both = f"core 0 {times[0]:.1f} µs, core 1 {times[1]:.1f} µs"
     line = f"  time of the body: {both}; the launch takes as long as the slower"
     assert (line in text) == uneven
     assert (both in t._repr_html_()) == uneven

@@ -68,7 +68,7 @@ def test_a_right_translation_agrees(check):
     assert status == 0
     assert "result 0, float32[200, 64]: equal to the last bit" in report
     assert "modelled by nkisim, not measured" in report
-    (latency,) = (line for line in report.splitlines() if line.startswith("latency us"))
+    (latency,) = (line for line in report.splitlines() if line.startswith("latency µs"))
     assert float(latency.split()[2]) > 0
     assert "The programs agree." in report
 

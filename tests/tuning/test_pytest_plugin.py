@@ -121,7 +121,7 @@ def test_times_are_stored_and_compared(suite):
     slower = KERNEL.replace("nisa.tensor_scalar(", "for _ in range(9): nisa.tensor_scalar(")
     done = suite(*options, kernel=slower)
     assert "2 failed, 1 passed" in done.stdout or "3 failed" in done.stdout
-    assert f"stored {stored['test_times.py::test_time[512]']['latency_us']:.1f} us" in done.stdout
+    assert f"stored {stored['test_times.py::test_time[512]']['latency_us']:.1f} µs" in done.stdout
     # Nor are times of another chip compared.
     assert "the stored time is of NeuronCore-v3" in suite("--nkisim-target", "trn3").stdout
 

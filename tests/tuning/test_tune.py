@@ -206,7 +206,7 @@ def test_what_is_close_is_not_told_apart():
     assert {t.latency_us <= best * (1 + RESOLUTION) for t in found.close} <= {True}
     text = str(found)
     for trial in found.trials:
-        assert f"{trial.latency_us:.1f} us" in text
+        assert f"{trial.latency_us:.1f} µs" in text
     assert text.count("best: ") == 1
     assert "width=128" in found.why()
     assert f"<td>{found.best.parameters['width']}</td>" in found._repr_html_()
@@ -268,7 +268,7 @@ def test_profile_as_json(run_python, tmp_path):
     (launch,) = found["launches"]
     assert launch["kernel"] == "scaled"
     assert launch["inputs"] == [{"name": "x", "shape": [128, 2048], "dtype": "float32"}]
-    assert f"{launch['latency_us']:.1f} us" in done.stdout
+    assert f"{launch['latency_us']:.1f} µs" in done.stdout
     assert found["error"]["type"] == "TileSizeError"
     assert found["error"]["fix"]
     assert found["error"]["line"]["text"].startswith("t = nl.ndarray")

@@ -1,9 +1,9 @@
 """Errors for an argument of another type than its function takes.
 
-Instructions do not look at what kind their tensors are: one that is wrong ends in an error of Python
-somewhere in the simulator, and here its arguments are held against the annotations of the function.
-Only settings (integers and members of enumerations) are looked at in each call, once, at the edge
-of the dialect.
+Instructions do not look at what kind their tensors are: one that is wrong ends in an error of
+Python somewhere in the simulator, and here its arguments are held against the annotations of the
+function. Only settings (integers and members of enumerations) are looked at in each call, once, at
+the edge of the dialect.
 """
 
 from __future__ import annotations
