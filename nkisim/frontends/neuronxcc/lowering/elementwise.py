@@ -174,7 +174,11 @@ def where(
     **kwargs: Any,
 ) -> Tensor:
     """`x` where `condition` is not zero, else `y`. Tiles of one shape; `y` may be a number, and the
-    condition may be a mask, which compares indices."""
+    condition may be a mask, which compares indices.
+
+    Raises:
+        ParameterError: x is a number and y a tile.
+    """
     if np.isscalar(x) and isinstance(y, Tensor):
         raise ParameterError(
             f"nl.where: x is {x!r}, and y is {y.describe()}",

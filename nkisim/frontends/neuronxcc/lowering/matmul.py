@@ -479,6 +479,9 @@ def matmul(
 
     Returns:
         A float32 PSUM tile (M, N).
+
+    Raises:
+        ShapeError: masks with operands of more than two axes.
     """
     what = "nl.matmul"
     x, y = map(_out_of_psum, (x, y))
@@ -529,6 +532,9 @@ def transpose(x: Tensor, *, dtype: Any = None, mask: Mask | None = None, **kwarg
 
     Returns:
         A tile (F, P): in SBUF up to 32 by 32 (Vector Engine), else in PSUM (Tensor Engine).
+
+    Raises:
+        ShapeError: x has another number of axes than two.
     """
     what = "nl.transpose"
     x = require_tile(what, x)

@@ -211,7 +211,11 @@ def shared_constant(constant: np.ndarray, dtype: Any = None, **kwargs: Any) -> T
 
 
 def shared_identity_matrix(n: int, dtype: Any = np.uint8, **kwargs: Any) -> Tensor:
-    """An (n, n) identity matrix in HBM. Calls with one n and dtype give one tensor."""
+    """An (n, n) identity matrix in HBM. Calls with one n and dtype give one tensor.
+
+    Raises:
+        ShapeError: n is not a positive integer.
+    """
     size = as_int(n)
     if size is None or size < 1:
         raise ShapeError(

@@ -60,6 +60,9 @@ def rms_norm(x, w, axis, n, epsilon=1e-06, *, dtype=None, compute_dtype=None, ma
         axis: the last axes of x.
         n: number of elements in the mean of squares.
         epsilon: added to the mean of squares.
+
+    Raises:
+        ParameterError: n is a tile, or zero.
     """
     x = require_tile("nl.rms_norm", x)
     free_axes("nl.rms_norm", axis, x)

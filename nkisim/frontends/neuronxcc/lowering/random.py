@@ -39,6 +39,9 @@ def random_seed(seed: int | Tensor, *, mask: Mask | None = None, **kwargs: Any) 
     Args:
         seed: a 32-bit number, or an on-chip tile of one 32-bit integer.
         mask: whether to do it.
+
+    Raises:
+        ParameterError: the seed is not one 32-bit integer.
     """
     if isinstance(seed, Tensor):
         seed = require_tile("nl.random_seed", seed)
@@ -65,6 +68,9 @@ def rand(shape: tuple[int, ...], dtype: Any = np.float32, **kwargs: Any) -> Tens
     Args:
         shape: (partitions <= 128, free...).
         dtype: a floating-point type.
+
+    Raises:
+        DTypeError: dtype is not floating point.
     """
     kind = as_dtype(dtype)
     if kind not in FLOATS:

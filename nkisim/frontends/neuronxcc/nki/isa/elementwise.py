@@ -68,6 +68,11 @@ def tensor_tensor(
 
     Returns:
         An SBUF tile of the operands' shape.
+
+    Raises:
+        ParameterError: a bit operator on another engine than Vector, or a power on another one than
+            GpSimd.
+        ShapeError, MemorySpaceError: shapes that differ, or both operands in PSUM.
     """
     what = "nisa.tensor_tensor"
     a, b = require_tile(what, data1), require_tile(what, data2)
@@ -237,6 +242,9 @@ def scalar_tensor_tensor(
 
     Returns:
         An SBUF tile of data's shape.
+
+    Raises:
+        ShapeError: data has another number of axes than two, or operand1 another shape.
     """
     what = "nisa.scalar_tensor_tensor"
     data, operand1 = require_tile(what, data), require_tile(what, operand1)
@@ -287,6 +295,9 @@ def tensor_scalar_reduce(
 
     Returns:
         An SBUF tile of data's shape.
+
+    Raises:
+        ParameterError: reverse0 is set, or reduce_op is no reduction.
     """
     what = "nisa.tensor_scalar_reduce"
     data = require_tile(what, data)
@@ -357,6 +368,9 @@ def activation(
 
     Returns:
         An SBUF tile of data's shape.
+
+    Raises:
+        ParameterError: reduce_cmd reduces, and there is no reduce_op.
     """
     what = "nisa.activation"
     data, name = require_tile(what, data), operator_name(op)
@@ -499,6 +513,9 @@ def tensor_copy(
         mask: which elements to copy.
         dtype: type of the copy; src's when None.
         engine: Vector, Scalar or GpSimd.
+
+    Raises:
+        MemorySpaceError: a tile in PSUM, on the GpSimd Engine.
     """
     what = "nisa.tensor_copy"
     src = require_tile(what, src)
@@ -530,6 +547,9 @@ def memset(
         dtype: type of the tile.
         mask: which elements to set; the others are undefined.
         engine: Vector or GpSimd.
+
+    Raises:
+        ParameterError: value is a tile.
     """
     what = "nisa.memset"
     if isinstance(value, Tensor):

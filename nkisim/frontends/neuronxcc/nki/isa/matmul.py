@@ -46,6 +46,12 @@ def nc_matmul(
 
     Returns:
         A float32 PSUM tile (M, N).
+
+    Raises:
+        ParameterError: a perf_mode that the chip does not have.
+        ShapeError, TileSizeError: contractions that differ, or operands larger than (128, 128) and
+            (128, 512).
+        MemorySpaceError: an operand that is not in SBUF.
     """
     what = "nisa.nc_matmul"
     mode = kwargs.get("perf_mode")

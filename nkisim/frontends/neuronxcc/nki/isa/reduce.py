@@ -80,6 +80,9 @@ def tensor_partition_reduce(
 
     Returns:
         An SBUF tile (1, F...).
+
+    Raises:
+        MemorySpaceError: data in PSUM.
     """
     what = "nisa.tensor_partition_reduce"
     data = require_tile(what, data)
@@ -125,6 +128,9 @@ def tensor_tensor_scan(
 
     Returns:
         An SBUF tile of the states.
+
+    Raises:
+        ParameterError: a mask that leaves out the beginning of the free axis.
     """
     what = "nisa.tensor_tensor_scan"
     data0, data1 = require_tile(what, data0), require_tile(what, data1)
@@ -195,6 +201,9 @@ def bn_aggr(data: Tensor, *, mask: Mask | None = None, dtype: Any = None, **kwar
 
     Returns:
         An SBUF tile (partitions, 2): mean, variance.
+
+    Raises:
+        ShapeError: a number of elements a partition that is no multiple of 3.
     """
     what = "nisa.bn_aggr"
     data = require_tile(what, data)

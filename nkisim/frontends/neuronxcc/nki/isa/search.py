@@ -91,6 +91,9 @@ def nc_find_index8(
 
     Returns:
         An SBUF tile (partitions, 8) of indices from 0.
+
+    Raises:
+        DTypeError: a dtype other than uint16 and uint32.
     """
     what = "nisa.nc_find_index8"
     data = require_tile(f"{what}: data", data)
@@ -161,6 +164,10 @@ def nc_match_replace8(
 
     Returns:
         An SBUF tile of data's shape.
+
+    Raises:
+        ParameterError: imm is a tile.
+        ShapeError: dst_idx has not the shape of vals, or is neither uint16 nor uint32.
     """
     what = "nisa.nc_match_replace8"
     data = require_tile(f"{what}: data", data)
@@ -213,6 +220,12 @@ def nc_stream_shuffle(
         shuffle_mask: 32 partitions of src, by output partition; 255 leaves that one as it is.
         dtype: must be dst's type if given.
         mask: which elements of dst to write.
+
+    Raises:
+        DTypeError: src, dst and dtype are not one type.
+        ShapeError: src and dst have other elements a partition.
+        ParameterError: shuffle_mask has not 32 entries from 0 to 31 or 255, or reads a partition
+            that src does not have.
     """
     what = "nisa.nc_stream_shuffle"
     src, dst = require_tile(f"{what}: src", src), require_tile(f"{what}: dst", dst)
@@ -297,6 +310,10 @@ def sequence_bounds(*, segment_ids: Tensor, dtype: Any = None) -> Tensor:
 
     Returns:
         An SBUF tile (1, 2, n): starts, ends.
+
+    Raises:
+        ShapeError: the ids are not of shape (1, n).
+        DTypeError: ids or bounds are neither float32 nor int32.
     """
     what = "nisa.sequence_bounds"
     ids = require_tile(what, segment_ids)

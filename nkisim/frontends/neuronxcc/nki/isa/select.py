@@ -57,6 +57,9 @@ def iota(expr: IndexTensor, dtype: Any, *, mask: Mask | None = None, **kwargs: A
             number, such as a loop index, for a tile (1, 1).
         dtype: type of the tile; values are computed in 32-bit integers and converted.
         mask: which elements to write.
+
+    Raises:
+        ParameterError: expr is neither an index expression of two axes or more, nor an integer.
     """
     what = "nisa.iota"
     if (number := as_int(expr)) is not None:
@@ -102,6 +105,10 @@ def affine_select(
 
     Returns:
         An SBUF tile of the tile's shape.
+
+    Raises:
+        ParameterError: pred is not one comparison of index expressions, or on_false_value is a
+            tile.
     """
     what = "nisa.affine_select"
     if isinstance(pred, IndexTensor):
@@ -222,6 +229,11 @@ def range_select(
 
     Returns:
         An SBUF tile of the tile's shape.
+
+    Raises:
+        ParameterError: before NeuronCore-v3; an on_false_value other than the lowest float32; or a
+            range_start that lets indices reach 2**24.
+        DTypeError: the tile is not floating point.
     """
     what = "nisa.range_select"
     if "range_select" not in current().trace.machine.abilities.instructions:
@@ -326,6 +338,9 @@ def select_reduce(
         reverse_pred: choose on_true where the predicate is zero.
         mask: which elements are written, and count.
         dtype: must be dst's type if given.
+
+    Raises:
+        DTypeError: a type of predicate, on_true or reduce_res that the instruction does not take.
     """
     what = "nisa.select_reduce"
     dst, predicate = require_tile(what, dst), require_tile(what, predicate)
@@ -392,6 +407,9 @@ def tensor_copy_predicated(
         reverse_pred: copy where the predicate is zero.
         mask: which elements may be written.
         dtype: must be dst's type if given.
+
+    Raises:
+        DTypeError: src and dst are not one type.
     """
     what = "nisa.tensor_copy_predicated"
     dst, predicate = require_tile(what, dst), require_tile(what, predicate)
