@@ -27,8 +27,6 @@ export TORCH
 export JUPYTER_PREFER_ENV_PATH := 1
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 export IPYTHONDIR := $(CURDIR)/tools/.ipython
-# validation/ is not installed, and some pages show what is in it.
-export PYTHONPATH := $(CURDIR):$(PYTHONPATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help env book page test results test-neuron neuron-report fuzz mutations lint format notebooks lab bench browse doctor shots lock clean distclean
@@ -107,7 +105,7 @@ lab: $(READY) ## open JupyterLab: the pages of the book as notebooks
 
 bench: $(READY) ## time the simulator against NumPy, and profiles, on this machine
 	$(PY) -m nkibook.bench
-	$(PY) -m validation.bench_profile
+	$(PY) -m nkibook.validation.bench_profile
 
 doctor: $(READY) ## say what this machine has and what will be used
 	@$(PY) -m nkibook.doctor

@@ -282,7 +282,7 @@ def launches() -> Iterator[Launch]:
         grid = joined if in_nki else tiles
         yield Launch(f"add, {rows} x {columns}", nki_tensor_add_kernel, pair, grid)
     if not in_nki:
-        from validation.vector_add import add_tiles
+        from nkibook.validation.vector_add import add_tiles
 
         yield Launch("add in tiles of 128 x 1000", add_tiles, (zeros(256000), zeros(256000), 1000))
     boxes = zeros(1024 * 256, 4)

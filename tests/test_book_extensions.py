@@ -180,7 +180,7 @@ def test_no_function_of_nki_is_there_by_name_only() -> None:
 
 
 def test_names_that_are_links_have_an_entry_to_go_to(nki_entries: dict[str, str]) -> None:
-    from figures import judges
+    from nkibook.figures import judges
 
     facts = reference_nki.facts(ROOT)
     tables = "".join(judges.names(facts, group) for group in judges.GROUPS)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "book"))
-
-from figures.cheat_sheet import COSTS, ENGINES, IDIOMS, MEMORIES, table  # noqa: E402
+from nkibook.figures.cheat_sheet import COSTS, ENGINES, IDIOMS, MEMORIES, table
 
 rng = np.random.default_rng(0)
 X, Y = rng.standard_normal((2, 128, 512), np.float32)

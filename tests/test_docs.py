@@ -33,7 +33,7 @@ def test_make_targets_exist(document: Path) -> None:
 def test_links_and_paths_exist(document: Path) -> None:
     text = document.read_text()
     links = re.findall(r"\]\(([^)#:]+)\)", text)
-    folders = "book|kernels|nkibook|nkisim|notebooks|tests|tools|validation"
+    folders = "book|kernels|nkibook|nkisim|notebooks|tests|tools"
     paths = re.findall(rf"(?<![\w/.])(?:{folders})/[\w./]*", text)
     named = {path.rstrip(".") for path in [*links, *paths] if "NAME" not in path}
     there = {path for path in named if (ROOT / path).exists() or (ROOT / f"{path}.md").exists()}

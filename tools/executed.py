@@ -37,7 +37,7 @@ def cache_of(dialect: str, folder: Path | None = None) -> Path:
 
 
 # What cells can import, and the packages that they run with.
-EXECUTED = ("kernels", "nkibook", "nkisim", "validation", "book/figures", "requirements.txt")
+EXECUTED = ("kernels", "nkibook", "nkisim", "requirements.txt")
 # A module a page in each, and no page imports another's.
 EXERCISES = (
     "nkibook/exercises/puzzles",

@@ -4,13 +4,12 @@ A page holds the line `<!-- nki-reference -->`; in its place come the names, by 
 object of Sphinx's Python domain, so that the search finds it. Parameters are those of
 nki_api_2.26.json, or of the simulator's function; the text is the simulator's docstring, status and
 limits are the coverage table's. Then come the pages whose cells use the name, and an example that
-is run here (figures/api_examples.py).
+is run here (nkibook/figures/api_examples.py).
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,10 +62,8 @@ def uses(root: Path, pages: list[str], dialect: str) -> dict[str, list[str]]:
 
 def reference(root: Path, pages: list[str]) -> str:
     """The entries of all names, as MyST."""
-    sys.path.insert(0, str(root / "book"))
-    from figures import coverage as groups
-
     import kernels  # noqa: F401  (settles the backend of neuronxcc.nki)
+    from nkibook.figures import coverage as groups
     from nkisim.frontends.neuronxcc.coverage import coverage
 
     used = uses(root, pages, "neuronxcc")
@@ -80,8 +77,7 @@ def reference(root: Path, pages: list[str]) -> str:
 
 
 def _entry(entry: Any, used: dict[str, list[str]]) -> Iterator[str]:
-    from figures import api_examples
-
+    from nkibook.figures import api_examples
     from nkisim.frontends.neuronxcc.coverage import documented, find
 
     name = short_name(entry.module, entry.name)

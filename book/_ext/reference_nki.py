@@ -4,7 +4,7 @@ A page holds the line `<!-- reference-nki -->`; in its place come the names, by 
 engine, each as an object of Sphinx's Python domain. Parameters, engine and limits are those of
 nki_api_0.6.json, the text is the simulator's docstring, else that file's. Then come the pages
 whose cells use the name, and of those that kernels use most an example that is run here
-(figures/nki_examples.py).
+(nkibook/figures/nki_examples.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,10 +37,8 @@ def facts(root: Path) -> dict[str, dict[str, Any]]:
 
 def reference(root: Path, pages: list[str]) -> str:
     """The entries of all names, as MyST."""
-    sys.path.insert(0, str(root / "book"))
-    from figures import judges
-
     import kernels  # noqa: F401  (settles the backend of nki)
+    from nkibook.figures import judges
     from nkisim.frontends.neuronxcc.coverage import coverage
 
     older = {short_name(entry.module, entry.name) for entry in coverage()}
@@ -136,7 +133,7 @@ def _links(pages: list[str]) -> Iterator[str]:
 
 
 def _examples(name: str) -> Iterator[str]:
-    from figures.nki_examples import EXAMPLES
+    from nkibook.figures.nki_examples import EXAMPLES
 
     for example in EXAMPLES.get(name, ()):
         yield from ("", f"*Example.* {example.notice}", "", ".. code-block:: python", "")

@@ -16,7 +16,7 @@ from sphinx.application import Sphinx
 from sphinx.util.osutil import relative_uri
 
 SOURCE = re.compile(
-    r"(?:book|kernels|nkibook|nkisim|tests|tools|validation)(?:/[\w.]+)+\.(?:py|cpp|hpp|json|ini)"
+    r"(?:book|kernels|nkibook|nkisim|tests|tools)(?:/[\w.]+)+\.(?:py|cpp|hpp|json|ini)"
 )
 FOLDER = "_sources/files"  # in the site
 

@@ -14,13 +14,13 @@ import pytest
 
 import nkisim
 from kernels.giou import nki_giou_kernel_strict
+from nkibook.validation import attention, layernorm, mamba, nkibench
 from nkisim.cost.tasks import Task, Work
 from nkisim.report import whatif
 from nkisim.report.groups import sort_of
 from nkisim.report.whatif import Stretch, recosted
 from nkisim.schedule.engines import ENGINES
 from nkisim.schedule.scheduler import schedule
-from validation import attention, layernorm, mamba, nkibench
 
 pytestmark = pytest.mark.filterwarnings("ignore:a loop over Python's range:nkisim.NkiWarning")
 

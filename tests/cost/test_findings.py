@@ -12,8 +12,8 @@ import pytest
 
 import nkisim
 from kernels.giou import nki_giou_kernel, nki_giou_kernel_strict
+from nkibook.validation import elementwise, layernorm, mamba, matmul, nkibench, vector_add
 from nkisim.report import whatif
-from validation import elementwise, layernorm, mamba, matmul, nkibench, vector_add
 
 pytestmark = pytest.mark.filterwarnings("ignore:a loop over Python's range:nkisim.NkiWarning")
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkisim
+from nkibook.validation import dma as validation_dma
 from nkisim.cost import compute, dma
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.instruction import Engine
@@ -18,7 +19,6 @@ from nkisim.ir.memory import Buffer, Space
 from nkisim.machine import GEN2, GEN3
 from nkisim.machine.timing import V2
 from nkisim.numerics.ops.cycles import OnEngine, TileOperand
-from validation import dma as validation_dma
 
 F32 = np.dtype(np.float32)
 
@@ -231,7 +231,7 @@ def test_descriptors_are_the_runs_contiguous_on_both_sides(rows, columns, step, 
 
 def test_element_wise_stores_cost_what_the_microbenchmark_shows():
     """187, 701, 2839 and 5740 us for two stride-2 stores of (128, f) (triton-viz, inf2)."""
-    from validation.dma import strided_stores
+    from nkibook.validation.dma import strided_stores
 
     for f, published in ((128, 187), (512, 701), (2048, 2839), (4096, 5740)):
         modelled = nkisim.profile(strided_stores, spec(128, f)).latency_us

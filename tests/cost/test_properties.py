@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import nkisim
 from nkibook import bench
+from nkibook.validation import layernorm, mamba, matmul, nkibench, vector_add
 from nkisim.cost import dma
 from nkisim.runtime import profiling as model
-from validation import layernorm, mamba, matmul, nkibench, vector_add
 
 pytestmark = pytest.mark.filterwarnings("ignore:a loop over Python's range:nkisim.NkiWarning")
 

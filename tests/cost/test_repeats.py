@@ -13,9 +13,9 @@ import pytest
 from ml_dtypes import bfloat16
 
 import nkisim
+from nkibook.validation import matmul, mlp
 from nkisim.machine import GEN2, GEN3
 from nkisim.runtime.kernel import Kernel
-from validation import matmul, mlp
 
 F32 = np.dtype(np.float32)
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkisim
+from nkibook.validation import convolution, layernorm, mamba, matmul, vector_add
 from nkisim.cost.compute import Cost
 from nkisim.cost.tasks import Kind, Memory, Task, Work
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
@@ -24,7 +25,6 @@ from nkisim.machine.timing import V2
 from nkisim.schedule.dependences import Dependences
 from nkisim.schedule.engines import ENGINES
 from nkisim.schedule.regions import Regions
-from validation import convolution, layernorm, mamba, matmul, vector_add
 
 pytestmark = pytest.mark.filterwarnings("ignore:a loop over Python's range:nkisim.NkiWarning")
 

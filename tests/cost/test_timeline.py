@@ -20,10 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nkisim
+from nkibook.validation import elementwise, mamba, vector_add
 from nkisim.errors import ParameterError
 from nkisim.report import figure
 from nkisim.report.times import MODELLED, Interval
-from validation import elementwise, mamba, vector_add
 
 
 def spec(*shape, dtype=np.float32):

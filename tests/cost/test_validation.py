@@ -1,7 +1,7 @@
 """The cost model against published latencies: what the validation page does not compute.
 
 The page asserts that the points are as close, and in such an order, as it says, as recorded in
-`validation/modelled.json`."""
+`nkibook/validation/modelled.json`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import nkisim
-from validation import (
+from nkibook.validation import (
     attention,
     depthwise,
     elementwise,
@@ -22,7 +22,7 @@ from validation import (
     points_book,
     vector_add,
 )
-from validation.points import POINTS, SOURCES
+from nkibook.validation.points import POINTS, SOURCES
 
 
 def test_adds_of_one_element_take_turns():
@@ -161,7 +161,7 @@ def test_mambas_scan(kernel, options):
 def test_convolution_convolves(pool):
     from numpy.lib.stride_tricks import sliding_window_view
 
-    from validation.convolution import conv2d
+    from nkibook.validation.convolution import conv2d
 
     x, w, bias = random(1, 128, 6, 12), random(128, 128, 3, 3), random(128, 1)
     windows = sliding_window_view(x[0], (3, 3), axis=(1, 2))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import nkisim
-from validation import attention_steps, nkibench_products
-from validation.__main__ import evaluate
-from validation.points import POINTS, SOURCES
-from validation.points_held_out import HELD_OUT, LADDERS
+from nkibook.validation import attention_steps, nkibench_products
+from nkibook.validation.__main__ import evaluate
+from nkibook.validation.points import POINTS, SOURCES
+from nkibook.validation.points_held_out import HELD_OUT, LADDERS
 
 
 def test_held_out_points_are_no_points_of_the_model():

@@ -8,8 +8,8 @@ import pytest
 from ml_dtypes import bfloat16
 
 import nkisim
-from validation.attention import small_heads
-from validation.placed_attention import placed, placed_by_compiler
+from nkibook.validation.attention import small_heads
+from nkibook.validation.placed_attention import placed, placed_by_compiler
 
 TOLERANCE = 1.05  # of the tests
 

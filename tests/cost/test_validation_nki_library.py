@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from validation import nki_library
-from validation.__main__ import errors
-from validation.norms_nki import rmsnorm_columns
+from nkibook.validation import nki_library
+from nkibook.validation.__main__ import errors
+from nkibook.validation.norms_nki import rmsnorm_columns
 
 
 def test_points_are_as_close_and_in_as_good_an_order_as_promised():

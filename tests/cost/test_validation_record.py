@@ -1,15 +1,15 @@
-"""validation/modelled.json, which the pages show, is what the model says today."""
+"""nkibook/validation/modelled.json, which pages show, is what the model says today."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import settings
 
-from validation import pairs, points_book
-from validation.__main__ import every_point, record, recorded
-from validation.points import POINTS
-from validation.points_held_out import HELD_OUT
-from validation.points_trn2 import POINTS as POINTS_TRN2
+from nkibook.validation import pairs, points_book
+from nkibook.validation.__main__ import every_point, record, recorded
+from nkibook.validation.points import POINTS
+from nkibook.validation.points_held_out import HELD_OUT
+from nkibook.validation.points_trn2 import POINTS as POINTS_TRN2
 
 SHORT = 10_000  # instructions; 143 of the 192 points, in a tenth of the time of all
 EVERY = every_point()
@@ -25,7 +25,7 @@ def test_points_of_one_name_are_one_kernel_with_the_same_arguments():
 
 @pytest.mark.parametrize("part", range(8))
 def test_the_record_is_what_is_modelled(part):
-    """Of long kernels once a week only: `python -m validation --record` writes what they give."""
+    """Of long kernels once a week only. `python -m nkibook.validation --record` writes them."""
     known = record()
     short = settings.get_current_profile_name() != "weekly"
     chosen = [

@@ -11,11 +11,7 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 import nkisim
-from nkisim.cost import compute
-from nkisim.ir.instruction import Engine
-from nkisim.machine import GEN2, GEN3, GEN3_STATIC
-from nkisim.machine.timing import V3, V3_STATIC
-from validation import (
+from nkibook.validation import (
     convolution,
     matmul,
     mlp,
@@ -24,8 +20,12 @@ from validation import (
     vector_add,
     wide_attention,
 )
-from validation.__main__ import errors, evaluate
-from validation.points_trn2 import POINTS, SOURCES
+from nkibook.validation.__main__ import errors, evaluate
+from nkibook.validation.points_trn2 import POINTS, SOURCES
+from nkisim.cost import compute
+from nkisim.ir.instruction import Engine
+from nkisim.machine import GEN2, GEN3, GEN3_STATIC
+from nkisim.machine.timing import V3, V3_STATIC
 
 
 def test_every_point_names_a_source_and_a_core():

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import nki_names
 import pytest
-from figures import judges
 
 import nkisim.frontends.nki as dialect
+from nkibook.figures import judges
 
 DOCUMENTED = json.loads((Path(dialect.__file__).parent / "nki_api_0.6.json").read_text())["modules"]
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from figures.nki_examples import EXAMPLES
+
+from nkibook.figures.nki_examples import EXAMPLES
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 Y = np.array([[1], [2]], np.float32)

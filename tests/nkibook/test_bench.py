@@ -23,9 +23,9 @@ import nkisim
 from nkibook import bench
 from nkibook.bench import Kind, Record, benchmark, dma_bound, interleave, modelled, published
 from nkibook.bench_cases import Case
+from nkibook.validation import bench_profile
 from nkisim.machine.timing import V2
 from nkisim.runtime.kernel import Kernel
-from validation import bench_profile
 
 
 def record(samples=(1.0, 2.0, 3.0), **kwargs) -> Record:

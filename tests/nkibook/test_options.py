@@ -9,8 +9,8 @@ import pytest
 
 from nkibook import bench, bench_cases, device, options
 from nkibook.bench import Kind, Record
+from nkibook.validation import __main__ as validation
 from nkisim.report import files
-from validation import __main__ as validation
 
 COMMANDS = {"bench": bench.main, "device": device.main, "validation": validation.main}
 

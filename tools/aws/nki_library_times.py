@@ -3,7 +3,7 @@
     git clone https://github.com/aws-neuron/nki-library && cd nki-library && git checkout 2.29
     python tools/aws/nki_library_times.py PATH_TO_NKI_LIBRARY
 
-The points are those of `validation/nki_library.json`: kernel, parameters, and the published
+The points are those of `nkibook/validation/nki_library.json`: kernel, parameters, and the published
 latency with the line that it is in. Each kernel is profiled for NeuronCore-v3 (trn2) on its logical
 core, with the arguments that the library's test makes, by shape and dtype: fp16 for the norms, bf16
 for the MLP. `modelled_us` is written back to the file.
@@ -94,8 +94,8 @@ def main() -> None:
     import nki
 
     import nkisim
-    from validation import nki_library
-    from validation.__main__ import errors
+    from nkibook.validation import nki_library
+    from nkibook.validation.__main__ import errors
 
     record = json.loads(nki_library.RECORD.read_text())
     for point in record["points"]:

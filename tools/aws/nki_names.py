@@ -2,12 +2,12 @@
 
     python tools/aws/nki_names.py PATH_TO_AWS_NEURON_SDK FOLDER_OF_TRNSCI PATH_TO_NKI_LIBRARY
 
-The suites are those of validation/nki_suites.json and validation/nki_library_tests.json, where
+The suites are those of nki_suites.json and nki_library_tests.json in nkibook/validation, where
 something passed: the examples of AWS's docstrings and its guides (what aws_docstrings.py and
 aws_guides.py run), the simulator tests of trnsci's packages, and nki-library's integration
 tests. Of the last two it reads each test file and what that imports, directly or not, from its own
 repository. A name counts once a file, or once an example. That it stands in a file says that the
-suite can reach it, not that each test does. Writes validation/nki_names.json.
+suite can reach it, not that each test does. Writes nkibook/validation/nki_names.json.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT / "tools/aws"))
 import aws_docstrings  # noqa: E402
 import aws_guides  # noqa: E402
 
-OUT = ROOT / "validation/nki_names.json"
+OUT = ROOT / "nkibook/validation/nki_names.json"
 FACTS = ROOT / "nkisim/frontends/nki/nki_api_0.6.json"
 SUITES = {
     "docstrings": "AWS's docs of SDK 2.32: examples in docstrings that assert something",
@@ -107,7 +107,7 @@ def _files(folder: Path, module: str) -> list[Path]:
 
 def library_tests(library: Path) -> list[Path]:
     """The test files of nki-library of which tests passed."""
-    results = json.loads((ROOT / "validation/nki_library_tests.json").read_text())
+    results = json.loads((ROOT / "nkibook/validation/nki_library_tests.json").read_text())
     early = {
         re.sub(r"^trn\d ", "", group).split(",")[0]: counts
         for group, counts in results["stopped early, of many more"].items()

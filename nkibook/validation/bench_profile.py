@@ -1,4 +1,4 @@
-"""``python -m validation.bench_profile``: what `nkisim.profile` costs on this machine.
+"""``python -m nkibook.validation.bench_profile``: what `nkisim.profile` costs on this machine.
 
 A profile traces a kernel and schedules its instructions; both take time in proportion to how many
 there are. The findings of its timeline, made when they are asked for, schedule up to some thousand
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from statistics import median
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -30,8 +30,7 @@ from ml_dtypes import bfloat16
 import nkisim
 from kernels.add.neuronxcc import TILE_COLS, TILE_ROWS, nki_tensor_add_kernel
 from nkibook.bench import describe_machine
-from nkisim.runtime.kernel import Kernel
-from validation import (
+from nkibook.validation import (
     attention,
     convolution,
     layernorm,
@@ -41,6 +40,7 @@ from validation import (
     points,
     points_trn2,
 )
+from nkisim.runtime.kernel import Kernel
 
 WORST = 10.0
 """Seconds that the profile of one kernel may take, on 2 cores."""
@@ -200,7 +200,7 @@ def generated(a, b):
 def cases() -> Iterator[tuple[str, Kernel, tuple]]:
     """What is profiled: a name, a kernel that was not traced yet, and its arguments."""
 
-    def spec(*shape: int, dtype: object = np.float32) -> nkisim.TensorSpec:
+    def spec(*shape: int, dtype: Any = np.float32) -> nkisim.TensorSpec:
         return nkisim.TensorSpec(shape, np.dtype(dtype))
 
     grid = (80, 125)  # three arrays of 10 GB, which HBM holds
@@ -279,7 +279,8 @@ def _cost(kernel: Kernel, args: tuple) -> Cost:
             seconds.append(perf_counter() - start)
         start = perf_counter()
         _ = timeline.findings
-        return Cost(timeline.instructions, *seconds, perf_counter() - start)
+        first, again = seconds
+        return Cost(timeline.instructions, first, again, perf_counter() - start)
 
 
 def _cost_of_case(name: str) -> Cost:

@@ -89,7 +89,7 @@ def table(entries: Iterable[Entry], columns: Sequence[str] = COLUMNS) -> Html:
 
 def _row(entry: Entry, columns: Sequence[str]) -> str:
     name = escape(entry.path.removeprefix("neuronxcc."))
-    status = entry.status
+    status: str = entry.status
     if entry.reason:
         status = f"<strong>{status}</strong>: {escape(entry.reason)}"
     cells = {

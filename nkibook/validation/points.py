@@ -11,7 +11,7 @@ import numpy as np
 
 from nkibook import bench
 from nkibook.bench import Record
-from validation.point import Point, bf16, spec
+from nkibook.validation.point import Point, bf16, spec
 
 SOURCES = {
     "matmul": "AWS Neuron SDK 2.26 documentation, NKI tutorial on matrix multiplication",
@@ -48,6 +48,7 @@ def _conv(dtype: object, pool: int) -> tuple:
 
 def _points() -> list[Point]:
     pair = bf16(8192, 4096), bf16(8192, 8192)  # the left one transposed
+    us: float
     points = [
         Point("matmul, full", 6970, "matmul", "latency", "matmul.matmul_full", pair, "high",
               "matmul"),
@@ -97,10 +98,10 @@ def _points() -> list[Point]:
             Point(f"stride-2 stores, {columns}", us, "triton-viz", "latency",
                   "dma.strided_stores", (spec(128, columns),), "medium", "DMA")
         )  # fmt: skip
-    for size, row, rate in (("128 B", 128, 40.8), ("2 KiB", 2048, 207.5),
+    for transfer, row, rate in (("128 B", 128, 40.8), ("2 KiB", 2048, 207.5),
                             ("4 KiB", 4096, 220.0), ("32 KiB", 32768, 270.8)):  # fmt: skip
         points.append(
-            Point(f"four reads, {size} rows", 4 * 128 * row / rate / 1e3, "triton-viz", "body",
+            Point(f"four reads, {transfer} rows", 4 * 128 * row / rate / 1e3, "triton-viz", "body",
                   "dma.reads", (spec(4, 128, row // 4),), "medium", "DMA")
         )  # fmt: skip
     points += [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from validation.point import Point, bf16, spec
+from nkibook.validation.point import Point, bf16, spec
 
 SOURCES = {
     "cs149-2025": "github.com/xaviergonzalez/asst4-trainium2, writeup.md (Stanford "

@@ -7,7 +7,7 @@ change it. The validation page says what has changed since. Sources are in
 
 from __future__ import annotations
 
-from validation.point import Point, spec
+from nkibook.validation.point import Point, spec
 
 _PLANE, _ROW = spec(1, 256, 2048), spec(1, 16, 2048)
 _SCAN = _PLANE, _PLANE, spec(256, 16), _ROW, _ROW  # 256 channels, 16 states, 2048 columns

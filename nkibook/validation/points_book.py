@@ -7,7 +7,7 @@ about the kernel. No point is counted with the others.
 
 from __future__ import annotations
 
-from validation.point import Point, bf16
+from nkibook.validation.point import Point, bf16
 
 SOURCES = {
     "matmul": "AWS Neuron SDK 2.26 documentation, NKI tutorial on matrix multiplication, last "

@@ -11,7 +11,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from figures.example import Example
+from nkibook.figures.example import Example
 
 
 @nki.jit

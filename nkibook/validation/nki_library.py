@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from validation.point import Point
+from nkibook.validation.point import Point
 
 RECORD = Path(__file__).with_name("nki_library.json")
 
@@ -58,8 +58,8 @@ def our_rmsnorms() -> list[tuple[str, float, float, float]]:
     """(name, published, recorded and modelled microseconds) of the points of RMSNorm whose tokens
     are loaded without a DMA transpose; modelled is our own kernel of the same work, on trn2."""
     import nkisim
+    from nkibook.validation.norms_nki import rmsnorm_columns
     from nkisim.machine import GEN3
-    from validation.norms_nki import rmsnorm_columns
 
     found = []
     for p in json.loads(RECORD.read_text())["points"]:
@@ -83,4 +83,4 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
         _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
         ends = np.cumsum(counts)
         ranks.append((ends - (counts - 1) / 2)[inverse])
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

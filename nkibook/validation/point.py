@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -63,7 +63,7 @@ class Point:
         """The kernel itself."""
         module, _, function = self.kernel.rpartition(".")
         if not module.startswith("kernels."):
-            module = f"validation.{module}"
+            module = f"nkibook.validation.{module}"
         return getattr(import_module(module), function)
 
     @property
@@ -84,7 +84,7 @@ class Point:
         return Modelled(latency, found.instructions)
 
 
-def spec(*shape: int, dtype: object = np.float32) -> object:
+def spec(*shape: int, dtype: Any = np.float32) -> object:
     """A tensor of this shape, to be profiled with."""
     import nkisim
 

@@ -2,7 +2,7 @@
 
 Each module has this project's own version of kernels that others have timed; `points` says what
 was published for them, and where, `points_trn2` the same for trn2, and `points_held_out` the same
-for kernels that the model was not made with. `python -m validation` prints modelled against
+for kernels that the model was not made with. `python -m nkibook.validation` prints modelled against
 published. Nothing here is meant for use in a model: the kernels are as slow as the published ones.
 """
 

@@ -16,9 +16,9 @@ from nkibook import plots
 from nkibook.figures.grid import filling
 from nkibook.plots import Figures, Moving
 from nkibook.tracing import written_tiles
+from nkibook.validation.cross_entropy import apart
 from nkisim.machine.target import target
 from nkisim.report.timeline import Timeline
-from validation.cross_entropy import apart
 
 TOKENS, WORDS = 1024, 50_257
 TIMES = "\N{MULTIPLICATION SIGN}"

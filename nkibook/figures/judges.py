@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import validation
-from figures.coverage import Html
-from figures.validation import LONG, Table
+from nkibook import validation
+from nkibook.figures.coverage import Html
+from nkibook.figures.validation import LONG, Table
 
 GROUPS = ("all chips", "later chips", "our tests only", "results, no modelled time")
 # Kernels do not name these classes: they get their objects from other names.

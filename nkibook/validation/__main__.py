@@ -1,8 +1,8 @@
-"""`python -m validation [NAME ...]`: modelled against published, for every point.
+"""`python -m nkibook.validation [NAME ...]`: modelled against published, for every point.
 
 Two minutes of a processor go into all points, so what they gave is kept in `modelled.json`, which
-`python -m validation --record` writes. The pages of the book read it. Tests model the points of few
-instructions anew, and once a week all of them.
+`python -m nkibook.validation --record` writes. The pages of the book read it. Tests model those of
+few instructions anew, and once a week all of them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from nkibook.options import output_file
+from nkibook.validation import pairs, points_book
+from nkibook.validation.point import Modelled, Point
+from nkibook.validation.points import POINTS
+from nkibook.validation.points_held_out import HELD_OUT
+from nkibook.validation.points_trn2 import POINTS as POINTS_TRN2
 from nkisim.report.files import write_whole
-from validation import pairs, points_book
-from validation.point import Modelled, Point
-from validation.points import POINTS
-from validation.points_held_out import HELD_OUT
-from validation.points_trn2 import POINTS as POINTS_TRN2
 
 Row = tuple[Point, float]
 
@@ -78,7 +78,7 @@ def recorded(points: Iterable[Point]) -> list[Row]:
     """(point, microseconds that were modelled for it) for each point, from the record.
 
     Raises:
-        KeyError: a point is new; `python -m validation --record` models it.
+        KeyError: a point is new; `python -m nkibook.validation --record` models it.
     """
     known = record()
     return [(p, known[_key(p)].us) for p in points]
@@ -112,7 +112,7 @@ def slower(names: Iterable[str], modelled: dict[str, float]) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Print, and write if asked, what is modelled and what is published."""
     parser = argparse.ArgumentParser(
-        prog="python -m validation", description=__doc__.splitlines()[0]
+        prog="python -m nkibook.validation", description=__doc__.splitlines()[0]
     )
     parser.add_argument("names", nargs="*", help="parts of names of points; all when none")
     parser.add_argument("--json", type=output_file, help="also write the rows to this file")

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from validation.point import Point
-from validation.points import POINTS
-from validation.points_held_out import HELD_OUT, LADDERS
-from validation.points_trn2 import POINTS as POINTS_TRN2
+from nkibook.validation.point import Point
+from nkibook.validation.points import POINTS
+from nkibook.validation.points_held_out import HELD_OUT, LADDERS
+from nkibook.validation.points_trn2 import POINTS as POINTS_TRN2
 
 
 class Pair(NamedTuple):
@@ -143,7 +143,7 @@ FOUND = _pairs(_FOUND_V2, _V2, "found") + _pairs(_FOUND_V3, POINTS_TRN2, "found"
 PAIRS = SEEN + FITTED + FOUND
 
 
-_LADDERS = [
+_LADDERS: list[tuple[Iterable[Sequence[str]], Iterable[Point]]] = [
     (_SEEN_V2, _V2),
     (_SEEN_V3, POINTS_TRN2),
     (_FOUND_V2, _V2),

@@ -11,8 +11,8 @@ from matplotlib.ticker import LogLocator
 
 from nkibook import plots
 from nkibook.plots.figure import COLORS, INK, Figure
-from validation.pairs import Gain
-from validation.point import Point
+from nkibook.validation.pairs import Gain
+from nkibook.validation.point import Point
 
 Row = tuple[Point, float]
 

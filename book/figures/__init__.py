@@ -1,1 +1,0 @@
-"""Diagrams of the prose pages, drawn with nkibook.plots."""
