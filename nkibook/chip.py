@@ -9,13 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import kernels
-from nkisim.machine import GEN2, GEN3, GEN4, Machine
-
-_INSTANCES = {GEN2: "inf2 and trn1", GEN3: "trn2", GEN4: "trn3"}
-_CORES = {GEN2: 2, GEN3: 8, GEN4: 8}
-# Cycles for each pair of float32 operands in SBUF: the formula 2 N of AWS's nki.isa, written for
-# v2, and 152 + N cycles in traces of trn2 (nkisim.machine.timing).
-_CYCLES_A_PAIR = {GEN2: 2, GEN3: 1, GEN4: 1}
+from nkisim.machine import GEN2, GEN3, Machine
 
 
 @dataclass(frozen=True)
@@ -36,12 +30,12 @@ class Chip:
     @property
     def instances(self) -> str:
         """The EC2 instances that have it: "inf2 and trn1"."""
-        return _INSTANCES[self.machine]
+        return " and ".join(sorted(self.machine.instances.lower().split(", ")))
 
     @property
     def cores(self) -> int:
         """NeuronCores of a device."""
-        return _CORES[self.machine]
+        return self.machine.chip_cores
 
     @property
     def sbuf(self) -> int:
@@ -72,7 +66,7 @@ class Chip:
     @property
     def cycles_a_pair(self) -> int:
         """Cycles of the Vector Engine for each pair of float32 operands in SBUF, on each lane."""
-        return _CYCLES_A_PAIR[self.machine]
+        return self.machine.pair_cycles
 
     @property
     def tflops(self) -> float:

@@ -119,6 +119,10 @@ class Machine:
     bn_stats_fmax: int
     timing: Timing
     hbm_bytes: int  # of a chip, for all of its cores
+    chip_cores: int  # NeuronCores of a chip
+    # Vector Engine cycles for each pair of float32 operands in SBUF: the formula 2 N of AWS's
+    # nki.isa, written for v2, and 152 + N cycles in traces of trn2 (nkisim.machine.timing).
+    pair_cycles: int
     # AWS names these two, and the usable bytes of SBUF on v3, without their values; these are the
     # ones in the KLR tracer (leanprover/KLR), a secondary source.
     sbuf_min_align: int = 1
@@ -157,6 +161,8 @@ GEN2 = Machine(
     bn_stats_fmax=512,
     timing=V2,
     hbm_bytes=32 << 30,
+    chip_cores=2,
+    pair_cycles=2,
 )
 
 GEN3 = Machine(
@@ -175,6 +181,8 @@ GEN3 = Machine(
     timing=V3,
     abilities=_V3,
     hbm_bytes=96 << 30,
+    chip_cores=8,
+    pair_cycles=1,
 )
 
 # [trainium3_arch] SBUF 32 MiB, PSUM 2 MiB. Usable bytes of SBUF: 245,752 in the KLR tracer, a
@@ -196,6 +204,8 @@ GEN4 = Machine(
     timing=V4,
     abilities=_V4,
     hbm_bytes=144 << 30,
+    chip_cores=8,
+    pair_cycles=1,
 )
 
 GENERATIONS = (GEN2, GEN3, GEN4)

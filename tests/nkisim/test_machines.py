@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import nkisim
+from nkibook.chip import Chip
 from nkisim.errors import KernelError, ParameterError
 from nkisim.machine import GEN2, GEN3, GEN4
 
@@ -118,3 +119,19 @@ def test_no_other_package_asks_which_generation_it_is():
         if re.search(r"\bis (not )?GEN\d|== GEN\d|!= GEN\d", line)
     ]
     assert found == []
+
+
+def test_a_generation_without_a_name_of_aws():
+    @nki.jit
+    def version(x):
+        nisa.get_nc_version()
+        return x
+
+    with pytest.raises(ParameterError, match="nc_version has gen2, gen3, gen4"):
+        version.on(replace(GEN4, name="NeuronCore-v5", version=5))(X)
+
+
+def test_the_chip_of_a_table_of_ones_own():
+    own = Chip(replace(GEN3, name="NeuronCore-v5", sbuf_bytes=2 * GEN3.sbuf_bytes, chip_cores=4))
+    assert (own.sbuf, own.cores, own.instances) == (2 * Chip(GEN3).sbuf, 4, "trn2")
+    assert Chip(GEN2).instances == "inf2 and trn1"

@@ -404,8 +404,20 @@ def nonzero_with_count(
 
 
 def get_nc_version() -> nc_version:
-    """The generation that the kernel is compiled for."""
-    return nc_version(current_machine().version)
+    """The generation that the kernel is compiled for.
+
+    Raises:
+        ParameterError: a generation that AWS has no name for: a table of your own.
+    """
+    machine = current_machine()
+    try:
+        return nc_version(machine.version)
+    except ValueError:
+        raise ParameterError(
+            f"nisa.get_nc_version() on {machine.name}, version {machine.version}",
+            rule=f"nisa.nc_version has {', '.join(v.name for v in nc_version)}",
+            fix="give your table the version of the generation that its kernels are written for",
+        ) from None
 
 
 def get_nc_sub_version() -> int:
