@@ -7,6 +7,7 @@ there are and of what type. Equal settings are one object, so that they are comp
 from __future__ import annotations
 
 import dataclasses
+import threading
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 from weakref import WeakValueDictionary
@@ -74,7 +75,9 @@ class Settings:
 
     def shared(self) -> Self:
         """The one object of equal settings."""
-        return _interned.setdefault((type(self), *self.key), self)
+        key = (type(self), *self.key)
+        with _lock:  # `setdefault` of this dictionary is not atomic
+            return _interned.setdefault(key, self)
 
     def but(self, **changes: Any) -> Self:
         """These settings with some changed."""
@@ -95,6 +98,7 @@ class Settings:
 
 
 _interned: WeakValueDictionary[tuple, Any] = WeakValueDictionary()
+_lock = threading.Lock()
 
 
 def _key(x: object) -> object:

@@ -63,12 +63,6 @@ def read_operands_at_their_source(steps: list[Step], keep: set[int]) -> list[Ste
     return [changed.get(at, s) for at, s in enumerate(steps) if at not in gone]
 
 
-def mean_work(products: list[Step]) -> float:
-    """Multiplications of a step, on average."""
-    work = (p.ins[0].size * p.ins[1].size // max(p.ins[0].shape[0], 1) for p in products)
-    return sum(work) / len(products)
-
-
 def _multiplies(step: Step) -> bool:
     instr = step.instr
     plain = instr.spec.kind is OpKind.PRODUCT and instr.undefined is None

@@ -29,12 +29,11 @@ from nkisim.ir.ordering import by_core
 from nkisim.ir.regions import BEGIN, END, ends
 from nkisim.ir.trace import Trace
 from nkisim.ir.views import overlap, view_of
-from nkisim.numerics.blas import WORTH_THREADS, one_thread
+from nkisim.numerics.blas import OneThread
 from nkisim.numerics.digest import contents, digest
 from nkisim.numerics.floating import DefaultEnvironment
 from nkisim.numerics.loops import Call, RuntimeLoop, run
 from nkisim.numerics.plan import Step, plan
-from nkisim.numerics.products import mean_work
 from nkisim.numerics.ranges import range_check
 from nkisim.numerics.recent import Recent
 
@@ -196,7 +195,7 @@ class Program:
         bases = [_bytes(a) for a in sources] + [_bytes(a) for a in results]
         for place, base, shape, dtype, offset, strides in layout.outside:
             table[place] = np.ndarray(shape, dtype, bases[base], offset, strides)
-        blas = one_thread() if layout.small_products else contextlib.nullcontext()
+        blas = OneThread() if layout.multiplies else contextlib.nullcontext()
         with blas:
             run(layout.calls, table)
         self._workspaces.append(workspace)
@@ -298,7 +297,7 @@ class _Layout:
         slots: bytes of each workspace array.
         constants: place -> view of constant data.
         workspace_bytes: about what a workspace takes.
-        small_products: whether there are matrix products among the calls, too small for threads.
+        multiplies: whether there are matrix products among the calls.
     """
 
     def __init__(self, steps: list[Step], trace: Trace, outputs: list[Buffer]) -> None:
@@ -307,8 +306,7 @@ class _Layout:
         self.inside: list[tuple] = []
         self.slots: list[int] = []
         self.constants: list[tuple[int, np.ndarray]] = []
-        products = [step for step in steps if step.instr.spec.kind is OpKind.PRODUCT]
-        self.small_products = bool(products) and mean_work(products) < WORTH_THREADS
+        self.multiplies = any(step.instr.spec.kind is OpKind.PRODUCT for step in steps)
         arguments = [t.buffer for t in trace.arguments]
         self._arrays = {b.number: i for i, b in enumerate(arguments)}
         for o, b in reversed([*enumerate(outputs)]):  # the first of those that share a buffer

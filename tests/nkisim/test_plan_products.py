@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from as_written import same_as_naive
 
-from nkisim.numerics import blas
 from nkisim.numerics.plan import plan
 
 
@@ -193,14 +192,3 @@ def test_tiles_that_overlap_are_not_one_product():
     for at in (0, 32):
         want[:, at : at + 64] += a_t[:, at : at + 64].T @ b
     np.testing.assert_array_equal(kernel(a_t, b), want)
-
-
-def test_large_products_may_use_all_threads():
-    def small(m, n, k):
-        shapes = np.zeros((m, k), np.float32), np.zeros((k, n), np.float32)
-        program = tiled.specialize(shapes, {}).program
-        return program._plan.small_products
-
-    assert small(128, 512, 128)
-    assert not small(128, 512, 512)
-    assert blas.WORTH_THREADS <= 128 * 512 * 512

@@ -10,6 +10,7 @@ import numpy as np
 from nkisim.ir.dtypes import F32
 from nkisim.ir.instruction import Engine, Instruction, Missing, Needed, OpKind, opcode
 from nkisim.ir.settings import Settings
+from nkisim.numerics import blas
 from nkisim.numerics.ops.cycles import Cycles, OnEngine, Passes, Tiles
 from nkisim.numerics.ops.float32 import as_f32, write
 
@@ -127,11 +128,11 @@ def _nc_matmul(instr: Instruction) -> Callable:
         st = st if undefined is None else np.where(undefined, st.dtype.type(0), st)
         contraction = st.shape[0] * rows  # of joined products, that of all
         a, b = _matrix(st, contraction), _matrix(mv, contraction)
-        product = np.matmul(a.T, b, out=out)
+        product = blas.multiply(a, b, out)
         # What is not finite in an operand makes a sum that is not: only then it has to spread.
         if spread is not None and not np.isfinite(product).all():
             a, b = (_spread(x.copy(), x) if s else x for x, s in zip((a, b), spread, strict=True))
-            np.matmul(a.T, b, out=product)
+            blas.multiply(a, b, product)
         return product
 
     if instr.settings.accumulate and not instr.settings.starts:

@@ -15,6 +15,7 @@ import numpy as np
 from nkisim.ir.dtypes import F32
 from nkisim.ir.instruction import Engine, Instruction, OpKind, opcode
 from nkisim.ir.settings import Settings
+from nkisim.numerics import blas
 from nkisim.numerics.ops.cycles import OnEngine, Passes, Tiles, one_cycle
 from nkisim.numerics.ops.float32 import write
 from nkisim.numerics.ops.matmul import Product
@@ -112,7 +113,7 @@ def _matmul_mx(instr: Instruction) -> Callable:
         parts = st.shape[0] // 32  # each has scales of its own
         a = operand(st, rest[:parts], formats[0])
         b = operand(mv, rest[parts : 2 * parts], formats[1])
-        product = np.matmul(a.T, b).reshape(out.shape)
+        product = blas.multiply(a, b).reshape(out.shape)
         if adds:
             before = out.astype(F32)
             if fresh is not None:
