@@ -30,6 +30,8 @@ from nkisim.ir.limits import LIMITS
 from nkisim.runtime.children import reach
 from nkisim.runtime.install import install, sdk_installed
 from nkisim.runtime.limiting import limit_memory, limit_time
+from nkisim.runtime.neuron_profile import COMMANDS, stand_in
+from nkisim.runtime.neuron_profile import run as neuron_profile
 
 if TYPE_CHECKING:
     from nkisim.report.timeline import Timeline
@@ -47,6 +49,10 @@ python -m nkisim translate-check OLD.py NEW.py runs two programs and compares th
 they launch, in order: data, results and modelled timelines.
 
 python -m nkisim tune SCRIPT.py KERNEL ... models a kernel with every combination of parameters.
+
+The program finds a stand-in for neuron-profile and neuron-explorer on its path, if it has none:
+`capture` and `view --output-format summary-json`, of what nki.benchmark or nki.baremetal saves as
+a NEFF.
 
 python -m nkisim judge KERNEL.py:FUNCTION TASK ... judges a kernel against a reference; its exit
 code says how.
@@ -86,6 +92,8 @@ def main() -> None:
         sys.exit(_tune(words[1:]))
     if words[:1] == ["judge"]:
         sys.exit(_judge(words[1:]))
+    if words and words[0] in COMMANDS:
+        sys.exit(neuron_profile(words[0], words[1:]))
     profiles = words[:1] == ["profile"]
     words = words[profiles:]
     json_file = None
@@ -104,6 +112,7 @@ def main() -> None:
     else:
         os.environ.setdefault("PJRT_DEVICE", "CPU")  # what torch_xla runs on without a device
         reach()
+        stand_in()
     sys.argv = [options.target, *arguments]
     sys.excepthook = _show
     if options.memory_limit is not None:

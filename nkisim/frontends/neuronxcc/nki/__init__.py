@@ -13,6 +13,7 @@ from nkisim.frontends.neuronxcc.tensors.tensor import Tensor as tensor
 from nkisim.machine.target import PLATFORMS
 from nkisim.runtime import frameworks
 from nkisim.runtime.kernel import as_kernel
+from nkisim.runtime.measure import baremetal as run_baremetal
 from nkisim.runtime.measure import benchmark, check_files, check_options
 from nkisim.runtime.measure import profile_decorator as profile
 from nkisim.trace.arguments import leaves
@@ -78,8 +79,8 @@ def trace(func: Callable | None = None, **kwargs: Any) -> Any:
 def baremetal(kernel: Callable | None = None, **kwargs: Any) -> Any:
     """Run a kernel without a framework: NumPy arrays in and out.
 
-    On hardware this compiles to a NEFF and runs it; the options that name its files have no
-    meaning here, and are checked only.
+    On hardware this compiles to a NEFF and runs it. Under `python -m nkisim` the files that options
+    name get the modelled timeline, for the stand-in of neuron-profile; elsewhere none is written.
 
     Args:
         kernel: a function or a kernel.
@@ -91,7 +92,9 @@ def baremetal(kernel: Callable | None = None, **kwargs: Any) -> Any:
     """
     check_options("nki.baremetal", kwargs)
     check_files("nki.baremetal", kwargs, neff_needed=True)
-    return _decorator("baremetal", kernel)
+    if kernel is None:
+        return lambda f: run_baremetal(f, kwargs)
+    return run_baremetal(kernel, kwargs)
 
 
 def simulate_kernel(kernel: Callable, /, *args: Any, **kwargs: Any) -> Any:
