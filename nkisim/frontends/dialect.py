@@ -42,6 +42,7 @@ class Call:
         target: the NeuronCore generation that it is traced for, and what chose that.
         mode: as given to `nki.jit`.
         options: names of the nki.compiler decorators that were put on it.
+        config: what `nki.jit` was given, of the dialect's own kind; None for nothing.
         bound: the arguments, without defaults.
     """
 
@@ -52,6 +53,7 @@ class Call:
     target: Target
     mode: str
     options: frozenset[str]
+    config: Any
     bound: inspect.BoundArguments
 
     @cached_property
@@ -106,6 +108,14 @@ def _nothing() -> tuple:
     return ()
 
 
+def _none() -> None:
+    return None
+
+
+def _anything(*_: Any) -> None:
+    return None
+
+
 @dataclass(frozen=True)
 class Dialect:
     """A dialect of NKI, for its kernels.
@@ -116,7 +126,11 @@ class Dialect:
         grid: `f(name of the kernel, entries)`, the grid of `kernel[entries]`.
         body: the function that is traced, for a kernel's function.
         machine: the NeuronCore generation where nothing names one.
-        grid_inside: whether a kernel that is called in another one may have a grid.
+        cores: what a launch without brackets is on, as entries of a grid; None for no grid.
+        check_inside: `f(name, grid, config)` raises where a kernel cannot be called in the one that
+            is traced.
+        check_in_graph: `f(name, grid, machine)` raises where a kernel cannot be a part of a graph
+            of PyTorch or JAX.
         as_stored: an array among the arguments as the instruction stream has it; None for itself.
         environment: what variables of the environment say that a trace follows.
     """
@@ -126,6 +140,8 @@ class Dialect:
     grid: Callable[[str, object], Grid]
     body: Callable[[Callable], Callable] = _itself
     machine: Machine = field(default=GEN2)
-    grid_inside: bool = False
+    cores: Callable[[], object] = _none
+    check_inside: Callable[[str, Grid, Any], None] = _anything
+    check_in_graph: Callable[[str, Grid, Machine], None] = _anything
     as_stored: Callable[[Any], Any] | None = None
     environment: Callable[[], Hashable] = _nothing

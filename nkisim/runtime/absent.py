@@ -28,7 +28,6 @@ _INSTEAD = {
     "neuronxcc.nki._pre_prod_kernels": _KERNELS,
     "nki.kernels": _KERNELS,
     "neuronxcc.nki._private": _INTERNAL,
-    "nki.compiler": "use address= of nl.ndarray, and nl.no_reorder",
     "nki.dtype": "take types from nki.language: nl.bfloat16, nl.float8_e4m3",
     "nki.simulator": "use nki.simulate(kernel)(*args)",
     "nki.meta": "annotate tensors with nl.NkiTensor, or nki.typing.tensor",

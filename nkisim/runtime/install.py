@@ -56,6 +56,7 @@ _NKI = {
     "nki.isa": _TODAY + ".isa",
     "nki.isa.constants": _TODAY + ".isa.enums",
     "nki.collectives": _TODAY + ".collectives",
+    "nki.compiler": _TODAY + ".compiler",
     "nki.typing": _TODAY + ".typing",
     "neuronxcc.starfish": _STAND_INS,
     "neuronxcc.starfish.support": _STAND_INS,

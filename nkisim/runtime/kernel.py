@@ -64,6 +64,7 @@ class Kernel(Decorated):
         grid: the launch grid.
         target: the NeuronCore generation it is traced for, and what chose that.
         options: names of the nki.compiler decorators that were put on it.
+        config: what `nki.jit` was given, of the dialect's own kind; None for nothing.
         signature: the signature of `func`.
     """
 
@@ -87,6 +88,7 @@ class Kernel(Decorated):
         self._platform = platform
         self._machine: Machine | None = None  # what `on` was given
         self.options: frozenset[str] = frozenset()
+        self.config: Any = None
         self.grid = SINGLE
         self.signature = inspect.signature(func)
         if isinstance(func, FunctionType):
@@ -125,6 +127,12 @@ class Kernel(Decorated):
         """This kernel with decorators of nki.compiler on it."""
         changed = self._retraced()
         changed.options = self.options | set(names)
+        return changed
+
+    def with_config(self, config: Any) -> Kernel:
+        """This kernel with a configuration of its dialect."""
+        changed = self._retraced()
+        changed.config = config
         return changed
 
     def with_schedule(self, pairs: Sequence[tuple]) -> Kernel:
@@ -176,7 +184,7 @@ class Kernel(Decorated):
             )
         settings = {
             key: self.__dict__[key]
-            for key in ("dialect", "mode", "grid", "options", "_platform", "_machine")
+            for key in ("dialect", "mode", "grid", "options", "config", "_platform", "_machine")
         }
         return _unpickled, (type(self), module, name, settings)
 
@@ -210,17 +218,18 @@ class Kernel(Decorated):
             return self.run(args, kwargs)
         if self.mode in _NUMPY_MODES:
             frameworks.require_numpy(f"a kernel of mode='{self.mode}'", leaves((args, kwargs)))
-        return bridge.call(self, args, kwargs)
+        kernel = self._on_cores()
+        kernel.dialect.check_in_graph(kernel.__name__, kernel.grid, kernel.machine)
+        return bridge.call(kernel, args, kwargs)
+
+    def _on_cores(self) -> Kernel:
+        """This kernel on the cores that a launch without brackets is on."""
+        cores = self.dialect.cores() if self.grid is SINGLE else None
+        return self if cores is None else self[cores]
 
     def _inline(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The kernel called from another kernel."""
-        if self.grid is not SINGLE and not self.dialect.grid_inside:
-            raise ParameterError(
-                f"kernel {self.__name__}[{self.grid}] is launched on a grid inside a kernel",
-                rule="a kernel called from another kernel becomes a part of it, and has no grid",
-                fix=f"call {self.__name__}(...) without a grid, in a loop if need be",
-                code="err_nested_kernel_with_spmd_grid",
-            )
+        self.dialect.check_inside(self.__name__, self.grid, self.config)
         return self.body(*args, **kwargs)
 
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
@@ -265,6 +274,9 @@ class Kernel(Decorated):
             KernelError: the kernel breaks a rule.
             TypeError: the arguments do not fit the function's signature.
         """
+        on_cores = self._on_cores()
+        if on_cores is not self:
+            return on_cores.specialize(args, kwargs)
         args, kwargs = self.bind(args, kwargs)
         cache, key = self._cache, self._key(args, kwargs)
         found = cache.traces.get(key) if key is not None else None
@@ -386,6 +398,7 @@ class Specialization:
             kernel.target,
             kernel.mode,
             kernel.options,
+            kernel.config,
             bound,
         )
         self._traced = traced = kernel.dialect.trace(call)

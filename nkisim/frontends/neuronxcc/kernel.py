@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from nkisim.checking import Checker
+from nkisim.errors import ParameterError
 from nkisim.frontends.dialect import Call, Dialect, Traced
 from nkisim.frontends.neuronxcc.rules import compatibility
 from nkisim.frontends.neuronxcc.rules.annotations import check_parameters
@@ -16,7 +17,7 @@ from nkisim.frontends.neuronxcc.rules.rewriting import rewritten
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import as_dtype
-from nkisim.ir.grid import Grid
+from nkisim.ir.grid import SINGLE, Grid
 from nkisim.numerics.emulated import keep_fp32
 from nkisim.trace.arguments import leaves, map_leaves
 from nkisim.trace.tracer import Tracer
@@ -64,4 +65,14 @@ def _grid(name: str, entries: object) -> Grid:
     return Grid.of(entries)
 
 
-NEURONXCC = Dialect("neuronxcc.nki", _trace, _grid, rewritten)
+def _check_inside(name: str, grid: Grid, config: object) -> None:
+    if grid is not SINGLE:
+        raise ParameterError(
+            f"kernel {name}[{grid}] is launched on a grid inside a kernel",
+            rule="a kernel called from another kernel becomes a part of it, and has no grid",
+            fix=f"call {name}(...) without a grid, in a loop if need be",
+            code="err_nested_kernel_with_spmd_grid",
+        )
+
+
+NEURONXCC = Dialect("neuronxcc.nki", _trace, _grid, rewritten, check_inside=_check_inside)

@@ -21,7 +21,7 @@ import numpy as np
 
 from nkisim.errors import Location, ParameterError
 from nkisim.frontends import settings
-from nkisim.frontends.nki.registers import VirtualRegister
+from nkisim.frontends.nki.registers import NkiScalar, RunTimeInteger, VirtualRegister
 from nkisim.frontends.nki.tensors.tensor import MemoryRegion, NkiTensor
 from nkisim.trace.frames import is_ours, line_of
 
@@ -41,7 +41,7 @@ _BY_NAME: dict[str, Any] = {
     **dict.fromkeys(("op", "op0", "op1", "reduce_op"), _OPERATION),
     **dict.fromkeys(("cmp_op", "comp_op0", "comp_op1"), _OPERATION),
     **dict.fromkeys(("x", "y", "operand0", "operand1", "rate"), _NUMBERS),
-    **dict.fromkeys(("start", "stop", "lower", "upper"), int | VirtualRegister),
+    **dict.fromkeys(("start", "stop", "lower", "upper"), int | RunTimeInteger),
     "axis": int | tuple[int, ...],
     "constant": np.ndarray | list | tuple | str | float,
     "channel_ids": list[int],
@@ -190,6 +190,8 @@ def _told(kind: Any) -> str:
     words = {
         NkiTensor: "a tensor",
         VirtualRegister: "a register",
+        NkiScalar: "a scalar",
+        RunTimeInteger: "a scalar or a register",
         float: "a number",
         int: "an integer",
         bool: "a boolean",
@@ -212,8 +214,8 @@ def _described(value: Any) -> str:
         return "the handle of an instruction"
     if isinstance(value, np.ndarray):
         return f"an array of NumPy, {value.dtype}{list(value.shape)}"
-    if isinstance(value, VirtualRegister):
-        return "a register"
+    if isinstance(value, RunTimeInteger):
+        return value._what
     name = getattr(value, "__name__", None)
     return f"the function {name}" if callable(value) and name else shorten(repr(value), 60)
 
@@ -232,11 +234,14 @@ def _fix(value: Any, hint: Any, otherwise: str) -> str:
             return f"declare it: nl.ndarray({tuple(value)}, dtype=nl.float32, buffer=nl.sbuf)"
         if isinstance(value, float | int):
             return "fill a tile with nisa.memset, or use nisa.tensor_scalar, which takes numbers"
-        if isinstance(value, VirtualRegister):
-            return "store it in a (1, 1) tile with nisa.register_store"
+        if isinstance(value, RunTimeInteger):
+            store = "register" if isinstance(value, VirtualRegister) else "scalar"
+            return f"store it in a (1, 1) tile with nisa.{store}_store"
         if len(kinds) == 1:
             return "declare a tile and pass it: nl.ndarray(shape, dtype=nl.float32, buffer=nl.sbuf)"
     if isinstance(value, NkiTensor):
+        if NkiScalar in kinds or RunTimeInteger in kinds:
+            return "load one element of it: nisa.scalar_load(tile[0:1, 0:1])"
         if VirtualRegister in kinds:
             return "load one element of it: nisa.register_load(register, tile[0:1, 0:1])"
         if _Type in kinds:

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from nkisim.errors import DTypeError
+from nkisim.frontends.nki import releases
 from nkisim.ir.dtypes import check_byte_order
 
 
@@ -34,9 +35,12 @@ class Type(NamedTuple):
         return self.stored.itemsize
 
 
+WIDE = ("int64", "uint64")  # of NKI 0.7: DMA moves them, and scalars are loaded from them
+
+
 def _types() -> dict[str, Type]:
     plain = ("int8", "int16", "int32", "uint8", "uint16", "uint32", "float16", "float32")
-    types = [Type(n, np.dtype(n)) for n in plain]
+    types = [Type(n, np.dtype(n)) for n in (*plain, *WIDE)]
     types += [
         Type("bool", np.dtype(np.bool_)),
         Type("bfloat16", np.dtype(ml_dtypes.bfloat16)),
@@ -82,7 +86,7 @@ def type_of(dtype: object, what: str = "dtype") -> Type:
     """
     if type(dtype) is str:
         found = TYPES.get(dtype)
-        if found is not None:
+        if found is not None and dtype not in WIDE:
             return found
     try:
         found = _known.get(dtype)
@@ -90,6 +94,8 @@ def type_of(dtype: object, what: str = "dtype") -> Type:
         raise _no_type(dtype, what) from None
     if found is None:
         found = _known[dtype] = _look_up(dtype, what)
+    if found.name in WIDE and not releases.has(f"nl.{found.name}"):
+        raise _no_type(found.name, what)
     return found
 
 
@@ -128,8 +134,9 @@ def packed_numpy(name: str) -> np.dtype:
 
 def _no_type(dtype: object, what: str) -> DTypeError:
     given = dtype if isinstance(dtype, str) else repr(dtype)
+    known = [name for name in sorted(TYPES) if releases.has(f"nl.{name}")]
     return DTypeError(
         f"{what} {given}",
-        rule="tensors hold types of nki.language: " + ", ".join(sorted(TYPES)),
+        rule="tensors hold types of nki.language: " + ", ".join(known),
         fix=f"use nl.{_NARROWER[given]}" if given in _NARROWER else "name one of these",
     )

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nkisim.checking import Checker
 from nkisim.errors import OutputError, ParameterError, warn
 from nkisim.frontends.dialect import Call, Dialect, Traced
+from nkisim.frontends.nki import releases
 from nkisim.frontends.nki.calls import explain
 from nkisim.frontends.nki.dtypes import PACKED, packed_numpy, type_of
 from nkisim.frontends.nki.python_subset import warn_of_python
-from nkisim.frontends.nki.registers import VirtualRegister
+from nkisim.frontends.nki.registers import RunTimeInteger
 from nkisim.frontends.nki.session import Session
 from nkisim.frontends.nki.surface.isa.dma import assign
 from nkisim.frontends.nki.surface.typing import tensor as shape_of
 from nkisim.frontends.nki.tensors.tensor import MemoryRegion, NkiTensor
 from nkisim.ir.access import AccessPattern
-from nkisim.ir.grid import MAX_CORES, Grid, NeuronCores
+from nkisim.ir.grid import MAX_CORES, SINGLE, Grid, NeuronCores
 from nkisim.ir.memory import Role
 from nkisim.ir.rules import Rules, Words
-from nkisim.machine import GEN4
+from nkisim.machine import GEN4, Machine
 from nkisim.numerics.emulated import keep_fp32
 from nkisim.trace.arguments import leaves
+from nkisim.trace.tracer import current_if_any
+
+CORES = "NEURON_LOGICAL_NC_CONFIG"
 
 RULES = Rules(
     dialect="nki",
@@ -40,7 +45,8 @@ RULES = Rules(
 def _trace(call: Call) -> Traced:
     _check_cores(call)
     _warn_of_cores(call)
-    warn_of_python(call)
+    if not releases.tracing():
+        warn_of_python(call)
     machine, source = call.target
     checker = Checker()
     checker.simulated = True  # cores that all do the same write the same: a warning
@@ -48,6 +54,7 @@ def _trace(call: Call) -> Traced:
     session.assign = assign
     session.trace.target = source
     session.data = call.data
+    session.config = call.config or Config()
 
     def declare(name: str, leaf: Any) -> NkiTensor:
         kind = getattr(leaf, "nki_type", "") or leaf.dtype
@@ -79,7 +86,7 @@ def _trace(call: Call) -> Traced:
 
 
 def _returned(leaf: Any, values: Iterator[Any]) -> Any:
-    if isinstance(leaf, VirtualRegister):
+    if isinstance(leaf, RunTimeInteger):
         return leaf.state
     return _as_returned(next(values), leaf) if isinstance(leaf, NkiTensor) else leaf
 
@@ -142,12 +149,12 @@ def _as_returned(value: Any, view: NkiTensor) -> Any:
 
 
 def _check_registers(call: Call, result: Any) -> None:
-    """A register that is returned becomes a number, which needs data."""
-    if any(isinstance(x, VirtualRegister) for x in leaves(result)):
+    """A register or a scalar that is returned becomes a number, which needs data."""
+    if any(isinstance(x, RunTimeInteger) for x in leaves(result)):
         raise OutputError(
-            f"kernel {call.name} returns a register, and is traced without data",
+            f"kernel {call.name} returns a register or a scalar, and is traced without data",
             rule="under jax.jit and torch_xla a kernel returns tensors",
-            fix="store it with nisa.register_store into a tensor in nl.shared_hbm, and return that",
+            fix="store it with nisa.register_store or scalar_store into a tensor in nl.shared_hbm, and return that",
             location=call.place,
         )
 
@@ -161,22 +168,98 @@ def _check_cores(call: Call) -> None:
         )
 
 
-def _environment() -> tuple[str, str]:
-    """Variables of the SDK that a specialisation follows."""
-    return os.environ.get("NEURON_LOGICAL_NC_CONFIG", ""), os.environ.get("NKI_PRECISE_FP", "1")
+class Config(NamedTuple):
+    """What `nki.jit` was given.
+
+    Attributes:
+        compile: a nki.compiler.CompileConfig; None for what the compiler does.
+        specialization: a nki.compiler.SpecializationConfig.
+    """
+
+    compile: Any = None
+    specialization: Any = None
+
+
+def _environment() -> tuple[str, str, str, bool]:
+    """Variables that a specialisation follows."""
+    said = os.environ.get
+    release = releases.release()
+    return said(CORES, ""), said("NKI_PRECISE_FP", "1"), release, releases.tracing()
+
+
+def _cores() -> int | None:
+    """How many cores a launch without brackets is on; None for one, without a grid.
+
+    Raises:
+        ParameterError: the environment names another number than 1 and 2.
+    """
+    said = os.environ.get(CORES, "")
+    if releases.release() == "0.6" or said in ("", "1"):
+        return None
+    if said != "2":
+        raise ParameterError(
+            f"NKI only supports LNC 1 or 2, but got {said}",
+            rule=f"{CORES} is how many physical cores make a logical core",
+            fix=f"set {CORES}=1 or {CORES}=2",
+        )
+    return 2
+
+
+def _check_inside(name: str, grid: Grid, config: Config | None) -> None:
+    """A kernel in a kernel has the configuration and the cores of the outer one."""
+    outer = current_if_any()
+    if releases.release() == "0.6" or not isinstance(outer, Session):
+        return
+    top = outer.config
+    differs = []
+    cores = outer.trace.grid.size
+    if grid is not SINGLE and grid.size != cores:
+        differs.append(f"is for {grid.size} core{'s' * (grid.size > 1)}, and the outer one {cores}")
+    if config is not None and config.compile not in (None, top.compile):
+        differs.append(f"has {config.compile}, and the outer one {top.compile or 'none'}")
+    if not differs:
+        return
+    error = ParameterError(
+        f"kernel {name}, called in kernel {outer.trace.name}, {' and '.join(differs)}",
+        rule="a kernel in a kernel becomes a part of it, under one configuration, the outer one's",
+        fix=f"leave it out of {name}, or give {outer.trace.name} specialization_config="
+        "SpecializationConfig(allow_nested_config_override=True)",
+    )
+    if getattr(top.specialization, "allow_nested_config_override", False):
+        warn(error)
+    else:
+        raise error
+
+
+def _check_in_graph(name: str, grid: Grid, machine: Machine) -> None:
+    """The compiler of the graph, as the environment configures it, is for as many cores."""
+    if releases.release() == "0.6" or machine.abilities.cores < 2:
+        return
+    flag = re.search(r"--lnc[= ]\s*(\d+)", os.environ.get("NEURON_CC_FLAGS", ""))
+    said = flag[1] if flag else os.environ.get(CORES, "")
+    if said and said != str(grid.size):
+        raise ParameterError(
+            f"NKI kernel '{name}' is configured with LNC={grid.size}, but neuronx-cc is using "
+            f"LNC={said}",
+            rule="a kernel and the graph that it is a part of are compiled for one number of cores"
+            + (": that of --lnc in NEURON_CC_FLAGS" if flag else f": {CORES}"),
+            fix=f"set {CORES}={grid.size}"
+            + (" and take --lnc out of NEURON_CC_FLAGS" if flag else "")
+            + f", or call {name}(...) without brackets, which takes the variable",
+            code="NCC_EVRF066",
+        )
 
 
 def _warn_of_cores(call: Call) -> None:
     """Warns where the environment names another number of cores for a logical core."""
-    cores, _ = _environment()
+    cores = os.environ.get(CORES, "")
     if cores and cores != str(call.grid.size):
         warn(
             ParameterError(
-                f"kernel {call.name}[{call.grid.size}] with NEURON_LOGICAL_NC_CONFIG={cores}",
+                f"kernel {call.name}[{call.grid.size}] with {CORES}={cores}",
                 rule="on a device a kernel is launched on as many cores as the runtime joins in a "
                 "logical core",
-                fix=f"launch {call.name}[{cores}], or set NEURON_LOGICAL_NC_CONFIG="
-                f"{call.grid.size}",
+                fix=f"launch {call.name}[{cores}], or set {CORES}={call.grid.size}",
                 location=call.place,
             )
         )
@@ -230,7 +313,9 @@ NKI = Dialect(
     _trace,
     _grid,
     machine=GEN4,
-    grid_inside=True,
+    cores=_cores,
+    check_inside=_check_inside,
+    check_in_graph=_check_in_graph,
     as_stored=_as_stored,
     environment=_environment,
 )

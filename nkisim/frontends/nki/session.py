@@ -26,12 +26,14 @@ from nkisim.errors import (
     ScopeError,
     ShapeError,
     TraceContextError,
+    UnsupportedError,
     locate,
 )
 from nkisim.frontends.nki import matmuls
-from nkisim.frontends.nki.dtypes import Type, type_of
+from nkisim.frontends.nki.dtypes import WIDE, Type, type_of
 from nkisim.frontends.nki.memory import Contents
-from nkisim.frontends.nki.registers import Assumed, VirtualRegister
+from nkisim.frontends.nki.registers import Assumed, RunTimeInteger
+from nkisim.frontends.nki.releases import BY_NAME
 from nkisim.frontends.nki.tensors.layout import Ints
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.frontends.nki.tensors.views import Indirect
@@ -45,6 +47,8 @@ from nkisim.ir.settings import Settings
 from nkisim.machine import Machine
 from nkisim.trace.coroutine import Coroutine
 from nkisim.trace.tracer import Tracer, current_if_any
+
+_MOVES = ("dma_copy", "device_print")  # what moves types of 64 bits
 
 Walk = tuple[Ints, Ints]  # shape and strides of an operand
 Way = tuple[Location | None, int]  # what a run-time loop did: its line, and how many rounds
@@ -108,6 +112,7 @@ class Session(Tracer):
         self.recipes = _recipes(self.trace.machine, self.checker.kind)
         # Writes down `tensor[...] = value`, given both: instructions are above this module.
         self.assign: Callable[[NkiTensor, object], None]
+        self.config: Any = None  # what nki.jit was given: nkisim.frontends.nki.kernel.Config
         self.state: dict = {}  # what the families of instructions remember, by name and program
         self.types: dict[int, Type] = {}  # of the elements, by the number of the buffer
         # Shared HBM that was declared with a name, and how many of that name there were before.
@@ -290,6 +295,7 @@ class Session(Tracer):
         recipe = self.recipes.get(name)
         fresh = recipe is None
         if fresh:
+            _check_wide(key, tensors)
             recipe = lower()
         patterns = []
         forms = recipe.forms
@@ -407,9 +413,9 @@ class Session(Tracer):
         if first != here:
             raise _apart(self.program, here, first)
 
-    def number_of(self, index: VirtualRegister | NkiTensor) -> int:
-        """The value of a register, or of a one-element tensor."""
-        if isinstance(index, VirtualRegister):
+    def number_of(self, index: RunTimeInteger | NkiTensor) -> int:
+        """The value of a register or a scalar, or of a one-element tensor."""
+        if isinstance(index, RunTimeInteger):
             return index.number()
         return self.element(index)
 
@@ -432,6 +438,20 @@ class Session(Tracer):
         plain = tensor._at(tensor._layout, at)
         plain._indirect = None
         return plain
+
+
+def _check_wide(key: tuple, tensors: tuple[NkiTensor, ...]) -> None:
+    """Raises UnsupportedError for what no page says of types of 64 bits: instructions other than
+    DMA, and conversions."""
+    types = {t.dtype for t in tensors}
+    wide = next((t for t in tensors if t.dtype in WIDE), None)
+    if wide is None or (key[0] in _MOVES and len(types) == 1):
+        return
+    raise UnsupportedError(
+        f"an instruction on {wide.describe()}" + f", with {' and '.join(sorted(types))}",
+        rule=BY_NAME[f"nl.{wide.dtype}"].unpublished,
+        fix="pass it in 32 bits: x.astype(np.int32); or load one element with nisa.scalar_load",
+    )
 
 
 def _apart(core: int, here: Way | None, first: Way | None) -> ControlFlowError:

@@ -1,4 +1,4 @@
-"""`import nki`: `nki.jit` and `nki.simulate`. NKI 0.6, on the simulator."""
+"""`import nki`: `nki.jit` and `nki.simulate`. NKI 0.7 on the simulator, or 0.6 (see `releases`)."""
 
 from __future__ import annotations
 
@@ -7,27 +7,38 @@ from typing import Any
 
 from nkisim.errors import ParameterError
 from nkisim.frontends.nki import kernel as kernels
-from nkisim.frontends.nki.surface import collectives, isa, language, typing
+from nkisim.frontends.nki import releases
+from nkisim.frontends.nki.surface import collectives, compiler, isa, language, typing
+from nkisim.frontends.nki.surface.compiler import CompileConfig, SpecializationConfig
 from nkisim.frontends.nki.surface.names import missing
 from nkisim.runtime.kernel import Kernel, as_kernel
 
-__all__ = ["collectives", "isa", "jit", "language", "simulate", "typing"]
-__version__ = "0.6.0"
+__all__ = ["collectives", "compiler", "isa", "jit", "language", "simulate", "typing"]
 
 
-def jit(fn: Callable | None = None, **kwargs: Any) -> Any:
+def jit(
+    fn: Callable | None = None,
+    *,
+    compile_config: CompileConfig | None = None,
+    specialization_config: SpecializationConfig | None = None,
+    **kwargs: Any,
+) -> Any:
     """Make a Python function an NKI kernel: `@nki.jit`.
 
     Args:
         fn: the kernel function.
+        compile_config: what the compiler does with it. New in NKI 0.7.
+        specialization_config: what specialising it allows. New in NKI 0.7.
         **kwargs: `mode` and other options of earlier releases, which have no meaning any more.
 
     Returns:
-        A kernel: `kernel(*args)`, or `kernel[lnc](*args)` on 1 or 2 cores of a logical core. NumPy
-        arrays in, NumPy arrays out; PyTorch and JAX arrays stay in their framework.
+        A kernel: `kernel(*args)` runs it on NEURON_LOGICAL_NC_CONFIG cores of a logical core, 1 if
+        that is not set; `kernel[lnc](*args)` on 1 or 2. NumPy arrays in, NumPy arrays out; PyTorch
+        and JAX arrays stay in their framework.
 
     Raises:
-        ParameterError: with platform_target; the environment names the target.
+        ParameterError: with platform_target, as the environment names the target; or a
+            configuration that is none.
     """
     if "platform_target" in kwargs:
         raise ParameterError(
@@ -35,9 +46,26 @@ def jit(fn: Callable | None = None, **kwargs: Any) -> Any:
             rule="since NKI 0.3 the environment names the target",
             fix="set NEURON_PLATFORM_TARGET_OVERRIDE=trn2, or another one",
         )
-    if fn is None:
-        return lambda f: jit(f, **kwargs)
-    return _kernel(fn)
+    config = kernels.Config(
+        _of_kind("compile_config", compile_config, CompileConfig),
+        _of_kind("specialization_config", specialization_config, SpecializationConfig),
+    )
+
+    def decorate(function: Callable) -> Kernel:
+        made = _kernel(function)
+        return made if config == kernels.Config() else made.with_config(config)
+
+    return decorate if fn is None else decorate(fn)
+
+
+def _of_kind(setting: str, given: Any, kind: type) -> Any:
+    if given is None or isinstance(given, kind):
+        return given
+    raise ParameterError(
+        f"nki.jit({setting}={given!r})",
+        rule=f"it is a {kind.__name__}",
+        fix=f"pass {setting}=nki.compiler.{kind.__name__}(...)",
+    )
 
 
 def simulate(kernel: Callable) -> Any:
@@ -68,4 +96,10 @@ def _kernel(function: Callable | Kernel) -> Kernel:
     return found
 
 
-__getattr__: Callable[[str], Any] = missing("nki")
+_missing = missing("nki")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return f"{releases.release()}.0"
+    return _missing(name)

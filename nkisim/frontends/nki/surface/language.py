@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
-from nkisim.frontends.nki import declare, target
+from nkisim.frontends.nki import declare, releases, target
 from nkisim.frontends.nki.arguments import check_methods, checked_settings
 from nkisim.frontends.nki.dtypes import type_of
 from nkisim.frontends.nki.loops import dynamic_range, fori_loop, while_loop
-from nkisim.frontends.nki.registers import VirtualRegister
+from nkisim.frontends.nki.registers import RunTimeInteger
 from nkisim.frontends.nki.session import Recipe, current
 from nkisim.frontends.nki.surface import isa
 from nkisim.frontends.nki.surface.functions import (
@@ -163,6 +163,7 @@ __all__ = [
     "int8",
     "int16",
     "int32",
+    "int64",
     "invert",
     "is_hbm",
     "is_on_chip",
@@ -234,6 +235,7 @@ __all__ = [
     "uint8",
     "uint16",
     "uint32",
+    "uint64",
     "var",
     "where",
     "while_loop",
@@ -244,8 +246,8 @@ __all__ = [
 DType = str
 
 bool_ = "bool"
-int8, int16, int32 = "int8", "int16", "int32"
-uint8, uint16, uint32 = "uint8", "uint16", "uint32"
+int8, int16, int32, int64 = "int8", "int16", "int32", "int64"
+uint8, uint16, uint32, uint64 = "uint8", "uint16", "uint32", "uint64"
 float16, float32, bfloat16, tfloat32 = "float16", "float32", "bfloat16", "tfloat32"
 float8_e4m3, float8_e4m3fn, float8_e5m2 = "float8_e4m3", "float8_e4m3fn", "float8_e5m2"
 float8_e8m0fnu = "float8_e8m0fnu"
@@ -283,6 +285,14 @@ class NKIObject:
     def __init__(self, **kwargs: Any) -> None:
         for name, value in kwargs.items():
             setattr(self, name, value)
+
+    def __eq__(self, other: object) -> bool:
+        """As Python has it; in NKI 0.6, whether the type and all fields are equal."""
+        if releases.tracing() or type(other) is not type(self):
+            return NotImplemented
+        return vars(self) == vars(other)
+
+    __hash__ = object.__hash__
 
 
 class _TileSize:
@@ -548,25 +558,37 @@ def shared_identity_matrix(n: int, dtype: str = uint8, dst: NkiTensor | None = N
 
 
 def affine_range(start: int, stop: int | None = None, step: int = 1) -> range:
-    """range(start, stop, step); its iterations are unrolled in order."""
+    """range(start, stop, step); its iterations are unrolled in order. Deprecated: use range.
+
+    Raises:
+        ParameterError: a bound that is known at run time only, or a step of 0.
+    """
     return _range("affine_range", start, stop, step)
 
 
 def sequential_range(start: int, stop: int | None = None, step: int = 1) -> range:
-    """range(start, stop, step); its iterations are unrolled in order."""
+    """range(start, stop, step); its iterations are unrolled in order. Deprecated: use range.
+
+    Raises:
+        ParameterError: a bound that is known at run time only, or a step of 0.
+    """
     return _range("sequential_range", start, stop, step)
 
 
 def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
-    """range(start, stop, step); its iterations are unrolled in order."""
+    """range(start, stop, step); its iterations are unrolled in order. Deprecated: use range.
+
+    Raises:
+        ParameterError: a bound that is known at run time only, or a step of 0.
+    """
     return _range("static_range", start, stop, step)
 
 
 def _range(name: str, start: Any, stop: Any, step: Any) -> range:
     for bound in (start, stop, step):
-        if isinstance(bound, VirtualRegister):
+        if isinstance(bound, RunTimeInteger):
             raise ParameterError(
-                f"nl.{name} up to a register",
+                f"nl.{name} up to {bound._what}",
                 rule="it is unrolled while tracing, so its bounds are integers",
                 fix="use nl.fori_loop(lower, upper, body)",
             )
@@ -580,8 +602,8 @@ def _range(name: str, start: Any, stop: Any, step: Any) -> range:
 
 
 def ds(start: Any, size: int) -> Any:
-    """The slice start:start + size; `start` may be a register."""
-    if isinstance(start, (VirtualRegister, NkiTensor)):
+    """The slice start:start + size; `start` may be a scalar, a register or a one-element tile."""
+    if isinstance(start, (RunTimeInteger, NkiTensor)):
         return DynamicSlice(start, size)
     return slice(start, start + size)
 
@@ -679,4 +701,4 @@ def rand(shape: tuple, dtype: str, buffer: MemoryRegion = sbuf, name: str = "") 
 globals().update(checked_settings(globals(), __all__, "nl"))
 check_methods(NkiTensor)
 
-__getattr__: Callable[[str], Any] = missing("nki.language")
+__getattr__: Callable[[str], Any] = missing("nki.language", releases.later(globals(), "nl"))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nkisim.errors import UnknownNameError
+from nkisim.frontends.nki import releases
 
 # Names of `neuronxcc.nki` (SDK 2.26) and of the betas of `nki`, and what stands in their place.
 ELSEWHERE = {
@@ -43,36 +44,53 @@ ELSEWHERE = {
         "profile": "neuron-profile on the device; nkisim.profile(kernel, ...) here",
         "simulate_kernel": "nki.simulate(kernel)(*args)",
         "trace": "call the function undecorated from the kernel",
-        "compiler": "address= of nl.ndarray, and nl.no_reorder, stand in its place",
+    },
+    "nki.compiler": {
+        name: "address= of nl.ndarray, and nl.no_reorder, stand in its place"
+        for name in ("sbuf", "psum", "multi_buffer", "no_reorder", "enable_stack_allocator")
     },
     "nki.typing": {"mutable_tensor": "nt.tensor[shape]; a kernel may write any argument"},
-    "nki.collectives": {},
+    "nki.collectives": {
+        "reduce_scatter_v": "use ncc.reduce_scatter: the beta's form has no page",
+    },
 }
-_CALLS = {"nki": "nki", "nki.language": "nl", "nki.isa": "nisa"}
+_CALLS = {"nki": "nki", "nki.language": "nl", "nki.isa": "nisa", "nki.collectives": "ncc"}
 
 
-def missing(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a module of this dialect, which tells of names that it does not have."""
+def missing(module: str, later: dict[str, Any] | None = None) -> Callable[[str], Any]:
+    """The `__getattr__` of a module of this dialect, which tells of names that it does not have.
+
+    Args:
+        module: as "nki.language".
+        later: what `releases.later` took out of it: names that not every release has.
+    """
 
     def lookup(name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         short = _CALLS.get(module, module)
+        new = later or {}
+        if name in new:
+            if not releases.has(f"{short}.{name}"):
+                raise releases.too_new(f"{short}.{name}")
+            return new[name]
         instead = ELSEWHERE[module].get(name)
+        version = releases.release()
         if instead is not None:
             raise UnknownNameError(
                 f"{short}.{name} is not in `import nki`",
-                rule=f"{short}.{name} is `neuronxcc.nki`, or of a beta; NKI 0.6 does not have it",
+                rule=f"{short}.{name} is `neuronxcc.nki`, or of a beta; NKI {version} does not "
+                "have it",
                 fix=instead,
             )
-        known = [n for n in dir(sys.modules[_HOME[module]]) if not n.startswith("_")]
+        known = [n for n in (*dir(sys.modules[_HOME[module]]), *new) if not n.startswith("_")]
         near = difflib.get_close_matches(name, known, 3)
         raise UnknownNameError(
             f"{short}.{name} does not exist",
-            rule="kernels use what the NKI 0.6 reference lists",
+            rule=f"kernels use what the reference of NKI {version} lists",
             fix="did you mean " + " or ".join(f"{short}.{n}" for n in near) + "?"
             if near
-            else "see the reference of NKI 0.6",
+            else f"see the reference of NKI {version}",
         )
 
     return lookup
@@ -84,5 +102,6 @@ _HOME = {
     "nki.language": f"{_SURFACE}.language",
     "nki.isa": f"{_SURFACE}.isa",
     "nki.collectives": f"{_SURFACE}.collectives",
+    "nki.compiler": f"{_SURFACE}.compiler",
     "nki.typing": f"{_SURFACE}.typing",
 }

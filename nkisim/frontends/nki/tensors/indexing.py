@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nkisim.errors import IndexingError, OutOfBoundsError
-from nkisim.frontends.nki.registers import VirtualRegister
+from nkisim.errors import DTypeError, IndexingError, OutOfBoundsError
+from nkisim.frontends.nki.registers import NkiScalar, RunTimeInteger
 from nkisim.frontends.nki.tensors.layout import Layout
 from nkisim.frontends.nki.tensors.views import Indirect, Views
 
@@ -38,7 +38,7 @@ def part_of(tensor: Views, key: tuple) -> tuple[Layout, int] | Views:
         n, stride = own.shape[axis], own.strides[axis]
         if type(k) is slice:
             start, count, every = _range(tensor, axis, n, k)
-        elif isinstance(k, (DynamicSlice, VirtualRegister)) or _is_tensor(k):
+        elif isinstance(k, (DynamicSlice, RunTimeInteger)) or _is_tensor(k):
             count = k.size if isinstance(k, DynamicSlice) else 1
             register = k.start if isinstance(k, DynamicSlice) else k
             if moved is not None:
@@ -47,6 +47,7 @@ def part_of(tensor: Views, key: tuple) -> tuple[Layout, int] | Views:
                     rule="a view takes one dynamic offset",
                     fix="compute one offset, and use .ap(scalar_offset=...)",
                 )
+            check_offset(tensor, register)
             moved = (register, stride, axis, n)
             if isinstance(k, DynamicSlice) or (axis == 0 and own.on_chip):
                 shape.append(count)
@@ -73,6 +74,16 @@ def part_of(tensor: Views, key: tuple) -> tuple[Layout, int] | Views:
     return tensor._at(part, tensor.offset + step, Indirect(*moved, by_row=False))
 
 
+def check_offset(tensor: Views, index: object) -> None:
+    """Raises DTypeError for a scalar of 64 bits that moves a view of memory on chip."""
+    if isinstance(index, NkiScalar) and index.dtype == "int64" and tensor._layout.on_chip:
+        raise DTypeError(
+            f"a scalar of int64 moves a view of {tensor.describe()}",
+            rule="addresses in SBUF and PSUM have 32 bits; in HBM an offset may be int64",
+            fix="load the offset from an nl.int32 tensor",
+        )
+
+
 def _is_tensor(k: object) -> bool:
 
     return isinstance(k, Views) and k.size == 1
@@ -96,7 +107,7 @@ def _expanded(tensor: Views, key: tuple) -> tuple:
 def _index(value: object) -> int | None:
     if value.__class__ is int:
         return value
-    if isinstance(value, (bool, VirtualRegister)):
+    if isinstance(value, (bool, RunTimeInteger)):
         return None
     try:
         return int(value.__index__())
@@ -122,10 +133,11 @@ def _range(tensor: Views, axis: int, n: int, k: slice) -> tuple[int, int, int]:
     given = (k.start, k.stop, k.step)
     start, stop, step = bounds = tuple(None if v is None else _index(v) for v in given)
     if [b is None for b in bounds] != [v is None for v in given]:
-        if any(isinstance(v, VirtualRegister) for v in given):
+        if any(isinstance(v, RunTimeInteger) for v in given):
             raise IndexingError(
                 f"a slice from a register on axis {axis} of {tensor.describe()}",
-                rule="the size of a view is known while tracing; its start may be a register",
+                rule="the size of a view is known while tracing; its start may be a register or a "
+                "scalar",
                 fix="write nl.ds(register, size)",
             )
         raise _no_index(tensor, k)

@@ -22,10 +22,11 @@ from nkisim.errors import (
     OutOfBoundsError,
     warn,
 )
+from nkisim.frontends.nki import releases
 from nkisim.frontends.nki.dtypes import type_of
 from nkisim.frontends.nki.registers import VirtualRegister
 from nkisim.frontends.nki.tensors import layout as layouts
-from nkisim.frontends.nki.tensors.indexing import DynamicSlice, part_of
+from nkisim.frontends.nki.tensors.indexing import DynamicSlice, check_offset, part_of
 from nkisim.frontends.nki.tensors.layout import Ints, Layout
 from nkisim.frontends.nki.tensors.missing_operators import refuse_operators
 from nkisim.frontends.nki.tensors.views import Indirect, Views
@@ -115,6 +116,13 @@ class NkiTensor(Views):
     @property
     def ndim(self) -> int:
         return len(self._layout.shape)
+
+    @property
+    def data(self) -> NkiTensor:
+        """The tensor itself: what an instruction takes, as `.data` of a grid is. New in NKI 0.7."""
+        if not releases.has("t.data"):
+            raise releases.too_new("t.data")
+        return self
 
     @property
     def size(self) -> int:
@@ -247,8 +255,8 @@ class NkiTensor(Views):
             pattern: [stride, count] of each axis, outermost first, in elements. On chip the first
                 stride is the elements of a partition.
             offset: of the first element; None for that of the view. In elements.
-            scalar_offset: a register or a one-element tensor in SBUF: how many rows of
-                `indirect_dim` the view moves.
+            scalar_offset: an NkiScalar, a register or a one-element tensor in SBUF: how many rows
+                of `indirect_dim` the view moves. On chip a scalar is of int32.
             vector_offset: a (P, 1) tensor in SBUF with a row number for each partition, for DMA.
             indirect_dim: the axis of the declared tensor that these count on.
             dtype: reinterpret the bits; pattern and offset then count in its elements.
@@ -315,10 +323,11 @@ class NkiTensor(Views):
                 rule="a view takes one dynamic offset",
                 fix="pass one of them",
             )
+        check_offset(self, scalar)
         if isinstance(scalar, int | float | np.number):
             raise IndexingError(
                 f"scalar_offset={scalar!r} on {self.describe()}",
-                rule="a dynamic offset is a register, or a one-element tensor in SBUF",
+                rule="a dynamic offset is a scalar, a register or a one-element tensor in SBUF",
                 fix="pass an offset that is known as offset=, in elements",
             )
         if isinstance(scalar, NkiTensor) and scalar._layout.type.stored.kind not in "iu":
@@ -407,7 +416,7 @@ def _truth(tensor: NkiTensor) -> KernelError:
         f"the truth value of {tensor.describe()}, which has one element",
         rule="a tensor is always true: what is in it is not known when the kernel is compiled",
         fix="write `is not None` to ask whether it is there; for a branch on its value, load it "
-        "into a register and loop with nl.dynamic_range(0, register)",
+        "with nisa.scalar_load and loop with nl.fori_loop(0, scalar, body)",
     )
 
 

@@ -19,6 +19,7 @@ from nkisim.frontends.nki.surface.collectives.exchange import (
     reduced,
     reduction,
 )
+from nkisim.frontends.nki.surface.isa.enums import NkiInstruction
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 
 
@@ -29,7 +30,7 @@ def all_reduce(
     op: Any,
     priority: int | None = None,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """The reduction over the ranks of a group, on each of them.
 
     In fp32 where the tensors are of a floating-point type, in the order of the group.
@@ -41,6 +42,14 @@ def all_reduce(
         op: nl.add, nl.minimum or nl.maximum.
         priority: 0 to 3, on NeuronCore-v4.
         name: of the instruction.
+
+    Returns:
+        The handle of the instruction.
+
+    Raises:
+        ParameterError: groups that are not of all ranks, or settings that the collective does not
+            have; tensors of two memories.
+        ShapeError: tensors that do not fit each other.
     """
     call = "ncc.all_reduce"
     reduce = reduction(call, op)
@@ -49,8 +58,10 @@ def all_reduce(
         check_fits(call, src, dst, src.shape)
     group = ranks_of(call, replica_group)
     found = exchange(call, group, srcs, reduce.__name__)
+    done = NkiInstruction()
     for n, dst in enumerate(dsts):
-        put(dst, reduced(reduce, [values[n] for values in found]), priority)
+        done = put(dst, reduced(reduce, [values[n] for values in found]), priority)
+    return done
 
 
 def all_gather(
@@ -60,7 +71,7 @@ def all_gather(
     collective_dim: int,
     priority: int | None = None,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Concatenate the tensors of all ranks of a group, on each of them.
 
     Args:
@@ -70,6 +81,14 @@ def all_gather(
         collective_dim: 0, or 0 or 1 in SBUF.
         priority: 0 to 3, on NeuronCore-v4.
         name: of the instruction.
+
+    Returns:
+        The handle of the instruction.
+
+    Raises:
+        ParameterError: groups that are not of all ranks, or settings that the collective does not
+            have; tensors of two memories.
+        ShapeError: tensors that do not fit each other.
     """
     call = "ncc.all_gather"
     on_chip = check_tensors(call, srcs, dsts)
@@ -80,8 +99,12 @@ def all_gather(
         wanted[collective_dim] *= len(group)
         check_fits(call, src, dst, tuple(wanted))
     found = exchange(call, group, srcs, collective_dim)
+    done = NkiInstruction()
     for n, dst in enumerate(dsts):
-        put(dst, np.concatenate([values[n] for values in found], axis=collective_dim), priority)
+        done = put(
+            dst, np.concatenate([values[n] for values in found], axis=collective_dim), priority
+        )
+    return done
 
 
 def reduce_scatter(
@@ -92,7 +115,7 @@ def reduce_scatter(
     op: Any,
     priority: int | None = None,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """The reduction over the ranks of a group, a part on each of them.
 
     Args:
@@ -103,6 +126,14 @@ def reduce_scatter(
         op: nl.add, nl.minimum or nl.maximum, as for `all_reduce`.
         priority: 0 to 3, on NeuronCore-v4.
         name: of the instruction.
+
+    Returns:
+        The handle of the instruction.
+
+    Raises:
+        ParameterError: groups that are not of all ranks, or settings that the collective does not
+            have; tensors of two memories.
+        ShapeError: tensors that do not fit each other.
     """
     call = "ncc.reduce_scatter"
     reduce = reduction(call, op)
@@ -114,9 +145,11 @@ def reduce_scatter(
         check_fits(call, src, dst, (src.shape[0] // len(group), *src.shape[1:]))
     found = exchange(call, group, srcs, reduce.__name__)
     mine = group.index(own_rank().number)
+    done = NkiInstruction()
     for n, dst in enumerate(dsts):
         whole = reduced(reduce, [values[n] for values in found])
-        put(dst, np.split(whole, len(group))[mine], priority)
+        done = put(dst, np.split(whole, len(group))[mine], priority)
+    return done
 
 
 def all_to_all(
@@ -126,7 +159,7 @@ def all_to_all(
     collective_dim: int,
     priority: int | None = None,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Send one part of the tensor of each rank to each rank of the group.
 
     Args:
@@ -136,6 +169,14 @@ def all_to_all(
         collective_dim: must be 0.
         priority: 0 to 3, on NeuronCore-v4.
         name: of the instruction.
+
+    Returns:
+        The handle of the instruction.
+
+    Raises:
+        ParameterError: groups that are not of all ranks, or settings that the collective does not
+            have; tensors of two memories.
+        ShapeError: tensors that do not fit each other.
     """
     call = "ncc.all_to_all"
     check_tensors(call, srcs, dsts, sbuf=False)
@@ -146,5 +187,7 @@ def all_to_all(
         check_fits(call, src, dst, src.shape)
     found = exchange(call, group, srcs)
     mine = group.index(own_rank().number)
+    done = NkiInstruction()
     for n, dst in enumerate(dsts):
-        put(dst, np.concatenate([np.split(v[n], len(group))[mine] for v in found]), priority)
+        done = put(dst, np.concatenate([np.split(v[n], len(group))[mine] for v in found]), priority)
+    return done

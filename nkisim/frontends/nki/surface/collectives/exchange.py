@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from nkisim.errors import ParameterError, ShapeError, locate
-from nkisim.frontends.nki import ops
+from nkisim.frontends.nki import ops, releases
 from nkisim.frontends.nki.ranks import Post, Rank, this_rank
 from nkisim.frontends.nki.session import current
 from nkisim.frontends.nki.surface import isa
+from nkisim.frontends.nki.surface.isa.enums import NkiInstruction
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 from nkisim.ir.memory import Space
 
 _REDUCTIONS = {"add": np.add, "minimum": np.minimum, "maximum": np.maximum}
+
+
+class rg_partition_op(Enum):
+    """The formula of `ReplicaGroup.from_partition_op`. New in NKI 0.7."""
+
+    bitwise_and = "bitwise_and"
+    div = "div"
+    mod = "mod"
+
+
+_FORMULAS: dict[rg_partition_op, Callable[[int, int], int]] = {
+    rg_partition_op.bitwise_and: operator.and_,
+    rg_partition_op.div: operator.floordiv,
+    rg_partition_op.mod: operator.mod,
+}
 
 
 class ReplicaGroup:
@@ -24,6 +42,42 @@ class ReplicaGroup:
     Args:
         groups: lists of ranks.
     """
+
+    @staticmethod
+    def from_partition_op(world_size: int, op: rg_partition_op, operand: int) -> ReplicaGroup:
+        """Groups of the ranks 0 to world_size - 1 by a formula. New in NKI 0.7.
+
+        Args:
+            world_size: the number of ranks.
+            op: ranks with one value of op(rank, operand) are a group.
+            operand: of the formula.
+
+        Returns:
+            The groups, by their first ranks.
+
+        Raises:
+            ParameterError: no ranks, another formula, or an operand that it does not take.
+        """
+        call = "ncc.ReplicaGroup.from_partition_op"
+        if not releases.has(call):
+            raise releases.too_new(call)
+        if op not in _FORMULAS:
+            raise ParameterError(
+                f"{call}: op={op!r}",
+                rule="it is one of ncc.rg_partition_op: bitwise_and, div, mod",
+                fix="pass one of these",
+            )
+        least = 0 if op is rg_partition_op.bitwise_and else 1
+        if world_size < 1 or operand < least:
+            raise ParameterError(
+                f"{call}({world_size}, {op.name}, {operand})",
+                rule=f"there is one rank or more, and the operand of {op.name} is at least {least}",
+                fix="pass the number of ranks of the job",
+            )
+        found: dict[int, list[int]] = {}
+        for rank in range(world_size):
+            found.setdefault(_FORMULAS[op](rank, operand), []).append(rank)
+        return ReplicaGroup(list(found.values()))
 
     def __init__(self, *groups: Any) -> None:
         given = groups[0] if len(groups) == 1 else groups
@@ -201,8 +255,8 @@ def exchange(
     return rank.job.exchange(rank.number, group, Post((call, *settings, *shapes), values, locate()))
 
 
-def put(dst: NkiTensor, values: np.ndarray, priority: int | None) -> None:
+def put(dst: NkiTensor, values: np.ndarray, priority: int | None) -> NkiInstruction:
     """Write what has arrived."""
     session = current()
     fixed = session.fixed(np.ascontiguousarray(values), session.types[dst._buffer.number])
-    isa.dma_copy(dst, fixed, priority=priority)
+    return isa.dma_copy(dst, fixed, priority=priority)

@@ -21,6 +21,7 @@ from nkisim.frontends.nki.surface.collectives.exchange import (
     reduced,
     reduction,
 )
+from nkisim.frontends.nki.surface.isa.enums import NkiInstruction
 from nkisim.frontends.nki.tensors.tensor import NkiTensor
 
 
@@ -30,7 +31,7 @@ def collective_permute(
     source_target_pairs: Any,
     priority: int | None = None,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Send tensors of some ranks to others. All ranks of the job call it.
 
     Args:
@@ -39,6 +40,14 @@ def collective_permute(
         source_target_pairs: (source, target) ranks; none is twice a source or twice a target.
         priority: 0 to 3, on NeuronCore-v4.
         name: of the instruction.
+
+    Returns:
+        The handle of the instruction.
+
+    Raises:
+        ParameterError: groups that are not of all ranks, or settings that the collective does not
+            have; several tensors.
+        ShapeError: tensors that do not fit each other.
     """
     call = "ncc.collective_permute"
     check_tensors(call, srcs, dsts, sbuf=False, several=False)
@@ -56,11 +65,13 @@ def collective_permute(
                 fix="use one collective for each further pair, and nkisim.run_ranks for more ranks",
             )
     if rank.number >= size:  # a device that has no part in it
-        return
+        return NkiInstruction()
     found = exchange(call, tuple(range(size)), srcs, tuple(pairs))
+    done = NkiInstruction()
     for source, target in pairs:
         if target == rank.number:
-            put(dsts[0], found[source][0], priority)
+            done = put(dsts[0], found[source][0], priority)
+    return done
 
 
 def collective_permute_implicit(
@@ -70,7 +81,7 @@ def collective_permute_implicit(
     channel_ids: Any = [0],  # noqa: B006  as documented
     priority: int | None = None,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Send tensors to the next rank of the ring, which is the group in its order.
 
     Args:
@@ -80,6 +91,14 @@ def collective_permute_implicit(
         channel_ids: 0, 1, ...: as many as there are lists, at most 4.
         priority: 0 to 3, on NeuronCore-v4.
         name: of the instruction.
+
+    Returns:
+        The handle of the instruction.
+
+    Raises:
+        ParameterError: groups that are not of all ranks, or settings that the collective does not
+            have; several tensors.
+        ShapeError: tensors that do not fit each other.
     """
     call = "ncc.collective_permute_implicit"
     srcs = by_channel(call, "srcs_by_channel", srcs_by_channel, channel_ids)
@@ -89,8 +108,10 @@ def collective_permute_implicit(
         check_fits(call, src, dst, src.shape)
     group = ranks_of(call, replica_group)
     before = exchange(call, group, srcs)[group.index(own_rank().number) - 1]
+    done = NkiInstruction()
     for dst, values in zip(dsts, before, strict=True):
-        put(dst, values, priority)
+        done = put(dst, values, priority)
+    return done
 
 
 def collective_permute_implicit_reduce(
@@ -102,7 +123,7 @@ def collective_permute_implicit_reduce(
     channel_ids: Any = [0],  # noqa: B006  as documented
     priority: int | None = None,
     name: str | None = None,
-) -> None:
+) -> NkiInstruction:
     """Send op(srcs0, srcs1) to the next rank of the ring, which is the group in its order.
 
     Args:
@@ -113,6 +134,14 @@ def collective_permute_implicit_reduce(
         channel_ids: 0, 1, ...: as many as there are lists, at most 4.
         priority: 0 to 3, on NeuronCore-v4.
         name: of the instruction.
+
+    Returns:
+        The handle of the instruction.
+
+    Raises:
+        ParameterError: groups that are not of all ranks, or settings that the collective does not
+            have; several tensors.
+        ShapeError: tensors that do not fit each other.
     """
     call = "ncc.collective_permute_implicit_reduce"
     reduce = reduction(call, op)
@@ -127,8 +156,10 @@ def collective_permute_implicit_reduce(
     group = ranks_of(call, replica_group)
     found = exchange(call, group, [*srcs0, *srcs1], reduce.__name__)
     before = found[group.index(own_rank().number) - 1]
+    done = NkiInstruction()
     for n, dst in enumerate(dsts):
-        put(dst, reduced(reduce, [before[n], before[n + len(dsts)]]), priority)
+        done = put(dst, reduced(reduce, [before[n], before[n + len(dsts)]]), priority)
+    return done
 
 
 def collective_permute_implicit_current_processing_rank_id(
@@ -144,6 +175,9 @@ def collective_permute_implicit_current_processing_rank_id(
         replica_group: the rings.
         channel_id: 0 to 3.
         name: of the instruction.
+
+    Raises:
+        ParameterError: groups that are not of all ranks, or another channel.
     """
     call = "ncc.collective_permute_implicit_current_processing_rank_id"
     group = ranks_of(call, replica_group)

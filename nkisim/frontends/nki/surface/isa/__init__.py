@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from nkisim.errors import KernelError
+from nkisim.frontends.nki import releases
 from nkisim.frontends.nki.arguments import checked_settings
-from nkisim.frontends.nki.registers import VirtualRegister
+from nkisim.frontends.nki.registers import NkiScalar, VirtualRegister
 from nkisim.frontends.nki.surface.isa import (
     copies,
     cores,
@@ -33,6 +34,6 @@ _FAMILIES = (
 _PUBLIC = {name: vars(family)[name] for family in _FAMILIES for name in family.__all__}
 globals().update(_PUBLIC, **checked_settings(_PUBLIC, list(_PUBLIC), "nisa"))
 
-__all__ = ["NkiValidationError", "VirtualRegister", *_PUBLIC]
+__all__ = ["NkiScalar", "NkiValidationError", "VirtualRegister", *_PUBLIC]
 
-__getattr__: Callable[[str], Any] = missing("nki.isa")
+__getattr__: Callable[[str], Any] = missing("nki.isa", releases.later(globals(), "nisa"))
