@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 TARGET = "NEURON_PLATFORM_TARGET_OVERRIDE"
+RELEASE = "NKISIM_NKI"
 STORED = "modelled_times.json"
 TOLERANCE = 0.05
 
@@ -33,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="`import nki` and `neuronxcc.nki` are the simulator's, unless the SDK is installed",
     )
     group.addoption("--nkisim-target", metavar="CHIP", help="trn1, inf2, trn2 or trn3")
+    group.addoption("--nkisim-nki", metavar="RELEASE", help="which `import nki`: 0.7, or 0.6")
     group.addoption(
         "--nkisim-strict",
         action="store_true",
@@ -45,6 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addini("nkisim", "as --nkisim", type="bool", default=False)
     parser.addini("nkisim_target", "as --nkisim-target", default="")
+    parser.addini("nkisim_nki", "as --nkisim-nki", default="")
     parser.addini("nkisim_strict", "as --nkisim-strict", type="bool", default=False)
 
 
@@ -53,19 +56,24 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Before any conftest.py, which may import nki."""
     options = early_config.known_args_namespace
     chosen = options.nkisim_target or early_config.getini("nkisim_target")
+    release = options.nkisim_nki or early_config.getini("nkisim_nki")
     strict = options.nkisim_strict or early_config.getini("nkisim_strict")
-    if not (options.nkisim or early_config.getini("nkisim") or chosen or strict):
+    if not (options.nkisim or early_config.getini("nkisim") or chosen or release or strict):
         return
     if chosen:
         os.environ[TARGET] = chosen
+    if release:
+        os.environ[RELEASE] = release
     from nkisim.checking.settings import CHECKS, Mode, checks
     from nkisim.errors import ParameterError
+    from nkisim.frontends.nki import releases
     from nkisim.machine.target import target
     from nkisim.runtime.children import reach
     from nkisim.runtime.install import install
 
     try:
         target()
+        releases.release()
     except ParameterError as error:
         raise pytest.UsageError(f"{error.problem}: {error.rule}") from None
     if install():
@@ -85,10 +93,12 @@ def _entered(context: Any) -> Any:
 def pytest_report_header(config: pytest.Config) -> str | None:
     if "nkisim" not in sys.modules:
         return None
+    from nkisim.frontends.nki import releases
     from nkisim.machine.target import target
 
     chosen = target()
-    return f"nkisim: {chosen.machine.name}" + f" by {chosen.source}" * bool(chosen.source)
+    by = f" by {chosen.source}" * bool(chosen.source)
+    return f"nkisim: {chosen.machine.name}{by}, import nki as NKI {releases.release()}"
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from nkisim.checking.settings import CHECKS
 from nkisim.errors import KernelError, NkiWarning
+from nkisim.frontends.nki.releases import NEWEST, SDK, VARIABLE
 from nkisim.ir.limits import LIMITS
 from nkisim.runtime.children import reach
 from nkisim.runtime.install import install, sdk_installed
@@ -58,6 +59,7 @@ python -m nkisim judge KERNEL.py:FUNCTION TASK ... judges a kernel against a ref
 code says how.
 
 environment:
+  NKISIM_NKI=0.6               as --nki: `import nki` is NKI 0.6, in the place of {NEWEST}.
   NKISIM_LIMITS=NAME=N,...     limits of a launch: {_LIMITS}.
   NKISIM_CHECKS=NAME=MODE,...  turn checks of the simulator to error, warn or off.
 {fill(", ".join(CHECKS), 78, initial_indent="    checks: ", subsequent_indent=" " * 12)}
@@ -70,8 +72,8 @@ def main() -> None:
         description="Run an NKI program on the CPU simulator, unmodified.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="python -m nkisim [--time-limit S] [--memory-limit MB] [profile [--json FILE]] "
-        "[-m MODULE | SCRIPT.py] [ARGUMENTS ...]",
+        usage="python -m nkisim [--nki RELEASE] [--time-limit S] [--memory-limit MB] "
+        "[profile [--json FILE]] [-m MODULE | SCRIPT.py] [ARGUMENTS ...]",
     )
     parser.add_argument(
         "--time-limit", type=_amount(float), metavar="S", help="seconds after which it is ended"
@@ -79,13 +81,17 @@ def main() -> None:
     parser.add_argument(
         "--memory-limit", type=_amount(int), metavar="MB", help="memory that it may take, on Linux"
     )
+    parser.add_argument("--nki", choices=SDK, help=f"which `import nki`; {NEWEST} if left out")
     parser.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m")
     parser.add_argument("target", help="script or module to run")
     words = sys.argv[1:]
-    limits: list[str] = []
-    while words[:1] and words[0].split("=")[0] in ("--time-limit", "--memory-limit"):
+    first: list[str] = []
+    while words[:1] and words[0].split("=")[0] in ("--nki", "--time-limit", "--memory-limit"):
         count = 1 if "=" in words[0] else 2
-        limits, words = limits + words[:count], words[count:]
+        first, words = first + words[:count], words[count:]
+    release = parser.parse_args([*first, ""]).nki
+    if release is not None:
+        os.environ[VARIABLE] = release  # for the programs that this one starts, too
     if words[:1] == ["translate-check"]:
         sys.exit(_translate_check(words[1:]))
     if words[:1] == ["tune"]:
@@ -103,7 +109,7 @@ def main() -> None:
         json_file, words = words[1], words[2:]
     # What follows the target is the program's own, to the letter: `--`, too.
     own = 2 if words[:1] == ["-m"] else 1
-    options, arguments = parser.parse_args(limits + words[:own]), words[own:]
+    options, arguments = parser.parse_args(first + words[:own]), words[own:]
     if not options.module and not os.path.isfile(options.target):
         parser.error(f"there is no file {options.target!r}; for a module use -m")
 

@@ -16,6 +16,8 @@ import stored_note
 import stored_results
 from reading_paths import following
 
+from nkibook.facts import documented
+
 ROOT = Path(__file__).resolve().parent.parent
 ORDER = ["intro", "add_torch", "add_jax", "timing", "giou_torch", "giou_jax", "api"]
 
@@ -81,11 +83,11 @@ def entries() -> dict[str, str]:
 
 
 def test_the_reference_has_every_name_with_its_parameters(entries: dict[str, str]) -> None:
-    from nkisim.frontends.neuronxcc.coverage import documented
+    from nkibook.facts.coverage import documented as by_module
 
     names = {
         reference_neuronxcc.short_name(module, name): facts
-        for module, found in documented().items()
+        for module, found in by_module().items()
         for name, facts in found.items()
     }
     assert set(entries) == set(names)
@@ -136,7 +138,7 @@ def nki_entries() -> dict[str, str]:
 
 
 def test_the_reference_of_nki_has_every_name(nki_entries: dict[str, str]) -> None:
-    modules = reference_nki.facts(ROOT)
+    modules = documented("nki")
     names = {f"{module}.{name}" for module, found in modules.items() for name in found}
     assert set(nki_entries) == names
     copy = nki_entries["nki.isa.tensor_copy"]
@@ -157,7 +159,7 @@ def test_no_function_of_nki_is_there_by_name_only() -> None:
     from nkisim.errors import UnsupportedError
 
     for module, found in (("nki.isa", nki.isa), ("nki.collectives", nki.collectives)):
-        for name, known in reference_nki.facts(ROOT)[module].items():
+        for name, known in documented("nki")[module].items():
             if known["kind"] != "function":
                 continue
             function = getattr(found, name)
@@ -182,7 +184,7 @@ def test_no_function_of_nki_is_there_by_name_only() -> None:
 def test_names_that_are_links_have_an_entry_to_go_to(nki_entries: dict[str, str]) -> None:
     from nkibook.figures import judges
 
-    facts = reference_nki.facts(ROOT)
+    facts = documented("nki")
     tables = "".join(judges.names(facts, group) for group in judges.GROUPS)
     indexed = {name for name, text in nki_entries.items() if ":no-index:" not in text}
     assert set(re.findall(r'href="#([^"]+)"', tables)) <= indexed

@@ -178,5 +178,5 @@ def test_no_package_index_is_named(name: str) -> None:
 
 
 def test_wheel_brings_the_table_of_the_api(isolated: Path) -> None:
-    code = "from nkisim.frontends.neuronxcc.coverage import coverage\nprint(len(coverage()))"
+    code = "from nkibook.facts.coverage import coverage\nprint(len(coverage()))"
     assert int(run_isolated(isolated, code)) > 150

@@ -2,9 +2,9 @@
 
 A page holds the line `<!-- nki-reference -->`; in its place come the names, by group, each as an
 object of Sphinx's Python domain, so that the search finds it. Parameters are those of
-nki_api_2.26.json, or of the simulator's function; the text is the simulator's docstring, status and
-limits are the coverage table's. Then come the pages whose cells use the name, and an example that
-is run here (nkibook/figures/api_examples.py).
+nkibook/facts/nki_api_neuronxcc.json, or of the simulator's function; the text is the simulator's
+docstring, status and limits are the coverage table's. Then come the pages whose cells use the name,
+and an example that is run here (nkibook/figures/api_examples.py).
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def uses(root: Path, pages: list[str], dialect: str) -> dict[str, list[str]]:
 def reference(root: Path, pages: list[str]) -> str:
     """The entries of all names, as MyST."""
     import kernels  # noqa: F401  (settles the backend of neuronxcc.nki)
+    from nkibook.facts.coverage import coverage
     from nkibook.figures import coverage as groups
-    from nkisim.frontends.neuronxcc.coverage import coverage
 
     used = uses(root, pages, "neuronxcc")
     parts = []
@@ -77,8 +77,8 @@ def reference(root: Path, pages: list[str]) -> str:
 
 
 def _entry(entry: Any, used: dict[str, list[str]]) -> Iterator[str]:
+    from nkibook.facts.coverage import documented, find
     from nkibook.figures import api_examples
-    from nkisim.frontends.neuronxcc.coverage import documented, find
 
     name = short_name(entry.module, entry.name)
     found = find(entry.module, entry.name)

@@ -2,16 +2,15 @@
 
 A page holds the line `<!-- reference-nki -->`; in its place come the names, by module and
 engine, each as an object of Sphinx's Python domain. Parameters, engine and limits are those of
-nki_api_0.6.json, the text is the simulator's docstring, else that file's. Then come the pages
-whose cells use the name, and of those that kernels use most an example that is run here
-(nkibook/figures/nki_examples.py).
+nkibook/facts/nki_api_nki.json, the text is the simulator's docstring, else that file's; since when
+a name is there is in `nkisim.frontends.nki.releases`. Then come the pages whose cells use the name,
+and of those that kernels use most an example that is run here (nkibook/figures/nki_examples.py).
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,7 @@ from sphinx.application import Sphinx
 
 MARKER = "<!-- reference-nki -->"
 PAGE = "book/api_nki"
-FACTS = "nkisim/frontends/nki/nki_api_0.6.json"
-SHORT = {"nki": "nki", "nki.language": "nl", "nki.isa": "nisa"}
+SHORT = {"nki.language": "nl", "nki.isa": "nisa", "nki.collectives": "ncc"}
 ENGINES = {"DMA": "DMA", "Tensor": "Tensor Engine", "Vector": "Vector Engine"}
 ENGINES |= {"Scalar": "Scalar Engine", "GpSimd": "GpSimd"}
 OTHERS = "registers, and what is not an engine's alone"
@@ -30,20 +28,16 @@ TYPES = "types and constants"
 MOST_LIMITS = 3  # in a line; more are a list
 
 
-def facts(root: Path) -> dict[str, dict[str, Any]]:
-    """What is documented of each name, by module."""
-    return json.loads((root / FACTS).read_text())["modules"]
-
-
 def reference(root: Path, pages: list[str]) -> str:
     """The entries of all names, as MyST."""
     import kernels  # noqa: F401  (settles the backend of nki)
+    from nkibook import facts
+    from nkibook.facts.coverage import coverage
     from nkibook.figures import judges
-    from nkisim.frontends.neuronxcc.coverage import coverage
 
     older = {short_name(entry.module, entry.name) for entry in coverage()}
     used = uses(root, [page for page in pages if page != PAGE], "nki")
-    documented = facts(root)
+    documented = facts.documented("nki")
     tried = judges.tried(documented)
     parts = []
     for (module, group), names in _groups(documented).items():
@@ -56,9 +50,10 @@ def reference(root: Path, pages: list[str]) -> str:
             text = _described(getattr(home, short, None)) if called else []
             text = text or [_literal(known.get("semantics") or "")]
             text += _said(known, judges.said(tried[name]), getattr(home, short, None))
+            text += _releases(f"{SHORT.get(module, module)}.{short}")
             text += _links(used.get(f"{SHORT.get(module, module)}.{short}", []))
             text += _examples(name)
-            kind, parameters = ("function", _parameters(known)) if called else ("data", "")
+            kind, parameters = ("function", known["signature"]) if called else ("data", "")
             # An object has one entry, and the older reference has those of both dialects.
             index = ["   :no-index:"] if name in older else []
             parts += [f".. py:{kind}:: {name}{parameters}", *index, ""]
@@ -76,8 +71,7 @@ def _groups(modules: dict[str, dict[str, Any]]) -> dict[tuple[str, str], dict[st
             if known["kind"] in ("dtype", "constant", "class"):
                 group = TYPES if module in ("nki.language", "nki.isa") else ""
             elif module == "nki.isa":
-                first = (known.get("engine") or "").split(" ")[0].rstrip(",")
-                group = ENGINES.get(first, OTHERS)
+                group = ENGINES.get((known.get("engines") or ("",))[0], OTHERS)
             found.setdefault((module, group), {})[name] = known
     modules_in_order, groups_in_order = list(modules), ["", *ENGINES.values(), OTHERS, TYPES]
     return dict(
@@ -94,10 +88,12 @@ def _groups(modules: dict[str, dict[str, Any]]) -> dict[tuple[str, str], dict[st
 def _said(known: dict[str, Any], who: str, value: Any) -> Iterator[str]:
     """What is documented of a name beside its text, and who has tried it."""
     yield ""
-    if known.get("engine"):
-        yield f"*Engine:* {known['engine']}."
-    if platforms := known.get("platforms"):
-        yield f"*Chips:* {platforms}."
+    if engines := known.get("engines"):
+        either = " or ".join(filter(None, (", ".join(engines[:-1]), engines[-1])))
+        yield f"*Engine:* {known.get('engine', either)}."
+    if generation := known.get("generation"):
+        cores = f", on {known['cores']} cores" if "cores" in known else ""
+        yield f"*Chips:* NeuronCore-{generation} and later{cores}."
     limits = [_literal(limit) for limit in known.get("constraints") or ()]
     if len(limits) > MOST_LIMITS:
         yield from ("*Limits:*", "", *(f"- {limit}" for limit in limits))
@@ -114,6 +110,24 @@ def _said(known: dict[str, Any], who: str, value: Any) -> Iterator[str]:
             )
     if known["kind"] not in ("dtype", "constant"):
         yield from ("", f"*Tried:* {who}")
+
+
+def _releases(name: str) -> Iterator[str]:
+    """Since when a name is there, and what a release has changed of it."""
+    from nkisim.frontends.nki.releases import BY_NAME, NEWEST
+
+    change = BY_NAME.get(name)
+    kind = change.kind if change else ""
+    said = [f"*Since* NKI {NEWEST if kind == 'new' else '0.6 or earlier'}."]
+    if change is not None and kind in ("deprecated", "removed"):
+        said.append(f"**{kind.capitalize()}** in NKI {NEWEST}: use {_literal(change.instead)}.")
+    if change is not None and kind == "changed":
+        said.append(
+            f"*Changed* in NKI {NEWEST}: {_literal(change.now)}. Before: {_literal(change.before)}."
+        )
+    if change is not None and change.unpublished:
+        said.append(f"*Not published:* {_literal(change.unpublished)}.")
+    yield from ("", " ".join(said))
 
 
 def _signature(cls: Any, name: str) -> str:
@@ -140,16 +154,6 @@ def _examples(name: str) -> Iterator[str]:
         yield from (f"   {line}" for line in example.text().split("\n"))
         if example.large:
             yield from ("", example.modelled(name.rpartition(".")[2]))
-
-
-def _parameters(known: dict[str, Any]) -> str:
-    return f"({', '.join(map(_parameter, known.get('params') or ()))})"
-
-
-def _parameter(known: dict[str, Any]) -> str:
-    stars = {"var_keyword": "**", "var_positional": "*"}.get(known["kind"], "")
-    default = known.get("default")
-    return f"{stars}{known['name']}" + (f"={default}" if default is not None else "")
 
 
 def insert(app: Sphinx, page: str, source: list[str]) -> None:

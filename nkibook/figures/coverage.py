@@ -1,4 +1,4 @@
-"""Tables and groups of the page on the API, from `nkisim.frontends.neuronxcc.coverage`."""
+"""Tables and groups of the page on the API, from `facts.coverage`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from nkisim.frontends.neuronxcc.coverage import Entry, Status, documented
+from nkibook.facts.coverage import Entry, Status, documented
 
 STATUSES: tuple[Status, ...] = ("simulated", "partly", "not yet")
 COLUMNS = ("engine", "since", "status", "limits")

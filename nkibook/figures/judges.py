@@ -97,7 +97,7 @@ def tried(documented: Documented) -> dict[str, Tried]:
             seen_as = f"{module}.{GOT_FROM.get(name, name)}"
             kernels, _ = usage.get(seen_as, (0, 0))
             counts = zip(named["suites"], named["names"].get(seen_as, ()), strict=False)
-            chips = next((c for v, c in _CHIPS.items() if v in (known["platforms"] or "")), "")
+            chips = next((c for v, c in _CHIPS.items() if v in known.get("generation", "")), "")
             found[f"{module}.{name}"] = Tried(kernels, {s: n for s, n in counts if n}, chips)
     return found
 

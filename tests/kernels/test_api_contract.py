@@ -14,7 +14,7 @@ import jupytext
 import pytest
 
 from nkibook.cells import dialect_of
-from nkisim.frontends.neuronxcc.coverage import documented
+from nkibook.facts.coverage import documented
 
 ROOT = Path(__file__).resolve().parents[2]
 API = documented()

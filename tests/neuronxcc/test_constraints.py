@@ -1,6 +1,6 @@
 """Every constraint that the documentation of ``neuronxcc.nki`` states, broken once and refused.
 
-The constraints are in the table of `nkisim.frontends.neuronxcc.coverage`, the cases in
+The constraints are in the table of `nkibook.facts.coverage`, the cases in
 `constraints/`, of the three kinds of `constraints/walk.py`. A constraint without a case fails.
 """
 
@@ -10,8 +10,8 @@ import pytest
 from constraints import neuronxcc as constraints
 from constraints.neuronxcc.walk import CASES, Exempt, Holds, Refused, run
 
+from nkibook.facts import coverage
 from nkisim.errors import KernelError, NkiWarning
-from nkisim.frontends.neuronxcc import coverage
 
 # Cases use small whole numbers; some functions are valid on a narrower range. Few keep a result.
 pytestmark = [

@@ -8,8 +8,9 @@ import inspect
 import numpy as np
 import pytest
 
+from nkibook.facts import coverage
 from nkisim.errors import UnsupportedError
-from nkisim.frontends.neuronxcc import coverage, nki
+from nkisim.frontends.neuronxcc import nki
 from nkisim.frontends.neuronxcc.nki import language as nl
 
 TABLE = coverage.documented()

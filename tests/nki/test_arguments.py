@@ -98,7 +98,7 @@ MENDED = {
     "a number for a tile": (lambda t, out: nisa.tensor_tensor(out, t, 1.0, nl.add),
         "nisa.tensor_scalar", lambda t, out: nisa.tensor_scalar(out, t, nl.add, 1.0), X + 1),
     "a tile for a bound": (lambda t, out: nl.fori_loop(0, t, lambda i: None),
-        r"nisa.register_load\(register, tile\[0:1, 0:1\]\)",
+        r"nisa.scalar_load\(tile\[0:1, 0:1\]\)",
         lambda t, out: (nisa.memset(out, 0.0), loop_over(nl.zeros((1, 1), nl.int32))),
         np.zeros_like(X)),
     "a list for a tuple": (lambda t, out: product(out, t, [0, 0]), "a tuple of integers",

@@ -18,13 +18,17 @@ def load(tensor):
     return register
 
 
+def times(count, step):
+    """Take a step so many times, in a loop of the device."""
+    nl.fori_loop(0, count, lambda i: step())
+
+
 @nki.jit
 def counted(x, n):
     """x + n in a loop of n rounds."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
-    for _ in nl.dynamic_range(load(n)):
-        nisa.tensor_scalar(tile, tile, nl.add, 1.0)
+    times(nisa.scalar_load(n), lambda: nisa.tensor_scalar(tile, tile, nl.add, 1.0) and None)
     nl.store(out, value=tile)
     return out
 
@@ -50,11 +54,13 @@ def until_zero(x, n):
     """x + n, while a counter in memory is not zero."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile, left = nl.load(x), nl.load(n)
-    go = load(left)
-    while go:
+
+    def body(go):
         nisa.tensor_scalar(tile, tile, nl.add, 1.0)
         nisa.tensor_scalar(left, left, nl.subtract, 1)
-        nisa.register_load(go, left)
+        return load(left)
+
+    nl.while_loop(load(left), body)
     nl.store(out, value=tile)
     return out
 
@@ -143,8 +149,11 @@ def test_one_jitted_function_holds_kernels_with_equal_first_rounds():
         def alike(x, n):
             out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
             tile = nl.load(x)
-            for _ in nl.dynamic_range(0, load(n), step):
+
+            def body(i):
                 nisa.tensor_scalar(tile, tile, nl.add, 1.0)
+
+            nl.fori_loop(0, nisa.scalar_load(n), body, step)
             nl.store(out, value=tile)
             return out
 
@@ -160,10 +169,12 @@ def test_arguments_that_are_written_in_the_loop():
 
     @nki.jit
     def bump(x, n):
-        for _ in nl.dynamic_range(load(n)):
+        def body(i):
             tile = nl.load(x)
             nisa.tensor_scalar(tile, tile, nl.add, 1.0)
             nl.store(x, value=tile)
+
+        nl.fori_loop(0, load(n), body)
         return x
 
     for n in (0, 3):
@@ -191,18 +202,18 @@ def test_outputs_that_only_some_data_has():
     def turned(x, n):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
         nl.store(out, value=nl.load(x))
-        for round, _ in enumerate(nl.dynamic_range(load(n))):
-            if round == 1:
-                out = out.reshape((5, 8))
-        return out
+        shapes, rounds = [out.shape, (5, 8)], []
+        times(nisa.scalar_load(n), lambda: rounds.append(1))
+        return out.reshape(shapes[len(rounds) > 1])
 
     @nki.jit
     def marked(x, n):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
         nl.store(out, value=nl.load(x))
-        for round, _ in enumerate(nl.dynamic_range(load(n))):
-            if round == 1:
-                nl.store(n, value=nl.zeros((1, 1), nl.int32, buffer=nl.sbuf))
+        rounds = []
+        times(nisa.scalar_load(n), lambda: rounds.append(1))
+        if len(rounds) > 1:
+            nl.store(n, value=nl.zeros((1, 1), nl.int32, buffer=nl.sbuf))
         return out
 
     for kernel, found in ((turned, r"returns float32\[5, 8\]"), (marked, "writes its argument n")):
@@ -222,7 +233,7 @@ def test_a_register_is_no_output_without_data():
         return out, load(n)
 
     assert count(number(3))[1] == 3
-    with pytest.raises(KernelError, match="returns a register") as caught:
+    with pytest.raises(KernelError, match="returns a register or a scalar") as caught:
         jax.jit(count)(number(3))
     assert "nisa.register_store" in caught.value.fix
 
@@ -248,8 +259,8 @@ def rows_of_cores(x, n):
     core = nl.program_id(0)
     row = nl.load(x[core : core + 1])
     mine = core if n.shape[0] > 1 else 0
-    for _ in nl.dynamic_range(load(n[mine : mine + 1])):
-        nisa.tensor_scalar(row, row, nl.add, 1.0)
+    count = nisa.scalar_load(n[mine : mine + 1])
+    times(count, lambda: nisa.tensor_scalar(row, row, nl.add, 1.0) and None)
     nl.store(out[core : core + 1], value=row)
     return out
 
@@ -260,8 +271,8 @@ def one_core_waits(x, n):
     core = nl.program_id(0)
     row = nl.load(x[core : core + 1])
     if core == n.shape[0] - 2:
-        for _ in nl.dynamic_range(load(n[0:1])):
-            nisa.tensor_scalar(row, row, nl.add, 1.0)
+        count = nisa.scalar_load(n[0:1])
+        times(count, lambda: nisa.tensor_scalar(row, row, nl.add, 1.0) and None)
     nl.store(out[core : core + 1], value=row)
     return out
 
@@ -286,11 +297,10 @@ def test_no_loop_of_the_device_is_inside_no_reorder():
         nl.store(out, value=nl.load(x))
         go = load(n)
         with nl.no_reorder():
-            while go:
-                nisa.register_load(go, nl.zeros((1, 1), nl.int32, buffer=nl.sbuf))
+            nl.while_loop(go, lambda go: load(nl.zeros((1, 1), nl.int32, buffer=nl.sbuf)))
         return out
 
-    with pytest.raises(KernelError, match=r"while register inside nl.no_reorder"):
+    with pytest.raises(KernelError, match=r"nl.while_loop inside nl.no_reorder"):
         ordered(ROWS, number(1))
 
 
@@ -325,18 +335,20 @@ def fibonacci(x, n):
     one, two = nl.load(x), nl.load(x)
     left, out = nl.load(n), nl.ndarray((1, 40), dtype=nl.int32, buffer=nl.shared_hbm)
     twice = nl.zeros((1, 40), nl.int32, buffer=nl.sbuf)
-    go, value = load(left), load(one)
-    at = 0
-    while go:
+    value, columns = load(one), iter(range(40))
+
+    def body(go):
+        at = next(columns)
         next_ = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
         nisa.tensor_tensor(next_, one, two, nl.add)
         nisa.tensor_copy(one, two)
         nisa.tensor_copy(two, next_)
         nisa.tensor_scalar(left, left, nl.subtract, 1)
-        nisa.register_load(go, left)
         nisa.register_load(value, one)  # what it held is in next_, of an earlier round
         nisa.tensor_scalar(twice[0:1, at : at + 1], one, nl.multiply, 2)
-        at += 1
+        return load(left)
+
+    nl.while_loop(load(left), body)
     nisa.dma_copy(out, twice)
     return out
 

@@ -190,8 +190,11 @@ def test_a_core_that_is_traced_early_is_of_its_rank(call):
         theirs = nisa.register_alloc()
         nisa.register_load(theirs, both[:, nl.ds(1 - core, 1)])
         count = nl.zeros((1, 1), nl.int32, buffer=nl.sbuf)
-        for _ in nl.dynamic_range(theirs):
+
+        def body(i):
             nisa.tensor_scalar(count, count, nl.add, 1)
+
+        nl.fori_loop(0, theirs, body)
         nisa.dma_copy(out[nl.ds(core, 1)], count)
         return out
 
@@ -489,3 +492,109 @@ def test_the_devices_of_jax_are_ranks(monkeypatch):
     never_ends.release()
     with pytest.raises(TypeError, match=r"jax\.shard_map"):
         nkisim.run_ranks(exchange(add, [[0, 1]]), [(x,), (x,)])
+
+
+SPLIT = {
+    ncc.all_gather_v: (ncc.all_gather_v_prepare, ncc.all_gather_v_trigger),
+    ncc.all_to_all_v: (ncc.all_to_all_v_prepare, ncc.all_to_all_v_trigger),
+}
+
+
+def halves(call, fill):
+    """A collective in two halves; between them, `fill` writes what is sent."""
+    prepare, trigger = SPLIT[call]
+
+    def both(srcs, dsts, group, metadata, **settings):
+        (src,) = srcs
+        sent = nl.ndarray(src.shape, src.dtype, nl.private_hbm)
+        handle = prepare([sent], dsts, group, metadata, **settings)
+        nisa.dma_copy(metadata, nl.shared_constant(np.zeros(metadata.shape, np.uint32)))
+        fill(sent, src)
+        done = trigger(handle)
+        assert isinstance(done, nisa.NkiInstruction)
+
+    return both
+
+
+@pytest.mark.parametrize("call", SPLIT)
+def test_a_collective_in_two_halves_is_the_whole_one(call):
+    """Counts are those before the first half, and data that before the second."""
+    n = 4
+    xs = inputs(n, 6, 5)
+    sizes = np.array([[3, 1, 0, 2], [0, 4, 9, 20], [99] * 4], np.uint32)
+    given = [(x, sizes) for x in xs]
+    whole = run(uneven(call, [range(n)]), *given, lnc=2)
+    split = run(uneven(halves(call, nisa.dma_copy), [range(n)]), *given, lnc=2)
+    for (out, told), (other, other_told) in zip(whole, split, strict=True):
+        np.testing.assert_array_equal(other, out)
+        np.testing.assert_array_equal(other_told[2], told[2])
+
+
+def twice(prepare, trigger):
+    def both(*given):
+        prepare(*given)
+        trigger(prepare(*given))
+
+    return both
+
+
+def never(prepare, trigger):
+    return prepare
+
+
+def of_another(prepare, trigger):
+    def both(*given):
+        prepare(*given)
+        trigger(nisa.core_barrier(given[1][0], (0, 1)))
+
+    return both
+
+
+def alone(prepare, trigger):
+    return lambda *given: trigger(nisa.NkiInstruction())
+
+
+def crossed(prepare, trigger):
+    other = ncc.all_gather_v_trigger if trigger is ncc.all_to_all_v_trigger else None
+    return lambda *given: (other or ncc.all_to_all_v_trigger)(prepare(*given))
+
+
+@pytest.mark.parametrize("call", SPLIT)
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (twice, "waits for its trigger"),
+        (never, "the kernel ends, and"),
+        (of_another, "of another handle"),
+        (alone, "nothing prepared"),
+        (crossed, "is followed by one trigger"),
+    ],
+)
+def test_each_half_has_one_other(call, wrong, says):
+    sizes = np.ones((3, 4), np.uint32)
+    with pytest.raises(KernelError, match=says):
+        run(uneven(wrong(*SPLIT[call]), [range(4)]), *[(x, sizes) for x in inputs(4, 6, 5)], lnc=2)
+
+
+def test_groups_by_a_formula():
+    made = ncc.ReplicaGroup.from_partition_op
+    op = ncc.rg_partition_op
+    assert made(8, op.bitwise_and, 0) == ncc.ReplicaGroup([[0, 1, 2, 3, 4, 5, 6, 7]])
+    assert made(8, op.div, 4) == ncc.ReplicaGroup([[0, 1, 2, 3], [4, 5, 6, 7]])
+    assert made(8, op.mod, 4) == ncc.ReplicaGroup([[0, 4], [1, 5], [2, 6], [3, 7]])
+    assert made(6, op.bitwise_and, 1) == ncc.ReplicaGroup([[0, 2, 4], [1, 3, 5]])
+    assert made(5, op.div, 3) == ncc.ReplicaGroup([[0, 1, 2], [3, 4]])
+    for given, says in (((8, "mod", 4), "bitwise_and, div, mod"), ((8, op.mod, 0), "at least 1")):
+        with pytest.raises(KernelError, match=says):
+            made(*given)
+
+
+def test_collectives_return_their_instruction():
+    def kernel(x):
+        out = hbm(x.shape, x.dtype)
+        done = ncc.all_reduce([x], [out], group(0, 1), nl.add)
+        assert isinstance(done, nisa.NkiInstruction)
+        return out
+
+    first, second = run(kernel, *[(x,) for x in inputs(2, 3, 4)])
+    np.testing.assert_array_equal(first, second)

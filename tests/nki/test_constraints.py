@@ -1,15 +1,16 @@
-"""Documented constraints of NKI 0.6: a breach is refused with rule and fix, its neighbour runs."""
+"""Documented constraints of NKI 0.7: a breach is refused with rule and fix, its neighbour runs."""
 
 from __future__ import annotations
 
 import nki
 import nki.collectives as collectives
+import nki.compiler as compiler
 import nki.isa as nisa
 import nki.language as nl
 import numpy as np
 import pytest
 from constraints import nki as table
-from constraints.nki import CORES, DOCUMENTED, HOST, isa, language, rest
+from constraints.nki import CORES, DOCUMENTED, HOST, OLD, isa, language, rest
 
 import nkisim
 from nkisim.errors import KernelError, NkiWarning, UnsupportedError
@@ -47,11 +48,13 @@ def launched(buffer):
 
 def execute(code, target, monkeypatch):
     """`code`, in a kernel for a generation or outside of one."""
-    monkeypatch.setenv(
-        "NEURON_PLATFORM_TARGET_OVERRIDE", {HOST: "trn2", CORES: "trn2"}.get(target, target)
-    )
+    chip = target if target.startswith("trn") else "trn2"
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", chip)
+    if target == OLD:
+        monkeypatch.setenv("NKISIM_NKI", "0.6")
     if target == HOST:
         names = {"nki": nki, "nl": nl, "nisa": nisa, "np": np, "launched": launched}
+        names["compiler"] = compiler
         names |= {"ncc": collectives, "nkisim": nkisim}
         names |= {"run": run, "warns": warns, "refused": refused}
         exec(compile(code, "<a constraint>", "exec"), names)

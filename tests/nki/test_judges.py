@@ -2,17 +2,15 @@
 
 import ast
 import importlib
-import json
 import re
-from pathlib import Path
 
 import nki_names
 import pytest
 
-import nkisim.frontends.nki as dialect
+from nkibook.facts import documented
 from nkibook.figures import judges
 
-DOCUMENTED = json.loads((Path(dialect.__file__).parent / "nki_api_0.6.json").read_text())["modules"]
+DOCUMENTED = documented("nki")
 
 
 @pytest.mark.parametrize("facts", ["nki_usage", "nki_names"])

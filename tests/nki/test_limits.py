@@ -28,10 +28,12 @@ def load(tensor):
 def endless(x, n):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
-    go = load(n)
-    while go:
+
+    def body(go):
         nisa.tensor_scalar(tile, tile, nl.add, 1.0)
-        nisa.register_load(go, n)
+        return load(n)
+
+    nl.while_loop(load(n), body)
     nl.store(out, value=tile)
     return out
 
@@ -40,9 +42,11 @@ def endless(x, n):
 def counted(x, n):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
-    for _ in nl.dynamic_range(load(n)):
-        for _ in nl.dynamic_range(10):
-            nisa.tensor_scalar(tile, tile, nl.add, 1.0)
+
+    def inner(j):
+        nisa.tensor_scalar(tile, tile, nl.add, 1.0)
+
+    nl.fori_loop(0, nisa.scalar_load(n), lambda i: nl.fori_loop(0, 10, inner))
     nl.store(out, value=tile)
     return out
 
@@ -50,7 +54,7 @@ def counted(x, n):
 def test_an_endless_loop_ends_at_its_line_with_the_count():
     with nkisim.limits(iterations=30), pytest.raises(LimitError) as caught:
         endless(X, np.array([[1]], np.int32))
-    assert caught.value.location.text == "while go:"
+    assert caught.value.location.text == "nl.while_loop(load(n), body)"
     assert "31 iterations" in str(caught.value)
     assert "NKISIM_LIMITS=iterations=N" in caught.value.fix
 

@@ -1,4 +1,4 @@
-"""Python that AWS's compiler of `import nki` refuses runs, with a warning at the kernel's line."""
+"""Python that AWS's compiler of NKI 0.6 refuses runs, with a warning at the kernel's line."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ import nki.isa as nisa
 import nki.language as nl
 import numpy as np
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def release(monkeypatch):
+    monkeypatch.setenv("NKISIM_NKI", "0.6")
+
 
 X = np.arange(128 * 4, dtype=np.float32).reshape(128, 4)
 

@@ -1,36 +1,35 @@
-"""The surface of `import nki` is what the NKI 0.6 reference lists, with its signatures."""
+"""The surface of `import nki` is what the reference lists, with its signatures."""
 
 import enum
 import inspect
-import json
-from pathlib import Path
 
 import nki
 import nki.collectives
+import nki.compiler
 import nki.isa
 import nki.language
 import nki.typing
 import pytest
 
-import nkisim.frontends.nki as front_end
+from nkibook import facts
 from nkisim import KernelError
 
-API = json.loads((Path(front_end.__file__).parent / "nki_api_0.6.json").read_text())
+API = facts.documented("nki")
 MODULES = {
     "nki": nki,
     "nki.language": nki.language,
     "nki.isa": nki.isa,
     "nki.collectives": nki.collectives,
+    "nki.compiler": nki.compiler,
     "nki.typing": nki.typing,
 }
 ENTRIES = {
     f"{module}.{name}": (MODULES[module], name, entry)
-    for module, entries in API["modules"].items()
+    for module, entries in API.items()
     for name, entry in entries.items()
 }
-METHODS = API["modules"]["nki.language"]["NkiTensor"]["method_signatures"]
-# The stub writes "..." for FP32_MIN.
-VALUES = {"...": -3.4028235e38, "fp32_min": -3.4028235e38}
+METHODS = API["nki.language"]["NkiTensor"]["signatures"]
+FP32_MIN = -3.4028235e38  # the stub writes "..." for it
 
 
 def test_every_name_is_there():
@@ -39,37 +38,31 @@ def test_every_name_is_there():
     ] == []
 
 
-def default(text):
-    if text in VALUES:
-        return VALUES[text]
-    names = {**vars(nki.language), **vars(nki.isa)}
-    return eval(text, {"FP32_MIN": -3.4028235e38}, names)
+def parameters(signature):
+    """Name, kind and default of each parameter but self."""
+    return [
+        (p.name, p.kind, FP32_MIN if p.default is ... else p.default)
+        for p in signature.parameters.values()
+        if p.name != "self"
+    ]
 
 
 def test_every_signature_is_the_documented_one():
     calls = {
-        key: (getattr(module, name), entry["params"])
+        key: (getattr(module, name), entry["signature"])
         for key, (module, name, entry) in ENTRIES.items()
         if entry["kind"] in ("function", "decorator")
     }
     calls |= {
-        f"NkiTensor.{name}": (getattr(nki.language.NkiTensor, name), entry["params"])
-        for name, entry in METHODS.items()
+        f"NkiTensor.{name}": (getattr(nki.language.NkiTensor, name), text)
+        for name, text in METHODS.items()
     }
     assert len(calls) > len(METHODS) > 10
     wrong = {}
-    empty = inspect.Parameter.empty
-    for key, (function, params) in calls.items():
-        found = [
-            (p.name, p.kind.name.lower(), p.default)
-            for p in inspect.signature(function).parameters.values()
-            if p.name != "self"
-        ]
-        wanted = [
-            (p["name"], p["kind"], default(p["default"]) if "default" in p else empty)
-            for p in params
-            if p["name"] != "self"
-        ]
+    names = {**vars(nki.language), **vars(nki.isa), "FP32_MIN": FP32_MIN, "fp32_min": FP32_MIN}
+    for key, (function, text) in calls.items():
+        found = parameters(inspect.signature(function))
+        wanted = parameters(facts.signature(text, names))
         if found != wanted:
             wrong[key] = found, wanted
     assert wrong == {}
@@ -79,14 +72,15 @@ def test_every_enumeration_has_the_documented_members():
     enums = {k: (getattr(m, n), e["members"]) for k, (m, n, e) in ENTRIES.items() if "members" in e}
     assert len(enums) > 5
     found = {
-        key: issubclass(kind, enum.Enum) and {m.name: m.value for m in kind}
-        for key, (kind, _) in enums.items()
+        key: issubclass(kind, enum.Enum)
+        and {m.name: m.value if members[m.name] is not None else None for m in kind}
+        for key, (kind, members) in enums.items()
     }
     assert found == {key: members for key, (_, members) in enums.items()}
 
 
 def test_types_are_strings():
-    kinds = [n for n, e in API["modules"]["nki.language"].items() if e["kind"] == "dtype"]
+    kinds = [n for n, e in API["nki.language"].items() if e["kind"] == "dtype"]
     assert len(kinds) > 15
     for name in kinds:
         assert isinstance(getattr(nki.language, name), str)

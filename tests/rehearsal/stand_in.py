@@ -61,6 +61,8 @@ def build(folder: Path, sdk: str = "2.28.1") -> Path:
     if "nki" not in (package for *_, package in SDKS[sdk]):
         shutil.rmtree(folder / "nki")
     _copy_simulator(folder / _COPIED["nkisim"])
+    for documented in (ROOT / "nkibook" / "facts").glob("nki_api_*.json"):
+        shutil.copy(documented, folder)
     for distribution, version, package in SDKS[sdk]:
         metadata = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
         metadata.mkdir()
@@ -91,9 +93,6 @@ def _copy_simulator(target: Path) -> None:
         if source.suffix == ".py":
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_text(renamed(source.read_text(encoding="utf-8")), encoding="utf-8")
-        elif source.suffix == ".json":
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, copy)
 
 
 def environment(

@@ -72,10 +72,13 @@ def suite(tmp_path, run_python):
 
 
 def test_a_suite_runs_unmodified_on_the_chip_that_is_named(suite):
-    done = suite("--nkisim-target", "trn2", kernel=KERNEL, test_values=VALUES)
+    done = suite(
+        *("--nkisim-target", "trn2", "--nkisim-nki", "0.6"), kernel=KERNEL, test_values=VALUES
+    )
     assert "2 passed" in done.stdout
     assert "chip gen3" in done.stdout
     assert "nkisim: NeuronCore-v3 by NEURON_PLATFORM_TARGET_OVERRIDE=trn2" in done.stdout
+    assert "import nki as NKI 0.6" in done.stdout
     wrong = suite("--nkisim-target", "trn9")
     assert wrong.returncode != 0
     assert "trn9" in wrong.stderr

@@ -28,7 +28,7 @@ import aws_docstrings  # noqa: E402
 import aws_guides  # noqa: E402
 
 OUT = ROOT / "nkibook/validation/nki_names.json"
-FACTS = ROOT / "nkisim/frontends/nki/nki_api_0.6.json"
+FACTS = ROOT / "nkibook/facts/nki_api_nki.json"
 SUITES = {
     "docstrings": "AWS's docs of SDK 2.32: examples in docstrings that assert something",
     "guides": "AWS's guides of SDK 2.32",

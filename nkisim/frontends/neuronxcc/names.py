@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from nkisim.errors import Location, UnknownNameError
-from nkisim.frontends.neuronxcc.coverage import documented
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 
 MODULES = {
@@ -155,10 +154,8 @@ def _instead(module: str, name: str) -> str:
 
 
 def _public(module: str) -> list[str]:
-    """The names that kernels may take from a module: the documented and the exported ones."""
-    found = importlib.import_module(MODULES[module])
-    names = documented()[_written(module)]
-    return sorted({n for n in names if "." not in n}.union(getattr(found, "__all__", ())))
+    """The names that kernels may take from a module."""
+    return sorted(importlib.import_module(MODULES[module]).__all__)
 
 
 def _near(name: str, names: Iterable[str], cutoff: float) -> str | None:

@@ -21,6 +21,7 @@ import numpy as np
 
 from nkisim.errors import Location, ParameterError
 from nkisim.frontends import settings
+from nkisim.frontends.nki import releases
 from nkisim.frontends.nki.registers import NkiScalar, RunTimeInteger, VirtualRegister
 from nkisim.frontends.nki.tensors.tensor import MemoryRegion, NkiTensor
 from nkisim.trace.frames import is_ours, line_of
@@ -225,6 +226,8 @@ def _fix(value: Any, hint: Any, otherwise: str) -> str:
     if NkiTensor in kinds:
         if type(value).__name__ == "NkiInstruction":
             return "pass the tensor that the instruction writes, its dst: it returns none"
+        if hasattr(value, "is_data_representable"):  # a grid of nl.tiles or nl.blocks
+            return "pass the tensor of what it selects: grid[i, j].data"
         if isinstance(value, np.ndarray):
             return (
                 "pass the array to the kernel as an argument, or make it a constant with "
@@ -240,9 +243,10 @@ def _fix(value: Any, hint: Any, otherwise: str) -> str:
         if len(kinds) == 1:
             return "declare a tile and pass it: nl.ndarray(shape, dtype=nl.float32, buffer=nl.sbuf)"
     if isinstance(value, NkiTensor):
-        if NkiScalar in kinds or RunTimeInteger in kinds:
+        scalars = releases.has("nisa.scalar_load")
+        if scalars and (NkiScalar in kinds or RunTimeInteger in kinds):
             return "load one element of it: nisa.scalar_load(tile[0:1, 0:1])"
-        if VirtualRegister in kinds:
+        if VirtualRegister in kinds or RunTimeInteger in kinds:
             return "load one element of it: nisa.register_load(register, tile[0:1, 0:1])"
         if _Type in kinds:
             return "pass tile.dtype, or a name such as nl.float32"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from nkisim.errors import OutputError, ParameterError, warn
 from nkisim.frontends.dialect import Call, Dialect, Traced
 from nkisim.frontends.nki import releases
 from nkisim.frontends.nki.calls import explain
+from nkisim.frontends.nki.configuration import Config
 from nkisim.frontends.nki.dtypes import PACKED, packed_numpy, type_of
 from nkisim.frontends.nki.python_subset import warn_of_python
 from nkisim.frontends.nki.registers import RunTimeInteger
@@ -154,7 +155,8 @@ def _check_registers(call: Call, result: Any) -> None:
         raise OutputError(
             f"kernel {call.name} returns a register or a scalar, and is traced without data",
             rule="under jax.jit and torch_xla a kernel returns tensors",
-            fix="store it with nisa.register_store or scalar_store into a tensor in nl.shared_hbm, and return that",
+            fix="store it with nisa.register_store or scalar_store into a tensor in nl.shared_hbm, "
+            "and return that",
             location=call.place,
         )
 
@@ -166,18 +168,6 @@ def _check_cores(call: Call) -> None:
             rule="two cores make a logical core on NeuronCore-v3 (trn2) and later",
             fix="launch kernel[1], or set NEURON_PLATFORM_TARGET_OVERRIDE=trn2",
         )
-
-
-class Config(NamedTuple):
-    """What `nki.jit` was given.
-
-    Attributes:
-        compile: a nki.compiler.CompileConfig; None for what the compiler does.
-        specialization: a nki.compiler.SpecializationConfig.
-    """
-
-    compile: Any = None
-    specialization: Any = None
 
 
 def _environment() -> tuple[str, str, str, bool]:

@@ -1,6 +1,6 @@
 """Operators that instructions take as `op=`: functions of `nki.language`, by what they are called.
 
-The tables are those of the SDK 2.32 documentation (`nki_api_0.6.json`).
+The tables are those of the SDK 2.32 documentation (nkibook/facts/nki_api_nki.json).
 """
 
 from __future__ import annotations

@@ -112,7 +112,9 @@ class Session(Tracer):
         self.recipes = _recipes(self.trace.machine, self.checker.kind)
         # Writes down `tensor[...] = value`, given both: instructions are above this module.
         self.assign: Callable[[NkiTensor, object], None]
-        self.config: Any = None  # what nki.jit was given: nkisim.frontends.nki.kernel.Config
+        self.config: Any = None  # what nki.jit was given: nkisim.frontends.nki.configuration.Config
+        # What is looked at when a core has come to the end of the kernel.
+        self.at_end: list[Callable[[Session], None]] = []
         self.state: dict = {}  # what the families of instructions remember, by name and program
         self.types: dict[int, Type] = {}  # of the elements, by the number of the buffer
         # Shared HBM that was declared with a name, and how many of that name there were before.
@@ -154,6 +156,8 @@ class Session(Tracer):
 
     def finish_program(self) -> None:
         """One core has been traced. Cores that do the same, to the instruction, write the same."""
+        for check in self.at_end:
+            check(self)
         if self.program and self.passed < len(self.path):
             raise _apart(self.program, None, self.path[self.passed])
         trace = self.trace

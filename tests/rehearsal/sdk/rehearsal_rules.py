@@ -14,8 +14,8 @@ Numbers in brackets are the sources:
     NeuronCores to the process, once. That a second client in the same process fails is what users
     of inf2.xlarge report.
 [6] AWS Neuron documentation v2.28.1, nki/api/nki.errors.rst: what the compiler refuses, by name.
-[7] AWS Neuron documentation v2.28.1, nki/api: the names there are (as in nki_api_2.26.json); of
-    `import nki` those of the documentation of SDK 2.32 (as in nki_api_0.6.json).
+[7] AWS Neuron documentation v2.28.1, nki/api: the names there are (nki_api_neuronxcc.json); of
+    `import nki` those of the documentation of SDK 2.32 (nki_api_nki.json).
 [8] AWS Neuron documentation of SDK 2.32, release-notes/components/nki.rst (NKI 0.4.0) and
     nki/migration/index.rst: a kernel in `neuronxcc.nki` is a compile error from SDK 2.30 on.
 [9] nki-samples issue 134, a third party's inf2.xlarge with SDK 2.32: `neuronxcc.nki` still imports,
@@ -42,10 +42,9 @@ stand_in_nkisim.install()
 
 INSTANCE = os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE", "inf2")
 _NO_CORES_TOGETHER = ("inf2", "trn1")
-_COPY = Path(stand_in_nkisim.__file__).parent
 _DOCUMENTED = {
     module: names
-    for path in _COPY.rglob("nki_api_*.json")
+    for path in Path(__file__).parent.glob("nki_api_*.json")
     for module, names in json.loads(path.read_text())["modules"].items()
 }
 

@@ -205,4 +205,15 @@ def multi_buffer(factor: int = 2) -> int:
     return factor
 
 
+__all__ = [
+    "allocation_scope",
+    "enable_stack_allocator",
+    "force_auto_alloc",
+    "multi_buffer",
+    "no_reorder",
+    "psum",
+    "sbuf",
+    "skip_middle_end_transformations",
+]
+
 __getattr__ = _names.missing("ncc")

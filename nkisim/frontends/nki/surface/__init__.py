@@ -8,8 +8,8 @@ from typing import Any
 from nkisim.errors import ParameterError
 from nkisim.frontends.nki import kernel as kernels
 from nkisim.frontends.nki import releases
+from nkisim.frontends.nki.configuration import CompileConfig, Config, SpecializationConfig
 from nkisim.frontends.nki.surface import collectives, compiler, isa, language, typing
-from nkisim.frontends.nki.surface.compiler import CompileConfig, SpecializationConfig
 from nkisim.frontends.nki.surface.names import missing
 from nkisim.runtime.kernel import Kernel, as_kernel
 
@@ -46,14 +46,14 @@ def jit(
             rule="since NKI 0.3 the environment names the target",
             fix="set NEURON_PLATFORM_TARGET_OVERRIDE=trn2, or another one",
         )
-    config = kernels.Config(
+    config = Config(
         _of_kind("compile_config", compile_config, CompileConfig),
         _of_kind("specialization_config", specialization_config, SpecializationConfig),
     )
 
     def decorate(function: Callable) -> Kernel:
         made = _kernel(function)
-        return made if config == kernels.Config() else made.with_config(config)
+        return made if config == Config() else made.with_config(config)
 
     return decorate if fn is None else decorate(fn)
 

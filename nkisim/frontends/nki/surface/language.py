@@ -13,6 +13,15 @@ from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
 from nkisim.frontends.nki import declare, releases, target
 from nkisim.frontends.nki.arguments import check_methods, checked_settings
 from nkisim.frontends.nki.dtypes import type_of
+from nkisim.frontends.nki.grids import (
+    NkiBlockGrid,
+    NkiGrid,
+    NkiTileGrid,
+    alloc_blocks,
+    alloc_tiles,
+    blocks,
+    tiles,
+)
 from nkisim.frontends.nki.loops import dynamic_range, fori_loop, while_loop
 from nkisim.frontends.nki.registers import RunTimeInteger
 from nkisim.frontends.nki.session import Recipe, current
@@ -108,19 +117,25 @@ __all__ = [
     "DType",
     "MemoryRegion",
     "NKIObject",
+    "NkiBlockGrid",
+    "NkiGrid",
     "NkiTensor",
+    "NkiTileGrid",
     "abs",
     "abs_max",
     "abs_min",
     "add",
     "affine_range",
     "all",
+    "alloc_blocks",
+    "alloc_tiles",
     "arctan",
     "average",
     "bfloat16",
     "bitwise_and",
     "bitwise_or",
     "bitwise_xor",
+    "blocks",
     "bool_",
     "broadcast_to",
     "bypass",
@@ -230,6 +245,7 @@ __all__ = [
     "tanh",
     "tfloat32",
     "tile_size",
+    "tiles",
     "transpose",
     "trunc",
     "uint8",

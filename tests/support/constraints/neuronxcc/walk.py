@@ -1,7 +1,7 @@
 """How a documented constraint is tested: broken once and refused, or shown to hold.
 
 `CASES` has one case for each (name, constraint) of the table in
-`nkisim.frontends.neuronxcc.coverage`. The modules beside this one fill it. A case is one of three:
+`nkibook.facts.coverage`. The modules beside this one fill it. A case is one of three:
 
 * `refused`: code that breaks the rule, the error it gets, and the code mended as the error's fix
   line says;

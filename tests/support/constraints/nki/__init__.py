@@ -1,6 +1,6 @@
-"""What breaks a documented constraint of NKI 0.6, and a neighbour that keeps it.
+"""What breaks a documented constraint of NKI 0.7, and a neighbour that keeps it.
 
-Each constraint of `nki_api_0.6.json`, "module.name#position", is in one of three tables:
+Each constraint of `nki_api_nki.json`, "module.name#position", is in one of three tables:
 
     BROKEN    (target, code that breaks it, code that keeps it, what the message says)
     SHOWN     (target, code with assertions that it holds)
@@ -9,22 +9,22 @@ Each constraint of `nki_api_0.6.json`, "module.name#position", is in one of thre
 Code is run in a kernel. `s`, `p`, `h` and `sh` make a tile in SBUF, in PSUM, in HBM and in shared
 HBM, filled with ones; `z` one of zeros in SBUF, `q` one in PSUM that nothing has written. `v(t)`
 are the values of a tensor; `refused(call, text)` and `warns(text)` are checks. With the target
-HOST, code is run outside of a kernel, for trn2; with CORES, on the two cores of trn2.
+HOST, code is run outside of a kernel, for trn2; with CORES, on the two cores of trn2;
+with OLD, on one of NKI 0.6.
 """
 
 from __future__ import annotations
 
-import json
-from importlib.resources import files
+from nkibook.facts import documented
 
 # fmt: off
 
 TRN1, TRN2, TRN3, HOST, CORES = "trn1", "trn2", "trn3", "host", "cores"
+OLD = "NKI 0.6"
 
-_API = json.loads(files("nkisim.frontends.nki").joinpath("nki_api_0.6.json").read_text())
 DOCUMENTED: dict[str, str] = {
     f"{module.removeprefix('nki.')}.{name}#{at}": sentence
-    for module, names in _API["modules"].items()
+    for module, names in documented("nki").items()
     for name, entry in names.items()
     for at, sentence in enumerate(entry.get("constraints") or ())
 }

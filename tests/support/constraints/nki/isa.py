@@ -40,6 +40,30 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {
     },
     "isa.VirtualRegister#0": (TRN2, "if nisa.register_alloc(1):\n    s(8, 4)",
         "nl.fori_loop(0, nisa.register_alloc(1), lambda i: None)", "truth value"),
+    "isa.NkiScalar#1": (TRN2, "nisa.NkiScalar(2) + 1.5", "nisa.NkiScalar(2) + 1", "an integer"),
+    "isa.NkiScalar#2": (TRN2, "nl.fori_loop(0, nisa.NkiScalar(2) < 3, lambda i: None)",
+        "nl.fori_loop(0, -(nisa.NkiScalar(2) * 3) + 7 - 0, lambda i: None)", "comparison"),
+    "isa.NkiScalar#3": (TRN2, "nisa.NkiScalar(2, nl.int64) < 3", "nisa.NkiScalar(2, nl.int64) * 3",
+        "a comparison of tiles"),
+    "isa.NkiScalar#4": (TRN2, "if nisa.NkiScalar(1):\n    s(8, 4)",
+        "nl.fori_loop(0, nisa.NkiScalar(1), lambda i: None)", "truth value"),
+    "isa.NkiScalar#5": (TRN2, "s(8, 4)[:, nl.ds(nisa.NkiScalar(1, nl.int64), 2)]",
+        "h(8, 4)[:, nl.ds(nisa.NkiScalar(1, nl.int64), 2)]", "32 bits"),
+    "isa.scalar_load#0": (TRN2, "nisa.scalar_load(s(8, 4, nl.int32))",
+        "nisa.scalar_load(s(8, 4, nl.int32)[0:1, 0:1])", "1x1"),
+    "isa.scalar_load#1": (TRN2, "nisa.scalar_load(s(1, 1, nl.uint32))",
+        "nisa.scalar_load(s(1, 1, nl.int32))", "int32 or int64"),
+    "isa.scalar_load#2": (TRN2, "import os\nos.environ['NKI_COMPILER_FRONTEND'] = 'custom'\n"
+        "try:\n    nisa.scalar_load(s(1, 1, nl.int32))\nfinally:\n"
+        "    del os.environ['NKI_COMPILER_FRONTEND']",
+        "nisa.scalar_load(s(1, 1, nl.int32))", "run as Python"),
+    "isa.scalar_store#0": (TRN2, "nisa.scalar_store(p(1, 1, nl.int32), nisa.NkiScalar(1))",
+        "nisa.scalar_store(sh(1, 1, nl.int32), nisa.NkiScalar(1))", "SBUF or in HBM"),
+    "isa.scalar_store#1": (TRN2,
+        "nisa.scalar_store(s(1, 1, nl.int32), nisa.NkiScalar(1, nl.int64))",
+        "nisa.scalar_store(s(1, 1, nl.int32), nisa.NkiScalar(1, nl.int32))", "as wide"),
+    "isa.scalar_store#2": (TRN2, "nisa.scalar_store(s(1, 1, nl.int32), 5)",
+        "nisa.memset(s(1, 1, nl.int32), 5)", "nisa.memset"),
     "isa.dma_copy#3": (TRN2, "s(32, 8).ap([[8, 16], [1, 8]], vector_offset=z(16, 1, nl.uint32))",
         f"nisa.dma_copy(s(16, 8, nl.bfloat16), {_ROWS})", "tensor in HBM"),
     "isa.dma_copy#5": (TRN2,
@@ -324,6 +348,8 @@ _SEED = "a, r = s(8, 4), s(8, 1)\nnisa.tensor_scalar_reduce(a, s(8, 4), nl.add, 
 _PAYLOAD = "bits = nl.full(({0}, {0}), 0x7FA00001, nl.uint32)\n"
 
 SHOWN: dict[str, tuple[str, str]] = {
+    "isa.NkiScalar#0": (TRN2, "x = nisa.NkiScalar(100000) * 100000\n"
+        "assert x.number() == 1410065408 and (nisa.NkiScalar(2**31 - 1) + 1).number() == -2**31"),
     "isa.dma_copy#4": (TRN2,
         "rows = nl.load(nl.shared_constant(np.array([[0], [9]], np.int32)))\n"
         "d = nl.full((2, 4), 5.0, nl.float32)\n"

@@ -5,9 +5,12 @@ See `constraints.nki` for what the tables hold.
 
 from __future__ import annotations
 
-from constraints.nki import DOCUMENTED, HOST, TRN2, TRN3
+from constraints.nki import DOCUMENTED, HOST, OLD, TRN2, TRN3
 
 # fmt: off
+
+_H = "nl.ndarray((256, 8), nl.float32, nl.hbm)"
+_EDGES = "nl.ndarray((130, 9), nl.float32, nl.hbm)"
 
 BROKEN: dict[str, tuple[str, str, str, str]] = {}
 SHOWN: dict[str, tuple[str, str]] = {}
@@ -123,13 +126,33 @@ BROKEN |= {
         "nl.load_transpose2d(h(8, 4))", "HBM"),
     "language.gather_flattened#0": (TRN2, "nl.gather_flattened(s(8, 4), s(8, 2))",
         "nl.gather_flattened(s(8, 4), nl.copy(s(8, 2), nl.uint32))", "integer type"),
-    "language.dynamic_range#1": (TRN2, "list(nl.dynamic_range(0, 4, 0))",
+    "language.dynamic_range#0": (TRN2, "list(nl.dynamic_range(4))",
+        "nl.fori_loop(0, 4, lambda i: None)", "nl.fori_loop"),
+    "language.dynamic_range#1": (OLD, "list(nl.dynamic_range(0, 4, 0))",
         "list(nl.dynamic_range(0, 4, 1))", "positive integer"),
-    "language.fori_loop#0": (TRN2, "nl.fori_loop(0, 2, lambda i: nisa.register_move(i, 1))",
-        "nl.fori_loop(0, 2, lambda i: nisa.register_move(nisa.register_alloc(0), i))",
+    "language.fori_loop#0": (TRN2, "nl.fori_loop(0, nisa.register_alloc(2), lambda i: "
+        "nisa.register_move(i, 1))",
+        "nl.fori_loop(0, nisa.register_alloc(2), lambda i: "
+        "nisa.register_move(nisa.register_alloc(0), i))",
         "the variable of a loop is not"),
     "language.fori_loop#1": (TRN2, "nl.fori_loop(0, 2, lambda i: None, step=-1)",
         "nl.fori_loop(0, 2, lambda i: None, step=1)", "positive integer"),
+    "language.fori_loop#5": (TRN2, "nl.fori_loop(0, nisa.NkiScalar(2, nl.int64), lambda i: None)",
+        "nl.fori_loop(0, nisa.NkiScalar(2, nl.int32), lambda i: None)", "32 bits"),
+    "language.tiles#0": (TRN2, f"nl.tiles({_H}, tile_shape=(128,))",
+        f"nl.tiles({_H}, tile_shape=(128, 8))", "two axes or more"),
+    "language.tiles#1": (TRN2, "nl.tiles(s(32, 8, 4), tile_shape=(8, 4))",
+        "nl.tiles(h(32, 8, 4), tile_shape=(8, 4))", "in front of the tiles"),
+    "language.blocks#0": (TRN2, f"nl.blocks({_H}, tile_shape=(128, 8), block_shape=(2,))",
+        f"nl.blocks({_H}, tile_shape=(128, 8), block_shape=(2, 1))", "each axis"),
+    "language.alloc_tiles#0": (TRN2, "nl.alloc_tiles(tile_shape=[128, 8], element_shape=(256, 8), "
+        "buffer=nl.sbuf, dtype=nl.float32)",
+        "nl.alloc_tiles(tile_shape=(128, 8), element_shape=(256, 8), buffer=nl.sbuf, "
+        "dtype=nl.float32)", "tuple of positive integers"),
+    "language.alloc_tiles#1": (TRN2, "nl.alloc_tiles(tile_shape=(128, 8), element_shape=(256, 8), "
+        "buffer='sbuf', dtype=nl.float32)",
+        "nl.alloc_tiles(tile_shape=(128, 8), element_shape=(256, 8), buffer=nl.hbm, "
+        "dtype=nl.float32)", "nl.sbuf"),
     "language.fori_loop#2": (TRN2, "nl.fori_loop(0, 2, lambda i: i)",
         "nl.fori_loop(0, 2, lambda i: None)", "returns nothing"),
     "language.fori_loop#4": (TRN2, "with nl.no_reorder():\n    nl.fori_loop(0, 2, lambda i: None)",
@@ -207,7 +230,11 @@ SHOWN |= {
         "assert nl.expand_dims(s(8, 4), 2).shape == (8, 4, 1)"),
     "language.matmul#2": (TRN2,
         "assert nl.matmul(s(8, 4), s(8, 5), transpose_x=True).buffer is nl.psum"),
-    "language.dynamic_range#2": (TRN2,
+    "language.NkiGrid#0": (TRN2, f"g = nl.tiles({_H}, tile_shape=(128, 4))\n"
+        "assert isinstance(g[1, 0], nl.NkiTileGrid) and g[1, 0].data.shape == (128, 4)"),
+    "language.NkiGrid#1": (TRN2, f"g = nl.tiles({_EDGES}, tile_shape=(128, 4))\n"
+        "assert g.shape == (2, 3) and g[1, 2].element_shape == (2, 1) and g[1, 2].is_remainder"),
+    "language.dynamic_range#2": (OLD,
         "assert len(list(nl.dynamic_range(nisa.register_alloc(3)))) == 3"),
     "language.while_loop#0": (TRN2, "nl.while_loop(nisa.register_alloc(0), lambda r: 1 / 0)"),
     "language.num_programs#0": (TRN2, "assert nl.num_programs() == nl.num_programs(0) == 1"),
@@ -226,7 +253,6 @@ SHOWN |= {
 EXEMPT: dict[str, str] = {
     "language.copy#0": "says since when the API is stable",
     "language.load#1": "says since when it is there",
-    "language.dynamic_range#0": "deprecated, and allowed",
     "language.gather_flattened#1": "points to another function",
     "language.ds#0": "says what the documentation lacks",
     "language.shared_constant#2": "says what was tested on hardware",

@@ -25,6 +25,30 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {
     "nki.jit#2": (HOST, f"{_ONE}nki.jit(kernel, platform_target='trn2')(x)",
         f"{_ONE}nki.jit(kernel, mode='trace')(x)", "platform_target"),
     "nki.jit#4": (HOST, "launched(nl.hbm)", "launched(nl.shared_hbm)", "outputs are in shared HBM"),
+    "nki.jit#7": (HOST,
+        "@nki.jit(compile_config=compiler.CompileConfig(barrier_check=True))\ndef part(a, b):\n"
+        "    nisa.dma_copy(a, b)\n"
+        + _KERNEL.format(parameters="x", source="x").replace("nisa.dma_copy", "part")
+        + "nki.jit(kernel)(x)",
+        "def part(a, b):\n    nisa.dma_copy(a, b)\n"
+        + _KERNEL.format(parameters="x", source="x").replace("nisa.dma_copy", "part")
+        + "nki.jit(kernel)(x)", "under one configuration"),
+    "compiler.CompileConfig#0": (HOST,
+        "import os\nos.environ['NKI_PREFETCH_RING_SIZE'] = '4'\ntry:\n"
+        "    compiler.CompileConfig(prefetch_auto=True)\nfinally:\n"
+        "    del os.environ['NKI_PREFETCH_RING_SIZE']",
+        "compiler.CompileConfig(prefetch_auto=True)", "unset NKI_PREFETCH_RING_SIZE"),
+    "compiler.SpecializationConfig#0": (HOST,
+        "@nki.jit(compile_config=compiler.CompileConfig(dead_code_elim=False))\n"
+        "def part(a, b):\n    nisa.dma_copy(a, b)\n"
+        + _KERNEL.format(parameters="x", source="x").replace("nisa.dma_copy", "part")
+        + "nki.jit(kernel)(x)",
+        "@nki.jit(compile_config=compiler.CompileConfig(dead_code_elim=False))\n"
+        "def part(a, b):\n    nisa.dma_copy(a, b)\n"
+        + _KERNEL.format(parameters="x", source="x").replace("nisa.dma_copy", "part")
+        + "allowed = compiler.SpecializationConfig(allow_nested_config_override=True)\n"
+          "with warns('under one configuration'):\n"
+          "    nki.jit(kernel, specialization_config=allowed)(x)", "allow_nested_config_override"),
     "nki.simulate#6": (TRN2, "nl.copy(nl.ndarray((8, 4), nl.float32))",
         "nl.copy(nl.zeros((8, 4), nl.float32))", "nothing wrote"),
 }
@@ -39,14 +63,17 @@ SHOWN: dict[str, tuple[str, str]] = {
         "x = np.ones((2, 2), np.float32)\nkernel(x)\nassert seen == [1]\n"
         "refused(lambda: kernel[3](x), '1 or 2')\nos.environ['NEURON_LOGICAL_NC_CONFIG'] = '1'\n"
         "try:\n    with warns('NEURON_LOGICAL_NC_CONFIG=1'):\n        kernel[2](x)\nfinally:\n"
-        "    del os.environ['NEURON_LOGICAL_NC_CONFIG']\nassert seen == [1, 2, 2]"),
+        "    del os.environ['NEURON_LOGICAL_NC_CONFIG']\nassert seen == [1, 2, 2]\n"
+        "os.environ['NEURON_LOGICAL_NC_CONFIG'] = '2'\ntry:\n    kernel(x)\nfinally:\n"
+        "    del os.environ['NEURON_LOGICAL_NC_CONFIG']\nassert seen == [1, 2, 2, 2, 2]"),
     "nki.jit#3": (HOST,
-        _KERNEL.format(parameters="x, *, scale=1", source="x")
-        + "with warns('keyword-only'):\n    nki.jit(kernel)(x)\n"
-        + _KERNEL.format(parameters="xs", source="xs[0]")
-        + "with warns('tuple'):\n    nki.jit(kernel)([x])\nimport warnings\n"
-          "with warnings.catch_warnings():\n    warnings.simplefilter('error')\n"
-          "    nki.jit(kernel)((x,))"),
+        "import warnings\ndef rows(n):\n    yield from range(n)\n"
+        + _KERNEL.format(parameters="xs, *, scale=1", source="xs[0]").replace(
+            "    return out", "    for i in rows(2):\n        try:\n            raise ValueError\n"
+            "        except ValueError:\n            nisa.dma_copy(out[i], xs[0][i])\n"
+            "    return out")
+        + "with warnings.catch_warnings():\n    warnings.simplefilter('error')\n"
+          "    nki.jit(kernel)([x], scale=2)"),
     "nki.jit#6": (HOST,
         f"{_ONE}assert (nki.jit(kernel).with_schedule([('b', 'a')])(x) == x).all()"),
     "nki.simulate#1": (HOST,
@@ -73,8 +100,12 @@ SHOWN: dict[str, tuple[str, str]] = {
 }
 
 EXEMPT: dict[str, str] = {
+    **{
+        f"collectives.{name}_{half}#{n}": "in tests/nki/test_collectives.py, on several ranks"
+        for name in ("all_gather_v", "all_to_all_v")
+        for half, n in (("prepare", 0), ("prepare", 1), ("trigger", 0))
+    },
     "nki.jit#5": "advice to those who write kernels",
-    "nki.jit#7": "AWS's own library decorates sub-kernels; they are inlined",
     "nki.simulate#0": "says how settled the interface is",
     "nki.simulate#7": "of AWS's simulator; this one has times and capacities",
     "typing.tensor#0": "says since when it is there",

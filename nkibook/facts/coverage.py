@@ -1,8 +1,8 @@
 """What of the documented `neuronxcc.nki` API is simulated: the table, and each name's status.
 
-`nki_api_2.26.json` holds what the documentation says of each name. The status is found by looking
-at what `neuronxcc.nki` offers here; what is here in part is written down, with the reason. The
-conformance tests and the book's coverage page both read this module.
+`nki_api_neuronxcc.json` holds what the documentation says of each name. The status is found by
+looking at what `neuronxcc.nki` offers here; what is here in part is written down, with the reason.
+The conformance tests and the book's coverage page both read this module.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import json
 from dataclasses import dataclass
-from importlib import resources
 from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
+
+from nkibook import facts
 
 Status = Literal["simulated", "partly", "not yet"]
 
@@ -76,15 +76,9 @@ class Entry:
         return f"{self.module}.{self.name}"
 
 
-@functools.cache
-def documented() -> dict[str, dict[str, dict[str, Any]]]:
+def documented() -> facts.Documented:
     """The table: module to name to what the documentation says (see "about" in the file)."""
-    text = (
-        resources.files("nkisim.frontends.neuronxcc")
-        .joinpath("nki_api_2.26.json")
-        .read_text(encoding="utf-8")
-    )
-    return json.loads(text)["modules"]
+    return facts.documented("neuronxcc")
 
 
 def documented_signature(module: str, name: str) -> inspect.Signature | None:
@@ -94,9 +88,7 @@ def documented_signature(module: str, name: str) -> inspect.Signature | None:
         return None
     isa = _module("neuronxcc.nki.isa")
     enumerations = ("engine", "reduce_cmd", "oob_mode", "dge_mode", "fp32")
-    space: dict[str, Any] = {"np": np, **{n: getattr(isa, n) for n in enumerations}}
-    exec(f"def function{text}: ...", space)
-    return inspect.signature(space["function"])
+    return facts.signature(text, {"np": np, **{n: getattr(isa, n) for n in enumerations}})
 
 
 def find(module: str, name: str) -> Any:
@@ -116,21 +108,21 @@ def same_signature(found: inspect.Signature, wanted: inspect.Signature) -> bool:
 def coverage() -> tuple[Entry, ...]:
     """Every documented name, in the order of the table, with its status."""
     return tuple(
-        _entry(module, name, facts)
+        _entry(module, name, known)
         for module, names in documented().items()
-        for name, facts in names.items()
+        for name, known in names.items()
     )
 
 
-def _entry(module: str, name: str, facts: dict[str, Any]) -> Entry:
+def _entry(module: str, name: str, known: dict[str, Any]) -> Entry:
     status, reason = _status(module, name)
     return Entry(
         module,
         name,
-        tuple(facts.get("engines", ())),
-        facts.get("since"),
-        facts.get("generation"),
-        facts.get("limits", ""),
+        tuple(known.get("engines", ())),
+        known.get("since"),
+        known.get("generation"),
+        known.get("limits", ""),
         status,
         reason,
     )
