@@ -1,8 +1,9 @@
-"""`import nki`: NKI 0.6, the dialect of SDK 2.32, on the instructions of `neuronxcc.nki`.
+"""`import nki`: NKI 0.7, the dialect of SDK 2.33, on the instructions of `neuronxcc.nki`.
 
 What is where:
 
-    surface/      what kernels import: `nki`, and its `language`, `isa`, `collectives`, `typing`
+    surface/      what kernels import: `nki`, and its `language`, `isa`, `collectives`,
+                  `compiler`, `typing`
     surface/isa/  the instructions, a module for each engine or family; `vector/` for the many of
                   the Vector Engine
     tensors/      NkiTensor and its memory (`tensor`), views of it (`views`), how one walks memory
@@ -11,11 +12,14 @@ What is where:
     operands      brings the operands of an instruction to one iteration domain
     session       what records a kernel, and the short path from a call to an instruction
     matmuls       which elements of PSUM a matmul overwrites and which it adds to
-    registers     registers
+    registers     registers and scalars
     loops         loops whose bounds are data
+    grids         a tensor as tiles, or as blocks of tiles
+    configuration what `nki.jit` takes: `nki.compiler`
+    releases      what differs between NKI 0.7 and 0.6, and which of them runs
     declare       declaring tensors
     kernel        how a call of a kernel is traced, and its outputs
-    python_subset Python that AWS's compiler refuses
+    python_subset Python that the compiler of NKI 0.6 refuses
     target        the NeuronCore generation that the environment names
 
 An instruction takes its destination first and returns none. It has no mask, and its result is cast

@@ -33,6 +33,8 @@ class RunTimeInteger:
 
     __slots__ = ("state",)
 
+    state: Any
+
     _what = "a register"
     _source = "nisa.register_load, register_move or register_alloc(x)"
 
