@@ -45,7 +45,7 @@ SCRIPT = """<script>
     if (chosen) localStorage.setItem("nki-dialect", chosen);
     chosen = chosen || localStorage.getItem("nki-dialect");
   } catch (error) {}
-  html.dataset.dialect = chosen === "nki" ? "nki" : "neuronxcc";
+  html.dataset.dialect = chosen === "neuronxcc" ? "neuronxcc" : "nki";
 })();
 </script>"""
 
