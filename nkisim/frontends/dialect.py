@@ -21,13 +21,12 @@ from nkisim.trace.arguments import TENSOR_TYPES, leaf_names, leaves, map_leaves
 
 
 class Decorated:
-    """A function with `@nki.jit` on it: the base of nkisim.runtime.kernel.Kernel.
+    """A function with `@nki.jit` on it: the base of nkisim.runtime.kernel.Kernel."""
 
-    Attributes:
-        func: the function.
-    """
-
-    func: Callable
+    @property
+    def func(self) -> Callable:
+        """The function."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

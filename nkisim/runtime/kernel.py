@@ -10,7 +10,7 @@ import logging
 import pickle
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
 
@@ -32,14 +32,13 @@ from nkisim.runtime.by_data import ProgramByData, changing_outputs
 from nkisim.trace import debugging, sources
 from nkisim.trace.arguments import (
     TENSOR_TYPES,
-    besides_tensors,
     holds_tensors,
     leaves,
     map_leaves,
     signature,
 )
 from nkisim.trace.frames import hide_ours
-from nkisim.trace.guards import Guards, NotComparable
+from nkisim.trace.guards import Guards, NotComparable, Same
 from nkisim.trace.tracer import tracing
 
 _log = logging.getLogger("nkisim")
@@ -58,7 +57,6 @@ class Kernel(Decorated):
     Called inside another kernel it is inlined.
 
     Attributes:
-        func: the Python function.
         dialect: of NKI, that it is written in.
         mode: as given to `nki.jit`.
         grid: the launch grid.
@@ -69,6 +67,11 @@ class Kernel(Decorated):
     """
 
     __test__ = False  # a kernel called test_... is no test of pytest's
+    # Attributes that say nothing to a kernel that calls this one (see nkisim.trace.guards).
+    follows_from_others = frozenset(
+        {"_cache", "_launches", "_body", "_machine", "_platform", "_positional"}
+        | {"dialect", "signature"}
+    )
 
     def __init__(
         self,
@@ -82,7 +85,6 @@ class Kernel(Decorated):
         functools.update_wrapper(self, func)
         if not hasattr(func, "__name__"):  # functools.partial
             self.__name__ = getattr(getattr(func, "func", func), "__name__", type(func).__name__)
-        self.func = func
         self.dialect = dialect
         self.mode = mode
         self._platform = platform
@@ -90,15 +92,26 @@ class Kernel(Decorated):
         self.options: frozenset[str] = frozenset()
         self.config: Any = None
         self.grid = SINGLE
+        self.func = func
+        # Shared by the copies of this kernel that are bound to launch grids.
+        self._cache = _TraceCache()
+
+    @property
+    def func(self) -> Callable:
+        """The Python function. Another one may be put in its place."""
+        return self._func
+
+    @func.setter
+    def func(self, func: Callable) -> None:
+        self._func = func
         self.signature = inspect.signature(func)
         if isinstance(func, FunctionType):
             sources.keep_text(func.__code__)
         kinds = [p.kind for p in self.signature.parameters.values()]
         plain = all(k is inspect.Parameter.POSITIONAL_OR_KEYWORD for k in kinds)
         self._positional = len(kinds) if plain else -1
-        # Shared by the copies of this kernel that are bound to launch grids.
-        self._cache = _TraceCache()
         self._launches: dict[Any, Kernel] = {}
+        self._body: tuple[tuple, Callable] | None = None
 
     def __getitem__(self, grid: object) -> Kernel:
         entries = grid if type(grid) is tuple else (grid,)
@@ -118,10 +131,14 @@ class Kernel(Decorated):
         bound._launches = {}  # its own, or it would be in a cycle, and its traces with it
         return bound
 
-    @functools.cached_property
+    @property
     def body(self) -> Callable:
         """The function that is traced: `func`, or a copy compiled from its source."""
-        return self.dialect.body(self.func)
+        names = "__code__", "__defaults__", "__kwdefaults__"
+        parts = tuple([Same(getattr(self.func, name, None)) for name in names])
+        if self._body is None or self._body[0] != parts:
+            self._body = parts, self.dialect.body(self.func)
+        return self._body[1]
 
     def with_options(self, *names: str) -> Kernel:
         """This kernel with decorators of nki.compiler on it."""
@@ -278,40 +295,47 @@ class Kernel(Decorated):
         if on_cores is not self:
             return on_cores.specialize(args, kwargs)
         args, kwargs = self.bind(args, kwargs)
-        cache, key = self._cache, self._key(args, kwargs)
-        found = cache.traces.get(key) if key is not None else None
-        if found is not None and found.guards.hold():
+        cache = self._cache
+        key, constants, doubt = self._key(args, kwargs)
+        found = cache.traces.get(key)
+        if found is not None and found.guards.hold(constants):
             cache.hits += 1
             cache.use(key, found)
             return found
         cache.misses += 1
         try:
             with DefaultEnvironment():  # constants are computed while tracing
-                special = Specialization(self, args, kwargs)
+                special = Specialization(self, args, kwargs, constants)
         except KernelError as error:
             hide_ours(error)
             raise
-        if key is not None and special.guards.reason is None:
-            cache.traces[key] = special
-            cache.use(key, special)
-        elif special.guards.reason is not None:
-            _log.info("%s is traced at each call: %s", self.__name__, special.guards.reason)
+        doubt = doubt or special.guards.reason
+        if doubt is None and self._key(args, kwargs)[0] != key:
+            doubt = "it changes its arguments"
+        if doubt is None:
+            cache.keep(key, special)
+        else:
+            _log.info("%s is traced at each call: %s", self.__name__, doubt)
         return special
 
     def cache_info(self) -> CacheInfo:
         """How often calls found the kernel traced, on any grid; named as in functools.lru_cache."""
         return CacheInfo(self._cache.hits, self._cache.misses, len(self._cache.traces))
 
-    def _key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Identity of a specialisation; None when a constant cannot be compared."""
+    def _key(
+        self, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Hashable, list[Any], str | None]:
+        """Identity of a specialisation, the constants among its arguments, part by part, and why
+        another call is not known to be the same; None where it is."""
         if debugging.wanted(self.func):
-            return None
+            return None, [], "it is looked into"
         try:
-            arguments = signature((tuple(args), kwargs))
-        except NotComparable:
-            return None
+            arguments, constants = signature((tuple(args), kwargs))
+        except NotComparable as error:
+            return None, [], str(error)
         environment = self.dialect.environment()
-        return self.grid, self.machine, checking.settings_key(), environment, arguments
+        outside = self.grid, self.machine, checking.settings_key(), environment
+        return (Same(self.func), outside, arguments), constants, None
 
     def __repr__(self) -> str:
         return f"<nki kernel {self.__name__}[{self.grid}]>"
@@ -355,6 +379,11 @@ class _TraceCache:
         self.traces: dict[Any, Specialization] = {}
         self.hits = self.misses = 0
 
+    def keep(self, key: Any, special: Specialization) -> None:
+        """Keep a trace."""
+        self.traces[key] = special
+        self.use(key, special)
+
     def use(self, key: Any, special: Specialization) -> None:
         """Note that a trace is used. Traces of all kernels that were used long ago go, once they
         take too many bytes together."""
@@ -380,16 +409,19 @@ class Specialization:
     Args:
         kernel: the kernel.
         args, kwargs: as for `Kernel.specialize`.
+        constants: what is not a tensor in them, part by part.
     """
 
-    def __init__(self, kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any], constants: list[Any]
+    ) -> None:
         # In no cycle with the traces: millions of objects would wait for the garbage collector.
         self.kernel = kernel._retraced()
         bound = kernel.signature.bind(*args, **kwargs)
         self.constants = {
             name: value for name, value in bound.arguments.items() if not holds_tensors(value)
         }
-        self.guards = Guards(kernel.func, besides_tensors(bound.arguments))
+        self.guards = Guards(kernel.func, constants)
         call = Call(
             kernel.func,
             kernel.body,
@@ -402,7 +434,7 @@ class Specialization:
             bound,
         )
         self._traced = traced = kernel.dialect.trace(call)
-        self.guards.settle()
+        self.guards.settle(constants)
         trace = traced.trace
         kept = {x.buffer.number for x in traced.outputs}
         written = [
@@ -435,7 +467,8 @@ class Specialization:
     def rebuild(self, outputs: Sequence[Any]) -> Any:
         """What the kernel returns, with `outputs` (in program order) in place of its tensors."""
         rest = iter(outputs)
-        return map_leaves(lambda leaf: self._traced.returned(leaf, rest), self.program.trace.result)
+        result = self.program.trace.result  # which the trace keeps, and the caller may change
+        return map_leaves(lambda leaf: self._traced.returned(leaf, rest), result, fresh=True)
 
 
 def _never_runs(func: Callable) -> bool:

@@ -1,76 +1,133 @@
-"""Arguments of a kernel, with the tensors in their tuples, lists, dicts and dataclasses."""
+"""Arguments of a kernel, with the tensors in their tuples, lists, dicts and dataclasses.
+
+A kernel gets its arguments as they are. Where a container holds tensors of the caller's, the kernel
+gets a copy that has its own tensors in their places and is the same in all else: of the same class,
+with the same attributes, and made without a constructor.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator
+from types import MemberDescriptorType
 from typing import Any
 
 import numpy as np
 
 from nkisim.numerics.program import TensorSpec
-from nkisim.trace.guards import token
+from nkisim.trace.guards import attributes_of, held_by, parts, token
 
 TENSOR_TYPES = (np.ndarray, TensorSpec)
 _CONTAINERS = (tuple, list, dict)
+_DICTS = (OrderedDict, defaultdict, dict)
 
 
-def map_leaves(fn: Callable[[Any], Any], value: Any) -> Any:
-    """`value` with `fn` applied to everything inside its tuples, lists, dicts and dataclasses."""
-    if isinstance(value, TensorSpec):
-        return fn(value)
-    if isinstance(value, tuple):
-        items = [map_leaves(fn, v) for v in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if isinstance(value, list):
-        return [map_leaves(fn, v) for v in value]
-    if isinstance(value, dict):
-        return {k: map_leaves(fn, v) for k, v in value.items()}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changes = {
-            f.name: map_leaves(fn, getattr(value, f.name))
-            for f in dataclasses.fields(value)
-            if f.init
-        }
-        return dataclasses.replace(value, **changes)
-    return fn(value)
+def _is_container(value: Any) -> bool:
+    if isinstance(value, _CONTAINERS):
+        return not isinstance(value, TensorSpec)
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _inside(container: Any) -> list[Any]:
+    """What a container holds."""
+    if isinstance(container, tuple):
+        return [*tuple.__iter__(container)]
+    if isinstance(container, list):
+        return [*list.__iter__(container)]
+    if isinstance(container, dict):
+        return [*dict.values(container)]
+    return [getattr(container, f.name, None) for f in dataclasses.fields(container)]
+
+
+def _walk(value: Any, left: list[Any]) -> Iterator[tuple[Any, int, Any]]:
+    """The leaves of a container, in order, each as (container, position in it, leaf).
+
+    Args:
+        value: a container.
+        left: receives each container once all that it holds was walked over.
+    """
+    seen = {id(value)}
+    stack = [(value, enumerate(_inside(value)))]
+    while stack:
+        holder, rest = stack[-1]
+        for at, child in rest:
+            if not _is_container(child):
+                yield holder, at, child
+            elif id(child) not in seen:
+                seen.add(id(child))
+                stack.append((child, enumerate(_inside(child))))
+                break
+        else:
+            left.append(holder)
+            stack.pop()
 
 
 def leaves(value: Any) -> list[Any]:
-    """Everything inside the tuples, lists, dicts and dataclasses of `value`, in order."""
-    found: list[Any] = []
-    _collect(value, found)
-    return found
-
-
-def _collect(value: Any, found: list[Any]) -> None:
-    if isinstance(value, np.ndarray):  # the common case, on the path of every launch
-        found.append(value)
-        return
-    if isinstance(value, TensorSpec) or not isinstance(value, _CONTAINERS):
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            for f in dataclasses.fields(value):
-                _collect(getattr(value, f.name), found)
-        else:
-            found.append(value)
-        return
-    for item in value.values() if isinstance(value, dict) else value:
-        _collect(item, found)
-
-
-def besides_tensors(value: Any) -> list[Any]:
-    """The constants among a kernel's arguments, and the classes of the containers of tensors."""
-    if isinstance(value, TENSOR_TYPES):
-        return []
-    if not holds_tensors(value):
+    """Everything inside the tuples, lists, dicts and dataclasses of `value`, in order. What a
+    container holds that occurs several times is there once."""
+    if not _is_container(value):
         return [value]
-    if isinstance(value, dict):
-        parts = [*value, *value.values()]
-    elif isinstance(value, (tuple, list)):
-        parts = [*value]
+    return [leaf for _, _, leaf in _walk(value, [])]
+
+
+def map_leaves(fn: Callable[[Any], Any], value: Any, *, fresh: bool = False) -> Any:
+    """`value` with `fn` applied to each of its leaves.
+
+    Args:
+        fn: what gives another object for a leaf, or the leaf itself.
+        value: a leaf, or a container of leaves. A container in which all leaves stay as they are is
+            handed over itself, and of the others a copy: see the module.
+        fresh: copy each container in any case, since others will change it.
+    """
+    if not _is_container(value):
+        return fn(value)
+    changes: dict[int, dict[int, Any]] = {}
+    left: list[Any] = []
+    for holder, at, leaf in _walk(value, left):
+        new = fn(leaf)
+        if new is not leaf:
+            changes.setdefault(id(holder), {})[at] = new
+    copies: dict[int, Any] = {}
+    for holder in left:
+        new_ones = changes.get(id(holder), {})
+        for at, child in enumerate(_inside(holder)):
+            if id(child) in copies:
+                new_ones[at] = copies[id(child)]
+        if new_ones or fresh:
+            copies[id(holder)] = _with(holder, new_ones)
+    return copies.get(id(value), value)
+
+
+def _with(container: Any, changes: dict[int, Any]) -> Any:
+    """A copy of a container with other things at some positions, made without a constructor."""
+    kind = type(container)
+    held = [changes.get(at, x) for at, x in enumerate(_inside(container))]
+    if isinstance(container, tuple):
+        made: Any = tuple.__new__(kind, held)
+    elif isinstance(container, list):
+        made = list.__new__(kind)
+        list.extend(made, held)
+    elif isinstance(container, dict):
+        base: Any = next(b for b in _DICTS if isinstance(container, b))
+        made = base.__new__(kind)
+        for key, value in zip(dict.keys(container), held, strict=True):
+            base.__setitem__(made, key, value)
+        if base is defaultdict:
+            base.__init__(made, container.default_factory)  # type: ignore[attr-defined]
     else:
-        parts = [getattr(value, f.name) for f in dataclasses.fields(value)]
-    return [type(value), *(x for part in parts for x in besides_tensors(part))]
+        made = object.__new__(kind)
+    if hasattr(container, "__dict__"):
+        made.__dict__.update(container.__dict__)
+    for part in kind.__mro__:
+        for name, member in vars(part).items():
+            if isinstance(member, MemberDescriptorType) and hasattr(container, name):
+                member.__set__(made, member.__get__(container))
+    if not isinstance(container, _CONTAINERS):
+        for at, field in enumerate(dataclasses.fields(container)):
+            if at in changes:
+                object.__setattr__(made, field.name, changes[at])
+    return made
 
 
 def holds_tensors(value: Any) -> bool:
@@ -87,18 +144,51 @@ def leaf_names(arguments: dict[str, Any]) -> list[str]:
     return names
 
 
-def signature(value: Any) -> Any:
-    """A hashable description of arguments: shapes and dtypes of tensors, values of the rest."""
-    if isinstance(value, TENSOR_TYPES):
-        # Packed elements of two types are stored as the same integers.
-        return getattr(value, "nki_type", "tensor"), tuple(value.shape), value.dtype
-    if holds_tensors(value):
-        if isinstance(value, dict):
-            parts = [(token(k), signature(v)) for k, v in value.items()]
-        elif isinstance(value, (tuple, list)):
-            parts = [signature(v) for v in value]
-        else:  # a dataclass
-            fields = dataclasses.fields(value)
-            parts = [(f.name, signature(getattr(value, f.name))) for f in fields]
-        return type(value), tuple(parts)
-    return token(value)
+def signature(value: Any) -> tuple[tuple[Any, ...], list[Any]]:
+    """What arguments are to a trace: shapes and dtypes of tensors, values of the rest.
+
+    Returns:
+        A hashable description, equal for arguments that are alike, and all of the arguments that
+        are not tensors, part by part.
+
+    Raises:
+        NotComparable: an argument of which no kind is compared whole (see nkisim.trace.guards).
+    """
+    key: list[Any] = []
+    constants: list[Any] = []
+    seen: dict[int, int] = {}
+    left = [(value, True)]  # with whether it may be a tensor: one in a plain object is a constant
+    while left:
+        value, open_ = left.pop()
+        if open_ and isinstance(value, TENSOR_TYPES):
+            # Packed elements of two types are stored as the same integers.
+            key.append((getattr(value, "nki_type", "tensor"), tuple(value.shape), value.dtype))
+            continue
+        constants.append(value)
+        known = token(value)
+        if known is None and id(value) in seen:
+            known = "again", seen[id(value)]
+        if known is not None:
+            key.append(known)
+            continue
+        seen[id(value)] = len(seen)
+        if open_ and _is_container(value) and type(value) not in _CONTAINERS:
+            fixed, found = _parts_of_container(value)
+        else:
+            fixed, references = parts(value)
+            found = [(x, open_ and type(value) in _CONTAINERS) for x in references]
+        key.append((type(value), fixed, len(found)))
+        left += reversed(found)
+    return tuple(key), constants
+
+
+def _parts_of_container(container: Any) -> tuple[Any, list[tuple[Any, bool]]]:
+    """The parts of a dataclass, or of an object that extends a container, each with whether it may
+    be a tensor: what it holds, or has in a field."""
+    fixed, held = held_by(container)
+    attributes = attributes_of(container)
+    fields: set[str] = set()
+    if not isinstance(container, _CONTAINERS):
+        fields = {f.name for f in dataclasses.fields(container)}
+    inside = [(x, not fields) for x in held]
+    return (fixed, *attributes), inside + [(x, name in fields) for name, x in attributes.items()]

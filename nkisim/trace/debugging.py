@@ -67,6 +67,7 @@ def _values(tensor: AccessPattern | View) -> np.ndarray:
     )
     pattern = tensor if isinstance(tensor, AccessPattern) else tensor.as_is()
     program = Program(trace, [AccessPattern(pattern.buffer)])
+    tracer.values_seen = True
     (whole,) = program.run(tracer.data)
     return view_of(whole.reshape(-1).view(pattern.dtype), pattern).copy()
 

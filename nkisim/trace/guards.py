@@ -1,97 +1,85 @@
-"""Guards: all that a trace read of Python besides tensors, to tell whether it is still valid.
+"""Guards: what a kernel can read besides its tensors, to tell whether its trace is still valid.
 
-A kernel may read module constants, closure variables, objects and functions while it is traced,
-and a later call may replay the trace only if all of that is unchanged. So everything that the
-kernel and the functions it reaches may read is compared: plain data by value and at its full size
-(large arrays by a hash), functions, classes and modules by identity together with what they read
-in turn.
+A trace is replayed on positive evidence only. All that a kernel can reach has to be of a kind that
+is compared whole:
 
-It fails closed. Where something cannot be compared (an iterator, the clock, a file, an object of a
-C extension), where the trace itself changed what it read, or where there is too much of it, the
-trace is not replayed: each call traces the kernel anew.
+- numbers, text, None, dtypes; tuples, lists, sets, dicts; arrays of numbers;
+- functions of Python: code, defaults, attributes, closure, and what the code names (see
+  nkisim.trace.reads); bound methods, properties, functools.partial;
+- classes of Python and their instances: all attributes;
+- modules: by the attributes that code asks them for. A module in a variable, in a container or in
+  an argument could be asked for anything;
+- functions and classes of Python, NumPy and nkisim whose results follow from their arguments: they
+  are listed in nkisim.trace.listed.
+
+Whatever else there is, an iterator, a file, the clock, a cache, a random generator, an object of a
+C extension, means that the kernel is traced at each call. So does a trace that changes what it
+reads.
+
+What a kernel reaches is compared by identity: each object refers to the same objects as it did. The
+constants among its arguments may be other objects, if they are equal.
 """
 
 from __future__ import annotations
 
-import builtins
+import abc
 import enum
 import functools
 import hashlib
-import logging
 import operator
-import sys
-from collections import OrderedDict, deque, namedtuple
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import repeat
 from types import (
     BuiltinFunctionType,
+    CellType,
     EllipsisType,
     FunctionType,
     GetSetDescriptorType,
     MappingProxyType,
     MemberDescriptorType,
+    MethodDescriptorType,
     MethodType,
     ModuleType,
     NoneType,
+    NotImplementedType,
+    SimpleNamespace,
+    WrapperDescriptorType,
 )
 from typing import Any
 
 import numpy as np
 
-from nkisim.trace.names import names_in
+from nkisim.trace.listed import FIELD, is_library, is_listed, is_own
+from nkisim.trace.reads import ENCLOSED, reads_of
 
 _MISSING = object()
-_MOST = 100_000  # values that are compared at each call; of more, the kernel is traced again
+_MOST = 100_000  # references that are compared at each call; of more, the kernel is traced again
 _HASHED = 2**12  # bytes from which an array is compared by a hash
 
 # Of these the value is all there is. Their types are compared as well: 1, 1.0 and True are equal.
-_EXACT = frozenset({bool, int, str, bytes, NoneType, EllipsisType})
-_BY_TEXT = frozenset({float, complex, slice, range, np.dtype})  # 0.0 equals -0.0, and nan nothing
-_QUICK = frozenset({int, str, NoneType})  # no two of these types are equal
-_LISTS = frozenset({tuple, list, set, frozenset, deque})
-_DICTS = frozenset({dict, OrderedDict, MappingProxyType})
+_EXACT = frozenset({bool, int, str, bytes, NoneType, EllipsisType, NotImplementedType})
+_BY_TEXT = frozenset({float, complex, range})  # 0.0 equals -0.0, and nan nothing
+_LISTS = frozenset({tuple, list, set, frozenset})
+_DICTS = frozenset({dict, MappingProxyType})
+_UNCHANGING = frozenset({tuple, frozenset, slice, MethodType, property, staticmethod, classmethod})
+_WRAPPERS = (property, staticmethod, classmethod, functools.cached_property)
+_DESCRIPTORS = (GetSetDescriptorType, MemberDescriptorType, FIELD)
+_IN_C = (WrapperDescriptorType, MethodDescriptorType, BuiltinFunctionType)
+_ONE_OF_A_KIND = (type, FunctionType, enum.Enum, NoneType, bool, EllipsisType)
 # Classes of the reader's may add attributes to these, and nothing else to what is compared.
 _LAYOUTS = (tuple, list, set, frozenset, dict, int, float, str, bytes, object)
-
-# Whose functions and classes are what they are: what a call gives follows from its arguments.
-_PURE = frozenset(
-    {"nkisim", "neuronxcc", "numpy", "ml_dtypes", "math", "cmath", "builtins", "logging"}
-    | {"operator", "_operator", "itertools", "functools", "_functools", "collections", "numbers"}
-    | {"_collections", "_collections_abc", "abc", "_abc", "enum", "dataclasses", "types", "typing"}
-)
-_OPAQUE = frozenset({"nkisim", "neuronxcc", "ml_dtypes"})  # whose objects nobody changes
-# What is not: it reads what is not compared.
-_IMPURE = frozenset(
-    {"open", "input", "eval", "exec", "compile", "globals", "locals", "vars", "dir", "id"}
-    | {"__import__", "breakpoint", "memoryview"}
-)
-# Attributes by which a function gets at what belongs to others.
-_INDIRECT = frozenset(
-    {"__globals__", "__builtins__", "__closure__", "cell_contents", "__subclasses__"}
-    | {"f_globals", "f_locals", "f_builtins", "f_back"}
-)
-# What looks up names that need not stand in the code: any variable of a module, in the worst case.
-_ASKING = (getattr, hasattr, operator.attrgetter, operator.methodcaller)
-_LOGS = frozenset(  # functions of logging that give nothing
-    {"debug", "info", "warning", "warn", "error", "critical", "exception", "log", "basicConfig"}
-)
-_IMPURE_NUMPY = frozenset(
-    {"load", "loadtxt", "genfromtxt", "fromfile", "memmap", "random", "save", "geterr", "lib"}
-)
-_CACHED = type(functools.lru_cache(repr))
-_FIELD = type(vars(namedtuple("_Pair", "x"))["x"])
-_DESCRIPTORS = (GetSetDescriptorType, MemberDescriptorType, _FIELD)
 # Entries of a class that its statement makes, and that say nothing to a kernel.
 _OF_CLASSES = frozenset(
     {"__module__", "__qualname__", "__annotations__", "__annotate__", "__annotate_func__"}
     | {"__dict__", "__weakref__", "__slots__", "__hash__", "__match_args__", "__abstractmethods__"}
     | {"__dataclass_fields__", "__dataclass_params__", "__orig_bases__", "__parameters__"}
     | {"__static_attributes__", "__firstlineno__", "__type_params__", "__protocol_attrs__"}
+    | {"__annotations_cache__", "__non_callable_proto_members__", "_abc_impl"}
 )
-_AROUND_FUNCTIONS = (property, staticmethod, classmethod, functools.cached_property)
 
 
 class NotComparable(Exception):
-    """A value whose changes cannot be detected: no guard can compare it."""
+    """A value of a kind that no guard compares whole."""
 
 
 class Same:
@@ -109,116 +97,102 @@ class Same:
         return id(self.value)
 
 
-def token(value: Any, referred: list[Any] | None = None) -> Any:
-    """A hashable object that is equal for values of which a trace would be the same.
-
-    Args:
-        value: anything.
-        referred: receives the functions, classes and modules inside, which the token names by
-            identity only.
-
-    Raises:
-        NotComparable: there is no such object.
-    """
+def token(value: Any) -> Any:
+    """A hashable object for a value that has no parts, or is named by identity; None for others."""
     kind = type(value)
     if kind in _EXACT:
         return kind, value
-    return _Tokens([] if referred is None else referred).of(value)
+    if kind in _BY_TEXT or isinstance(value, np.dtype):
+        return kind, repr(value)
+    if isinstance(value, np.generic) and kind is value.dtype.type and kind is not np.void:
+        return kind, str(value.dtype), value.tobytes()
+    if isinstance(value, (FunctionType, type, enum.Enum)) or is_listed(value):
+        return Same(value)
+    return None
 
 
-class _Tokens:
-    """Makes the token of one value. What occurs in it several times is looked at once."""
+def parts(value: Any) -> tuple[Any, list[Any]]:
+    """What an object consists of: what is compared by value, and is hashable, and the objects that
+    it refers to.
 
-    def __init__(self, referred: list[Any]) -> None:
-        self._referred = referred
-        self._seen: dict[int, tuple[int, Any]] = {}  # with the values, which keeps their ids
-        self._left = _MOST
-
-    def of(self, value: Any) -> Any:
-        kind = type(value)
-        if kind in _EXACT:
-            return kind, value
-        if kind in _BY_TEXT or isinstance(value, np.dtype):
-            return kind, repr(value)
-        if isinstance(value, np.generic):
-            return kind, str(value.dtype), value.tobytes()
-        if _is_referred(value):
-            self._referred.append(value)
-            return Same(value)
-        if isinstance(value, enum.Enum):  # there is one of each, and its own is looked at once
-            self._referred.append(value)
-            return Same(value)
-        at = self._seen.get(id(value))
-        if at is not None:
-            return "seen", at[0]
-        self._seen[id(value)] = len(self._seen), value
-        self._left -= 1
-        if self._left < 0:
-            raise NotComparable("there is too much to compare")
-        if kind is np.ndarray:
-            return self._array(value)
-        if kind in _LISTS:
-            return self._list(kind, value)
-        if kind in _DICTS:
-            return kind, self._list(list, [*value]), self._list(list, [*value.values()])
-        if kind is MethodType:
-            return kind, self.of(value.__func__), self.of(value.__self__)
-        if kind is functools.partial:
-            return kind, self.of(value.func), self.of(value.args), self.of(value.keywords)
-        if isinstance(value, BuiltinFunctionType):
-            return kind, value.__name__, self.of(value.__self__)
-        return self._object(value)
-
-    def _list(self, kind: type, value: Iterable[Any]) -> Any:
-        entries = tuple(value)
-        if len(entries) > 8 and _QUICK.issuperset(map(type, entries)):
-            return kind, entries
-        self._left -= len(entries)
-        return kind, tuple([self.of(x) for x in entries])
-
-    @staticmethod
-    def _array(value: np.ndarray) -> Any:
-        if value.dtype.hasobject:
-            raise NotComparable("an array of objects")
-        data = value.tobytes()
-        if len(data) > _HASHED:
-            data = hashlib.blake2b(data).digest()
-        return np.ndarray, str(value.dtype), value.shape, value.strides, data
-
-    def _object(self, value: Any) -> Any:
-        """The token of an instance of a class: its attributes, and what its builtin base holds."""
-        cls = type(value)
-        if package(cls) in _OPAQUE:
-            self._referred.append(value)
-            return Same(value)
-        if isinstance(value, logging.Logger) and package(cls) == "logging":
-            levels = value.level, value.getEffectiveLevel(), value.disabled, value.manager.disable
-            return Same(value), levels, tuple([Same(h) for h in value.handlers])
-        base, readers = _layout(cls.__mro__)
-        self._referred.append(cls)
-        held: list[Any] = []
-        if issubclass(base, dict):
-            held = [*dict.keys(value), *dict.values(value)]
-        elif issubclass(base, (tuple, list, set, frozenset)):
-            held = list(base.__iter__(value))
-        elif base is not object:
-            held = [base.__repr__(value)]
-        for name, read in readers:
-            try:
-                held += [name, read(value)]
-            except AttributeError:  # a slot that is empty
-                held += [name, _MISSING]
-        return Same(cls), self._list(list, [None if x is _MISSING else x for x in held])
+    Raises:
+        NotComparable: it is of no kind that is compared whole.
+    """
+    kind = type(value)
+    if kind is FunctionType:
+        own, cells = value.__dict__, _held_by_function(value)
+        names = value.__name__, value.__qualname__
+        given = value.__code__, value.__defaults__, value.__kwdefaults__
+        return None, [*given, *names, *cells, *own, *own.values()]
+    if kind in _LISTS:
+        return None, [*value]
+    if kind in _DICTS:
+        return None, [*value, *value.values()]
+    if kind is np.ndarray:
+        return _array(value)
+    if kind is MethodType:
+        return None, [value.__func__, value.__self__]
+    if kind is functools.partial:
+        own = vars(value)
+        return None, [value.func, value.args, value.keywords, *own, *own.values()]
+    if kind is slice:
+        return None, [value.start, value.stop, value.step]
+    if kind is property:
+        return None, [value.fget, value.fset, value.fdel]
+    if kind in _WRAPPERS:
+        return None, [getattr(value, "func", None) or value.__func__]
+    if kind in _DESCRIPTORS:
+        return None, []
+    if kind is BuiltinFunctionType and not isinstance(value.__self__, ModuleType):
+        return value.__name__, [value.__self__]
+    if kind is SimpleNamespace:
+        return None, [kind, *vars(value), *vars(value).values()]
+    if isinstance(value, type):
+        own = vars(value)
+        return None, [value.__name__, value.__qualname__, *value.__bases__, *own, *own.values()]
+    if isinstance(value, ModuleType):
+        raise NotComparable(f"module {value.__name__} may be asked for anything")
+    fixed, held = held_by(value)
+    attributes = attributes_of(value)
+    return fixed, [kind, *held, *attributes, *attributes.values()]
 
 
-def _is_referred(value: Any) -> bool:
-    """Whether a value is compared by identity, and by what it reads in turn (see Guards)."""
-    if isinstance(value, BuiltinFunctionType):
-        return value.__self__ is None or isinstance(value.__self__, ModuleType)
-    return isinstance(
-        value,
-        (FunctionType, ModuleType, type, np.ufunc, _CACHED, *_AROUND_FUNCTIONS, *_DESCRIPTORS),
-    )
+def _array(value: np.ndarray) -> tuple[Any, list[Any]]:
+    if value.dtype.hasobject:
+        raise NotComparable("an array of objects")
+    data = value.tobytes()
+    if len(data) > _HASHED:
+        data = hashlib.blake2b(data).digest()
+    fixed = repr(value.dtype), value.shape, value.strides, value.flags.num, data
+    return fixed, [value.base]
+
+
+def held_by(value: Any) -> tuple[Any, list[Any]]:
+    """What the builtin base of an instance holds: the value of a number or text, and a list."""
+    base, _ = _layout(type(value).__mro__)
+    if base is object:
+        return None, []
+    if base is dict:
+        return None, [*dict.keys(value), *dict.values(value)]
+    return (None, [*base.__iter__(value)]) if base in _LISTS else (base.__repr__(value), [])
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
+    """The attributes of an instance, by name."""
+    cls = type(value)
+    attributes: dict[str, Any] = {}
+    for name, read in _layout(cls.__mro__)[1]:
+        try:
+            found = read(value)
+        except AttributeError:  # a slot that is empty
+            continue
+        if name == "__dict__":
+            attributes.update(found)
+        else:
+            attributes[name] = found
+    for name in getattr(cls, "follows_from_others", ()) if is_own(cls) else ():
+        attributes.pop(name, None)
+    return attributes
 
 
 @functools.lru_cache(maxsize=1024)
@@ -244,10 +218,10 @@ def _layout(mro: tuple[type, ...]) -> tuple[type, tuple[tuple[str, Callable[[Any
                 slots += 1
             elif name == "__dict__" and isinstance(member, GetSetDescriptorType):
                 readers.append((name, member.__get__))
-    extra = slots + (cls.__dictoffset__ > 0) + (cls.__weakrefoffset__ > 0)
+    extra = slots + (cls.__dictoffset__ != 0) + (cls.__weakrefoffset__ > 0)
     word = object.__basicsize__ // 2
     if cls.__basicsize__ > base.__basicsize__ + extra * word:
-        raise NotComparable(f"{cls.__name__} is not a class of Python")
+        raise NotComparable(f"a {cls.__module__}.{cls.__qualname__} is not compared")
     return base, tuple(readers)
 
 
@@ -256,247 +230,174 @@ class Guards:
 
     Args:
         function: a function, or another callable.
-        arguments: what it is called with, besides tensors.
+        constants: what it is called with, besides tensors, part by part.
 
     Attributes:
-        reason: why that cannot be compared; None where it can.
+        reason: why that is not known to be compared whole; None where it is.
     """
 
-    def __init__(self, function: Callable, arguments: Iterable[Any] = ()) -> None:
+    def __init__(self, function: Callable, constants: Iterable[Any] = ()) -> None:
         self.reason: str | None = None
-        self._variables: list[tuple[Mapping, str, Any]] = []
-        self._names: list[tuple[Mapping, tuple[str, ...]]] = []  # all that a namespace has
-        self._bases: list[tuple[type, tuple[type, ...]]] = []
-        self._absent: list[tuple[Mapping, frozenset[str]]] = []  # some that it does not have
-        self._caches: list[Any] = []  # functions that remember results
-        self._made: list[int] = []  # how many each of them had computed
-        self._cells: list[tuple[Any, Any]] = []
-        self._functions: list[tuple[FunctionType, tuple]] = []
-        self._values: list[tuple[Any, Any]] = []  # what may change and stay one object: its token
+        self._spaces: dict[int, tuple[Mapping, dict[str, Any]]] = {}  # variables, by namespace
+        self._objects: list[tuple[Any, Any, list[Any]]] = []
+        self._same: list[tuple[int, Any]] = []  # constants that are to be the same objects
+        self._identity = False
+        self._function, self._annotations = function, _annotations(function)
+        self._world = _world()
+        constants = [*constants]
         try:
-            referred: list[Any] = [function]
-            for value in arguments:
-                token(value, referred)
-            _Reach(self).visit_all(referred)
+            self._reach([function, *_named_by(constants)])
         except NotComparable as error:
             self.reason = str(error)
+        for at, value in enumerate(constants):
+            if self._identity or _is_equal_to_itself_only(value):
+                self._same.append((at, value))
 
-    def hold(self) -> bool:
+    def hold(self, constants: list[Any]) -> bool:
         """Whether a trace made now would read what it read when the guards were made."""
-        if self.reason is not None:
+        if self.reason is not None or self._world != _world():
             return False
-        for space, name, then in self._variables:
-            now = space.get(name, _MISSING)
-            if now is not then and not _equal(now, then):
-                return False
-        for cell, then in self._cells:
-            now = _content(cell)
-            if now is not then and not _equal(now, then):
-                return False
-        for function, then in self._functions:
-            if any([a is not b for a, b in zip(_parts(function), then, strict=True)]):
-                return False
-        for space, names in self._names:
-            if tuple(space) != names:
-                return False
-        for cls, bases in self._bases:
-            if cls.__bases__ is not bases:
-                return False
-        for space, absent in self._absent:
-            if not space.keys().isdisjoint(absent):
-                return False
-        for cache, made in zip(self._caches, self._made, strict=False):
-            if cache.cache_info().misses < made:  # it was cleared
+        if not _are(_annotations(self._function), self._annotations):
+            return False
+        if self._same and any([constants[at] is not value for at, value in self._same]):
+            return False
+        for space, then in self._spaces.values():
+            if not all(map(operator.is_, map(space.get, then, repeat(_MISSING)), then.values())):
                 return False
         try:
-            return all(token(value) == then for value, then in self._values)
+            for value, fixed, references in self._objects:
+                fixed_now, now = parts(value)
+                if fixed_now != fixed or not _are(now, references):
+                    return False
         except NotComparable:
             return False
+        return True
 
-    def settle(self) -> None:
+    def settle(self, constants: list[Any]) -> None:
         """To be called after tracing: a trace that has changed what it read is not replayed."""
-        self._made = [cache.cache_info().misses for cache in self._caches]
-        if self.reason is None and not self.hold():
+        self._world = _world()  # a module that was imported on the way may register classes
+        if self.reason is None and not self.hold(constants):
             self.reason = "the trace has changed what it reads"
 
-
-class _Reach:
-    """Walks over what functions may read, and puts it into guards.
-
-    Args:
-        guards: where it goes.
-    """
-
-    def __init__(self, guards: Guards) -> None:
-        self._guards = guards
-        self._seen: dict[int, Any] = {}
-        self._names: set[str] = {"__getattr__"}  # that any of the functions looks up
-        self._modules: list[ModuleType] = []
-        self._watched: set[tuple[int, str]] = set()
-        self._asks_by_name = False
-        self._next: deque[Any] = deque()
-
-    def visit_all(self, values: Iterable[Any]) -> None:
-        self._next.extend(values)
-        while self._next:
-            while self._next:
-                if len(self._seen) > _MOST:
-                    raise NotComparable("there is too much to compare")
-                self._visit(self._next.popleft())
-            for module in self._modules:  # whoever looks a name up may have got the module
-                for name in self._names & vars(module).keys():
-                    self._watch(vars(module), module, name)
-        if self._asks_by_name and self._modules:
-            raise NotComparable("a computed name may be that of any variable of a module")
-        for module in self._modules:
-            absent = frozenset(self._names - vars(module).keys())
-            self._guards._absent.append((vars(module), absent))
-
-    def _visit(self, value: Any) -> None:
-        if type(value) in _EXACT or id(value) in self._seen:
-            return
-        self._seen[id(value)] = value
-        if isinstance(value, FunctionType):
-            if package(value) == "logging":
-                _check_logging(value.__name__)
-            elif package(value) not in _PURE:
-                self._function(value)
-            elif package(value) == "functools":  # it may call what it is made of
-                self._made_of(value)
-        elif isinstance(value, ModuleType):
-            if package(value) not in _PURE:
-                self._modules.append(value)
-                self._next.append(type(value))
-        elif value in _ASKING if isinstance(value, BuiltinFunctionType | type) else False:
-            self._asks_by_name = True
-        elif isinstance(value, type):
-            self._class(value)
-        elif isinstance(value, BuiltinFunctionType) and _is_referred(value):
-            top = (value.__module__ or "").partition(".")[0]
-            if top not in _PURE or value.__name__ in _IMPURE or _is_random(value):
-                raise NotComparable(f"{value.__name__} reads what is not compared")
-        elif isinstance(value, _CACHED):
-            self._guards._caches.append(value)
-            self._next.append(value.__wrapped__)
-            self._attributes(vars(value), value, {"__wrapped__"})
-        elif isinstance(value, property):
-            self._next += [value.fget, value.fset]
-        elif isinstance(value, _AROUND_FUNCTIONS):
-            self._next.append(getattr(value, "func", None) or value.__func__)
-        elif isinstance(value, (np.ufunc, *_DESCRIPTORS)):
-            pass
-        elif package(type(value)) in _OPAQUE:
-            self._next.append(getattr(value, "func", None))  # of a kernel
-        elif isinstance(value, enum.Enum):
-            self._attributes(vars(value), value, {"__objclass__", "_name_", "_sort_order_"})
-            self._next.append(type(value))
-        else:
-            referred: list[Any] = []
-            self._guards._values.append((value, token(value, referred)))
-            self._next += referred
-
-    def _class(self, cls: type) -> None:
-        if package(cls) in _PURE:
-            if _is_random(cls):
-                raise NotComparable(f"{cls.__name__} reads what is not compared")
-            return
-        members = {
-            name: member
-            for name, member in vars(cls).items()
-            if _is_referred(member) or (name not in _OF_CLASSES and not _is_wrapper(name, member))
-        }
-        members.pop("_abc_impl", None)  # which remembers answers of isinstance
-        if isinstance(cls, enum.EnumType):
-            self._next += cls.__members__.values()
-            members = {k: v for k, v in members.items() if not _is_of_enum(k, v, cls)}
-        self._guards._names.append((vars(cls), tuple(vars(cls))))
-        self._guards._bases.append((cls, cls.__bases__))
-        for name, member in members.items():
-            if isinstance(member, BuiltinFunctionType) or not _is_python(member):
-                raise NotComparable(f"{cls.__name__}.{name} is not a function of Python")
-            self._watch(vars(cls), cls, name)
-        self._next += [*cls.__bases__, type(cls)]
-
-    def _attributes(self, space: Mapping, owner: Any, but: Collection[str] = ()) -> None:
-        """Watch all that a namespace has, and that it gets no more."""
-        self._guards._names.append((space, tuple(space)))
-        for name in [name for name in space if name not in but]:
-            self._watch(space, owner, name)
-
-    def _made_of(self, function: FunctionType) -> None:
-        """Watch what a function has of its own: defaults, attributes and closure."""
-        self._guards._functions.append((function, _parts(function)))
-        self._next += [function.__defaults__, function.__kwdefaults__]
-        self._attributes(function.__dict__, function)
-        for cell in function.__closure__ or ():
-            content = _content(cell)
-            self._guards._cells.append((cell, content))
-            if content is not _MISSING:
-                self._next.append(content)
-
-    def _function(self, function: FunctionType) -> None:
-        code = function.__code__
-        self._made_of(function)
-        space = function.__globals__
-        found = names_in(code)
-        self._names |= found.variables | found.attributes
-        if not _INDIRECT.isdisjoint(found.attributes):
-            (name, *_) = _INDIRECT & found.attributes
-            raise NotComparable(f"{name} leads to what is not compared")
-        self._asks_by_name |= found.asks
-        for name in found.variables:
-            self._watch(space, space, name)
-            if name not in space and hasattr(builtins, name):
-                if name in _IMPURE:
-                    raise NotComparable(f"{name} reads what is not compared")
-                if getattr(builtins, name) not in (getattr, hasattr):  # see _Names.asks
-                    self._watch(vars(builtins), builtins, name)
-        for name, attribute in found.pairs:
-            module = space.get(name)
-            of_numpy = isinstance(module, ModuleType) and package(module) == "numpy"
-            if module is logging and not attribute.isupper():
-                _check_logging(attribute)
-            if of_numpy and (attribute in _IMPURE_NUMPY or "random" in module.__name__):
-                raise NotComparable(f"numpy.{attribute} reads what is not compared")
-        for name in found.imported:
-            if name.partition(".")[0] in _PURE:
-                if "random" in name.split("."):
-                    raise NotComparable(f"{name} reads what is not compared")
+    def _reach(self, values: list[Any]) -> None:
+        """Note all that is reached from some values."""
+        seen: dict[int, Any] = {}
+        left = _MOST
+        while values:
+            value = values.pop()
+            if type(value) in _EXACT or id(value) in seen or is_listed(value):
                 continue
-            if name not in sys.modules:
-                raise NotComparable(f"{name} is not imported yet")
-            for module in {name.partition(".")[0], name}:
-                self._watch(sys.modules, sys.modules, module)
+            if _is_taken_as_it_is(value):
+                continue
+            seen[id(value)] = value
+            known = token(value)
+            if known is not None and type(known) is not Same:  # a number, or the like
+                continue
+            fixed, references = parts(value)
+            left -= len(references)
+            if left < 0:
+                raise NotComparable("there is too much to compare")
+            if type(value) not in _UNCHANGING:
+                self._objects.append((value, fixed, references))
+            if isinstance(value, type):
+                values += [*_members(value), *value.__bases__, type(value)]
+            elif isinstance(value, FunctionType):
+                values += [x for x in _held_by_function(value) if not isinstance(x, ModuleType)]
+                values += [value.__defaults__, value.__kwdefaults__, *value.__dict__.values()]
+                values += () if is_library(value) else self._named(value)
+            else:
+                values += references
 
-    def _watch(self, space: Mapping, owner: Any, name: str) -> None:
-        """Watch what a name stands for in a namespace, which belongs to `owner`."""
-        key = id(owner), name
-        if key not in self._watched:
-            self._watched.add(key)
-            value = space.get(name, _MISSING)
-            self._guards._variables.append((space, name, value))
+    def _named(self, function: FunctionType) -> Iterator[Any]:
+        """What the code of a function names, which is noted."""
+        reads = reads_of(function.__code__)
+        if reads.doubt:
+            raise NotComparable(reads.doubt)
+        self._identity |= reads.identity
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        for chain in reads.chains:
+            where, name, *attributes = chain
+            if where == ENCLOSED:  # by this function, or one that is defined in it
+                value = _content(cells[name]) if name in cells else _MISSING
+            else:
+                value = self._look_up(function.__globals__, name)
+                if value is _MISSING:
+                    value = self._look_up(function.__builtins__, name)
+                    if (value is getattr or value is hasattr) and value.__name__ == name:
+                        continue  # with a name that stands in the code
+            while isinstance(value, ModuleType) and attributes:
+                value = self._attribute(value, attributes.pop(0))
+            if chain in reads.compared and not isinstance(value, _ONE_OF_A_KIND):
+                self._identity = True
             if value is not _MISSING:
-                self._next.append(value)
+                yield value
+
+    def _attribute(self, module: ModuleType, name: str) -> Any:
+        """What a module has, which is noted. A module may compute what it lacks."""
+        own, kind = vars(module), type(module)
+        plain = kind.__getattribute__ is ModuleType.__getattribute__ and not hasattr(kind, name)
+        lacks = name not in own and not is_own(kind)
+        if lacks and kind is ModuleType:
+            plain &= self._look_up(own, "__getattr__") is _MISSING
+        if not plain or (lacks and kind is not ModuleType):
+            raise NotComparable(f"module {module.__name__} computes its attribute {name}")
+        return self._look_up(own, name)
+
+    def _look_up(self, space: Mapping, name: str) -> Any:
+        """What a name stands for in a namespace, which is noted."""
+        _, names = self._spaces.setdefault(id(space), (space, {}))
+        return names.setdefault(name, space.get(name, _MISSING))
 
 
-def package(value: FunctionType | ModuleType | type) -> str:
-    """The package, or the module that is in none, that a function, class or module belongs to."""
+def _world() -> tuple[Any, ...]:
+    """What many functions follow: classes registered with abstract ones, how arrays are printed."""
+    return abc.get_cache_token(), np.get_printoptions()
+
+
+def _are(now: list[Any], then: list[Any]) -> bool:
+    """Whether two lists hold the same objects."""
+    return len(now) == len(then) and all(map(operator.is_, now, then))
+
+
+def _annotations(function: Callable) -> list[Any]:
+    """Those of a kernel, which the simulator reads: they may be shapes of its tensors."""
+    found = getattr(function, "__annotations__", {})
+    return [*found, *found.values()]
+
+
+def _named_by(constants: Iterable[Any]) -> Iterator[Any]:
+    """Functions, classes and the like among constants: what they are is not in their values."""
+    for value in constants:
+        if type(token(value)) is Same:
+            yield value
+        elif type(value) not in _EXACT:
+            yield type(value)
+
+
+def _is_taken_as_it_is(value: Any) -> bool:
+    """Whether an object is the simulator's, and not to be changed, or a class of the library."""
     if isinstance(value, FunctionType):
-        name = value.__globals__.get("__name__")  # a decorator may have copied `__module__`
-    else:
-        name = value.__name__ if isinstance(value, ModuleType) else value.__module__
-    return name.partition(".")[0] if isinstance(name, str) else ""
+        return is_own(value)
+    if isinstance(value, type):
+        return is_own(value) or is_library(value)
+    return isinstance(value, enum.Enum) and is_own(type(value))
 
 
-def _is_python(member: Any) -> bool:
-    """Whether a member of a class is data, or code of Python."""
-    return not type(member).__name__.endswith(("wrapper_descriptor", "method_descriptor"))
+def _is_equal_to_itself_only(value: Any) -> bool:
+    """Whether `==` compares the identity of an object."""
+    return type(value).__eq__ is object.__eq__ and token(value) is None
 
 
-def _is_wrapper(name: str, member: Any) -> bool:
-    """Whether a member of a class is a special method that C gives it."""
-    special = name.startswith("__") and name.endswith("__")
-    return special and (isinstance(member, BuiltinFunctionType) or not _is_python(member))
+def _members(cls: type) -> Iterator[Any]:
+    """The entries of a class that are of use to a kernel."""
+    for name, member in vars(cls).items():
+        special = name.startswith("__") and name.endswith("__")
+        if name in _OF_CLASSES or (special and isinstance(member, _IN_C)):
+            continue
+        if not (isinstance(cls, enum.EnumType) and _is_of_enum(name, member, cls)):
+            yield member
+    if isinstance(cls, enum.EnumType):
+        yield from cls.__members__.values()
 
 
 def _is_of_enum(name: str, member: Any, cls: enum.EnumType) -> bool:
@@ -507,33 +408,12 @@ def _is_of_enum(name: str, member: Any, cls: enum.EnumType) -> bool:
     return reserved and not isinstance(member, (FunctionType, staticmethod, classmethod))
 
 
-def _check_logging(name: str) -> None:
-    """A kernel may write to a log; loggers that it looks up there are not compared."""
-    if name not in _LOGS:
-        raise NotComparable(f"logging.{name} reads what is not compared")
+def _held_by_function(function: FunctionType) -> list[Any]:
+    """What the variables hold that a function has of those around it."""
+    return [_content(cell) for cell in function.__closure__ or ()]
 
 
-def _is_random(value: Any) -> bool:
-    """Whether a function or class of NumPy makes random numbers."""
-    return "random" in (value.__module__ or "").split(".")
-
-
-def _equal(now: Any, then: Any) -> bool:
-    """Whether two objects are equal for a trace."""
-    if type(now) is not type(then):
-        return False
-    try:
-        return token(now) == token(then)
-    except NotComparable:
-        return False
-
-
-def _parts(function: FunctionType) -> tuple:
-    """The parts of a function that stay the same objects unless they are replaced."""
-    return function.__code__, function.__defaults__, function.__kwdefaults__, function.__dict__
-
-
-def _content(cell: Any) -> Any:
+def _content(cell: CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # not filled yet

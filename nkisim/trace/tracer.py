@@ -86,6 +86,7 @@ class Tracer:
         self._identities: dict[tuple[int, np.dtype], AccessPattern] = {}
         self.data: list[np.ndarray] | None = None  # the arguments, when they have values
         self.values_read = False  # whether the kernel has read values (see trace.debugging)
+        self.values_seen = False  # whether anybody has, as who prints a tile
         self.direct = True  # whether tiles go where the kernel places them
         self._declarations = Declarations()
         self._places: dict[tuple, Callable] = {}  # of tiles, in the first iteration of their loops

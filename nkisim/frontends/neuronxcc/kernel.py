@@ -54,7 +54,7 @@ def _trace(call: Call) -> Traced:
         keep_fp32(trace)
     returned = [leaf for leaf in leaves(trace.result) if isinstance(leaf, Tensor)]
     check_outputs(call, returned, trace, checker)
-    return Traced(trace, [*returned], _returned)
+    return Traced(trace, [*returned], _returned, by_data=tracer.values_seen)
 
 
 def _returned(leaf: Any, values: Iterator[Any]) -> Any:

@@ -81,7 +81,7 @@ def _trace(call: Call) -> Traced:
         trace,
         [AccessPattern(x._buffer) for x in returned],
         _returned,
-        session.depends_on_data,
+        session.depends_on_data or session.values_seen,
         told or "nothing",
     )
 
