@@ -56,7 +56,7 @@ The program finds a stand-in for neuron-profile and neuron-explorer on its path,
 a NEFF.
 
 python -m nkisim judge KERNEL.py:FUNCTION TASK ... judges a kernel against a reference; its exit
-code says how.
+code says how. python -m nkisim leaderboard VERDICT.json ... prints a table of verdicts.
 
 environment:
   NKISIM_NKI=0.6               as --nki: `import nki` is NKI 0.6, in the place of {NEWEST}.
@@ -98,6 +98,10 @@ def main() -> None:
         sys.exit(_tune(words[1:]))
     if words[:1] == ["judge"]:
         sys.exit(_judge(words[1:]))
+    if words[:1] == ["leaderboard"]:
+        from nkisim.judging.command import leaderboard
+
+        sys.exit(leaderboard(words[1:]))
     if words and words[0] in COMMANDS:
         sys.exit(neuron_profile(words[0], words[1:]))
     profiles = words[:1] == ["profile"]

@@ -14,7 +14,7 @@ from nkisim.errors import ParameterError
 from nkisim.judging import reports
 from nkisim.judging.judge import judge
 from nkisim.judging.task import Limits, Task, function_named, read, value_of
-from nkisim.judging.verdict import STATUSES
+from nkisim.judging.verdict import FORM, STATUSES
 from nkisim.report.files import write_whole
 
 _CODES = "\n".join(f"  {code}  {name}: {what}" for name, (code, what) in STATUSES.items())
@@ -129,3 +129,23 @@ def _wrong(problem: str) -> ParameterError:
         rule="the task is a TOML file, or inputs and sizes",
         fix="write TASK.toml, or such as 'x=float32[n,d]' n=128,300",
     )
+
+
+def leaderboard(words: Sequence[str]) -> int:
+    """`python -m nkisim leaderboard VERDICT.json ...`: a table. Returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m nkisim leaderboard",
+        description="Print a table of verdicts, as judge --json writes them, in Markdown.",
+    )
+    parser.add_argument("verdicts", nargs="+", metavar="VERDICT.json")
+    options = parser.parse_args(words)
+    found = {}
+    for path in map(Path, options.verdicts):
+        try:
+            found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            parser.error(f"{path}: {error}")
+        if found[path.stem].get("form") != FORM:
+            parser.error(f"{path} is no verdict")
+    print(reports.leaderboard(found))
+    return 0

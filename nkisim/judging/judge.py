@@ -336,7 +336,9 @@ class _Judging:
                 file, function, sizes, where, 0
             )
             if found.latency_us is None:
-                raise _refused(f"a task whose baseline is refused: {found}", "mend the baseline")
+                raise _refused(
+                    f"a task whose baseline is refused: {found.why}", "mend the baseline"
+                )
             self._baselines[key] = found.latency_us
         return self._baselines[key]
 

@@ -83,7 +83,9 @@ class Launch:
         cores = f" on {self.cores} cores" if self.cores > 1 else ""
         return ", ".join([*([sizes] if sizes else []), self.chip + cores])
 
-    def __str__(self) -> str:
+    @property
+    def headline(self) -> str:
+        """Status and times, in one line."""
         said = [f"{self.title}: {self.status}"]
         if self.profile is not None:
             p = self.profile
@@ -93,7 +95,10 @@ class Launch:
             )
         if self.of_baseline is not None:
             said.append(f"{self.of_baseline:.2f} times the baseline")
-        return "; ".join([*said, *([self.why] if self.why else [])])
+        return "; ".join(said)
+
+    def __str__(self) -> str:
+        return f"{self.headline}\n  {self.why}" if self.why else self.headline
 
 
 @dataclass(frozen=True)
@@ -150,13 +155,14 @@ class Verdict:
             f"{name} of {os.path.basename(file)}: {self.status}, {right} of {len(self.launches)} "
             "launches right"
         ]
-        out += [f"  {launch}" for launch in self.launches]
+        out += [_indented(str(launch)) for launch in self.launches]
         if self.smallest is not None:
-            out.append(f"  the smallest sizes found that are wrong: {self.smallest}")
+            out.append(f"  the smallest sizes found that are wrong: {self.smallest.title}")
         errors = {x.error["message"]: None for x in self.launches if x.error is not None}
         out += [_indented(message) for message in errors]
-        warned = {w: None for x in self.launches for w in x.warnings}
-        out += [_indented(f"warning: {w}") for w in list(warned)[:3]]
+        # Those of one line and rule differ in their first lines only, which say how many elements.
+        warned = {w.partition("\n")[2]: w for x in reversed(self.launches) for w in x.warnings}
+        out += [_indented(f"warning: {w}") for w in list(warned.values())[:3]]
         slowest = max(self.launches, key=lambda x: x.latency_us or 0.0)
         if slowest.profile is not None and slowest.profile["findings"]:
             out.append(f"  what would be faster, at {slowest.title}:")

@@ -305,7 +305,7 @@ def _is_identity(x: np.ndarray) -> bool:
 
 
 if __name__ == "__main__":
-    install()
+    install(in_place_of_sdk=True)
     for _name in _PRELOADED:
         importlib.import_module(_name)
     serve({"trace": trace, "run": run})
