@@ -273,8 +273,16 @@ class Kernel(Decorated):
                 rule="a call computes, on arrays",
                 fix="pass arrays, or model the kernel: nkisim.profile(kernel, ...)",
             )
+        if any(isinstance(v, np.ma.MaskedArray) for v in given):
+            raise ParameterError(
+                f"kernel {self.__name__} is called with a masked array",
+                rule="a kernel takes arrays; it has nowhere to keep a mask",
+                fix="fill in what is masked, x.filled(0.0), or pass x.data and the mask as an "
+                "array of its own",
+            )
         special = self.specialize(args, kwargs)
-        inputs = [v for v in given if isinstance(v, np.ndarray)]
+        # As what they are stored in: an np.matrix has two axes, however it is reshaped.
+        inputs = [v.view(np.ndarray) for v in given if isinstance(v, np.ndarray)]
         program = special.program
         if not program.aliases:
             return special.rebuild(program.run(inputs))

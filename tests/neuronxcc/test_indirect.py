@@ -425,3 +425,51 @@ def test_rows_that_a_scatter_leaves_are_not_those_of_another_call(calls):
         x = np.full((6, 3), n + 1, np.float32)
         wanted = np.where(np.isin(np.arange(6), rows)[:, None], n + 1, np.nan)
         np.testing.assert_array_equal(kernel(x, index), np.broadcast_to(wanted, (6, 3)))
+
+
+TABLE = numbers(128, 16)
+CUBE = numbers(128, 4, 16, seed=1)
+LINE = numbers(64, seed=2)
+# What is read, with the run-time number i, which is 5; and the same of NumPy.
+BESIDE_SLICES = {
+    "a column": (TABLE, lambda x, i: x[0:128, i], TABLE[:, 5:6]),
+    "a column by an element": (TABLE, lambda x, i: x[:, i[0, 0] + 1], TABLE[:, 6:7]),
+    "a column of a range": (TABLE, lambda x, i: x[nl.ds(32, 64), i], TABLE[32:96, 5:6]),
+    "a row": (TABLE, lambda x, i: x[i, 0:16], TABLE[5][:, None]),
+    "an element": (TABLE, lambda x, i: x[i, i], TABLE[5:6, 5:6]),
+    "one hop of a ring": (TABLE, lambda x, i: x[0:1, i], TABLE[0:1, 5:6]),
+    "numbers beside": (CUBE, lambda x, i: x[0:128, 2, i], CUBE[:, 2, 5:6]),
+    "two slices": (CUBE, lambda x, i: x[0:128, 0:4, i], CUBE[:, :, 5]),
+    "of one axis": (LINE, lambda x, i: x[i], LINE[5:6, None]),
+    "a range of one axis": (LINE, lambda x, i: x[nl.ds(i, 8)], LINE[5:13, None]),
+    "a range and a number": (TABLE, lambda x, i: x[nl.ds(i, 8), 3], TABLE[5:13, 3:4]),
+    "a number and a range": (TABLE, lambda x, i: x[3, nl.ds(i, 8)], TABLE[3, 5:13, None]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*are never read")
+@pytest.mark.parametrize("how", BESIDE_SLICES)
+def test_a_run_time_number_beside_slices_has_the_axes_of_a_constant(how):
+    x, read, want = BESIDE_SLICES[how]
+
+    @nki.jit
+    def load(x, at):
+        out = nl.ndarray(want.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(read(x, nl.load(at))))
+        return out
+
+    np.testing.assert_array_equal(load(x, np.array([[5]], np.int32)), want)
+
+
+@pytest.mark.parametrize("value", [lambda t: t[:, 3:4], lambda t: t[:, 3]])
+def test_a_column_is_stored_at_a_run_time_number(value):
+    @nki.jit
+    def store(x, at):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.zeros(x.shape, x.dtype))
+        nl.store(out[0:128, nl.load(at)], value(nl.load(x)))
+        return out
+
+    want = np.zeros_like(TABLE)
+    want[:, 5] = TABLE[:, 3]
+    np.testing.assert_array_equal(store(TABLE, np.array([[5]], np.int32)), want)

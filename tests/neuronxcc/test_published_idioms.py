@@ -503,3 +503,45 @@ def test_rows_and_columns_of_a_partition_spread_over_each_other(rows, columns):
 
     a, b = numbers(128, 1, columns), numbers(128, rows, 1)
     np.testing.assert_array_equal(run(kernel, a, b), a - b)
+
+
+# -- names, and axes that a value lacks
+
+
+def test_instructions_without_further_keywords_are_named():
+    def kernel(x):
+        result = out(*x.shape)
+        nisa.dma_copy(dst=result, src=nl.load(x, name="in"), name="out")
+        return result
+
+    x = numbers(8, 4)
+    np.testing.assert_array_equal(run(kernel, x), x)
+    with pytest.raises(ParameterError, match="nmae"):
+        run(lambda x: nisa.dma_copy(dst=out(8, 4), src=nl.load(x), nmae="out"), x)
+
+
+@pytest.mark.parametrize("columns", [1, 4])
+def test_axes_that_a_value_lacks_are_its_last_ones(columns):
+    """A public kernel that picks experts assigns a column to a part of three axes."""
+
+    def kernel(x):
+        wide = nl.zeros((nl.par_dim(128), 64, 4), x.dtype)
+        wide[0:128, 0:64, 0:columns] = nl.load(x)[0:128, 3:4]
+        result = out(128, 64, 4)
+        nl.store(result, wide)
+        return result
+
+    x = numbers(128, 8)
+    want = np.zeros((128, 64, 4), np.float32)
+    want[:, :, :columns] = x[:, 3, None, None]
+    np.testing.assert_array_equal(run(kernel, x), want)
+
+
+def test_axes_that_a_value_lacks_are_not_its_first_ones():
+    def kernel(x):
+        wide = nl.zeros((nl.par_dim(128), 64, 8), x.dtype)
+        wide[...] = nl.load(x)
+        return wide
+
+    with pytest.raises(ShapeError, match=r"\[128, 8\]|128, 64, 8"):
+        run(kernel, numbers(128, 8))

@@ -151,3 +151,63 @@ def test_tensors_fit_the_chip():
     kernel = using(lambda tile, x: None)
     with pytest.raises(KernelError, match=r"128 GiB"):
         nkisim.profile(kernel, spec)
+
+
+def added(x, of, load):
+    """of(x) + load(of): as `import nki` adds a row or a column to a tile."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    nisa.tensor_tensor(tile, tile, load(of), nl.add)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+def spread_by_dma(of):
+    t = nl.ndarray((100, 8), of.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(t, of.ap([[0, 100], [1, 8]]))
+    return t
+
+
+@pytest.mark.parametrize(
+    ("of", "fix", "mended"),
+    [
+        (np.arange(8.0)[None], r"src=row.ap([[0, 100], [1, 8]])", spread_by_dma),
+        (np.arange(100.0)[:, None], "t.broadcast(1, 8)", lambda of: nl.load(of).broadcast(1, 8)),
+    ],
+)
+def test_a_row_and_a_column_are_repeated_as_the_fix_says(of, fix, mended):
+    of = of.astype(np.float32)
+    with pytest.raises(KernelError, match="float32") as caught:
+        nki.jit(added)(X, of, nl.load)
+    assert fix in caught.value.fix
+    np.testing.assert_array_equal(nki.jit(added)(X, of, mended), X + of)
+
+
+def test_an_integer_at_the_partition_axis_is_told():
+    def pick(x, shape, index):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        s = nl.ndarray(shape, x.dtype, buffer=nl.sbuf)
+        nisa.memset(s, 1.0)
+        tile = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
+        nisa.tensor_copy(tile, s[index])
+        nisa.dma_copy(out, tile)
+        return out
+
+    with pytest.raises(KernelError, match="a view") as caught:
+        nki.jit(pick)(X, (4, 100, 8), (1, slice(None), slice(None)))
+    assert "declare it as (100, 4, 8), and take t[:, i, :]" in caught.value.fix
+    mended = (slice(None), 1, slice(None))
+    np.testing.assert_array_equal(nki.jit(pick)(X, (100, 4, 8), mended), X)
+
+
+@pytest.mark.parametrize(
+    ("memory", "instead"), [("sbuf", "nl.sbuf"), ("psum", "nl.psum"), ("hbm", "nl.shared_hbm")]
+)
+def test_memories_as_words_of_a_beta(memory, instead):
+    space = {"nl": nl}
+    exec(
+        f"def kernel(x):\n    t = {memory}.view(dtype=x.dtype, shape=x.shape)\n    return t", space
+    )
+    with pytest.raises(KernelError, match=f"{memory} is not a name") as caught:
+        nki.jit(space["kernel"])(X)
+    assert caught.value.fix == f"nl.ndarray(shape, dtype=dtype, buffer={instead})"

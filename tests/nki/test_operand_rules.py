@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from nkisim import KernelError
+from nkisim.errors import NkiWarning
 
 X = np.random.default_rng(2).uniform(1, 3, (32, 6, 8)).astype(np.float32)
 SHAPES = {
@@ -216,3 +217,132 @@ def test_types_that_the_page_of_an_instruction_does_not_list(name):
 
     with pytest.raises(KernelError, match=r"float type|32-bit integers"):
         run(body, "trn3", X[:, 0])
+
+
+HALVES = X.reshape(32, 48).astype(ml_dtypes.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", [nl.float32, nl.float16, nl.bfloat16])
+def test_a_transpose_converts_where_it_is_asked_to(dtype):
+    @nki.jit
+    def turned(x):
+        out = nl.ndarray((48, 32), dtype=dtype, buffer=nl.shared_hbm)
+        t = nl.ndarray((48, 32), dtype=dtype, buffer=nl.sbuf)
+        p = nl.transpose(nl.load(x), dtype=dtype)
+        assert p.dtype == t.dtype
+        nisa.tensor_copy(t, p)
+        nisa.dma_copy(out, t)
+        return out
+
+    want = HALVES.T.astype(dtype)
+    np.testing.assert_array_equal(turned(HALVES), want)
+
+
+@pytest.mark.parametrize(("chip", "taken"), [("trn1", True), ("trn2", False), ("trn3", False)])
+def test_a_transpose_on_the_tensor_engine_of_trn1_is_a_product(monkeypatch, chip, taken):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", chip)
+
+    @nki.jit
+    def turned(x):
+        out = nl.ndarray((48, 32), dtype=nl.float32, buffer=nl.shared_hbm)
+        p = nl.ndarray((48, 32), dtype=nl.float32, buffer=nl.psum)
+        t = nl.ndarray((48, 32), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.nc_transpose(p, nl.load(x))
+        nisa.tensor_copy(t, p)
+        nisa.dma_copy(out, t)
+        return out
+
+    if not taken:
+        with pytest.raises(KernelError, match="a transpose does not convert"):
+            turned(HALVES)
+        return
+    with pytest.warns(NkiWarning, match="a transpose does not convert"):
+        found = turned(HALVES)
+    np.testing.assert_array_equal(found, HALVES.T.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("chip", "dtype", "result"),
+    [
+        ("trn1", nl.float32, "float32"),
+        ("trn1", nl.bfloat16, None),
+        ("trn2", nl.bfloat16, None),
+        ("trn2", nl.float16, None),
+        ("trn3", nl.bfloat16, "bfloat16"),
+    ],
+)
+def test_the_type_of_a_product_is_that_of_its_operands(monkeypatch, chip, dtype, result):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", chip)
+
+    @nki.jit
+    def product(x):
+        t = nl.load(x)
+        p = nl.matmul(t, t, transpose_x=True)
+        assert p.dtype == result
+        s = nl.ndarray((48, 48), dtype=p.dtype, buffer=nl.sbuf)
+        nisa.tensor_copy(s, p)
+        out = nl.ndarray((48, 48), dtype=p.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, s)
+        return out
+
+    x = np.resize([1, 0, 2, 0, 0], (32, 48)).astype(dtype)
+    if result is None:
+        with pytest.raises(KernelError, match=r"nl\.matmul of .* on NeuronCore"):
+            product(x)
+    else:
+        wide = x.astype(np.float32)
+        np.testing.assert_array_equal(product(x).astype(np.float32), wide.T @ wide)
+
+
+@pytest.mark.parametrize(("chip", "warned"), [("trn1", True), ("trn2", True), ("trn3", False)])
+@pytest.mark.parametrize("given", [True, False])
+def test_the_wider_fp8_type_is_of_trn3(monkeypatch, chip, warned, given):
+    """As an argument, or as a tile of the kernel's own."""
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", chip)
+
+    @nki.jit
+    def widen(x):
+        out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+        a = nl.ndarray(x.shape, dtype=x.dtype if given else nl.float8_e4m3fn, buffer=nl.sbuf)
+        b = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(a, x)
+        nisa.tensor_copy(b, a)
+        nisa.dma_copy(out, b)
+        return out
+
+    x = np.full((8, 4), 2, ml_dtypes.float8_e4m3fn if given else np.float32)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        np.testing.assert_array_equal(widen(x), np.full((8, 4), 2, np.float32))
+    assert ["F8E4M3FN" in str(w.message) for w in shown] == [True] * warned
+
+
+NUMBERS = [-1, -1.0, 1, 1.0, True, np.int32(1), np.float32(1), 0, 0.0, -0.0, False]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda t, v: nisa.tensor_scalar(t, t, op0=nl.bitwise_and, operand0=v),
+        lambda t, v: nisa.tensor_scalar(t, t, op0=nl.add, operand0=v),
+        lambda t, v: nisa.tensor_scalar(t, t, nl.bitwise_or, 2, op1=nl.bitwise_and, operand1=v),
+        lambda t, v: nisa.memset(t, value=v),
+    ],
+)
+def test_what_is_refused_does_not_depend_on_what_ran_before(call):
+    def kernel(x, v):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(t, x)
+        call(t, v)
+        nisa.dma_copy(out, t)
+        return out
+
+    def found(v):
+        try:
+            return nki.jit(kernel)(np.full((4, 4), 3, np.int32), v)[0, 0]
+        except KernelError as error:
+            return type(error)
+
+    first = [found(v) for v in NUMBERS]
+    assert [found(v) for v in reversed(NUMBERS)] == first[::-1]

@@ -528,3 +528,20 @@ def test_arrays_are_not_captured():
 
     with pytest.raises(TypeError):
         kernel(numbers(2, 3))
+
+
+@pytest.mark.parametrize("masked", [np.ma.ones((4, 4)), np.ma.array(numbers(4, 4), mask=False)])
+def test_a_masked_array_is_refused(masked):
+    with pytest.raises(ParameterError, match="a masked array") as caught:
+        nki.jit(scaled)(masked.astype(np.float32), 2)
+    assert "x.filled(0.0)" in caught.value.fix
+    filled = masked.astype(np.float32).filled(0.0)
+    np.testing.assert_array_equal(nki.jit(scaled)(filled, 2), filled * 2)
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+def test_a_matrix_is_the_array_that_it_is_stored_in():
+    x = np.asmatrix(numbers(4, 4))
+    found = nki.jit(scaled)(x, 2)
+    assert type(found) is np.ndarray
+    np.testing.assert_array_equal(found, numbers(4, 4) * 2)

@@ -35,6 +35,8 @@ def explain(error: Exception) -> KernelError | None:
     line = kernel_line(error.__traceback__)
     if line is None:
         return None
+    if type(error) is NameError and error.name in _MEMORIES:
+        return _memory_of_a_beta(error.name, line)
     text = str(error)
     if _HANDLE in text:
         return _handle_used(line)
@@ -99,6 +101,20 @@ def _called(of: str | None, name: str, error: Exception) -> tuple[str, Callable]
     if name == "__call__":  # of the class that makes tensors
         name = "ndarray"
     return function_called(name, error, _MODULES)
+
+
+_MEMORIES = {"sbuf": "nl.sbuf", "psum": "nl.psum", "hbm": "nl.shared_hbm"}
+
+
+def _memory_of_a_beta(name: str, line: Location) -> UnknownNameError:
+    """A memory as a word of the language, as kernels of the first releases write it."""
+    return UnknownNameError(
+        f"{name} is not a name of Python",
+        rule=f"the first betas of NKI had {name} as a word of the language, {name}.view(dtype=, "
+        "shape=)",
+        fix=f"nl.ndarray(shape, dtype=dtype, buffer={_MEMORIES[name]})",
+        location=line,
+    )
 
 
 def _handle_used(line: Location) -> ParameterError:

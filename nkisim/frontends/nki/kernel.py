@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from nkisim.checking import Checker
-from nkisim.errors import OutputError, ParameterError, warn
+from nkisim.errors import DTypeError, OutputError, ParameterError, warn
 from nkisim.frontends.dialect import Call, Dialect, Traced
 from nkisim.frontends.nki import releases
 from nkisim.frontends.nki.calls import explain
@@ -70,6 +71,7 @@ def _trace(call: Call) -> Traced:
 
     trace = session.run(body)
     session.data = None
+    _warn_of_types(call, session)
     if _environment()[1] == "0":
         keep_fp32(trace)
     returned = [x for x in leaves(trace.result) if isinstance(x, NkiTensor)]
@@ -84,6 +86,26 @@ def _trace(call: Call) -> Traced:
         session.depends_on_data or session.values_seen,
         told or "nothing",
     )
+
+
+def _warn_of_types(call: Call, session: Session) -> None:
+    """Warns of the fp8 type with values up to 448, which the compiler refuses before trn3: a user
+    of a trn2 reports its words."""
+    machine = session.trace.machine
+    if machine.abilities.e4m3fn_products:
+        return
+    for buffer in session.trace.buffers:
+        if buffer.dtype == ml_dtypes.float8_e4m3fn:
+            warn(
+                DTypeError(
+                    f"{buffer.name or 'a tensor'} of kernel {call.name} is {buffer.dtype}"
+                    f"{list(buffer.shape)} on {machine.name}",
+                    rule="Data type F8E4M3FN is not supported on TRN1/TRN2 [NCC_EVRF051]",
+                    fix="use float8_e4m3, whose largest value is 240, or float8_e5m2",
+                    location=buffer.location or call.place,
+                )
+            )
+            return
 
 
 def _returned(leaf: Any, values: Iterator[Any]) -> Any:

@@ -48,13 +48,38 @@ def same_domain(call: str, *tensors: NkiTensor) -> tuple[Walk, ...]:
                 f"{call}: {first.describe()} and {t.describe()}",
                 rule="operands have as many partitions, and as many elements in each; there is no "
                 "broadcasting",
-                fix="slice the tensors to one size; repeat a free axis of extent 1 with "
-                "t.broadcast(dim, size)",
+                fix=_to_one_size(first, t),
             )
     return tuple(
         ((lanes, *shape), (t._layout.strides[0], *steps))
         for t, (shape, steps) in zip(tensors, free_walks(call, tensors), strict=True)
     )
+
+
+def _to_one_size(x: NkiTensor, y: NkiTensor) -> str:
+    """How to give two tensors as many partitions, and elements in each."""
+    for one, other in ((x, y), (y, x)):
+        lanes, whole = other.shape[0], one._declared
+        if one.shape[0] == 1 < lanes and free_of(one) == free_of(other):
+            count = free_of(one)
+            return (
+                f"load the row into each partition: t = nl.ndarray(({lanes}, {count}), "
+                f"dtype=nl.{one.dtype}, buffer=nl.sbuf), then nisa.dma_copy(dst=t, "
+                f"src=row.ap([[0, {lanes}], [1, {count}]])), where row is in HBM"
+            )
+        if one.shape[0] == 1 and one.shape[1] == lanes and whole[1:2] == (lanes,) and whole[0] > 1:
+            turned = (lanes, whole[0], *whole[2:])
+            index = ", ".join([":", "i", *[":"] * (len(whole) - 2)])
+            return (
+                f"axis 0 of {list(whole)} is its partition axis: declare it as {turned}, and take "
+                f"t[{index}] for t[{', '.join(['i', *[':'] * (len(whole) - 1)])}]"
+            )
+        if one.shape[0] == lanes and one.ndim == other.ndim:
+            narrow = [d for d in range(1, one.ndim) if one.shape[d] != other.shape[d]]
+            if all(one.shape[d] == 1 for d in narrow):
+                calls = "".join(f".broadcast({d}, {other.shape[d]})" for d in narrow)
+                return f"repeat what there is one of: t{calls} of {one.describe()}"
+    return "slice the tensors to one size"
 
 
 def free_walks(call: str, tensors: tuple[NkiTensor, ...], skip: int = 1) -> list[tuple[Ints, Ints]]:

@@ -295,7 +295,8 @@ class Session(Tracer):
         if self.left:
             for t in tensors:
                 self.check_reached(t)
-        name = (key, *[t._layout for t in tensors])
+        # With the types: -1, -1.0 and True are equal to others, and one is no operand of bits.
+        name = (key, *map(type, key), *[t._layout for t in tensors])
         recipe = self.recipes.get(name)
         fresh = recipe is None
         if fresh:

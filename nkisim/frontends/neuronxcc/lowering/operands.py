@@ -11,7 +11,7 @@ from nkisim.errors import MemorySpaceError, ParameterError, ShapeError
 from nkisim.frontends.neuronxcc.lowering.memory import ndarray
 from nkisim.frontends.neuronxcc.lowering.numbers import brief, number
 from nkisim.frontends.neuronxcc.tensors.index import broadcast_shapes
-from nkisim.frontends.neuronxcc.tensors.reshaping import as_tile, once
+from nkisim.frontends.neuronxcc.tensors.reshaping import as_tile, expand_dims, once
 from nkisim.frontends.neuronxcc.tensors.tensor import Tensor
 from nkisim.ir.memory import Space
 from nkisim.ir.restriction import Restriction
@@ -112,18 +112,26 @@ def spread(tile: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def fit(value: Tensor, target: Tensor, what: str) -> Tensor:
-    """`value` broadcast to the shape of `target`."""
+    """`value` broadcast to the shape of `target`. Axes that it lacks are its last ones, and have
+    size 1: a public kernel assigns a (128, 1) column to a (128, 128, 1) part of a tile, and reports
+    the compiler's "from (128, 1) to (128, 1, 1)" for a (1, 128, 1) part."""
     if value.shape == target.shape:
         return value
     if value.space.on_chip:
         value = as_tile(value)
+    given, lacking = value, target.ndim - value.ndim
+    if value.space.on_chip and lacking > 0 and value.shape[0] > 1:
+        for _ in range(lacking):
+            value = expand_dims(value, value.ndim)
     try:
         return spread(value, target.shape)
     except ShapeError:
         raise ShapeError(
-            f"{what}: {value.describe()} does not fit {target.describe()}",
-            rule="the value's shape equals the target's, or broadcasts to it",
-            fix="index the target with the same tile axes as the value",
+            f"{what}: {given.describe()} does not fit {target.describe()}",
+            rule="the value has the target's shape, or size 1 where it is repeated; axes that it "
+            "lacks are its last ones",
+            fix="give the value the axes of the target, t[:, None, :], or index the target with "
+            "those of the value",
         ) from None
 
 

@@ -213,9 +213,10 @@ def indirect_view(target: AccessPattern, axes: list) -> IndirectTensor:
     fixed = [d for d in range(len(axes)) if d not in kept]
     together = not fixed or fixed == list(range(fixed[0], fixed[-1] + 1))
     at = sum(d < fixed[0] for d in kept) if fixed and together else 0
-    ndim = len(block) + len(kept)
+    # What has one axis, or none, is a column, as it is with numbers in place of the tiles.
+    ndim = max(len(block) + len(kept), 2)
     places = {d: i if i < at else i + len(block) for i, d in enumerate(kept)}
-    shape = [0] * ndim
+    shape = [1] * ndim
     shape[at : at + len(block)] = block
 
     static: list[tuple[int, list[int]]] = []  # for each own axis: start and growth along the view
@@ -261,13 +262,6 @@ def _assemble(
     dense: bool,
 ) -> IndirectTensor:
     ndim = len(shape)
-    if ndim == 0:
-        shape, ndim = (1, 1), 2
-        static = [(start, [0, 0]) for start, _ in static]
-        dynamic = [
-            (a, t.view_as((1, 1), t.offsets, tuple((0, 0) for _ in t.coefs)), _flat(i))
-            for a, t, i in dynamic
-        ]
     offsets = tuple(
         o + sum(c * start for c, (start, _) in zip(row, static, strict=True))
         for o, row in zip(target.offsets, target.coefs, strict=True)
@@ -300,10 +294,6 @@ def _assemble(
         t.size > 1 and any(any(row) for _, row in static[:a]) for a, t, _ in dynamic
     )
     return IndirectTensor(region, walked, tiles, affines, shape, free)
-
-
-def _flat(index: IndexTensor) -> IndexTensor:
-    return IndexTensor((1, 1), (0, 0), index.offset)
 
 
 def _placed_index(index: IndexTensor, at: int, ndim: int) -> IndexTensor:

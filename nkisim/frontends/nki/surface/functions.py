@@ -9,7 +9,8 @@ from typing import Any
 
 from nkisim.errors import DTypeError, ParameterError, ShapeError, warn
 from nkisim.frontends.nki.declare import make
-from nkisim.frontends.nki.dtypes import INTEGERS
+from nkisim.frontends.nki.dtypes import INTEGERS, type_of
+from nkisim.frontends.nki.session import current
 from nkisim.frontends.nki.surface import isa
 from nkisim.frontends.nki.surface.isa.vector.checks import axes_of
 from nkisim.frontends.nki.surface.operators import (
@@ -197,27 +198,40 @@ def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
 
 
 def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
-    """The two axes of a tile swapped, in a new PSUM tile."""
+    """The two axes of a tile swapped, in a new PSUM tile.
+
+    Args:
+        x: an SBUF tile, up to 128 x 128.
+        dtype: of the result; that of x when not given. Another type takes a second instruction.
+    """
     if x.ndim != 2:
         raise ShapeError(
             f"nl.transpose of {x.describe()}", rule="it takes a 2-D tile", fix="reshape it"
         )
-    dst = make((x.shape[1], x.shape[0]), x.dtype if dtype is None else dtype, MemoryRegion.psum)
+    shape = (x.shape[1], x.shape[0])
+    dst = make(shape, x.dtype, MemoryRegion.psum)
     isa.nc_transpose(dst, x)
-    return dst
+    if dtype is None or type_of(dtype).name == x.dtype:
+        return dst
+    converted = make(shape, dtype, MemoryRegion.psum)
+    isa.tensor_copy(converted, dst)
+    return converted
 
 
 def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
-    """x.T @ y, in a new PSUM tile.
+    """x.T @ y, in a new PSUM tile of the type of x.
 
     Args:
-        x: an SBUF tile (K, M).
+        x: an SBUF tile (K, M). Its type is one in which the Tensor Engine adds up: float32, and
+            bfloat16 on trn3.
         y: an SBUF tile (K, N), N at most 512.
         transpose_x: whether the contraction axis of x is on its partitions. It must be True:
             NKI 0.6 does not transpose x, though the default is False.
 
     Raises:
         ParameterError: without transpose_x=True.
+        DTypeError: x is of another type. A user of an inf2 with NKI 0.6 reports the compiler's
+            "nc_matmul dst dtype must be float32 on gen2, got bfloat16".
     """
     if not transpose_x:
         raise ParameterError(
@@ -226,7 +240,18 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
             fix="pass transpose_x=True with an x of shape (K, M): nl.matmul(nl.copy("
             "nl.transpose(x)), y, transpose_x=True)",
         )
-    dst = make((x.shape[1], y.shape[1]), "float32", MemoryRegion.psum)
+    machine = current().trace.machine
+    kind = "float32" if x.dtype == "tfloat32" else x.dtype
+    if kind not in machine.abilities.sums:
+        shape = f"({x.shape[1]}, {y.shape[1]})"
+        raise DTypeError(
+            f"nl.matmul of {x.describe()} on {machine.name}",
+            rule="its result has the type of x, and the Tensor Engine adds up in "
+            + " or ".join(machine.abilities.sums),
+            fix=f"declare the result: dst = nl.ndarray({shape}, dtype=nl.float32, buffer=nl.psum), "
+            "then nisa.nc_matmul(dst, x, y)",
+        )
+    dst = make((x.shape[1], y.shape[1]), kind, MemoryRegion.psum)
     isa.nc_matmul(dst, x, y)
     return dst
 
