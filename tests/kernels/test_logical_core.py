@@ -19,6 +19,9 @@ from nkisim.runtime import watch
         ("neuronxcc", "trn2", "", 2),  # the runtime's default
         ("neuronxcc", "trn2", "1", 1),
         ("neuronxcc", "inf2", "", 1),
+        ("neuronxcc", "trn1", "", 1),
+        ("neuronxcc", "trn1n", "", 1),
+        ("neuronxcc", "trn3", "", 2),
         ("neuronxcc", "", "", 1),
         ("nkisim", "trn2", "", 1),  # the simulator launches on what the kernel says
         ("nkisim", "trn2", "2", 2),

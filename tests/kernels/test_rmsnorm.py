@@ -20,6 +20,7 @@ from kernels.rmsnorm import (
     nki_rms_norm_kernel,
     reference,
 )
+from nkisim.runtime import watch
 
 EPS = 1e-5
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
@@ -136,7 +137,13 @@ def test_longest_rows(cols, dtype, dialect):
     """Up to 10922 float32 columns the backward kernel keeps x, from there on it loads it twice."""
     x, weight, grad_y = arrays((3, cols), dtype=dtype)
     invvar = check_forward(x, weight)
-    check_backward(grad_y, x, weight, invvar)
+    with watch.launches(each=True) as found:
+        check_backward(grad_y, x, weight, invvar)
+    (launch,) = found
+    read = [tile for i in launch.program.instructions for tile in i.tiles_in]
+    loaded = sum(tile.size for tile in read if tile.buffer.name == "x_input")
+    kept = cols <= 10922 or dtype is ml_dtypes.bfloat16
+    assert loaded == (1 if kept else 2) * x.size
 
 
 def peak_bytes(program, space):
