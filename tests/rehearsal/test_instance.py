@@ -15,12 +15,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import dialects
+import jupytext
 import pytest
 import stand_in
 import stored_results
 from rehearse import Rehearsal, rehearse
 from remembered import remembered
 
+from nkibook.cells import dialect_of, needs_simulator
 from nkibook.exercises.running import framework_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,10 +35,18 @@ ELSEWHERE, OLDER, TODAYS = (
     for need in (stored_results.SIMULATOR, stored_results.OLDER, stored_results.TODAYS)
 )
 BOTH = {Path(page).name for page in stored_results.IN_BOTH}
+
+
+def same(page: str) -> bool:
+    """Whether a device runs the same cells in both dialects."""
+    cells = jupytext.read(ROOT / f"notebooks/{page}.md", fmt="md:myst").cells
+    code = (cell.source for cell in cells if cell.cell_type == "code")
+    return not any(dialect_of(cell) for cell in code if not needs_simulator(cell))
+
+
 INF2 = (OLDER | BOTH) - ELSEWHERE
-# What differs on a trn2 with SDK 2.28.1: two cores in one launch, and more cores to shard over.
-# These have both, or the former. The book's build has others shard over eight devices.
-ON_TRN2 = ("add_torch", "add_jax")
+TRN2 = (TODAYS | BOTH) - ELSEWHERE
+SAME = {page for page in BOTH - ELSEWHERE if same(page)}  # rehearsed once, with the newer SDK
 
 needs = {
     "torch": pytest.mark.skipif(find_spec("torch_xla") is None, reason="needs: torch_xla"),
@@ -75,23 +85,24 @@ def runs(request, tmp_path):
 # Classes, since pytest-xdist hands a class to one worker: these take longest. PyTorch pages take
 # half of all.
 class TestPyTorch:
-    @pytest.mark.parametrize("name", pages(p for p in INF2 if framework_of(p) == "torch"))
+    @pytest.mark.parametrize("name", pages(p for p in INF2 - SAME if framework_of(p) == "torch"))
     def test_notebook_runs(self, runs, name):
         runs(name, "inf2", "sdk")
 
 
 class TestOthers:
-    @pytest.mark.parametrize("name", pages(p for p in INF2 if framework_of(p) != "torch"))
+    @pytest.mark.parametrize("name", pages(p for p in INF2 - SAME if framework_of(p) != "torch"))
     def test_notebook_runs(self, runs, name):
         runs(name, "inf2", "sdk")
 
 
 class TestTrn2:
-    @pytest.mark.parametrize("name", pages(ON_TRN2))
+    # What differs on a trn2 with SDK 2.28.1: two cores in one launch, and more cores to shard over.
+    @pytest.mark.parametrize("name", pages(["add_jax"]))
     def test_notebook_runs(self, runs, name):
         runs(name, "trn2", "sdk")
 
-    @pytest.mark.parametrize("name", pages((TODAYS | BOTH) - ELSEWHERE))
+    @pytest.mark.parametrize("name", pages(TRN2))
     def test_notebook_in_nki_runs(self, runs, name):
         runs(name, "trn2", "nki_sdk")
 
