@@ -41,9 +41,9 @@ class NoDeviceError(RuntimeError):
 
 
 NO_BENCHMARK = (
-    "NKI 0.6 has no nki.benchmark, so a program cannot read the device time of a launch. "
-    "`python -m nkibook.instance.step calls jax` times whole calls; `neuron-explorer capture` "
-    'records what a device did: see the page "Set up".'
+    "`import nki` has no nki.benchmark, so a program cannot read the device time of its launches. "
+    "`python -m nkibook.instance.step calls jax` times whole calls; nrtpy and neuron-explorer time "
+    'a compiled kernel: see the page "Set up".'
 )
 
 

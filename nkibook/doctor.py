@@ -34,10 +34,11 @@ SDK_OF_COMPILER = {
     "2.25": "2.30",
     "2.26": "2.31",
     "2.27": "2.32",
+    "2.28": "2.33",
 }
 # Which SDK compiles which dialect, and for which chips AWS states support of `import nki`: AWS's
-# documentation of SDK 2.32, August 2026 (release-notes/components/nki.rst, nki/migration/index.rst,
-# nki/nki_faq.rst). A test holds the table of "Two dialects of NKI" to it.
+# documentation of SDK 2.33, October 2026 (release-notes/components/nki.rst, nki/nki_faq.rst,
+# nki/migration/index.rst). A test holds the table of "Two dialects of NKI" to it.
 _ROWS = (
     (("2.26",), "yes, the only dialect", "no", ""),
     (("2.27", "2.28"), "yes", "0.1, 0.2 (beta)", "inf2, trn1, trn2"),
@@ -45,6 +46,7 @@ _ROWS = (
     (("2.30",), "compile error", "0.4", "trn2, trn3"),
     (("2.31",), "compile error", "0.5", "trn2, trn3"),
     (("2.32",), "compile error", "0.6", "trn2, trn3"),
+    (("2.33",), "compile error", "0.7", "trn2, trn3"),
 )
 SUPPORTED_SDKS = ("2.26", "2.27", "2.28", "2.29")
 TORCH = "2.9"
@@ -182,7 +184,9 @@ def _has_sdk() -> bool:
 def _install() -> str:
     """How to get the tested versions: next to an SDK they have their own list."""
     if _has_sdk():
-        name = f"requirements-neuron{'-2.32' if kernels.dialect == 'nki' else ''}.txt"
+        framework = "torch" if _version("torch-neuronx") else "jax"
+        sdk = f"-2.33-{framework}" if kernels.dialect == "nki" else ""
+        name = f"requirements-neuron{sdk}.txt"
         return (
             f"Run `pip install -r {name} --extra-index-url "
             "https://pip.repos.neuron.amazonaws.com` in this environment."
@@ -324,7 +328,7 @@ def _sdk(devices: Sequence[str]) -> Finding:
     supported = f"{SUPPORTED_SDKS[0]} to {SUPPORTED_SDKS[-1]}"
     advice = (
         f"The book's kernels in neuronxcc.nki are written for SDK {supported}, those in import nki "
-        f"for 2.32, which needs its package nki. {_NEURON}"
+        f"for 2.33, which needs its package nki. {_NEURON}"
     )
     return Finding(name, State.WRONG, found, advice)
 

@@ -155,14 +155,19 @@ def test_real_sdk_is_used_and_its_release_named(machine):
 
 
 @pytest.mark.parametrize(
-    ("compiler", "file"),
-    [("2.23.6484.0", "requirements-neuron.txt"), ("2.27.5334.0", "requirements-neuron-2.32.txt")],
+    ("compiler", "framework", "file"),
+    [
+        ("2.23.6484.0", "torch-neuronx", "requirements-neuron.txt"),
+        ("2.28.7631.0", "jax-neuronx", "requirements-neuron-2.33-jax.txt"),
+        ("2.28.7631.0", "torch-neuronx", "requirements-neuron-2.33-torch.txt"),
+    ],
 )
-def test_next_to_an_sdk_packages_come_from_its_index(machine, compiler, file):
+def test_next_to_an_sdk_packages_come_from_its_index(machine, compiler, framework, file):
     machine.complete(matplotlib=None)
     machine.package("neuronx-cc", compiler, "neuronxcc")
-    module = "nki" if file.endswith("2.32.txt") else "neuronxcc.nki"
-    machine.package("nki", "0.6.0", module, f"{module}.language")
+    machine.package(framework, "2.14.3.0", framework.replace("-", "_"))
+    module = "nki" if "2.33" in file else "neuronxcc.nki"
+    machine.package("nki", "0.7.0", module, f"{module}.language")
     assert f"-r {file} " in machine.findings()[1]["matplotlib"]["advice"]
 
 
@@ -372,7 +377,7 @@ def test_the_table_of_sdks_is_the_one_on_the_page():
     ("version", "said"),
     [
         ("2.23.6484.0", "SDK 2.28: neuronxcc.nki yes; import nki 0.1, 0.2 (beta), for inf2"),
-        ("2.27.5334.0", "SDK 2.32: neuronxcc.nki compile error; import nki 0.6, for trn2, trn3"),
+        ("2.28.7631.0", "SDK 2.33: neuronxcc.nki compile error; import nki 0.7, for trn2, trn3"),
         ("9.1.0", "neuronx-cc 9.1.0 is in no row"),
         (None, "no SDK"),
     ],
