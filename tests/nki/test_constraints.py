@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+
 import nki
 import nki.collectives as collectives
 import nki.compiler as compiler
@@ -13,6 +16,7 @@ from constraints import nki as table
 from constraints.nki import CORES, DOCUMENTED, HOST, OLD, isa, language, rest
 
 import nkisim
+from nkisim import errors
 from nkisim.errors import KernelError, NkiWarning, UnsupportedError
 from nkisim.frontends.nki.session import current
 
@@ -23,11 +27,22 @@ EXEMPT = {k: v for t in TABLES for k, v in getattr(t, "EXEMPT", {}).items()}
 
 
 def refused(call, says):
-    """Whether a call is refused with rule and fix."""
+    """Whether a call is refused with rule and fix. Returns the error."""
     with pytest.raises(KernelError, match=says) as found:
         call()
     assert "rule:" in str(found.value)
     assert "fix:" in str(found.value)
+    return found.value
+
+
+def raised_by(function):
+    """The errors that a docstring lists."""
+    listed = inspect.getdoc(function).partition("\nRaises:\n")[2].partition("\n\n")[0]
+    return {
+        name.strip()
+        for line in re.findall(r"^    (\w[\w, ]*):", listed, re.M)
+        for name in line.split(",")
+    }
 
 
 def warns(says):
@@ -134,8 +149,28 @@ def test_every_constraint_is_broken_shown_or_exempt():
 def test_a_breach_is_refused_and_its_neighbour_runs(constraint, monkeypatch):
     target, broken, kept, says = BROKEN[constraint]
     assert says
-    refused(lambda: execute(broken, target, monkeypatch), says)
+    error = refused(lambda: execute(broken, target, monkeypatch), says)
     execute(kept, target, monkeypatch)
+    module, _, name = constraint.partition("#")[0].rpartition(".")
+    function = getattr({"isa": nisa, "language": nl}.get(module), name, None)
+    if inspect.isfunction(function):
+        assert type(error).__name__ in raised_by(function)
+
+
+FUNCTIONS = {
+    f"{short}.{name}": getattr(module, name)
+    for short, module in (("nisa", nisa), ("nl", nl), ("ncc", collectives))
+    for name in module.__all__
+    if inspect.isfunction(getattr(module, name))
+}
+RAISE_NOTHING = {"nl.ds", "nl.is_hbm", "nl.is_on_chip", "nl.is_psum", "nl.is_sbuf", "ncc.rank_id"}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_says_which_errors_it_raises(name):
+    listed = raised_by(FUNCTIONS[name]) - {"FileNotFoundError"}
+    assert bool(listed) != (name in RAISE_NOTHING)
+    assert all(issubclass(getattr(errors, error), KernelError) for error in listed)
 
 
 @pytest.mark.filterwarnings("ignore::nkisim.NkiWarning")

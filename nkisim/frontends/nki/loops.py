@@ -90,8 +90,10 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], None], step: int
         step: a positive integer.
 
     Raises:
-        ParameterError: another step, or a body that returns a value.
+        ParameterError: another step, a body that returns a value, or a loop in no_reorder.
         DTypeError: a bound of int64.
+        ScopeError: a tensor that the body declares is used outside of its round.
+        ControlFlowError: the cores of a logical core have different numbers of rounds.
     """
     call = "nl.fori_loop"
     step = _step(call, step)
@@ -116,7 +118,9 @@ def while_loop(init: VirtualRegister, body_fun: Callable[[Any], VirtualRegister]
         body_fun: gets the condition, and returns the next one, a register.
 
     Raises:
-        ParameterError: a body that returns another kind of value.
+        ParameterError: a body that returns another kind of value, or a loop in no_reorder.
+        ScopeError: a tensor that the body declares is used outside of its round.
+        ControlFlowError: the cores of a logical core have different numbers of rounds.
     """
     call = "nl.while_loop"
     if isinstance(init, NkiScalar):

@@ -45,7 +45,10 @@ def _reduction(name: str, op: Callable, doc: str) -> Callable:
         return dst
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{doc} over the last axes, in a new SBUF tile."
+    function.__doc__ = (
+        f"{doc} over the last axes, in a new SBUF tile.\n\n    Raises:\n"
+        "        ParameterError: x is no tile, or axes that are not the last ones.\n"
+    )
     return function
 
 
@@ -56,7 +59,11 @@ prod = _reduction("prod", multiply, "The product")
 
 
 def mean(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
-    """The mean over the last axes, computed in fp32, in a new SBUF tile."""
+    """The mean over the last axes, computed in fp32, in a new SBUF tile.
+
+    Raises:
+        ParameterError: x is no tile, or axes that are not the last ones.
+    """
     axes, shape = _reduced(x, axis, keepdims, "mean")
     total = new_like("mean", x, "float32", shape)
     isa.tensor_reduce(total, add, x, axes)
@@ -69,7 +76,11 @@ def mean(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> 
 
 
 def var(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
-    """The variance over the last axes, which are kept with extent 1, in a new SBUF tile."""
+    """The variance over the last axes, which are kept with extent 1, in a new SBUF tile.
+
+    Raises:
+        ParameterError: x is no tile, or axes that are not the last ones.
+    """
     axes, shape = _reduced(x, axis, True, "var")
     rows = x.reshape((x.shape[0], *x.shape[1 : axes[0]], -1))
     center = mean(x, axes, "float32", keepdims=True)
@@ -87,7 +98,11 @@ def var(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> N
 
 
 def all(x: NkiTensor, axis: Any, dtype: Any = None) -> NkiTensor:
-    """1 where every element over the last axes is not 0, in a new SBUF tile."""
+    """1 where every element over the last axes is not 0, in a new SBUF tile.
+
+    Raises:
+        ParameterError: x is no tile, or axes that are not the last ones.
+    """
     axes, shape = _reduced(x, axis, False, "all")
     truth = new_like("all", x, "float32")
     isa.tensor_scalar(truth, x, not_equal, 0.0)
@@ -97,7 +112,11 @@ def all(x: NkiTensor, axis: Any, dtype: Any = None) -> NkiTensor:
 
 
 def softmax(x: NkiTensor, axis: Any = -1, dtype: Any = None) -> NkiTensor:
-    """exp(x - max) / sum over the last axes, in a new SBUF tile."""
+    """exp(x - max) / sum over the last axes, in a new SBUF tile.
+
+    Raises:
+        ParameterError: x is no tile, or axes that are not the last ones.
+    """
     axes, _ = _reduced(x, axis, True, "softmax")
     rows = (x.shape[0], *x.shape[1 : axes[0]], -1)
     view = x.reshape(rows)
@@ -123,7 +142,12 @@ def rms_norm(
     dtype: Any = None,
     compute_dtype: Any = None,
 ) -> NkiTensor:
-    """x / sqrt(sum(x * x) / n + epsilon) * w over the last axes, in a new SBUF tile."""
+    """x / sqrt(sum(x * x) / n + epsilon) * w over the last axes, in a new SBUF tile.
+
+    Raises:
+        ShapeError: w does not go with x.
+        ParameterError: x is no tile, or axes that are not the last ones.
+    """
     axes, _ = _reduced(x, axis, True, "rms_norm")
     kind = compute_dtype or "float32"
     squares = new_like("rms_norm", x, kind)
@@ -143,7 +167,12 @@ def rms_norm(
 
 
 def where(condition: NkiTensor, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
-    """x where condition is not 0, else y, in a new SBUF tile. One of x and y may be a number."""
+    """x where condition is not 0, else y, in a new SBUF tile. One of x and y may be a number.
+
+    Raises:
+        ShapeError: tiles whose shapes do not go together.
+        ParameterError: condition is no tile.
+    """
     tile = x if isinstance(x, NkiTensor) else y if isinstance(y, NkiTensor) else condition
     given = [t for t in (condition, x, y) if isinstance(t, NkiTensor)]
     parts = iter(given if len({t.shape for t in given}) == 1 else spread("where", *given))
@@ -167,7 +196,12 @@ def where(condition: NkiTensor, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
 
 
 def broadcast_to(x: NkiTensor, shape: tuple, dtype: Any = None) -> NkiTensor:
-    """x repeated along axes of extent 1, as NumPy has it, in a new SBUF tile."""
+    """x repeated along axes of extent 1, as NumPy has it, in a new SBUF tile.
+
+    Raises:
+        ShapeError: another number of axes, or one that is neither equal nor of extent 1.
+        ParameterError: x is no tile in SBUF or PSUM.
+    """
     shape = tuple(shape)
     fits = len(shape) == x.ndim and not [
         1 for n, m in zip(x.shape, shape, strict=True) if n not in (1, m)
@@ -193,7 +227,11 @@ def broadcast_to(x: NkiTensor, shape: tuple, dtype: Any = None) -> NkiTensor:
 
 
 def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
-    """A view with a new axis of extent 1 at a position of the result."""
+    """A view with a new axis of extent 1 at a position of the result.
+
+    Raises:
+        ShapeError: no position of a free axis.
+    """
     return x.expand_dim(axis)
 
 
@@ -203,6 +241,11 @@ def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     Args:
         x: an SBUF tile, up to 128 x 128.
         dtype: of the result; that of x when not given. Another type takes a second instruction.
+
+    Raises:
+        ShapeError: x has not two axes.
+        TileSizeError: more than 128 x 128.
+        MemorySpaceError: x is not in SBUF.
     """
     if x.ndim != 2:
         raise ShapeError(
@@ -226,10 +269,12 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
             bfloat16 on trn3.
         y: an SBUF tile (K, N), N at most 512.
         transpose_x: whether the contraction axis of x is on its partitions. It must be True:
-            NKI 0.6 does not transpose x, though the default is False.
+            NKI does not transpose x, though the default is False.
 
     Raises:
         ParameterError: without transpose_x=True.
+        TileSizeError: more rows or columns than the array of the Tensor Engine has.
+        ShapeError: x and y of different K.
         DTypeError: x is of another type. A user of an inf2 with NKI 0.6 reports the compiler's
             "nc_matmul dst dtype must be float32 on gen2, got bfloat16".
     """
@@ -263,6 +308,11 @@ def gather_flattened(
 
     Warns of an axis other than 0: AWS's page says "axis along which to gather", but also that the
     gather is "after flattening" and from "the free dimension", and gives no example of another.
+
+    Raises:
+        DTypeError: indices of no integer type, or another dtype than that of data.
+        ShapeError: data and indices of different numbers of partitions.
+        ParameterError: indices are no tile.
     """
     if axis != 0:
         warn(
@@ -286,7 +336,12 @@ def gather_flattened(
 
 
 def dropout(x: NkiTensor, rate: Any, dtype: Any = None) -> NkiTensor:
-    """x with elements set to 0 at a rate, in a new SBUF tile."""
+    """x with elements set to 0 at a rate, in a new SBUF tile.
+
+    Raises:
+        ShapeError: a rate that is neither a number nor one element a partition.
+        ParameterError: x is no tile in SBUF or PSUM.
+    """
     dst = new_like("dropout", x, dtype)
     isa.dropout(dst, x, rate)
     return dst

@@ -464,38 +464,76 @@ def _filled(
 
 
 def zeros(shape: tuple, dtype: str, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
-    """A new tensor of zeros."""
+    """A new tensor of zeros.
+
+    Raises:
+        ShapeError: a shape that is no tuple of positive integers, or that the memory does not take.
+        TileSizeError: more partitions or bytes than the memory has.
+        DTypeError: a type that the NeuronCore does not have.
+        ParameterError: no memory region.
+    """
     return _filled(shape, 0.0, dtype, buffer, name)
 
 
 def ones(shape: tuple, dtype: str, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
-    """A new tensor of ones."""
+    """A new tensor of ones.
+
+    Raises:
+        ShapeError: a shape that is no tuple of positive integers, or that the memory does not take.
+        TileSizeError: more partitions or bytes than the memory has.
+        DTypeError: a type that the NeuronCore does not have.
+        ParameterError: no memory region.
+    """
     return _filled(shape, 1.0, dtype, buffer, name)
 
 
 def full(
     shape: tuple, fill_value: float, dtype: str, buffer: MemoryRegion = sbuf, name: str = ""
 ) -> NkiTensor:
-    """A new tensor of one value."""
+    """A new tensor of one value.
+
+    Raises:
+        ShapeError: a shape that is no tuple of positive integers, or that the memory does not take.
+        TileSizeError: more partitions or bytes than the memory has.
+        DTypeError: a type that the NeuronCore does not have.
+        ParameterError: no memory region.
+    """
     return _filled(shape, fill_value, dtype, buffer, name)
 
 
 def zeros_like(
     x: NkiTensor, dtype: str | None = None, buffer: MemoryRegion | None = None, name: str = ""
 ) -> NkiTensor:
-    """A new tensor of zeros with the shape of x, in SBUF unless `buffer` says otherwise."""
+    """A new tensor of zeros with the shape of x, in SBUF unless `buffer` says otherwise.
+
+    Raises:
+        TileSizeError: more partitions or bytes than the memory has.
+        DTypeError: a type that the NeuronCore does not have.
+        ParameterError: no memory region.
+    """
     return _filled(x.shape, 0.0, dtype or x.dtype, buffer or sbuf, name)
 
 
 def empty_like(
     x: NkiTensor, dtype: str | None = None, buffer: MemoryRegion | None = None, name: str = ""
 ) -> NkiTensor:
-    """A new tensor with the shape, type and memory of x, with nothing in it."""
+    """A new tensor with the shape, type and memory of x, with nothing in it.
+
+    Raises:
+        TileSizeError: more partitions or bytes than the memory has.
+        DTypeError: a type that the NeuronCore does not have.
+        ParameterError: no memory region.
+    """
     return declare.make(x.shape, dtype or x.dtype, buffer or x.buffer, name)
 
 
 def load(src: NkiTensor, dtype: str | None = None) -> NkiTensor:
-    """A tensor in HBM, in a new SBUF tile. One axis becomes a column."""
+    """A tensor in HBM, in a new SBUF tile. One axis becomes a column.
+
+    Raises:
+        MemorySpaceError: src is not in HBM.
+        TileSizeError: more than 128 partitions.
+    """
     _require_hbm("nl.load from", src)
     shape = src.shape if src.ndim > 1 else (src.shape[0], 1)
     dst = declare.make(shape, dtype or src.dtype, sbuf)
@@ -504,7 +542,12 @@ def load(src: NkiTensor, dtype: str | None = None) -> NkiTensor:
 
 
 def load_transpose2d(src: NkiTensor, dtype: str | None = None) -> NkiTensor:
-    """A two-dimensional tensor in HBM, transposed in a new SBUF tile."""
+    """A two-dimensional tensor in HBM, transposed in a new SBUF tile.
+
+    Raises:
+        MemorySpaceError: src is not in HBM.
+        ShapeError: src has not two axes.
+    """
     _require_hbm("nl.load_transpose2d from", src)
     if src.ndim != 2:
         raise ShapeError(
@@ -518,7 +561,12 @@ def load_transpose2d(src: NkiTensor, dtype: str | None = None) -> NkiTensor:
 
 
 def store(dst: NkiTensor, value: NkiTensor) -> None:
-    """An SBUF tile into a tensor in HBM."""
+    """An SBUF tile into a tensor in HBM.
+
+    Raises:
+        MemorySpaceError: dst is not in HBM, or value is in PSUM.
+        ShapeError: different numbers of elements.
+    """
     _require_hbm("nl.store to", dst)
     if isinstance(value, NkiTensor) and value.buffer is MemoryRegion.psum:
         raise MemorySpaceError(
@@ -543,6 +591,11 @@ def shared_constant(constant: Any) -> NkiTensor:
 
     Args:
         constant: a NumPy array, or the path of a .npy file.
+
+    Raises:
+        DTypeError: a type that the NeuronCore does not have.
+        FileNotFoundError: there is no such file.
+        ParameterError: neither an array nor a path.
     """
     return declare.constant(constant)
 
@@ -554,6 +607,10 @@ def shared_identity_matrix(n: int, dtype: str = uint8, dst: NkiTensor | None = N
         n: rows.
         dtype: element type.
         dst: an SBUF tile to write it to.
+
+    Raises:
+        TileSizeError: n is above 128.
+        DTypeError: a type that the NeuronCore does not have.
     """
     session = current()
     kind = type_of(dtype)
@@ -625,7 +682,11 @@ def ds(start: Any, size: int) -> Any:
 
 
 def program_id(axis: int = 0) -> int:
-    """Which core of the logical core this is: 0 or 1."""
+    """Which core of the logical core this is: 0 or 1.
+
+    Raises:
+        ParameterError: another axis than 0.
+    """
     session = current()
     session.trace.tells_apart = True
     _check_axis("nl.program_id", axis)
@@ -633,13 +694,21 @@ def program_id(axis: int = 0) -> int:
 
 
 def num_programs(axes: int = 0) -> int:
-    """How many cores the kernel was launched on: 1 or 2."""
+    """How many cores the kernel was launched on: 1 or 2.
+
+    Raises:
+        ParameterError: another axis than 0.
+    """
     _check_axis("nl.num_programs", axes)
     return current().trace.grid.size
 
 
 def program_ndim() -> int:
-    """Axes of the launch grid: 0 without one, else 1."""
+    """Axes of the launch grid: 0 without one, else 1.
+
+    Raises:
+        TraceContextError: no kernel is traced.
+    """
     return len(current().trace.grid.shape)
 
 
@@ -656,7 +725,11 @@ def _check_axis(call: str, axis: Any) -> None:
 @contextlib.contextmanager
 def no_reorder() -> Iterator[None]:
     """Instructions in this block run in the order in which they are written, each after the one
-    before. Results do not depend on it, modelled times do."""
+    before. Results do not depend on it, modelled times do.
+
+    Raises:
+        ParameterError: a loop of the device in the block.
+    """
     session = current()
     session.ordered += 1
     try:
@@ -703,12 +776,23 @@ def random_seed(seed: NkiTensor) -> None:
 
     Args:
         seed: a (1, 1) tile of a 32-bit type, in SBUF or PSUM.
+
+    Raises:
+        DTypeError: a seed that has not 32 bits.
+        ParameterError: no (1, 1) tile in SBUF or PSUM.
     """
     isa.set_rng_seed(seed)
 
 
 def rand(shape: tuple, dtype: str, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
-    """Uniform numbers in [0, 1), in a new tensor."""
+    """Uniform numbers in [0, 1), in a new tensor.
+
+    Raises:
+        ShapeError: a shape that is no tuple of positive integers, or that the memory does not take.
+        TileSizeError: more partitions or bytes than the memory has.
+        DTypeError: a type that the NeuronCore does not have.
+        ParameterError: no memory region.
+    """
     dst = declare.make(shape, dtype, buffer, name)
     uniform(dst, 0.0, 1.0)
     return dst

@@ -79,7 +79,12 @@ def _unary(name: str, doc: str, *, activation: bool, psum: bool = True) -> Calla
             _compute(name, dst, (x,))
         return dst
 
-    return _named(function, name, doc)
+    raises = {"ParameterError": "x is no tile in SBUF or PSUM."}
+    if name in ops.BITS:
+        raises["DTypeError"] = "x is of no integer type."
+    if not psum:
+        raises["MemorySpaceError"] = "x is in PSUM, which the engine does not reach."
+    return _named(function, name, doc, raises)
 
 
 def _compute(name: str, dst: NkiTensor, tiles: tuple, scalars: tuple = ()) -> None:
@@ -133,7 +138,14 @@ def _binary(name: str, doc: str, *, on_engine: bool = True) -> Callable:
             elementwise.tensor_tensor(dst, x, y, function)
         return dst
 
-    return _named(function, name, doc)
+    raises = {
+        "ParameterError": "an operand that is neither a tile in SBUF or PSUM nor a number"
+        + (", or is one." if name == "power" else "."),
+        "ShapeError": "tiles whose shapes do not go together.",
+    }
+    if name in ops.BITS:
+        raises["DTypeError"] = "an operand of no integer type."
+    return _named(function, name, doc, raises)
 
 
 def _check_operands(name: str, *operands: Any) -> None:
@@ -227,11 +239,12 @@ def _is_column(y: NkiTensor, x: NkiTensor) -> bool:
     return y.shape != x.shape and y.size == y.shape[0] and y.dtype == "float32"
 
 
-def _named(function: Callable, name: str, doc: str) -> Callable:
+def _named(function: Callable, name: str, doc: str, raises: dict[str, str]) -> Callable:
     function.__name__ = function.__qualname__ = name
     takes = ", ".join(inspect.signature(function).parameters)
     function.__doc__ = (
-        f"{doc}\n\n    `{name}({takes})` makes a new SBUF tile; also `op=nl.{name}`.\n"
+        f"{doc}\n\n    `{name}({takes})` makes a new SBUF tile; also `op=nl.{name}`.\n\n"
+        "    Raises:\n" + "".join(f"        {error}: {why}\n" for error, why in raises.items())
     )
     ops.NAMES[function] = name
     return function
@@ -299,7 +312,11 @@ invert = _unary("invert", "~x, of integers.", activation=False)
 
 def sin(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     """The sine, of any argument: it is brought into [-pi, pi] first. As `op=nl.sin` of an
-    activation the argument has to be in that range."""
+    activation the argument has to be in that range.
+
+    Raises:
+        ParameterError: x is no tile in SBUF or PSUM.
+    """
     dst = new_like("sin", x, dtype)
     _compute("sin", dst, (x,))
     return dst
@@ -309,7 +326,11 @@ ops.NAMES[sin] = "sin"
 
 
 def reciprocal(x: NkiTensor, dtype: Any = None) -> NkiTensor:
-    """1 / x, in a new SBUF tile; also `op=nl.reciprocal`."""
+    """1 / x, in a new SBUF tile; also `op=nl.reciprocal`.
+
+    Raises:
+        ParameterError: x is no tile in SBUF or PSUM.
+    """
     dst = new_like("reciprocal", x, dtype)
     elementwise.reciprocal(dst, x)
     return dst
@@ -319,7 +340,11 @@ ops.NAMES[reciprocal] = "reciprocal"
 
 
 def copy(x: NkiTensor, dtype: Any = None) -> NkiTensor:
-    """x in a new SBUF tile; with equal dtypes bit by bit. Also `op=nl.copy`."""
+    """x in a new SBUF tile; with equal dtypes bit by bit. Also `op=nl.copy`.
+
+    Raises:
+        ParameterError: x is no tile in SBUF or PSUM.
+    """
     dst = new_like("copy", x, dtype)
     tensor_copy(dst, x)
     return dst

@@ -56,6 +56,13 @@ def tensor_copy(
         name: of the instruction.
 
     Equal dtypes keep their bits on the Vector and GpSimd Engines; others convert through fp32.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: operands of different numbers of partitions, or of elements in each.
+        DTypeError: a packed type and another one.
+        ParameterError: an engine that has no copy, or does not reach PSUM.
     """
     session = current()
     if dst._indirect is not None or src._indirect is not None:
@@ -154,6 +161,12 @@ def tensor_copy_predicated(
         predicate: a tile of uint8, uint16 or uint32.
         reverse_pred: copy where predicate is 0.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM, or src and predicate both in PSUM.
+        ShapeError: operands of different numbers of partitions, or of elements in each.
+        DTypeError: a predicate that is no unsigned integer, or src and dst of two types.
     """
     session = current()
     tile = isinstance(src, NkiTensor)

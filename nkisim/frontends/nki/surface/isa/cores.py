@@ -42,6 +42,13 @@ def sendrecv(
         pipe_id: names the exchange; both cores pass the same.
         dma_engine: the shared DMA, or GpSimd's.
         name: of the instruction.
+
+    Raises:
+        MemorySpaceError: a tensor that is not in SBUF.
+        ShapeError: src and dst of different shapes.
+        DTypeError: src and dst of different types.
+        ParameterError: a launch on one core, a rank that is not the other core's, a list of tiles,
+            or more bytes than the DMA of GpSimd moves.
     """
     call = "nisa.sendrecv"
     session = _two_cores(call)
@@ -115,6 +122,10 @@ def core_barrier(
         cores: (0, 1).
         engine: the engine that waits.
         name: of the instruction.
+
+    Raises:
+        MemorySpaceError: data that is not in shared HBM.
+        ParameterError: a launch on one core, or other cores than (0, 1).
     """
     call = "nisa.core_barrier"
     session = _two_cores(call)

@@ -58,7 +58,10 @@ def dma_copy(
     Raises:
         MemorySpaceError: an operand in PSUM.
         ShapeError: different numbers of elements.
-        DTypeError: `hwdge` with two dtypes.
+        DTypeError: `hwdge` with two dtypes, or a packed type and another one.
+        IndexingError: rows that are picked on both sides, or on chip.
+        OutOfBoundsError: a dynamic offset beyond its axis, unless it is skipped.
+        ParameterError: a priority, a mode or an engine that the generation does not have.
     """
     session = current()
     if dst._indirect is not None or src._indirect is not None:
@@ -247,6 +250,13 @@ def dma_transpose(
         src: a tensor of that dtype.
         axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0); None for the one of src's rank.
         priority, dge_mode, oob_mode, name: as for `dma_copy`.
+
+    Raises:
+        MemorySpaceError: an operand in PSUM.
+        ShapeError: dst is not the permuted shape, or a mode or row numbers that do not take the
+            shape.
+        DTypeError: src and dst of two types, or elements that are not of 2 bytes with such a mode.
+        ParameterError: another permutation, or a mode that the generation does not have.
     """
     session = current()
     by_row = src._indirect is not None and src._indirect.by_row
@@ -362,6 +372,13 @@ def dma_compute(
         scales: 1.0 for each source.
         unique_indices: that no row comes twice.
         oob_mode, name: as for `dma_copy`.
+
+    Raises:
+        MemorySpaceError: an operand in PSUM, or row numbers that are not in SBUF.
+        ShapeError: different numbers of elements.
+        DTypeError: a packed type and another one, or row numbers of another type.
+        ParameterError: another operator than nl.add, no source or more than 16, a scale other than
+            1.0, or rows that may come twice.
     """
     session = current()
     call = "nisa.dma_compute"

@@ -79,6 +79,12 @@ def iota(
         pattern: up to 4 [step, count] pairs; the counts multiply to the elements of a partition.
         offset, channel_multiplier: ints.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand that is not in SBUF.
+        ShapeError: counts that are not the elements of a partition.
+        ParameterError: no list of up to 4 [step, count] pairs, or values beyond int32.
     """
     session = current()
     offset = _plain(session, offset)
@@ -117,6 +123,14 @@ def affine_select(
         on_false_value: a number.
         cmp_op: a comparison.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand that is not in SBUF.
+        ShapeError: operands of different numbers of partitions, or of elements in each.
+        DTypeError: a packed type.
+        ParameterError: an operator that does not compare, an on_false_value that is no number, no
+            list of up to 4 [step, count] pairs, or values beyond int32.
     """
     session = current()
     if isinstance(on_false_value, NkiTensor) or not hasattr(on_false_value, "__float__"):
@@ -180,6 +194,13 @@ def tensor_partition_reduce(
         op: nl.add, nl.average, nl.max, nl.bitwise_or or nl.bitwise_and.
         data: a tile.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: dst is not one partition of as many elements.
+        DTypeError: a packed type.
+        ParameterError: another operator than add, average, max, bitwise_or or bitwise_and.
     """
     session = current()
     key = ("tensor_partition_reduce", op)
@@ -221,6 +242,13 @@ def nc_n_gather(
         data: an SBUF tile.
         indices: a uint32 SBUF tile.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand that is not in SBUF.
+        ShapeError: operands of different numbers of partitions, or of elements in each.
+        DTypeError: indices that are not uint32, or data and dst of two types.
+        OutOfBoundsError: when the kernel runs, an index beyond the elements of a partition.
     """
 
     def lower() -> Recipe:
@@ -262,6 +290,14 @@ def local_gather(
         num_elem_per_idx: elements for each index: 1, 2, 4, 8, 16 or 32.
         num_valid_indices: how many indices a group uses; None for all.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand that is not in SBUF.
+        ShapeError: partitions that are no multiple of 16, more than 4096 indices, or a dst that
+            they do not fill.
+        DTypeError: indices that are not uint16, or a source and dst of two types.
+        ParameterError: a num_elem_per_idx that is not 1, 2, 4, 8, 16 or 32.
     """
     valid = 16 * free_of(index) if num_valid_indices is None else num_valid_indices
     key = ("local_gather", num_elem_per_idx, valid)
@@ -321,6 +357,13 @@ def sequence_bounds(
         dst: a tile (1, 2, n), float32 or int32.
         segment_ids: a tile (1, n); 0 is padding, whose bounds are (n, -1).
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: segment_ids that are not one partition, or a dst that has not two elements for
+            each.
+        DTypeError: neither float32 nor int32.
     """
 
     def lower() -> Recipe:
@@ -368,6 +411,13 @@ def nonzero_with_count(
         index_offset: is added to each place.
         padding_val: fills the rest.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand that is not in SBUF.
+        ShapeError: dst has not one element more a partition than src.
+        DTypeError: src is neither float32 nor int32, or dst is not int32.
+        ParameterError: on a NeuronCore before v3.
     """
     session = current()
     key = ("nonzero_with_count", index_offset, padding_val)
@@ -421,7 +471,11 @@ def get_nc_version() -> nc_version:
 
 
 def get_nc_sub_version() -> int:
-    """The revision of that generation: 0."""
+    """The revision of that generation: 0.
+
+    Raises:
+        ParameterError: the environment names no generation.
+    """
     return 0
 
 

@@ -60,6 +60,14 @@ def quantize_mx(
         src: an SBUF tile (P, F), bfloat16 or float16; P a multiple of 32, F of 4.
         dst_scale: a uint8 or float8_e8m0fnu SBUF tile with F / 4 elements a partition.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: src is not in SBUF or PSUM, or a result not in SBUF.
+        ShapeError: partitions that are no multiple of 32, elements that are none of 4, or results
+            that do not go with src.
+        DTypeError: types that are not those of a microscaling format.
+        ParameterError: on a NeuronCore before v4.
     """
     session = current()
     call = "nisa.quantize_mx"
@@ -135,6 +143,13 @@ def nc_matmul_mx(
             128.
         accumulate: as for `nc_matmul`.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions, or a product that is larger than a bank of PSUM.
+        MemorySpaceError: operands that are not in SBUF, or dst not in PSUM.
+        ShapeError: operands, scales or dst that do not go together.
+        DTypeError: types that are not those of a microscaling format.
+        ParameterError: on a NeuronCore before v4, or a tile_position without its tile_size.
     """
     session = current()
     call = "nisa.nc_matmul_mx"

@@ -64,6 +64,12 @@ def rng(dst: NkiTensor, engine: engine = engine.vector, name: str | None = None)
         dst: a tile of an integer type.
         engine: vector, or gpsimd on NeuronCore-v3 and later.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        DTypeError: dst is of no integer type.
+        ParameterError: an engine that has no generator.
     """
     session = current()
     call = "nisa.rng"
@@ -96,6 +102,13 @@ def rand2(
         dst: a tile of a float type.
         min, max: numbers, or (P, 1) float32 tiles; min below max.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: a bound that is neither a number nor one element a partition.
+        DTypeError: a packed type.
+        ParameterError: on a NeuronCore before v4, or a min that is not below max.
     """
     call = "nisa.rand2"
     if "rand2" not in current().trace.machine.abilities.instructions:
@@ -130,6 +143,13 @@ def dropout(
         dst, data: tiles of one dtype, with equally many elements.
         prob: a number, or a (P, 1) tile: how likely an element is dropped.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: operands of different sizes, or a prob that is neither a number nor one element
+            a partition.
+        DTypeError: data and dst of two types, or a prob that is not float32 with integers.
     """
     session = current()
     call = "nisa.dropout"
@@ -168,6 +188,10 @@ def set_rng_seed(src_seeds: NkiTensor, name: str | None = None) -> NkiInstructio
     Args:
         src_seeds: a (1, 1) tile of a 32-bit type, in SBUF or PSUM.
         name: of the instruction.
+
+    Raises:
+        DTypeError: a seed that has not 32 bits.
+        ParameterError: no (1, 1) tile in SBUF or PSUM.
     """
     session = current()
     call = "nisa.set_rng_seed"
@@ -224,6 +248,12 @@ def rand_set_state(
         src_seeds: a uint32 SBUF tile, 6 numbers a partition for GpSimd, 24 for Vector.
         engine: gpsimd, or vector on NeuronCore-v4.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: a state that is not in SBUF.
+        ShapeError: not as many numbers a partition as the engine's state has.
+        ParameterError: an engine without a state that can be set.
     """
     _lanes("nisa.rand_set_state", src_seeds, engine)
     return set_rng_seed(src_seeds[0:1, 0:1])
@@ -239,6 +269,12 @@ def rand_get_state(
             is the seed, and the others are 0.
         engine: gpsimd, or vector on NeuronCore-v4.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: a dst that is not in SBUF, or PSUM where the engine writes it.
+        ShapeError: not as many numbers a partition as the engine's state has.
+        ParameterError: an engine without a state that can be read.
     """
     _lanes("nisa.rand_get_state", dst, engine, writes=True)
     memset(dst, 0)

@@ -41,6 +41,15 @@ def activation(
         reduce_res: a (P, 1) tile that gets the accumulators.
         reduce_cmd: what is done with the accumulators: reset, reduce, reset_reduce, or idle.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: operands of different sizes, or a bias, a scale or a reduce_res that is not one
+            element a partition.
+        DTypeError: a scale that is a tile and not float32, or a packed type.
+        ParameterError: an op that is no activation function, a reduce_op other than nl.add, a
+            reduce_cmd that does not go with it, or on NeuronCore-v2 a bias that is a number.
     """
     session = current()
     if dst._indirect is not None or data._indirect is not None:
@@ -189,6 +198,14 @@ def activation_reduce(
         dst, op, data, bias, scale, name: as for `activation`.
         reduce_op: nl.add.
         reduce_res: a (P, 1) tile.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: operands of different sizes, or a bias, a scale or a reduce_res that is not one
+            element a partition.
+        DTypeError: a scale that is a tile and not float32, or a packed type.
+        ParameterError: an op that is no activation function, or a reduce_op other than nl.add.
     """
     return activation(
         dst, op, data, bias, scale, reduce_op, reduce_res, reduce_cmd.reset_reduce, name
@@ -230,6 +247,15 @@ def activate2(
         reduce_res: a (P, 1) tile that gets the accumulators.
         reduce_cmd: what is done with the accumulators.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: operands of different sizes, or an operand that is neither a number nor one
+            element a partition.
+        DTypeError: imm0 and imm1 that are tiles of two types, or a packed type.
+        ParameterError: on a NeuronCore before v4, operators that do not go together, or a
+            reduce_cmd that does not reduce.
     """
     session = current()
     call = "nisa.activate2"

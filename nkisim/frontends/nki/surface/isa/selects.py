@@ -70,6 +70,14 @@ def range_select(
         range_start: the first index; indices stay within 2**24.
         on_false_value: FP32_MIN, -3.4028235e+38.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: operands of different sizes, or bounds that are not one element a partition.
+        DTypeError: bounds that are not float32, or data of no float type.
+        ParameterError: on a NeuronCore before v3, another on_false_value than FP32_MIN, another
+            reduction than nl.maximum, or positions beyond 2**24.
     """
     session = current()
     call = "nisa.range_select"
@@ -156,6 +164,15 @@ def select_reduce(
         reduce_op: nl.maximum.
         reverse_pred: choose where predicate is 0.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM, or all of them in PSUM.
+        ShapeError: operands of different sizes, or an on_false that is neither a number nor a tile
+            of that kind.
+        DTypeError: a predicate that is not int8, uint8, int16 or uint16, or data of a type that is
+            not taken.
+        ParameterError: another reduction than nl.maximum, or a reduce_cmd that does not reduce.
     """
     session = current()
     call = "nisa.select_reduce"
@@ -223,6 +240,14 @@ def exponential(
         reduce_cmd: idle, reset_reduce, reduce or load_reduce.
         reduce_init: with load_reduce, what the sum begins with.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: more than 4 axes, operands of different sizes, or a max_value that is neither a
+            number nor one element a partition.
+        DTypeError: a src of no float type, or a max_value that is a tile and not float32.
+        ParameterError: on a NeuronCore before v4, or a reduce_cmd that does not reduce.
     """
     session = current()
     call = "nisa.exponential"

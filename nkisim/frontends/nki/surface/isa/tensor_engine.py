@@ -59,6 +59,18 @@ def nc_matmul(
         tile_position, tile_size: (row, column) of the part of the array that is used; both or none.
         perf_mode: double_row contracts two rows a partition of fp8 operands (K, 2, M), (K, 2, N).
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more rows or columns than the array has, or a product that is larger than a
+            bank of PSUM.
+        MemorySpaceError: operands that are not in SBUF, or dst not in PSUM.
+        ShapeError: another contraction in stationary and moving, or a dst that is not their
+            product.
+        DTypeError: operands of types that do not go together, or a dst of a type that products are
+            not accumulated in.
+        UninitializedReadError: accumulate=True where nothing wrote dst.
+        ParameterError: a part of the array that there is not, or double_row with other operands
+            than fp8.
     """
     session = current()
     if (
@@ -266,6 +278,13 @@ def nc_transpose(
             Engine.
         engine: tensor or vector; unknown chooses by the memory of dst.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 x 128, or on the Vector Engine more than 32 x 32.
+        MemorySpaceError: on the Tensor Engine, data that is not in SBUF or dst that is not in PSUM.
+        ShapeError: dst is not the transposed shape.
+        DTypeError: dst and data of two types.
+        ParameterError: another engine than Tensor and Vector.
     """
     session = current()
     if dst._indirect is not None or data._indirect is not None:

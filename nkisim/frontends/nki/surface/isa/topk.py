@@ -39,6 +39,13 @@ def topk(
         name: of the instruction.
 
     It takes 4 n + K cycles of GpSimd (published: the API reference of NKI 0.6).
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand that is not in SBUF.
+        ShapeError: src, val_dst and idx_dst that do not go together.
+        DTypeError: src and val_dst that are not bfloat16, or idx_dst that is not uint32.
+        ParameterError: an n outside of 8 to 65535, or a K that is above n or 32767.
     """
     call = "nisa.topk"
     _check(call, val_dst, idx_dst, src, n)

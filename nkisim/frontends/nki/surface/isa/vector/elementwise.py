@@ -49,6 +49,13 @@ def tensor_tensor(
     Arithmetic is done in fp32 and cast to dst's type. Where all three are int32 or uint32, GpSimd
     does it in integers, which wrap around; the Vector Engine, if `engine` names it or a tile is in
     PSUM, does it in fp32 (nisa.tensor_tensor, SDK 2.32).
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM, or both in PSUM.
+        ShapeError: operands of different numbers of partitions, or of elements in each.
+        DTypeError: bits of no integer type, or a packed type.
+        ParameterError: an op that is no operator of two tiles, or an engine that does not have it.
     """
     session = current()
     key = ("tensor_tensor", op, engine)
@@ -111,6 +118,16 @@ def tensor_scalar(
         reverse0, reverse1: operand first.
         engine: vector, scalar (multiply, add, on NeuronCore-v3 and later) or gpsimd (rsqrt).
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: data and dst of different sizes, or an operand that is neither a number nor one
+            element a partition.
+        DTypeError: an operand that is a tile and not float32, bits of no integer type, or a packed
+            type.
+        ParameterError: operators that do not go together, no operand for one, or an engine that
+            does not have them.
     """
     session = current()
     if dst._indirect is not None or data._indirect is not None:
@@ -271,6 +288,14 @@ def scalar_tensor_tensor(
         operand0: a number, or a (P, 1) tile.
         reverse0, reverse1: operand first.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM, or data and operand1 both in PSUM.
+        ShapeError: operands of different sizes, or an operand0 that is neither a number nor one
+            element a partition.
+        DTypeError: a packed type.
+        ParameterError: an op that is no operator of arithmetic.
     """
     session = current()
     dst, data, operand1 = settled_pair(session, dst, data, operand1)
@@ -317,6 +342,12 @@ def reciprocal(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> NkiI
     Args:
         dst, data: tiles with equally many partitions and elements per partition.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: operands of different numbers of partitions, or of elements in each.
+        DTypeError: a packed type.
     """
     session = current()
     dst, data = settled_pair(session, dst, data)

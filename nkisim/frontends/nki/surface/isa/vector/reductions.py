@@ -60,6 +60,14 @@ def tensor_reduce(
         negate: write the negative.
         keepdims: whether dst keeps the axes, with extent 1.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: dst is not the shape of the reduction.
+        DTypeError: bits of no integer type, or a packed type.
+        ParameterError: axes that are not the last ones, an op that does not reduce, or negated
+            bits.
     """
     session = current()
     dst, data = settled_pair(session, dst, data)
@@ -135,6 +143,14 @@ def tensor_tensor_scan(
         op0, op1: arithmetic operators of two operands.
         reverse0, reverse1: the operands of the operator in the other order.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM, or data0 and data1 both in PSUM.
+        ShapeError: operands of different sizes, or an initial that is neither a number nor one
+            element a partition.
+        DTypeError: a packed type.
+        ParameterError: an op that is no operator of arithmetic.
     """
     session = current()
     tile = type(initial) is NkiTensor
@@ -175,6 +191,13 @@ def bn_stats(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> NkiIns
         dst: a tile of 6 elements a partition.
         data: a tile of up to 512 elements a partition.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: more elements a partition than nl.tile_size.bn_stats_fmax, or a dst of other
+            than 6.
+        DTypeError: a packed type.
     """
     session = current()
 
@@ -200,6 +223,12 @@ def bn_aggr(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> NkiInst
         dst: a tile of 2 elements a partition.
         data: a tile of triples (count, mean, count * variance).
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: data that are no triples of bn_stats, or a dst of other than 2.
+        DTypeError: a packed type.
     """
     session = current()
 
@@ -237,6 +266,15 @@ def tensor_scalar_cumulative(
         imm1: with load_reduce, what the reduction begins with.
         reduce_cmd: reset_reduce, reduce or load_reduce.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: src and dst of different sizes, or an operand that is neither a number nor one
+            element a partition.
+        DTypeError: an operand that is a tile and not float32, or 32-bit integers.
+        ParameterError: an op that is no operator of arithmetic, or a reduce_cmd that does not
+            reduce.
     """
     session = current()
     call = "nisa.tensor_scalar_cumulative"
@@ -331,6 +369,15 @@ def tensor_scalar_reduce(
         reduce_init: with load_reduce, what the accumulators begin with.
         reduce_res_negate: write the negative.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: data and dst of different sizes, or an operand or a reduce_res that is not one
+            element a partition.
+        DTypeError: an operand that is a tile and not float32, or a packed type.
+        ParameterError: an op that is no operator of arithmetic, reverse0, or a reduce_cmd that does
+            not go with the rest.
     """
     session = current()
     call = "nisa.tensor_scalar_reduce"

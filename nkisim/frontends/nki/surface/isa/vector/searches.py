@@ -35,6 +35,13 @@ def max8(dst: NkiTensor, src: NkiTensor, name: str | None = None) -> NkiInstruct
         dst: a tile of 8 elements a partition.
         src: a tile of 8 to 16384 elements a partition.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: more than 3 axes, other than 8 to 16384 elements a partition, or a dst of other
+            than 8.
+        DTypeError: a packed type.
     """
 
     def lower() -> Recipe:
@@ -57,6 +64,13 @@ def nc_find_index8(
         data: a tile of 8 to 16384 elements a partition.
         vals: a tile of 8 elements a partition.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: more than 3 axes, other than 8 to 16384 elements a partition, or other than 8
+            values.
+        DTypeError: a dst that is not uint16 or uint32, or a packed type.
     """
 
     def lower() -> Recipe:
@@ -103,6 +117,13 @@ def nc_match_replace8(
         imm: the number that replaces the values.
         dst_idx: a uint16 or uint32 tile of 8 elements a partition, for the positions.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: more than 3 axes, other than 8 to 16384 elements a partition, or other than 8
+            values.
+        DTypeError: a dst_idx that is not uint16 or uint32.
     """
     outs = (dst,) if dst_idx is None else (dst, dst_idx)
     key = ("nc_match_replace8", constant(imm), dst_idx is None)

@@ -30,6 +30,13 @@ def nc_stream_shuffle(
         dst, src: tiles of one dtype, with equally many elements a partition.
         shuffle_mask: 32 partitions of a quadrant; 255 leaves that partition of dst as it is.
         name: of the instruction.
+
+    Raises:
+        TileSizeError: more than 128 partitions.
+        MemorySpaceError: an operand in HBM.
+        ShapeError: src and dst of different types, or of different numbers of elements.
+        ParameterError: a mask that has not 32 entries of 0 to 31, or 255.
+        PlacementError: partitions that begin where such an access does not.
     """
     session = current()
     dst, src = settled_pair(session, dst, src)
