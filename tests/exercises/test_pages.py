@@ -48,8 +48,17 @@ SECTIONS = [
 ]
 
 NKI = re.compile(r"(nki|neuronxcc)\b")  # found only once kernels, nkibook or nkisim is imported
-# Tables, how to install, and where to begin.
-REFERENCE = {"api", "api_nki", "bibliography", "cheat_sheet", "glossary", "intro", "setup"}
+# Tables, how to install, where to begin; and for instructors, whose students have the exercises.
+REFERENCE = {
+    "api",
+    "api_nki",
+    "bibliography",
+    "cheat_sheet",
+    "glossary",
+    "intro",
+    "setup",
+    "teaching",
+}
 
 COLUMN = 77  # characters of code in a page on a desktop; a longer line begins again at the left
 
