@@ -7,7 +7,7 @@ Which *backend* runs the kernels: the Neuron SDK where it is installed, else the
 installed SDK or not.
 
 Which *dialect* of NKI the operators' kernels are written in: ``neuronxcc.nki``, which the compilers
-of SDK 2.29 and earlier take, or ``import nki`` (NKI 0.6), which those of SDK 2.30 and later take.
+of SDK 2.29 and earlier take, or ``import nki`` (NKI 0.7), which those of SDK 2.30 and later take.
 The installed SDK decides; the simulator runs both, and takes ``neuronxcc.nki``.
 ``NKI_DIALECT=nki`` or ``NKI_DIALECT=neuronxcc`` in the environment decides otherwise. Each
 operator has kernels in both; ``nki`` holds those in ``import nki``. No kernel in

@@ -120,14 +120,20 @@ def _releases(name: str) -> Iterator[str]:
     kind = change.kind if change else ""
     said = [f"*Since* NKI {NEWEST if kind == 'new' else '0.6 or earlier'}."]
     if change is not None and kind in ("deprecated", "removed"):
-        said.append(f"**{kind.capitalize()}** in NKI {NEWEST}: use {_literal(change.instead)}.")
+        said.append(f"**{kind.capitalize()}** in NKI {NEWEST}: use {_text(change.instead)}.")
     if change is not None and kind == "changed":
         said.append(
-            f"*Changed* in NKI {NEWEST}: {_literal(change.now)}. Before: {_literal(change.before)}."
+            f"*Changed* in NKI {NEWEST}: {_text(change.now)}. Before: {_text(change.before)}."
         )
     if change is not None and change.unpublished:
-        said.append(f"*Not published:* {_literal(change.unpublished)}.")
+        said.append(f"*Not published:* {_text(change.unpublished)}.")
     yield from ("", " ".join(said))
+
+
+def _text(text: str) -> str:
+    """Text with code between backticks, as reStructuredText."""
+    parts = text.split("`")
+    return "".join(f"``{part}``" if n % 2 else _literal(part) for n, part in enumerate(parts))
 
 
 def _signature(cls: Any, name: str) -> str:

@@ -6,7 +6,7 @@ and a count for each axis, in elements; and this dialect has no division on the 
 multiplied by one over the count of its window, where ``neuronxcc`` divides.
 
 Callers make the plan, which part of an image is read when, and pass it as tuples of numbers
-(``plan``): the compiler of this dialect takes a subset of Python.
+(``plan``), so the kernel has no classes and no errors of its own, which NKI 0.6 does not take.
 """
 
 from __future__ import annotations

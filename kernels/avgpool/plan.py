@@ -1,7 +1,7 @@
 """The tiles of a pooling as nested tuples of numbers, for the kernels in ``import nki``.
 
-AWS's compiler of that dialect takes a subset of Python, without ``raise`` and without classes of
-Python's own. So callers plan with ``geometry``, and a kernel gets what came out.
+NKI 0.6 takes a subset of Python, without ``raise`` and without classes of Python's own. So callers
+plan with ``geometry``, and a kernel, which runs in 0.6 and 0.7, gets what came out.
 
 A box is (first row, row after the last, first column, column after the last).
 """

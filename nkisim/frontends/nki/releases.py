@@ -27,7 +27,8 @@ class Change(NamedTuple):
     """What a release has in another way than the one before it.
 
     Attributes:
-        name: what kernels write, as `nl.tiles`; or, of the language, words.
+        name: what kernels write, as `nl.tiles`; or, of the language, words. In words, as in all
+            that follows, code stands between backticks.
         kind: "new", "changed", "deprecated" (runs, and should be replaced) or "removed".
         before: in NKI 0.6.
         now: in NKI 0.7.
@@ -44,8 +45,9 @@ class Change(NamedTuple):
     unpublished: str = ""
 
 
-_UNROLLED = "range, unrolled", "range: deprecated"
+_UNROLLED = "`range`, unrolled", "`range`; deprecated", "`range`"
 _GRID = "a view of a tensor as a grid of tiles, or of blocks of tiles"
+_WIDE = "AWS's table of types does not list it: here DMA moves it, and other instructions refuse it"
 
 # Sources: AWS's pages of SDK 2.33 (announcement of the change of specialisation of October 2026;
 # nki.jit, nki.compiler, nki-loops, nki-scalar, EVRF066, and the page of each name).
@@ -53,81 +55,71 @@ CHANGES: tuple[Change, ...] = (
     Change(
         "Python in a kernel",
         "changed",
-        "a subset, without try, raise, with, is, match, generators, keyword-only arguments",
-        "all of Python: the kernel is run once, and each NKI call is recorded",
+        "a subset: no `try`, `raise`, `with`, `is`, `match`, generators, keyword-only arguments",
+        "all of Python: the kernel is run once, and each call of NKI is recorded",
     ),
     Change(
-        "== on classes of your own",
+        "`==` on classes of your own",
         "changed",
-        "nl.NKIObject: equal where the type and all fields are",
-        "as Python has it: identity, unless a dataclass or __eq__ says more",
-        "@dataclass, or __eq__",
+        "`nl.NKIObject`: equal where the type and all fields are",
+        "as Python has it: identity, unless a dataclass or `__eq__` says more",
+        "`@dataclass`, or `__eq__`",
     ),
-    Change("for, while", "changed", "unrolled", "unrolled while the kernel is specialised"),
-    Change("nl.affine_range", "deprecated", *_UNROLLED, "range"),
-    Change("nl.sequential_range", "deprecated", *_UNROLLED, "range"),
-    Change("nl.static_range", "deprecated", *_UNROLLED, "range"),
+    Change("nl.affine_range", "deprecated", *_UNROLLED),
+    Change("nl.sequential_range", "deprecated", *_UNROLLED),
+    Change("nl.static_range", "deprecated", *_UNROLLED),
     Change(
         "nl.dynamic_range",
         "removed",
-        "a loop of the device: deprecated",
-        "a TypeError",
-        "nl.fori_loop(lower, upper, body)",
+        "a loop of the device; deprecated",
+        "a `TypeError`",
+        "`nl.fori_loop(lower, upper, body)`",
     ),
     Change(
         "while register:",
         "removed",
-        "a loop of the device: deprecated",
-        "a TypeError",
-        "nl.while_loop(register, body)",
+        "a loop of the device; deprecated",
+        "a `TypeError`",
+        "`nl.while_loop(register, body)`",
     ),
     Change(
         "nl.fori_loop",
         "changed",
-        "bounds are integers or registers; body(i) gets a register",
-        "bounds may be NkiScalars of int32; body(i) gets an NkiScalar, unless a bound is a "
-        "register",
+        "bounds are integers or registers; `body(i)` gets a register",
+        "bounds may be scalars of int32; `body(i)` gets a scalar, unless a bound is a register",
     ),
     Change(
         "nl.while_loop",
         "changed",
         "the condition is a register",
-        "the condition is a register",
-        unpublished="AWS's page of nl.while_loop names registers alone; an NkiScalar runs here, as "
-        "a register of its value would",
+        "the same; no page shows a scalar",
+        unpublished="AWS's page names registers alone; here a scalar runs as a register of its "
+        "value would",
     ),
     Change(
         "nisa.NkiScalar",
         "new",
         "",
-        "an integer of the device: int32 or int64, with +, - and *",
-        "in the place of a register",
-        unpublished="AWS's pages show no operators but +, -, * and comparisons",
+        "an integer of the device, int32 or int64, that computes with `+`, `-` and `*`",
+        unpublished="AWS's pages show no operators but +, -, * and comparisons; others are refused",
     ),
-    Change("nisa.scalar_load", "new", "", "a 1x1 tensor as an NkiScalar", "for register_load"),
-    Change("nisa.scalar_store", "new", "", "an NkiScalar into a 1x1 tensor", "for register_store"),
+    Change(
+        "registers",
+        "changed",
+        "the integers of the device: `nisa.register_load` and others",
+        "still there; AWS calls `NkiScalar` what will replace them",
+        "`nisa.scalar_load`, `nisa.scalar_store`",
+    ),
+    Change("nisa.scalar_load", "new", "", "a 1x1 tensor as a scalar"),
+    Change("nisa.scalar_store", "new", "", "a scalar into a 1x1 tensor"),
     Change(
         "t.ap(scalar_offset=)",
         "changed",
         "a register, or a tile of one element",
-        "or an NkiScalar: int32; in HBM int64, too",
+        "a scalar, too: of int32, in HBM also of int64",
     ),
-    Change(
-        "nl.int64",
-        "new",
-        "",
-        "a type of HBM and SBUF, for scalars and their tensors",
-        unpublished="AWS's table of types does not list it: DMA moves it here, and other "
-        "instructions refuse it",
-    ),
-    Change(
-        "nl.uint64",
-        "new",
-        "",
-        "a type of HBM and SBUF",
-        unpublished="AWS's table of types does not list it: DMA moves it here, and other "
-        "instructions refuse it",
-    ),
+    Change("nl.int64", "new", "", "a type of scalars and their tensors", unpublished=_WIDE),
+    Change("nl.uint64", "new", "", "a type", unpublished=_WIDE),
     Change("nl.tiles", "new", "", _GRID),
     Change("nl.blocks", "new", "", _GRID),
     Change("nl.alloc_tiles", "new", "", "a new tensor, as a grid of tiles"),
@@ -138,8 +130,8 @@ CHANGES: tuple[Change, ...] = (
         "new",
         "",
         "a grid of tiles",
-        unpublished="AWS's page does not say what .data is where a selection on chip has more "
-        "rows of tiles than one: the simulator refuses it",
+        unpublished="AWS's page does not say what `.data` is where a selection on chip has several "
+        "rows of tiles; it is refused",
     ),
     Change("nl.NkiBlockGrid", "new", "", "a grid of blocks of tiles"),
     Change("t.data", "new", "", "the tensor itself, as the operand of an instruction"),
@@ -147,7 +139,7 @@ CHANGES: tuple[Change, ...] = (
         "nki.jit",
         "changed",
         "options have no meaning",
-        "compile_config= and specialization_config=",
+        "`compile_config=` and `specialization_config=`",
     ),
     Change(
         "nki.compiler.CompileConfig",
@@ -161,45 +153,45 @@ CHANGES: tuple[Change, ...] = (
         "nki.compiler.AddressRotation",
         "new",
         "",
-        "a setting of CompileConfig",
+        "a setting of `CompileConfig`",
         unpublished="AWS's pages do not name its members",
     ),
     Change(
         "a kernel in a kernel",
         "changed",
         "inlined, whatever its options",
-        "an error if its configuration or its cores are not those of the outer one; a warning "
-        "with allow_nested_config_override",
+        "an error if its configuration or its cores are not those of the outer kernel; a warning "
+        "with `allow_nested_config_override`",
         "one configuration, on the outer kernel",
     ),
     Change(
         "kernel(...)",
         "changed",
         "on one core",
-        "on NEURON_LOGICAL_NC_CONFIG cores, or one",
-        "kernel[1](...), or the variable",
+        "on `NEURON_LOGICAL_NC_CONFIG` cores, or on one",
+        "`kernel[1](...)`, or set the variable",
     ),
     Change(
         "kernel[2](...)",
         "deprecated",
-        "two cores",
-        "two cores: deprecated; NEURON_LOGICAL_NC_CONFIG is AWS's way",
-        "NEURON_LOGICAL_NC_CONFIG=2",
+        "on two cores",
+        "on two cores; deprecated",
+        "`kernel(...)`, and set `NEURON_LOGICAL_NC_CONFIG=2`",
     ),
     Change(
         "cores in a graph",
         "changed",
         "not compared",
-        "NCC_EVRF066 if kernel and compiler are for different numbers of cores",
-        "NEURON_LOGICAL_NC_CONFIG for both",
+        "`NCC_EVRF066` if kernel and compiler are for different numbers of cores",
+        "`NEURON_LOGICAL_NC_CONFIG` for both",
     ),
-    Change("collectives", "changed", "return None", "return an NkiInstruction"),
-    Change("ncc.all_gather_v_prepare", "new", "", "the first half of ncc.all_gather_v"),
+    Change("collectives", "changed", "return `None`", "return an `NkiInstruction`"),
+    Change("ncc.all_gather_v_prepare", "new", "", "the first half of `ncc.all_gather_v`"),
     Change("ncc.all_gather_v_trigger", "new", "", "the second half"),
-    Change("ncc.all_to_all_v_prepare", "new", "", "the first half of ncc.all_to_all_v"),
+    Change("ncc.all_to_all_v_prepare", "new", "", "the first half of `ncc.all_to_all_v`"),
     Change("ncc.all_to_all_v_trigger", "new", "", "the second half"),
     Change("ncc.ReplicaGroup.from_partition_op", "new", "", "groups of ranks by a formula"),
-    Change("ncc.rg_partition_op", "new", "", "its formulas: bitwise_and, div, mod"),
+    Change("ncc.rg_partition_op", "new", "", "its formulas: `bitwise_and`, `div`, `mod`"),
 )
 BY_NAME = {change.name: change for change in CHANGES}
 
