@@ -115,7 +115,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_configure() -> None:
-    """Refuse to test another copy of the package than the checkout's."""
+    """Refuse to test another copy of the package than the checkout's, and names of no test."""
+    gone = [name for name in NOT_QUICK if not (ROOT / "tests" / name).exists()]
+    if gone:
+        raise pytest.UsageError(f"NOT_QUICK of conftest.py names what is not there: {gone}")
     for name in ("kernels", "nkibook", "nkisim"):
         spec = find_spec(name)
         if spec and spec.origin and ROOT not in Path(spec.origin).resolve().parents:
