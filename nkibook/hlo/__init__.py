@@ -6,6 +6,7 @@
     module.custom_calls                   # targets, shapes, decoded backend_config
     module.after                          # after XLA's optimisation
     module.operations                     # the bytes that each reads and writes
+    module.fused                          # those of a program that is fused as well as it can be
     module.diff(other, captions=(…, …))   # both as one listing, with the lines that differ marked
     module.graph()                        # the dataflow graph, as inline SVG
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from nkibook.hlo import calls, html, shorten
 from nkibook.hlo.calls import Collective, CustomCall
+from nkibook.hlo.fusion import fused_operations
 from nkibook.hlo.graph import HloGraph, draw
 from nkibook.hlo.html import Diff
 from nkibook.hlo.parse import Computation, Instruction, ParsedModule, Shape, parse_module
@@ -185,6 +186,12 @@ class HloModule:
         """Every operation that computes, in order, with the bytes it reads and writes when each is
         executed alone: see `nkibook.hlo.traffic.operations`."""
         return tuple(operations(self.parsed))
+
+    @functools.cached_property
+    def fused(self) -> tuple[Operation, ...]:
+        """The operations that a compiler cannot fuse away, with the bytes of those that it can: see
+        `nkibook.hlo.fusion.fused_operations`. Of the module before optimisation."""
+        return tuple(fused_operations(self.before.parsed))
 
     def count(self, opcode: str) -> int:
         """How many instructions have this opcode, in all computations."""

@@ -61,7 +61,7 @@ def _of(called: dict[str, Computation], computation: Computation) -> Iterator[Op
             read = sum(_read(computation, computation[name]) for name in i.operands)
             if i.opcode == "gather":
                 read = written
-            yield Operation(i.opcode, i.shape, i.op_name, read, written, _flops(computation, i))
+            yield Operation(i.opcode, i.shape, i.op_name, read, written, flops_of(computation, i))
 
 
 def _read(computation: Computation, operand: Instruction) -> int:
@@ -73,7 +73,8 @@ def _read(computation: Computation, operand: Instruction) -> int:
     return operand.shape.nbytes
 
 
-def _flops(computation: Computation, i: Instruction) -> int:
+def flops_of(computation: Computation, i: Instruction) -> int:
+    """Multiplications and additions of a matrix product; 0 for other operations."""
     if i.opcode != "dot":
         return 0
     left = computation[i.operands[0]].shape.dims

@@ -1,0 +1,173 @@
+"""Whether a kernel would pay for a function: its least time, fused operations, and one at a time.
+
+    python -m nkibook.pays FILE.py FUNCTION 'bfloat16[1024,4096]' 'int32[1024]'
+
+The function is one of JAX. The counts are of the HLO that JAX emits, the rates those of the chip
+that goes with the dialect (`nkibook.chip`): published peaks, so that every time is a bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nkibook.chip import Chip, chip
+from nkibook.hlo import HloModule, Operation, jax_hlo
+
+DISPATCH_US = 670.0
+"""What a program of its own costs beside its kernel: one dispatch on a trn1.2xlarge, measured and
+published by trnsci (trntensor, commit cfad107)."""
+
+WORTH = 1.1
+"""The least gain against fused operations that is called one: the model of a kernel's own time is
+not better than this."""
+
+COMPILER_PRODUCTS = "84 to 87 % of the peak on trn2 (published, nki-autotune)"
+
+
+@dataclass(frozen=True)
+class Payoff:
+    """Three times of one function, all of them bounds from published rates, in µs.
+
+    Attributes:
+        name: of the function.
+        core: the NeuronCore whose rates they are.
+        least_bytes: each argument read once and each result written once.
+        fused_bytes: what remains when every element-wise operation is fused.
+        apart_bytes: one operation at a time.
+        least_us: of one kernel: the longer of its bytes and its products.
+        fused_us, apart_us: the sum over the operations that remain.
+        products_us: of the products alone, at the peak of the Tensor Engine.
+    """
+
+    name: str
+    core: str
+    least_bytes: int
+    fused_bytes: int
+    apart_bytes: int
+    least_us: float
+    fused_us: float
+    apart_us: float
+    products_us: float
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast as the bound of fused operations a kernel could be."""
+        return self.fused_us / self.least_us
+
+    @property
+    def saves_us(self) -> float:
+        """Time that a kernel could save against the bound of fused operations."""
+        return self.fused_us - self.least_us
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: pays or not, against what, and why."""
+        if self.gain < WORTH and self.products_us > 0.5 * self.least_us:
+            return (
+                "does not pay: the products take the time, and the compiler's products reach "
+                f"{COMPILER_PRODUCTS}"
+            )
+        if self.gain < WORTH:
+            return (
+                "does not pay: fused, the operations move "
+                f"{self.fused_bytes / 1e6:,.1f} MB, and a kernel cannot move less than "
+                f"{self.least_bytes / 1e6:,.1f}"
+            )
+        alone = "also" if self.saves_us > DISPATCH_US else "not"
+        return (
+            f"can pay, up to {self.gain:.1f} times: a kernel may save {self.saves_us:,.0f} µs "
+            f"inside a compiled program, and {alone} as a program of its own, whose dispatch takes "
+            f"{DISPATCH_US:.0f} µs (published, trn1)"
+        )
+
+    def __str__(self) -> str:
+        rows = (
+            ("one operation at a time", self.apart_bytes, self.apart_us),
+            ("bound of fused operations", self.fused_bytes, self.fused_us),
+            ("least time of one kernel", self.least_bytes, self.least_us),
+        )
+        lines = [f"{self.name} on one {self.core}, bounds from published rates"]
+        lines += [f"  {what:26}{size / 1e6:10,.1f} MB{us:12,.1f} µs" for what, size, us in rows]
+        return "\n".join([*lines, f"  {self.verdict}"])
+
+
+def payoff(module: HloModule, *, name: str = "", on: Chip | None = None) -> Payoff:
+    """Whether one kernel in the place of a whole HLO module would pay.
+
+    Args:
+        module: from `nkibook.hlo.jax_hlo` or `torch_hlo`: of the operation alone, with its gradient
+            if it is trained.
+        name: of the operation, for the report.
+        on: whose rates; the chip of the dialect when None.
+
+    Returns:
+        Its bounds and a verdict.
+    """
+    on = on or chip()
+    entry = module.before.entry
+    results = sum(leaf.nbytes for leaf in entry.root.shape.leaves())
+    least = sum(p.shape.nbytes for p in entry.parameters) + results
+    flops = sum(op.flops for op in module.before.operations)
+    products = flops / on.tflops / 1e6
+
+    def time(operations: Sequence[Operation]) -> float:
+        return sum(
+            max(op.moved / on.load_rate * 1e6, op.flops / on.tflops / 1e6) for op in operations
+        )
+
+    return Payoff(
+        name=name or module.name,
+        core=on.name,
+        least_bytes=least,
+        fused_bytes=sum(op.moved for op in module.fused),
+        apart_bytes=sum(op.moved for op in module.before.operations),
+        least_us=max(least / on.load_rate * 1e6, products),
+        fused_us=time(module.fused),
+        apart_us=time(module.before.operations),
+        products_us=products,
+    )
+
+
+def of_function(function: Any, *args: Any) -> Payoff:
+    """`payoff` of a JAX function for arrays, or shapes and dtypes (`jax.ShapeDtypeStruct`)."""
+    return payoff(jax_hlo(function, *args), name=getattr(function, "__name__", ""))
+
+
+def _argument(text: str) -> Any:
+    import jax
+
+    found = re.fullmatch(r"(\w+)\[([\d,]*)\]", text.replace(" ", ""))
+    if found is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no shape and dtype: write one as 'bfloat16[1024,4096]'"
+        )
+    shape = tuple(int(size) for size in found[2].split(",") if size)
+    return jax.ShapeDtypeStruct(shape, found[1])
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m nkibook.pays", description=(__doc__ or ""))
+    parser.add_argument("file", type=Path, help="a Python file")
+    parser.add_argument("function", help="its function of JAX arrays")
+    parser.add_argument("args", nargs="+", type=_argument, help="as 'bfloat16[1024,4096]'")
+    options = parser.parse_args()
+    spec = importlib.util.spec_from_file_location(options.file.stem, options.file)
+    if spec is None or spec.loader is None or not options.file.is_file():
+        parser.error(f"{options.file} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not callable(getattr(module, options.function, None)):
+        parser.error(f"{options.file} has no function {options.function}")
+    print(of_function(getattr(module, options.function), *options.args))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

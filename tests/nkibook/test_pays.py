@@ -1,0 +1,95 @@
+"""Bytes of fused programs, counted by hand, and verdicts on operations whose answer is known."""
+
+import pytest
+
+jax = pytest.importorskip("jax")
+import jax.numpy as jnp  # noqa: E402
+
+from nkibook.chip import CHIPS  # noqa: E402
+from nkibook.hlo import jax_hlo  # noqa: E402
+from nkibook.pays import DISPATCH_US, payoff  # noqa: E402
+
+BF16 = 2
+
+
+def struct(*shape, dtype=jnp.bfloat16):
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def mean_square_norm(x):
+    f = x.astype(jnp.float32)
+    return (f * jax.lax.rsqrt((f * f).mean(-1, keepdims=True) + 1e-5)).astype(x.dtype)
+
+
+def gelu(x):
+    return x * jax.nn.sigmoid(1.702 * x)
+
+
+def attention(q, k, v):
+    scores = (q @ k.swapaxes(-1, -2)).astype(jnp.float32)
+    return jax.nn.softmax(scores).astype(q.dtype) @ v
+
+
+N, M = 512, 384
+SQUARE = N * M * BF16
+
+COUNTED = {
+    "a chain reads and writes once": (lambda x: jnp.exp(x) * 2 + x, [struct(N, M)], 2 * SQUARE),
+    "a call is inlined": (lambda x, y: jax.nn.silu(x) * y, [struct(N, M)] * 2, 3 * SQUARE),
+    # The sum of squares reads, the product with its root reads again and writes: 512 numbers more.
+    "a reduction in the middle": (mean_square_norm, [struct(N, M)], 3 * SQUARE + 2 * 4 * N),
+    # Maximum, sum of exponentials, quotient: each reads all.
+    "softmax": (
+        lambda x: jax.nn.softmax(x.astype(jnp.float32)),
+        [struct(N, M)],
+        3 * SQUARE + 2 * SQUARE + 5 * 4 * N,
+    ),
+    # gelu(a @ b) is written once; gelu uses the product twice.
+    "what follows a product": (
+        lambda a, b, c: gelu(a @ b) @ c,
+        [struct(N, N), struct(N, M), struct(M, N)],
+        BF16 * (N * N + N * M + N * M) + BF16 * (N * M + M * N + N * N),
+    ),
+    "a table is not read whole": (
+        lambda table, rows: table[rows] * 2,
+        [struct(50_000, M), struct(7, dtype=jnp.int32)],
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", COUNTED)
+def test_bytes_of_a_fused_program(what):
+    function, args, expected = COUNTED[what]
+    moved = sum(op.moved for op in jax_hlo(function, *args).fused)
+    if expected is None:
+        assert moved < 20 * 7 * M * BF16
+    else:
+        assert moved == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "says"),
+    [
+        (lambda a, b: a + b, [struct(4096, 4096)] * 2, "does not pay: fused"),
+        (gelu, [struct(1024, 4096)], "does not pay: fused"),
+        (lambda a, b: a @ b, [struct(4096, 4096)] * 2, "does not pay: the products"),
+        (mean_square_norm, [struct(4096, 4096)], "can pay, up to 1.5 times"),
+        (attention, [struct(8, 2048, 64)] * 3, "also as a program of its own"),
+        (attention, [struct(1, 256, 64)] * 3, "not as a program of its own"),
+    ],
+)
+@pytest.mark.parametrize("dialect", CHIPS)
+def test_verdicts(function, args, says, dialect):
+    found = payoff(jax_hlo(function, *args), on=CHIPS[dialect])
+    assert says in found.verdict
+    assert found.least_us <= found.fused_us * 1.001 <= found.apart_us * 1.002
+    assert ("also" in found.verdict) == (found.saves_us > DISPATCH_US)
+
+
+def test_the_command(run_python, tmp_path):
+    (tmp_path / "mine.py").write_text("def twice(x):\n    return x + x\n")
+    done = run_python("-m", "nkibook.pays", "mine.py", "twice", "float32[300,70]")
+    assert "does not pay: fused, the operations move 0.2 MB" in done.stdout
+    done = run_python("-m", "nkibook.pays", "mine.py", "twice", "300 by 70", check=False)
+    assert "write one as 'bfloat16[1024,4096]'" in done.stderr
