@@ -81,7 +81,7 @@ def moving(
     elif descriptors == "none":
         ns = dma.static_trigger_ns
         moved = moved._replace(later_ns=dma.static_start_ns - dma.start_ns)
-    return Kind(label, ((engine, Cost(ns, ns, 0.0)),), moved)
+    return Kind(label, ((engine, Cost(ns, ns, 0.0)),), moved, again=again)
 
 
 def copying(

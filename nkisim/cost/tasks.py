@@ -43,6 +43,8 @@ class Kind:
         label: what they do.
         costs: for each engine that may run one, its cost; the first is preferred.
         transfer: for DMA, what moves.
+        again: for DMA, whether the compiler put it in because it had no room to keep what it moves:
+            such transfers have a queue of their own.
         accumulates: a matmul that adds to what the one before left in PSUM.
         table: for Scalar, the activation function whose table must be loaded.
         flops: operations that count for the roofline.
@@ -58,6 +60,7 @@ class Kind:
     flops: int = 0
     psum: bool = False
     instructions: int = 1
+    again: bool = False
 
 
 class Task:

@@ -256,7 +256,7 @@ def _move(tile: Memory, stores: bool, timing: Timing) -> Kind:
     moved = Transfer(each * -(-rows // engines), engines, latency, nbytes, nbytes, column, rows,
                      False)  # fmt: skip
     trigger = Cost(dma.spill_trigger_ns, dma.spill_trigger_ns, dma.spill_trigger_ns)
-    return Kind("spill" if stores else "reload", ((Engine.SYNC, trigger),), moved)
+    return Kind("spill" if stores else "reload", ((Engine.SYNC, trigger),), moved, again=True)
 
 
 class Pool:

@@ -10,7 +10,7 @@ from operator import itemgetter
 import numpy as np
 
 from nkisim.cost.tasks import Kind, Task, Work
-from nkisim.ir.instruction import OpKind
+from nkisim.ir.instruction import Engine, OpKind
 from nkisim.ir.parts import Patterns
 from nkisim.machine.timing import DmaTiming
 from nkisim.schedule.allocation import Residence
@@ -19,8 +19,11 @@ from nkisim.schedule.touches import Touches
 
 RING = 3  # a dependence on an earlier transfer of the same DMA instruction
 ASKED = 4  # the kernel asks for this order
+STARTED = 5  # an engine starts loads in the order of the program
 
-_WHY = (RESULT, READ, RING, ASKED)  # what tells most first
+_WHY = (RESULT, READ, RING, ASKED, STARTED)  # what tells most first
+
+_ENGINES = {engine: at for at, engine in enumerate(Engine)}
 
 # Tasks, those that wait for them, one by one, and the kind of dependence.
 _Waits = tuple[np.ndarray, np.ndarray, int]
@@ -63,6 +66,7 @@ class Dependences:
             *_on_changes(touches, patterns),
             _on_rings(work, kinds, touches, dma),
             _as_asked(work),
+            *_in_order(work, kinds, touches),
         ]
         # Each pair of tasks once, for the first of these reasons.
         keys = np.concatenate([
@@ -117,7 +121,7 @@ class Dependences:
             others[before] = [
                 (at, why)
                 for at, why in followers
-                if why in (RING, ASKED) or not overwrites(before, at, why)
+                if why in (RING, ASKED, STARTED) or not overwrites(before, at, why)
             ]
             for at, _ in set(followers).difference(others[before]):
                 waits[at] -= 1
@@ -207,6 +211,25 @@ def _on_rings(work: Work, kinds: list[Kind], touches: Touches, dma: DmaTiming) -
         found.append((moves[order[:-apart][same]], moves[order[apart:][same]]))
     before, after = (np.concatenate(columns) for columns in zip(*found, strict=True))
     return before, after, RING
+
+
+def _in_order(work: Work, kinds: list[Kind], touches: Touches) -> list[_Waits]:
+    """Dependences of loads on the load that the same engine starts before: a load that has to wait
+    holds up those behind it. Stores are started by another engine, and reloads by the compiler have
+    a queue of their own."""
+    starts = {
+        kind: _ENGINES[kind.costs[0][0]]
+        for kind in dict.fromkeys(kinds)
+        if kind.transfer is not None and not kind.again
+    }
+    moves = np.flatnonzero(np.fromiter(map(starts.__contains__, kinds), bool, len(kinds)))
+    written = touches.starts[moves] + touches.reads[moves]
+    there = written < touches.starts[moves + 1]
+    moves, written = moves[there], written[there]
+    loads = moves[touches.on_chip[touches.memory[written]]]
+    by = np.array([starts[kinds[at]] for at in loads.tolist()], np.int64)
+    each = [loads[by == engine] for engine in np.unique(by)]
+    return [(at[:-1], at[1:], STARTED) for at in each]
 
 
 def _as_asked(work: Work) -> _Waits:

@@ -1,7 +1,8 @@
 """When each task runs: in-order engines, DMA queues, semaphores, ports and finite memory.
 
 The model compiler orders each engine's instructions well: of those that are ready, an engine
-takes the first in program order. An instruction is ready when its inputs are, when what it
+takes the first in program order. Loads are started in program order, whether they are ready or not,
+since what is started first moves first. An instruction is ready when its inputs are, when what it
 overwrites has been read, when there is room on chip for what it makes, and when what the kernel
 asks to run before it (`nl.no_reorder`, `depends_on`) has. Everything is deterministic, and takes
 O(n log n) steps for n tasks.
@@ -20,7 +21,7 @@ from nkisim.machine import Machine
 from nkisim.machine.timing import Timing
 from nkisim.schedule.allocation import Pool, Residence, capacities
 from nkisim.schedule.cores import Wait
-from nkisim.schedule.dependences import ASKED, Dependences
+from nkisim.schedule.dependences import ASKED, STARTED, Dependences
 from nkisim.schedule.engines import ENGINES, MEMORIES, EngineJob, assign_engines
 from nkisim.schedule.regions import ORDER, READ
 from nkisim.schedule.touches import Touches
@@ -393,6 +394,8 @@ class _Run:
                 self._arrive(follower, end if same else far_done, at, "order")
             elif kind == ORDER:
                 self._arrive(follower, end, at, "data")
+            elif kind == STARTED:
+                self._arrive(follower, end, at, "engine")
             else:
                 self._arrive(follower, done, at, "ring")
 

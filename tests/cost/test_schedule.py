@@ -72,6 +72,56 @@ def test_an_engine_does_one_thing_at_a_time(core):
         assert all(b[0] >= a[1] - ROUNDING for a, b in itertools.pairwise(spans))
 
 
+def test_an_engine_starts_loads_in_the_order_of_the_program(core):
+    memory, start = core.work.memory, core.schedule.start
+    loads = [
+        at
+        for at, task in enumerate(core.work.tasks)
+        if task.transfer is not None
+        and not task.kind.again
+        and all(memory[number].space.on_chip for number, _ in task.writes)
+    ]
+    assert len(loads) > 1
+    for before, at in itertools.pairwise(loads):
+        assert start[before] <= start[at]
+
+
+def test_weights_do_not_overtake_a_load_that_waits_for_a_sum(monkeypatch):
+    """A row that DMA sums and loads moves before the 8 MiB that are loaded behind it: the matrices
+    take 24 us, and the row would come after them."""
+    import nki
+    import nki.isa as nisa
+    import nki.language as nl
+
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+
+    @nki.jit
+    def kernel(a, b, weights):
+        total = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        nisa.dma_compute(total, (a, b), reduce_op=nl.add)
+        row = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=row, src=total)
+        tiles = nl.ndarray((128, 4, 4096), dtype=a.dtype, buffer=nl.sbuf)
+        for i in range(4):
+            nisa.dma_copy(dst=tiles[:, i, :], src=weights[i])
+        for i in range(4):
+            nisa.tensor_tensor(dst=row, data1=row, data2=tiles[:, i, :64], op=nl.add)
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out, src=row)
+        return out
+
+    x = spec(128, 64)
+    found = nkisim.profile(kernel, x, x, spec(4, 128, 4096))._core
+    row, *tiles = [
+        at
+        for at, task in enumerate(found.work.tasks)
+        if task.label == "load" and task.transfer is not None
+    ]
+    assert len(tiles) == 4
+    ends = found.schedule.queue_end
+    assert ends[row] < 5_000 < 20_000 < ends[tiles[-1]]
+
+
 def test_a_dma_queue_does_one_thing_at_a_time(core):
     """Busy times of a queue add up to no more than the time it is in use."""
     s = core.schedule

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,6 +32,14 @@ class LocalGather(Settings):
 
     elements: int  # an index
     count: int  # of indices
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TransferSum(Settings):
+    """Settings of a sum by DMA: its descriptors can only be made before the kernel runs
+    (nisa.dma_compute)."""
+
+    descriptors: ClassVar[str] = "none"
 
 
 class _Picker:
@@ -245,6 +254,7 @@ opcode(
     "dma_compute",
     Engine.DMA,
     OpKind.TRANSFER,
+    settings=TransferSum,
     cost=TransferKind.SUM,
     on_chip=False,
     elementwise=True,
