@@ -179,7 +179,7 @@ def _time(
     if partitions:
         engines = min(partitions, timing.engines, descriptors)
     else:  # HBM to HBM: long runs are cut
-        pieces = max(1, run_bytes // 4096)
+        pieces = max(1, run_bytes // timing.packet_bytes)
         descriptors, run_bytes = descriptors * pieces, -(-run_bytes // pieces)
         engines = min(timing.engines, descriptors)
     each = (

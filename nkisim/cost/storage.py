@@ -18,6 +18,7 @@ from nkisim.cost.tasks import Access, Memory, Task, Work
 from nkisim.ir.access import AccessPattern, Form
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Buffer, Placed, Space, c_strides
+from nkisim.machine import PARTITIONS
 
 # The parts that views of one kind may name, by their offsets: for each, the first view that did.
 _Parts = dict[tuple[int, ...], AccessPattern]
@@ -239,7 +240,7 @@ class Storage:
             found.append((number, part))
         return found
 
-    def scratch(self, nbytes: int, space: Space = Space.PSUM, rows: int = 128) -> int:
+    def scratch(self, nbytes: int, space: Space = Space.PSUM, rows: int = PARTITIONS) -> int:
         """A new tile that only the compiler knows."""
         number = self._next
         self._next -= 1
@@ -365,7 +366,9 @@ class Storage:
             sum(row[d] * step for row, step in zip(t.coefs[blocks + 1 :], steps, strict=True))
             for d in range(len(t.shape))
         ]
-        walk = Form.of((*t.shape, item), (128, slot.length), ((*t.coefs[blocks], 0), (*column, 1)))
+        walk = Form.of(
+            (*t.shape, item), (PARTITIONS, slot.length), ((*t.coefs[blocks], 0), (*column, 1))
+        )
         start = (place.address - slot.first) // slot.unit
         start += sum(o * step for o, step in zip(t.offsets[blocks + 1 :], steps, strict=True))
         key = walk, place.start + t.offsets[blocks], start

@@ -11,6 +11,7 @@ from nkisim.cost.dma import Transfer
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Space
+from nkisim.machine import PARTITIONS
 
 # For each engine that may run a task, what it costs there.
 Costs = tuple[tuple[Engine, Cost], ...]
@@ -32,7 +33,7 @@ class Memory:
 
     space: Space
     nbytes: int = 0
-    rows: int = 128
+    rows: int = PARTITIONS
 
 
 @dataclass(slots=True, frozen=True, eq=False)

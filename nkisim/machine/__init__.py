@@ -12,6 +12,7 @@ from typing import SupportsIndex
 from nkisim.machine.timing import V2, V3, V3_STATIC, V4, Timing
 
 _KIB = 1024
+PARTITIONS = 128  # of SBUF and of PSUM, in all generations
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ GEN2 = Machine(
     name="NeuronCore-v2",
     instances="Trn1, Inf2",
     version=2,
-    partitions=128,
+    partitions=PARTITIONS,
     sbuf_bytes=192 * _KIB,
     sbuf_reserved_bytes=16 * _KIB,
     psum_bytes=16 * _KIB,
@@ -169,7 +170,7 @@ GEN3 = Machine(
     name="NeuronCore-v3",
     instances="Trn2",
     version=3,
-    partitions=128,
+    partitions=PARTITIONS,
     sbuf_bytes=224 * _KIB,
     sbuf_reserved_bytes=16 * _KIB + 8,
     psum_bytes=16 * _KIB,
@@ -192,7 +193,7 @@ GEN4 = Machine(
     name="NeuronCore-v4",
     instances="Trn3",
     version=4,
-    partitions=128,
+    partitions=PARTITIONS,
     sbuf_bytes=256 * _KIB,
     sbuf_reserved_bytes=16 * _KIB + 8,
     psum_bytes=16 * _KIB,

@@ -6,6 +6,7 @@ Each number carries where it comes from:
 * [I] the same: cost formulas in the docstrings of `nki.isa`.
 * [P] the same: the NKI performance guide and its figures.
 * [BW] the same, later releases: the DMA bandwidth guide and the DMA overview.
+* [CC] the same: the deep dive on overlapping computation and communication, "packet size".
 * [DGE] the same: the deep dive on descriptor generation.
 * [N] decoded hardware traces (NTFF files) that students of Stanford's CS149 published.
 * [V] the inf2.xlarge microbenchmark suite of triton-viz.
@@ -74,6 +75,7 @@ class DmaTiming:
         short_write_ns: more for a run of fewer bytes than `write_granule`, for which HBM is read,
             changed and written back.
         write_granule: see above.
+        packet_bytes: the most of a run from HBM to HBM that is moved in one piece.
         transpose_factor: rate of a DMA transpose against a copy.
         trigger_ns: time of the instruction that starts a transfer, on the engine that issues it.
         static_trigger_ns, static_start_ns: the same, and `start_ns`, of transfers whose descriptors
@@ -101,6 +103,7 @@ class DmaTiming:
     store_descriptor_ns: float
     short_write_ns: float
     write_granule: int
+    packet_bytes: int
     transpose_factor: float
     trigger_ns: float
     static_trigger_ns: float
@@ -225,6 +228,7 @@ V2 = Timing(
         short_write_ns=79,  # [V] stride-2 stores of 4 B; [N] 4 B semaphore writes take 90 ns
         # [fit] adds in tiles of 128 x 1 take 0.94 us each, of 128 x 2 0.34 us: 8 B is long enough.
         write_granule=8,
+        packet_bytes=4096,  # [CC]
         transpose_factor=0.58,  # [V] 114.6 against 198.2 GB/s
         trigger_ns=81,  # [N]
         static_trigger_ns=81,  # as others: these descriptors are in HBM anyway
@@ -301,6 +305,7 @@ V3 = Timing(
         store_descriptor_ns=10,  # no source: as loads
         short_write_ns=79,  # no source: as v2
         write_granule=8,  # no source: as v2
+        packet_bytes=4096,  # [CC]
         transpose_factor=0.9,  # [A]
         # Hardware writes the descriptors while the engine waits: [DGE] about 600 ns, [C] 517-620.
         trigger_ns=560,
