@@ -32,7 +32,7 @@ from nkisim.compiler.repeats import without_repeats
 from nkisim.cost import compute
 from nkisim.cost.compute import Cost
 from nkisim.cost.dma import Transfer, swaps_axes, transfer
-from nkisim.cost.storage import Operation, Storage
+from nkisim.cost.storage import Operation, OperationForm, Storage
 from nkisim.cost.tasks import Access, Kind, Memory, Task, Work
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import F32
@@ -157,9 +157,10 @@ class _Builder:
         steps = sink_fills(steps, self.storage, self.work)
         rename(steps, self.storage)
         steps = without_copies(steps, self.storage, self.work)
+        hoisted: dict[OperationForm, int] = {}
         if hoists:
             room = self.timing.kept_operand_bytes
-            steps = without_repeats(steps, self.storage, self.work, room)
+            steps, hoisted = without_repeats(steps, self.storage, self.work, room)
         if parallel:
             most = self.timing.joined_elements
             steps = join_iterations(steps, self.storage, self.work, parallel, most)
@@ -168,6 +169,9 @@ class _Builder:
         forms = self.storage.forms.values()
         for form in forms:
             form.plan = _Plan(form.instr, self) if form.like is None else form.like.plan
+        for form, times in hoisted.items():
+            if form.plan.moved is not None:
+                self.work.spared[form.instr.location].append((times, form.plan.moved))
         if any(form.plan.run is _Builder._add_broadcast for form in forms):
             self._place_copies(steps)
         if any(form.plan.rows for form in forms):

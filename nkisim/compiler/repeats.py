@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from nkisim.compiler.moves import is_spread
-from nkisim.cost.storage import Operation, Storage
+from nkisim.cost.storage import Operation, OperationForm, Storage
 from nkisim.cost.tasks import Work
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Engine, Instruction, OpKind, TransferKind
@@ -30,7 +30,7 @@ _ANEW = (OpKind.PRODUCT, OpKind.TRANSPOSE, OpKind.FILL, OpKind.RANDOM)
 
 def without_repeats(
     steps: Sequence[Operation], storage: Storage, work: Work, room: int = 0
-) -> list[Operation]:
+) -> tuple[list[Operation], dict[OperationForm, int]]:
     """Drop what the next iteration of a loop would compute again from the same inputs, and what a
     later one of any loop would load again of the newest operands of matmuls.
 
@@ -41,6 +41,9 @@ def without_repeats(
         storage: of what they touch.
         work: takes notes of what was dropped.
         room: bytes a partition of such operands that are kept.
+
+    Returns:
+        The steps that are left, and how many of each form were dropped.
     """
     _find_shared(storage)
     # HBM may hold something before it is written.
@@ -55,7 +58,7 @@ def without_repeats(
     operands = _Operands(steps, room)
     found: dict[tuple, tuple[int, tuple]] = {}
     same: dict[int, int] = {}
-    hoisted: dict[str, int] = defaultdict(int)
+    hoisted: dict[OperationForm, int] = defaultdict(int)
     kept = []
     for step in steps:
         i, form, reads = step.instr, step.form, step.reads
@@ -82,7 +85,7 @@ def without_repeats(
                 if held and operands.is_row(step):
                     work.rows.add(before[0])
                 found[key] = (before[0], i.loops)
-                hoisted[form.label] += 1
+                hoisted[form] += 1
                 continue
             found[key] = (result, i.loops)
         if version:
@@ -90,9 +93,9 @@ def without_repeats(
                 if number in version:
                     version[number] += 1
         kept.append(step)
-    for label, times in hoisted.items():
-        work.choices[f"{label} hoisted out of a loop"] += times
-    return kept
+    for form, times in hoisted.items():
+        work.choices[f"{form.label} hoisted out of a loop"] += times
+    return kept, hoisted
 
 
 class _Operands:

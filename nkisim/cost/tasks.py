@@ -8,6 +8,7 @@ from typing import Any
 
 from nkisim.cost.compute import Cost
 from nkisim.cost.dma import Transfer
+from nkisim.errors import Location
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.instruction import Engine, Instruction
 from nkisim.ir.memory import Space
@@ -126,6 +127,8 @@ class Work:
             was looked up for all tasks; else None.
         kept: tiles that later iterations use in place of their own.
         rows: rows that are kept when they were loaded, and broadcast anew by those who read them.
+        spared: loads that the compiler was assumed not to repeat, by their line in the kernel:
+            transfers, and what each of them moves.
         reloaded: tiles that were stored to make room, and loaded again.
         ordered: numbers of the loops over nl.sequential_range.
         orders: by the identity of an instruction, those that the kernel asks it to run after.
@@ -137,6 +140,9 @@ class Work:
     residence: Any = None
     kept: set[int] = field(default_factory=set)
     rows: set[int] = field(default_factory=set)
+    spared: dict[Location | None, list[tuple[int, Transfer]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     reloaded: set[int] = field(default_factory=set)
     ordered: set[int] = field(default_factory=set)
     orders: dict[int, list[Instruction]] = field(default_factory=dict)

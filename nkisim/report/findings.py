@@ -33,6 +33,7 @@ from nkisim.report.memory_findings import (
     exposed,
     few_loads,
     few_queues,
+    kept_loads,
     loaded_again,
     psum_spills,
     short_runs,
@@ -49,7 +50,7 @@ _GOOD_PART = 0.2  # of the body: what is waited for that long is named
 
 def find(timeline: Times) -> list[Finding]:
     """The findings of a timeline: first what bounds it, then gains, the largest first."""
-    found = [_bottleneck(timeline), *_overcommitted(timeline)]
+    found = [_bottleneck(timeline), *_overcommitted(timeline), *kept_loads(timeline)]
     lanes = list(few_lanes(timeline))
     most = max([f.gain_us for f in lanes], default=0.0)
     small = list(small_tiles(timeline))

@@ -103,6 +103,31 @@ def loaded_again(t: Times) -> Iterator[Finding]:
         )
 
 
+def kept_loads(t: Times) -> Iterator[Finding]:
+    """Loads that the compiler is assumed not to repeat, where repeating them would take longer than
+    the kernel does. Profiles show compilers that do not repeat them, and others that do."""
+    spared = t._core.work.spared
+    ns = {
+        line: sum(times * moved.engine_ns * moved.engines for times, moved in loads)
+        / t.timing.dma.engines
+        for line, loads in spared.items()
+    }
+    all_us = (sum(ns.values()) + max(t._core.schedule.queue_busy)) / 1e3
+    if all_us - t.body_us < LEAST * t.latency_us:
+        return
+    loads = [load for line in spared.values() for load in line]
+    count = sum(times for times, _ in loads)
+    nbytes = sum(times * moved.nbytes for times, moved in loads)
+    yield Finding(
+        f"{counted(count, 'load')} of {nbytes / 1e6:.1f} MB are modelled "
+        "as left out, since the compiler may keep what earlier iterations loaded; with a compiler "
+        f"that does not, the kernel takes at least {all_us + t.overhead_us:.0f} us: load this data "
+        "outside of the loop",
+        0.0,
+        max(ns, key=ns.__getitem__),
+    )
+
+
 def converting(t: Times) -> Iterator[Finding]:
     """Stores of wider elements than they become in HBM."""
     found = Tasks()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import neuronxcc.nki as nki
@@ -13,6 +14,7 @@ import pytest
 import nkisim
 from kernels.giou import nki_giou_kernel, nki_giou_kernel_strict
 from nkibook.validation import elementwise, layernorm, mamba, matmul, nkibench, vector_add
+from nkisim.machine import GEN3
 from nkisim.report import whatif
 
 pytestmark = pytest.mark.filterwarnings("ignore:a loop over Python's range:nkisim.NkiWarning")
@@ -558,3 +560,20 @@ def test_spills_of_what_was_only_filled_have_findings_too():
     t = nkisim.profile(kernel, LONGER)
     assert t.spilled_bytes
     assert any("SBUF overflows" in f.text for f in t.findings)
+
+
+def test_loads_that_the_compiler_may_repeat_are_named_with_what_they_would_take():
+    """On trn2, 512 products load 32 and 128 KiB each: 512 x 8 rows a DMA engine, of 10 ns and 256
+    or 1024 B at 23.1 B/ns."""
+    lhs_t, rhs = spec(2048, 1024, dtype=nl.bfloat16), spec(2048, 2048, dtype=nl.bfloat16)
+
+    def named(kernel, *options):
+        found = nkisim.profile(kernel.on(GEN3), lhs_t, rhs, *options)
+        return found, [f.text for f in found.findings if "modelled as left out" in f.text]
+
+    found, (text,) = named(matmul.matmul_tiled)
+    count, least = map(int, re.search(r"(\d+) loads .* at least (\d+) us", text).groups())
+    assert count == found.choices["load hoisted out of a loop"]
+    loads = 512 * 8 * (2 * 10 + (256 + 1024) / 23.1) / 1e3
+    assert loads + found.overhead_us < least < 1.1 * (loads + found.overhead_us)
+    assert not named(matmul.matmul_loads_first)[1]
