@@ -11,7 +11,7 @@ from matplotlib.ticker import LogLocator
 
 from nkibook import plots
 from nkibook.plots.figure import COLORS, INK, Figure
-from nkibook.validation.pairs import Gain
+from nkibook.validation.pairs import Comparison, Gain, Pick, worth
 from nkibook.validation.point import Point
 
 Row = tuple[Point, float]
@@ -164,6 +164,66 @@ def families(rows: Iterable[Row]) -> Table:
                 f"{max(found, key=abs):+.0%}",
             ]
             for family, found in errors.items()
+        ),
+        style="points",
+    )
+
+
+def trust(
+    chips: dict[str, tuple[Iterable[Row], Iterable[Comparison], Iterable[Pick]]],
+) -> Table:
+    """For what the model may be trusted, a column for each chip: its points, the pairs of forms,
+    and the picks among all forms of a kernel."""
+    columns = []
+    for rows, compared, picked in chips.values():
+        size = np.array([abs(m / p.published_us - 1) for p, m in rows])
+        compared, losses = list(compared), [pick.loss for pick in picked]
+        cells = [
+            f"{sum(c.in_order for c in compared)} of {len(compared)} pairs",
+            f"{max(losses):.0%}, of {len(losses)} kernels",
+        ]
+        for _, n, right, apart in worth(compared):
+            cells.append(f"{right} of {n}; {apart:.0%}" if n else "no pair")
+        cells += [
+            f"{np.median(size):.0%}",
+            f"{np.sum(size <= 0.25)} of {len(size)} points",
+            f"{size.max():.0%}",
+        ]
+        columns.append(cells)
+    questions = [
+        "forms of one kernel: in the published order",
+        "the pick among all forms: slower than the best one by at most",
+        *(f"forms modelled {name} apart: in order; published" for name, *_ in worth([])),
+        "latency: median error",
+        "latency: within 25 %",
+        "latency: largest error",
+    ]
+    return Table(
+        "for what the model may be trusted",
+        ["question", *chips],
+        ([q, *cells] for q, *cells in zip(questions, *columns, strict=True)),
+        style="points trust",
+    )
+
+
+def kinds(chips: dict[str, Iterable[Comparison]]) -> Table:
+    """How many pairs of forms are in the published order, by what the forms differ in."""
+    found: dict[tuple[str, str], list[Comparison]] = {}
+    for chip, compared in chips.items():
+        for c in compared:
+            found.setdefault((c.ladder.differs, chip), []).append(c)
+    return Table(
+        "pairs of forms by what they differ in",
+        ["the forms differ in", "chip", "pairs", "in order", "median error of the gain"],
+        (
+            [
+                differs,
+                chip,
+                str(len(some)),
+                str(sum(c.in_order for c in some)),
+                f"{np.median([abs(np.log(c.modelled / c.published)) for c in some]):.2f}",
+            ]
+            for (differs, chip), some in sorted(found.items())
         ),
         style="points",
     )
