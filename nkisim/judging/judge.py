@@ -92,9 +92,9 @@ def judge_all(
 
     Args:
         kernels, task, seed, shrink: as for `judge`.
-        executor: what calls `judge`, as concurrent.futures.ProcessPoolExecutor, or those of Dask
-            and Ray over several machines, which see the same files; None for one after the other.
-            Its processes are sent the arguments: for other machines let `task` be a file.
+        executor: what calls `judge`: concurrent.futures.ProcessPoolExecutor, or
+            `Client(...).get_executor()` of Dask over machines that see the same files; None for one
+            after the other. Its processes are sent the arguments: let `task` be a file.
 
     Returns:
         The verdicts, in the order of the kernels. One that the judge itself failed on has the

@@ -29,6 +29,7 @@ from nkisim.numerics.program import Program, TensorSpec
 from nkisim.numerics.recent import Recent
 from nkisim.runtime import frameworks
 from nkisim.runtime.by_data import ProgramByData, changing_outputs
+from nkisim.runtime.install import install
 from nkisim.trace import debugging, sources
 from nkisim.trace.arguments import (
     TENSOR_TYPES,
@@ -360,6 +361,7 @@ def _function_named(module: str, name: str) -> Any:
 
 def _unpickled(kind: type[Kernel], module: str, name: str, settings: dict[str, Any]) -> Kernel:
     """The kernel that `Kernel.__reduce__` describes."""
+    install()  # what its module imports
     importlib.import_module(module)
     kernel = kind(_function_named(module, name))
     kernel.__dict__.update(settings)

@@ -10,7 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ def tune(
     jobs: int | None = None,
     cache: bool | str | Path = True,
     progress: bool | None = None,
+    executor: Executor | None = None,
     **kwargs: Any,
 ) -> Tuning:
     """Model a kernel with every combination of parameters, and say which is the fastest and why.
@@ -56,6 +57,10 @@ def tune(
         cache: whether to keep figures on disk for the next search; a path names the folder. The
             key is the traced kernel, so a changed kernel or another nkisim is modelled anew.
         progress: whether to count on standard error; None: if that is a terminal.
+        executor: what models combinations in the place of `jobs`, perhaps on other machines:
+            concurrent.futures.ProcessPoolExecutor, or `Client(...).get_executor()` of Dask. Its
+            processes import the kernel from its module, and are sent the other arguments. A
+            combination whose process ends is refused with that reason.
 
     Returns:
         A Tuning: trials, the best, a table, a figure. All times are modelled.
@@ -76,9 +81,15 @@ def tune(
     def model(at: int) -> Trial:
         return _trial(kernels, combinations[at], args, kwargs, store)
 
+    if executor is None:
+        found_trials = _each(model, len(combinations), jobs)
+    else:
+        # Another machine may have another environment: the chip is the one of this.
+        pinned = {name: k.on(k.machine) for name, k in kernels.items()}
+        found_trials = _sent(executor, pinned, combinations, args, kwargs, store)
     trials: list[Trial | None] = [None] * len(combinations)
     shown = sys.stderr.isatty() if progress is None else progress
-    for done, (at, trial) in enumerate(_each(model, len(combinations), jobs), 1):
+    for done, (at, trial) in enumerate(found_trials, 1):
         trials[at] = trial
         if shown:
             end = "\n" if done == len(combinations) else ""
@@ -177,6 +188,29 @@ def _each(
                 yield numbers[future], future.result() or model(numbers[future])
     finally:
         _inherited = None
+
+
+def _sent(
+    executor: Executor,
+    kernels: Mapping[str, Kernel],
+    combinations: Sequence[Mapping[str, Any]],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    store: Store | None,
+) -> Iterator[tuple[int, Trial]]:
+    """The trials with their numbers, in order of completion, by an executor."""
+    numbers = {}
+    for at, combination in enumerate(combinations):
+        try:
+            numbers[executor.submit(_trial, kernels, combination, args, kwargs, store)] = at
+        except Exception as error:  # an executor whose worker has ended takes no more
+            yield at, Trial(dict(combination), None, data.of_error(error), ())
+    for future in as_completed(numbers):
+        at = numbers[future]
+        try:
+            yield at, future.result()
+        except Exception as error:  # of the process, as when it was killed
+            yield at, Trial(dict(combinations[at]), None, data.of_error(error), ())
 
 
 _inherited: Callable[[int], Trial] | None = None

@@ -1,7 +1,10 @@
 """`nkisim.tune`: every combination has the time that a profile of it has."""
 
 import json
+import pickle
 import textwrap
+from concurrent.futures import Executor, Future
+from concurrent.futures.process import BrokenProcessPool
 
 import nki
 import nki.isa as nisa
@@ -272,3 +275,30 @@ def test_profile_as_json(run_python, tmp_path):
     assert found["error"]["type"] == "TileSizeError"
     assert found["error"]["fix"]
     assert found["error"]["line"]["text"].startswith("t = nl.ndarray")
+
+
+class Elsewhere(Executor):
+    """Runs what it is sent in this process, on a copy, as another machine would; and loses one."""
+
+    def submit(self, call, /, *args, **kwargs):
+        future = Future()
+        try:
+            if {"width": 256} in args:
+                raise BrokenProcessPool("a process was killed")
+            future.set_result(pickle.loads(pickle.dumps(call))(*pickle.loads(pickle.dumps(args))))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def test_an_executor_models_the_combinations_and_may_lose_one():
+    widths = {"width": [128, 256, 512, 999]}
+    found = nkisim.tune(scaled, widths, X, executor=Elsewhere(), cache=False)
+    alone = nkisim.tune(scaled, widths, X, jobs=1, cache=False)
+    assert [t.parameters for t in found.trials] == [t.parameters for t in alone.trials]
+    lost = found.trials[1]
+    assert "a process was killed" in lost.refused["message"]
+    for here, there in zip(alone.trials, found.trials, strict=True):
+        for trial in (here, there):  # the chip is sent, and not what chose it
+            (trial.figures or {}).pop("target", None)
+        assert there is lost or there == here
