@@ -20,8 +20,8 @@ def sdk(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def nki_sdk(tmp_path_factory):
-    """The folder of the stand-in for SDK 2.32, whose kernels are in `import nki`."""
-    return stand_in.build(tmp_path_factory.mktemp("nki_sdk") / "site", "2.32")
+    """The folder of the stand-in for SDK 2.33.1, whose kernels are in `import nki`."""
+    return stand_in.build(tmp_path_factory.mktemp("nki_sdk") / "site", "2.33.1")
 
 
 @pytest.fixture(scope="session")

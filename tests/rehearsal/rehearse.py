@@ -1,7 +1,7 @@
 """Run notebooks against the stand-in for the SDK, as `make test-neuron` does on an instance.
 
     python tests/rehearsal/rehearse.py [--instance trn2] notebooks/add_torch.ipynb ...
-    python tests/rehearsal/rehearse.py --sdk 2.32 --instance trn2 notebooks/avgpool_torch.ipynb
+    python tests/rehearsal/rehearse.py --sdk 2.33.1 --instance trn2 notebooks/avgpool_torch.ipynb
 
 For each it says which cells raise, how many XLA programs were compiled, and what was launched that
 a device would run with undefined results.
@@ -22,7 +22,7 @@ import dialects  # noqa: E402
 import neuron_tests  # noqa: E402
 import stand_in  # noqa: E402
 
-DIALECTS = {"2.28.1": dialects.NEURONXCC, "2.32": dialects.NKI}  # that an SDK compiles
+DIALECTS = {"2.28.1": dialects.NEURONXCC, "2.33.1": dialects.NKI}  # that an SDK compiles
 
 
 @dataclass(frozen=True)

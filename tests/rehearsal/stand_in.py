@@ -22,13 +22,14 @@ sys.path.append(str(ROOT / "tools"))
 import forks  # noqa: E402
 
 # What an SDK consists of: distribution, version, its package. From AWS's release manifest,
-# src/helperscripts/n2-manifest.json of the documentation of SDK 2.32.
+# src/helperscripts/n2-manifest.json of the documentation of SDK 2.32, and for 2.33.1 from its
+# release notes (release-notes/components/index.html).
 #
 # 2.28.1 is that of requirements-neuron.txt. It has a beta of `nki`, 0.2.0, which nothing here uses.
 #
-# 2.32 ships no torch-neuronx: setup/pytorch/manual.rst installs that of 2.31, for torch 2.9, beside
-# it. It takes JAX 0.7.0 to 0.10.0 (release-notes/components/jax.rst), so JAX 0.7.0 of the tests'
-# environment is allowed, though not the 0.10.0 that it is made for.
+# 2.33.1 has torch-neuronx twice: 2.14 and 2.13 with the `neuron` device, which nothing here
+# imitates, and 2.9, the last for PyTorch/XLA, which is the one below. It takes JAX 0.7.0 to 0.10.0,
+# so the JAX 0.7.0 of the tests' environment is allowed, though not the 0.10.0 that it is made for.
 SDKS = {
     "2.28.1": (
         ("neuronx-cc", "2.23.6484.0", "neuronxcc"),
@@ -36,12 +37,12 @@ SDKS = {
         ("jax-neuronx", "0.7.0.1.0.7584", "jax_neuronx"),
         ("libneuronxla", "2.2.15515.0", "libneuronxla"),
     ),
-    "2.32": (
-        ("neuronx-cc", "2.27.5334.0", "neuronxcc"),
-        ("nki", "0.6.0", "nki"),
+    "2.33.1": (
+        ("neuronx-cc", "2.28.7631.0", "neuronxcc"),
+        ("nki", "0.7.0", "nki"),
         ("torch-neuronx", "2.9.0.2.15.32035", "torch_neuronx"),
-        ("jax-neuronx", "0.10.0.1.0.11459", "jax_neuronx"),
-        ("libneuronxla", "3.0.5356.0", "libneuronxla"),
+        ("jax-neuronx", "0.10.0.1.0.14198", "jax_neuronx"),
+        ("libneuronxla", "3.0.10135.0", "libneuronxla"),
     ),
 }
 

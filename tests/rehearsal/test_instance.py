@@ -2,7 +2,7 @@
 
 Every notebook that runs there and every exercise's solution run as `make test-neuron` runs them,
 and in test_report.py the tests marked `neuron`; the SDK is the one of `stand_in.py`, which refuses
-what Neuron SDK 2.28.1 refuses, and for the pages in `import nki` what 2.32 refuses.
+what Neuron SDK 2.28.1 refuses, and for the pages in `import nki` what 2.33.1 refuses.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The stand-in for the SDK refuses what its sources say the SDK refuses, and takes the rest.
 
 Three scripts, for NumPy, PyTorch and JAX, since a process has one runtime and starting one takes
-seconds, and one for SDK 2.32. They try things and print what happened; each test looks at some of
+seconds, and one for SDK 2.33.1. They try things and print what happened; each test looks at some of
 that.
 """
 
@@ -261,8 +261,8 @@ def test_cores_together_need_trn2(in_numpy, on_instance):
 
 def test_a_later_sdk_is_one_to_the_book(on_a_later_sdk):
     assert on_a_later_sdk["backend"] == "('neuronxcc', 'nki')"
-    versions = {name: version for name, version, _ in stand_in.SDKS["2.32"]}
-    assert versions["nki"] == "0.6.0"
+    versions = {name: version for name, version, _ in stand_in.SDKS["2.33.1"]}
+    assert versions["nki"] == "0.7.0"
     assert {name: on_a_later_sdk[name] for name in versions} == versions
     assert on_a_later_sdk["imports"] == "[]"
 

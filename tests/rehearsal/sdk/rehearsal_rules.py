@@ -15,7 +15,7 @@ Numbers in brackets are the sources:
     of inf2.xlarge report.
 [6] AWS Neuron documentation v2.28.1, nki/api/nki.errors.rst: what the compiler refuses, by name.
 [7] AWS Neuron documentation v2.28.1, nki/api: the names there are (nki_api_neuronxcc.json); of
-    `import nki` those of the documentation of SDK 2.32 (nki_api_nki.json).
+    `import nki` those of the documentation of SDK 2.33 (nki_api_nki.json).
 [8] AWS Neuron documentation of SDK 2.32, release-notes/components/nki.rst (NKI 0.4.0) and
     nki/migration/index.rst: a kernel in `neuronxcc.nki` is a compile error from SDK 2.30 on.
 [9] nki-samples issue 134, a third party's inf2.xlarge with SDK 2.32: `neuronxcc.nki` still imports,

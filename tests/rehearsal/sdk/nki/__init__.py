@@ -1,10 +1,10 @@
-"""Stand-in for `nki`, NKI 0.6: what the documentation names, and no attribute more."""
+"""Stand-in for `nki`, NKI 0.7: what the documentation names, and no attribute more."""
 
 import rehearsal_rules as rules
 
-from nki import collectives, isa, language, typing
+from nki import collectives, compiler, isa, language, typing
 
-__all__ = ["collectives", "isa", "jit", "language", "simulate", "typing"]
+__all__ = ["collectives", "compiler", "isa", "jit", "language", "simulate", "typing"]
 
 _nki = rules.simulated("nki")
 
