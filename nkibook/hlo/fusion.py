@@ -3,7 +3,8 @@
 XLA's CPU backend fuses for another machine, and casts products of 16 bits to float32. So the bytes
 are counted here, on the HLO that a framework emits, by these rules:
 
-- Element-wise operations are computed where their result is used, and never written.
+- Element-wise operations, slices and paddings are computed where their result is used, and never
+  written. Whoever uses a slice reads its array once, whole.
 - Element-wise operations after a product or a reduction, of its shape, are computed with it, up to
   one that all of its uses go through; that one's result is written in the place of its own.
 - Everything else is written once, and read once by each that uses it: results of reductions,
@@ -23,9 +24,8 @@ _ARITHMETIC = """abs add and atan2 cbrt ceil clamp compare complex convert cosin
 exponential exponential-minus-one floor imag is-finite log log-plus-one logistic maximum minimum
 multiply negate not or power real remainder round-nearest-afz round-nearest-even rsqrt select
 shift-left shift-right-arithmetic shift-right-logical sign sine sqrt subtract tan tanh xor"""
-_VIEWS = (
-    "bitcast bitcast-convert broadcast constant copy get-tuple-element iota opt-barrier reshape"
-)
+_VIEWS = """bitcast bitcast-convert broadcast constant copy dynamic-slice get-tuple-element iota
+opt-barrier pad reshape slice"""
 
 ELEMENTWISE = frozenset(f"{_ARITHMETIC} {_VIEWS} tuple".split())
 """Operations that are computed where their result is used. Views of the same elements are among

@@ -50,6 +50,11 @@ COUNTED = {
         [struct(N, N), struct(N, M), struct(M, N)],
         BF16 * (N * N + N * M + N * M) + BF16 * (N * M + M * N + N * N),
     ),
+    "columns are parts of one array": (
+        lambda x: x[:, 0] * x[:, 1] - jnp.exp(x[:, 2]),
+        [struct(N, 4)],
+        N * 4 * BF16 + N * BF16,
+    ),
     "a table is not read whole": (
         lambda table, rows: table[rows] * 2,
         [struct(50_000, M), struct(7, dtype=jnp.int32)],
