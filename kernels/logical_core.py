@@ -56,10 +56,12 @@ def cores_per_launch() -> int:
     """How many NeuronCores one launch of ``neuronxcc.nki`` may be spread over, with `nl.nc(n)`.
 
     Returns:
-        2 in the simulator, and on instances whose NeuronCores share their HBM (Trainium2 and
-        later); 1 on inf2 and trn1.
+        2 on instances whose NeuronCores share their HBM (Trainium2 and later), 1 on inf2 and trn1;
+        in the simulator 2, unless NEURON_PLATFORM_TARGET_OVERRIDE names one of these.
     """
-    return 2 if kernels.backend == "nkisim" else _cores_on_one_hbm()
+    if kernels.backend == "nkisim" and not instance():
+        return 2
+    return _cores_on_one_hbm()
 
 
 def _cores_on_one_hbm() -> int:

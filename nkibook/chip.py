@@ -1,15 +1,20 @@
-"""The chip that a reader has, by the dialect of NKI: published figures for estimates on the pages.
+"""The chip that a reader has: published figures for estimates on the pages.
 
+It is the one that kernels are modelled for. Where nothing names it, the dialect of NKI does:
 `neuronxcc.nki` is for inf2 and trn1, `import nki` for trn2. The figures are those of the cost
 model, `nkisim.machine`, which names the source of each.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass
 
 import kernels
+from kernels.logical_core import instance
 from nkisim.machine import GEN2, GEN3, Machine
+from nkisim.machine.target import OVERRIDE, PLATFORMS, target
 
 
 @dataclass(frozen=True)
@@ -96,5 +101,32 @@ CHIPS = {"neuronxcc": Chip(GEN2), "nki": Chip(GEN3)}
 
 
 def chip() -> Chip:
-    """The chip that goes with the dialect of `kernels`: inf2 and trn1, or trn2."""
+    """The chip that kernels are modelled for, or run on.
+
+    Returns:
+        The chip that NEURON_PLATFORM_TARGET_OVERRIDE or NEURON_CC_FLAGS names, else that of the
+        instance this is, else the one that goes with the dialect of `kernels`.
+
+    Raises:
+        RuntimeError: nothing settles it: a program has imported `nki`, `kernels` took
+            `neuronxcc.nki`, and none of the variables is set.
+        ParameterError: the environment names no chip.
+    """
+    named = target(default=CHIPS[kernels.dialect].machine)
+    if named.source:
+        return Chip(named.machine)
+    if instance() in PLATFORMS:
+        return Chip(PLATFORMS[instance()])
+    if _imported() == ["nki"] != [kernels.dialect] and not os.environ.get("NKI_DIALECT"):
+        raise RuntimeError(
+            "Which chip is meant? This program imports nki, whose kernels are modelled for trn3 "
+            f"where {OVERRIDE} is not set; the kernels of this book are those of neuronxcc.nki "
+            f"here, for inf2 and trn1. Set {OVERRIDE} to trn2, trn3 or inf2."
+        )
     return CHIPS[kernels.dialect]
+
+
+def _imported() -> list[str]:
+    """The dialects whose language a program has imported."""
+    languages = {"neuronxcc": "neuronxcc.nki.language", "nki": "nki.language"}
+    return [dialect for dialect, language in languages.items() if language in sys.modules]

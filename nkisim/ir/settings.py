@@ -14,6 +14,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from nkisim.ir.forks import in_child
+
 
 @dataclass(frozen=True, eq=False)
 class Settings:
@@ -99,6 +101,12 @@ class Settings:
 
 _interned: WeakValueDictionary[tuple, Any] = WeakValueDictionary()
 _lock = threading.Lock()
+
+
+@in_child
+def _unlock() -> None:
+    global _lock
+    _lock = threading.Lock()
 
 
 def _key(x: object) -> object:

@@ -13,13 +13,13 @@ long.
 from __future__ import annotations
 
 import functools
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nkisim.ir.forks import in_child
 from nkisim.numerics.floating import DefaultEnvironment
 
 if TYPE_CHECKING:
@@ -130,12 +130,9 @@ def _pool() -> ThreadPoolExecutor | None:
     return ThreadPoolExecutor(threads, "nkisim-blas", DefaultEnvironment().__enter__)
 
 
-def _in_child() -> None:
-    """A forked process has none of the other threads, nor the programs that they ran."""
+@in_child
+def _begin_anew() -> None:
+    """None of the other threads is there, nor the programs that they ran."""
     _running.lock = threading.Lock()
     _running.programs = 0
     _pool.cache_clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)

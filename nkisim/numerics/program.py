@@ -23,6 +23,7 @@ import numpy as np
 from nkisim.errors import ParameterError
 from nkisim.ir.access import AccessPattern
 from nkisim.ir.dtypes import FLOATS
+from nkisim.ir.forks import unlocked_in_child
 from nkisim.ir.instruction import Instruction, OpKind
 from nkisim.ir.memory import Buffer, Role
 from nkisim.ir.ordering import by_core
@@ -53,6 +54,7 @@ class TensorSpec(NamedTuple):
     name: str = ""
 
 
+@unlocked_in_child
 class Program:
     """A specialised kernel.
 

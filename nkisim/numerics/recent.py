@@ -7,6 +7,8 @@ from collections.abc import Callable
 from threading import RLock
 from typing import Any
 
+from nkisim.ir.forks import in_child
+
 
 class Recent:
     """Lets go of objects that others keep, those used longest ago first, so that all are small
@@ -24,6 +26,7 @@ class Recent:
         self._total = 0
         self._newest: int | None = None
         self._lock = RLock()
+        _all.add(self)
 
     def use(self, item: object, size: int, let_go: Callable[[], Any]) -> None:
         """Note that an object is used, and let go of those used longest ago.
@@ -57,3 +60,12 @@ class Recent:
             entry = self._items.pop(key, None)
             if entry is not None:
                 self._total -= entry[1]
+
+
+_all: weakref.WeakSet[Recent] = weakref.WeakSet()
+
+
+@in_child
+def _unlock() -> None:
+    for recent in [*_all]:
+        recent._lock = RLock()

@@ -20,6 +20,7 @@ from nkisim import checking
 from nkisim.errors import KernelError, ParameterError
 from nkisim.frontends.dialect import Call, Decorated, Dialect
 from nkisim.frontends.neuronxcc.kernel import NEURONXCC
+from nkisim.ir.forks import unlocked_in_child
 from nkisim.ir.grid import SINGLE, Grid, NeuronCores, SpmdDim
 from nkisim.machine import Machine
 from nkisim.machine.target import Target, target
@@ -51,6 +52,7 @@ _KEPT = 256 << 20  # bytes of the traces that are kept, of all kernels together
 _kept = Recent(_KEPT)
 
 
+@unlocked_in_child
 class Kernel(Decorated):
     """An NKI kernel bound to a launch grid. `kernel[grid](*args)` launches it.
 
@@ -274,7 +276,8 @@ class Kernel(Decorated):
                 rule="a call computes, on arrays",
                 fix="pass arrays, or model the kernel: nkisim.profile(kernel, ...)",
             )
-        if any(isinstance(v, np.ma.MaskedArray) for v in given):
+        masked = sys.modules.get("numpy.ma")  # where it is not imported, nothing is of it
+        if masked is not None and any(isinstance(v, masked.MaskedArray) for v in given):
             raise ParameterError(
                 f"kernel {self.__name__} is called with a masked array",
                 rule="a kernel takes arrays; it has nowhere to keep a mask",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from unittest import mock
 
 import ml_dtypes
@@ -18,6 +19,8 @@ from kernels.add import (
     nki_tensor_add_two_cores,
     reference,
 )
+from kernels.logical_core import cores_per_launch
+from nkisim import KernelError
 
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
 ODD_SHAPES = [(1, 1), (1, 700), (127, 511), (128, 512), (129, 513), (300, 5), (129, 2049)]
@@ -35,13 +38,22 @@ def assert_same_bits(actual, expected):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", ODD_SHAPES)
-def test_any_shape(shape, dtype, dialect):
+def test_any_shape(shape, dtype, dialect, monkeypatch):
     a, b = pair(shape, dtype)
-    on_two = (
-        nki_tensor_add_two_cores(a, b) if dialect == "neuronxcc" else nki_tensor_add(a, b, lnc=2)
-    )
-    for c in (nki_tensor_add(a, b), on_two):
-        assert_same_bits(c, a + b)
+    assert_same_bits(nki_tensor_add(a, b), a + b)
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    two = nki_tensor_add_two_cores if dialect == "neuronxcc" else partial(nki_tensor_add, lnc=2)
+    assert_same_bits(two(a, b), a + b)
+
+
+@pytest.mark.parametrize("target", ["trn1", "inf2"])
+def test_two_cores_need_trainium2(target, monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", target)
+    assert cores_per_launch() == 1
+    with pytest.raises(KernelError, match=f"2 cores of a NeuronCore-v2, by .*={target}"):
+        nki_tensor_add_two_cores(ONES, ONES)
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    assert cores_per_launch() == 2
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -38,7 +38,9 @@ def test_values(transform, caller, dtype):
 def test_numpy_arrays_among_jax_arrays():
     a, b = pair((4, 4))
     assert_equal(add(a, np.asarray(b)), a + b)
-    assert_equal(nki_tensor_add(np.asarray(a), b), a + b)
+    with pytest.raises(TypeError, match=r"jnp\.asarray\(x\)"):  # as an instance does
+        nki_tensor_add(np.asarray(a), b)
+    assert_equal(nki_tensor_add(jnp.asarray(np.asarray(a)), b), a + b)
 
 
 def expression(plus):

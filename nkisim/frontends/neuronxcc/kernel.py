@@ -29,6 +29,14 @@ def _trace(call: Call) -> Traced:
     as_written = "skip_middle_end_transformations" in call.options
     checker = Checker(as_sdk, as_written)
     machine, source = call.target
+    if source and call.grid.cores > machine.abilities.cores:
+        raise ParameterError(
+            f"kernel {call.name} is launched on {call.grid.cores} cores of a {machine.name}, by "
+            f"{source}",
+            rule="a launch on two cores needs Trainium2 or later, whose logical cores have two",
+            fix="launch it on one core, without nl.nc(2), or for trn2",
+            location=call.place,
+        )
     tracer = Tracer(call.name, call.grid, checker, machine, RULES)
     tracer.trace.target = source
     tracer.direct = "force_auto_alloc" not in call.options

@@ -62,13 +62,19 @@ def call(kernel: Kernel, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         comes back as a new array.
 
     Raises:
-        TypeError: the kernel writes an argument and does not return it, or (later, under ``grad``)
-            the kernel is differentiated.
+        TypeError: a NumPy array is among them, the kernel writes an argument and does not return
+            it, or (later, under ``grad``) the kernel is differentiated.
         ValueError: an array on a device that is not a CPU.
         nkisim.errors.KernelError: the kernel does what the hardware or compiler rejects.
     """
     bridge = JaxKernel(kernel)
     specialization, tensors = bridge.specialize(args, kwargs)
+    for tensor in tensors:
+        if isinstance(tensor, np.ndarray):
+            raise TypeError(
+                f"kernel `{bridge.func_name}` got both JAX arrays and a NumPy array of shape "
+                f"{tensor.shape}, which an instance refuses. Convert it with jnp.asarray(x)."
+            )
     program = specialization.program
     if isinstance(program, ProgramByData) and this_rank() is not None:
         raise TypeError(
