@@ -110,7 +110,7 @@ def _traced(header: dict[str, Any], blobs: list[bytes]) -> tuple[str, bytes]:
         ]
     if kernel.dialect.as_stored is not None:
         arguments = [kernel.dialect.as_stored(x) for x in arguments]
-    special = kernel.specialize(arguments, header["constants"])
+    special = kernel.specialize(*_placed(kernel, [s.name for s in specs], arguments, header))
     program = special.program
     if isinstance(program, ProgramByData):
         raise ParameterError(
@@ -121,6 +121,28 @@ def _traced(header: dict[str, Any], blobs: list[bytes]) -> tuple[str, bytes]:
         )
     outputs = [AccessPattern(buffer) for buffer in program.output_buffers]
     return kernel.__name__, dumps(program.trace, outputs)
+
+
+def _placed(
+    kernel: Kernel, names: list[str], arguments: list[Any], header: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Positional arguments, and those by name: tensors too, where the task calls them as the kernel
+    calls its parameters, so that constants may stand between them.
+
+    Raises:
+        ParameterError: the task has these names in another order.
+    """
+    parameters = list(kernel.signature.parameters)
+    if not set(names) <= set(parameters):
+        return arguments, header["constants"]
+    if names != [p for p in parameters if p in names]:
+        raise ParameterError(
+            f"kernel {kernel.__name__}{kernel.signature} has the task's inputs {', '.join(names)} "
+            "in another order",
+            rule="a task lists the inputs in the order of the kernel's parameters",
+            fix="give the parameters the order of the task",
+        )
+    return [], {**dict(zip(names, arguments, strict=True)), **header["constants"]}
 
 
 def _launched(kernel: Kernel, header: dict[str, Any]) -> Kernel:

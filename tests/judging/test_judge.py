@@ -47,6 +47,16 @@ KERNELS = """
 
 
     @nki.jit
+    def between(x, factor, w):
+        return scaled(x, w, factor)
+
+
+    @nki.jit
+    def swapped(w, x):
+        return scaled(x, w)
+
+
+    @nki.jit
     def too_high(x, w):
         t = nl.ndarray((300, 4), dtype=x.dtype, buffer=nl.sbuf)
         return scaled(x, w)
@@ -182,6 +192,14 @@ def test_a_launch_grid_constants_dtypes_and_what_is_printed(file):
     assert found.right, str(found)
     assert found.launches[0].printed == "program 0\nprogram 1\nprogram 2\n"
     assert judge(f"{file}:scaled", Task(INPUTS, CASES, product, constants={"tile": 100})).right
+
+
+def test_a_constant_between_the_inputs_and_inputs_in_another_order(file):
+    task = Task(INPUTS, CASES[:1], product, constants={"factor": 64})
+    assert judge(f"{file}:between", task).right
+    found = judge(f"{file}:swapped", Task(INPUTS, CASES[:1], product))
+    assert found.status == "refused"
+    assert "the order of the task" in found.launches[0].error["fix"]
 
 
 def test_references_get_the_arrays_of_their_framework(file):
