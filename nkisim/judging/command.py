@@ -54,6 +54,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--grid", help="launch grid, such as '(n + 127) // 128'")
     parser.add_argument("--rtol", type=float)
     parser.add_argument("--atol", type=float)
+    parser.add_argument("--norm", type=float, help="tolerance of the error's L2 norm instead")
     parser.add_argument("--baseline", help="FILE.py:FUNCTION, a kernel to compare the time with")
     parser.add_argument("--at-most", type=float, metavar="X", help="times the baseline's time")
     parser.add_argument("--budget-us", type=float, metavar="US", help="time allowed, modelled")
@@ -111,6 +112,7 @@ def _task(options: argparse.Namespace) -> tuple[Task, dict[str, Any]]:
         framework=options.framework,
         rtol=options.rtol,
         atol=options.atol,
+        norm=options.norm,
         chips=options.chip.split(","),
         cores=[int(n) for n in options.cores.split(",")],
         grid=options.grid,

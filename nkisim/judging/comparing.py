@@ -17,6 +17,7 @@ def compared(
     inputs: Sequence[np.ndarray],
     rtol: float | None,
     atol: float | None,
+    norm: float | None = None,
 ) -> dict[str, Any]:
     """Compare what a kernel gives with what its reference gives.
 
@@ -25,6 +26,7 @@ def compared(
         wanted: the reference's.
         inputs: the kernel's. A result has the dtype of the reference's, or of an input of the same
             kind: with another one it would choose its own tolerance.
+        norm: the tolerance of the whole, in the place of each element's; see `Task`.
         rtol, atol: the tolerance: |found - wanted| <= atol + rtol * |wanted|. None for that of the
             result's dtype. NaN is right where it is wanted, and so is an infinity.
 
@@ -38,7 +40,7 @@ def compared(
         return {"right": False, "why": why, "outputs": []}
     outputs = []
     for name, f, w in zip(names, found, wanted, strict=True):
-        outputs.append({"name": name, **_one(f, np.asarray(w), inputs, rtol, atol)})
+        outputs.append({"name": name, **_one(f, np.asarray(w), inputs, rtol, atol, norm)})
     wrong = [f"{x['name'] or 'the result'}: {x['why']}" for x in outputs if not x["right"]]
     return {"right": not wrong, "why": "; ".join(wrong), "outputs": outputs}
 
@@ -49,6 +51,7 @@ def _one(
     inputs: Sequence[np.ndarray],
     rtol: float | None,
     atol: float | None,
+    norm: float | None,
 ) -> dict[str, Any]:
     said: dict[str, Any] = {"shape": list(found.shape), "dtype": str(found.dtype), "right": False}
     if found.shape != wanted.shape:
@@ -79,6 +82,12 @@ def _one(
             "error": repr(float(error[at])),
             "times": repr(float(times[at])),
         }
+    if norm is not None:
+        share = float(np.linalg.norm(f - w) / max(np.linalg.norm(w), np.finfo(np.float64).tiny))
+        said |= {"norm": repr(share), "right": share <= norm}
+        if not said["right"]:
+            said["why"] = f"the L2 norm of the error is {share:.3g} of the result's, over {norm:g}"
+        return said
     said["right"] = count == 0
     if count:
         x = said["worst"]

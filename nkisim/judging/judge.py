@@ -210,7 +210,9 @@ class _Judging:
             begun = replace(begun, baseline_us=self._baseline(sizes, where))
         if runs:
             found, names = _results(told, results, task)
-            result = compared(found, names, self._wanted(drawn), drawn, task.rtol, task.atol)
+            result = compared(
+                found, names, self._wanted(drawn), drawn, task.rtol, task.atol, task.norm
+            )
             begun = replace(begun, result=result, seed=self._seed)
             if not result["right"]:
                 return replace(begun, status="wrong", why=result["why"])

@@ -74,7 +74,9 @@ class Task:
         draw: `draw(rng, **sizes)`, the inputs as a dictionary or sequence of arrays; None for
             normally distributed floats, and integers from 0 to 9.
         constants: other arguments of the kernel, by name; a value may be the name of a size.
-        rtol, atol: tolerance; None for those of TOLERANCES.
+        rtol, atol: tolerance of each element; None for those of TOLERANCES.
+        norm: in their place, the tolerance of a whole result: the L2 norm of its error is at most
+            so many times that of the reference.
         chips: "trn1", "inf2", "trn2", "trn3": each case is judged for each.
         cores: NeuronCores of a launch: each case is judged for each.
         grid: the launch grid, an expression of the sizes such as "(n + 127) // 128, 2", in which
@@ -98,6 +100,7 @@ class Task:
     constants: Mapping[str, Any] = field(default_factory=dict)
     rtol: float | None = None
     atol: float | None = None
+    norm: float | None = None
     chips: Sequence[str] = ("trn2",)
     cores: Sequence[int] = (1,)
     grid: str | None = None

@@ -320,3 +320,13 @@ def test_tolerance_follows_the_type_and_integers_are_equal():
     n = np.arange(4, dtype=np.int32)
     assert not compared([n], [""], [n + (n == 3)], [], None, None)["right"]
     assert compared([n], [""], [n + (n == 3)], [], 1.0, 0.0)["right"]
+
+
+def test_the_norm_of_a_whole_result():
+    wanted = np.float32([3.0, 4.0, 0.0])  # of the norm 5
+    found = wanted + np.float32([0, 0, 0.04])
+    assert compared([found], [""], [wanted], [found], None, None, 0.01)["right"]
+    wrong = compared([found], [""], [wanted], [found], None, None, 0.007)
+    assert "0.008 of the result's" in wrong["why"]
+    found[0] = np.nan
+    assert not compared([found], [""], [wanted], [found], None, None, 9.0)["right"]
