@@ -246,7 +246,38 @@ _TABLE = "x = np.arange(8, dtype=np.float32).reshape(2, 4)"
 _PAIR = f"{_TABLE}\ny = np.array([[1, 1, 1, 1], [2, 2, 2, 2]], np.float32)"
 _LARGE = (128, 512)
 
+
 # By documented name, in the order of nki_usage.json.
+@nki.jit
+def first_rows_summed(x, count):
+    out = nl.ndarray((1, x.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
+    total = nl.zeros((1, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+    row = nl.ndarray(total.shape, dtype=x.dtype, buffer=nl.sbuf)
+    rows = nisa.scalar_load(count)
+
+    def body(i):
+        width = x.shape[1]
+        nisa.dma_copy(dst=row, src=x.ap([[width, 1], [1, width]], scalar_offset=i))
+        nisa.tensor_tensor(dst=total, data1=total, data2=row, op=nl.add)
+
+    nl.fori_loop(0, rows, body)
+    nisa.dma_copy(dst=out, src=total)
+    return out
+
+
+@nki.jit
+def tile_numbers(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    grid = nl.tiles(out, tile_shape=(2, 3))
+    for i in range(grid.shape[0]):
+        for j in range(grid.shape[1]):
+            one = grid[i, j]
+            tile = nl.ndarray(one.element_shape, dtype=x.dtype, buffer=nl.sbuf)
+            nisa.memset(dst=tile, value=10.0 * i + j)
+            nisa.dma_copy(dst=one.data, src=tile)
+    return out
+
+
 EXAMPLES: dict[str, tuple[Example, ...]] = {
     "nki.language.ndarray": (
         Example(
@@ -434,6 +465,24 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             "``(data op0 operand0) op1 operand1`` in one pass, where ``operand1`` is a tile. With "
             "two instructions the tile is read and written twice.",
             large=(_LARGE, _LARGE),
+        ),
+    ),
+    "nki.language.fori_loop": (
+        Example(
+            first_rows_summed,
+            "x, count = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([[3]], np.int32)",
+            "first_rows_summed(x, count)",
+            "The loop has as many rounds as the tensor ``count`` says. The scalar ``i`` moves the "
+            "view: it counts rows of ``x``.",
+        ),
+    ),
+    "nki.language.tiles": (
+        Example(
+            tile_numbers,
+            "like = np.zeros((3, 7), np.float32)",
+            "tile_numbers(like)",
+            "Each tile is filled with its coordinates. Tiles at the edges are as long as the "
+            "tensor is there, which ``element_shape`` says.",
         ),
     ),
 }

@@ -34,6 +34,8 @@ EXPECTED = {
     "inverse": 1 / np.array([[1, 2, 4, 8]]),
     "positions": 5 + 10 * np.arange(2)[:, None] + np.arange(4),
     "scaled_sum": 10 * X + Y,
+    "first_rows_summed": X.reshape(4, 2)[:3].sum(0, keepdims=True),
+    "tile_numbers": np.add.outer(10 * (np.arange(3) // 2), np.arange(7) // 3),
 }
 CASES = [(name, example) for name, found in EXAMPLES.items() for example in found]
 

@@ -1,4 +1,4 @@
-"""Python that runs here, in a kernel of `import nki`, and that AWS's compiler refuses: warnings.
+"""Python that runs here, in a kernel of `import nki`, and that NKI 0.6 refuses: warnings.
 
 The compiler of SDK 2.32 reads a kernel's syntax tree and takes a subset of Python: the NKI language
 guide of that SDK, and messages of the compiler that users report.
@@ -19,7 +19,7 @@ from nkisim.trace import sources
 
 
 def warn_of_python(call: Call) -> None:
-    """Warns of what AWS's compiler refuses: in a kernel's head, and at its line in its body and in
+    """Warns of what NKI 0.6 refuses: in a kernel's head, and at its line in its body and in
     the functions that it names or is given. Of each kind the first in a function."""
     arguments, place = call.bound.arguments, call.place
     for name, parameter in call.bound.signature.parameters.items():
@@ -27,7 +27,7 @@ def warn_of_python(call: Call) -> None:
             warn(
                 ParameterError(
                     f"{name} of kernel {call.name} is a keyword-only argument",
-                    rule="AWS's compiler has no keyword-only arguments; this simulator has",
+                    rule="NKI 0.6 has no keyword-only arguments; NKI 0.7 and this simulator have",
                     fix="leave out the * before it",
                     location=place,
                 )
@@ -36,7 +36,7 @@ def warn_of_python(call: Call) -> None:
             warn(
                 ParameterError(
                     f"argument {name} of kernel {call.name} is a list",
-                    rule="AWS's compiler takes no lists as arguments; this simulator does",
+                    rule="NKI 0.6 takes no lists as arguments; NKI 0.7 and this simulator do",
                     fix="pass a tuple",
                     location=place,
                 )
@@ -48,9 +48,9 @@ def warn_of_python(call: Call) -> None:
             name = f"{function.__qualname__}, which {name} calls,"
         for statement, line, fix in _refused_in(of):
             rule = (
-                f"AWS's compiler takes a subset of Python, without '{statement}'; this simulator "
+                f"NKI 0.6 takes a subset of Python, without '{statement}'; NKI 0.7 and this "
+                "simulator run it"
             )
-            rule += "runs it"
             if statement in _IDENTITY:
                 rule += (
                     ". AWS's migration guide to NKI 0.3 says so; kernels of its nki-library "
@@ -183,7 +183,7 @@ _STATEMENTS: dict[type[ast.AST], tuple[str, str]] = {
 
 
 def _refused(definition: ast.AST) -> Iterator[tuple[str, int, str]]:
-    """The statements that AWS's compiler refuses: name, line, and fix of each. The language guide
+    """The statements that NKI 0.6 refuses: name, line, and fix of each. The language guide
     and the migration guide of SDK 2.32, and messages of the compiler that users report."""
     for node in ast.walk(definition):
         if isinstance(node, ast.stmt | ast.expr) and type(node) in _STATEMENTS:
