@@ -11,10 +11,11 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-from nkisim.errors import KernelError, NkiWarning, ParameterError
+from nkisim.errors import NkiWarning, ParameterError
 from nkisim.report import data
 from nkisim.report.modelled import timeline
 from nkisim.runtime.kernel import Kernel, as_kernel
@@ -39,10 +40,10 @@ def tune(
 ) -> Tuning:
     """Model a kernel with every combination of parameters, and say which is the fastest and why.
 
-    Nothing is executed, so shapes suffice for arguments. A combination that a check of the
-    simulator or an assertion of the kernel refuses is kept with the reason. The result is the same
-    in every run: combinations in the order in which they are given, the fastest of equals first in
-    that order.
+    Nothing is executed, so shapes suffice for arguments. A combination that fails, by a check of
+    the simulator, an error of the kernel's own Python, sys.exit or a process that is killed, is
+    refused, and kept with the reason. The result is the same in every run: combinations in the
+    order in which they are given, the fastest of equals first in that order.
 
     Args:
         kernel: a kernel, or several forms of one, which are told apart as the parameter "kernel".
@@ -68,7 +69,7 @@ def tune(
     Raises:
         ParameterError: no parameters, no values, a parameter that the kernel does not have, or
             that is given as an argument, too.
-        KernelError: of the first combination, if every one is refused.
+        KernelError, Exception: that of the first combination, if every one is refused.
     """
     kernels = _kernels(kernel)
     choices = _checked(kernels, parameters, kwargs)
@@ -82,7 +83,7 @@ def tune(
         return _trial(kernels, combinations[at], args, kwargs, store)
 
     if executor is None:
-        found_trials = _each(model, len(combinations), jobs)
+        found_trials = _each(model, combinations, jobs)
     else:
         # Another machine may have another environment: the chip is the one of this.
         pinned = {name: k.on(k.machine) for name, k in kernels.items()}
@@ -96,8 +97,26 @@ def tune(
             print(f"\rtune: {done} of {len(combinations)}", end=end, file=sys.stderr, flush=True)
     found = [t for t in trials if t is not None]
     if all(t.refused for t in found):
-        _trial(kernels, combinations[0], args, kwargs, None, refuse=True)
+        _raise_first(kernels, combinations, found, args, kwargs)
     return Tuning(found, names)
+
+
+def _raise_first(
+    kernels: Mapping[str, Kernel],
+    combinations: Sequence[Mapping[str, Any]],
+    found: Sequence[Trial],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> None:
+    """Raise the error of the first combination that does not end the process it is traced in."""
+    for combination, trial in zip(combinations, found, strict=True):
+        if trial.refused is not None and trial.refused["type"] != BrokenProcessPool.__name__:
+            _trial(kernels, combination, args, kwargs, None, refuse=True)
+    raise ParameterError(
+        f"nkisim.tune: each of {len(found)} processes was killed",
+        rule="the machine ends a process that takes more memory than there is",
+        fix="try smaller shapes",
+    )
 
 
 def _kernels(kernel: Any) -> dict[str, Kernel]:
@@ -162,10 +181,11 @@ def _checked(
 
 
 def _each(
-    model: Callable[[int], Trial], count: int, jobs: int | None
+    model: Callable[[int], Trial], combinations: Sequence[Mapping[str, Any]], jobs: int | None
 ) -> Iterator[tuple[int, Trial]]:
     """The trials with their numbers, in order of completion, on several processes where that is
     safe."""
+    count = len(combinations)
     if jobs is None:
         jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     threaded = "jax" in sys.modules or "torch" in sys.modules
@@ -183,11 +203,24 @@ def _each(
             # Of threads: those of NumPy's BLAS, which starts them again in a child.
             warnings.simplefilter("ignore", DeprecationWarning)
             numbers = {pool.submit(_in_child, at): at for at in range(count)}
+            left = []
             for future in as_completed(numbers):
-                # An error that is no refusal is raised here, with its own traceback.
-                yield numbers[future], future.result() or model(numbers[future])
+                try:
+                    yield numbers[future], future.result()
+                except BrokenProcessPool:  # a process was killed, for its memory: which one?
+                    left.append(numbers[future])
+            yield from ((at, _alone(at, combinations[at])) for at in sorted(left))
     finally:
         _inherited = None
+
+
+def _alone(at: int, combination: Mapping[str, Any]) -> Trial:
+    """A trial in a process of its own; refused where that is killed."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        try:
+            return pool.submit(_in_child, at).result()
+        except BrokenProcessPool as error:
+            return Trial(dict(combination), None, data.of_error(error), ())
 
 
 def _sent(
@@ -216,13 +249,10 @@ def _sent(
 _inherited: Callable[[int], Trial] | None = None
 
 
-def _in_child(at: int) -> Trial | None:
-    """A trial in a forked process; None where the kernel's own Python failed."""
+def _in_child(at: int) -> Trial:
+    """A trial in a forked process."""
     assert _inherited is not None
-    try:
-        return _inherited(at)
-    except Exception:
-        return None
+    return _inherited(at)
 
 
 def _trial(
@@ -240,21 +270,29 @@ def _trial(
     """
     chosen = dict(combination)
     kernel = kernels[chosen.pop(KERNEL)] if KERNEL in chosen else next(iter(kernels.values()))
-    if GRID in chosen and GRID not in kernel.signature.parameters:
-        kernel = kernel[chosen.pop(GRID)]
     with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("always", NkiWarning)
         try:
+            if GRID in chosen and GRID not in kernel.signature.parameters:
+                kernel = kernel[chosen.pop(GRID)]
             trace = trace_of(kernel, *args, **{**kwargs, **chosen}).program.trace
-        except (KernelError, AssertionError, ValueError) as error:
+            key = store.key(trace) if store is not None else None
+            figures = store.get(key) if store is not None and key is not None else None
+            if figures is None:
+                figures = data.of_timeline(timeline(trace))
+                if store is not None and key is not None:
+                    store.put(key, figures)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if isinstance(error, SystemExit):
+                error = ParameterError(
+                    f"kernel {kernel.__name__} ends the program: {error!r}",
+                    rule="a kernel is traced, and returns",
+                    fix="raise an error in place of sys.exit()",
+                )
             if refuse:
-                raise
+                raise error from None
             return Trial(dict(combination), None, data.of_error(error), ())
-        key = store.key(trace) if store is not None else None
-        figures = store.get(key) if store is not None and key is not None else None
-        if figures is None:
-            figures = data.of_timeline(timeline(trace))
-            if store is not None and key is not None:
-                store.put(key, figures)
     said = tuple(str(w.message) for w in caught if issubclass(w.category, NkiWarning))
     return Trial(dict(combination), figures, None, said)

@@ -45,22 +45,28 @@ class Store:
         return hashlib.sha256(_simulator() + whole).hexdigest()
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """The figures stored for a key; None if there are none that can be read."""
+        """The figures stored for a key; None if there are none, or others than were written."""
         try:
-            return json.loads(self._path(key).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            found = json.loads(self._path(key).read_text(encoding="utf-8"))
+            return found["figures"] if found["sha256"] == _sum(found["figures"]) else None
+        except (OSError, ValueError, TypeError, KeyError):
             return None
 
     def put(self, key: str, figures: dict[str, Any]) -> None:
         """Store figures. A folder that cannot be written is left alone."""
         try:
             self._path(key).parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self._path(key), json.dumps(figures))
+            stored = {"sha256": _sum(figures), "figures": figures}
+            write_whole(self._path(key), json.dumps(stored))
         except OSError:
             pass  # the next search takes as long as this one
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.json"
+
+
+def _sum(figures: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(figures, sort_keys=True).encode()).hexdigest()
 
 
 def _default() -> Path:

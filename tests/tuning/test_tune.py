@@ -2,9 +2,11 @@
 
 import json
 import pickle
+import sys
 import textwrap
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 
 import nki
 import nki.isa as nisa
@@ -149,12 +151,9 @@ def test_two_processes_find_what_one_finds(run_python):
     assert one == two
     assert str(os.getpid()) in open("processes").read().split()
     assert len(set(open("processes").read().split())) > 1
-    try:
-        nkisim.tune(scaled, {"width": [1, 4096]}, X, jobs=2, cache=False)
-    except Exception as error:
-        assert "undefined_name" in str(error)
-    else:
-        raise AssertionError("an error of the kernel's own Python is dropped")
+    found = nkisim.tune(scaled, {"width": [1, 4096]}, X, jobs=2, cache=False)
+    assert "undefined_name" in found.trials[0].refused["message"]
+    assert found.best.parameters == {"width": 4096}
     """
     run_python(code, env={"NEURON_PLATFORM_TARGET_OVERRIDE": "trn2"})
 
@@ -302,3 +301,73 @@ def test_an_executor_models_the_combinations_and_may_lose_one():
         for trial in (here, there):  # the chip is sent, and not what chose it
             (trial.figures or {}).pop("target", None)
         assert there is lost or there == here
+
+
+FAILURES = {
+    "ZeroDivisionError": lambda: 1 // 0,
+    "IndexError": lambda: [][0],
+    "TypeError": lambda: 1 + "",
+    "MemoryError": lambda: np.empty(1 << 60, np.uint8),
+    "RecursionError": lambda: FAILURES["RecursionError"](),
+    "ParameterError": lambda: sys.exit(3),
+}
+
+
+@nki.jit
+def failing(x, how=""):
+    if how:
+        FAILURES[how]()
+    return scaled.func(x)
+
+
+def test_no_failure_of_a_combination_ends_the_search():
+    how = ["", *FAILURES]
+    found = nkisim.tune(failing, {"how": how}, X, jobs=1, cache=False)
+    assert found.best.parameters == {"how": ""}
+    assert [t.refused["type"] for t in found.trials[1:]] == how[1:]
+    assert "sys.exit()" in found.trials[-1].refused["fix"]
+
+
+def test_neither_does_a_process_that_is_killed(run_python):
+    code = """
+        import os, signal, nkisim
+        nkisim.install()
+        import nki, nki.isa as nisa, nki.language as nl, numpy as np
+
+        @nki.jit
+        def kernel(x, how):
+            if how:
+                os.kill(os.getpid(), signal.SIGKILL)
+            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+            nisa.dma_copy(dst=out, src=x)
+            return out
+
+        x = np.ones((4, 4), np.float32)
+        found = nkisim.tune(kernel, {"how": [0, 1, 0]}, x, jobs=2, cache=False)
+        print([t.refused and t.refused["type"] for t in found.trials])
+        try:
+            nkisim.tune(kernel, {"how": [1, 1]}, x, jobs=2, cache=False)
+        except nkisim.KernelError as error:
+            print(error.problem)
+    """
+    out = run_python(textwrap.dedent(code), env={"NEURON_PLATFORM_TARGET_OVERRIDE": "trn2"})
+    assert out.stdout.splitlines() == [
+        "[None, 'BrokenProcessPool', None]",
+        "nkisim.tune: each of 2 processes was killed",
+    ]
+
+
+def test_a_launch_grid_that_does_not_exist_is_refused():
+    found = nkisim.tune(shared, {"grid": [1, 2, 3]}, X, jobs=1, cache=False)
+    assert [bool(t.refused) for t in found.trials] == [False, False, True]
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "null", "", '{"figures": {"latency_us": 1}}'])
+def test_a_file_of_the_cache_that_was_not_written_so_is_not_used(tmp_path, text):
+    search = partial(nkisim.tune, scaled, {"width": [256]}, X, jobs=1, cache=tmp_path)
+    want = search().best
+    (path,) = tmp_path.glob("*.json")
+    path.write_text(text)
+    assert search().best == want
+    path.write_text(path.read_text().replace('"instructions": ', '"instructions": 1'))
+    assert search().best == want
