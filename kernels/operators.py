@@ -91,12 +91,16 @@ def _avgpool(*window: Any) -> Operator:
     from kernels.avgpool import nki_avg_pool2d, reference, unpool
     from kernels.avgpool.geometry import pooling
 
-    pool = _by_framework("avgpool", "avg_pool2d", nki_avg_pool2d)
+    pools = _by_framework("avgpool", "avg_pool2d", nki_avg_pool2d)
+
+    def call(framework: Framework) -> Callable[..., Any]:
+        pool = pools(framework)
+        return lambda x: pool(x, *window)
 
     return Operator(
         f"avgpool {', '.join(map(str, window))}",
         lambda rng: (rng.standard_normal((130, 9, 11), np.float32),),
-        lambda framework: lambda x: pool(framework)(x, *window),
+        call,
         lambda x: reference.avg_pool2d(x, *window),
         lambda g, x: (reference.avg_pool2d_backward(g, x.shape[-2:], *window),),
         lambda g, x: unpool(g, x.shape[-2:], pooling(*window)),
@@ -202,9 +206,13 @@ def _attention() -> Operator:
 
     scale = 0.25
 
-    attention = _by_framework(
+    attentions = _by_framework(
         "attention", "attention", lambda q, k, v, scale: nki_attention(q, k, v, scale)[0]
     )
+
+    def call(framework: Framework) -> Callable[..., Any]:
+        attention = attentions(framework)
+        return lambda q, k, v: attention(q, k, v, scale=scale)
 
     def backward(g: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Any:
         o, lse = reference.attention(q, k, v, scale)
@@ -213,7 +221,7 @@ def _attention() -> Operator:
     return Operator(
         "attention",
         lambda rng: tuple(rng.standard_normal((2, n, 33), np.float32) for n in (70, 131, 131)),
-        lambda framework: lambda q, k, v: attention(framework)(q, k, v, scale=scale),
+        call,
         lambda q, k, v: reference.attention(q, k, v, scale)[0],
         lambda g, q, k, v: reference.attention_backward(g, q, k, v, scale),
         backward,
@@ -231,11 +239,15 @@ def _rope() -> Operator:
         return reference.rotations(*(1, 1, *np.shape(x))[-2:])
 
     def call(framework: Framework) -> Callable[..., Any]:
+        rope = ropes(framework)
+
         def rotated(x: Any) -> Any:
-            constants = [from_numpy(t, framework) for t in tables(x)]
             if framework == "torch":
-                constants = [t.to(getattr(x, "device", "cpu")) for t in constants]
-            return ropes(framework)(x, *constants)
+                import torch
+
+                device = getattr(x, "device", "cpu")
+                return rope(x, *(torch.from_numpy(t).to(device) for t in tables(x)))
+            return rope(x, *(from_numpy(t, framework) for t in tables(x)))
 
         return rotated
 
@@ -278,11 +290,16 @@ def _cross_entropy() -> Operator:
         return (7 * np.arange(math.prod(rows), dtype=np.int32) % max(classes, 1)).reshape(rows)
 
     def call(framework: Framework) -> Callable[..., Any]:
+        cross_entropy = losses(framework)
+
         def loss(x: Any) -> Any:
-            targets = from_numpy(targets_of(x), framework)
             if framework == "torch":
-                targets = targets.to(getattr(x, "device", "cpu"))
-            return losses(framework)(x, targets)
+                import torch
+
+                targets = torch.from_numpy(targets_of(x)).to(getattr(x, "device", "cpu"))
+            else:
+                targets = from_numpy(targets_of(x), framework)
+            return cross_entropy(x, targets)
 
         return loss
 

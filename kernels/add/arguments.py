@@ -16,20 +16,16 @@ float32 a row of a tile is 8 KiB, above the 4 KiB at which a DMA is efficient; 5
 
 
 def check(a: Any, b: Any) -> None:
-    """Refuse what the kernel cannot add, before anything is traced.
+    """Refuse what the kernel cannot add, before anything is traced; no elements pass.
 
     Raises:
         TypeError: no arrays, dtypes that differ, or one that the kernel does not take.
-        ValueError: not 2-D, shapes that differ, or no elements.
+        ValueError: no axis, or shapes that differ.
     """
     for name, array in (("a_input", a), ("b_input", b)):
         require_array(name, array)
-        if len(array.shape) != 2:
-            raise ValueError(
-                f"{name} has shape {tuple(array.shape)}: {len(array.shape)} dimensions. The add "
-                "kernel tiles 2-D tensors. Reshape first, for example x.reshape(-1, x.shape[-1])."
-            )
-        require_elements(name, array)
+        if not array.shape:
+            raise ValueError(f"{name} has shape (): no axis. Its last axis is a row of elements.")
     if tuple(a.shape) != tuple(b.shape):
         raise ValueError(
             f"a_input has shape {tuple(a.shape)} and b_input {tuple(b.shape)}. The kernel does not "
@@ -42,3 +38,9 @@ def check(a: Any, b: Any) -> None:
             "Cast one of them first."
         )
     require_dtype("a_input", a, "add")
+
+
+def check_filled(a: Any, b: Any) -> None:
+    """As :func:`check`, and refuse arrays of no elements, with ValueError."""
+    check(a, b)
+    require_elements("a_input", a)

@@ -8,53 +8,46 @@ A raw NKI kernel is a custom call, opaque to JAX. Three layers, inside out, teac
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 
 from kernels.add import nki_tensor_add
 from kernels.add.arguments import check
 from kernels.jax_rules import batchable, vary_alike
 
-
-def _add_rows(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Add arrays of any rank from 2: the axes before the last one are rows."""
-    rows = nki_tensor_add(a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1]))
-    return rows.reshape(a.shape)
-
-
 # Addition needs no neighbour along any axis, and a batch is an axis more.
-_batchable_add = batchable(_add_rows, "..., ... -> ...")
+_batchable_add = batchable(lambda a, b: nki_tensor_add(a, b), "..., ... -> ...")
 
 
 def add(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Add two matrices with the NKI kernel, differentiably.
-
-    Dimensions:
-        M: rows. N: columns. Any sizes of at least 1.
+    """``jax.numpy.add`` with the NKI kernel, differentiable any number of times, in reverse mode.
 
     Args:
-        a: (M, N), float32, bfloat16 or float16.
-        b: (M, N), same dtype.
+        a: float32, bfloat16 or float16, with at least one axis.
+        b: shape and dtype of ``a``.
 
     Returns:
-        (M, N), same dtype.
+        Shape and dtype of ``a``.
 
     Raises:
-        TypeError, ValueError: as :func:`kernels.add.nki_tensor_add`.
+        TypeError: not an array, another dtype, or two dtypes.
+        ValueError: no axis, or two shapes.
 
     Notes:
-        Works under ``jit``, ``grad`` (reverse mode, any order) and ``vmap``. On several devices
-        a sharded array is added where it lies, with no all-gather.
+        Not as ``jax.numpy.add``: nothing is broadcast, and two dtypes are not promoted. Works under
+        ``jit``, ``grad`` and ``vmap``. On several devices a sharded array is added where it lies,
+        with no all-gather.
 
     Pseudocode:
         forward:   c = a + b
         backward:  grad_a = grad_b = grad_c
     """
     check(a, b)
-    return _add(*vary_alike(a, b))
+    return _add(*vary_alike(jnp.asarray(a), jnp.asarray(b)))
 
 
 @jax.custom_vjp
 def _add(a: jax.Array, b: jax.Array) -> jax.Array:
-    return _batchable_add(a, b)
+    return _batchable_add(a, b) if a.size else a
 
 
 def _add_forward(a: jax.Array, b: jax.Array) -> tuple[jax.Array, None]:

@@ -11,7 +11,7 @@ from typing import Any
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 
-from kernels.add.arguments import TILE_COLS, TILE_ROWS, check
+from kernels.add.arguments import TILE_COLS, TILE_ROWS, check_filled
 from kernels.tiles import ceil_div
 
 STRICT_COLS = 512
@@ -104,12 +104,19 @@ def nki_tensor_add_two_cores(a_input: Any, b_input: Any) -> Any:
     The cores take the row blocks in turn: core 0 the even ones, core 1 the odd ones. Both must see
     one HBM, which hardware offers from Trainium2 on (a logical NeuronCore of two physical ones).
 
-    Args and errors are those of :func:`nki_tensor_add`.
+    Args:
+        a_input, b_input: (M, N), as for :func:`nki_tensor_add`.
 
     Returns:
         (M, N), dtype and framework of the inputs.
+
+    Raises:
+        TypeError: as :func:`nki_tensor_add`.
+        ValueError: not 2-D, shapes that differ, or no elements.
     """
-    check(a_input, b_input)
+    check_filled(a_input, b_input)
+    if len(a_input.shape) != 2:
+        raise ValueError(f"a_input has shape {tuple(a_input.shape)}. It is a matrix. Reshape it.")
     n_rows, n_cols = a_input.shape
     rows_of_both = ceil_div(n_rows, 2 * TILE_ROWS)
     grid = (nl.spmd_dim(rows_of_both, nl.nc(2)), ceil_div(n_cols, TILE_COLS))

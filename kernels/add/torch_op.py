@@ -1,7 +1,7 @@
 """Tensor addition as a differentiable PyTorch operator around the NKI kernel.
 
-A raw NKI kernel is opaque to autograd. :class:`Add` gives it a backward pass, and a batching rule
-for ``torch.func.vmap``.
+A raw NKI kernel is opaque to PyTorch. Registered as an operator it has a gradient, a batching rule
+for ``torch.func.vmap``, and shapes without values, by which ``torch.compile`` plans.
 """
 
 from __future__ import annotations
@@ -11,56 +11,51 @@ from typing import Any
 import torch
 
 from kernels.add import nki_tensor_add
-from kernels.torch_rules import batched
+from kernels.add.arguments import check
+from kernels.torch_rules import operator
 
 
-class Add(torch.autograd.Function):
-    """``c = a + b`` with the NKI kernel forward. Call it through :func:`add`."""
+def _both(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """dc/da = dc/db = 1, so both gradients are the incoming one, and nothing is kept for them."""
+    return grad, grad
 
-    @staticmethod
-    def forward(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        """Run the kernel. Autograd is off in here."""
-        return nki_tensor_add(a, b)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        """Save nothing: the gradient of a sum does not depend on its terms."""
-
-    @staticmethod
-    def backward(ctx: Any, grad_c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """dc/da = dc/db = 1, so both gradients are the incoming one."""
-        return grad_c, grad_c
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, int | None], a: torch.Tensor, b: torch.Tensor
-    ) -> tuple[torch.Tensor, int]:
-        """Put the batch in the rows: one kernel launch, whatever the batch size."""
-        a, b = batched(info.batch_size, in_dims, (a, b))
-        return add(a.flatten(0, 1), b.flatten(0, 1)).reshape(a.shape), 0
+@operator(
+    "add",
+    fake=lambda a, b: a.new_empty(a.shape),
+    backward=_both,
+)
+def _add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return nki_tensor_add(a, b) if a.numel() else a.new_empty(a.shape)
 
 
 def add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Add two matrices with the NKI kernel, differentiably.
-
-    Dimensions:
-        M: rows. N: columns. Any sizes of at least 1.
+    """``torch.add`` with the NKI kernel, differentiable any number of times.
 
     Args:
-        a: (M, N), float32, bfloat16 or float16, on the CPU or an XLA device.
-        b: (M, N), same dtype and device.
+        a: float32, bfloat16 or float16, on the CPU, a neuron or an XLA device, with at least one
+            axis.
+        b: shape, dtype and device of ``a``.
 
     Returns:
-        (M, N), same dtype and device.
+        Shape and dtype of ``a``.
 
     Raises:
-        TypeError, ValueError: as :func:`kernels.add.nki_tensor_add`.
+        TypeError: not a tensor, another dtype, or two dtypes.
+        ValueError: no axis, or two shapes.
 
     Notes:
-        Supports ``backward``, double backward and ``torch.func`` (``grad``, ``vmap``).
+        Not as ``torch.add``: nothing is broadcast, two dtypes are not promoted, and there are no
+        numbers, no ``alpha`` and no ``out``. Under ``torch.autocast`` the dtypes stay, as
+        PyTorch's do. Works under ``torch.func`` (``grad``, ``vmap``), ``torch.compile`` and
+        ``torch.export``.
 
     Pseudocode:
         forward:   c = a + b
         backward:  grad_a = grad_b = grad_c
     """
-    return Add.apply(a, b)
+    for name, value in (("a", a), ("b", b)):
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"{name} is a {type(value).__name__}. Pass a PyTorch tensor.")
+    check(a, b)
+    return _add(a, b)

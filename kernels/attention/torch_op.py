@@ -1,7 +1,8 @@
 """Attention as a differentiable PyTorch operator around the NKI kernels.
 
-A raw NKI kernel is opaque to autograd. :class:`AttentionFunction` ties the forward kernel to the
-backward one, and gives both a batching rule for ``torch.func.vmap``.
+A raw NKI kernel is opaque to PyTorch. Registered as operators, forward and backward kernel have a
+gradient, batching rules for ``torch.func.vmap``, and shapes without values, by which
+``torch.compile`` plans.
 """
 
 from __future__ import annotations
@@ -12,74 +13,63 @@ import torch
 
 from kernels.attention import nki_attention, nki_attention_backward
 from kernels.attention.arguments import check
-from kernels.torch_rules import batched, no_second_derivative
+from kernels.torch_rules import autocast, no_second_derivative, operator
 
 
-class AttentionFunction(torch.autograd.Function):
-    """``(o, lse)`` of q, k, v, scale and causal. Call it through :func:`attention`."""
-
-    @staticmethod
-    def forward(
-        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run the kernel. Autograd is off in here, and lets nobody change a view made in here in
-        place: a detached tensor is none. Without queries or keys there is nothing to run."""
-        if 0 in (*q.shape, *k.shape):
-            return torch.zeros_like(q), q.new_zeros(q.shape[:-1], dtype=torch.float32)
-        o, lse = nki_attention(q, k, v, scale, causal)
-        return o.detach(), lse.detach()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        """Keep what the backward kernel reads: a number a query, and no weights."""
-        q, k, v, ctx.scale, ctx.causal = inputs
-        o, lse = output
-        ctx.mark_non_differentiable(lse)
-        ctx.save_for_backward(q, k, v, o, lse)
-
-    @staticmethod
-    def backward(ctx: Any, grad_o: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
-        """One launch gives all three gradients."""
-        grads = AttentionBackwardFunction.apply(grad_o, *ctx.saved_tensors, ctx.scale, ctx.causal)
-        return *grads, None, None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
-        """A batch is more heads: one launch."""
-        return AttentionFunction.apply(*batched(info.batch_size, in_dims, inputs)), (0, 0)
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+    """Keep what the backward kernel reads: a number a query, and no weights."""
+    q, k, v, ctx.scale, ctx.causal = inputs
+    o, lse = output
+    ctx.mark_non_differentiable(lse)
+    ctx.save_for_backward(q, k, v, o, lse)
 
 
-class AttentionBackwardFunction(torch.autograd.Function):
-    """The gradients of q, k and v."""
+def _gradients(ctx: Any, grad_o: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
+    """One launch gives all three gradients."""
+    grads = _attention_backward(grad_o, *ctx.saved_tensors, ctx.scale, ctx.causal)
+    return *grads, None, None
 
-    @staticmethod
-    def forward(
-        grad_o: torch.Tensor,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        o: torch.Tensor,
-        lse: torch.Tensor,
-        scale: float,
-        causal: bool,
-    ) -> tuple[torch.Tensor, ...]:
-        """Run the kernel, and hand out no views, as above."""
-        if 0 in (*q.shape, *k.shape):
-            return tuple(torch.zeros_like(x) for x in (q, k, v))
-        grads = nki_attention_backward(grad_o, q, k, v, o, lse, scale, causal)
-        return tuple(grad.detach() for grad in grads)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        """Keep nothing: there is no second derivative."""
+def _empty(q: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=torch.float32)
 
-    backward = no_second_derivative("attention", "torch.nn.functional.scaled_dot_product_attention")
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
-        """A batch is more heads: one launch."""
-        args = batched(info.batch_size, in_dims, inputs)
-        return AttentionBackwardFunction.apply(*args), (0, 0, 0)
+def _empty_gradients(grad_o: Any, *inputs: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(x.new_empty(x.shape) for x in inputs[:3])
+
+
+@operator(
+    "attention",
+    fake=_empty,
+    keep=_keep,
+    backward=_gradients,
+)
+def _attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if 0 in (*q.shape, *k.shape):  # without queries or keys there is nothing to run
+        return q.new_zeros(q.shape), q.new_zeros(q.shape[:-1], dtype=torch.float32)
+    return nki_attention(q, k, v, scale, causal)
+
+
+@operator(
+    "attention_backward",
+    fake=_empty_gradients,
+    backward=no_second_derivative("attention", "torch.nn.functional.scaled_dot_product_attention"),
+)
+def _attention_backward(
+    grad_o: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    scale: float,
+    causal: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    if 0 in (*q.shape, *k.shape):
+        return q.new_zeros(q.shape), k.new_zeros(k.shape), v.new_zeros(v.shape)
+    return nki_attention_backward(grad_o, q, k, v, o, lse, scale, causal)
 
 
 def attention(
@@ -126,6 +116,7 @@ def attention(
     for name, x in (("query", query), ("key", key), ("value", value)):
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"{name} is a {type(x).__name__}. Pass a PyTorch tensor.")
+    query, key, value = autocast(None, query, key, value)
     _, scale = check(query, key, value, scale)
-    o, _ = AttentionFunction.apply(query, key, value, scale, bool(is_causal))
+    o, _ = _attention(query, key, value, scale, bool(is_causal))
     return o

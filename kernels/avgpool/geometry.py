@@ -107,7 +107,7 @@ def pooling(
 
 
 def _pair(name: str, value: Any, least: int) -> tuple[int, int]:
-    parts = tuple(value) if isinstance(value, tuple | list) else (value,)
+    parts = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(parts) not in (1, 2):
         raise ValueError(
             f"{name} is {value!r}: {len(parts)} numbers. Pass one, or a pair (down, across)."

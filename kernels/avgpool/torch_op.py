@@ -1,7 +1,7 @@
 """Average pooling as a differentiable PyTorch operator around the NKI kernels.
 
 Pooling is linear, so forward and backward kernel are each other's transpose:
-:class:`AvgPool2d` differentiates to :class:`AvgPool2dBackward`, and that one back to the first.
+each is the other's gradient.
 """
 
 from __future__ import annotations
@@ -11,79 +11,92 @@ from typing import Any
 import torch
 
 from kernels.avgpool import pool, unpool
-from kernels.avgpool.arguments import check
-from kernels.avgpool.geometry import Pooling, pooling
+from kernels.avgpool.arguments import check, constants
+from kernels.avgpool.geometry import pooling
+from kernels.torch_rules import operator
 
 
-class AvgPool2d(torch.autograd.Function):
-    """Average pooling with the NKI kernel. Call it through :func:`avg_pool2d`."""
-
-    @staticmethod
-    def forward(x: torch.Tensor, settings: Pooling) -> torch.Tensor:
-        """Run the kernel. Autograd is off in here, and lets nobody change a view made in here in
-        place. The caller's reshape makes a view; a detached tensor is none."""
-        if 0 in x.shape:  # no images: nothing to launch
-            return x.new_empty((*x.shape[:-2], *settings.out_size(*x.shape[-2:])))
-        return pool(x, settings).detach()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        """Keep the input's size, which the output's does not tell; no values."""
-        x, ctx.settings = inputs
-        ctx.size = tuple(x.shape[-2:])
-
-    @staticmethod
-    def backward(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """Spread each gradient over its window."""
-        return AvgPool2dBackward.apply(grad_out, ctx.size, ctx.settings), None
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int, None], x: torch.Tensor, settings: Pooling
-    ) -> tuple[torch.Tensor, int]:
-        """Put the batch in the channels: one kernel launch, whatever the batch size."""
-        x = x.movedim(in_dims[0], 0)
-        out = AvgPool2d.apply(_merged(x), settings)
-        return out.reshape(*x.shape[:-2], *out.shape[-2:]), 0
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    """Keep the input's size, which the output's does not tell; no values."""
+    x, *ctx.settings = inputs
+    ctx.size = list(x.shape[-2:])
 
 
-class AvgPool2dBackward(torch.autograd.Function):
-    """Gradient of average pooling with the NKI kernel."""
-
-    @staticmethod
-    def forward(grad_out: torch.Tensor, size: tuple[int, int], settings: Pooling) -> torch.Tensor:
-        """Run the kernel, and hand out no view, as above."""
-        if 0 in grad_out.shape:
-            return grad_out.new_empty((*grad_out.shape[:-2], *size))
-        return unpool(grad_out, size, settings).detach()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        """Keep the settings only: the gradient does not depend on values."""
-        ctx.settings = inputs[2]
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        """The transpose of the transpose: pooling."""
-        return AvgPool2d.apply(grad, ctx.settings), None, None
-
-    @staticmethod
-    def vmap(
-        info: Any,
-        in_dims: tuple[int, None, None],
-        grad_out: torch.Tensor,
-        size: tuple[int, int],
-        settings: Pooling,
-    ) -> tuple[torch.Tensor, int]:
-        """Put the batch in the channels."""
-        grad_out = grad_out.movedim(in_dims[0], 0)
-        grad_in = AvgPool2dBackward.apply(_merged(grad_out), size, settings)
-        return grad_in.reshape(*grad_out.shape[:-2], *size), 0
+def _gradient(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    """Spread each gradient over its window."""
+    return _unpool(grad_out, ctx.size, *ctx.settings), *[None] * 6
 
 
-def _merged(x: torch.Tensor) -> torch.Tensor:
-    """All leading axes as one."""
-    return x.flatten(0, -3)
+def _keep_settings(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    """Keep the settings only: the gradient does not depend on values."""
+    _, _, *ctx.settings = inputs
+
+
+def _gradient_of_gradient(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    """The transpose of the transpose: pooling."""
+    return _pool(grad, *ctx.settings), *[None] * 7
+
+
+def _empty(x: torch.Tensor, *settings: Any) -> torch.Tensor:
+    return x.new_empty((*x.shape[:-2], *pooling(*settings).out_size(*x.shape[-2:])))
+
+
+def _empty_gradient(grad_out: torch.Tensor, size: list[int], *settings: Any) -> torch.Tensor:
+    return grad_out.new_empty((*grad_out.shape[:-2], *size))
+
+
+def _more_channels(
+    op: Any, info: Any, in_dims: tuple[Any, ...], x: torch.Tensor, *settings: Any
+) -> tuple[torch.Tensor, int]:
+    """A batch goes to the channels: one launch, whatever its size."""
+    x = x.movedim(in_dims[0], 0)
+    out = op(x.flatten(0, -3), *settings)
+    return out.reshape(*x.shape[:-2], *out.shape[-2:]), 0
+
+
+@operator(
+    "avg_pool2d",
+    fake=_empty,
+    vmap=_more_channels,
+    keep=_keep,
+    backward=_gradient,
+)
+def _pool(
+    x: torch.Tensor,
+    kernel_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> torch.Tensor:
+    settings: Any = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    if 0 in x.shape:  # no images: nothing to launch
+        return _empty(x, *settings)
+    return pool(x, pooling(*settings))
+
+
+@operator(
+    "avg_pool2d_backward",
+    fake=_empty_gradient,
+    vmap=_more_channels,
+    keep=_keep_settings,
+    backward=_gradient_of_gradient,
+)
+def _unpool(
+    grad_out: torch.Tensor,
+    size: list[int],
+    kernel_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> torch.Tensor:
+    if 0 in grad_out.shape:
+        return _empty_gradient(grad_out, size)
+    settings: Any = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return unpool(grad_out, (size[0], size[1]), pooling(*settings))
 
 
 def avg_pool2d(
@@ -126,4 +139,4 @@ def avg_pool2d(
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"x is a {type(x).__name__}. Pass a PyTorch tensor.")
     check("x", x, no_images=True)  # here also for vmap, which shows the Function more axes
-    return AvgPool2d.apply(x, settings)
+    return _pool(x, *constants(settings))

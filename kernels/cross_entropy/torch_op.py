@@ -1,7 +1,8 @@
 """Softmax cross-entropy as a differentiable PyTorch operator around the NKI kernels.
 
-A raw NKI kernel is opaque to autograd. :class:`CrossEntropyFunction` ties the forward kernel to the
-backward one, and gives both a batching rule for ``torch.func.vmap``.
+A raw NKI kernel is opaque to PyTorch. Registered as operators, forward and backward kernel have a
+gradient, batching rules for ``torch.func.vmap``, and shapes without values, by which
+``torch.compile`` plans.
 """
 
 from __future__ import annotations
@@ -12,63 +13,51 @@ import torch
 
 from kernels.cross_entropy import nki_cross_entropy, nki_cross_entropy_backward
 from kernels.cross_entropy.arguments import check
-from kernels.torch_rules import batched, no_second_derivative
+from kernels.torch_rules import autocast, no_second_derivative, operator
 
 
-class CrossEntropyFunction(torch.autograd.Function):
-    """``(loss, lse)`` of logits and targets. Call it through :func:`cross_entropy`."""
-
-    @staticmethod
-    def forward(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run the kernel. Autograd is off in here, and lets nobody change a view made in here in
-        place: a detached tensor is none. Without rows there is nothing to run."""
-        if not logits.numel():
-            nothing = logits.new_zeros(targets.shape, dtype=torch.float32)
-            return nothing, nothing.clone()
-        loss, lse = nki_cross_entropy(logits, targets)
-        return loss.detach(), lse.detach()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        """Keep what the backward kernel reads: a number a row, and no probabilities."""
-        _, lse = output
-        ctx.mark_non_differentiable(lse)
-        ctx.save_for_backward(*inputs, lse)
-
-    @staticmethod
-    def backward(ctx: Any, grad_loss: torch.Tensor, _: Any) -> tuple[torch.Tensor, None]:
-        """One launch."""
-        return CrossEntropyBackwardFunction.apply(grad_loss, *ctx.saved_tensors), None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
-        """A batch is more rows."""
-        return CrossEntropyFunction.apply(*batched(info.batch_size, in_dims, inputs)), (0, 0)
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+    """Keep what the backward kernel reads: a number a row, and no probabilities."""
+    _, lse = output
+    ctx.mark_non_differentiable(lse)
+    ctx.save_for_backward(*inputs, lse)
 
 
-class CrossEntropyBackwardFunction(torch.autograd.Function):
-    """The gradient of the logits."""
+def _gradient(ctx: Any, grad_loss: torch.Tensor, _: Any) -> tuple[torch.Tensor, None]:
+    """One launch."""
+    return _cross_entropy_backward(grad_loss, *ctx.saved_tensors), None
 
-    @staticmethod
-    def forward(
-        grad_loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor, lse: torch.Tensor
-    ) -> torch.Tensor:
-        """Run the kernel, and hand out no view, as above."""
-        if not logits.numel():
-            return torch.empty_like(logits)
-        return nki_cross_entropy_backward(grad_loss, logits, targets, lse).detach()
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        """Keep nothing: there is no second derivative."""
+def _empty(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    losses = logits.new_empty(targets.shape, dtype=torch.float32)
+    return losses, torch.empty_like(losses)
 
-    backward = no_second_derivative("cross_entropy", "torch.nn.functional.cross_entropy")
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, int]:
-        """A batch is more rows."""
-        args = batched(info.batch_size, in_dims, inputs)
-        return CrossEntropyBackwardFunction.apply(*args), 0
+@operator(
+    "cross_entropy",
+    fake=_empty,
+    keep=_keep,
+    backward=_gradient,
+)
+def _cross_entropy(
+    logits: torch.Tensor, targets: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if not logits.numel():  # without rows there is nothing to run
+        return _empty(logits, targets)
+    return nki_cross_entropy(logits, targets)
+
+
+@operator(
+    "cross_entropy_backward",
+    fake=lambda grad_loss, logits, targets, lse: logits.new_empty(logits.shape),
+    backward=no_second_derivative("cross_entropy", "torch.nn.functional.cross_entropy"),
+)
+def _cross_entropy_backward(
+    grad_loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor, lse: torch.Tensor
+) -> torch.Tensor:
+    if not logits.numel():
+        return logits.new_empty(logits.shape)
+    return nki_cross_entropy_backward(grad_loss, logits, targets, lse)
 
 
 def cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -102,6 +91,7 @@ def cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     for name, value in (("logits", logits), ("targets", targets)):
         if not isinstance(value, torch.Tensor):
             raise TypeError(f"{name} is a {type(value).__name__}. Pass a PyTorch tensor.")
+    (logits,) = autocast(torch.float32, logits)
     check(logits, targets)
-    loss, _ = CrossEntropyFunction.apply(logits, targets.to(torch.int32))
+    loss, _ = _cross_entropy(logits, targets.to(torch.int32))
     return loss

@@ -49,7 +49,7 @@ def check_arguments(boxes1: Any, boxes2: Any, eps: Any) -> float:
             "has one partner, and the kernel does not broadcast. Expand one to the other's shape, "
             "or match predictions with targets first."
         )
-    if isinstance(eps, bool) or not isinstance(eps, int | float):
+    if isinstance(eps, bool) or not isinstance(eps, (int, float)):
         raise TypeError(
             f"eps is a {type(eps).__name__}. It is compiled into the kernel, so it must be a "
             "Python number."

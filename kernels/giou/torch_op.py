@@ -1,7 +1,8 @@
 """Generalized IoU as a differentiable PyTorch operator around the NKI kernels, and the loss.
 
-A raw NKI kernel is opaque to autograd. :class:`Giou` gives it its backward kernel, and both have a
-batching rule for ``torch.func.vmap``.
+A raw NKI kernel is opaque to PyTorch. Registered as operators, forward and backward kernel have a
+gradient, batching rules for ``torch.func.vmap``, and shapes without values, by which
+``torch.compile`` plans.
 """
 
 from __future__ import annotations
@@ -11,78 +12,66 @@ from typing import Any
 import torch
 
 from kernels.giou import nki_giou, nki_giou_backward
-from kernels.torch_rules import batched, no_second_derivative
+from kernels.giou.arguments import check_arguments
+from kernels.torch_rules import no_second_derivative, operator
 
 
-class Giou(torch.autograd.Function):
-    """GIOU by the NKI kernel, and its gradient by another. Call it through :func:`giou`."""
-
-    @staticmethod
-    def forward(
-        boxes1: torch.Tensor, boxes2: torch.Tensor, eps: float, clamp: bool
-    ) -> torch.Tensor:
-        """Run the kernel. Autograd is off in here, and lets nobody change a view made in here in
-        place. The caller's reshape makes a view; a detached tensor is none."""
-        return nki_giou(boxes1, boxes2, eps, clamp=clamp).detach()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        """Keep the boxes. The backward kernel computes the areas again."""
-        boxes1, boxes2, ctx.eps, ctx.clamp = inputs
-        ctx.save_for_backward(boxes1, boxes2)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Launch the backward kernel, for as many sides as need it."""
-        boxes1, boxes2 = ctx.saved_tensors
-        settings = ctx.eps, ctx.clamp
-        first, second = ctx.needs_input_grad[:2]
-        if first and second:
-            grads = GiouBackward.apply(grad, boxes1, boxes2, *settings, True)
-        elif first:
-            grads = (*GiouBackward.apply(grad, boxes1, boxes2, *settings, False), None)
-        else:  # GIOU is symmetric
-            grads = (None, *GiouBackward.apply(grad, boxes2, boxes1, *settings, False))
-        return *grads, None, None
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], boxes1: Any, boxes2: Any, *settings: Any
-    ) -> tuple[torch.Tensor, int]:
-        """One kernel launch, whatever the batch size."""
-        return Giou.apply(*batched(info.batch_size, in_dims[:2], (boxes1, boxes2)), *settings), 0
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    """Keep the boxes. The backward kernel computes the areas again."""
+    boxes1, boxes2, ctx.eps, ctx.clamp = inputs
+    ctx.save_for_backward(boxes1, boxes2)
 
 
-class GiouBackward(torch.autograd.Function):
-    """The gradient of :class:`Giou`. It has no gradient of its own."""
+def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    """Launch the backward kernel, for as many sides as need it."""
+    boxes1, boxes2 = ctx.saved_tensors
+    settings = ctx.eps, ctx.clamp
+    first, second = ctx.needs_input_grad[:2]
+    if first and second:
+        return *_giou_backward(grad, boxes1, boxes2, *settings), None, None
+    if first:
+        return _giou_backward_of_one(grad, boxes1, boxes2, *settings), None, None, None
+    # GIOU is symmetric.
+    return None, _giou_backward_of_one(grad, boxes2, boxes1, *settings), None, None
 
-    @staticmethod
-    def forward(
-        grad: torch.Tensor,
-        boxes1: torch.Tensor,
-        boxes2: torch.Tensor,
-        eps: float,
-        clamp: bool,
-        both: bool,
-    ) -> tuple[torch.Tensor, ...]:
-        """Run the backward kernel, and hand out no views, as above."""
-        grads = nki_giou_backward(grad, boxes1, boxes2, eps, clamp=clamp, both=both)
-        return tuple(grad.detach() for grad in grads)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Nothing to keep."""
+_NO_SECOND = no_second_derivative("giou", "PyTorch's own operators")
 
-    backward = no_second_derivative("giou", "PyTorch's own operators")
 
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], grad: Any, boxes1: Any, boxes2: Any, *rest: Any
-    ) -> tuple[tuple[torch.Tensor, ...], tuple[int, ...]]:
-        """One kernel launch, whatever the batch size."""
-        arrays = batched(info.batch_size, in_dims[:3], (grad, boxes1, boxes2))
-        grads = GiouBackward.apply(*arrays, *rest)
-        return grads, (0,) * len(grads)
+@operator(
+    "giou",
+    fake=lambda boxes1, *_: boxes1.new_empty(boxes1.shape[:-1], dtype=torch.float32),
+    keep=_keep,
+    backward=_gradients,
+)
+def _giou(boxes1: torch.Tensor, boxes2: torch.Tensor, eps: float, clamp: bool) -> torch.Tensor:
+    return nki_giou(boxes1, boxes2, eps, clamp=clamp)
+
+
+@operator(
+    "giou_backward",
+    fake=lambda grad, boxes1, boxes2, *_: (
+        boxes1.new_empty(boxes1.shape),
+        boxes2.new_empty(boxes2.shape),
+    ),
+    backward=_NO_SECOND,
+)
+def _giou_backward(
+    grad: torch.Tensor, boxes1: torch.Tensor, boxes2: torch.Tensor, eps: float, clamp: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    grad1, grad2 = nki_giou_backward(grad, boxes1, boxes2, eps, clamp=clamp)
+    return grad1, grad2
+
+
+@operator(
+    "giou_backward_of_one",
+    fake=lambda grad, boxes1, *_: boxes1.new_empty(boxes1.shape),
+    backward=_NO_SECOND,
+)
+def _giou_backward_of_one(
+    grad: torch.Tensor, boxes1: torch.Tensor, boxes2: torch.Tensor, eps: float, clamp: bool
+) -> torch.Tensor:
+    return nki_giou_backward(grad, boxes1, boxes2, eps, clamp=clamp, both=False)[0]
 
 
 def giou(
@@ -114,9 +103,13 @@ def giou(
         forward:   I / (U + eps) - (C - U) / (C + eps)
         backward:  see nki_giou_backward_kernel
     """
-    if not isinstance(boxes1, torch.Tensor) and not isinstance(boxes2, torch.Tensor):
-        raise TypeError(f"boxes1 is a {type(boxes1).__name__}. Pass PyTorch tensors.")
-    return Giou.apply(_floating(boxes1), _floating(boxes2), eps, clamp)
+    for name, boxes in (("boxes1", boxes1), ("boxes2", boxes2)):
+        if not isinstance(boxes, torch.Tensor):
+            raise TypeError(
+                f"{name} is a {type(boxes).__name__}. Pass PyTorch tensors: torch.from_numpy(x)."
+            )
+    boxes1, boxes2 = _floating(boxes1), _floating(boxes2)
+    return _giou(boxes1, boxes2, check_arguments(boxes1, boxes2, eps), bool(clamp))
 
 
 def generalized_box_iou_loss(

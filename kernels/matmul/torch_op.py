@@ -1,8 +1,8 @@
 """Matrix product as a differentiable PyTorch operator around the NKI kernel.
 
-A raw NKI kernel is opaque to autograd. :class:`MatmulFunction` gives it a gradient, which is made
-of matrix products again, so that it can be differentiated any number of times, and a batching rule
-for ``torch.func.vmap``.
+A raw NKI kernel is opaque to PyTorch. Registered as an operator it has a gradient, which is made
+of matrix products again, so that it can be differentiated any number of times, a batching rule for
+``torch.func.vmap``, and shapes without values, by which ``torch.compile`` plans.
 """
 
 from __future__ import annotations
@@ -13,57 +13,55 @@ import torch
 
 from kernels.matmul import nki_matmul
 from kernels.matmul.arguments import result_shape
-from kernels.torch_rules import one_by_one
+from kernels.torch_rules import autocast, one_by_one, operator
 
 
-class MatmulFunction(torch.autograd.Function):
-    """``nki_matmul`` of a, b, transpose_a and transpose_b. Call it through :func:`matmul`."""
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    """Keep both operands: each is a factor in the gradient of the other."""
+    a, b, ctx.transpose_a, ctx.transpose_b = inputs
+    ctx.save_for_backward(a, b)
 
-    @staticmethod
-    def forward(
-        a: torch.Tensor, b: torch.Tensor, transpose_a: bool, transpose_b: bool
-    ) -> torch.Tensor:
-        """Run the kernel, unless nothing is to be multiplied. Autograd is off in here, and lets
-        nobody change a view made in here in place: a detached tensor is none."""
-        shape = result_shape(a, b, transpose_a, transpose_b)
-        if 0 in (*a.shape, *b.shape):
-            return a.new_zeros(shape)
-        return nki_matmul(a, b, transpose_a, transpose_b).detach()
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        """Keep both operands: each is a factor in the gradient of the other."""
-        a, b, ctx.transpose_a, ctx.transpose_b = inputs
-        ctx.save_for_backward(a, b)
+def _gradients(ctx: Any, grad_c: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    """A product for each operand that needs a gradient."""
+    a, b = ctx.saved_tensors
+    grad_a = grad_b = None
+    if ctx.needs_input_grad[0]:
+        if ctx.transpose_a:  # c = a.T @ b
+            grad_a = _matmul(b, grad_c, False, True)
+        else:
+            grad_a = _matmul(grad_c, b, False, not ctx.transpose_b)
+    if ctx.needs_input_grad[1]:
+        if ctx.transpose_a:
+            grad_b = _matmul(a, grad_c, False, False)
+        elif ctx.transpose_b:  # c = a @ b.T
+            grad_b = _matmul(grad_c, a, True, False)
+        else:
+            grad_b = _matmul(a, grad_c, True, False)
+    return grad_a, grad_b, None, None
 
-    @staticmethod
-    def backward(ctx: Any, grad_c: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """A product for each operand that needs a gradient."""
-        a, b = ctx.saved_tensors
-        grad_a = grad_b = None
-        if ctx.needs_input_grad[0]:
-            if ctx.transpose_a:  # c = a.T @ b
-                grad_a = MatmulFunction.apply(b, grad_c, False, True)
-            else:
-                grad_a = MatmulFunction.apply(grad_c, b, False, not ctx.transpose_b)
-        if ctx.needs_input_grad[1]:
-            if ctx.transpose_a:
-                grad_b = MatmulFunction.apply(a, grad_c, False, False)
-            elif ctx.transpose_b:  # c = a @ b.T
-                grad_b = MatmulFunction.apply(grad_c, a, True, False)
-            else:
-                grad_b = MatmulFunction.apply(a, grad_c, True, False)
-        return grad_a, grad_b, None, None
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[torch.Tensor, int]:
-        """A batch of a is more rows: one launch. A batch of matrices b, or of sums over rows, is
-        one launch an element."""
-        a, b, transpose_a, transpose_b = inputs
-        if in_dims[1] is None and not transpose_a:
-            return MatmulFunction.apply(a.movedim(in_dims[0], 0), b, False, transpose_b), 0
-        (product,) = one_by_one(MatmulFunction.apply, info.batch_size, in_dims, inputs)
-        return product, 0
+def _mapped(
+    op: Any, info: Any, in_dims: tuple[int | None, ...], *inputs: Any
+) -> tuple[torch.Tensor, int]:
+    """A batch of a is more rows: one launch. A batch of matrices b, or of sums over rows, is one
+    launch an element."""
+    a, b, transpose_a, transpose_b = inputs
+    if in_dims[1] is None and not transpose_a:
+        return op(a.movedim(in_dims[0], 0), b, False, transpose_b), 0
+    (product,) = one_by_one(op, info.batch_size, in_dims, inputs)
+    return product, 0
+
+
+def _empty(a: torch.Tensor, b: torch.Tensor, *transposes: bool) -> torch.Tensor:
+    return a.new_empty(result_shape(a, b, *transposes))
+
+
+@operator("matmul", fake=_empty, vmap=_mapped, keep=_keep, backward=_gradients)
+def _matmul(a: torch.Tensor, b: torch.Tensor, transpose_a: bool, transpose_b: bool) -> torch.Tensor:
+    if 0 in (*a.shape, *b.shape):  # nothing is to be multiplied
+        return a.new_zeros(result_shape(a, b, transpose_a, transpose_b))
+    return nki_matmul(a, b, transpose_a, transpose_b)
 
 
 def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -97,4 +95,6 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     for name, value in (("input", input), ("other", other)):
         if not isinstance(value, torch.Tensor):
             raise TypeError(f"{name} is a {type(value).__name__}. Pass a PyTorch tensor.")
-    return MatmulFunction.apply(input, other, False, False)
+    input, other = autocast(None, input, other)
+    result_shape(input, other)  # refuses what does not fit
+    return _matmul(input, other, False, False)

@@ -1,8 +1,8 @@
 """RMSNorm as a differentiable PyTorch operator and module around the NKI kernels.
 
-A raw NKI kernel is opaque to autograd. :class:`RmsNormFunction` ties the forward kernel to the
-backward one, and gives both a batching rule for ``torch.func.vmap``. :class:`RMSNorm` replaces
-``torch.nn.RMSNorm`` in a model.
+A raw NKI kernel is opaque to PyTorch. Registered as operators, forward and backward kernel have a
+gradient, batching rules for ``torch.func.vmap``, and shapes without values, by which
+``torch.compile`` plans. :class:`RMSNorm` replaces ``torch.nn.RMSNorm`` in a model.
 """
 
 from __future__ import annotations
@@ -14,72 +14,66 @@ import torch
 
 from kernels.rmsnorm import nki_rms_norm, nki_rms_norm_backward
 from kernels.rmsnorm.arguments import leading_shape
-from kernels.torch_rules import no_second_derivative, one_by_one
+from kernels.torch_rules import no_second_derivative, one_by_one, operator
 
 
-class RmsNormFunction(torch.autograd.Function):
-    """``(y, invvar)`` of x, with the NKI kernel. Call it through :func:`rms_norm`."""
-
-    @staticmethod
-    def forward(
-        x: torch.Tensor, weight: torch.Tensor, eps: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run the kernel. Autograd is off in here, and lets nobody change a view made in here in
-        place. The caller's reshape makes views; a detached tensor is none."""
-        lead = leading_shape(x, weight)
-        if 0 in lead:  # no rows: nothing to launch
-            return torch.empty_like(x), x.new_empty(lead, dtype=torch.float32)
-        y, invvar = nki_rms_norm(x, weight, eps)
-        return y.detach(), invvar.detach()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        """Keep what the backward kernel reads: x, the weight, and invvar."""
-        x, weight, _ = inputs
-        _, invvar = output
-        ctx.mark_non_differentiable(invvar)
-        ctx.save_for_backward(x, weight, invvar)
-
-    @staticmethod
-    def backward(ctx: Any, grad_y: torch.Tensor, _: Any) -> tuple[torch.Tensor, torch.Tensor, None]:
-        """One launch gives both gradients. That of the weight is rounded to its dtype here."""
-        x, weight, invvar = ctx.saved_tensors
-        grad_x, grad_weight = RmsNormBackwardFunction.apply(grad_y, x, weight, invvar)
-        return grad_x, grad_weight.to(weight.dtype), None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
-        """A batch of x is more rows: one launch. A batch of weights is one launch an element."""
-        x, weight, eps = inputs
-        if in_dims[1] is not None:
-            return one_by_one(RmsNormFunction.apply, info.batch_size, in_dims, inputs), (0, 0)
-        return RmsNormFunction.apply(x.movedim(in_dims[0], 0), weight, eps), (0, 0)
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+    """Keep what the backward kernel reads: x, the weight, and invvar."""
+    x, weight, _ = inputs
+    _, invvar = output
+    ctx.mark_non_differentiable(invvar)
+    ctx.save_for_backward(x, weight, invvar)
 
 
-class RmsNormBackwardFunction(torch.autograd.Function):
-    """``(grad_x, grad_weight)`` of grad_y, x, weight and invvar, with the NKI kernel."""
+def _gradients(ctx: Any, grad_y: torch.Tensor, _: Any) -> tuple[torch.Tensor, torch.Tensor, None]:
+    """One launch gives both gradients. That of the weight is rounded to its dtype here."""
+    x, weight, invvar = ctx.saved_tensors
+    grad_x, grad_weight = _rms_norm_backward(grad_y, x, weight, invvar)
+    return grad_x, grad_weight.to(weight.dtype), None
 
-    @staticmethod
-    def forward(
-        grad_y: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, invvar: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run the kernel, and hand out no views, as above. The sum over no rows is 0."""
-        if 0 in invvar.shape:
-            return torch.empty_like(x), torch.zeros_like(weight, dtype=torch.float32)
-        grad_x, grad_weight = nki_rms_norm_backward(grad_y, x, weight, invvar)
-        return grad_x.detach(), grad_weight.detach()
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        """Keep nothing: there is no second derivative."""
+def _mapped(op: Any, info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
+    """A batch of x is more rows: one launch. A batch of weights is one launch an element."""
+    x, weight, eps = inputs
+    if in_dims[1] is not None:
+        return one_by_one(op, info.batch_size, in_dims, inputs), (0, 0)
+    return op(x.movedim(in_dims[0], 0), weight, eps), (0, 0)
 
-    backward = no_second_derivative("rms_norm", "torch.nn.functional.rms_norm")
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
-        """One launch for each element of the batch: each has a weight gradient of its own."""
-        grads = one_by_one(RmsNormBackwardFunction.apply, info.batch_size, in_dims, inputs)
-        return grads, (0, 0)
+def _mapped_backward(op: Any, info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
+    """One launch for each element of the batch: each has a weight gradient of its own."""
+    return one_by_one(op, info.batch_size, in_dims, inputs), (0, 0)
+
+
+def _empty(x: torch.Tensor, weight: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
+    lead = x.shape[: x.ndim - weight.ndim]
+    return x.new_empty(x.shape), x.new_empty(lead, dtype=torch.float32)
+
+
+@operator("rms_norm", fake=_empty, vmap=_mapped, keep=_keep, backward=_gradients)
+def _rms_norm(
+    x: torch.Tensor, weight: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if 0 in leading_shape(x, weight):  # no rows: nothing to launch
+        return _empty(x, weight, eps)
+    return nki_rms_norm(x, weight, eps)
+
+
+@operator(
+    "rms_norm_backward",
+    fake=lambda grad_y, x, weight, invvar: (
+        x.new_empty(x.shape),
+        weight.new_empty(weight.shape, dtype=torch.float32),
+    ),
+    vmap=_mapped_backward,
+    backward=no_second_derivative("rms_norm", "torch.nn.functional.rms_norm"),
+)
+def _rms_norm_backward(
+    grad_y: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, invvar: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if 0 in invvar.shape:  # a sum over no rows
+        return x.new_empty(x.shape), weight.new_zeros(weight.shape, dtype=torch.float32)
+    return nki_rms_norm_backward(grad_y, x, weight, invvar)
 
 
 def rms_norm(
@@ -139,7 +133,8 @@ def rms_norm(
         )
     if eps is None:
         eps = torch.finfo(torch.float32).eps
-    y, _ = RmsNormFunction.apply(input, weight, eps)
+    leading_shape(input, weight)  # refuses what does not fit
+    y, _ = _rms_norm(input, weight, float(eps))
     return y
 
 

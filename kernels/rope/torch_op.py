@@ -1,7 +1,8 @@
 """The rotary embedding as a differentiable PyTorch operator around the NKI kernel.
 
-A raw NKI kernel is opaque to autograd. :class:`RopeFunction` gives it a backward pass, which is the
-same kernel with the negative angles, and a batching rule for ``torch.func.vmap``.
+A raw NKI kernel is opaque to PyTorch. Registered as an operator it has a gradient, which is the
+same kernel with the negative angles, a batching rule for ``torch.func.vmap``, and shapes without
+values, by which ``torch.compile`` plans.
 """
 
 from __future__ import annotations
@@ -12,39 +13,38 @@ import torch
 
 from kernels.rope import nki_rope
 from kernels.rope.arguments import check
-from kernels.torch_rules import one_by_one
+from kernels.torch_rules import one_by_one, operator
 
 
-class RopeFunction(torch.autograd.Function):
-    """The rotation of x by tables cos and sin, or back. Call it through :func:`rope`."""
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    """Keep the tables, and nothing of x: the rotation is linear."""
+    _, cos, sin, ctx.inverse = inputs
+    ctx.save_for_backward(cos, sin)
 
-    @staticmethod
-    def forward(
-        x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, inverse: bool
-    ) -> torch.Tensor:
-        """Run the kernel. Autograd is off in here, and lets nobody change a view made in here in
-        place: a detached tensor is none."""
-        return nki_rope(x, cos, sin, inverse).detach() if x.numel() else torch.empty_like(x)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        """Keep the tables, and nothing of x: the rotation is linear."""
-        _, cos, sin, ctx.inverse = inputs
-        ctx.save_for_backward(cos, sin)
+def _gradient(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    """The rotation back, which can be differentiated in turn. Tables are constants."""
+    return _rope(grad, *ctx.saved_tensors, not ctx.inverse), None, None, None
 
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """The rotation back, which can be differentiated in turn. Tables are constants."""
-        return RopeFunction.apply(grad, *ctx.saved_tensors, not ctx.inverse), None, None, None
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, int]:
-        """A batch of x is more heads: one launch. A batch of tables is one launch an element."""
-        if in_dims[1] is not None or in_dims[2] is not None:
-            (results,) = one_by_one(RopeFunction.apply, info.batch_size, in_dims, inputs)
-            return results, 0
-        x, *rest = inputs
-        return RopeFunction.apply(x.movedim(in_dims[0], 0), *rest), 0
+def _mapped(op: Any, info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, int]:
+    """A batch of x is more heads: one launch. A batch of tables is one launch an element."""
+    if in_dims[1] is not None or in_dims[2] is not None:
+        (results,) = one_by_one(op, info.batch_size, in_dims, inputs)
+        return results, 0
+    x, *rest = inputs
+    return op(x.movedim(in_dims[0], 0), *rest), 0
+
+
+@operator(
+    "rope",
+    fake=lambda x, *_: x.new_empty(x.shape),
+    vmap=_mapped,
+    keep=_keep,
+    backward=_gradient,
+)
+def _rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, inverse: bool) -> torch.Tensor:
+    return nki_rope(x, cos, sin, inverse) if x.numel() else x.new_empty(x.shape)
 
 
 def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -81,4 +81,4 @@ def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     if cos.requires_grad or sin.requires_grad:
         raise ValueError("cos or sin wants a gradient, and the kernel gives none. Detach them.")
     check(x, cos, sin)
-    return RopeFunction.apply(x, cos, sin, False)
+    return _rope(x, cos, sin, False)

@@ -1,7 +1,8 @@
 """Softmax as a differentiable PyTorch operator around the NKI kernels.
 
-A raw NKI kernel is opaque to autograd. :class:`SoftmaxFunction` ties the forward kernel to the
-backward one, and gives both a batching rule for ``torch.func.vmap``.
+A raw NKI kernel is opaque to PyTorch. Registered as operators, forward and backward kernel have a
+gradient, batching rules for ``torch.func.vmap``, and shapes without values, by which
+``torch.compile`` plans.
 """
 
 from __future__ import annotations
@@ -12,53 +13,36 @@ import torch
 
 from kernels.softmax import nki_softmax, nki_softmax_backward
 from kernels.softmax.arguments import check
-from kernels.torch_rules import batched, no_second_derivative
+from kernels.torch_rules import autocast, no_second_derivative, operator
 
 
-class SoftmaxFunction(torch.autograd.Function):
-    """The softmax over the last axis. Call it through :func:`softmax`."""
-
-    @staticmethod
-    def forward(x: torch.Tensor) -> torch.Tensor:
-        """Run the kernel. Autograd is off in here, and lets nobody change a view made in here in
-        place: a detached tensor is none."""
-        return nki_softmax(x).detach() if x.numel() else torch.empty_like(x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        """Keep the result, which is all that the backward kernel reads."""
-        ctx.save_for_backward(output)
-
-    @staticmethod
-    def backward(ctx: Any, grad_y: torch.Tensor) -> torch.Tensor:
-        """One launch."""
-        (y,) = ctx.saved_tensors
-        return SoftmaxBackwardFunction.apply(grad_y, y)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int, ...], x: torch.Tensor) -> tuple[Any, int]:
-        """A batch is more rows."""
-        return SoftmaxFunction.apply(x.movedim(in_dims[0], 0)), 0
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    """Keep the result, which is all that the backward kernel reads."""
+    ctx.save_for_backward(output)
 
 
-class SoftmaxBackwardFunction(torch.autograd.Function):
-    """The gradient of x, from grad_y and y."""
+def _gradient(ctx: Any, grad_y: torch.Tensor) -> torch.Tensor:
+    """One launch."""
+    return _softmax_backward(grad_y, *ctx.saved_tensors)
 
-    @staticmethod
-    def forward(grad_y: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Run the kernel, and hand out no view, as above."""
-        return nki_softmax_backward(grad_y, y).detach() if y.numel() else torch.empty_like(y)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        """Keep nothing: there is no second derivative."""
+@operator(
+    "softmax",
+    fake=lambda x: x.new_empty(x.shape),
+    keep=_keep,
+    backward=_gradient,
+)
+def _softmax(x: torch.Tensor) -> torch.Tensor:
+    return nki_softmax(x) if x.numel() else x.new_empty(x.shape)
 
-    backward = no_second_derivative("softmax", "torch.softmax")
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, int]:
-        """A batch is more rows."""
-        return SoftmaxBackwardFunction.apply(*batched(info.batch_size, in_dims, inputs)), 0
+@operator(
+    "softmax_backward",
+    fake=lambda grad_y, y: y.new_empty(y.shape),
+    backward=no_second_derivative("softmax", "torch.softmax"),
+)
+def _softmax_backward(grad_y: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return nki_softmax_backward(grad_y, y) if y.numel() else y.new_empty(y.shape)
 
 
 def softmax(input: torch.Tensor, dim: int = -1) -> torch.Tensor:
@@ -87,13 +71,15 @@ def softmax(input: torch.Tensor, dim: int = -1) -> torch.Tensor:
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"input is a {type(input).__name__}. Pass a PyTorch tensor.")
+    if input.device.type != "cpu":  # PyTorch's lists for other devices have it, that one has not
+        (input,) = autocast(torch.float32, input)
     check(input, "input")
     if not -input.ndim <= dim < input.ndim:
         raise IndexError(
             f"dim is {dim}, and input has {input.ndim} axes: -{input.ndim} to {input.ndim - 1}."
         )
     if dim in (-1, input.ndim - 1):
-        return SoftmaxFunction.apply(input)
+        return _softmax(input)
     # A copy, as PyTorch's is: a view made without gradients cannot be changed in place with them.
-    moved = SoftmaxFunction.apply(input.movedim(dim, -1)).movedim(-1, dim)
+    moved = _softmax(input.movedim(dim, -1)).movedim(-1, dim)
     return moved.clone(memory_format=torch.contiguous_format)

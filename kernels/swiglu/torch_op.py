@@ -1,7 +1,8 @@
 """SwiGLU as a differentiable PyTorch operator around the NKI kernels.
 
-A raw NKI kernel is opaque to autograd. :class:`SwigluFunction` ties the forward kernel to the
-backward one, and gives both a batching rule for ``torch.func.vmap``.
+A raw NKI kernel is opaque to PyTorch. Registered as operators, forward and backward kernel have a
+gradient, batching rules for ``torch.func.vmap``, and shapes without values, by which
+``torch.compile`` plans.
 """
 
 from __future__ import annotations
@@ -12,57 +13,40 @@ import torch
 
 from kernels.swiglu import nki_swiglu, nki_swiglu_backward
 from kernels.swiglu.arguments import check
-from kernels.torch_rules import batched, no_second_derivative
+from kernels.torch_rules import no_second_derivative, operator
 
 
-class SwigluFunction(torch.autograd.Function):
-    """``silu(gate) * up``. Call it through :func:`swiglu`."""
-
-    @staticmethod
-    def forward(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-        """Run the kernel. Autograd is off in here, and lets nobody change a view made in here in
-        place: a detached tensor is none."""
-        return nki_swiglu(gate, up).detach() if gate.numel() else torch.empty_like(gate)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        """Keep both operands."""
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, grad_y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """One launch gives both gradients."""
-        return SwigluBackwardFunction.apply(grad_y, *ctx.saved_tensors)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, int]:
-        """A batch is more rows."""
-        return SwigluFunction.apply(*batched(info.batch_size, in_dims, inputs)), 0
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    """Keep both operands."""
+    ctx.save_for_backward(*inputs)
 
 
-class SwigluBackwardFunction(torch.autograd.Function):
-    """``(grad_gate, grad_up)`` of grad_y, gate and up."""
+def _gradients(ctx: Any, grad_y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """One launch gives both gradients."""
+    return _swiglu_backward(grad_y, *ctx.saved_tensors)
 
-    @staticmethod
-    def forward(
-        grad_y: torch.Tensor, gate: torch.Tensor, up: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run the kernel, and hand out no views, as above."""
-        if not gate.numel():
-            return torch.empty_like(gate), torch.empty_like(up)
-        grad_gate, grad_up = nki_swiglu_backward(grad_y, gate, up)
-        return grad_gate.detach(), grad_up.detach()
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        """Keep nothing: there is no second derivative."""
+@operator(
+    "swiglu",
+    fake=lambda gate, up: gate.new_empty(gate.shape),
+    keep=_keep,
+    backward=_gradients,
+)
+def _swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    return nki_swiglu(gate, up) if gate.numel() else gate.new_empty(gate.shape)
 
-    backward = no_second_derivative("swiglu", "torch.nn.functional.silu(gate) * up")
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
-        """A batch is more rows."""
-        return SwigluBackwardFunction.apply(*batched(info.batch_size, in_dims, inputs)), (0, 0)
+@operator(
+    "swiglu_backward",
+    fake=lambda grad_y, gate, up: (gate.new_empty(gate.shape), up.new_empty(up.shape)),
+    backward=no_second_derivative("swiglu", "torch.nn.functional.silu(gate) * up"),
+)
+def _swiglu_backward(
+    grad_y: torch.Tensor, gate: torch.Tensor, up: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if not gate.numel():
+        return gate.new_empty(gate.shape), up.new_empty(up.shape)
+    return nki_swiglu_backward(grad_y, gate, up)
 
 
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
@@ -92,4 +76,4 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
         if not isinstance(value, torch.Tensor):
             raise TypeError(f"{name} is a {type(value).__name__}. Pass a PyTorch tensor.")
     check(gate, up)
-    return SwigluFunction.apply(gate, up)
+    return _swiglu(gate, up)

@@ -20,10 +20,12 @@ from nkisim.runtime import watch
 
 torch = pytest.importorskip("torch")
 jax = pytest.importorskip("jax")
+# Before any backward pass: autograd knows only the devices that exist when it first runs.
+import torch_neuronx  # noqa: E402, F401
+
 with contextlib.suppress(ImportError):
     import torch_xla
 
-    # Before any backward pass: autograd knows only the devices that exist when it first runs.
     torch_xla.device()
 
 import jax.numpy as jnp  # noqa: E402
@@ -119,6 +121,9 @@ def test_values_and_gradients_are_those_of_numpy(name, framework, dtype):
 # No rows, no elements of a row, one element, more axes in front: what an operator must take.
 SHAPES = [
     ("add", (1, 1), (1, 1)),
+    ("add", (7,), (7,)),
+    ("add", (2, 3, 5), (2, 3, 5)),
+    ("add", (2, 0, 3), (2, 0, 3)),
     ("avgpool 2", (0, 3, 6, 5)),
     ("avgpool 3, 2, 1", (2, 3, 7, 8)),
     ("giou", (2, 3, 4), (2, 3, 4)),
@@ -316,7 +321,7 @@ def test_the_compiler_leaves_the_kernel_alone(name, framework):
         assert_close(jax.jit(jax.grad(again, which))(*args), [2 * x for x in expected], 1e-4)
         return
     leaves = [x.clone().requires_grad_() for x in args]
-    found = torch.compile(loss, backend="aot_eager")(*leaves)
+    found = torch.compile(loss, backend="aot_eager", fullgraph=True)(*leaves)
     assert_close(found.detach(), value)
     found.backward()
     assert_close([x.grad for x in leaves], expected)
@@ -473,11 +478,127 @@ def test_on_an_xla_device(name):
 
 
 @NAMES
-def test_tensors_without_memory_and_arrays_of_numpy_are_refused(name):
+@pytest.mark.filterwarnings("ignore:.*other operators run on the CPU")
+def test_on_a_neuron_device(name):
+    """The values of the CPU, to the last bit; eager, and compiled with its backward pass."""
+    op = op_of(name, "torch")
+    here = given(small(name), "torch")
+    there = [x.to("neuron").requires_grad_() for x in here]
+    expected = gradients(cubed(op, "torch"), "torch", here)
+    assert torch.equal(op(*there).detach().cpu(), op(*here))
+    for function in (op, torch.compile(op, backend="neuron", fullgraph=True)):
+        found = function(*there)
+        assert found.device.type == "neuron"
+        assert_close(found.detach().cpu(), op(*here))
+        ours = torch.autograd.grad(found.pow(3).sum(), there)
+        assert_close([x.cpu() for x in ours], expected)
+    torch._dynamo.reset()
+    if len(here) > 1:
+        with pytest.raises((ValueError, RuntimeError), match=r"cpu"):
+            op(here[0], *there[1:])
+
+
+def registered(name, *args):
+    """The operators that a gradient of the function calls, with their arguments."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    calls = []
+
+    class Calls(TorchDispatchMode):
+        def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+            if op.namespace == "nki_kernels":
+                calls.append((op, args))
+            return op(*args, **(kwargs or {}))
+
+    leaves = [x.clone().requires_grad_() for x in args]
+    with Calls():
+        op_of(name, "torch")(*leaves).sum().backward()
+    return calls
+
+
+@NAMES
+def test_operators_pass_opcheck(name):
+    """PyTorch's own test of an operator: its schema, its gradient, its shapes without values, and
+    all of it compiled with shapes left open. Those that compute a gradient have no gradient."""
+    args = [x.bfloat16() if name != "giou" else x for x in given(small(name), "torch")]
+    (forward, inputs), *others = registered(name, *args)
+    leaves = [
+        x.detach().clone().requires_grad_()
+        if isinstance(x, torch.Tensor) and x.is_floating_point() and "rope" not in forward.name()
+        else x
+        for x in inputs
+    ]
+    torch.library.opcheck(forward, tuple(leaves))
+    for op, inputs in others:
+        detached = [x.detach() if isinstance(x, torch.Tensor) else x for x in inputs]
+        torch.library.opcheck(op, tuple(detached), test_utils=("test_schema", "test_faketensor"))
+
+
+@NAMES
+def test_an_exported_program_has_the_operator_as_a_node(name):
+    op, args = op_of(name, "torch"), given(small(name), "torch")
+
+    class Module(torch.nn.Module):
+        def forward(self, *args):
+            return 2 * op(*args)
+
+    program = torch.export.export(Module(), tuple(args))
+    nodes = [n for n in program.graph.nodes if str(n.target).startswith("nki_kernels.")]
+    assert len(nodes) == 1
+    assert_close(program.module()(*args), 2 * op(*args))
+
+
+@NAMES
+def test_tensors_without_values_give_shapes(name):
+    op, args = op_of(name, "torch"), given(small(name), "torch")
+    for dtype in (torch.float32, torch.bfloat16):
+        expected = op(*(x.to(dtype) for x in args))
+        found = op(*(x.to("meta", dtype) for x in args))
+        assert found.is_meta
+        assert (found.shape, found.dtype, found.stride()) == (
+            expected.shape,
+            expected.dtype,
+            expected.stride(),
+        )
+
+
+# What stands in the place of the operator in PyTorch.
+THEIRS = {
+    "add": torch.add,
+    "avgpool 2": lambda x: torch.nn.functional.avg_pool2d(x, 2),
+    "avgpool 3, 2, 1": lambda x: torch.nn.functional.avg_pool2d(x, 3, 2, 1),
+    "rmsnorm": lambda x, w: torch.nn.functional.rms_norm(x, w.shape, w, 1e-5),
+    "matmul": torch.matmul,
+    "softmax": lambda x: torch.softmax(x, -1),
+    "attention": torch.nn.functional.scaled_dot_product_attention,
+    "swiglu": lambda gate, up: torch.nn.functional.silu(gate) * up,
+    "cross_entropy": lambda x: torch.nn.functional.cross_entropy(
+        x, torch.arange(len(x)) * 7 % x.shape[-1], reduction="none"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", THEIRS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_autocast_is_pytorchs(name, dtype):
+    """The dtype of results and gradients; gradients arrive in the dtype of their leaves."""
+    args = [x.to(dtype) for x in given(small(name), "torch")]
+    found = []
+    for op in (op_of(name, "torch"), THEIRS[name]):
+        leaves = [x.clone().requires_grad_() for x in args]
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            result = op(*leaves)
+        result.float().sum().backward()
+        found.append([result.dtype, *(x.grad.dtype for x in leaves)])
+    assert found[0] == found[1]
+
+
+@NAMES
+def test_several_devices_and_arrays_of_numpy_are_refused(name):
     op, args = op_of(name, "torch"), given(small(name), "torch")
     if len(args) == 1:
         return
-    with pytest.raises(ValueError, match="on cpu, meta"):
+    with pytest.raises((ValueError, RuntimeError), match=r"on cpu, meta|device"):
         op(args[0], *(x.to("meta") for x in args[1:]))
     with pytest.raises((TypeError, ValueError), match=r"torch|PyTorch"):
         op(args[0], *(x.numpy() for x in args[1:]))

@@ -41,7 +41,7 @@ class _Managed(ctypes.Structure):
     _fields_ = [("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
 
 
-_capsule = ctypes.pythonapi.PyCapsule_New
+_capsule = ctypes.pythonapi["PyCapsule_New"]  # not the attribute, which other libraries change
 _capsule.restype = ctypes.py_object
 _capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 _BYTE = _DType(_UNSIGNED, 8, 1)
