@@ -56,6 +56,7 @@ REFERENCE = {
     "cheat_sheet",
     "glossary",
     "intro",
+    "search",
     "setup",
     "teaching",
 }
