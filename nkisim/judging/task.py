@@ -251,13 +251,17 @@ def function_named(words: str, folder: Path) -> Callable[..., Any]:
     path = folder / file
     if not file or not path.is_file():
         raise _refused(f"{words!r}, for which there is no file {path}", "FILE.py:FUNCTION")
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    neighbours = os.path.dirname(os.path.abspath(path))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    sys.path.insert(0, neighbours)
+    try:
+        spec.loader.exec_module(module)
+    finally:  # its folder may have others, such as `nki`, whose names are packages elsewhere
+        sys.path.remove(neighbours)
     found = getattr(module, name, None)
     if not callable(found):
         raise _refused(f"{words!r}: {path.name} has no function {name!r}", "one that it has")

@@ -1,6 +1,7 @@
 """Verdicts: what they say of right, wrong, refused, slow and limited kernels, and where."""
 
 import json
+import sys
 import textwrap
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import nkisim
 from nkisim.errors import ParameterError
 from nkisim.judging import Limits, Task, judge, judge_all, read
 from nkisim.judging.comparing import compared
+from nkisim.judging.task import function_named
 from nkisim.judging.transport import UntrustedTrace, loads
 
 KERNELS = """
@@ -330,3 +332,13 @@ def test_the_norm_of_a_whole_result():
     assert "0.008 of the result's" in wrong["why"]
     found[0] = np.nan
     assert not compared([found], [""], [wanted], [found], None, None, 9.0)["right"]
+
+
+def test_a_file_of_a_task_has_its_neighbours_and_leaves_no_folder_to_import_from(tmp_path):
+    (tmp_path / "beside_the_task.py").write_text("FACTOR = 3\n")
+    (tmp_path / "its_functions.py").write_text(
+        "from beside_the_task import FACTOR\n\n\ndef triple(x):\n    return FACTOR * x\n"
+    )
+    before = list(sys.path)
+    assert function_named("its_functions.py:triple", tmp_path)(2) == 6
+    assert sys.path == before
