@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,6 @@ _INCLUDE = Path(__file__).parent / "include"
 # ffp-contract: the same rounding on every machine.
 _DEVICE_FLAGS = ("-std=c++14", "-O2", "-fvisibility=hidden", "-ffp-contract=off", "-pthread")
 _HOST_FLAGS = ("-std=c++17", "-O0", "-fvisibility=hidden")
-_HEADERS = (".h", ".hh", ".hpp", ".hxx", ".inc")
 
 
 class CompileError(RuntimeError):
@@ -50,12 +50,12 @@ def cache_root() -> Path:
 def fingerprint(
     kind: str, sources: Sequence[Path], include_paths: Sequence[Path], flags: Sequence[str]
 ) -> str:
-    """A hash of what a build is made of: sources, headers beside them, flags, compiler, PyTorch.
+    """A hash of what a build is made of: sources, their headers, flags, compiler, PyTorch.
 
     Args:
         kind: "host" or "device".
         sources: the files to compile.
-        include_paths: folders whose headers count as well.
+        include_paths: more folders with headers.
         flags: more flags of the compiler.
 
     Returns:
@@ -67,17 +67,36 @@ def fingerprint(
     for source in sources:
         if not source.is_file():
             raise FileNotFoundError(f"there is no source file {source} to compile.")
-    folders = {source.parent for source in sources} | set(include_paths)
-    headers = {
-        path for folder in folders for path in folder.iterdir() if path.suffix in _HEADERS
-    } | {path for path in (_INCLUDE / kind).rglob("*") if path.is_file()}
-    digest = hashlib.sha256()
     own = _HOST_FLAGS if kind == "host" else _DEVICE_FLAGS
+    headers = _headers(kind, sources, include_paths, [*own, *flags])
+    digest = hashlib.sha256()
     described = [kind, torch.__version__, sys.platform, _compiler_version(), *own, *flags]
     digest.update("\0".join(described).encode())
-    for path in [*sources, *sorted(headers)]:
+    for path in [*sources, *headers]:
         digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _headers(
+    kind: str, sources: Sequence[Path], include_paths: Sequence[Path], flags: Sequence[str]
+) -> list[Path]:
+    """The files that sources include, by the compiler's own list; but for those of the system and
+    of PyTorch, which its version stands for."""
+    command = compiler()
+    if command is None:
+        return []  # nothing is compiled
+    folders = [f"-I{path}" for path in (_INCLUDE / kind, *include_paths)]
+    # What is missing, as PyTorch's own headers are here, is listed and no error.
+    listing = [command, "-MM", "-MG", *flags, *folders, *map(str, sources)]
+    done = subprocess.run(listing, capture_output=True, text=True, check=False)
+    rules = done.stdout.replace("\\\n", " ").splitlines()
+    files = [Path(name) for rule in rules for name in _words(rule.partition(": ")[2])]
+    return sorted({path for path in files if path.is_file()} - set(sources))
+
+
+def _words(text: str) -> list[str]:
+    """The names of files in a rule of make, in which a space within one is escaped."""
+    return [word.replace("\\ ", " ") for word in re.split(r"(?<!\\)\s+", text) if word]
 
 
 def compile_library(

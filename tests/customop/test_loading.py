@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -100,16 +101,34 @@ def test_kernel_function_that_does_not_exist(tmp_path):
     assert promised in str(caught.value)
 
 
+HEADERS = {
+    "beside": ('"a.hpp"', "src/a.hpp"),
+    "without an ending": ('"a"', "src/a"),
+    "of another ending": ('"a.tpp"', "src/a.tpp"),
+    "below": ('"sub/a.h"', "src/sub/a.h"),
+    "above": ('"../a.inl"', "a.inl"),
+    "in a folder that is named": ('"a.ipp"', "more/a.ipp"),
+    "in one, in angle brackets": ("<deep/a.h>", "more/deep/a.h"),
+    "included by another": ('"first.h"', "src/b c/a.h"),
+}
+
+
 @needs_compiler
-def test_headers_are_part_of_the_key(tmp_path):
-    source = tmp_path / "a.cpp"
-    source.write_text('#include "a.hpp"\n')
-    (tmp_path / "a.hpp").write_text("int one();\n")
-    before = compiling.fingerprint("device", [source], [], [])
-    assert compiling.fingerprint("device", [source], [], []) == before
-    (tmp_path / "a.hpp").write_text("int two();\n")
-    assert compiling.fingerprint("device", [source], [], []) != before
-    assert compiling.fingerprint("device", [source], [], ["-g"]) != before
+@pytest.mark.parametrize("where", HEADERS)
+def test_headers_are_part_of_the_key(tmp_path, where):
+    include, place = HEADERS[where]
+    source, header = tmp_path / "src" / "a.cpp", tmp_path / place
+    for path in (source, header, tmp_path / "more" / "unused"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    source.write_text(f"#include {include}\n#include <torch/torch.h>\n#include <vector>\n")
+    (source.parent / "first.h").write_text('#include "b c/a.h"\n')
+    header.write_text("int one();\n")
+    key = partial(compiling.fingerprint, "device", [source], [tmp_path / "more"])
+    before = key([])
+    assert key([]) == before
+    assert key(["-g"]) != before
+    header.write_text("int two();\n")
+    assert key([]) != before
 
 
 def test_without_a_compiler(monkeypatch, tmp_path):
