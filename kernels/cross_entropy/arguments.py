@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from kernels.arguments import (
     dtype_name,
     require_array,
@@ -60,11 +62,42 @@ def check(logits: Any, targets: Any) -> None:
 
 
 def check_filled(logits: Any, targets: Any) -> None:
-    """As :func:`check`, and refuse arrays of no rows, and targets that are not int32."""
+    """As :func:`check`, and refuse arrays of no rows, targets that are not int32, and in a NumPy
+    array such that are no class."""
     check(logits, targets)
     require_elements("logits", logits)
     if dtype_name(targets) != "int32":
         raise TypeError(f"targets is {dtype_name(targets)}. The kernels take int32. Cast it.")
+    if isinstance(targets, np.ndarray):
+        require_classes(targets, logits.shape[-1])
+
+
+def require_classes(targets: np.ndarray, classes: int, ignore_index: int | None = None) -> None:
+    """Refuse a target that is no class.
+
+    Args:
+        targets: (...), integers.
+        classes: how many there are.
+        ignore_index: a target that is allowed, too.
+
+    Raises:
+        IndexError: a target is below 0, or not below `classes`.
+    """
+    wrong = (targets < 0) | (targets >= classes)
+    if ignore_index is not None:
+        wrong &= targets != ignore_index
+    if wrong.any():
+        at = [int(i) for i in np.argwhere(wrong)[0]]
+        allowed = "" if ignore_index is None else f", or ignore_index, which is {ignore_index}"
+        raise IndexError(
+            f"targets[{', '.join(map(str, at))}] is {targets[tuple(at)]}, and logits has {classes} "
+            f"classes: a target is 0 to {classes - 1}{allowed}. "
+            + (
+                "Mask such rows: the kernels know no padding."
+                if ignore_index is None
+                else "Pass the value that marks padding as ignore_index, or mend the targets."
+            )
+        )
 
 
 def check_gradient(grad: Any, logits: Any, targets: Any, lse: Any) -> None:

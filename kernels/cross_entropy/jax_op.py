@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from kernels.cross_entropy import nki_cross_entropy, nki_cross_entropy_backward
-from kernels.cross_entropy.arguments import check
+from kernels.cross_entropy.arguments import check, require_classes
 from kernels.jax_rules import batchable, no_second_derivative, vary_alike
 
 _INSTEAD = "jax.nn.logsumexp and jnp.take_along_axis"
@@ -52,7 +53,7 @@ def _backward(residuals: tuple, grad: jax.Array) -> tuple:
 _losses.defvjp(_forward, _backward)
 
 
-def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
+def cross_entropy(logits: jax.Array, targets: jax.Array, ignore_index: int = -100) -> jax.Array:
     """``-log(softmax(logits)[target])`` of each row; differentiable once, in reverse mode.
 
     Dimensions:
@@ -60,7 +61,8 @@ def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
 
     Args:
         logits: (..., V), float32, bfloat16 or float16; fewer than 2**31.
-        targets: (...), integers from 0 to V - 1. A device does not check that they are.
+        targets: (...), integers from 0 to V - 1, or ``ignore_index``.
+        ignore_index: the target of rows that do not count: their loss and their gradient are 0.
 
     Returns:
         (...), float32 whatever the dtype of ``logits``: the loss of each row. A mean over rows in
@@ -69,9 +71,14 @@ def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
     Raises:
         TypeError: not an array, or another dtype.
         ValueError: shapes that do not fit, or too many classes.
+        IndexError: a target is no class, where its value is known and on the CPU.
         NotImplementedError: differentiated twice.
 
     Notes:
+        Not as ``optax.softmax_cross_entropy_with_integer_labels``: classes are on the last axis
+        only, rows that do not count are marked by a value, not by ``where``, and the result is
+        float32. Under ``jit``, or on a device, nothing looks at the targets first, and the loss of
+        one that is no class is NaN, as Optax's.
         Reads each logit once forward and once backward; probabilities are never in HBM. Works under
         ``jit``, ``grad`` and ``vmap``. With any axes but the last one sharded over devices, nothing
         moves.
@@ -81,5 +88,12 @@ def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
         backward:  grad_logits = grad_loss * (exp(logits - lse) - (class == target))
     """
     check(logits, targets)
-    arrays = jnp.asarray(logits), jnp.asarray(targets).astype(jnp.int32)
-    return _losses(*vary_alike(*arrays))
+    logits, targets = jnp.asarray(logits), jnp.asarray(targets)
+    known = not isinstance(targets, jax.core.Tracer)
+    if known and all(device.platform == "cpu" for device in targets.devices()):
+        require_classes(np.asarray(targets), logits.shape[-1], ignore_index)
+    numbers = targets.astype(jnp.int32)
+    counts = numbers != ignore_index
+    is_class = counts & (numbers >= 0) & (numbers < logits.shape[-1])
+    losses = _losses(*vary_alike(logits, jnp.where(is_class, numbers, 0)))
+    return jnp.where(is_class, losses, jnp.where(counts, jnp.nan, 0.0))

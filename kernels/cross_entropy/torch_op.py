@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kernels.cross_entropy import nki_cross_entropy, nki_cross_entropy_backward
-from kernels.cross_entropy.arguments import check
+from kernels.cross_entropy.arguments import check, require_classes
 from kernels.torch_rules import autocast, no_second_derivative, operator
 
 
@@ -60,29 +60,41 @@ def _cross_entropy_backward(
     return nki_cross_entropy_backward(grad_loss, logits, targets, lse)
 
 
-def cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """``torch.nn.functional.cross_entropy(..., reduction="none")`` with the NKI kernels.
+def cross_entropy(
+    logits: torch.Tensor,
+    targets: torch.Tensor,
+    ignore_index: int = -100,
+    reduction: str = "none",
+) -> torch.Tensor:
+    """``torch.nn.functional.cross_entropy`` of classes on the last axis, with the NKI kernels.
 
     Dimensions:
         "...": rows, any number of axes. V: classes, up to 2**24.
 
     Args:
-        logits: (..., V), float32, bfloat16 or float16, on the CPU or an XLA device; fewer than
-            2**31. Classes are on the last axis, where PyTorch has them on the second one.
-        targets: (...), integers from 0 to V - 1, device of ``logits``. A device does not check that
-            they are.
+        logits: (..., V), float32, bfloat16 or float16, on the CPU, a neuron or an XLA device; fewer
+            than 2**31.
+        targets: (...), integers from 0 to V - 1 or ``ignore_index``, device of ``logits``.
+        ignore_index: the target of rows that do not count: their loss and their gradient are 0.
+        reduction: "none", "sum", or "mean" over the rows that count.
 
     Returns:
-        (...), float32 whatever the dtype of ``logits``: the loss of each row. A mean over rows in
-        16 bits would lose most of it.
+        (...), float32 whatever the dtype of ``logits``: the loss of each row; a number with another
+        reduction. A mean over rows in 16 bits would lose most of it.
 
     Raises:
         TypeError: not a tensor, or another dtype.
-        ValueError: shapes that do not fit, or too many classes.
+        ValueError: shapes that do not fit, too many classes, or another reduction.
+        IndexError: a target of a CPU tensor is no class.
 
     Notes:
+        Not as in PyTorch: classes are on the last axis, not on the second; the result is float32;
+        rows are not reduced by default; there are no ``weight`` of classes, no ``label_smoothing``
+        and no probabilities as targets. Where a device holds the targets, or a graph is recorded,
+        nothing looks at their values first, and the loss of one that is no class is NaN.
         Reads each logit once forward and once backward; probabilities are never in HBM.
-        Differentiable once; works under ``torch.func`` (``grad``, ``vmap``) and ``torch.no_grad``.
+        Differentiable once; works under ``torch.func`` (``grad``, ``vmap``), ``torch.compile`` and
+        ``torch.export``. Under ``torch.autocast`` logits are taken to float32, as PyTorch's are.
 
     Pseudocode:
         forward:   lse = log(sum(exp(logits))); loss = lse - logits[target]
@@ -91,7 +103,27 @@ def cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     for name, value in (("logits", logits), ("targets", targets)):
         if not isinstance(value, torch.Tensor):
             raise TypeError(f"{name} is a {type(value).__name__}. Pass a PyTorch tensor.")
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"reduction is {reduction!r}. It is one of 'none', 'mean' and 'sum'.")
     (logits,) = autocast(torch.float32, logits)
     check(logits, targets)
-    loss, _ = _cross_entropy(logits, targets.to(torch.int32))
-    return loss
+    if _shows_values(targets):
+        require_classes(targets.numpy(), logits.shape[-1], ignore_index)
+    numbers = targets.to(torch.int32)
+    counts = numbers != ignore_index
+    is_class = counts & (numbers >= 0) & (numbers < logits.shape[-1])
+    loss, _ = _cross_entropy(logits, torch.where(is_class, numbers, 0))
+    loss = torch.where(is_class, loss, torch.where(counts, torch.nan, 0.0))
+    if reduction == "none":
+        return loss
+    return loss.sum() if reduction == "sum" else loss.sum() / counts.sum()
+
+
+def _shows_values(targets: torch.Tensor) -> bool:
+    """Whether values can be read, here and for free."""
+    return (
+        not torch.compiler.is_compiling()
+        and type(targets) is torch.Tensor
+        and targets.device.type == "cpu"
+        and not torch._C._functorch.is_functorch_wrapped_tensor(targets)
+    )

@@ -125,3 +125,68 @@ def test_targets_of_frameworks():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     with pytest.raises(TypeError, match="targets is float32"):
         torch_op.cross_entropy(torch.from_numpy(X), torch.from_numpy(G))
+
+
+def padded(dtype=np.float32):
+    logits, targets, grad = draw((37, 35), dtype)
+    targets[[0, 3, 36]] = -100
+    return logits, targets, grad
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_rows_that_do_not_count_in_torch(reduction):
+    torch = pytest.importorskip("torch")
+    from kernels.cross_entropy.torch_op import cross_entropy
+
+    logits, targets, grad = map(torch.from_numpy, padded())
+    for index in (-100, 7):
+        both = []
+        for function in (cross_entropy, torch.nn.functional.cross_entropy):
+            leaf = logits.clone().requires_grad_()
+            marked = torch.where(targets == -100, index, targets).long()
+            loss = function(leaf, marked, ignore_index=index, reduction=reduction)
+            (loss * grad).sum().backward()
+            both.append((loss.detach(), leaf.grad))
+        for ours, theirs in zip(*both, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    small = torch.zeros(3, 300).requires_grad_()
+    assert cross_entropy(small, torch.tensor([156, 1, 2], dtype=torch.uint8)).min() > 5
+
+
+def test_rows_that_do_not_count_in_jax():
+    jax = pytest.importorskip("jax")
+    from kernels.cross_entropy.jax_op import cross_entropy
+
+    logits, targets, _ = padded()
+    wanted, _ = reference.cross_entropy(logits, np.where(targets < 0, 0, targets))
+    wanted[targets < 0] = 0
+    sevens = np.where(targets < 0, 7, targets)
+    assert np.array_equal(np.asarray(cross_entropy(logits, sevens, 7)) == 0, sevens == 7)
+    for function in (cross_entropy, jax.jit(cross_entropy), jax.vmap(cross_entropy)):
+        np.testing.assert_allclose(function(logits, targets), wanted, rtol=1e-5, atol=1e-5)
+    found = jax.jit(jax.grad(lambda x: cross_entropy(x, targets).sum()))(logits)
+    assert not np.asarray(found)[targets < 0].any()
+    assert np.asarray(found)[1].any()
+
+
+@pytest.mark.parametrize("wrong", [35, -1, 2**31 - 1])
+def test_a_target_that_is_no_class(wrong):
+    """An error where values can be read, and NaN where they cannot."""
+    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    from kernels.cross_entropy.jax_op import cross_entropy as in_jax
+    from kernels.cross_entropy.torch_op import cross_entropy as in_torch
+
+    logits, targets, _ = padded()
+    targets[5] = wrong
+    message = rf"targets\[5\] is {wrong}, and logits has 35 classes: a target is 0 to 34"
+    tensors = torch.from_numpy(logits), torch.from_numpy(targets)
+    for function, arguments in ((in_torch, tensors), (in_jax, (logits, targets))):
+        with pytest.raises(IndexError, match=message + ", or ignore_index, which is -100"):
+            function(*arguments)
+    with pytest.raises(IndexError, match=r"targets\[0\] is -100"):
+        nki_cross_entropy(logits, targets)
+    compiled = torch.compile(in_torch, backend="aot_eager", fullgraph=True)(*tensors)
+    for found in (compiled.numpy(), np.asarray(jax.jit(in_jax)(logits, targets))):
+        assert np.isnan(found[5])
+        assert np.isfinite(np.delete(found, 5)).all()
+    torch._dynamo.reset()
