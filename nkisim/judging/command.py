@@ -6,6 +6,7 @@ import argparse
 import itertools
 import json
 import re
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,9 @@ def run(words: Sequence[str]) -> int:
         verdict = judge(kernel, task, seed=options.seed)
     except ParameterError as error:
         parser.error(f"{error.problem}; {error.rule}: {error.fix}")
+    except Exception:  # of the reference, say: an exit code of 1 would call the kernel wrong
+        traceback.print_exc()
+        return STATUSES["error"][0]
     print(verdict)
     written: list[tuple[str | None, Any]] = [
         (options.json, verdict.as_data),

@@ -66,12 +66,12 @@ def _read(file: BinaryIO) -> bytes | None:
     return file.read(struct.unpack("<Q", size)[0])
 
 
-class Nursery:
-    """The clean process, from the side of the judge. A context manager.
+class NurseryEnded(RuntimeError):
+    """The clean process is gone, as when a judged one has killed it."""
 
-    Raises (from `run`):
-        RuntimeError: the clean process has ended, as when a judged one has killed it.
-    """
+
+class Nursery:
+    """The clean process, from the side of the judge. A context manager."""
 
     def __init__(self) -> None:
         root = str(Path(__file__).resolve().parents[2])
@@ -123,6 +123,9 @@ class Nursery:
         Returns:
             What the stage gives, with "printed" and "seconds" in the header. Where it gave nothing,
             the header says why: {"ended": "time" | "memory" | "signal 9" | "exit 3"}.
+
+        Raises:
+            NurseryEnded: the clean process is gone.
         """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
@@ -134,7 +137,7 @@ class Nursery:
             reply = None
         if reply is None:
             self._process.wait()
-            raise RuntimeError("the process from which judged ones are forked has ended")
+            raise NurseryEnded("the process from which judged ones are forked has ended")
         return unpack(reply)
 
 

@@ -18,7 +18,7 @@ from nkisim.errors import ParameterError
 from nkisim.ir.dtypes import as_dtype
 from nkisim.judging import task as tasks
 from nkisim.judging.comparing import compared
-from nkisim.judging.isolation import Nursery
+from nkisim.judging.isolation import Nursery, NurseryEnded
 from nkisim.judging.task import Sizes, Task, sizes_of
 from nkisim.judging.verdict import Launch, Verdict
 from nkisim.runtime.frameworks import as_numpy
@@ -46,14 +46,18 @@ def judge(
         shrink: whether to look for the smallest sizes at which a wrong kernel is still wrong.
 
     Returns:
-        A Verdict. Its times are modelled.
+        A Verdict. Its times are modelled. The status is "error" where the kernel has ended the
+        process from which its own are forked.
 
     Raises:
         ParameterError: the task cannot be judged by: the kernel is in no file, or the baseline is
             refused, or `draw` gives other inputs.
     """
     with Nursery() as nursery:
-        return _judged(nursery, kernel, task, seed, shrink)
+        try:
+            return _judged(nursery, kernel, task, seed, shrink)
+        except NurseryEnded as error:
+            return _failed(kernel, error)
 
 
 def _judged(
@@ -121,9 +125,14 @@ def _guarded(kernel: str | Callable[..., Any], judged: Callable[[], Verdict]) ->
     try:
         return judged()
     except Exception as error:
-        why = f"{type(error).__name__}: {error}"
-        name = kernel if isinstance(kernel, str) else getattr(kernel, "__name__", repr(kernel))
-        return Verdict(name, [Launch({}, False, None, "", 1, "error", why)])
+        return _failed(kernel, error)
+
+
+def _failed(kernel: str | Callable[..., Any], error: Exception) -> Verdict:
+    """The verdict where the judge itself failed."""
+    name = kernel if isinstance(kernel, str) else getattr(kernel, "__name__", repr(kernel))
+    why = f"{type(error).__name__}: {error}"
+    return Verdict(name, [Launch({}, False, None, "", 1, "error", why)])
 
 
 def _place(kernel: Any) -> tuple[str, str]:

@@ -12,6 +12,7 @@ import pytest
 import nkisim
 from nkisim.errors import ParameterError
 from nkisim.judging import Limits, Task, judge, judge_all, read
+from nkisim.judging.command import run
 from nkisim.judging.comparing import compared
 from nkisim.judging.task import function_named
 from nkisim.judging.transport import UntrustedTrace, loads
@@ -274,18 +275,20 @@ def test_a_task_in_a_file(task_file):
         read(task_file)
 
 
-def test_the_command_and_its_exit_codes(task_file, file, run_python, tmp_path):
-    words = ("-m", "nkisim", "judge")
-    done = run_python(*words, file, str(task_file), "--seed=1", "--json", "verdict.json")
-    assert "2 of 2 launches right" in done.stdout
+def test_the_command_and_its_exit_codes(task_file, file, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert run([file, str(task_file), "--seed=1", "--json", "verdict.json"]) == 0
+    assert "2 of 2 launches right" in capsys.readouterr().out
     assert json.loads((tmp_path / "verdict.json").read_text())["status"] == "right"
-    options = ("--reference", "kernel_reference.py:product", "x=float32[n,d]", "w=float32[d]")
-    done = run_python(*words, f"{file}:whole_tiles", *options, "n=128,129", "d=1", check=False)
-    assert done.returncode == 1
-    assert "n=129 d=1, trn2: wrong" in done.stdout
-    done = run_python(*words, f"{file}:scaled", "x=float33[2]", check=False)
-    assert done.returncode == 2
-    assert "float33" in done.stderr
+    options = ["--reference", "kernel_reference.py:product", "x=float32[n,d]", "w=float32[d]"]
+    assert run([f"{file}:whole_tiles", *options, "n=128,129", "d=1"]) == 1
+    assert "n=129 d=1, trn2: wrong" in capsys.readouterr().out
+    (tmp_path / "kernel_reference.py").write_text("def product(x, w):\n    raise OSError\n")
+    assert run([file, str(task_file)]) == 6, "the reference is at fault, and not the kernel"
+    with pytest.raises(SystemExit) as ended:
+        run([f"{file}:scaled", "x=float33[2]"])
+    assert ended.value.code == 2
+    assert "float33" in capsys.readouterr().err
 
 
 def test_a_trace_is_data():
