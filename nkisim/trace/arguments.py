@@ -8,6 +8,8 @@ with the same attributes, and made without a constructor.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from types import MemberDescriptorType
@@ -23,10 +25,12 @@ _CONTAINERS = (tuple, list, dict)
 _DICTS = (OrderedDict, defaultdict, dict)
 
 
-def _is_container(value: Any) -> bool:
-    if isinstance(value, _CONTAINERS):
-        return not isinstance(value, TensorSpec)
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+@functools.lru_cache(maxsize=1024)
+def _is_container(kind: type) -> bool:
+    """Whether objects of a class may hold tensors."""
+    if issubclass(kind, _CONTAINERS):
+        return not issubclass(kind, TensorSpec)
+    return dataclasses.is_dataclass(kind)
 
 
 def _inside(container: Any) -> list[Any]:
@@ -52,7 +56,7 @@ def _walk(value: Any, left: list[Any]) -> Iterator[tuple[Any, int, Any]]:
     while stack:
         holder, rest = stack[-1]
         for at, child in rest:
-            if not _is_container(child):
+            if not _is_container(type(child)):
                 yield holder, at, child
             elif id(child) not in seen:
                 seen.add(id(child))
@@ -66,9 +70,21 @@ def _walk(value: Any, left: list[Any]) -> Iterator[tuple[Any, int, Any]]:
 def leaves(value: Any) -> list[Any]:
     """Everything inside the tuples, lists, dicts and dataclasses of `value`, in order. What a
     container holds that occurs several times is there once."""
-    if not _is_container(value):
-        return [value]
-    return [leaf for _, _, leaf in _walk(value, [])]
+    return _leaves(value, set())
+
+
+def _leaves(value: Any, seen: set[int]) -> list[Any]:
+    """Leaves, but for those in containers that were seen before, by identity."""
+    found: list[Any] = []
+    left = [value]
+    while left:
+        item = left.pop()
+        if not _is_container(type(item)):
+            found.append(item)
+        elif id(item) not in seen:
+            seen.add(id(item))
+            left += reversed(_inside(item))
+    return found
 
 
 def map_leaves(fn: Callable[[Any], Any], value: Any, *, fresh: bool = False) -> Any:
@@ -80,14 +96,17 @@ def map_leaves(fn: Callable[[Any], Any], value: Any, *, fresh: bool = False) -> 
             handed over itself, and of the others a copy: see the module.
         fresh: copy each container in any case, since others will change it.
     """
-    if not _is_container(value):
-        return fn(value)
+    old = leaves(value)
+    new = [fn(leaf) for leaf in old]
+    if not fresh and all(map(operator.is_, new, old)):
+        return value
+    if not _is_container(type(value)):
+        return new[0]
     changes: dict[int, dict[int, Any]] = {}
     left: list[Any] = []
-    for holder, at, leaf in _walk(value, left):
-        new = fn(leaf)
-        if new is not leaf:
-            changes.setdefault(id(holder), {})[at] = new
+    for (holder, at, leaf), other in zip(_walk(value, left), new, strict=True):
+        if other is not leaf:
+            changes.setdefault(id(holder), {})[at] = other
     copies: dict[int, Any] = {}
     for holder in left:
         new_ones = changes.get(id(holder), {})
@@ -117,6 +136,8 @@ def _with(container: Any, changes: dict[int, Any]) -> Any:
             base.__init__(made, container.default_factory)  # type: ignore[attr-defined]
     else:
         made = object.__new__(kind)
+    if kind in _CONTAINERS:
+        return made
     if hasattr(container, "__dict__"):
         made.__dict__.update(container.__dict__)
     for part in kind.__mro__:
@@ -138,8 +159,9 @@ def holds_tensors(value: Any) -> bool:
 def leaf_names(arguments: dict[str, Any]) -> list[str]:
     """A name for each tensor leaf: the parameter's, with a number when it holds several."""
     names: list[str] = []
+    seen: set[int] = set()
     for name, value in arguments.items():
-        count = sum(isinstance(v, TENSOR_TYPES) for v in leaves(value))
+        count = sum(isinstance(v, TENSOR_TYPES) for v in _leaves(value, seen))
         names += [name] if count == 1 else [f"{name}[{i}]" for i in range(count)]
     return names
 
@@ -172,7 +194,7 @@ def signature(value: Any) -> tuple[tuple[Any, ...], list[Any]]:
             key.append(known)
             continue
         seen[id(value)] = len(seen)
-        if open_ and _is_container(value) and type(value) not in _CONTAINERS:
+        if open_ and type(value) not in _CONTAINERS and _is_container(type(value)):
             fixed, found = _parts_of_container(value)
         else:
             fixed, references = parts(value)

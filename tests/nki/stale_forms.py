@@ -633,7 +633,7 @@ KINDS = {
             "node.s = 2.0",
         ),
         "deep list": (
-            "inner = [1.0]; deep = inner\nfor _ in range(2000): deep = [deep]\n"
+            "inner = [1.0]; deep = inner\nfor _ in range(1100): deep = [deep]\n"
             "def last():\n    d = deep\n    while isinstance(d[0], list): d = d[0]\n"
             "    return d[0]",
             "last()",
