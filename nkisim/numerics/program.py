@@ -42,6 +42,7 @@ KEPT = 128 << 20
 """Bytes of the workspaces that are kept for the next run, of all programs together."""
 
 _kept = Recent(KEPT)
+_TRACE = 14_000  # bytes that the trace of a small kernel takes, with its plan and its guards
 _INSTRUCTION = 800  # bytes that an instruction of a trace takes, with its part of the plan
 _VIEW = 200  # bytes of an array's header
 
@@ -144,7 +145,7 @@ class Program:
                 if type(x) is np.ndarray:
                     arrays[id(x)] = x.nbytes
         data = sum(b.data.nbytes for b in self.trace.buffers if b.data is not None)
-        return len(self.instructions) * _INSTRUCTION + sum(arrays.values()) + data
+        return _TRACE + len(self.instructions) * _INSTRUCTION + sum(arrays.values()) + data
 
     @cached_property
     def _plan(self) -> _Layout:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from threading import RLock
 from typing import Any
 
 from nkisim.ir.forks import in_child
+
+
+def memory() -> int:
+    """Bytes of memory of this machine, or of the container that this process is in."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):  # "max"
+        found = min(found, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return found
 
 
 class Recent:

@@ -27,7 +27,7 @@ from nkisim.machine.target import Target, target
 from nkisim.numerics.arguments import run_in_place
 from nkisim.numerics.floating import DefaultEnvironment
 from nkisim.numerics.program import Program, TensorSpec
-from nkisim.numerics.recent import Recent
+from nkisim.numerics.recent import Recent, memory
 from nkisim.runtime import frameworks
 from nkisim.runtime.by_data import ProgramByData, changing_outputs
 from nkisim.runtime.install import install
@@ -48,7 +48,7 @@ _log = logging.getLogger("nkisim")
 _GRID_ENTRIES = (int, NeuronCores, SpmdDim)
 MODES = ("auto", "jax", "torchxla", "baremetal", "benchmark", "simulation", "trace")
 _NUMPY_MODES = frozenset({"baremetal", "benchmark", "simulation"})
-_KEPT = 256 << 20  # bytes of the traces that are kept, of all kernels together
+_KEPT = max(256 << 20, memory() // 8)  # bytes of the traces that are kept, of all kernels together
 _kept = Recent(_KEPT)
 
 
@@ -286,7 +286,8 @@ class Kernel(Decorated):
             )
         special = self.specialize(args, kwargs)
         # As what they are stored in: an np.matrix has two axes, however it is reshaped.
-        inputs = [v.view(np.ndarray) for v in given if isinstance(v, np.ndarray)]
+        arrays = [v for v in given if isinstance(v, np.ndarray)]
+        inputs = [v if type(v) is np.ndarray else v.view(np.ndarray) for v in arrays]
         program = special.program
         if not program.aliases:
             return special.rebuild(program.run(inputs))
@@ -315,6 +316,7 @@ class Kernel(Decorated):
             cache.use(key, found)
             return found
         cache.misses += 1
+        cache.tell_if_gone(key, self.__name__)
         try:
             with DefaultEnvironment():  # constants are computed while tracing
                 special = Specialization(self, args, kwargs, constants)
@@ -391,11 +393,23 @@ class _TraceCache:
     def __init__(self) -> None:
         self.traces: dict[Any, Specialization] = {}
         self.hits = self.misses = 0
+        self._gone: set[int] = set()  # hashes of keys of traces that others took the place of
 
     def keep(self, key: Any, special: Specialization) -> None:
         """Keep a trace."""
         self.traces[key] = special
         self.use(key, special)
+
+    def tell_if_gone(self, key: Any, name: str) -> None:
+        """Say so where a kernel is traced again because there are too many traces."""
+        if hash(key) in self._gone:
+            self._gone.clear()
+            _log.warning(
+                "%s is traced again: the traces of all kernels take more than %d MB, an eighth of "
+                "the memory, and its own was used longest ago",
+                name,
+                _KEPT >> 20,
+            )
 
     def use(self, key: Any, special: Specialization) -> None:
         """Note that a trace is used. Traces of all kernels that were used long ago go, once they
@@ -406,6 +420,7 @@ class _TraceCache:
             cache = own()
             if cache is not None:
                 cache.traces.pop(key, None)
+                cache._gone.add(hash(key))
 
         _kept.use(special, special.program.kept_bytes, let_go)
 

@@ -207,6 +207,19 @@ def test_a_graph_does_not_take_a_result_for_a_constant(mode, pre_dispatch):
             record(X)
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_a_traced_module_does_not_take_a_result_for_a_constant():
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return twice(x)
+
+    with pytest.raises(TypeError, match=r"torch.jit.trace.*constants"):
+        torch.jit.trace(twice, (X,))
+    traced = torch.jit.trace(Twice.apply, (X,), check_trace=False)
+    assert torch.equal(traced(3 * X), 6 * X)
+
+
 def test_a_registered_operator_is_recorded():
     """The fix that the message names."""
     from torch.fx.experimental.proxy_tensor import make_fx

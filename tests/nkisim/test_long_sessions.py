@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nkisim.frontends.neuronxcc.nki import language as nl
+from nkisim.numerics import program
 from nkisim.numerics.program import _INSTRUCTION
 from nkisim.numerics.recent import Recent
 from nkisim.runtime import kernel as runtime
@@ -31,6 +32,7 @@ def test_traces_are_kept_as_far_as_they_fit(calls, most):
 
     kernels = Kernel(rows), Kernel(rows)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(program, "_TRACE", 0)
         patch.setattr(runtime, "_kept", Recent(most * _INSTRUCTION), raising=False)
         for which, n in calls:
             x = np.arange(4 * n, dtype=np.float32).reshape(n, 4)

@@ -58,6 +58,7 @@ def no_collection():
 def kept(monkeypatch):
     """What keeps traces: some of up to a thousand instructions together, or the last one."""
     recent = Recent(1000 * _INSTRUCTION)
+    monkeypatch.setattr(nkisim.numerics.program, "_TRACE", 0)
     monkeypatch.setattr(nkisim.runtime.kernel, "_kept", recent)
     return recent
 
@@ -102,6 +103,32 @@ def test_traces_that_were_used_long_ago_go(kept, no_collection):
     assert instructions() - before < 3 * ROUNDS
     nkisim.profile(kernel, nkisim.TensorSpec((400, 128, 4), np.dtype("float32")))
     assert kernel.cache_info().currsize == 1  # larger than all that is kept, and used last
+
+
+def test_a_kernel_that_is_traced_again_for_want_of_memory_says_so(kept, caplog):
+    x = np.ones((300, 128, 4), np.float32)
+    first, second = nki.jit(doubled), nki.jit(doubled)
+    for _ in range(2):
+        first(x)
+    assert not caplog.messages
+    for kernel in (second, first):
+        kernel(x)
+    assert [m.partition(":")[0] for m in caplog.messages] == ["doubled is traced again"]
+
+
+@pytest.mark.parametrize("rows", [1, 4, 40])
+def test_a_trace_is_counted_as_large_as_it_is(rows, no_collection):
+    kernel = nki.jit(doubled)
+    xs = [np.ones((rows, 128, 4 + n), np.float32) for n in range(8)]
+    kernel(xs.pop())
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for x in xs:
+        kernel(x)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    counted = sum(s.program.kept_bytes for s in kernel._cache.traces.values()) * 7 / 8
+    assert counted / 2 < after - before < counted * 2
 
 
 def test_what_was_used_last_is_kept_as_far_as_it_fits():

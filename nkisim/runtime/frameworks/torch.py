@@ -164,6 +164,12 @@ def _are_recorded(tensors: Sequence[torch.Tensor]) -> bool:
     return get_proxy_mode() is not None or any(isinstance(t, FunctionalTensor) for t in tensors)
 
 
+def _is_traced() -> bool:
+    """Whether torch.jit.trace records this call. What an autograd.Function calls, where there are
+    no gradients, it records as that function."""
+    return torch.jit.is_tracing() and torch.is_grad_enabled()
+
+
 def _refuse_stand_ins(name: str, tensors: Sequence[torch.Tensor]) -> None:
     """Refuse tensors without memory of their own, and calls that a graph would take for constants.
 
@@ -171,7 +177,7 @@ def _refuse_stand_ins(name: str, tensors: Sequence[torch.Tensor]) -> None:
     """
     functorch = torch._C._functorch
     fake = active_fake_mode() is not None and not all(isinstance(t, FakeTensor) for t in tensors)
-    if get_proxy_mode() is not None or fake:
+    if get_proxy_mode() is not None or fake or _is_traced():
         raise TypeError(_recorded(name, "is called while PyTorch records a graph"))
     for tensor in tensors:
         kind = type(tensor).__name__
@@ -212,9 +218,9 @@ def _refuse_stand_ins(name: str, tensors: Sequence[torch.Tensor]) -> None:
 
 def _recorded(name: str, found: str) -> str:
     return (
-        f"kernel `{name}` {found} (make_fx, torch.export, fake tensors). A kernel computes outside "
-        "of PyTorch, so the graph would hold its results as constants. Wrap the call with "
-        "torch.library.custom_op, give it register_fake, and record that."
+        f"kernel `{name}` {found} (make_fx, torch.export, torch.jit.trace, fake tensors). A kernel "
+        "computes outside of PyTorch, so the graph would hold its results as constants. Wrap the "
+        "call with torch.library.custom_op, give it register_fake, and record that."
     )
 
 
