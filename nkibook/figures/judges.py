@@ -68,6 +68,13 @@ def rates() -> str:
     return "\n".join(lines)
 
 
+def releases() -> Table:
+    """What passes as NKI 0.7 and as NKI 0.6, of suites that were run as both."""
+    head = ["suite", "chip", "tests", "passed in 0.7", "passed in 0.6", "why not all"]
+    rows = ([*map(str, row)] for row in _facts("nki_suites")["releases"])
+    return Table("suites of others in two releases of NKI", head, rows, style="stacked")
+
+
 def reasons() -> Table:
     """Why tests of nki-library fail."""
     rows = _facts("nki_library_tests")["reasons"].items()

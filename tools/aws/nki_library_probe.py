@@ -3,6 +3,8 @@
     git clone https://github.com/aws-neuron/nki-library && cd nki-library && git checkout 2.29
     python tools/aws/nki_library_probe.py PATH_TO_NKI_LIBRARY trn2 TEST_FILES... [pytest options]
 
+They run as NKI 0.6, whose loops the library has, unless NKISIM_NKI says otherwise.
+
 With `--limit SECONDS`, the tests run in a random order (the same each time) until the time is
 over; the test that then runs is not counted. What ran of a slow group is a sample that is fair but
 for this: slow tests are the likelier to be cut.
@@ -47,6 +49,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = "NEURON_PLATFORM_TARGET_OVERRIDE"
+os.environ.setdefault("NKISIM_NKI", "0.6")
 
 
 def _module(name: str, **contents: Any) -> ModuleType:
