@@ -67,8 +67,8 @@ else ifdef ALL
 	$(PY) -m pytest -n $(WORKERS) $(HANGS) tests $(NBVAL) $$notebooks $(PYTEST_ARGS)
 else
 	$(PY) -m pytest -n $(WORKERS) $(HANGS) --quick tests $(NBVAL) $(QUICK) $(PYTEST_ARGS)
-	@echo "Left out: the other notebooks, the exercises' solutions, the stand-in of an instance, C++, the"
-	@echo "bridges to the frameworks and the build of the book. All of them: make test ALL=1"
+	@echo "Left out: the other notebooks, the exercises' solutions, the stand-in of an instance, C++, the judge,"
+	@echo "the bridges to the frameworks, commands and the build of the book. All of it: make test ALL=1"
 endif
 
 results: $(READY) ## compare what the notebooks of the built book print with what is stored
