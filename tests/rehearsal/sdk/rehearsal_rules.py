@@ -49,7 +49,7 @@ _DOCUMENTED = {
 }
 
 # The stand-in for SDK 2.30 or later has a package `nki`, and takes no kernel of the older dialect.
-TODAYS = Path(__file__).with_name("nki").is_dir()
+HAS_NKI = Path(__file__).with_name("nki").is_dir()
 
 
 def joined() -> int:
@@ -203,7 +203,7 @@ def _count_jax_programs() -> None:
     kept = [f for f in flags if not f.startswith("--xla_force_host_platform_device_count")]
     os.environ["XLA_FLAGS"] = " ".join(kept)  # which the Neuron plugin does not know
     cores = int(os.environ.get("REHEARSAL_CORES", 2))
-    jax.config.update("jax_num_cpu_devices", cores // joined() if TODAYS else cores)
+    jax.config.update("jax_num_cpu_devices", cores // joined() if HAS_NKI else cores)
 
     def listen(event: str, duration: float, **_) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
@@ -266,7 +266,7 @@ class Kernel:
     def __call__(self, *args, **kwargs):
         if _tracing():
             return self.__inner(*args, **kwargs)
-        if TODAYS and not isinstance(self, TodaysKernel):
+        if HAS_NKI and not isinstance(self, NkiKernel):
             return self.__on_a_later_sdk(args, kwargs)
         runtime = check_arguments(self.__mode, args, kwargs)
         if runtime != "simulation":
@@ -293,7 +293,7 @@ class Kernel:
         return tuple(map(np.zeros_like, result)) if several else np.zeros_like(result)  # [9]
 
 
-class TodaysKernel(Kernel):
+class NkiKernel(Kernel):
     """A kernel of `import nki`: `kernel(...)`, or `kernel[lnc](...)` on the cores of a logical
     core."""
 

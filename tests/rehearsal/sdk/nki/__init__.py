@@ -13,9 +13,9 @@ def jit(kernel=None, **options):
     """`@nki.jit`. `mode` is ignored, `platform_target` an error (nki/migration/index.rst)."""
     if kernel is None:
         return lambda f: jit(f, **options)
-    return rules.TodaysKernel(_nki.jit(rules.inner(kernel), **options), "auto")
+    return rules.NkiKernel(_nki.jit(rules.inner(kernel), **options), "auto")
 
 
 def simulate(kernel):
     """The SDK's own simulator: on the CPU, without a device."""
-    return rules.TodaysKernel(_nki.simulate(rules.inner(kernel)), "simulation")
+    return rules.NkiKernel(_nki.simulate(rules.inner(kernel)), "simulation")
