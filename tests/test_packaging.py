@@ -74,12 +74,13 @@ def test_wheel_holds_what_its_packages_hold_and_nothing_else(wheel: Path) -> Non
     """Modules, marks of types, sources to compile, and the data that modules and notebooks read."""
     packages = ("kernels", "nkibook", "nkisim")
     sources = {path for name in packages for path in (ROOT / name).rglob("*") if path.is_file()}
-    sources = {path for path in sources if path.suffix not in {".md", ".pyc"}}
+    sources = {path for path in sources if path.suffix != ".pyc"}
     sources.add(ROOT / "pytest_nkisim.py")
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert packed == {path.relative_to(ROOT).as_posix() for path in sources}
     assert {f"{name}/py.typed" for name in packages} <= packed
+    assert f"./{wheel.name}\n" in (ROOT / "nkibook/your_ci/kernels.yml").read_text()
 
 
 def test_the_console_script_runs_a_program(isolated: Path, tmp_path: Path) -> None:
