@@ -213,6 +213,44 @@ def test_a_workspace_that_is_larger_than_all_that_is_kept_is_used_again():
     assert len(with_a_tile.specialize((x,), {}).program._workspaces) == 1
 
 
+@pytest.mark.parametrize(("rows", "calls"), [(1, 20), (40, 3)])
+@pytest.mark.parametrize("dialect", [nki, new_nki])
+def test_a_trace_counts_with_what_it_takes(dialect, rows, calls):
+    """With the plan that a run makes; at least half of it, and at most twice as much."""
+    if dialect is nki:
+        kernel = nki.jit(lambda x, s: scaled(x, s))
+    else:
+        kernel = new_nki.jit(lambda x, s: scaled_in_nki(x, s))
+    x = np.ones((rows, 8, 4), np.float32)
+    for s in range(5):
+        kernel(x, s + 0.5)
+    tracemalloc.start()
+    counted = nkisim.runtime.kernel._kept._total
+    for s in range(calls):
+        kernel(x, s + 100.0)
+    counted = nkisim.runtime.kernel._kept._total - counted
+    gc.collect()
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert 0.5 < counted / taken < 2.5, (counted, taken)
+
+
+def scaled(x, s):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in range(x.shape[0]):
+        nl.store(out[i], nl.load(x[i]) * s)
+    return out
+
+
+def scaled_in_nki(x, s):
+    out = new_nl.ndarray(x.shape, dtype=x.dtype, buffer=new_nl.shared_hbm)
+    for i in range(x.shape[0]):
+        t = new_nl.load(x[i])
+        nisa.tensor_scalar(t, t, new_nl.multiply, s)
+        nisa.dma_copy(out[i], t)
+    return out
+
+
 def test_arrays_that_a_trace_holds_count():
     @nki.jit
     def masked(x):
