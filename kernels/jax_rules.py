@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.experimental.custom_partitioning import custom_partitioning
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 
 def vary_alike(*arrays: jax.Array) -> tuple[jax.Array, ...]:
@@ -120,7 +120,8 @@ def shardable(function: Callable, rule: str) -> Callable:
             the leading axes; those of the devices are added up.
 
     Returns:
-        The function, with rules for both of XLA's partitioners.
+        The function, with rules for both of XLA's partitioners. Where a result is such a sum, it
+        raises NotImplementedError under a mesh with axes of ``AxisType.Explicit``.
     """
     operands, results = ([array.split() for array in side.split(",")] for side in rule.split("->"))
 
@@ -188,6 +189,13 @@ def shardable(function: Callable, rule: str) -> Callable:
 
     def on_devices(*arrays: jax.Array) -> Any:
         mesh = jax.sharding.get_abstract_mesh()
+        if AxisType.Explicit in mesh.axis_types and any(names[0] != "..." for names in results):
+            raise NotImplementedError(
+                "the gradient of a weight that all rows share is a sum over devices, and JAX does "
+                "not compile that sum in a rule for sharding while the mesh in force has axes of "
+                f"AxisType.Explicit ({mesh}). Use AxisType.Auto, or leave jax.sharding.use_mesh "
+                "out."
+            )
         some = 0 < len(mesh.manual_axes) < len(mesh.axis_names)
         return (among_some if some else usual)(*arrays)
 

@@ -86,7 +86,7 @@ def attention(
         D: elements of a head, 1 to 128.
 
     Args:
-        query: (..., Q, D), float32, bfloat16 or float16, on the CPU or an XLA device.
+        query: (..., Q, D), float32, bfloat16 or float16, on the CPU, a neuron or an XLA device.
         key, value: (..., K, D); dtype, device and axes in front of ``query``.
         is_causal: whether query i sees keys 0 to i only.
         scale: of the scores, positive; 1 / sqrt(D) when None.
@@ -100,10 +100,13 @@ def attention(
             long, or a scale that is not positive.
 
     Notes:
-        No attention mask, no dropout. Scores are float32; weights are rounded to the dtype of
-        ``query`` before they meet the values. They are never in HBM: memory grows with the length
-        of a sequence, not with its square. Differentiable once; works under ``torch.func``
-        (``grad``, ``vmap``) and ``torch.no_grad``.
+        Not as in PyTorch: there are no ``attn_mask``, no ``dropout_p`` and no ``enable_gqa``
+        (repeat keys and values for queries that share them), so pass ``is_causal`` and ``scale`` by
+        name. Under ``torch.autocast`` all three are cast to its dtype, as PyTorch's are. Scores are
+        float32; weights are rounded to the dtype of ``query`` before they meet the values. They are
+        never in HBM: memory grows with the length of a sequence, not with its square.
+        Differentiable once; works under ``torch.func`` (``grad``, ``vmap``), ``torch.compile`` and
+        ``torch.export``.
 
     Pseudocode:
         weights = softmax(scale * query @ key.T)

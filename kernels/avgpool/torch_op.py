@@ -115,7 +115,8 @@ def avg_pool2d(
         N: images, any number. C: channels. H, W: height and width. At least 1.
 
     Args:
-        x: (N, C, H, W) or (C, H, W), float32, bfloat16 or float16, on the CPU or an XLA device.
+        x: (N, C, H, W) or (C, H, W), float32, bfloat16 or float16, on the CPU, a neuron or an XLA
+            device.
         kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override: as in PyTorch.
 
     Returns:
@@ -129,7 +130,9 @@ def avg_pool2d(
             larger than the image.
 
     Notes:
-        Supports ``backward``, double backward and ``torch.func`` (``grad``, ``vmap``).
+        Differentiable any number of times. Works under ``torch.func`` (``grad``, ``vmap``),
+        ``torch.compile`` and ``torch.export``. Under ``torch.autocast`` the dtype stays, as
+        PyTorch's does.
 
     Pseudocode:
         forward:   out = sum of each window / count

@@ -89,12 +89,13 @@ def cross_entropy(
 
     Notes:
         Not as in PyTorch: classes are on the last axis, not on the second; the result is float32;
-        rows are not reduced by default; there are no ``weight`` of classes, no ``label_smoothing``
-        and no probabilities as targets. Where a device holds the targets, or a graph is recorded,
-        nothing looks at their values first, and the loss of one that is no class is NaN.
-        Reads each logit once forward and once backward; probabilities are never in HBM.
-        Differentiable once; works under ``torch.func`` (``grad``, ``vmap``), ``torch.compile`` and
-        ``torch.export``. Under ``torch.autocast`` logits are taken to float32, as PyTorch's are.
+        rows are not reduced by default; there are no ``weight`` of classes, no ``label_smoothing``,
+        no probabilities as targets, and not the old ``size_average`` and ``reduce``. Where a device
+        holds the targets, or a graph is recorded, nothing looks at their values first, and the loss
+        of one that is no class is NaN. Reads each logit once forward and once backward;
+        probabilities are never in HBM. Differentiable once; works under ``torch.func`` (``grad``,
+        ``vmap``), ``torch.compile`` and ``torch.export``. Under ``torch.autocast`` logits are taken
+        to float32, as PyTorch's are.
 
     Pseudocode:
         forward:   lse = log(sum(exp(logits))); loss = lse - logits[target]

@@ -96,8 +96,9 @@ def giou(
         NotImplementedError: in a second derivative.
 
     Notes:
-        Supports ``backward`` and ``torch.func`` (``grad``, ``vmap``). Gradients have the dtype of
-        their boxes. Only the boxes that require a gradient cost anything.
+        Works under ``torch.func`` (``grad``, ``vmap``), ``torch.compile`` and ``torch.export``.
+        Under ``torch.autocast`` the dtypes stay: scores are float32 anyway. Gradients have the
+        dtype of their boxes. Only the boxes that require a gradient cost anything.
 
     Pseudocode:
         forward:   I / (U + eps) - (C - U) / (C + eps)

@@ -92,10 +92,14 @@ def matmul(a: jax.Array, b: jax.Array) -> jax.Array:
         ValueError: shapes that do not fit, or a ``b`` that is no matrix (map it with ``jax.vmap``).
 
     Notes:
-        Works under ``jit``, ``grad`` and ``vmap`` (a batch of a is one launch; a batch of b one
-        launch an element). Differentiable in reverse mode, any number of times. With the rows of a
-        sharded over devices, nothing moves forward, and backward one all-reduce adds up the
-        gradient of b, which each device has rounded to its dtype. Axes of no elements give an empty
+        Not as ``jnp.matmul``: b is a matrix, two dtypes are not promoted, and there are no
+        ``precision`` and no ``preferred_element_type``. Works under ``jit``, ``grad`` and ``vmap``
+        (a batch of a is one launch; a batch of b, and the gradient of b for each element of a
+        batch, one launch an element). Differentiable in reverse mode, any number of times. With the
+        rows of a sharded over devices, nothing moves forward, and backward one all-reduce adds up
+        the gradient of b, which each device has rounded to its dtype. A b whose columns are
+        sharded, as in tensor parallelism, is gathered first; in a ``shard_map`` over that axis each
+        device multiplies with its own columns, and nothing moves. Axes of no elements give an empty
         result, or zeros.
 
     Pseudocode:

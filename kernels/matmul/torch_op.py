@@ -71,7 +71,7 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         K: the contraction. N: columns of the result. "...": rows, any number of axes.
 
     Args:
-        input: (..., K), float32, bfloat16 or float16, on the CPU or an XLA device.
+        input: (..., K), float32, bfloat16 or float16, on the CPU, a neuron or an XLA device.
         other: (K, N), dtype and device of ``input``.
 
     Returns:
@@ -84,8 +84,11 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
             matrix (map it with ``torch.func.vmap``).
 
     Notes:
-        Axes of no elements give an empty result, or zeros, as in PyTorch. Works under
-        ``torch.func`` (``grad``, ``vmap``) and ``torch.no_grad``, and can be differentiated twice.
+        Not as ``torch.matmul``: ``other`` is a matrix, and there is no ``out``. Axes of no elements
+        give an empty result, or zeros, as in PyTorch. Under ``torch.autocast`` both operands are
+        cast to its dtype, as PyTorch's are. Works under ``torch.func`` (``grad``, ``vmap``: a batch
+        of ``other``, and its gradient for each element of a batch, are one launch an element),
+        ``torch.compile`` and ``torch.export``. Differentiable any number of times.
 
     Pseudocode:
         forward:   c = input @ other

@@ -69,7 +69,14 @@ def differentiable(forward: Callable, backward: Callable, language: str) -> Call
 
     @batchable_backward.def_vmap
     def backward_batch(size: int, in_batched: list[bool], *args: jax.Array) -> Any:
-        """One launch for each element of the batch: each has a weight gradient of its own."""
+        """One launch: a batch is a leading axis more. Each element has a weight gradient of its
+        own, which the kernel would add up with the others', so JAX sums it. A weight for each
+        element is one launch for each."""
+        if not in_batched[2]:
+            grad_y, x, invvar = batched(size, in_batched[:2] + in_batched[3:], args[:2] + args[3:])
+            grad_x, _ = batchable_backward(grad_y, x, args[2], invvar)
+            wide = grad_y.astype(jnp.float32) * x.astype(jnp.float32) * invvar[..., None]
+            return (grad_x, wide.sum(tuple(range(1, x.ndim - 1)))), (True, True)
         return _map(batchable_backward, size, in_batched, *args), (True, True)
 
     compiled_backward = compiled_once(batchable_backward)

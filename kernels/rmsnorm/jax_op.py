@@ -32,11 +32,12 @@ def rms_norm(x: jax.Array, weight: jax.Array, eps: float = 1e-5) -> jax.Array:
         NotImplementedError: differentiated twice.
 
     Notes:
-        Works under ``jit``, ``grad`` and ``vmap`` (a batch of x is one launch; a batch of weights,
-        and the gradient for each element of a batch, one launch an element). With any axes
+        Works under ``jit``, ``grad`` and ``vmap`` (a batch of x is one launch, also for the
+        gradients of each element; a batch of weights is one launch an element). With any axes
         before those of the weight sharded over devices, nothing moves forward, and backward one
         all-reduce adds up the weight's gradient. In a ``shard_map`` of some axes of a mesh, an
-        array sharded over the others is gathered over those first.
+        array sharded over the others is gathered over those first. Under a mesh with axes of
+        ``AxisType.Explicit`` the gradient is refused, with NotImplementedError.
 
     Pseudocode:
         invvar = rsqrt(mean(x**2) + eps)

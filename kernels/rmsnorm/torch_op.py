@@ -14,7 +14,7 @@ import torch
 
 from kernels.rmsnorm import nki_rms_norm, nki_rms_norm_backward
 from kernels.rmsnorm.arguments import leading_shape
-from kernels.torch_rules import no_second_derivative, one_by_one, operator
+from kernels.torch_rules import batched, no_second_derivative, one_by_one, operator
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
@@ -41,7 +41,16 @@ def _mapped(op: Any, info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -
 
 
 def _mapped_backward(op: Any, info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
-    """One launch for each element of the batch: each has a weight gradient of its own."""
+    """One launch: a batch is more rows. Each element has a weight gradient of its own, which the
+    kernel would add up with the others', so PyTorch sums it. A weight for each element is one
+    launch for each."""
+    if in_dims[2] is None:
+        grad_y, x, invvar = batched(
+            info.batch_size, (*in_dims[:2], in_dims[3]), (*inputs[:2], inputs[3])
+        )
+        grad_x, _ = op(grad_y, x, inputs[2], invvar)
+        normal = x.float() * invvar.reshape(*invvar.shape, *[1] * inputs[2].ndim)
+        return (grad_x, (grad_y.float() * normal).sum(tuple(range(1, invvar.ndim)))), (0, 0)
     return one_by_one(op, info.batch_size, in_dims, inputs), (0, 0)
 
 
@@ -88,7 +97,8 @@ def rms_norm(
         normalized_shape: the axes that are normalised, together of 1 to 16384 elements.
 
     Args:
-        input: (..., *normalized_shape), float32, bfloat16 or float16, on the CPU or an XLA device.
+        input: (..., *normalized_shape), float32, bfloat16 or float16, on the CPU, a neuron or an
+            XLA device.
         normalized_shape: shape of the last axes of ``input``.
         weight: the scales, of shape ``normalized_shape`` and any of these dtypes; ones when None.
         eps: added to the mean square. When None, the eps of float32 (``torch.finfo``) whatever the
@@ -105,8 +115,9 @@ def rms_norm(
 
     Notes:
         As in PyTorch, NaN and infinity in a row make NaN of it, and no rows give no rows, and a
-        gradient of zeros for the weight. Works under ``torch.func`` (``grad``, ``vmap``) and
-        ``torch.no_grad``.
+        gradient of zeros for the weight. Works under ``torch.func`` (``grad``, ``vmap``),
+        ``torch.compile`` and ``torch.export``. Under ``torch.autocast`` the dtypes stay, as
+        PyTorch's do.
 
     Pseudocode:
         invvar = rsqrt(mean(input**2) + eps)

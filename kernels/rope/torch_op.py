@@ -54,7 +54,7 @@ def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         "...": sequences and heads: any axes. S: positions. D: elements of a head, even, 2 to 2048.
 
     Args:
-        x: (..., S, D), float32, bfloat16 or float16, on the CPU or an XLA device.
+        x: (..., S, D), float32, bfloat16 or float16, on the CPU, a neuron or an XLA device.
         cos, sin: (S, D / 2) float32, device of ``x``: see
             :func:`kernels.rope.reference.rotations`. Constants.
 
@@ -67,8 +67,8 @@ def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         ValueError: shapes that do not fit, a head that is too long, or tables that want a gradient.
 
     Notes:
-        Differentiable any number of times. Works under ``torch.func`` (``grad``, ``vmap``) and
-        ``torch.no_grad``.
+        Differentiable any number of times. Works under ``torch.func`` (``grad``, ``vmap``),
+        ``torch.compile`` and ``torch.export``. Under ``torch.autocast`` the dtypes stay.
 
     Pseudocode:
         forward:   left, right = halves of x

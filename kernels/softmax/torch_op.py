@@ -49,7 +49,8 @@ def softmax(input: torch.Tensor, dim: int = -1) -> torch.Tensor:
     """``torch.softmax`` with the NKI kernels, differentiable once.
 
     Args:
-        input: float32, bfloat16 or float16, on the CPU or an XLA device, with at least one axis.
+        input: float32, bfloat16 or float16, on the CPU, a neuron or an XLA device, with at least
+            one axis.
         dim: the axis that is normalised. Others than the last one are moved there first.
 
     Returns:
@@ -61,9 +62,11 @@ def softmax(input: torch.Tensor, dim: int = -1) -> torch.Tensor:
         ValueError: no axis. IndexError: ``dim`` is none of the axes.
 
     Notes:
+        Not as ``torch.softmax``: there are no ``dtype`` and no ``out``. Under ``torch.autocast``
+        the input is taken to float32 where PyTorch's is, which is not on the CPU.
         The largest element is subtracted first, so that nothing overflows. As in PyTorch, NaN in a
         row makes NaN of it, and so does a row of -inf. Works under ``torch.func`` (``grad``,
-        ``vmap``) and ``torch.no_grad``.
+        ``vmap``), ``torch.compile`` and ``torch.export``.
 
     Pseudocode:
         forward:   y = exp(input - max(input)); y = y / sum(y)

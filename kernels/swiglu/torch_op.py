@@ -53,7 +53,8 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """``torch.nn.functional.silu(gate) * up`` with the NKI kernels, differentiable once.
 
     Args:
-        gate: float32, bfloat16 or float16, on the CPU or an XLA device, with at least one axis.
+        gate: float32, bfloat16 or float16, on the CPU, a neuron or an XLA device, with at least one
+            axis.
         up: shape, dtype and device of ``gate``.
 
     Returns:
@@ -64,8 +65,9 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
         ValueError: no axis, or two shapes: nothing is broadcast.
 
     Notes:
-        Works under ``torch.func`` (``grad``, ``vmap``) and ``torch.no_grad``. Keeps ``gate`` and
-        ``up`` for the backward pass.
+        Works under ``torch.func`` (``grad``, ``vmap``), ``torch.compile`` and ``torch.export``.
+        Under ``torch.autocast`` the dtypes stay, as those of ``silu`` and of products do. Keeps
+        ``gate`` and ``up`` for the backward pass.
 
     Pseudocode:
         forward:   y = silu(gate) * up,  silu(x) = x * sigmoid(x)

@@ -153,3 +153,21 @@ def test_without_jit_a_second_call_compiles_nothing(
         assert not compiled
         assert_close(again, plain(*args))
     assert again.sharding.spec == P("a", "b"), again.sharding
+
+
+def test_explicit_axes():
+    """What no device needs of another is right; a sum over devices is refused, in words."""
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+    from kernels.rmsnorm.jax_op import rms_norm
+
+    mesh = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Explicit,))
+    x, weight = jax.random.normal(jax.random.key(0), (64, 24)), jnp.full(24, 2.0)
+    expected = rms_norm(x, weight)
+    with jax.sharding.use_mesh(mesh):
+        dealt = jax.device_put(x, NamedSharding(mesh, PartitionSpec("d", None)))
+        found = jax.jit(rms_norm)(dealt, weight)
+        assert len(found.sharding.device_set) == 8
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        with pytest.raises(NotImplementedError, match=r"Use AxisType\.Auto"):
+            jax.jit(jax.grad(lambda w: rms_norm(dealt, w).sum()))(weight)

@@ -7,6 +7,8 @@ held against NumPy over many shapes in test_add.py, test_avgpool.py and so on.
 from __future__ import annotations
 
 import contextlib
+import importlib
+import inspect
 import itertools
 import warnings
 
@@ -263,7 +265,7 @@ def test_vmap(name, dims, framework):
         return
     # The gradients too, but where each element has a sum of its own.
     steps = {op: 1}
-    if all(OPERATORS[name].batches):
+    if all(OPERATORS[name].batches) or name == "rmsnorm":
         steps[lambda *one: gradients(loss, framework, one)] = LAUNCHES.get(name, 2)
     for step, count in steps.items():
         mapped = vmap(step, dims, framework)
@@ -591,6 +593,41 @@ def test_autocast_is_pytorchs(name, dtype):
         result.float().sum().backward()
         found.append([result.dtype, *(x.grad.dtype for x in leaves)])
     assert found[0] == found[1]
+
+
+# The arguments of the function in PyTorch, and what those of another name are called here.
+ARGUMENTS = {
+    "add.add": ("input=a", "other=b", "alpha", "out"),
+    "avgpool.avg_pool2d": (
+        *("input=x", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"),
+        "divisor_override",
+    ),
+    "giou.generalized_box_iou_loss": ("boxes1", "boxes2", "reduction", "eps"),
+    "rmsnorm.rms_norm": ("input", "normalized_shape", "weight", "eps"),
+    "matmul.matmul": ("input", "other", "out"),
+    "softmax.softmax": ("input", "dim", "dtype", "out"),
+    "attention.attention": (
+        *("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"),
+    ),
+    "cross_entropy.cross_entropy": (
+        *("input=logits", "target=targets", "weight", "size_average", "ignore_index", "reduce"),
+        *("reduction", "label_smoothing"),
+    ),
+}
+
+
+@pytest.mark.parametrize("where", ARGUMENTS)
+def test_every_argument_of_pytorchs_is_there_or_said_not_to_be(where):
+    package, name = where.split(".")
+    function = getattr(importlib.import_module(f"kernels.{package}.torch_op"), name)
+    ours = inspect.signature(function).parameters
+    differs = function.__doc__.partition("Not as ")[2]
+    for argument in ARGUMENTS[where]:
+        _, _, here = argument.rpartition("=")
+        assert here in ours or f"``{here}``" in differs, argument
+    if name in ("rms_norm", "cross_entropy"):  # those of PyTorch that are written in Python
+        theirs = inspect.signature(getattr(torch.nn.functional, name)).parameters
+        assert [argument.partition("=")[0] for argument in ARGUMENTS[where]] == list(theirs)
 
 
 @NAMES
